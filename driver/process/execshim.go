@@ -80,7 +80,14 @@ func execMain() int {
 
 // run starts the command; the first result says whether an error is its fault.
 func (s *shim) run(o *execOrders) (bool, error) {
-	path, err := lookPath(o.Argv[0], o.Env, o.Dir)
+	var path string
+	var err error
+	look := func() { path, err = lookPath(o.Argv[0], o.Env, o.Dir) }
+	if o.Sandbox != nil {
+		o.Sandbox.asInstance(look)
+	} else {
+		look()
+	}
 	if err != nil {
 		return true, err
 	}

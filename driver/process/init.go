@@ -34,11 +34,11 @@ const (
 // directory.
 const execSocket = "exec.sock"
 
-// initOrders say what it builds and runs. They are handed over in memory.
+// initOrders say what it builds and runs; without a command, everything is only tried.
+// They are handed over in memory.
 type initOrders struct {
 	orders
 	Dir    string      `json:"dir"`
-	Path   string      `json:"path"` // of the program; empty: everything is only tried
 	UserNS map[int]int `json:"user_ns,omitempty"`
 }
 
@@ -76,7 +76,7 @@ func initMain() int {
 		return 1
 	}
 	i.sendReport(initReport{})
-	if i.Path != "" {
+	if i.command != 0 {
 		i.supervise()
 	}
 	return 0 // what is left ends with us
@@ -100,8 +100,13 @@ func (i *initStage) start() error {
 	if err := i.Sandbox.limitSelf(); err != nil {
 		return err
 	}
-	if i.Path == "" {
+	if len(i.Argv) == 0 {
 		return i.try()
+	}
+	var path string
+	i.Sandbox.asInstance(func() { path, err = lookPath(i.Argv[0], i.Env, i.Sandbox.Work) })
+	if err != nil {
+		return err
 	}
 	i.signals, i.deaths = make(chan os.Signal, 8), make(chan os.Signal, 1)
 	ossignal.Notify(i.signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR1)
@@ -111,13 +116,13 @@ func (i *initStage) start() error {
 		return err
 	}
 	defer null.Close()
-	i.command, err = i.Sandbox.fork(i.Path, i.Argv, syscall.ProcAttr{
+	i.command, err = i.Sandbox.fork(path, i.Argv, syscall.ProcAttr{
 		Dir: i.Sandbox.Work, Env: i.Env, Files: []uintptr{null.Fd(), initOutputFD, initOutputFD},
 		Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	_ = unix.Close(initOutputFD)
 	if err != nil {
-		return explain(i.Argv[0], i.Path, err)
+		return explain(i.Argv[0], path, err)
 	}
 	i.orders = orders{Sandbox: i.Sandbox} // nobody needs the rest any more
 	return nil

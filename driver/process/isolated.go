@@ -11,13 +11,15 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"mariposa/driver"
 )
 
 // startInit starts an isolated instance: its init in namespaces of its own, and the
-// command behind it. The shim itself stays outside. An empty path tries everything
-// but a command.
-func (s *shim) startInit(path string, output *os.File) error {
-	theirs, err := s.openInitFiles(path, output)
+// command behind it. The shim itself stays outside. Orders without a command try
+// everything else.
+func (s *shim) startInit(output *os.File) error {
+	theirs, err := s.openInitFiles(output)
 	defer closeAll(theirs)
 	if err != nil {
 		return err
@@ -64,7 +66,7 @@ func (s *spec) initEnvironment() []string {
 }
 
 // openInitFiles opens what an init finds open.
-func (s *shim) openInitFiles(path string, output *os.File) (theirs []*os.File, err error) {
+func (s *shim) openInitFiles(output *os.File) (theirs []*os.File, err error) {
 	if err := os.MkdirAll(filepath.Join(s.dir, rootDir), 0o700); err != nil {
 		return nil, err
 	}
@@ -77,7 +79,7 @@ func (s *shim) openInitFiles(path string, output *os.File) (theirs []*os.File, e
 	if err := unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_PASSCRED, 1); err != nil {
 		return theirs, err
 	}
-	o := initOrders{orders: s.orders, Dir: s.dir, Path: path, UserNS: map[int]int{}}
+	o := initOrders{orders: s.orders, Dir: s.dir, UserNS: map[int]int{}}
 	var namespaces []*os.File
 	for _, b := range s.Sandbox.Binds {
 		if _, have := o.UserNS[b.Owner]; b.Kind != bindMapped || have {
@@ -191,7 +193,7 @@ func (s *shim) tryInit() error {
 		return err
 	}
 	defer null.Close()
-	if err := s.startInit("", null); err != nil {
+	if err := s.startInit(null); err != nil {
 		return err
 	}
 	_, _ = syscall.Wait4(s.child, nil, 0, nil)
@@ -206,6 +208,9 @@ func askInit(dir string, files []*os.File) error {
 	}
 	defer d.Close()
 	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: socketAddress(d)})
+	if errors.Is(err, unix.ECONNREFUSED) || isGone(err) {
+		return driver.ErrNotFound // it has just ended, or begins
+	}
 	if err != nil {
 		return err
 	}

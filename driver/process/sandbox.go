@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"mariposa/driver"
 )
 
@@ -148,30 +150,74 @@ func masks(binds []bind, hidden string) []bind {
 }
 
 // programBind shows an instance the program that its command names, where it would
-// not see it otherwise. A program beside our own was put there
-// for instances; any other must be open to everybody.
+// not see it otherwise. A program beside our own was put there for instances; any other
+// must be open to everybody. What is closed to the instance's user is not looked at,
+// or the answer would say what there is. What is in the instance's view, or is
+// nowhere, the init finds out.
 func (d *Driver) programBind(s *sandbox, i driver.Instance) ([]bind, error) {
 	name, env := i.Workload.Command[0], d.environment(i, filepath.Dir(s.Work), "", nil, true)
-	path, err := lookPath(name, env, s.Work)
-	if err != nil {
+	named := strings.Contains(name, "/")
+	if named {
+		path := filepath.Clean(name)
+		if !filepath.IsAbs(name) {
+			path = filepath.Join(s.Work, name)
+		}
+		if contains(s.Work, path) || contains("/proc", path) {
+			return nil, nil
+		}
+		if d.isHidden(path) {
+			return nil, refusal(fmt.Sprintf("cannot run %q: it lies in a folder of Mariposa's own, which instances never see", name))
+		}
+	}
+	path, real, err := d.findProgram(s, name, env)
+	sees := func(p string) bool {
+		return slices.ContainsFunc(s.Binds, func(b bind) bool { return contains(b.Target, p) })
+	}
+	isOpen := err == nil && (filepath.Dir(path) == filepath.Dir(d.executable) || isOpenToAll(filepath.Dir(real)))
+	switch {
+	case err == nil && sees(path) && sees(real) && !d.isHidden(real), err != nil && sees(filepath.Clean(name)):
+		return nil, nil
+	case isOpen && !d.isHidden(real):
+		return []bind{{Source: real, Target: path}}, nil
+	case !named:
+		return nil, nil
+	case err != nil && !errors.Is(err, os.ErrPermission):
 		return nil, refusal(err.Error())
 	}
-	real, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return nil, refusal(fmt.Sprintf("cannot run %q: %v", name, errors.Unwrap(err)))
+	return nil, refusal(fmt.Sprintf("cannot run %q: it lies in a folder that is closed to other users; put it below /opt or /srv, or start the node's agent with --process-path", name))
+}
+
+// findProgram finds a program on the machine: beside our own, or as the instance's
+// user would. real is where symbolic links lead.
+func (d *Driver) findProgram(s *sandbox, name string, env []string) (path, real string, err error) {
+	find := func(name string) {
+		if path, err = lookPath(name, env, s.Work); err == nil {
+			real, err = filepath.EvalSymlinks(path)
+		}
 	}
-	sees := func(p string) bool {
-		return slices.ContainsFunc(s.Binds, func(b bind) bool { return contains(b.Target, p) }) || contains(s.Work, p)
+	own := filepath.Dir(d.executable)
+	beside := filepath.Join(own, filepath.Base(name))
+	if filepath.Clean(name) == beside || (!strings.Contains(name, "/") && slices.Contains(env, "PATH="+d.searchPath(true))) {
+		if find(beside); err == nil {
+			return path, real, nil
+		}
 	}
-	switch {
-	case contains(s.Work, path) || (sees(path) && sees(real) && !d.isHidden(real)):
-		return nil, nil
-	case d.isHidden(real):
-		return nil, refusal(fmt.Sprintf("cannot run %q: it lies in a folder of Mariposa's own, which instances never see", name))
-	case filepath.Dir(path) != filepath.Dir(d.executable) && !isOpenToAll(filepath.Dir(real)):
-		return nil, refusal(fmt.Sprintf("cannot run %q: it lies in a folder that is closed to other users; put it below /opt or /srv, or start the node's agent with --process-path", name))
+	s.asInstance(func() { find(name) })
+	return path, real, err
+}
+
+// asInstance calls f with the rights to files of the instance's user.
+func (c *sandbox) asInstance(f func()) {
+	if c.Mode != modeRoot {
+		f()
+		return
 	}
-	return []bind{{Source: real, Target: path}}, nil
+	onOwnThread(func() { // of this thread alone, which ends
+		_, _, _ = unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0)
+		_, _, _ = unix.RawSyscall(unix.SYS_SETFSGID, uintptr(c.GID), 0, 0)
+		_, _, _ = unix.RawSyscall(unix.SYS_SETFSUID, uintptr(c.UID), 0, 0)
+		f()
+	})
 }
 
 // isOpenToAll reports whether every user can get into a folder.

@@ -107,10 +107,6 @@ func (s *shim) takeOrders() error {
 func (s *shim) start() error {
 	root := filepath.Dir(s.dir)
 	failpoint(root, "born")
-	path, err := lookPath(s.Argv[0], s.Env, filepath.Join(s.dir, workDir))
-	if err != nil {
-		return err
-	}
 	log, err := openRotatingLog(filepath.Join(s.dir, logFile), s.spec.LogSize, s.spec.LogFiles)
 	if err != nil {
 		return fmt.Errorf("cannot open the log: %w", err)
@@ -125,7 +121,7 @@ func (s *shim) start() error {
 	if err != nil {
 		return err
 	}
-	err = s.startCommand(path, input)
+	err = s.startCommand(input)
 	_ = input.Close()
 	if err != nil {
 		_ = s.group.remove()
@@ -141,9 +137,13 @@ func (s *shim) start() error {
 }
 
 // startCommand starts the command, behind an init where it is isolated.
-func (s *shim) startCommand(path string, output *os.File) error {
+func (s *shim) startCommand(output *os.File) error {
 	if s.Sandbox != nil {
-		return s.startInit(path, output)
+		return s.startInit(output)
+	}
+	path, err := lookPath(s.Argv[0], s.Env, filepath.Join(s.dir, workDir))
+	if err != nil {
+		return err
 	}
 	null, err := os.Open(os.DevNull)
 	if err != nil {

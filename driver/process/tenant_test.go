@@ -382,3 +382,49 @@ func TestTheKernelEndsTheCommandBeforeItsSupervisors(t *testing.T) {
 		}
 	}
 }
+
+// TestNoCommandTellsWhatThereIs names what an instance does not see as its command, and
+// gets one answer, whether that exists or not.
+func TestNoCommandTellsWhatThereIs(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("who is not root runs instances as itself")
+	}
+	base := t.TempDir()
+	must(t, os.Chmod(filepath.Dir(base), 0o755))
+	closed, link := filepath.Join(base, "closed"), "link"
+	must(t, os.Mkdir(closed, 0o700))
+	must(t, os.WriteFile(filepath.Join(closed, "there"), nil, 0o600))
+	must(t, os.Mkdir(filepath.Join(closed, "folder"), 0o700))
+	a, root, id := newAgent(t)
+	victim := instance(drivertest.NewID(), "sleep", "1000")
+	pid := a.start(t, victim).Details["pid"]
+	answer := func(name string, env ...string) string {
+		i := instance(drivertest.NewID(), name)
+		i.Workload.Environment = vars(env...)
+		_, err := a.tryStart(t, i)
+		if err == nil {
+			t.Fatalf("%s was started", name)
+		}
+		return strings.ReplaceAll(err.Error(), name, "NAME")
+	}
+	linked := func(to string) string {
+		a.start(t, sh(id, `ln -sfn `+to+` `+link))
+		a.endOf(t, id)
+		_, err := a.tryStart(t, instance(id, "./"+link))
+		return fmt.Sprint(err)
+	}
+	for what, answers := range map[string][]string{
+		"a file":          {answer(closed + "/there"), answer(closed + "/missing"), answer(closed + "/folder")},
+		"PATH":            {answer("there", "PATH", closed), answer("missing", "PATH", closed)},
+		"a link":          {linked(closed + "/there"), linked(closed + "/missing"), linked(closed + "/folder")},
+		"our own folders": {answer(root + "/" + victim.ID + "/spec.json"), answer(root + "/missing")},
+		"another's root":  {answer("/proc/" + pid + "/root/etc/passwd"), answer("/proc/" + pid + "/root/etc/missing")},
+	} {
+		for _, other := range answers[1:] {
+			if other != answers[0] {
+				t.Errorf("%s: %q, but %q", what, answers[0], other)
+			}
+		}
+	}
+}
