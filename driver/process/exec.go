@@ -219,7 +219,9 @@ func (s *session) awaitStart(ctx context.Context, in *execContext) error {
 		var last execReport
 		lost := decoder.Decode(&last)
 		s.reap(lost == nil)
-		if lost != nil && in.confinement != nil && in.ended() { // the supervisor ends with the instance
+		// The supervisor of an isolated one ends with the instance; another may be found in
+		// the instance's cgroups, by the thread that has put the command there.
+		if lost != nil && in.ended() {
 			s.code, s.err = killed, driver.ErrInstanceEnded
 		} else if lost != nil {
 			s.code, s.err = -1, errors.New("its supervisor was killed")
@@ -240,7 +242,7 @@ func (s *session) awaitStart(ctx context.Context, in *execContext) error {
 		case <-over:
 			return
 		}
-		_ = s.control.Close() // what was written can still be read
+		s.letGo() // what was written can still be read
 	}()
 	return nil
 }
@@ -333,9 +335,19 @@ func (s *session) Wait() (int, error) {
 	return s.code, s.err
 }
 
+// letGo ends the command. A supervisor that does not answer, because the instance has
+// stopped it, is waited for no longer.
+func (s *session) letGo() {
+	closeAll([]*os.File{s.control})
+	if s.reports != nil {
+		_ = s.reports.SetReadDeadline(time.Now().Add(shimTimeout))
+	}
+}
+
 func (s *session) Close() error {
 	s.closeOnce.Do(func() {
-		files := []*os.File{s.control, s.in}
+		s.letGo()
+		files := []*os.File{s.in}
 		for _, o := range []*output{s.out, s.errs} {
 			if o != nil {
 				files = append(files, o.file)

@@ -167,3 +167,21 @@ func TestOutputIsReadToItsEndHoweverLateItIsRead(t *testing.T) {
 		t.Errorf("%d bytes and %q were left (%v, %v)", len(out), errs, err1, err2)
 	}
 }
+
+// TestASupervisorThatIsStoppedHoldsNobodyUp stops the supervisor of a command, as an
+// instance can that runs as the agent's user.
+func TestASupervisorThatIsStoppedHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	a := open(t, process.Options{Root: newRoot(t)})
+	i := instance(drivertest.NewID(), "sleep", "1000")
+	o := a.start(t, i)
+	s, line := a.execute(t, i, "echo $$ $PPID; exec sleep 1000")
+	inner, innerParent, _ := strings.Cut(line, " ")
+	pid := outerPID(t, o, inner)
+	kill(t, outerPID(t, o, innerParent), unix.SIGSTOP)
+	must(t, s.Close())
+	if code, err := s.Wait(); code != -1 || err == nil {
+		t.Errorf("it ended with %d (%v)", code, err)
+	}
+	eventually(t, "the command is gone", func() bool { return !alive(pid) })
+}

@@ -93,3 +93,6 @@ func Inits(root string) (pids []int) {
 	}
 	return pids
 }
+
+// Hides reports whether no instance sees a path.
+func (d *Driver) Hides(path string) bool { return d.isHidden(path) }

@@ -115,6 +115,9 @@ func New(o Options) (*Driver, error) {
 		entries: map[string]*entry{}, ports: map[int]string{}, uids: map[int]string{}, mappable: map[uint64]bool{},
 	}
 	for _, path := range append([]string{root, o.Volumes, o.Networks}, o.Hidden...) {
+		if path, err = filepath.Abs(path); err != nil {
+			return nil, err
+		}
 		if real, err := filepath.EvalSymlinks(path); err == nil {
 			path = real
 		}

@@ -428,3 +428,15 @@ func TestNoCommandTellsWhatThereIs(t *testing.T) {
 		}
 	}
 }
+
+func TestAFolderIsHiddenHoweverItIsNamed(t *testing.T) {
+	base := t.TempDir()
+	t.Chdir(base)
+	must(t, os.Mkdir("data", 0o700))
+	must(t, os.Symlink("data", "link"))
+	for _, name := range []string{"data", "./data", "link", filepath.Join(base, "data")} {
+		if a := open(t, process.Options{Root: newRoot(t), Hidden: []string{name}}); !a.Hides(filepath.Join(base, "data", "admin.token")) {
+			t.Errorf("%s is not hidden", name)
+		}
+	}
+}
