@@ -47,6 +47,30 @@ func (l Link) Check() error {
 	return nil
 }
 
+// client follows redirects only within the server that was named, and never out of
+// encryption: the node's key goes with every request.
+func (l Link) client() *http.Client {
+	var c http.Client
+	if l.Client != nil {
+		c = *l.Client
+	}
+	c.CheckRedirect = func(next *http.Request, via []*http.Request) error {
+		first := via[0].URL
+		switch {
+		case len(via) >= maxRedirects:
+			return errors.New("the server sends us from address to address")
+		case next.URL.Hostname() != first.Hostname():
+			return fmt.Errorf("the server sends us to %s: name that one with --server if its certificate is to be trusted with the key of this node", next.URL.Redacted())
+		case first.Scheme == "https" && next.URL.Scheme != "https":
+			return fmt.Errorf("the server sends us to %s, where the key of this node would travel in the clear", next.URL.Redacted())
+		}
+		return nil
+	}
+	return &c
+}
+
+const maxRedirects = 5
+
 // Run keeps a node connected and working until the context ends: it dials, and redials
 // with growing pauses when the connection is lost. Instances keep running throughout. It
 // returns early only when the control plane says that reconnecting will not help.
@@ -137,7 +161,7 @@ func connect(ctx context.Context, server string, l Link, n *Node) error {
 	if l.Token != "" {
 		header.Set("Authorization", "Bearer "+l.Token)
 	}
-	conn, resp, err := websocket.Dial(dial, at, &websocket.DialOptions{HTTPClient: l.Client, HTTPHeader: header})
+	conn, resp, err := websocket.Dial(dial, at, &websocket.DialOptions{HTTPClient: l.client(), HTTPHeader: header})
 	why := ""
 	if resp != nil && resp.Body != nil { // of a refusal; an accepted connection has none
 		why = readRefusal(resp.Body)
