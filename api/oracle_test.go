@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -215,4 +216,27 @@ func TestWhatIsKeptOfARequestIsNoHashOfItsSecret(t *testing.T) {
 		t.Error("the same request again is done again")
 	}
 	h.call("PUT", "/v1/projects/shop/metadata/pin", "4712", append(plainText, "Idempotency-Key", "once")...).wantError(409, mariposa.Conflict, "another request")
+}
+
+// What is stored is counted, and shown to viewers: it grew by the length of a new secret.
+func TestWhatIsStoredTellsNoLengthOfASecret(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t)
+	h.create("shop", "services: {web: {compute_type: dummy}}\nmetadata: {password: {secret: true}}\n")
+	grew := map[int64]bool{}
+	set := func(value string) {
+		before := h.stored("shop").Metadata
+		want[contract.Changed](h.call("PUT", "/v1/projects/shop/metadata/password", must(json.Marshal(map[string]string{"value": value}))(t)), 200)
+		grew[(h.stored("shop").Metadata-before)/16] = true // times are written with more or fewer digits
+	}
+	set("first")
+	clear(grew)
+	for _, n := range []int{1, 5, 9, 13, 20, 30, 40, 50, 60} {
+		set(strings.Repeat("s", n))
+	}
+	set(`"two" 'kinds' of quotes: #1`)
+	set("two\nlines")
+	if len(grew) > 2 {
+		t.Errorf("secrets of 1 to 60 bytes take %v times 16 bytes", grew)
+	}
 }

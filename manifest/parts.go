@@ -34,16 +34,25 @@ func (v *Values) Split() (head []byte, parts [][]byte) {
 	if err != nil { // what was read once can be read again; if not, it is kept as it is
 		pg = &valuesDocument{doc: doc}
 	}
-	from, keys := 0, map[string]sealedKey{}
+	from, size, pad, keys := 0, 0, 0, map[string]sealedKey{}
 	cut := func(to int) {
-		parts = append(parts, encodeSealed(sealedValues{Document: string(doc[from:to]), Keys: keys}))
-		from, keys = to, map[string]sealedKey{}
+		parts = append(parts, encodeSealed(sealedValues{Document: string(doc[from:to]), Keys: keys, Pad: strings.Repeat(" ", pad)}))
+		from, size, pad, keys = to, 0, 0, map[string]sealedKey{}
 	}
 	for i, e := range pg.entries {
-		if i > 0 && pg.endsBefore(i, from) {
+		value, set := v.Get(e.key.Value)
+		length := pg.lengthOf(i)
+		if value.Secret {
+			length += padding(e.to - e.from)
+		}
+		if i > 0 && endsBefore(e.key.Value, size, length) {
 			cut(e.at)
 		}
-		if value, set := v.Get(e.key.Value); set {
+		size += length
+		if value.Secret {
+			pad += padding(len(encodeSealed(string(doc[e.from:e.to]))))
+		}
+		if set {
 			keys[e.key.Value] = sealedKey{Secret: value.Secret, CAS: value.CAS, Changed: value.Changed}
 		}
 	}
@@ -55,15 +64,27 @@ func (v *Values) Split() (head []byte, parts [][]byte) {
 	return encodeSealed(whole), parts
 }
 
-// endsBefore reports whether a part that begins at an offset ends before an entry.
-func (pg *valuesDocument) endsBefore(i, from int) bool {
-	size := pg.entries[i].at - from
-	end := len(pg.doc)
+// lengthOf is how many bytes there are from an entry to the next; those before the first
+// belong to it.
+func (pg *valuesDocument) lengthOf(i int) int {
+	begin, end := 0, len(pg.doc)
+	if i > 0 {
+		begin = pg.entries[i].at
+	}
 	if i+1 < len(pg.entries) {
 		end = pg.entries[i+1].at
 	}
-	isLarge := end-pg.entries[i].at >= minPart
-	return size >= maxPart || isLarge || size >= minPart && endsParts(pg.entries[i].key.Value)
+	return end - begin
+}
+
+// padding is what is missing to the next step of the length of a secret. What is kept of a
+// project is counted and shown, so lengths count by steps there too: in the bytes that
+// are sealed, and in where parts end.
+func padding(length int) int { return secretStep - length%secretStep }
+
+// endsBefore reports whether a part of some bytes ends before an entry of some more.
+func endsBefore(key string, size, more int) bool {
+	return size >= maxPart || more >= minPart || size >= minPart && endsParts(key)
 }
 
 // endsParts reports whether a part may end before a key: a quarter of all names say so.

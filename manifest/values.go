@@ -336,6 +336,7 @@ type sealedValues struct {
 	Document string               `json:"document"`
 	Last     int64                `json:"last,omitempty"`
 	Keys     map[string]sealedKey `json:"keys,omitempty"`
+	Pad      string               `json:"pad,omitempty"` // hides the lengths of the secrets among them
 }
 
 type sealedKey struct {
