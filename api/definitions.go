@@ -48,9 +48,13 @@ func (s *server) addService(ctx context.Context, in *addServiceInput) (*document
 	}
 	name, def := in.Name, bytes.Clone(in.RawBody)
 	if name == "" {
-		var keys map[string]json.RawMessage
-		if json.Unmarshal(def, &keys) != nil || json.Unmarshal(keys["name"], &name) != nil {
-			return nil, invalid("name is missing: pass it as ?name=, or in a JSON body as name")
+		const missing = "name is missing: pass it as ?name=, or in a JSON body as name"
+		keys, err := unmarshalKeys(def, missing)
+		if err != nil {
+			return nil, err
+		}
+		if json.Unmarshal(keys["name"], &name) != nil {
+			return nil, invalid(missing)
 		}
 		delete(keys, "name")
 		def, _ = json.Marshal(keys) // decoded JSON can be encoded

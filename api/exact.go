@@ -86,6 +86,19 @@ func walkKeys(d *json.Decoder, nesting int) error {
 
 var errTooDeep = errors.New("too deep")
 
+// unmarshalKeys reads the keys of a JSON object, each of which must be there once. Otherwise
+// it says what the body should be.
+func unmarshalKeys(body []byte, should string) (map[string]json.RawMessage, error) {
+	if err := checkRepeatedKeys(body); err != nil {
+		return nil, jsonFault(err)
+	}
+	var keys map[string]json.RawMessage
+	if json.Unmarshal(body, &keys) != nil {
+		return nil, invalid("%s", should)
+	}
+	return keys, nil
+}
+
 // unmarshalExact reads a JSON object into a struct without nested ones. Every key must be
 // one of its names, letter for letter, and be there once.
 func unmarshalExact(body []byte, to any) error {

@@ -256,6 +256,10 @@ func TestKeysAreMatchedExactly(t *testing.T) {
 		{"POST", "/v1/projects", `{"name": "x", "Manifest": {}, "manifest": {"services": {}}}`, "Manifest", "write manifest"},
 		{"POST", "/v1/projects", `{"name": "x", "name": "y", "manifest": {"services": {}}}`, "name", "more than once"},
 		{"PUT", "/v1/projects/shop/metadata/mode?organization=acme", `{"Value": "x"}`, "Value", "write value"},
+		{"PUT", "/v1/organizations/acme/quota", `{"projects": 1, "projects": 100}`, "projects", "more than once"},
+		{"PUT", "/v1/settings", `{"quota": {"projects": 1, "projects": 100}}`, "projects", "more than once"},
+		{"POST", "/v1/instances?organization=acme", `{"project": "shop", "project": "other", "name": "x", "compute_type": "dummy"}`, "project", "more than once"},
+		{"POST", "/v1/projects/shop/services?organization=acme", `{"name": "x", "name": "y", "compute_type": "dummy"}`, "name", "more than once"},
 	} {
 		f := post(c.method, c.path, c.body).wantError(400, mariposa.InvalidArgument, c.key, c.hint)
 		if len(f.Errors) == 0 || f.Errors[0].Field != c.key {

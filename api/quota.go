@@ -28,9 +28,9 @@ type putQuotaInput struct {
 }
 
 func (s *server) putQuota(ctx context.Context, in *putQuotaInput) (*document[contract.Quota], error) {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(in.RawBody, &fields); err != nil {
-		return nil, invalid(`the body must be an object like {"instances": 100, "memory": null}`)
+	fields, err := unmarshalKeys(in.RawBody, `the body must be an object like {"instances": 100, "memory": null}`)
+	if err != nil {
+		return nil, err
 	}
 	found, err := s.findOrganization(ctx, in.Organization)
 	if err != nil {
@@ -109,9 +109,9 @@ type putSettingsInput struct {
 }
 
 func (s *server) putSettings(ctx context.Context, in *putSettingsInput) (*document[contract.Settings], error) {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(in.RawBody, &fields); err != nil {
-		return nil, invalid(`the body must be an object like {"quota": {"instances": 100}, "organizations_per_user": 3}`)
+	fields, err := unmarshalKeys(in.RawBody, `the body must be an object like {"quota": {"instances": 100}, "organizations_per_user": 3}`)
+	if err != nil {
+		return nil, err
 	}
 	return changed(s.change.SetSettings(ctx, request(ctx), func(to *mariposa.SettingsSpec) error { return readSettings(fields, to) }))
 }

@@ -25,10 +25,9 @@ type unmanagedRequest struct {
 
 // read separates the instance's own keys from the body; the rest is its definition.
 func (in *createInstanceInput) read() (*unmanagedRequest, error) {
-	var keys map[string]json.RawMessage
-	d := json.NewDecoder(bytes.NewReader(in.RawBody))
-	if err := d.Decode(&keys); err != nil || d.More() {
-		return nil, invalid(`the body must be a JSON object like {"project": "shop", "name": "probe", "compute_type": "process", "command": ["/bin/true"]}`)
+	keys, err := unmarshalKeys(in.RawBody, `the body must be a JSON object like {"project": "shop", "name": "probe", "compute_type": "process", "command": ["/bin/true"]}`)
+	if err != nil {
+		return nil, err
 	}
 	one := &unmanagedRequest{project: in.Project, organization: in.Organization}
 	for name, to := range map[string]*string{"project": &one.project, "organization": &one.organization, "name": &one.name} {
