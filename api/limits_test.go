@@ -272,3 +272,28 @@ func TestKeysAreMatchedExactly(t *testing.T) {
 		}
 	}
 }
+
+// Requests that are sent one behind the other, without waiting for answers, cost who sends
+// them nothing: once one of them is refused, the others are not read.
+func TestWhatIsSentBehindARefusedRequestIsNotRead(t *testing.T) {
+	t.Parallel()
+	w := newTestTeams(t, withLimits(api.Limits{RequestRate: 1}))
+	for name, token := range map[string]string{"too many": w.asUser("vera").token, "without a token": "wrong"} {
+		conn := w.raw(t)
+		one := "GET /v1/user HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + token + "\r\n\r\n"
+		go func() { _, _ = io.WriteString(conn, strings.Repeat(one, 50)) }() // it may be cut off
+		codes, from := map[int]int{}, bufio.NewReader(conn)
+		for range 50 {
+			resp, err := http.ReadResponse(from, nil)
+			if err != nil {
+				break
+			}
+			codes[resp.StatusCode]++
+			_, _ = io.Copy(io.Discard, resp.Body) // it may be cut off
+			_ = resp.Body.Close()
+		}
+		if refused := codes[429] + codes[401]; refused > 1 {
+			t.Errorf("%s: %d requests on one connection were refused", name, refused)
+		}
+	}
+}

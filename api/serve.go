@@ -66,6 +66,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	r, leave, err := s.admit(r)
 	if err != nil {
+		h.Set("Connection", "close") // whatever else was sent on it would have to be read and refused too
 		err.write(rec)
 		return
 	}
