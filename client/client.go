@@ -296,6 +296,7 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 		dns         *net.DNSError
 		plain       tls.RecordHeaderError
 		certificate *tls.CertificateVerificationError
+		hostname    x509.HostnameError
 	)
 	switch {
 	case errors.As(err, &refused):
@@ -304,6 +305,8 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 		return unavailable(err, "no Mariposa answers at %s: start one with `mariposa dev`, or set MARIPOSA_URL", c.URL())
 	case errors.As(err, &dns):
 		return unavailable(err, "there is no host %q (of %s): check MARIPOSA_URL", dns.Name, c.URL())
+	case errors.As(err, &hostname):
+		return unavailable(err, "the certificate of %s is for other names: %v; name the server as its certificate does, with --url https://NAME:PORT or in MARIPOSA_URL", c.URL(), hostname)
 	case errors.As(err, &certificate):
 		return unavailable(err, "the certificate of %s is not to be trusted: %v; if it is signed by a root of your own, name that root's file with --ca or in MARIPOSA_CA", c.URL(), certificate.Err)
 	case errors.As(err, &plain), errors.Is(err, http.ErrSchemeMismatch):

@@ -76,6 +76,13 @@ func TestAnotherRootIsTrustedWhenNamed(t *testing.T) {
 			}
 		})
 	}
+	// The certificate is not for localhost.
+	cl, err := New(Options{URL: strings.Replace(srv.URL, "127.0.0.1", "localhost", 1), Roots: roots})
+	must(t, err)
+	defer cl.Close()
+	if _, err := cl.Health(context.Background()); err == nil || !strings.Contains(err.Error(), "--url https://NAME:PORT") {
+		t.Errorf("by another name: %v", err)
+	}
 	if _, err := New(Options{URL: srv.URL, Roots: []byte("no certificate")}); mariposa.CodeOf(err) != mariposa.InvalidArgument {
 		t.Errorf("roots that are none: %v", err)
 	}
