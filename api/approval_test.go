@@ -67,6 +67,12 @@ func TestAVersionThatUsesAProtectedSecretWaitsForApproval(t *testing.T) {
 	if p := want[contract.Plan](deployer.call("POST", h.about(c, "/plan"), nil), 200); len(p.Waits) == 0 || !strings.HasPrefix(p.Waits[0], sentence) {
 		t.Errorf("the plan of what would happen now: %+v", p)
 	}
+	if p := want[contract.Project](deployer.call("GET", h.about(c, ""), nil), 200); !strings.HasPrefix(p.Reason, sentence) {
+		t.Errorf("the project does not say that its newest version waits: %+v", p)
+	}
+	if s := want[contract.State](deployer.call("GET", h.about(c, "/state"), nil), 200); !strings.HasPrefix(s.Projects[0].Reason, sentence) {
+		t.Errorf("the state does not say that the newest version waits: %+v", s)
+	}
 	// A repair shows that the planner has seen the task: the instance it makes is of version 1.
 	for id := range h.instances("shop", "db") {
 		h.crash(id)

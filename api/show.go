@@ -155,21 +155,25 @@ func (v *viewer) project(r *store.Project) contract.Project {
 		ID: r.ID, Name: spec.Name, Organization: spec.Organization, OrganizationName: v.orgName(spec.Organization),
 		Version: spec.Version, Number: spec.Number, Created: spec.Created, Author: spec.Author, Services: v.services(r),
 	}
-	goal, status, why := projectStatus(r)
+	goal, status, why := v.projectStatus(r)
 	doc.Goal, doc.Status = goal, status
 	doc.Reason, doc.ReasonCode = v.sentence(why)
 	return doc
 }
 
 // projectStatus returns the status of a project as a whole; one that has not been
-// planned yet is converging.
-func projectStatus(r *store.Project) (goal mariposa.ProjectGoal, status mariposa.Status, why *mariposa.Reason) {
+// planned yet is converging. Without another reason, it says that the newest version waits
+// for an approval.
+func (v *viewer) projectStatus(r *store.Project) (goal mariposa.ProjectGoal, status mariposa.Status, why *mariposa.Reason) {
 	goal, status = mariposa.GoalStarted, mariposa.StatusConverging
 	if st := r.Status(); st != nil {
 		goal, status, why = cmp.Or(st.Goal, goal), cmp.Or(st.Status, status), st.Reason
 	}
 	if r.Spec().Deleting && goal != mariposa.GoalDeleted {
 		goal, status = mariposa.GoalDeleted, mariposa.StatusConverging
+	}
+	if st := r.Status(); why == nil && (st == nil || st.Number != r.Spec().Number) {
+		why = v.awaitedApproval(r, r.Spec().Number)
 	}
 	return goal, status, why
 }
@@ -229,18 +233,17 @@ func (v *viewer) showApproval(doc *contract.Version, spec *mariposa.VersionSpec)
 	doc.Approval = &contract.Approval{By: by.By, At: by.At, Number: by.Number}
 }
 
-// awaitedApproval is the approval that a queued task waits for; nil: it waits for none.
-func (v *viewer) awaitedApproval(spec *mariposa.TaskSpec) *mariposa.Reason {
-	p := v.projectRecord(spec.Project)
-	if p == nil || len(p.Spec().Protected) == 0 || spec.Patch.Number == 0 {
+// awaitedApproval is the approval that a version waits for; nil: it waits for none.
+func (v *viewer) awaitedApproval(p *store.Project, number int) *mariposa.Reason {
+	if p == nil || len(p.Spec().Protected) == 0 || number == 0 {
 		return nil
 	}
-	found := v.version(spec.Project, spec.Patch.Number)
+	found := v.version(p.ID, number)
 	if found == nil {
 		return nil
 	}
 	if uses := found.NeedsApproval(p.Spec()); len(uses) > 0 {
-		return mariposa.AwaitsApproval(spec.Patch.Number, uses)
+		return mariposa.AwaitsApproval(number, uses)
 	}
 	return nil
 }
@@ -264,7 +267,7 @@ func (v *viewer) task(r *store.Task) contract.Task {
 	doc.Reason, doc.ReasonCode = v.sentence(why)
 	doc.ETA = v.estimateEnd(r.Status())
 	if doc.State == mariposa.TaskQueued {
-		if awaits := v.awaitedApproval(spec); awaits != nil {
+		if awaits := v.awaitedApproval(v.projectRecord(spec.Project), spec.Patch.Number); awaits != nil {
 			text, code := v.sentence(awaits)
 			doc.Reason, doc.ReasonCode = strings.TrimPrefix(doc.Reason+"; "+text, "; "), code
 		}

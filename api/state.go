@@ -195,7 +195,7 @@ func (s *server) countProject(v *viewer, id string) (stateWithReasons, bool) {
 func (v *viewer) state(p picture.Project) stateWithReasons {
 	spec := p.Record.Spec()
 	doc := contract.ProjectState{ID: p.Record.ID, Name: spec.Name, Organization: spec.Organization, OrganizationName: v.orgName(spec.Organization), Version: spec.Version, Services: []contract.ServiceState{}}
-	goal, status, why := projectStatus(p.Record)
+	goal, status, why := v.projectStatus(p.Record)
 	doc.Goal, doc.Status = goal, status
 	if st := p.Record.Status(); st != nil {
 		doc.Frozen, doc.Paused = st.Frozen, st.Paused
