@@ -81,6 +81,15 @@ func TestAPolicySaysWhichComputeTypesAndPortsManifestsMayAskFor(t *testing.T) {
 	olga.call("PUT", "/v1/organizations/acme/policy", []byte(`{"host_ports":true}`)).wantError(403, mariposa.Forbidden)
 	w.call("PUT", "/v1/organizations/acme/policy", []byte(`{"compute_types":["rocket"]}`)).wantError(400, mariposa.InvalidArgument, "rocket", "docker")
 
+	// Those below 1024 come with the others, and go with them.
+	w.call("PUT", "/v1/organizations/acme/policy", []byte(`{"host_ports":false,"low_ports":true}`)).wantError(400, mariposa.InvalidArgument, "low_ports", "host_ports")
+	if p := w.policy("acme", `{"low_ports":true}`); !p.HostPorts || !p.LowPorts {
+		t.Errorf("low ports are allowed, and the policy is %+v", p)
+	}
+	if p := w.policy("acme", `{"host_ports":false}`); p.HostPorts || p.LowPorts {
+		t.Errorf("no ports are allowed, and the policy is %+v", p)
+	}
+
 	// With fixed ports allowed, those below 1024 are still not.
 	w.policy("acme", `{"host_ports":true}`)
 	if f := put(ported).wantError(400, mariposa.InvalidArgument, "line 7", "from 1024"); len(f.Errors) != 1 {
@@ -110,7 +119,7 @@ func TestAPolicySaysWhichComputeTypesAndPortsManifestsMayAskFor(t *testing.T) {
 	w.call("POST", "/v1/projects/"+mine.ID+"/copy", contract.Copy{Name: "tight", Organization: "acme"}).wantError(400, mariposa.InvalidArgument, "7443")
 
 	a := want[contract.Audit](w.call("GET", "/v1/audit?action=policy.put&outcome=done", nil), 200).Records
-	if len(a) != 5 || a[1].Reason != "compute types docker, dummy, all ports of nodes" || a[0].ObjectName != "acme" || a[0].Organization != w.acme {
+	if len(a) != 7 || a[1].Reason != "compute types docker, dummy, ports of nodes from 1024" || a[0].ObjectName != "acme" || a[0].Organization != w.acme {
 		t.Errorf("noted as %+v", a)
 	}
 	if n := len(want[contract.Audit](w.call("GET", "/v1/audit?action=policy.put&outcome=denied", nil), 200).Records); n != 1 {

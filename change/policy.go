@@ -40,8 +40,9 @@ func (c *Changer) SetPolicy(ctx context.Context, req *Request, org string, to co
 				return nil, contract.Policy{}, err
 			}
 		}
-		setIfGiven(&next.HostPorts, to.HostPorts)
-		setIfGiven(&next.LowPorts, to.LowPorts)
+		if err := setPorts(&next, to); err != nil {
+			return nil, contract.Policy{}, err
+		}
 		setIfGiven(&next.DefaultPackage, to.DefaultPackage)
 		if name := next.DefaultPackage; name != "" {
 			r := c.Picture.Packages.Get(name)
@@ -55,6 +56,21 @@ func (c *Changer) SetPolicy(ctx context.Context, req *Request, org string, to co
 		unit.Audit[0].Object, unit.Audit[0].ObjectName, unit.Audit[0].Reason = org, spec.Name, describePolicy(&next)
 		return unit, PolicyOf(org, spec), nil
 	})
+}
+
+// setPorts changes which ports of nodes are allowed. Those below 1024 go with the others.
+func setPorts(p *mariposa.Policy, to contract.PolicyChange) error {
+	low := to.LowPorts != nil && *to.LowPorts
+	switch {
+	case to.HostPorts != nil && !*to.HostPorts && low:
+		return invalid("low_ports: ports below 1024 are ports of nodes, which host_ports: false forbids; allow both, or neither")
+	case to.HostPorts != nil && !*to.HostPorts:
+		p.HostPorts, p.LowPorts = false, false
+	case to.HostPorts != nil || low:
+		p.HostPorts = true
+	}
+	setIfGiven(&p.LowPorts, to.LowPorts)
+	return nil
 }
 
 func readComputeTypes(names []string) ([]mariposa.ComputeType, error) {

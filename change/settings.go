@@ -7,6 +7,7 @@ import (
 
 	"mariposa"
 	"mariposa/contract"
+	"mariposa/reason"
 	"mariposa/store"
 )
 
@@ -79,8 +80,8 @@ func (c *Changer) claimOrganization(req *Request, unit *store.Unit) error {
 		}
 	}
 	if owned >= *most {
-		return mariposa.Errorf(mariposa.QuotaExceeded, "%s owns %d organizations and may own %d: delete one, give one to another owner, or ask whoever runs the installation for more",
-			user.Spec().Name, owned, *most)
+		return mariposa.Errorf(mariposa.QuotaExceeded, "%s owns %s and may own %d: delete one, give one to another owner, or ask whoever runs the installation for more",
+			user.Spec().Name, reason.Many(owned, "organization"), *most)
 	}
 	return nil
 }

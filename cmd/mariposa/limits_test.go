@@ -17,7 +17,7 @@ func TestATenantRunsIntoTheLimitsOfTheInstallation(t *testing.T) {
 	ann := h.hire("ann")
 	ann.cannot("may not", "server", "settings", "--no-memory")
 	ann.can("org", "create", "shop")
-	ann.cannot("ann owns 1 organizations and may own 1", "org", "create", "more")
+	ann.cannot("ann owns 1 organization and may own 1", "org", "create", "more")
 	ann.can("-o", "shop", "project", "create", "site", "-m", fileOf(t, "services:\n  web: {compute_type: dummy, memory: 64m, scale: 0}\n"))
 
 	update := func(manifest string) []string {
