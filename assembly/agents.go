@@ -84,7 +84,7 @@ func driversFor(cfg NodeConfig) ([]driver.Driver, error) {
 	o.Hidden = append(slices.Clone(o.Hidden), cfg.Dir)
 	p, err := process.New(o)
 	if err != nil {
-		return nil, fmt.Errorf("cannot run processes on node %s: %w", cfg.Name, err)
+		return nil, fmt.Errorf("cannot run processes on this node: %w", err)
 	}
 	return append(drivers, p), nil
 }

@@ -105,7 +105,7 @@ func TestANodeThatCannotIsolateRunsNoProcesses(t *testing.T) {
 	}
 	agent := confined()
 	a.create("shop", "services: {web: {compute_type: process, command: [sleep, '100000']}}\n")
-	const why = "instances cannot be isolated there"
+	const why = "its agent cannot isolate instances"
 	a.await("the service says why it does not run", func() bool {
 		s := a.state("shop")
 		return len(s.Services) == 1 && s.Services[0].Status == mariposa.StatusBlocked && strings.Contains(s.Services[0].Reason, why)

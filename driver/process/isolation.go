@@ -114,7 +114,7 @@ func (d *Driver) isolate() error {
 		real, err := filepath.EvalSymlinks(path)
 		switch {
 		case !filepath.IsAbs(path) || filepath.Clean(path) == "/":
-			return fmt.Errorf("--process-path %q: give the absolute path of a folder or a file", path)
+			return fmt.Errorf("--process-path %q: give the absolute path of a folder or a file, other than /", path)
 		case err != nil:
 			return fmt.Errorf("--process-path %q: %w", path, errors.Unwrap(err))
 		case d.isHidden(real):
@@ -132,7 +132,7 @@ func (d *Driver) Unavailable() string {
 	if d.walls.missing == "" || d.options.Isolation != IsolationRequired {
 		return ""
 	}
-	return "instances cannot be isolated there (" + d.walls.missing + "), and its agent runs without --allow-unisolated"
+	return "its agent cannot isolate instances and runs without --allow-unisolated"
 }
 
 // Details say how instances are isolated.

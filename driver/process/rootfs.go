@@ -85,7 +85,7 @@ func (r *rootfs) mountSystem() error {
 	}
 	for link, to := range map[string]string{
 		"dev/ptmx": "pts/ptmx", "dev/fd": "/proc/self/fd", "dev/stdin": "/proc/self/fd/0", "dev/stdout": "/proc/self/fd/1",
-		"dev/stderr": "/proc/self/fd/2", "var/tmp": "/tmp", "var/run": "/run", "etc/mtab": "/proc/self/mounts",
+		"dev/stderr": "/proc/self/fd/2", "var/tmp": "../tmp", "var/run": "../run", "etc/mtab": "/proc/self/mounts",
 	} {
 		if err := r.root.Symlink(to, link); err != nil {
 			return err

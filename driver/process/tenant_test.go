@@ -346,6 +346,21 @@ func TestACommandInsideHasNoMoreRightsThanTheInstance(t *testing.T) {
 	}
 }
 
+// /var/tmp is a link to /tmp inside, and may hold the folders of a node outside.
+func TestANodeMayKeepItsFoldersInVarTmp(t *testing.T) {
+	t.Parallel()
+	root, err := os.MkdirTemp("/var/tmp", "mariposa-test-")
+	must(t, err)
+	t.Cleanup(func() { must(t, os.RemoveAll(root)) })
+	a := open(t, process.Options{Root: root})
+	i := sh(drivertest.NewID(), "cd $HOME && echo in > file && cat file; echo end; exec sleep 1000")
+	a.start(t, i)
+	if got := awaitLog(t, a, i.ID, "end"); strings.Join(got, "") != "in" {
+		t.Errorf("it said %q", got)
+	}
+	a.remove(t, i.ID)
+}
+
 func TestInstancesSeeTheirOwnAndTheSystem(t *testing.T) {
 	t.Parallel()
 	given := t.TempDir()
