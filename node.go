@@ -51,7 +51,7 @@ type Offer struct {
 	// Unavailable says why the node starts no instances of the kind, as the rest of a
 	// sentence; empty: it does.
 	Unavailable string            `json:"unavailable,omitempty" doc:"why the node starts no instances of this type; empty where it does"`
-	Details     map[string]string `json:"details,omitempty" doc:"how instances of this type run there: how they are isolated, and which walls are missing"`
+	Details     map[string]string `json:"details,omitempty" doc:"how instances of this type run there: how they are isolated, and which protections are missing"`
 }
 
 // Capabilities are what a driver declares that its compute type can do.

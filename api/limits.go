@@ -136,7 +136,7 @@ func (u *usage) take(p *places, c *auth.Caller, organization, what string) (rele
 	case p.total >= p.all, !unlimited && p.total >= p.all-p.all/reservedPart:
 		return nil, throttled(time.Second, "%d %s through this server, and no more are served: try again later", p.total, what)
 	case !unlimited && p.taken[userKey] >= p.perUser:
-		return nil, throttled(time.Second, "%d %s for %s, and no more at a time may: end some of them", p.perUser, what, c.Name)
+		return nil, throttled(time.Second, "%d %s for %s, which is the limit: end some of them", p.perUser, what, c.Name)
 	case !unlimited && organization != "" && p.perOrganization > 0 && p.taken[organizationKey] >= p.perOrganization:
 		return nil, throttled(time.Second, "%d %s of this organization, and no more at a time may: end some of them", p.perOrganization, what)
 	}

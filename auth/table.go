@@ -78,7 +78,7 @@ var Table = []Row{
 	{Permission: ReadNetwork, Means: "see a network", Project: mariposa.RoleViewer, Organization: mariposa.OrgMember},
 	{Permission: DeleteNetwork, Means: "delete a network", Project: mariposa.RoleAdmin, Organization: mariposa.OrgOwner},
 
-	{Permission: RunInstallation, Means: "manage nodes, users, quotas, packages and keys; act for any user", Installation: true},
+	{Permission: RunInstallation, Means: "manage the installation (nodes, users, quotas, policies, settings, packages, keys) or act for another user", Installation: true},
 }
 
 var rows = func() map[Permission]Row {

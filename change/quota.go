@@ -352,7 +352,7 @@ func (c *Changer) packageNames() string {
 		names = append(names, r.ID)
 	}
 	if len(names) == 0 {
-		return "; none is: say memory and cpu instead"
+		return "; there are no packages yet: create one with mariposa package set NAME, or set memory and cpu"
 	}
 	return "; there are " + strings.Join(names[:min(len(names), 20)], ", ")
 }

@@ -101,7 +101,7 @@ func (c *Changer) RevokeToken(ctx context.Context, req *Request, token *store.To
 	return c.commit(ctx, req, token.ID, func() (*attempt, error) {
 		made := auth.MadeBy(c.Picture, token.ID)
 		if len(made) > 0 && !cascade {
-			return nil, conflict("token %s made %s, which would end with it: %s. Say so (--yes, ?cascade=true), or take over what it made first (mariposa token adopt %s)",
+			return nil, conflict("token %s made %s, which would be revoked too: %s. Confirm with --yes (?cascade=true), or have an installation admin run mariposa token adopt %s first",
 				spec.Name, reason.Many(len(made), "token"), c.listTokens(made), spec.Name)
 		}
 		a := &attempt{answer: contract.Changed{ID: token.ID, Name: spec.Name}}
@@ -190,7 +190,7 @@ func (c *Changer) madeForOthers(user, name string, cascade bool) ([]*store.Token
 	}
 	made := slices.DeleteFunc(auth.MadeBy(c.Picture, ids...), func(t *store.Token) bool { return t.Spec().Owner() == user })
 	if len(made) > 0 && !cascade {
-		return nil, conflict("%s made %s for others, which would let nobody in any more either: %s. Say so (--yes, ?cascade=true), or take them over first (mariposa token adopt)",
+		return nil, conflict("%s made %s for others, which would be revoked too: %s. Confirm with --yes (?cascade=true), or take them over first (mariposa token adopt)",
 			name, reason.Many(len(made), "token"), c.listTokens(made))
 	}
 	return made, nil

@@ -19,7 +19,7 @@ func (a *app) joinToken() *cobra.Command {
 	t := contract.NewToken{Use: mariposa.TokenJoin}
 	var uses int
 	cmd := a.withClient(&cobra.Command{
-		Use: "join-token", Short: "Make a token that lets new nodes join, and print it, this once", Args: argsBetween(0, 0),
+		Use: "join-token", Short: "Create a token that lets new nodes join, and print it once", Args: argsBetween(0, 0),
 		Long: "Make a token that lets new nodes join (`mariposa agent --join TOKEN`). It is printed on\nstandard output this once, and never again.\n\n" +
 			"It works for a day and ten nodes unless something else is said. A node that has joined\nneeds none any more: its agent has a key of its own.",
 		Example: "  MARIPOSA_JOIN=$(mariposa node join-token --uses 1) mariposa agent --server https://mariposa.example.com --data /var/lib/mariposa",
@@ -39,7 +39,7 @@ func (a *app) joinToken() *cobra.Command {
 		_, err = fmt.Fprintln(a.env.Stdout, made.Secret)
 		return err
 	})
-	cmd.Flags().StringVar(&t.Name, "name", "", "what lists call it (default: made up)")
+	cmd.Flags().StringVar(&t.Name, "name", "", "name shown in lists (default: generated)")
 	cmd.Flags().StringVar(&t.Expires, "expires", "24h", "a time like 2027-01-31T00:00:00Z, or a span like 12h or 90d")
 	cmd.Flags().IntVar(&uses, "uses", mariposa.JoinUses, "how many nodes it lets join; 0: any number")
 	cmd.AddCommand(a.joinTokenList(), a.joinTokenRevoke())
@@ -99,7 +99,7 @@ func (a *app) joinTokenRevoke() *cobra.Command {
 
 func (a *app) nodeApprove() *cobra.Command {
 	var fingerprint string
-	cmd := a.onNode("approve", "Let a node that waits take part", func(ctx context.Context, c *client.Client, node string) error {
+	cmd := a.onNode("approve", "Approve a pending node", func(ctx context.Context, c *client.Client, node string) error {
 		done, err := c.ActOnNode(ctx, node, contract.NodeAction{Action: "approve", Fingerprint: fingerprint})
 		return a.printNodeChange(done, err, "is approved and takes part")
 	})
@@ -109,7 +109,7 @@ func (a *app) nodeApprove() *cobra.Command {
 }
 
 func (a *app) nodeReject() *cobra.Command {
-	cmd := a.onNode("reject", "Shut a node out that waits", func(ctx context.Context, c *client.Client, node string) error {
+	cmd := a.onNode("reject", "Reject a pending node", func(ctx context.Context, c *client.Client, node string) error {
 		done, err := c.ActOnNode(ctx, node, contract.NodeAction{Action: "reject"})
 		return a.printNodeChange(done, err, "is rejected")
 	})

@@ -22,11 +22,11 @@ func (a *app) orgPolicy() *cobra.Command {
 		Example: "  mariposa org policy shop\n  mariposa org policy shop --compute-types docker,process --host-ports\n  mariposa org policy shop --default-package small",
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&types, "compute-types", nil, "the compute types that services may have: docker, infrastructure, kvm, process, dummy")
-	flags.BoolVar(&set.allTypes, "all-compute-types", false, "services may have every compute type")
+	flags.StringSliceVar(&types, "compute-types", nil, "the allowed compute types: docker, infrastructure, kvm, process, dummy")
+	flags.BoolVar(&set.allTypes, "all-compute-types", false, "allow every compute type")
 	flags.BoolVar(&set.hostPorts, "host-ports", false, "services may take fixed ports of nodes, from 1024")
 	flags.BoolVar(&set.noHostPorts, "no-host-ports", false, "services take no fixed ports of nodes")
-	flags.BoolVar(&set.lowPorts, "low-ports", false, "among the fixed ports, those below 1024 too")
+	flags.BoolVar(&set.lowPorts, "low-ports", false, "services may take any fixed port of nodes, also below 1024")
 	flags.BoolVar(&set.noLowPorts, "no-low-ports", false, "among the fixed ports, none below 1024")
 	flags.StringVar(&standard, "default-package", "", "the package of services that do not say their size")
 	flags.BoolVar(&set.noStandard, "no-default-package", false, "no package for services that do not say their size")
@@ -117,7 +117,7 @@ func (a *app) serverSettings() *cobra.Command {
 	})
 	quota.add(cmd, " in a new organization")
 	cmd.Flags().Lookup(figures[4]).Usage = "how many bytes of versions and metadata are stored of each project at most, like 256m"
-	cmd.Flags().Lookup("no-" + figures[4]).Usage = "the limit of --stored-per-project that holds without a setting"
+	cmd.Flags().Lookup("no-" + figures[4]).Usage = "go back to the default limit of --stored-per-project"
 	cmd.Flags().StringVar(&orgs, "organizations-per-user", "", "how many organizations a user may own at most, beside their own")
 	cmd.Flags().BoolVar(&anyOrgs, "no-organizations-per-user", false, "no limit of organizations per user")
 	return cmd

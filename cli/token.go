@@ -14,7 +14,7 @@ import (
 )
 
 func (a *app) tokenCommand() *cobra.Command {
-	cmd := a.group("token", "Make, list and revoke the tokens that let you, or your robots, in",
+	cmd := a.group("token", "Create, list and revoke access tokens for people and automation",
 		a.tokenCreate(), a.tokenList(), a.tokenShow(), a.tokenRevoke(), a.tokenAdopt())
 	cmd.Aliases = []string{"tokens"}
 	return cmd
@@ -24,8 +24,8 @@ func (a *app) tokenCreate() *cobra.Command {
 	var t contract.NewToken
 	var role string
 	cmd := a.withClient(&cobra.Command{
-		Use: "create NAME", Short: "Make a token; it is printed this once and never again", Args: argsBetween(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
-		Long: "Make a token. It is printed on standard output this once, and never again.\n\n" +
+		Use: "create NAME", Short: "Create a token and print it; it is not shown again", Args: argsBetween(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
+		Long: "Make a token. It is printed to standard output once and cannot be shown again.\n\n" +
 			"It may do what its user may. --org and --project on the command line bind it to that\norganization or project, --role to what that role may, --expires to a time. It ends with\nthe token that you make it with, at the latest.",
 		Example: "  T=$(mariposa token create ci --project shop --role deployer --expires 90d)",
 	}, func(ctx context.Context, c *client.Client, args []string) error {
@@ -56,7 +56,7 @@ func (a *app) tokenCreate() *cobra.Command {
 }
 
 func tokenUserFlag(cmd *cobra.Command, a *app, user *string) {
-	cmd.Flags().StringVar(user, "user", "", "whose it is, if you run the installation (default: yours)")
+	cmd.Flags().StringVar(user, "user", "", "the user it belongs to (installation admins only; default: you)")
 	complete(cmd, "user", a.every(userNames))
 }
 
@@ -151,7 +151,7 @@ func (a *app) tokenRevoke() *cobra.Command {
 			return err
 		})
 	tokenUserFlag(cmd, a, &user)
-	cmd.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask, whatever it made")
+	cmd.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask, even if it created others")
 	return cmd
 }
 
@@ -214,7 +214,7 @@ func (a *app) tokenShow() *cobra.Command {
 func (a *app) tokenAdopt() *cobra.Command {
 	var user string
 	cmd := a.withClient(&cobra.Command{
-		Use: "adopt TOKEN", Short: "Take over what a token made, so that revoking it spares them", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(tokenNames),
+		Use: "adopt TOKEN", Short: "Take over the tokens that a token created, so that revoking it keeps them", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(tokenNames),
 		Long: "Take over what a token made: from now on those end with the token that you use, and\nrevoking the old one spares them. It takes one who runs the installation, and a token that\nwas not made by the old one, such as one of `mariposa server token`.",
 	}, func(ctx context.Context, c *client.Client, args []string) error {
 		found, err := a.tokenRef(ctx, c, args[0], user)

@@ -13,7 +13,7 @@ import (
 func (a *app) userCommand() *cobra.Command {
 	cmd := a.group("user", "Look at users; make, disable and delete them",
 		a.userList(), a.userCreate(), a.userShow(), a.userUpdate(),
-		a.userToggle("disable", "Let none of a user's tokens in any more", "is disabled: its tokens let nobody in", true),
+		a.userToggle("disable", "Disable a user: none of their tokens work any more", "is disabled: their tokens no longer work", true),
 		a.userToggle("enable", "Let a user's tokens in again", "is enabled again", false),
 		a.userDelete())
 	cmd.Aliases = []string{"users"}
@@ -114,7 +114,7 @@ func (a *app) userToggle(verb, short, effect string, disabled bool) *cobra.Comma
 
 // madeFlag lets people say that the tokens that a user made for others may end too.
 func madeFlag(cmd *cobra.Command, sure *bool) {
-	cmd.Flags().BoolVar(sure, "yes", false, "even if the tokens that they made for others let nobody in any more then")
+	cmd.Flags().BoolVar(sure, "yes", false, "also revoke the tokens that they created for others")
 }
 
 func (a *app) userDelete() *cobra.Command {

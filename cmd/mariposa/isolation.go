@@ -53,7 +53,7 @@ func logIsolation(allowed bool) {
 	case why == "" && lacks == "":
 		slog.Info("process instances are isolated", "by", how)
 	case why == "":
-		slog.Warn("process instances are isolated, but some walls are missing", "by", how, "missing", lacks)
+		slog.Warn("process instances are isolated, but not fully", "by", how, "missing", lacks)
 	case allowed:
 		slog.Warn("process instances are not isolated: each can read what the agent's user can, and end what it runs", "because", why)
 	default:

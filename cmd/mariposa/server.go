@@ -56,13 +56,13 @@ func (f *controlFlags) add(to *pflag.FlagSet) {
 	to.IntVar(&f.keepVersions, "keep-versions", change.DefaultKeep, "how many versions of a project are kept; tagged and running ones always are")
 	to.IntVar(&f.keepTasks, "keep-tasks", 30, "for how many days tasks that have ended are kept; 0: for ever")
 	to.IntVar(&f.keepAudit, "keep-audit", 365, "for how many days audit records are kept; 0: for ever")
-	to.StringSliceVar(&f.proxies, "trust-proxy", nil, "a proxy's address or network, like 10.0.0.0/8, that is believed when it says whom it speaks for; may be given again")
+	to.StringSliceVar(&f.proxies, "trust-proxy", nil, "address or network of a proxy, like 10.0.0.0/8, whose X-Forwarded-For and Forwarded headers are trusted; repeatable")
 	to.IntVar(&f.connections.Max, "max-connections", 0, "how many connections there may be, agents included (default: three quarters of the limit of open files)")
-	to.IntVar(&f.connections.PerAddress, "max-connections-per-address", listener.DefaultPerAddress, "how many connections of one address may wait without a request that was let in")
+	to.IntVar(&f.connections.PerAddress, "max-connections-per-address", listener.DefaultPerAddress, "how many unauthenticated connections one address may have")
 	to.IntVar(&f.limits.RequestRate, "max-request-rate", api.DefaultLimits.RequestRate, "how many requests a second one user may send, after a burst; admins of the installation any number")
-	to.IntVar(&f.limits.Requests, "max-requests", api.DefaultLimits.Requests, "how many requests of one user are answered at once; likewise")
-	to.IntVar(&f.limits.Streams, "max-streams", api.DefaultLimits.Streams, "how many streams of events and logs one user may have open; likewise")
-	to.IntVar(&f.limits.Commands, "max-execs", api.DefaultLimits.Commands, "how many commands one user may run inside instances at once; likewise")
+	to.IntVar(&f.limits.Requests, "max-requests", api.DefaultLimits.Requests, "how many requests of one user are handled at once; installation admins have no limit")
+	to.IntVar(&f.limits.Streams, "max-streams", api.DefaultLimits.Streams, "how many event and log streams one user may have open; installation admins have no limit")
+	to.IntVar(&f.limits.Commands, "max-execs", api.DefaultLimits.Commands, "how many commands one user may run inside instances at once; installation admins have no limit")
 }
 
 // config returns the configuration of a control plane. Dir is where its key is kept
