@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"mariposa"
 	"mariposa/contract"
+	"mariposa/store"
 )
 
 // mintBy makes a token with another one.
@@ -140,6 +142,40 @@ func TestWhatATokenMadeCanBeTakenOver(t *testing.T) {
 	}
 	if got := want[contract.Token](w.call("GET", "/v1/tokens/"+olga.ID, nil), 200); got.ParentName != "hour" || got.Expires == nil || got.Expires.After(*hour.Expires) {
 		t.Errorf("taken over, it is %+v", got)
+	}
+}
+
+// Two requests that take over each other's makers at once do not close a ring, in which no
+// token would be good any more.
+func TestTokensThatAreTakenOverFormNoRing(t *testing.T) {
+	t.Parallel()
+	crossed := &interferingStore{}
+	w := newTestTeams(t, withStore(func(s store.Store) store.Store { crossed.Store = s; return crossed }))
+	line := func(name string, length int) (made []contract.Token) {
+		by := w.testServer
+		for i := range length {
+			made = append(made, by.mintBy(contract.NewToken{Name: fmt.Sprint(name, i)}))
+			by = w.as(made[i].Secret)
+		}
+		return made
+	}
+	one, other := line("one", 3), line("other", 3)
+	once := false
+	crossed.interfere(func(u store.Unit) {
+		if once || !slices.ContainsFunc(u.Writes, func(x store.Write) bool { return x.ID == other[1].ID && x.Spec != nil }) {
+			return
+		}
+		once = true
+		spec := *w.picture.Tokens.Get(one[1].ID).Spec()
+		spec.Parent = other[2].ID
+		crossed.Store.Commit(t.Context(), store.Unit{Writes: []store.Write{{Kind: mariposa.KindToken, ID: one[1].ID, Spec: &spec}}})
+	})
+	w.as(one[2].Secret).call("PUT", "/v1/tokens/"+other[0].ID, contract.TokenAction{Action: "adopt"}).wantError(409, mariposa.Conflict, "made by it")
+	if !once {
+		t.Error("nobody interfered")
+	}
+	for _, token := range append(one, other...) {
+		w.lets(token.Secret, true)
 	}
 }
 

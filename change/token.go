@@ -160,7 +160,10 @@ func (c *Changer) AdoptTokens(ctx context.Context, req *Request, token *store.To
 		if maker == nil {
 			return nil, conflict("only a token can take over what another one made")
 		}
-		a.unit.Unchanged(maker)
+		// Or two requests could each take over a maker of the other.
+		for above, i := maker, 0; above != nil && i < auth.MaxDepth; above, i = c.Picture.Tokens.Get(above.Spec().Parent), i+1 {
+			a.unit.Unchanged(above)
+		}
 		n, deeper := 0, auth.Depth(c.Picture, mine)-auth.Depth(c.Picture, token.ID)
 		for _, t := range made {
 			if auth.Depth(c.Picture, t.ID)+deeper > auth.MaxDepth {
