@@ -160,7 +160,7 @@ const (
 	ReasonNotSeen        ReasonCode = "unheard"         // nothing has been heard of it since 10:00:00
 	ReasonPlaysDead      ReasonCode = "plays-dead"      // it was told to play dead
 	ReasonAwaitsApproval ReasonCode = "awaits-approval" // it waits until somebody approves it: mariposa node approve n1 (Subject)
-	ReasonApproved       ReasonCode = "approved"        // approved by ann (Subject); its agent comes by itself within seconds
+	ReasonApproved       ReasonCode = "approved"        // approved by ann (Subject); its agent connects within seconds
 	ReasonRejected       ReasonCode = "rejected"        // rejected by ann (Subject)
 	ReasonQuarantine     ReasonCode = "quarantine"      // found 2 instances that this store does not know; they are left running until purged | nothing is in quarantine
 	ReasonOrphaned       ReasonCode = "debt"            // its project is deleted; it goes when its node returns

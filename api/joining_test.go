@@ -167,7 +167,7 @@ func TestNoNodeCanBeTakenForAnother(t *testing.T) {
 		"its name":                {"x1", "node-a", "another node is named node-a"},
 		"its id as a name":        {"x1", "a1", "another node is named a1"},
 		"its id":                  {"a1", "node-a", "another key"},
-		"its name as an id":       {"node-a", "node-x", "another node is named so"},
+		"its name as an id":       {"node-a", "node-x", "another node has that name"},
 		"upper case":              {"x1", "Node-A", "cannot be a node's name"},
 		"an id of nobody's":       {"x1", "01a1e292-dec4-7ded-baeb-00a6b6bf75b3", "looks like an id"},
 		"what moves the cursor":   {"x1", "node-b\x1b[2J", "a name of at most 253 characters"},
@@ -260,7 +260,7 @@ func TestANewNodeWaitsForApproval(t *testing.T) {
 	}
 	h.runAgent("u1", "unwanted", nodeKey+"u", token)
 	h.until("one of the same name to wait", func() bool { return node("unwanted").ID == "u1" })
-	h.call("PUT", "/v1/nodes/v1", contract.NodeAction{Action: "approve"}).wantError(409, mariposa.Conflict, "another node is named unwanted")
+	h.call("PUT", "/v1/nodes/v1", contract.NodeAction{Action: "approve"}).wantError(409, mariposa.Conflict, "another node has taken the name unwanted")
 	want[contract.Changed](h.call("DELETE", "/v1/nodes/v1", nil), 200)
 	var kinds []string
 	for _, e := range want[contract.Events](h.call("GET", "/v1/events?since=0&limit=1000", nil), 200).Events {

@@ -74,10 +74,10 @@ func (u *usage) beginRequest(c *auth.Caller, now time.Time) (done func(), refuse
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.requests[user] >= u.limits.Requests {
-		return nil, throttled(time.Second, "%d requests of %s are being answered, and no more at a time are: wait for some of them", u.limits.Requests, c.Name)
+		return nil, throttled(time.Second, "%d requests of %s are in progress, which is the limit: wait until some have ended", u.limits.Requests, c.Name)
 	}
 	if wait := u.spend(user, now); wait > 0 {
-		return nil, throttled(wait, "%s sends more than %d requests a second: slow down; events can be followed as a stream instead of asking again and again", c.Name, u.limits.RequestRate)
+		return nil, throttled(wait, "%s sends more than %d requests per second: slow down; follow events as a stream instead of polling", c.Name, u.limits.RequestRate)
 	}
 	u.requests[user]++
 	return sync.OnceFunc(func() {
@@ -134,11 +134,11 @@ func (u *usage) take(p *places, c *auth.Caller, organization, what string) (rele
 	userKey, organizationKey := "user/"+user, "organization/"+organization
 	switch {
 	case p.total >= p.all, !unlimited && p.total >= p.all-p.all/reservedPart:
-		return nil, throttled(time.Second, "%d %s through this server, and no more are served: try again later", p.total, what)
+		return nil, throttled(time.Second, "%d %s through this server, which is its limit: try again later", p.total, what)
 	case !unlimited && p.taken[userKey] >= p.perUser:
 		return nil, throttled(time.Second, "%d %s for %s, which is the limit: end some of them", p.perUser, what, c.Name)
 	case !unlimited && organization != "" && p.perOrganization > 0 && p.taken[organizationKey] >= p.perOrganization:
-		return nil, throttled(time.Second, "%d %s of this organization, and no more at a time may: end some of them", p.perOrganization, what)
+		return nil, throttled(time.Second, "%d %s of this organization, which is the limit: end some of them", p.perOrganization, what)
 	}
 	p.total++
 	p.taken[userKey]++

@@ -47,7 +47,7 @@ var topics = []topic{
 			describe("The approval is of the manifest, byte for byte, and of the values that it refers to: a version that brings the same back needs none of its own."),
 		handle("DELETE /v1/projects/{project}/versions/{version}/approval", "withdraw-approval", "Take the approval of a version back", (*server).withdrawApproval).
 			needs(auth.Approve).on(projectInPath).audits("version.withdraw").
-			describe("What runs goes on; the version does not come into force again."),
+			describe("Running instances stay; the version does not come into force again."),
 		handle("GET /v1/projects/{project}/diff", "diff-versions", "What differs between two versions", (*server).diffVersions).needs(auth.ReadProject).on(projectInPath),
 		handle("GET /v1/projects/{project}/tags", "list-tags", "List the tags of a project's versions", (*server).listTags).needs(auth.ReadProject).on(projectInPath),
 		handle("POST /v1/projects/{project}/tags", "create-tag", "Give a version a tag, or move it there", (*server).createTag).
@@ -123,26 +123,26 @@ var topics = []topic{
 			needs(auth.ReadOrganization).on(organizationInPath),
 		handle("PUT /v1/organizations/{organization}/quota", "put-quota", "Set what an organization may ask for", (*server).putQuota).
 			needs(auth.RunInstallation).audits("quota.put").takes(uncheckedJSON).
-			describe("A figure sets a limit, null lifts it, what is left out stays. What is in use already stays, however much it is."),
+			describe("A number sets a limit, null removes it, and what is left out stays. Resources already in use are kept, even above the limit."),
 		handle("GET /v1/organizations/{organization}/policy", "get-policy", "What the manifests of an organization may ask for", (*server).getPolicy).
 			needs(auth.ReadOrganization).on(organizationInPath),
 		handle("PUT /v1/organizations/{organization}/policy", "put-policy", "Set what the manifests of an organization may ask for", (*server).putPolicy).
 			needs(auth.RunInstallation).audits("policy.put").
-			describe("What is left out stays. Versions are checked when they are submitted and when they are brought back; what runs goes on."),
+			describe("What is left out stays. Versions are checked when they are submitted and when they are restored; running instances stay."),
 		// Those for nodes also need RunInstallation.
 		handle("GET /v1/tokens", "list-tokens", "List the caller's tokens, or those that let nodes join", (*server).listTokens).needs(auth.Ask),
 		handle("POST /v1/tokens", "create-token", "Make a token", (*server).createToken).
 			needs(auth.Ask).audits("token.create").answers(http.StatusCreated).
 			describe("The token itself is in the answer and is never shown again. It may do what its user may, within its bounds, and ends with the token that made it. " +
-				"One that lets nodes join takes one who runs the installation."),
+				"Only installation admins create join tokens."),
 		// These also need RunInstallation, unless the token is the caller's.
 		handle("GET /v1/tokens/{token}", "get-token", "Show a token, with those that it made", (*server).getToken).needs(auth.Ask),
 		handle("DELETE /v1/tokens/{token}", "revoke-token", "Revoke a token", (*server).revokeToken).
 			needs(auth.Ask).audits("token.revoke").
-			describe("What it made ends with it, in the same commit; a token that made others is revoked only with cascade=true."),
+			describe("The tokens that it created are revoked with it, in the same commit. A token that created others is revoked only with cascade=true."),
 		handle("PUT /v1/tokens/{token}", "act-on-token", "Take over what a token made", (*server).actOnToken).
 			needs(auth.RunInstallation).audits("token.adopt").
-			describe("The tokens that it made belong to the one that the request came with from then on: revoking it spares them."),
+			describe("The tokens that it created become those of the token of this request, so that they survive when it is revoked."),
 	}},
 	{"state", "Goal and reality, and changes of the goal.", []route{
 		handle("GET /v1/state", "get-state", "Goal and reality of all projects, or some", (*server).getState).needs(auth.Ask),
@@ -246,7 +246,7 @@ var topics = []topic{
 		handle("GET /v1/settings", "get-settings", "What is set for the whole installation", (*server).getSettings).needs(auth.RunInstallation),
 		handle("PUT /v1/settings", "put-settings", "Set what holds for the whole installation", (*server).putSettings).
 			needs(auth.RunInstallation).audits("settings.put").takes(uncheckedJSON).
-			describe("A figure sets a limit, null lifts it, what is left out stays. The quota is that of organizations made from now on."),
+			describe("A number sets a limit, null removes it, and what is left out stays. The quota applies to organizations created from now on."),
 		handle("POST /v1/keys/rotate", "rotate-keys", "Seal all secrets with a new key", (*server).rotateKeys).
 			needs(auth.RunInstallation).audits("key.rotate").
 			describe("The key file of this replica gets a new key, and the old one leaves it once nothing is sealed with it. Other replicas need a copy of the file."),

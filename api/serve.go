@@ -276,7 +276,7 @@ func (s *server) whyRejected(ctx context.Context, token string, now time.Time) s
 	case spec.Expired(now):
 		return "this token expired on " + on(spec.Expires) + ": make another one"
 	case spec.Spent():
-		return "this token has let " + reason.Many(spec.Joined, "node") + " join, and no more may: make another one"
+		return "this token has let " + reason.Many(spec.Joined, "node") + " join, which is its limit: create another one"
 	case s.directory.MakerEnded(spec, now):
 		return "this token ended with the one that made it: use another one"
 	}

@@ -159,7 +159,7 @@ func (s *server) newJoinToken(ctx context.Context, ask contract.NewToken) (*mari
 		return nil, err
 	}
 	if ask.User != "" || ask.Organization != "" || ask.Project != "" || ask.Role != "" {
-		return nil, invalid("a token for nodes lets nobody in: it has no user, organization, project or role")
+		return nil, invalid("a join token admits nodes, not users: it has no user, organization, project or role")
 	}
 	now := s.Clock.Now()
 	spec := &mariposa.TokenSpec{Use: mariposa.TokenJoin, Name: ask.Name, Uses: mariposa.JoinUses, Created: now, Author: actor(ctx)}

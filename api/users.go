@@ -140,7 +140,7 @@ func (s *server) updateUser(ctx context.Context, in *updateUserInput) (*document
 
 type deleteUserInput struct {
 	OfUser
-	Cascade bool `query:"cascade" doc:"end the tokens that they made for others too"`
+	Cascade bool `query:"cascade" doc:"also revoke the tokens that they created for others"`
 }
 
 func (s *server) deleteUser(ctx context.Context, in *deleteUserInput) (*document[contract.Changed], error) {

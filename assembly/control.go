@@ -361,8 +361,8 @@ func newSystemMetrics(c *Control) *systemMetrics {
 		gauge("mariposa_open_tasks", "Tasks that have not ended.", func() float64 { return float64(c.pic.Tasks.Len()) }),
 		gauge("mariposa_nodes", "Nodes known.", func() float64 { return float64(c.pic.Nodes.Len()) }),
 		gauge("mariposa_sessions", "Agents connected to this replica.", func() float64 { return float64(c.fleet.Sessions()) }),
-		gauge("mariposa_connections_held", "Connections with a request that was let in, agents included.", func() float64 { return float64(c.gate.Stats().Held) }),
-		gauge("mariposa_connections_pending", "Connections that wait for a request, or have not shown a token.", func() float64 { return float64(c.gate.Stats().Pending) }),
+		gauge("mariposa_connections_held", "Open connections with an authenticated request, agents included.", func() float64 { return float64(c.gate.Stats().Held) }),
+		gauge("mariposa_connections_pending", "Open connections without an authenticated request.", func() float64 { return float64(c.gate.Stats().Pending) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "mariposa_connections_evicted_total", Help: "Pending connections that were closed to make room for others.",
 		}, func() float64 { return float64(c.gate.Stats().Evicted) }),

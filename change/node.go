@@ -64,7 +64,7 @@ func (c *Changer) decideOnNode(ctx context.Context, req *Request, id string, app
 		case spec.Approval == "", !approve && spec.Approval == mariposa.ApprovalRejected:
 			return nil // it is so
 		case approve && c.nameInUse(r.ID, spec.Name):
-			return conflict("another node is named %s by now: forget one of them first", spec.Name)
+			return conflict("another node has taken the name %s: remove one of them first", spec.Name)
 		}
 		event := "node.approved"
 		why := &mariposa.Reason{Code: mariposa.ReasonApproved, Subject: req.actor()}

@@ -86,11 +86,11 @@ func (a *app) versionApprove() *cobra.Command {
 
 func (a *app) versionWithdraw() *cobra.Command {
 	return a.ofProject(&cobra.Command{
-		Use: "withdraw VERSION", Short: "Take the approval of a version back; what runs goes on", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(versionNames),
+		Use: "withdraw VERSION", Short: "Withdraw the approval of a version; running instances stay", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(versionNames),
 	}, func(ctx context.Context, c *client.Client, name string, args []string) error {
 		done, err := c.WithdrawApproval(ctx, name, args[0])
 		return show(a, done, a.noVersion(err, name), func() {
-			a.say("%s: version %s is not approved any more%s", name, versionOf(done.Number, done.Version), prefixed("; ", done.Reason))
+			a.say("%s: version %s is no longer approved%s", name, versionOf(done.Number, done.Version), prefixed("; ", done.Reason))
 		})
 	})
 }

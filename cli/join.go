@@ -20,8 +20,8 @@ func (a *app) joinToken() *cobra.Command {
 	var uses int
 	cmd := a.withClient(&cobra.Command{
 		Use: "join-token", Short: "Create a token that lets new nodes join, and print it once", Args: argsBetween(0, 0),
-		Long: "Make a token that lets new nodes join (`mariposa agent --join TOKEN`). It is printed on\nstandard output this once, and never again.\n\n" +
-			"It works for a day and ten nodes unless something else is said. A node that has joined\nneeds none any more: its agent has a key of its own.",
+		Long: "Create a token that lets new nodes join (`mariposa agent --join TOKEN`). It is printed to\nstandard output once and cannot be shown again.\n\n" +
+			"By default it is valid for a day and ten nodes. A node that has joined needs it no longer:\nits agent has its own key.",
 		Example: "  MARIPOSA_JOIN=$(mariposa node join-token --uses 1) mariposa agent --server https://mariposa.example.com --data /var/lib/mariposa",
 	}, func(ctx context.Context, c *client.Client, _ []string) error {
 		t.Uses = &uses
@@ -103,7 +103,7 @@ func (a *app) nodeApprove() *cobra.Command {
 		done, err := c.ActOnNode(ctx, node, contract.NodeAction{Action: "approve", Fingerprint: fingerprint})
 		return a.printNodeChange(done, err, "is approved and takes part")
 	})
-	cmd.Long = "Let a node that waits take part (`pending` in `mariposa node list`). Its agent prints the\nfingerprint of its key when it starts, as `mariposa node show` does: compare them first, or\ngive what you expect with --fingerprint."
+	cmd.Long = "Approve a pending node (`pending` in `mariposa node list`). Its agent logs the fingerprint of\nits key when it starts, and `mariposa node show` prints it: compare them first, or give the\nexpected one with --fingerprint."
 	cmd.Flags().StringVar(&fingerprint, "fingerprint", "", "approve it only if its key has this fingerprint")
 	return cmd
 }
@@ -113,6 +113,6 @@ func (a *app) nodeReject() *cobra.Command {
 		done, err := c.ActOnNode(ctx, node, contract.NodeAction{Action: "reject"})
 		return a.printNodeChange(done, err, "is rejected")
 	})
-	cmd.Long = "Shut a node out that waits for approval. It is listed as `rejected`, and its agent ends, until\nyou approve it after all or forget it with `mariposa node rm`. Whoever has its join token can\ncome with another node: revoke that too (`mariposa node join-token revoke`)."
+	cmd.Long = "Reject a pending node. It is listed as `rejected` and its agent exits, until you approve it\nafter all or remove it with `mariposa node rm`. Whoever has its join token can bring another\nnode: revoke that too (`mariposa node join-token revoke`)."
 	return cmd
 }

@@ -25,7 +25,7 @@ func (a *app) tokenCreate() *cobra.Command {
 	var role string
 	cmd := a.withClient(&cobra.Command{
 		Use: "create NAME", Short: "Create a token and print it; it is not shown again", Args: argsBetween(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
-		Long: "Make a token. It is printed to standard output once and cannot be shown again.\n\n" +
+		Long: "Create a token. It is printed to standard output once and cannot be shown again.\n\n" +
 			"It may do what its user may. --org and --project on the command line bind it to that\norganization or project, --role to what that role may, --expires to a time. It ends with\nthe token that you make it with, at the latest.",
 		Example: "  T=$(mariposa token create ci --project shop --role deployer --expires 90d)",
 	}, func(ctx context.Context, c *client.Client, args []string) error {
@@ -130,7 +130,7 @@ func (a *app) used(t *contract.Token) string {
 func (a *app) tokenRevoke() *cobra.Command {
 	var user string
 	var sure bool
-	cmd := a.withClient(&cobra.Command{Use: "revoke TOKEN", Short: "Revoke a token, by its name or id, and those that it made; they let nobody in from now on", Aliases: []string{"rm", "delete"}, Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(tokenNames)},
+	cmd := a.withClient(&cobra.Command{Use: "revoke TOKEN", Short: "Revoke a token, by name or id, and the tokens that it created", Aliases: []string{"rm", "delete"}, Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(tokenNames)},
 		func(ctx context.Context, c *client.Client, args []string) error {
 			if strings.HasPrefix(args[0], tokenPrefix) {
 				return Usage(errors.New("that is a token itself: revoke it by its name or id, as `mariposa token list` shows them"))
@@ -215,7 +215,7 @@ func (a *app) tokenAdopt() *cobra.Command {
 	var user string
 	cmd := a.withClient(&cobra.Command{
 		Use: "adopt TOKEN", Short: "Take over the tokens that a token created, so that revoking it keeps them", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(tokenNames),
-		Long: "Take over what a token made: from now on those end with the token that you use, and\nrevoking the old one spares them. It takes one who runs the installation, and a token that\nwas not made by the old one, such as one of `mariposa server token`.",
+		Long: "Take over the tokens that a token created: from now on they are revoked with the token that\nyou use, and no longer with the old one. Only installation admins may do this, with a token\nthat the old one did not create, such as one of `mariposa server token`.",
 	}, func(ctx context.Context, c *client.Client, args []string) error {
 		found, err := a.tokenRef(ctx, c, args[0], user)
 		if err != nil {

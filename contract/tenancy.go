@@ -203,7 +203,7 @@ type NewToken struct {
 
 // TokenAction asks for something to be done with a token.
 type TokenAction struct {
-	Action string `json:"action" enum:"adopt" doc:"adopt: what it made belongs to the token of this request from now on, and ends with that one"`
+	Action string `json:"action" enum:"adopt" doc:"adopt: the tokens that it created become those of the token of this request"`
 }
 
 // Package is a named size of an instance.

@@ -139,7 +139,7 @@ func (f *Fleet) checkName(h *wire.Hello) *wire.Bye {
 		case spec.Name == h.Name && spec.Approval != mariposa.ApprovalRejected, r.ID == h.Name:
 			return finalError("another node is named %s: choose a name with --name, or remove that node first", h.Name)
 		case spec.Name == h.Node:
-			return finalError("%s cannot be a node's id: another node is named so", h.Node)
+			return finalError("%s cannot be a node's id: another node has that name", h.Node)
 		}
 	}
 	return nil

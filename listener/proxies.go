@@ -25,7 +25,7 @@ func ParseProxies(texts []string) (Proxies, error) {
 			return nil, fmt.Errorf("%q is no address and no network: write it like 10.0.0.7 or 10.0.0.0/8", text)
 		}
 		if p.Bits() == 0 {
-			return nil, fmt.Errorf("%q would let everybody say where they come from: name the proxies' own network", text)
+			return nil, fmt.Errorf("%q would let every client choose its address: name the network of the proxies only", text)
 		}
 		all = append(all, p.Masked())
 	}

@@ -263,7 +263,7 @@ var table = map[mariposa.ReasonCode]words{
 		return "it waits until somebody approves it: mariposa node approve " + r.Subject
 	}),
 	mariposa.ReasonApproved: say(func(r *mariposa.Reason) string {
-		return "approved by " + r.Subject + "; its agent comes by itself within seconds"
+		return "approved by " + r.Subject + "; its agent connects within seconds"
 	}),
 	mariposa.ReasonRejected: say(func(r *mariposa.Reason) string { return "rejected by " + r.Subject }),
 	mariposa.ReasonQuarantine: say(func(r *mariposa.Reason) string {

@@ -222,7 +222,7 @@ func TestLimitsThatCannotBeMeantAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range [][2]string{
 		{"--trust-proxy=everybody", "10.0.0.0/8"},
-		{"--trust-proxy=0.0.0.0/0", "let everybody say"},
+		{"--trust-proxy=0.0.0.0/0", "let every client choose its address"},
 		{"--max-connections=3", "at least 16"},
 		{"--max-connections-per-address=0", "at least 1"},
 		{"--max-execs=0", "at least 1"},

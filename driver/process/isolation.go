@@ -166,9 +166,9 @@ func (w walls) lacks(h hierarchy) string {
 	var list []string
 	switch {
 	case w.landlock == 0:
-		list = append(list, "Landlock as a second wall (this kernel has none)")
+		list = append(list, "Landlock (not in this kernel)")
 	case w.landlock < landlockScopes:
-		list = append(list, "a wall between abstract sockets (Landlock of this kernel has none)")
+		list = append(list, "isolation of abstract sockets (this kernel's Landlock is too old)")
 	}
 	if w.mode == modeUser {
 		list = append(list, "a uid of its own, and limits of memory and cpu (the agent is not root)")
@@ -211,7 +211,7 @@ func (u UIDs) check(files []string) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("cannot see whether the uids of instances are free: %w", err)
+			return fmt.Errorf("cannot check whether the uids for instances are free: %w", err)
 		}
 		for line := range strings.Lines(string(b)) {
 			name, first, last, ok := parseAccount(file, strings.TrimSpace(line))

@@ -27,7 +27,7 @@ type rootfs struct {
 
 func (r *rootfs) enter() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("cannot part its mounts from the machine's: %w", err)
+		return fmt.Errorf("cannot make its mounts private: %w", err)
 	}
 	if err := r.mount("tmpfs", "", unix.MS_NOSUID|unix.MS_NODEV, "mode=755,size=4m"); err != nil {
 		return err

@@ -81,7 +81,7 @@ func installFilter() error {
 	f := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
 	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&f)))
 	if errno != 0 {
-		return fmt.Errorf("cannot set up the filter of system calls: %w", errno)
+		return fmt.Errorf("cannot set up the seccomp filter: %w", errno)
 	}
 	return nil
 }
