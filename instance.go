@@ -76,6 +76,7 @@ type Usage struct {
 	NetworkOut  *int64    `json:"network_out,omitempty" doc:"bytes since it started"`
 	DiskRead    *int64    `json:"disk_read,omitempty" doc:"bytes since it started"`
 	DiskWritten *int64    `json:"disk_written,omitempty" doc:"bytes since it started"`
+	Log         *int64    `json:"log,omitempty" doc:"bytes of its log that the node keeps now"`
 }
 
 // Goal is the desired state of an instance.

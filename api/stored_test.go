@@ -59,6 +59,33 @@ func TestGenerationsOfMetadataShareWhatDidNotChange(t *testing.T) {
 	h.readsEveryGeneration("shop")
 }
 
+// What is kept of a project's events is shown beside the rest, and takes nothing of the
+// limit of the rest.
+func TestStoredEventsAreShown(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t)
+	h.create("shop", "services: {web: {compute_type: dummy}}\n")
+	before := h.stored("shop")
+	if before.Events <= 0 || before.EventsLimit != mariposa.DefaultStoredPerProject/4 || before.Total != before.Versions+before.Metadata {
+		t.Fatalf("stored %+v", before)
+	}
+	for i := range 60 {
+		want[contract.Changed](h.call("PUT", "/v1/projects/shop/metadata/key", fmt.Appendf(nil, `{"value":"%d"}`, i)), 200)
+	}
+	after := h.stored("shop")
+	if after.Events <= before.Events || after.Events%4096 != 0 {
+		t.Errorf("%d bytes of events before sixty changes, %d after", before.Events, after.Events)
+	}
+	q := want[contract.Quota](h.call("GET", "/v1/organizations/admin/quota", nil), 200)
+	if q.Stored.Events != after.Events || q.Stored.EventsPerProject != after.EventsLimit {
+		t.Errorf("the quota says %+v, the project %+v", q.Stored, after)
+	}
+	want[contract.Settings](h.call("PUT", "/v1/settings", []byte(`{"stored_per_project": 40000000}`)), 200)
+	if got := h.stored("shop"); got.EventsLimit != 10_000_000 {
+		t.Errorf("with a limit of 40 MB, %d bytes of events may be kept", got.EventsLimit)
+	}
+}
+
 // readsEveryGeneration checks that every version that is kept has all of its values, and
 // that no part is kept that none of them has.
 func (h *testServer) readsEveryGeneration(name string) {

@@ -41,6 +41,7 @@ type Config struct {
 	Replica   string        // its name among replicas; generated if empty. One that keeps its name resumes its leases at once
 	Keep      time.Duration // how long the feed is kept; 7 days if zero
 	KeepRows  int64         // how many changes at most; 2 million if zero
+	KeepWhole int64         // how many of the newest no project loses; 100,000 if zero
 	Beat      time.Duration // heartbeat of agents; 5 s if zero
 
 	TLSCert, TLSKey string        // files; without them the server speaks plain HTTP
@@ -274,29 +275,6 @@ func forgetTokens(ctx context.Context, st store.Store, before time.Time) error {
 			}
 		}
 		q.Before = some[len(some)-1].ID
-	}
-}
-
-// trim keeps the feed within its bounds.
-func (c *Control) trim(ctx context.Context) {
-	every := time.NewTicker(time.Minute)
-	defer every.Stop()
-	age, rows := c.cfg.Keep, c.cfg.KeepRows
-	if age == 0 {
-		age = 7 * 24 * time.Hour
-	}
-	if rows == 0 {
-		rows = 2_000_000
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-every.C:
-			if _, err := c.cfg.Store.Trim(ctx, age, rows); err != nil && ctx.Err() == nil {
-				slog.Warn("cannot trim the feed; trying again", "err", err)
-			}
-		}
 	}
 }
 

@@ -49,7 +49,8 @@ func (c *Changer) Quota(ctx context.Context, id string, spec *mariposa.Organizat
 		},
 	}
 	doc.Stored.PerProject = c.storedLimitOf(spec.Quota)
-	doc.Stored.Used, err = c.storedBy(ctx, id)
+	doc.Stored.EventsPerProject = eventsShare(doc.Stored.PerProject)
+	doc.Stored.Used, doc.Stored.Events, err = c.storedBy(ctx, id)
 	return doc, err
 }
 

@@ -19,23 +19,58 @@ func (c *Changer) Stored(ctx context.Context, project *store.Project) (*contract
 	if err != nil {
 		return nil, err
 	}
+	events, err := c.Store.LogSizes(ctx, project.ID)
+	if err != nil {
+		return nil, err
+	}
 	doc := &contract.Stored{Versions: sizes[mariposa.KindVersion], Metadata: sizes[mariposa.KindMetadata] + sizes[mariposa.KindPart]}
 	doc.Total, doc.Limit = doc.Versions+doc.Metadata, c.storedLimit(project.Spec().Organization)
+	doc.Events, doc.EventsLimit = roundEvents(events[project.ID].Bytes), eventsShare(doc.Limit)
 	return doc, nil
 }
 
+// roundEvents rounds the bytes of a project's events. They are compressed together with
+// those of others, so that the exact number could tell something about these.
+func roundEvents(n int64) int64 {
+	const step = 4 << 10
+	return (n + step - 1) / step * step
+}
+
+// EventsLimit is how many bytes of events are kept of a project; of one that is deleted
+// as many as of any other.
+func EventsLimit(pic *picture.Picture, project string) int64 {
+	c := Changer{Options: Options{Picture: pic}}
+	if r := pic.Projects.Get(project); r != nil {
+		return eventsShare(c.storedLimit(r.Spec().Organization))
+	}
+	return eventsShare(c.storedLimitOf(mariposa.Quota{}))
+}
+
+// eventsShare is how many bytes of events are kept beside what may be stored: a quarter
+// of it, and enough to be of use where that is little.
+func eventsShare(limit int64) int64 { return max(limit/4, 1<<20) }
+
 // storedBy is what the store keeps of all projects of an organization.
-func (c *Changer) storedBy(ctx context.Context, org string) (sum int64, err error) {
+func (c *Changer) storedBy(ctx context.Context, org string) (objects, events int64, err error) {
+	var ids []string
 	for _, p := range c.Picture.ProjectsOf(org) {
 		sizes, err := c.Store.Sizes(ctx, p.ID)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		for _, n := range sizes {
-			sum += n
+			objects += n
 		}
+		ids = append(ids, p.ID)
 	}
-	return sum, nil
+	if len(ids) == 0 {
+		return 0, 0, nil
+	}
+	logged, err := c.Store.LogSizes(ctx, ids...)
+	for _, size := range logged {
+		events += roundEvents(size.Bytes)
+	}
+	return objects, events, err
 }
 
 // storedLimit is how many bytes may be stored of each project of an organization.

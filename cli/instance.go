@@ -130,7 +130,7 @@ func usageOf(u mariposa.Usage) string {
 	for _, f := range []struct {
 		n    *int64
 		what string
-	}{{u.Memory, "of memory"}, {u.NetworkIn, "received"}, {u.NetworkOut, "sent"}, {u.DiskRead, "read from disk"}, {u.DiskWritten, "written to disk"}} {
+	}{{u.Memory, "of memory"}, {u.NetworkIn, "received"}, {u.NetworkOut, "sent"}, {u.DiskRead, "read from disk"}, {u.DiskWritten, "written to disk"}, {u.Log, "of log"}} {
 		if f.n != nil {
 			parts = append(parts, sizeOfBytes(*f.n)+" "+f.what)
 		}

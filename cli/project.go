@@ -74,7 +74,8 @@ func storedOf(s *contract.Stored) string {
 	if s == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s of %s (versions %s, metadata %s)", roughBytes(s.Total), roughBytes(s.Limit), roughBytes(s.Versions), roughBytes(s.Metadata))
+	return fmt.Sprintf("%s of %s (versions %s, metadata %s); events %s of %s",
+		roughBytes(s.Total), roughBytes(s.Limit), roughBytes(s.Versions), roughBytes(s.Metadata), roughBytes(s.Events), roughBytes(s.EventsLimit))
 }
 
 func (a *app) projectDelete() *cobra.Command {

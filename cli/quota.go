@@ -157,6 +157,7 @@ func quotaTable(q *contract.Quota) *table {
 	row("cpu", fmt.Sprintf("%g", u.CPU), limitOf(l.CPU, func(n float64) string { return fmt.Sprintf("%g", n) }), l.CPU != nil && u.CPU >= *l.CPU)
 	row("memory", sizeOfBytes(u.Memory), limitOf(l.Memory, sizeOfBytes), l.Memory != nil && u.Memory >= *l.Memory)
 	row("stored", roughBytes(q.Stored.Used), roughBytes(q.Stored.PerProject)+" per project", false)
+	row("events", roughBytes(q.Stored.Events), roughBytes(q.Stored.EventsPerProject)+" per project", false)
 	return t
 }
 

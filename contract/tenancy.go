@@ -104,7 +104,10 @@ type Quota struct {
 // QuotaStored is what the store keeps of an organization's projects.
 type QuotaStored struct {
 	Used       int64 `json:"used" doc:"bytes, of all its projects"`
+	Events     int64 `json:"events" doc:"bytes of their events, beside these"`
 	PerProject int64 `json:"per_project" doc:"how many bytes each of them may take: the quota's own figure, or that of the installation"`
+
+	EventsPerProject int64 `json:"events_per_project" doc:"how many bytes of events are kept of each"`
 }
 
 // QuotaLimits are the limits of a quota; null: no limit.
@@ -148,6 +151,9 @@ type Stored struct {
 	Metadata int64 `json:"metadata" doc:"bytes of all generations of its values"`
 	Total    int64 `json:"total"`
 	Limit    int64 `json:"limit" doc:"what is over it is refused, once older versions that nothing needs are gone"`
+
+	Events      int64 `json:"events" doc:"bytes of its events that are kept, beside the total"`
+	EventsLimit int64 `json:"events_limit" doc:"beyond it, the oldest of its events are deleted"`
 }
 
 // QuotaUsed is the sum over the desired state of an organization's projects.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -115,6 +116,18 @@ func (w *Write) Apply(old *Record, revision int64, at time.Time) (Change, bool) 
 	}
 	return c, true
 }
+
+// Owner is the project that a change counts for; empty: none.
+func (c *Change) Owner() string { return cmp.Or(c.Record.Project, c.Event.Project) }
+
+// Within reports whether a part of the log is within a limit, whose zero fields are
+// none.
+func (s LogSize) Within(limit LogSize) bool {
+	return (limit.Changes <= 0 || s.Changes <= limit.Changes) && (limit.Bytes <= 0 || s.Bytes <= limit.Bytes)
+}
+
+// Minus is what is left of a part of the log without another.
+func (s LogSize) Minus(o LogSize) LogSize { return LogSize{s.Changes - o.Changes, s.Bytes - o.Bytes} }
 
 // Logged is a change as the feed tells it: of kinds that are Unlogged, that it happened
 // and to what.

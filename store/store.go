@@ -80,6 +80,16 @@ type Store interface {
 	// Changes still answers.
 	Trim(ctx context.Context, maxAge time.Duration, maxChanges int64) (int64, error)
 
+	// LogSizes returns how much of the log each of the given projects has, or every
+	// project if none is given. What belongs to no project counts for the empty one.
+	LogSizes(ctx context.Context, projects ...string) (map[string]LogSize, error)
+
+	// Thin deletes the oldest changes of one project until it has no more than keep (zero
+	// fields: no such limit), commit by commit, and none of a commit that ends above the
+	// revision upTo. The rest of those commits stays in histories, but not in Changes. It
+	// returns the oldest revision after which Changes still answers.
+	Thin(ctx context.Context, project string, keep LogSize, upTo int64) (int64, error)
+
 	// Audit returns the entries of the audit log that match, newest first.
 	Audit(ctx context.Context, q AuditQuery) ([]mariposa.Audit, error)
 
@@ -180,6 +190,13 @@ type Change struct {
 	Spec     bool // this change wrote the Spec
 	Status   bool // this change wrote the Status
 	Event    mariposa.Event
+}
+
+// LogSize is a part of the log. Commits of several projects are compressed together, so
+// the bytes of one are its share of them.
+type LogSize struct {
+	Changes int64
+	Bytes   int64
 }
 
 // SizedKinds are the kinds that Sizes speaks of.

@@ -52,7 +52,7 @@ func testUsage(t *testing.T, b *fixture) {
 		t.Errorf("it has computed for %v, then %v", *first.CPU, *second.CPU)
 	}
 	for what, n := range map[string]*int64{
-		"memory": first.Memory, "network in": first.NetworkIn, "network out": first.NetworkOut, "disk read": first.DiskRead, "disk written": first.DiskWritten,
+		"memory": first.Memory, "network in": first.NetworkIn, "network out": first.NetworkOut, "disk read": first.DiskRead, "disk written": first.DiskWritten, "log": first.Log,
 	} {
 		if n != nil && *n < 0 {
 			t.Errorf("%s: %d", what, *n)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"mariposa"
+	"mariposa/driver"
 )
 
 // Usage adds up what /proc says of an instance's processes: those of its session
@@ -20,7 +21,10 @@ func (d *Driver) Usage(ctx context.Context, id string) (mariposa.Usage, error) {
 		return mariposa.Usage{}, err
 	}
 	defer leave()
-	in, err := d.running(id)
+	e, in, err := d.findEntry(id)
+	if err == nil && in == nil {
+		err = driver.ErrNotFound
+	}
 	if err != nil {
 		return mariposa.Usage{}, err
 	}
@@ -39,11 +43,22 @@ func (d *Driver) Usage(ctx context.Context, id string) (mariposa.Usage, error) {
 	if err != nil {
 		return mariposa.Usage{}, err
 	}
-	u := mariposa.Usage{At: time.Now().UTC(), CPU: &sum.cpu, Memory: &sum.memory}
+	log := d.logBytes(e.dir)
+	u := mariposa.Usage{At: time.Now().UTC(), CPU: &sum.cpu, Memory: &sum.memory, Log: &log}
 	if !sum.diskUnknown {
 		u.DiskRead, u.DiskWritten = &sum.read, &sum.written
 	}
 	return u, nil
+}
+
+// logBytes adds up the files of an instance's log.
+func (d *Driver) logBytes(dir string) (sum int64) {
+	for n := range d.options.LogFiles {
+		if info, err := os.Stat(rotated(filepath.Join(dir, logFile), n)); err == nil {
+			sum += info.Size()
+		}
+	}
+	return sum
 }
 
 // usageSum is what several processes take together, with the children that

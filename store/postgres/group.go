@@ -60,7 +60,7 @@ const (
 	removeObject = "DELETE FROM objects WHERE kind = $1 AND id = $2"
 
 	addChanges = "INSERT INTO changes (first, last, at, body) VALUES ($1, $2, $3, $4)"
-	tagProject = "INSERT INTO change_project (first, project) SELECT $1, unnest($2::text[])"
+	tagProject = "INSERT INTO change_project (first, project, changes, bytes) SELECT $1, * FROM unnest($2::text[], $3::bigint[], $4::bigint[])"
 	tagTask    = "INSERT INTO change_task (first, task) SELECT $1, unnest($2::text[])"
 	notify     = "NOTIFY " + channel
 
@@ -194,18 +194,16 @@ var errRolledBack = errors.New("the server rolled the transaction back")
 func (w *writer) statements(a *attempt) (*pgx.Batch, error) {
 	g, q := a.group, new(pgx.Batch)
 	if len(g.Changes) > 0 {
-		body, size, err := w.log.codec.Chunk(g.Changes, g.After)
+		chunk, err := w.log.codec.Chunk(g.Changes, g.After)
 		if err != nil {
 			return nil, err
 		}
-		a.size = size
+		a.size = chunk.Size
 		queueObjects(q, g)
 		first := g.Changes[0].Revision
-		q.Queue(addChanges, first, g.Revision, g.Now, body)
-		projects, tasks := g.Tags()
-		if len(projects) > 0 {
-			q.Queue(tagProject, first, projects)
-		}
+		q.Queue(addChanges, first, g.Revision, g.Now, chunk.Body)
+		projects, tasks := g.Tags(chunk)
+		queueTags(q, first, projects)
 		if len(tasks) > 0 {
 			q.Queue(tagTask, first, tasks)
 		}
@@ -232,6 +230,14 @@ func (w *writer) statements(a *attempt) (*pgx.Batch, error) {
 		return nil
 	})
 	return q, nil
+}
+
+func queueTags(q *pgx.Batch, first int64, tags []batch.Tag) {
+	projects, changes, bytes := make([]string, len(tags)), make([]int64, len(tags)), make([]int64, len(tags))
+	for i, t := range tags {
+		projects[i], changes[i], bytes[i] = t.Project, t.Changes, t.Bytes
+	}
+	q.Queue(tagProject, first, projects, changes, bytes)
 }
 
 func queueObjects(q *pgx.Batch, g *batch.Group) {

@@ -107,6 +107,10 @@ func (l *log) add(chunks []chunk) error {
 		if err != nil {
 			return err
 		}
+		if end, thinned := endOfThinned(c.first, entries); thinned {
+			l.feed.Advance(end)
+			continue
+		}
 		changes, size := make([]store.Change, len(entries)), 0
 		for i := range entries {
 			if changes[i], err = entries[i].Change(); err != nil {
@@ -120,6 +124,16 @@ func (l *log) add(chunks []chunk) error {
 		}
 	}
 	return nil
+}
+
+// endOfThinned returns the last revision of a chunk that lost changes before it. One that
+// lost changes behind it is found by the gap to the next chunk.
+func endOfThinned(first int64, entries []codec.Entry) (end int64, thinned bool) {
+	if len(entries) == 0 {
+		return first, true
+	}
+	end = entries[len(entries)-1].Head().Revision
+	return end, end != first+int64(len(entries))-1
 }
 
 func scanChunks(rows pgx.Rows) ([]chunk, error) {

@@ -367,13 +367,13 @@ func silently(t *testing.T, s *Store, target string, c store.Change) {
 	defer other.Close()
 	_, newest := s.feed.Bounds()
 	c.Revision = newest + 1
-	body, _, err := other.Chunk([]store.Change{c}, []*codec.Object{{Record: c.Record}})
+	chunk, err := other.Chunk([]store.Change{c}, []*codec.Object{{Record: c.Record}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	conn := dial(t, target)
 	do(t, conn, "BEGIN")
-	do(t, conn, addChanges, c.Revision, c.Revision, c.Time, body)
+	do(t, conn, addChanges, c.Revision, c.Revision, c.Time, chunk.Body)
 	do(t, conn, setCounter, 1)
 	do(t, conn, "COMMIT")
 }
@@ -417,6 +417,36 @@ func TestAReplicaFarBehindSkipsWhatItWouldNotKeep(t *testing.T) {
 	}
 }
 
+// A replica that was away while the log was thinned goes on behind the thinned part.
+func TestAReplicaFarBehindSkipsWhatWasThinned(t *testing.T) {
+	t.Parallel()
+	target := database(t)
+	s := open(t, target, Options{})
+	write := func(project string) store.Write {
+		return store.Write{Kind: mariposa.KindInstance, ID: "i-" + project, Project: project, Spec: &mariposa.InstanceSpec{Project: project}}
+	}
+	const commits = 3 * pageSize
+	for range commits {
+		commit(t, s, store.Unit{Writes: []store.Write{write("p"), write("q")}})
+	}
+	other := open(t, target, Options{})
+	other.feed.Reset(0, 0)
+	if point, err := s.Thin(t.Context(), "p", store.LogSize{Changes: 10}, 2*commits); err != nil || point != 2*(commits-10) {
+		t.Fatalf("thinned up to %d, %v", point, err)
+	}
+	if err := (&log{feed: other.feed, codec: other.codec, recent: 10_000}).follow(t.Context(), dial(t, target), everything); err != nil {
+		t.Fatal(err)
+	}
+	if trimmed, at := other.feed.Bounds(); at != 2*commits || trimmed != 2*(commits-10) {
+		t.Fatalf("complete after %d, at %d", trimmed, at)
+	}
+	for after := int64(2 * (commits - 10)); after < 2*commits; after++ {
+		if changes, err := other.Changes(t.Context(), after, 0); err != nil || int64(len(changes)) != 2*commits-after || changes[0].Revision != after+1 {
+			t.Fatalf("after %d: %d changes, %v", after, len(changes), err)
+		}
+	}
+}
+
 // A database that lost commits (a restored backup, a failover that was not
 // waited for) is followed where it is, whoever finds out first.
 func TestALogThatWentBackIsFollowed(t *testing.T) {
@@ -431,6 +461,7 @@ func TestALogThatWentBackIsFollowed(t *testing.T) {
 		}
 		do(t, conn, "BEGIN")
 		do(t, conn, "DELETE FROM changes WHERE first > $1", before+3)
+		do(t, conn, "DELETE FROM change_project WHERE first > $1", before+3)
 		do(t, conn, "UPDATE counter SET revision = $1", before+3)
 		do(t, conn, "COMMIT")
 		if first == "listener" {

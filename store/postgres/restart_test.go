@@ -32,6 +32,8 @@ func away(t *testing.T, s *Store) {
 	_, answers["Ledger"] = s.Ledger(t.Context())
 	_, answers["Leases"] = s.Leases(t.Context(), "")
 	_, answers["Trim"] = s.Trim(t.Context(), 0, 0)
+	_, answers["Thin"] = s.Thin(t.Context(), "p", store.LogSize{Changes: 1}, 1)
+	_, answers["LogSizes"] = s.LogSizes(t.Context())
 	for name, err := range answers {
 		if !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("%s: %v", name, err)

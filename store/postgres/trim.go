@@ -46,7 +46,7 @@ func (s *Store) Trim(ctx context.Context, maxAge time.Duration, maxChanges int64
 // them. It returns the revision after which the log is complete and how many chunks it
 // deleted.
 func trim(ctx context.Context, tx pgx.Tx, maxAge time.Duration, maxChanges int64) (point int64, n int, err error) {
-	if err := tx.QueryRow(ctx, "SELECT revision FROM trimmed WHERE one FOR UPDATE").Scan(&point); err != nil {
+	if point, err = lockTrimmed(ctx, tx); err != nil {
 		return 0, 0, err
 	}
 	var now time.Time
@@ -61,19 +61,39 @@ func trim(ctx context.Context, tx pgx.Tx, maxAge time.Duration, maxChanges int64
 	if maxChanges > 0 {
 		newest = revision - maxChanges
 	}
-	if point, n, err = trimPoint(ctx, tx, point, oldest, newest); err != nil || n == 0 {
+	last, n, err := oldChunks(ctx, tx, oldest, newest)
+	if err != nil || n == 0 {
 		return point, n, err
 	}
 	for _, statement := range forget {
-		if _, err := tx.Exec(ctx, statement, point); err != nil {
+		if _, err := tx.Exec(ctx, statement, last); err != nil {
 			return 0, 0, err
 		}
 	}
-	_, err = tx.Exec(ctx, "UPDATE trimmed SET revision = $1 WHERE one", point)
+	point, err = setTrimmed(ctx, tx, point, last)
 	return point, n, err
 }
 
-func trimPoint(ctx context.Context, tx pgx.Tx, point int64, oldest time.Time, newest int64) (_ int64, n int, err error) {
+// lockTrimmed returns the oldest revision after which the log is complete. Until the
+// transaction ends, nobody else changes the old end of the log.
+func lockTrimmed(ctx context.Context, tx pgx.Tx) (point int64, err error) {
+	err = tx.QueryRow(ctx, "SELECT revision FROM trimmed WHERE one FOR UPDATE").Scan(&point)
+	return point, err
+}
+
+// setTrimmed notes that the log is not complete up to a revision, and returns the oldest
+// one after which it is.
+func setTrimmed(ctx context.Context, tx pgx.Tx, point, revision int64) (int64, error) {
+	if revision <= point {
+		return point, nil
+	}
+	_, err := tx.Exec(ctx, "UPDATE trimmed SET revision = $1 WHERE one", revision)
+	return revision, err
+}
+
+// oldChunks returns the end of the last chunk that is too old, and how many there are,
+// up to trimStep.
+func oldChunks(ctx context.Context, tx pgx.Tx, oldest time.Time, newest int64) (end int64, n int, err error) {
 	rows, err := tx.Query(ctx, oldestChunks, trimStep)
 	if err != nil {
 		return 0, 0, err
@@ -88,10 +108,10 @@ func trimPoint(ctx context.Context, tx pgx.Tx, point int64, oldest time.Time, ne
 		if !at.Before(oldest) && last > newest {
 			break
 		}
-		point = last
+		end = last
 		n++
 	}
-	return point, n, rows.Err()
+	return end, n, rows.Err()
 }
 
 // sweep deletes obsolete rows: of nodes without claims, and of writers not seen for a

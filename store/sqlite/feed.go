@@ -3,10 +3,8 @@ package sqlite
 import (
 	"context"
 	"math"
-	"time"
 
 	"mariposa/store"
-	"mariposa/store/internal/batch"
 	"mariposa/store/internal/codec"
 	"mariposa/store/internal/feed"
 )
@@ -80,76 +78,4 @@ func (s *Store) visitChunks(ctx context.Context, visit func([]codec.Entry) (more
 		}
 	}
 	return rows.Err()
-}
-
-// trimStep is how many chunks are deleted in one transaction, so that nothing waits long
-// behind it.
-const trimStep = 1000
-
-// Trim deletes the oldest chunks, step by step.
-func (s *Store) Trim(ctx context.Context, maxAge time.Duration, maxChanges int64) (int64, error) {
-	for {
-		var point int64
-		var n int
-		err := s.queue.Do(ctx, func(g *batch.Group) error {
-			oldest, newest := int64(math.MinInt64), int64(math.MinInt64)
-			if maxAge > 0 {
-				oldest = g.Now.Add(-maxAge).UnixNano()
-			}
-			if maxChanges > 0 {
-				newest = s.writer.revision - maxChanges
-			}
-			g.ExtraActions = append(g.ExtraActions, func(ctx context.Context) (err error) {
-				point, n, err = s.writer.trim(ctx, oldest, newest)
-				return err
-			})
-			return nil
-		})
-		if err != nil {
-			return 0, err
-		}
-		s.feed.Trimmed(point)
-		if n < trimStep {
-			return point, nil
-		}
-	}
-}
-
-// trim deletes chunks at the front that are older than a time or end at or below a
-// revision, at most trimStep of them. It returns the revision after which the log is
-// complete and how many chunks it deleted.
-func (w *writer) trim(ctx context.Context, oldest, newest int64) (point int64, n int, err error) {
-	point, n, err = w.trimPoint(ctx, oldest, newest)
-	if err != nil || n == 0 {
-		return point, n, err
-	}
-	for _, table := range []string{"changes", "change_project", "change_task"} {
-		if _, err := w.conn.ExecContext(ctx, "DELETE FROM "+table+" WHERE first <= ?", point); err != nil {
-			return 0, 0, err
-		}
-	}
-	return point, n, w.setMeta(ctx, "trimmed", point)
-}
-
-func (w *writer) trimPoint(ctx context.Context, oldest, newest int64) (point int64, n int, err error) {
-	if point, _, err = bounds(ctx, w.conn); err != nil {
-		return 0, 0, err
-	}
-	rows, err := w.conn.QueryContext(ctx, "SELECT last, at FROM changes ORDER BY first LIMIT ?", trimStep)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var last, at int64
-		if err := rows.Scan(&last, &at); err != nil {
-			return 0, 0, err
-		}
-		if at >= oldest && last > newest {
-			break
-		}
-		point = last
-		n++
-	}
-	return point, n, rows.Err()
 }

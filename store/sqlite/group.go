@@ -145,28 +145,30 @@ func (w *writer) writeObjects(ctx context.Context, g *batch.Group) error {
 // writeChanges appends the group to the log. It also fills in the encodings that
 // writeObjects needs.
 func (w *writer) writeChanges(ctx context.Context, g *batch.Group) (size int, err error) {
-	body, size, err := w.codec.Chunk(g.Changes, g.After)
+	chunk, err := w.codec.Chunk(g.Changes, g.After)
 	if err != nil {
 		return 0, err
 	}
 	first := g.Changes[0].Revision
 	s := w.statements
-	if _, err := s.appendChange.ExecContext(ctx, first, g.Revision, g.Now.UnixNano(), body); err != nil {
+	if _, err := s.appendChange.ExecContext(ctx, first, g.Revision, g.Now.UnixNano(), chunk.Body); err != nil {
 		return 0, err
 	}
-	projects, tasks := g.Tags()
-	if err := s.tagProject.exec(ctx, tags(first, projects)); err != nil {
+	projects, tasks := g.Tags(chunk)
+	args := s.args[:0]
+	for _, p := range projects {
+		args = append(args, first, p.Project, p.Changes, p.Bytes)
+	}
+	if err := s.tagProject.exec(ctx, args); err != nil {
 		return 0, err
 	}
-	return size, s.tagTask.exec(ctx, tags(first, tasks))
-}
-
-func tags(first int64, names []string) []any {
-	args := make([]any, 0, 2*len(names))
-	for _, name := range names {
-		args = append(args, first, name)
+	args = args[:0]
+	for _, task := range tasks {
+		args = append(args, first, task)
 	}
-	return args
+	err = s.tagTask.exec(ctx, args)
+	s.args = args[:0]
+	return chunk.Size, err
 }
 
 func (w *writer) writeLeases(ctx context.Context, leases map[string]store.Lease) error {

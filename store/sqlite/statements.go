@@ -51,7 +51,7 @@ func prepareAll(ctx context.Context, conn *sql.Conn) (*statements, error) {
 	s.put = each("INSERT INTO objects ("+objectColumns+", state) VALUES ", "(?,?,?,?,?,?,?,?,?,?)", ` ON CONFLICT (kind, id) DO UPDATE SET
 		project = excluded.project, archived = excluded.archived, rev = excluded.rev, spec_rev = excluded.spec_rev,
 		status_rev = excluded.status_rev, spec = excluded.spec, status = excluded.status, state = excluded.state`)
-	s.tagProject = each("INSERT INTO change_project (first, project) VALUES ", "(?,?)", "")
+	s.tagProject = each("INSERT INTO change_project (first, project, changes, bytes) VALUES ", "(?,?,?,?)", "")
 	s.tagTask = each("INSERT INTO change_task (first, task) VALUES ", "(?,?)", "")
 	s.putLease = each("INSERT INTO leases (name, holder, epoch, until) VALUES ", "(?,?,?,?)",
 		" ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, epoch = excluded.epoch, until = excluded.until")

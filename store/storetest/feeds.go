@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"errors"
+	"reflect"
 	"testing"
 	"time"
 
@@ -95,6 +96,8 @@ var feedTests = map[string]func(*testing.T, Harness){
 		}
 	},
 
+	"Thin deletes the oldest changes of one project alone": thin,
+	"a part of the log counts for one project":             logSizes,
 	"History selects by project and by task, newest first": history,
 
 	"Wait returns at once for the past": func(t *testing.T, h Harness) {
@@ -158,16 +161,107 @@ func trimmedAt(t *testing.T, s store.Store, all []store.Change, point int64) {
 	}
 }
 
-func history(t *testing.T, h Harness) {
-	write := func(project, eventProject, task string) store.Write {
-		return store.Write{
-			Kind: mariposa.KindInstance, ID: "i-" + project, Project: project, Spec: &mariposa.InstanceSpec{Project: project},
-			Event: mariposa.Event{Kind: "instance.made", Project: eventProject, Task: task},
+// change is a write of an instance of a project, with an event.
+func change(project, eventProject, task string) store.Write {
+	return store.Write{
+		Kind: mariposa.KindInstance, ID: "i-" + project, Project: project, Spec: &mariposa.InstanceSpec{Project: project},
+		Event: mariposa.Event{Kind: "instance.made", Project: eventProject, Task: task},
+	}
+}
+
+func logSizes(t *testing.T, h Harness) {
+	sizes := func(projects ...string) map[string]store.LogSize {
+		t.Helper()
+		found, err := h.Store.LogSizes(t.Context(), projects...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	same(t, "of an empty log", len(sizes()), 0)
+	commit(t, h.Store, unit(change("p", "p", "t1"), change("q", "p", ""), putNode("n", "1")), unit(change("p", "", "")))
+	commit(t, h.Store, unit(change("p", "q", "")))
+	all := sizes()
+	for project, want := range map[string]int64{"p": 3, "q": 1, "": 1} {
+		if n := all[project]; n.Changes != want || n.Bytes <= 0 {
+			t.Errorf("%q has %+v, want %d changes and their bytes", project, n, want)
 		}
 	}
-	commit(t, h.Store, unit(write("p", "p", "t1"), write("q", "q", "t2")))    // 1, 2
-	commit(t, h.Store, unit(write("p", "", "t2")), unit(write("p", "q", ""))) // 3, 4
-	commit(t, h.Store, unit(putNode("n", "1")), unit(write("q", "", "t1")))   // 5, 6
+	same(t, "of two projects", sizes("p", "", "x"), map[string]store.LogSize{"p": all["p"], "": all[""]})
+	if h.Reopen != nil {
+		h.Store = h.Reopen()
+		same(t, "after opening again", sizes(), all)
+	}
+}
+
+func thin(t *testing.T, h Harness) {
+	for range 50 {
+		commit(t, h.Store, unit(change("p", "p", "t1"), change("q", "q", "t2"), change("p", "p", "t1")), unit(putNode("n", "1")))
+	}
+	commit(t, h.Store, unit(change("r", "p", "t3"), change("p", "p", "t3"))) // 201, 202
+	all := feed(t, h.Store, 0)
+	thin := func(project string, keep store.LogSize, upTo, want int64) {
+		t.Helper()
+		point, err := h.Store.Thin(t.Context(), project, keep, upTo)
+		if err != nil || point != want {
+			t.Fatalf("thinned %s to %+v: complete after %d, %v; want %d", project, keep, point, err, want)
+		}
+		for after := range int64(len(all)) {
+			changes, err := h.Store.Changes(t.Context(), after, 0)
+			if (after < want) != errors.Is(err, store.ErrTooOld) || err == nil && !reflect.DeepEqual(changes, all[after:]) {
+				t.Fatalf("after %d of a log that is complete after %d: %d changes, %v", after, want, len(changes), err)
+			}
+		}
+	}
+	kept := func(q store.HistoryQuery) (n int) {
+		t.Helper()
+		changes, err := h.Store.History(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range changes {
+			same(t, "a change that is left", c, all[c.Revision-1])
+		}
+		return len(changes)
+	}
+	thin("p", store.LogSize{Changes: 101}, 202, 0)           // it has no more
+	thin("p", store.LogSize{}, 202, 0)                       // no limit
+	thin("x", store.LogSize{Changes: 1}, 202, 0)             // no such project
+	thin("p", store.LogSize{Changes: 61}, 100, 80)           // 40 changes, of 20 commits
+	same(t, "p", kept(store.HistoryQuery{Project: "p"}), 62) // and 201, which mentions it
+	same(t, "its task", kept(store.HistoryQuery{Task: "t1"}), 60)
+	same(t, "q", kept(store.HistoryQuery{Project: "q"}), 50)
+	same(t, "everything", kept(store.HistoryQuery{}), 202-40)
+	thin("p", store.LogSize{Changes: 1}, 100, 100) // no further than told
+	same(t, "everything", kept(store.HistoryQuery{}), 202-50)
+	thin("q", store.LogSize{Bytes: 1}, 40, 100) // below what is not complete anyway
+	thin("", store.LogSize{Changes: 1}, 40, 100)
+	same(t, "q", kept(store.HistoryQuery{Project: "q"}), 40)
+	same(t, "everything", kept(store.HistoryQuery{}), 202-50-20)
+	if h.Reopen != nil {
+		h.Store = h.Reopen()
+	}
+	thin("p", store.LogSize{Changes: 1}, 202, 200)
+	thin("p", store.LogSize{Bytes: 1}, 202, 202)
+	same(t, "what mentions p", kept(store.HistoryQuery{Project: "p"}), 1)
+	same(t, "the task of both", kept(store.HistoryQuery{Task: "t3"}), 1)
+	same(t, "everything", kept(store.HistoryQuery{}), 40+40+1)
+	sizes, err := h.Store.LogSizes(t.Context())
+	if err != nil || sizes["p"] != (store.LogSize{}) || sizes["q"].Changes != 40 {
+		t.Fatalf("sizes %+v, %v", sizes, err)
+	}
+	commit(t, h.Store, unit(change("p", "p", "t1")))
+	same(t, "the feed goes on", revisions(feed(t, h.Store, 202)), []int64{203})
+	h.Advance(time.Hour)
+	if point, err := h.Store.Trim(t.Context(), time.Minute, 0); err != nil || point != 203 || kept(store.HistoryQuery{}) != 0 {
+		t.Fatalf("trimmed at %d, %v", point, err)
+	}
+}
+
+func history(t *testing.T, h Harness) {
+	commit(t, h.Store, unit(change("p", "p", "t1"), change("q", "q", "t2")))    // 1, 2
+	commit(t, h.Store, unit(change("p", "", "t2")), unit(change("p", "q", ""))) // 3, 4
+	commit(t, h.Store, unit(putNode("n", "1")), unit(change("q", "", "t1")))    // 5, 6
 	for _, c := range []struct {
 		q    store.HistoryQuery
 		want []int64

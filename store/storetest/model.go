@@ -29,6 +29,7 @@ func compareWithModel(t *testing.T, open Factory) {
 			"history": m.history,
 			"list":    m.list,
 			"trim":    m.trim,
+			"thin":    m.thin,
 			"audit":   m.audit,
 		}
 		if h.Reopen != nil {
@@ -262,6 +263,26 @@ func (m *machine) trim(t *rapid.T) {
 	got, gotErr := m.store.Trim(context.Background(), 0, keep)
 	want, wantErr := m.model.Trim(context.Background(), 0, keep)
 	equal(t, "point", got, want, gotErr, wantErr)
+}
+
+func (m *machine) thin(t *rapid.T) {
+	project := projects.Draw(t, "project")
+	keep := store.LogSize{Changes: rapid.Int64Range(0, 20).Draw(t, "keep")}
+	upTo := rapid.Int64Range(0, 60).Draw(t, "up to")
+	got, gotErr := m.store.Thin(context.Background(), project, keep, upTo)
+	want, wantErr := m.model.Thin(context.Background(), project, keep, upTo)
+	equal(t, "point", got, want, gotErr, wantErr)
+	sizes := func(s store.Store) (map[string]int64, error) {
+		found, err := s.LogSizes(context.Background())
+		changes := make(map[string]int64)
+		for p, n := range found {
+			changes[p] = n.Changes
+		}
+		return changes, err
+	}
+	gotSizes, gotErr := sizes(m.store)
+	wantSizes, wantErr := sizes(m.model)
+	equal(t, "sizes", gotSizes, wantSizes, gotErr, wantErr)
 }
 
 func anyAudit(t *rapid.T) mariposa.Audit {

@@ -219,6 +219,8 @@ func closed(t *testing.T, h Harness) {
 	_, answers["Ledger"] = s.Ledger(ctx)
 	_, answers["Identity"] = s.Identity(ctx)
 	_, answers["Trim"] = s.Trim(ctx, 0, 0)
+	_, answers["Thin"] = s.Thin(ctx, "p", store.LogSize{Changes: 1}, 1)
+	_, answers["LogSizes"] = s.LogSizes(ctx)
 	_, answers["Audit"] = s.Audit(ctx, store.AuditQuery{})
 	_, answers["TrimAudit"] = s.TrimAudit(ctx, time.Hour)
 	_, answers["TrimAudit of nothing"] = s.TrimAudit(ctx, 0)

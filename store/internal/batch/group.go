@@ -83,19 +83,32 @@ func (g *Group) Written() []Key {
 	return keys
 }
 
+// Tag says that a project is in a chunk, and how much of the chunk belongs to it.
+type Tag struct {
+	Project string
+	store.LogSize
+}
+
 // Tags returns the projects and tasks of the group's changes, by which histories are
-// looked up.
-func (g *Group) Tags() (projects, tasks []string) {
-	p, t := make(map[string]struct{}), make(map[string]struct{})
+// looked up, and divides the bytes of their chunk among the projects.
+func (g *Group) Tags(chunk codec.Chunk) (projects []Tag, tasks []string) {
+	p, t := make(map[string]store.LogSize), make(map[string]struct{})
 	for i := range g.Changes {
 		c := &g.Changes[i]
-		p[c.Record.Project] = struct{}{}
-		p[c.Event.Project] = struct{}{}
+		if _, known := p[c.Event.Project]; !known && c.Event.Project != "" { // it may be another project than the record's
+			p[c.Event.Project] = store.LogSize{}
+		}
+		n := p[c.Owner()]
+		p[c.Owner()] = store.LogSize{Changes: n.Changes + 1, Bytes: n.Bytes + int64(chunk.Sizes[i])}
 		t[c.Event.Task] = struct{}{}
 	}
-	delete(p, "")
 	delete(t, "")
-	return slices.Sorted(maps.Keys(p)), slices.Sorted(maps.Keys(t))
+	for _, name := range slices.Sorted(maps.Keys(p)) {
+		n := p[name]
+		n.Bytes = n.Bytes * int64(len(chunk.Body)) / int64(max(1, chunk.Size))
+		projects = append(projects, Tag{name, n})
+	}
+	return projects, slices.Sorted(maps.Keys(t))
 }
 
 // Apply adds a unit, whole or not at all: all its requirements are checked before its

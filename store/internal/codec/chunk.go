@@ -15,7 +15,13 @@ import (
 // A chunk is one byte for the version of the format, then its changes in order. A change
 // is a byte of flags, then numbers as varints and strings with their length in front.
 // The revision of a change follows from its position in the chunk and is not stored.
-const chunkVersion = 1
+//
+// A chunk that lost some of its changes has another version, and in front of each change
+// a varint: how many of those before it are gone.
+const (
+	chunkVersion   = 1
+	thinnedVersion = 2
+)
 
 const (
 	flagDeleted = 1 << iota
@@ -27,25 +33,35 @@ const (
 
 var errDamaged = errors.New("the change log is damaged")
 
+// Chunk is the changes of one commit, encoded.
+type Chunk struct {
+	Body  []byte
+	Size  int   // before compression
+	Sizes []int // of each change before compression; valid until the next call of Chunk
+}
+
 // Chunk encodes the changes of one commit; objects holds the encoded record of each
-// change. It also returns the size before compression. The caller owns the result.
-func (c *Codec) Chunk(changes []store.Change, objects []*Object) ([]byte, int, error) {
+// change. The caller owns the body.
+func (c *Codec) Chunk(changes []store.Change, objects []*Object) (Chunk, error) {
 	b := append(c.plain[:0], chunkVersion)
+	c.sizes = c.sizes[:0]
 	for i := range changes {
 		if err := objects[i].Encode(); err != nil {
-			return nil, 0, err
+			return Chunk{}, err
 		}
 		reason, coded, err := c.encodeReason(changes[i].Event.Reason)
 		if err != nil {
-			return nil, 0, err
+			return Chunk{}, err
 		}
+		before := len(b)
 		b = appendChange(b, &changes[i], objects[i], reason, coded)
+		c.sizes = append(c.sizes, len(b)-before)
 	}
 	c.plain = b
 	if cap(c.plain) > 16<<20 { // do not keep the memory of one huge commit for ever
 		c.plain = nil
 	}
-	return c.encoder.EncodeAll(b, make([]byte, 0, len(b)/4+64)), len(b), nil
+	return Chunk{Body: c.encoder.EncodeAll(b, make([]byte, 0, len(b)/4+64)), Size: len(b), Sizes: c.sizes}, nil
 }
 
 // encodeReason encodes the reason of an event. Consecutive changes mostly have the same
@@ -130,24 +146,37 @@ func (e *Entry) Change() (store.Change, error) {
 
 // Entries expands a chunk whose first change has the revision first.
 func (c *Codec) Entries(first int64, at time.Time, body []byte) ([]Entry, error) {
+	var entries []Entry
+	err := c.eachEntry(first, body, func(e Entry, _ []byte) {
+		e.change.Time = at
+		entries = append(entries, e)
+	})
+	return entries, err
+}
+
+// eachEntry calls visit with the entries of a chunk and the bytes of each.
+func (c *Codec) eachEntry(first int64, body []byte, visit func(e Entry, encoded []byte)) error {
 	plain, err := c.decoder.DecodeAll(body, nil)
 	if err != nil {
-		return nil, fmt.Errorf("%w at revision %d: %w", errDamaged, first, err)
+		return fmt.Errorf("%w at revision %d: %w", errDamaged, first, err)
 	}
-	if len(plain) == 0 || plain[0] != chunkVersion {
-		return nil, fmt.Errorf("%w at revision %d: unknown format", errDamaged, first)
+	if len(plain) == 0 || plain[0] != chunkVersion && plain[0] != thinnedVersion {
+		return fmt.Errorf("%w at revision %d: unknown format", errDamaged, first)
 	}
 	r := reader{rest: plain[1:]}
-	var entries []Entry
-	for len(r.rest) > 0 && !r.bad {
+	for revision := first; len(r.rest) > 0; revision++ {
+		if plain[0] == thinnedVersion {
+			revision += r.number()
+		}
+		from := r.rest
 		e := r.entry()
-		e.change.Revision, e.change.Time = first+int64(len(entries)), at
-		entries = append(entries, e)
+		if r.bad || revision < first {
+			return fmt.Errorf("%w at revision %d: it ends too early", errDamaged, first)
+		}
+		e.change.Revision = revision
+		visit(e, from[:len(from)-len(r.rest)])
 	}
-	if r.bad {
-		return nil, fmt.Errorf("%w at revision %d: it ends too early", errDamaged, first)
-	}
-	return entries, nil
+	return nil
 }
 
 // reader parses a chunk; once bad, it yields only zeros.
@@ -160,6 +189,10 @@ type reader struct {
 }
 
 func (r *reader) entry() Entry {
+	if r.bad || len(r.rest) == 0 {
+		r.bad = true
+		return Entry{}
+	}
 	flags := r.rest[0]
 	r.rest = r.rest[1:]
 	var e Entry

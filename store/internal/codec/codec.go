@@ -79,6 +79,7 @@ type Codec struct {
 	encoder *zstd.Encoder
 	decoder *zstd.Decoder
 	plain   []byte // reused between chunks
+	sizes   []int
 	// The last reason of an event and its encoding.
 	lastReason     *mariposa.Reason
 	lastReasonJSON string

@@ -2,9 +2,13 @@ package codec
 
 import (
 	"errors"
+	"maps"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"mariposa"
 	"mariposa/store"
@@ -46,11 +50,11 @@ func TestAChunkSurvivesTheWayThere(t *testing.T) {
 	}
 	defer c.Close()
 	want, objects := sample()
-	body, _, err := c.Chunk(want, objects)
+	chunk, err := c.Chunk(want, objects)
 	if err != nil {
 		t.Fatal(err)
 	}
-	entries, err := c.Entries(7, want[0].Time, body)
+	entries, err := c.Entries(7, want[0].Time, chunk.Body)
 	if err != nil || len(entries) != len(want) {
 		t.Fatalf("%d entries, %v", len(entries), err)
 	}
@@ -61,6 +65,74 @@ func TestAChunkSurvivesTheWayThere(t *testing.T) {
 	}
 }
 
+// A chunk without a project has the other changes as they were, with their revisions,
+// however often it is thinned.
+func TestAThinnedChunkKeepsTheOtherProjects(t *testing.T) {
+	c, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	rapid.Check(t, func(t *rapid.T) {
+		name := rapid.SampledFrom([]string{"", "p", "q", "r"})
+		var left []store.Change
+		var objects []*Object
+		for i := range rapid.IntRange(1, 12).Draw(t, "changes") {
+			change := store.Change{Revision: 100 + int64(i), Time: time.Unix(5, 6).UTC(), Spec: true, Record: store.Record{
+				Kind: mariposa.KindNode, ID: "n", Project: name.Draw(t, "project"), Revision: 100 + int64(i), Halves: store.Halves{Spec: &mariposa.NodeSpec{Name: "n"}},
+			}, Event: mariposa.Event{Project: name.Draw(t, "event's project"), Task: name.Draw(t, "task")}}
+			left, objects = append(left, change), append(objects, &Object{Record: change.Record})
+		}
+		chunk, err := c.Chunk(left, objects)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := chunk.Body
+		for range rapid.IntRange(1, 3).Draw(t, "times") {
+			project, tasks := name.Draw(t, "thinned"), tasksOf(left)
+			left = slices.DeleteFunc(left, func(c store.Change) bool { return c.Owner() == project })
+			rest, err := c.Thin(100, body, project)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for task := range tasksOf(left) {
+				delete(tasks, task)
+			}
+			slices.Sort(rest.Tasks)
+			if gone := slices.Sorted(maps.Keys(tasks)); !slices.Equal(rest.Tasks, gone) {
+				t.Fatalf("without %q the tasks %q are gone, not %q", project, gone, rest.Tasks)
+			}
+			if mentions := project != "" && slices.ContainsFunc(left, func(c store.Change) bool { return c.Event.Project == project }); rest.Mentions != mentions {
+				t.Fatalf("without %q it is mentioned: %v, want %v", project, rest.Mentions, mentions)
+			}
+			if (rest.Body == nil) != (len(left) == 0) {
+				t.Fatalf("%d bytes for %d changes", len(rest.Body), len(left))
+			}
+			if body = rest.Body; body == nil {
+				return
+			}
+			entries, err := c.Entries(100, time.Unix(5, 6).UTC(), body)
+			if err != nil || len(entries) != len(left) {
+				t.Fatalf("%d of %d, %v", len(entries), len(left), err)
+			}
+			for i := range entries {
+				if got, err := entries[i].Change(); err != nil || !reflect.DeepEqual(got, left[i]) {
+					t.Fatalf("got %+v, want %+v, %v", got, left[i], err)
+				}
+			}
+		}
+	})
+}
+
+func tasksOf(changes []store.Change) map[string]bool {
+	tasks := make(map[string]bool)
+	for i := range changes {
+		tasks[changes[i].Event.Task] = true
+	}
+	delete(tasks, "")
+	return tasks
+}
+
 func FuzzEntries(f *testing.F) {
 	c, err := New()
 	if err != nil {
@@ -68,10 +140,20 @@ func FuzzEntries(f *testing.F) {
 	}
 	f.Cleanup(c.Close)
 	changes, objects := sample()
-	if _, _, err := c.Chunk(changes, objects); err != nil {
+	if _, err := c.Chunk(changes, objects); err != nil {
 		f.Fatal(err)
 	}
 	whole := append([]byte(nil), c.plain...)
+	for n := range whole {
+		f.Add(whole[:n])
+	}
+	thinned, err := c.Thin(7, c.encoder.EncodeAll(whole, nil), "p")
+	if err != nil {
+		f.Fatal(err)
+	}
+	if whole, err = c.decoder.DecodeAll(thinned.Body, nil); err != nil {
+		f.Fatal(err)
+	}
 	for n := range whole {
 		f.Add(whole[:n])
 	}
@@ -113,11 +195,11 @@ func TestEqualReasonsAreShared(t *testing.T) {
 	}
 	defer c.Close()
 	changes, objects := sample()
-	body, _, err := c.Chunk(changes, objects)
+	chunk, err := c.Chunk(changes, objects)
 	if err != nil {
 		t.Fatal(err)
 	}
-	entries, err := c.Entries(7, changes[0].Time, body)
+	entries, err := c.Entries(7, changes[0].Time, chunk.Body)
 	if err != nil || entries[2].Head().Event.Reason == nil || entries[2].Head().Event.Reason != entries[3].Head().Event.Reason {
 		t.Errorf("events that follow each other have copies: %v", err)
 	}

@@ -1,0 +1,97 @@
+package assembly
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"mariposa/change"
+	"mariposa/store"
+)
+
+const (
+	keepFeed    = 7 * 24 * time.Hour
+	keepChanges = 2_000_000
+
+	// The newest changes are never thinned, so that whoever follows the feed, even slowly,
+	// misses none.
+	keepWhole = 100_000
+)
+
+// trim keeps the feed within its bounds.
+func (c *Control) trim(ctx context.Context) {
+	every := time.NewTicker(time.Minute)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+			if err := c.trimOnce(ctx); err != nil && ctx.Err() == nil {
+				slog.Warn("cannot trim the feed; trying again", "err", err)
+			}
+		}
+	}
+}
+
+// trimOnce deletes what is too old, then the oldest changes of projects that have more
+// than their share. So a project with many changes does not push out the history of
+// others.
+func (c *Control) trimOnce(ctx context.Context) error {
+	st := c.cfg.Store
+	if _, err := st.Trim(ctx, cmp.Or(c.cfg.Keep, keepFeed), 0); err != nil {
+		return err
+	}
+	sizes, err := st.LogSizes(ctx)
+	if err != nil {
+		return err
+	}
+	limit := func(project string) int64 { return change.EventsLimit(c.pic, project) }
+	upTo := c.pic.Revision() - cmp.Or(c.cfg.KeepWhole, keepWhole)
+	for project, keep := range overShare(sizes, cmp.Or(c.cfg.KeepRows, keepChanges), limit) {
+		if _, err := st.Thin(ctx, project, keep, upTo); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// overShare returns what to keep of the projects that have more of the log than they
+// may: more bytes than their limit or, if all together have more changes than most, more
+// than an equal share of these. What the smaller ones leave is shared by the larger. To
+// stay below for a while, these keep a tenth less than they may.
+func overShare(sizes map[string]store.LogSize, most int64, limit func(project string) int64) map[string]store.LogSize {
+	share := fairShare(sizes, most)
+	keep := make(map[string]store.LogSize)
+	for project, size := range sizes {
+		may := store.LogSize{Changes: share}
+		if project != "" {
+			may.Bytes = limit(project)
+		}
+		if !size.Within(may) {
+			keep[project] = store.LogSize{Changes: max(1, may.Changes-may.Changes/10), Bytes: may.Bytes - may.Bytes/10}
+		}
+	}
+	return keep
+}
+
+// fairShare returns how many changes each project may have so that all of them together
+// have no more than most.
+func fairShare(sizes map[string]store.LogSize, most int64) int64 {
+	counts := make([]int64, 0, len(sizes))
+	for _, size := range sizes {
+		counts = append(counts, size.Changes)
+	}
+	slices.Sort(counts)
+	share := most
+	for i, n := range counts {
+		share = most / int64(len(counts)-i)
+		if n > share {
+			return max(1, share)
+		}
+		most -= n
+	}
+	return max(share, 1)
+}
