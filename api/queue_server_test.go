@@ -27,6 +27,7 @@ type gatedDriver struct {
 	shut   map[string]chan struct{} // by the project's name; closed when it opens
 	whose  map[string]string        // the projects of instances
 	spoilt map[string]bool          // projects of which nothing comes up
+	given  map[string]string        // the environment that instances are started with
 }
 
 // spoil lets nothing of a project come up any more, or again.
@@ -78,6 +79,7 @@ func (g *gatedDriver) IsNonBlocking(string, *mariposa.Workload) bool { return fa
 func (g *gatedDriver) Start(ctx context.Context, i driver.Instance) (driver.Observed, error) {
 	g.mu.Lock()
 	spoilt := g.spoilt[i.Project]
+	g.given[i.ID] = fmt.Sprint(i.Workload.Environment)
 	g.mu.Unlock()
 	if spoilt {
 		return driver.Observed{}, errors.New("there is no room for it")
@@ -104,7 +106,7 @@ func (g *gatedDriver) Remove(ctx context.Context, id string) error {
 func (h *testServer) joinGated(id string) *gatedDriver {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(h.ctx)
-	g := &gatedDriver{Driver: dummy.New(dummy.NewWorld(1), clock.Real{}), shut: map[string]chan struct{}{}, whose: map[string]string{}, spoilt: map[string]bool{}}
+	g := &gatedDriver{Driver: dummy.New(dummy.NewWorld(1), clock.Real{}), shut: map[string]chan struct{}{}, whose: map[string]string{}, spoilt: map[string]bool{}, given: map[string]string{}}
 	ended := make(chan error, 1)
 	go func() {
 		ended <- agent.Run(ctx, agent.Link{Servers: []string{h.url}, Token: joinToken, Client: h.http}, agent.Options{

@@ -206,9 +206,30 @@ func (s *Session) addWorkload(ctx context.Context, into map[string]*mariposa.Wor
 	return key, nil
 }
 
+// scope returns the values for the interpolations of an instance of a version.
 func (s *Session) scope(ctx context.Context, id string, spec *mariposa.InstanceSpec, v *picture.Version, project *store.Project) manifest.Scope {
+	return s.scopeWithout(ctx, id, spec, v, project, hiddenFrom(spec, v, project))
+}
+
+// hiddenFrom reports which protected secrets an instance of a version must not be given:
+// all that the version itself does not give to its service. Instances of an older version
+// may have them in their environment, which the service may refer to.
+func hiddenFrom(spec *mariposa.InstanceSpec, v *picture.Version, project *store.Project) func(key string) bool {
+	protected := project.Spec().Protected
+	return func(key string) bool {
+		return spec.Managed && slices.Contains(protected, key) && !v.Manifest.Holds(spec.ServiceName, key)
+	}
+}
+
+// scopeWithout is scope with some metadata masked.
+func (s *Session) scopeWithout(ctx context.Context, id string, spec *mariposa.InstanceSpec, v *picture.Version, project *store.Project, hidden func(key string) bool) manifest.Scope {
 	p := project.Spec()
-	sc := manifest.Scope{Domain: s.f.Domain, Meta: func(key string) (string, bool) { return v.Manifest.Value(v.Values, key) }}
+	sc := manifest.Scope{Domain: s.f.Domain, Meta: func(key string) (string, bool) {
+		if hidden(key) {
+			return manifest.Mask, true
+		}
+		return v.Manifest.Value(v.Values, key)
+	}}
 	sc.Project.Name, sc.Project.UUID, sc.Project.Version = p.Name, spec.Project, v.Spec.Version
 	sc.Service.Name, sc.Service.UUID, sc.Service.Version = spec.ServiceName, spec.Service, v.Spec.Version
 	if def := v.Services[spec.ServiceName]; def != nil {
@@ -225,12 +246,13 @@ func (s *Session) scope(ctx context.Context, id string, spec *mariposa.InstanceS
 	if node := s.f.Picture.Nodes.Get(spec.Node); node != nil { // for a referenced instance, this may be another node
 		sc.Placement.Rack, sc.Placement.DC = node.Spec().Rack, node.Spec().DC
 	}
-	sc.Other = s.resolveOthers(ctx, spec.Bindings, project)
+	sc.Other = s.resolveOthers(ctx, spec.Bindings, project, hidden)
 	return sc
 }
 
-// resolveOthers resolves references to other services, by bindings.
-func (s *Session) resolveOthers(ctx context.Context, b *mariposa.Bindings, project *store.Project) func(mariposa.Ref) (string, bool) {
+// resolveOthers resolves references to other services, by bindings, with some metadata
+// masked.
+func (s *Session) resolveOthers(ctx context.Context, b *mariposa.Bindings, project *store.Project, hidden func(key string) bool) func(mariposa.Ref) (string, bool) {
 	return manifest.Others(b, func(service string, to mariposa.Binding, name string) (string, bool) {
 		spec := &mariposa.InstanceSpec{
 			Name: to.Name, Project: project.ID, ServiceName: service, Service: project.Spec().Services[service],
@@ -240,6 +262,6 @@ func (s *Session) resolveOthers(ctx context.Context, b *mariposa.Bindings, proje
 		if err != nil || def == nil {
 			return "", false
 		}
-		return manifest.ResolveVariable(def, name, s.scope(ctx, to.Instance, spec, v, project))
+		return manifest.ResolveVariable(def, name, s.scopeWithout(ctx, to.Instance, spec, v, project, hidden))
 	})
 }

@@ -132,18 +132,31 @@ func (s *Session) liveValues(ctx context.Context, r *store.Instance) (*wire.Mdat
 	if len(def.Mdata) == 0 {
 		return s.clearedValues(ctx, r, spec, project)
 	}
-	newest, err := s.newestValues(ctx, project, v)
+	own, err := s.ownVersion(ctx, spec, def, v)
+	if err != nil {
+		return nil, err
+	}
+	if !covers(v, own, spec, project) {
+		return nil, nil // it is about to be replaced, and keeps the values that it has until then
+	}
+	newest, err := s.newestValues(ctx, spec, project, v, own)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil // there is a newer one, which comes through the feed
 	}
 	if err != nil {
 		return nil, err
 	}
-	sc := s.scope(ctx, r.ID, spec, v, project)
+	hidden := func(key string) bool { return hiddenFrom(spec, v, project)(key) || hiddenFrom(spec, own, project)(key) }
+	sc := s.scopeWithout(ctx, r.ID, spec, v, project, hidden)
 	if st := project.Status(); st != nil && st.Services[spec.ServiceName] != nil {
-		sc.Other = s.resolveOthers(ctx, st.Services[spec.ServiceName].Bindings, project) // as they are now, not as they were when it was created
+		sc.Other = s.resolveOthers(ctx, st.Services[spec.ServiceName].Bindings, project, hidden) // as they are now, not as they were when it was created
 	}
-	sc.Meta = func(key string) (string, bool) { return v.Manifest.Value(newest, key) }
+	sc.Meta = func(key string) (string, bool) {
+		if hidden(key) {
+			return "", false // the entry is left out
+		}
+		return v.Manifest.Value(newest, key)
+	}
 	entries, err := manifest.ResolveMdata(def, sc)
 	if err != nil { // one bad instance must not block its whole node
 		slog.Warn("cannot resolve the live values of an instance", "instance", spec.Name, "err", err)
@@ -152,16 +165,41 @@ func (s *Session) liveValues(ctx context.Context, r *store.Instance) (*wire.Mdat
 	return &wire.MdataItem{ID: r.ID, Number: project.Revision, Values: entries}, nil
 }
 
-// newestValues are the values that the instances of a version read live: the newest,
-// unless those wait for an approval.
-func (s *Session) newestValues(ctx context.Context, project *store.Project, inForce *picture.Version) (*manifest.Values, error) {
+// ownVersion is the version whose code an instance runs: the one in force if that defines
+// it the same way, else the one that it was made from. It is empty if that is lost.
+func (s *Session) ownVersion(ctx context.Context, spec *mariposa.InstanceSpec, def *mariposa.Service, inForce *picture.Version) (*picture.Version, error) {
+	if !spec.Managed || spec.Number == inForce.Spec.Number || spec.Digest == def.Digest {
+		return inForce, nil
+	}
+	own, err := s.f.Cache.Version(ctx, spec.Project, spec.Number)
+	if errors.Is(err, store.ErrNotFound) || errors.Is(err, picture.ErrUnreadable) {
+		return &picture.Version{}, nil
+	}
+	return own, err
+}
+
+// covers reports whether a version uses all protected secrets that another gives to an
+// instance. If it does not, nobody has approved what it tells that instance, which may be
+// to reveal them.
+func covers(v, own *picture.Version, of *mariposa.InstanceSpec, project *store.Project) bool {
+	protected := project.Spec().Protected
+	uses := v.Manifest.UsesAny(protected)
+	return !slices.ContainsFunc(protected, func(key string) bool {
+		return own.Manifest.Holds(of.ServiceName, key) && !slices.Contains(uses, key)
+	})
+}
+
+// newestValues are the values that an instance reads live while a version is in force:
+// the newest, unless those wait for an approval, or go with a version that needs none
+// because it does not use the protected secrets that the instance has.
+func (s *Session) newestValues(ctx context.Context, of *mariposa.InstanceSpec, project *store.Project, inForce, own *picture.Version) (*manifest.Values, error) {
 	spec := project.Spec()
 	if len(spec.Protected) > 0 && inForce.Spec.Number != spec.Number {
 		newest, err := s.f.Cache.Version(ctx, project.ID, spec.Number)
 		if err != nil && !errors.Is(err, picture.ErrUnreadable) {
 			return nil, err
 		}
-		if newest == nil || len(newest.NeedsApproval(spec)) > 0 {
+		if newest == nil || len(newest.NeedsApproval(spec)) > 0 || !covers(newest, own, of, project) {
 			return inForce.Values, nil
 		}
 	}

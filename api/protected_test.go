@@ -1,0 +1,136 @@
+package api_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"mariposa"
+	"mariposa/contract"
+)
+
+// given is all that instances of a service that run now were started with, and read live.
+func (h *testServer) given(g *gatedDriver, service string) string {
+	h.t.Helper()
+	var all []string
+	for id, i := range h.instances("shop", service) {
+		if i.State == mariposa.StateRunning {
+			g.mu.Lock()
+			all = append(all, g.given[id])
+			g.mu.Unlock()
+			all = append(all, fmt.Sprint(must(g.PublishedValues(h.ctx, id))(h.t)))
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+// awaitGiven waits until instances of a service are given a text. What a node is told
+// changes nothing in the store, so this asks again by itself.
+func (h *testServer) awaitGiven(g *gatedDriver, service, part string) {
+	h.t.Helper()
+	for began := time.Now(); !strings.Contains(h.given(g, service), part); {
+		if time.Since(began) > time.Minute {
+			h.t.Fatalf("waited in vain for %s: %s", part, h.given(g, service))
+		}
+	}
+}
+
+// A deployer keeps a rollout that gives a protected secret up from ending, and refers to
+// the environment of the old instances, which still have it. That version uses no
+// protected secret and needs no approval, so none of its instances is given the value.
+func TestAProtectedSecretIsNotReadFromTheEnvironmentOfAnOlderVersion(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
+	text := func(password, more string) string {
+		return "services:\n  db: {compute_type: dummy, environment: {RUN: serve, PASSWORD: \"" + password + "\"}, update: {min_healthy: 3600}}\n" +
+			"  api: {compute_type: dummy, environment: {DB: \"{{ .services.db.environment.PASSWORD }}\"}, update: {min_healthy: 3600}}\n" + more +
+			"metadata:\n  db-password: {secret: true, protect: true}\n"
+	}
+	c := want[contract.Changed](h.call("POST", "/v1/projects", map[string]any{
+		"name": "shop", "metadata": "db-password: swordfish-1\n",
+		"manifest": text("{{ .meta.db-password }}", "  web: {compute_type: dummy, environment: {X: \"{{ .services.db.environment.RUN }}\"}, mdata: {n: one}}\n"),
+	}), 201)
+	h.awaitRest("shop")
+	if got := h.given(g, "api"); !strings.Contains(got, "swordfish-1") {
+		t.Fatalf("what was approved is given %s", got)
+	}
+	deployer, _ := h.crew("shop")
+	const spy = "{compute_type: dummy, environment: {X: \"{{ .services.db.environment.PASSWORD }}\", Y: \"{{ .services.api.environment.DB }}\"}, " +
+		"mdata: {n: two, x: \"{{ .services.db.environment.PASSWORD }}\"}, update: {min_healthy: 0}}\n"
+	done := want[contract.Changed](deployer.call("PUT", h.about(c, "/manifest?force=true"), text("none", "  web: "+spy+"  spy: "+spy)), 200)
+	if done.NeedsApproval != nil {
+		t.Fatalf("it needs an approval, so there is nothing to attack: %+v", done)
+	}
+	h.awaitGiven(g, "spy", "{x ")
+	for _, service := range []string{"web", "spy"} {
+		if got := h.given(g, service); strings.Contains(got, "swordfish") {
+			t.Errorf("%s is given %s", service, got)
+		}
+	}
+	if got := h.given(g, "db"); !strings.Contains(got, "swordfish-1") || !strings.Contains(got, "none") {
+		t.Errorf("the rollout of db is over: %s", got)
+	}
+}
+
+// What runs with a protected secret is told nothing live by versions that nobody has
+// approved.
+func TestWhatHasAProtectedSecretIsToldNothingByUnapprovedVersions(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
+	text := func(password, mdata string) string {
+		return "services:\n  db: {compute_type: dummy, environment: {PASSWORD: \"" + password + "\"}, mdata: " + mdata + ", update: {min_healthy: 3600}}\n" +
+			"  web: {compute_type: dummy, mdata: {n: \"{{ .meta.run }}\"}}\n" +
+			"metadata: {db-password: {secret: true, protect: true}, run: {default: serve}}\n"
+	}
+	c := want[contract.Changed](h.call("POST", "/v1/projects", map[string]any{
+		"name": "shop", "metadata": "db-password: swordfish-1\n", "manifest": text("{{ .meta.db-password }}", "{run: \"{{ .meta.run }}\"}"),
+	}), 201)
+	h.awaitRest("shop")
+	deployer, _ := h.crew("shop")
+	h.awaitGiven(g, "db", "{run serve}")
+	old := h.only("shop", "db").ID
+	read := func(id string) string { return fmt.Sprint(must(g.PublishedValues(h.ctx, id))(t)) }
+	// A deployer's manifest that gives the secret up, with a command for who still has it.
+	want[contract.Changed](deployer.call("PUT", h.about(c, "/manifest?force=true"), text("none", "{run: \"{{ .meta.run }}\", more: print}")), 200)
+	want[contract.Changed](deployer.call("PUT", h.about(c, "/metadata/run"), "print", plainText...), 200)
+	h.awaitGiven(g, "web", "{n print}")
+	h.awaitGiven(g, "db", "{more print}")
+	if got := read(old); got != "[{run serve}]" {
+		t.Errorf("what has the secret is told %s", got)
+	}
+}
+
+// A version that an operator approved gives a secret to its own program, not to that of a
+// deployer, which still runs while the new one comes up.
+func TestAProtectedSecretIsNotToldToThePredecessorsOfAnApprovedVersion(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
+	text := func(run, mdata string) string {
+		return "services:\n  db: {compute_type: dummy, environment: {RUN: " + run + "}, mdata: " + mdata + ", update: {min_healthy: 3600}}\n" +
+			"metadata: {db-password: {secret: true, protect: true}}\n"
+	}
+	c := want[contract.Changed](h.call("POST", "/v1/projects", map[string]any{"name": "shop", "metadata": "db-password: swordfish-1\n", "manifest": text("theirs", "{n: old}")}), 201)
+	h.awaitRest("shop")
+	_, operator := h.crew("shop")
+	old := h.only("shop", "db").ID
+	want[contract.Changed](operator.call("PUT", h.about(c, "/manifest?force=true"), text("ours", "{n: new, p: \"{{ .meta.db-password }}\"}")), 200)
+	h.awaitGiven(g, "db", "{p swordfish-1}")
+	h.awaitGiven(g, "db", "{RUN theirs}] [{n new}]")
+	if got := fmt.Sprint(must(g.PublishedValues(h.ctx, old))(t)); got != "[{n new}]" {
+		t.Errorf("what a deployer runs is told %s", got)
+	}
+	// Live values replace nothing: what runs already is what was approved with them.
+	want[contract.Changed](h.call("POST", "/v1/projects", map[string]any{"name": "other", "metadata": "db-password: swordfish-1\n", "manifest": text("ours", "{n: old}")}), 201)
+	h.awaitRest("other")
+	want[contract.Changed](h.call("PUT", "/v1/projects/other/manifest?force=true", text("ours", "{n: new, p: \"{{ .meta.db-password }}\"}")), 200)
+	id := h.only("other", "db").ID
+	for began := time.Now(); fmt.Sprint(must(g.PublishedValues(h.ctx, id))(t)) != "[{n new} {p swordfish-1}]"; {
+		if time.Since(began) > time.Minute {
+			t.Fatalf("it is told %v", must(g.PublishedValues(h.ctx, id))(t))
+		}
+	}
+}
