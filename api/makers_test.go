@@ -1,10 +1,12 @@
 package api_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -205,4 +207,64 @@ func TestWhoIsShutOutLeavesNoTokensBehind(t *testing.T) {
 			w.lets(back, true)
 		}
 	}
+}
+
+// revokingStore lets something happen between the look at who asks and the commit.
+type revokingStore struct {
+	store.Store
+	before atomic.Pointer[func()]
+}
+
+func (s *revokingStore) Get(ctx context.Context, kind mariposa.Kind, id string) (store.Record, error) {
+	if run := s.before.Load(); run != nil && kind == mariposa.KindAnswer {
+		(*run)()
+	}
+	return s.Store.Get(ctx, kind, id)
+}
+
+// A token that is revoked at another replica while it makes one leaves nothing behind.
+func TestATokenThatIsRevokedMeanwhileMakesNone(t *testing.T) {
+	t.Parallel()
+	s := &revokingStore{}
+	w := newTestTeams(t, withStore(func(of store.Store) store.Store { s.Store = of; return s }))
+	other := w.restart()
+	for _, use := range []mariposa.TokenUse{mariposa.TokenUser, mariposa.TokenJoin} {
+		maker := w.mintBy(contract.NewToken{Name: "maker-" + string(use)})
+		looks := 0
+		other.until("the token", func() bool { return other.picture.Tokens.Get(maker.ID) != nil })
+		revoke := func() {
+			if looks++; looks < 2 { // the first is before anything else
+				return
+			}
+			s.before.Store(nil)
+			want[contract.Changed](other.call("DELETE", "/v1/tokens/"+maker.ID, nil), 200)
+			w.until("the revocation", func() bool { return w.picture.Tokens.Get(maker.ID) == nil })
+		}
+		s.before.Store(&revoke)
+		r := w.as(maker.Secret).call("POST", "/v1/tokens", contract.NewToken{Name: "made-" + string(use), Use: use}, "Idempotency-Key", "once")
+		r.wantError(401, mariposa.Unauthorized, "no longer valid")
+	}
+}
+
+// Who ran the installation made a token of another admin. Once they no longer run it,
+// neither that token nor one for nodes does.
+func TestWhoNoLongerRunsTheInstallationKeepsNoTokenOfOthers(t *testing.T) {
+	t.Parallel()
+	w := newTestTeams(t)
+	want[contract.Changed](w.call("POST", "/v1/users", contract.NewUser{Name: "eve", Admin: true}), 201)
+	eve := w.as(w.mint(contract.NewToken{Name: "laptop", User: "eve"}))
+	own, first, join := eve.mintBy(contract.NewToken{Name: "own"}), eve.mintBy(contract.NewToken{Name: "first", User: "admin"}), eve.mintBy(contract.NewToken{Name: "nodes", Use: mariposa.TokenJoin})
+	below := w.as(first.Secret).mintBy(contract.NewToken{Name: "below"})
+	no := false
+	w.call("PUT", "/v1/users/eve", contract.UserChange{Admin: &no}).wantError(409, mariposa.Conflict, "first of admin", "nodes for nodes", "--yes")
+	w.lets(first.Secret, true)
+	want[contract.Changed](w.call("PUT", "/v1/users/eve?cascade=true", contract.UserChange{Admin: &no}), 200)
+	w.lets(own.Secret, true)
+	w.lets(first.Secret, false)
+	w.lets(below.Secret, false)
+	if err := w.tryJoin("a1", "node-a", nodeKey+"a", join.Secret); err == nil || w.picture.Nodes.Get("a1") != nil {
+		t.Errorf("a node that comes with eve's join token: %v", err)
+	}
+	// Who is no admin has nothing to lose.
+	want[contract.Changed](w.call("PUT", "/v1/users/eve", contract.UserChange{Admin: &no}), 200)
 }

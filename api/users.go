@@ -126,7 +126,7 @@ func (s *server) createUser(ctx context.Context, in *createUserInput) (*document
 
 type updateUserInput struct {
 	OfUser
-	Cascade bool `query:"cascade" doc:"of one to be disabled: shut out the tokens that they made for others too"`
+	Cascade bool `query:"cascade" doc:"when disabling a user or removing their admin rights: also shut out the tokens that they created for others"`
 	Body    contract.UserChange
 }
 

@@ -64,7 +64,8 @@ func (d *Directory) token(id, hash string, now time.Time) *mariposa.TokenSpec {
 
 // MakerEnded reports whether an ancestor of a token is no longer valid: no token outlives
 // the one that created it. Revoking a token also revokes its descendants, but another
-// replica may create one at the same time.
+// replica may create one at the same time. Only installation admins create tokens for
+// others and for nodes, so these work only as long as their creator is one.
 func (d *Directory) MakerEnded(spec *mariposa.TokenSpec, now time.Time) bool {
 	for range MaxDepth {
 		if spec.Parent == "" {
@@ -74,9 +75,10 @@ func (d *Directory) MakerEnded(spec *mariposa.TokenSpec, now time.Time) bool {
 		if maker == nil {
 			return true
 		}
+		forOther := spec.Owner() != maker.Spec().Owner()
 		spec = maker.Spec()
 		user := d.picture.Users.Get(spec.Owner())
-		if spec.Expired(now) || user == nil || user.Spec().Disabled {
+		if spec.Expired(now) || user == nil || user.Spec().Disabled || forOther && !user.Spec().Admin {
 			return true
 		}
 	}

@@ -174,13 +174,17 @@ func commit[T any](ctx context.Context, c *Changer, req *Request, key string, bu
 func (c *Changer) admitCaller(req *Request) error {
 	now := c.Directory.Renew(req.Caller, c.Clock.Now())
 	if now == nil {
-		return mariposa.Errorf(mariposa.Unauthorized, "the token is no longer valid")
+		return errTokenEnded()
 	}
 	req.Caller = now
 	if req.Global {
 		return c.authorize(req, nil)
 	}
 	return nil
+}
+
+func errTokenEnded() error {
+	return mariposa.Errorf(mariposa.Unauthorized, "the token is no longer valid")
 }
 
 // authorize checks the permission of a request on the object of the change: names and

@@ -51,9 +51,12 @@ func (c *Changer) CreateToken(ctx context.Context, req *Request, spec mariposa.T
 // bindToMaker limits the lifetime of a token to that of its parent, which must not be
 // revoked meanwhile.
 func (c *Changer) bindToMaker(req *Request, spec *mariposa.TokenSpec, unit *store.Unit) error {
-	maker := c.Picture.Tokens.Get(req.Caller.Token)
-	if maker == nil {
+	if req.Caller.Token == "" {
 		return nil // the server itself asks
+	}
+	maker := c.Picture.Tokens.Get(req.Caller.Token)
+	if maker == nil { // it was revoked just now
+		return errTokenEnded()
 	}
 	if auth.Depth(c.Picture, maker.ID) >= auth.MaxDepth {
 		return conflict("the token that you use is the last of %d that made each other: use another one to make tokens with", auth.MaxDepth)

@@ -50,8 +50,9 @@ func (c *Changer) addName(unit *store.Unit, name string, spec mariposa.NameSpec)
 	return c.checkNameFree(name)
 }
 
-// UpdateUser changes the given fields of a user. Disabling one also invalidates the tokens
-// that they created for others, which needs cascade.
+// UpdateUser changes the given fields of a user. The tokens that they created for others
+// and for nodes work only while the user is enabled and an installation admin, so taking
+// that away needs cascade.
 func (c *Changer) UpdateUser(ctx context.Context, req *Request, id string, to contract.UserChange, cascade bool) (*contract.Changed, error) {
 	if to.Email != nil {
 		if err := checkText("email", *to.Email); err != nil {
@@ -59,6 +60,7 @@ func (c *Changer) UpdateUser(ctx context.Context, req *Request, id string, to co
 		}
 	}
 	return c.changeUser(ctx, req, id, func(spec mariposa.UserSpec, unit *store.Unit) error {
+		before := spec
 		setIfGiven(&spec.Email, to.Email)
 		setIfGiven(&spec.Admin, to.Admin)
 		setIfGiven(&spec.Disabled, to.Disabled)
@@ -66,7 +68,7 @@ func (c *Changer) UpdateUser(ctx context.Context, req *Request, id string, to co
 			return conflict("%s is the first user and keeps the installation reachable: it stays an admin and enabled", spec.Name)
 		}
 		unit.Put(store.Write{Kind: mariposa.KindUser, ID: id, Spec: &spec, Event: req.event("user.updated", "", nil)})
-		if to.Disabled == nil || !*to.Disabled {
+		if (to.Disabled == nil || !*to.Disabled) && (!before.Admin || spec.Admin) {
 			return nil
 		}
 		_, err := c.madeForOthers(id, spec.Name, cascade)

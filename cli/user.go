@@ -78,7 +78,7 @@ func (a *app) userShow() *cobra.Command {
 
 func (a *app) userUpdate() *cobra.Command {
 	var email string
-	var admin bool
+	var admin, sure bool
 	cmd := &cobra.Command{Use: "update", Short: "Change a user's email, or whether they run the installation"}
 	a.onUser(cmd, func(ctx context.Context, c *client.Client, user string) error {
 		var change contract.UserChange
@@ -91,11 +91,12 @@ func (a *app) userUpdate() *cobra.Command {
 		if change == (contract.UserChange{}) {
 			return Usage(errors.New("what shall change? Say it with --email or --admin"))
 		}
-		done, err := c.UpdateUser(ctx, user, change, false)
+		done, err := c.UpdateUser(ctx, user, change, sure)
 		return changed(a, done, err, "user %s is changed", user)
 	})
 	cmd.Flags().StringVar(&email, "email", "", "where to reach them")
 	cmd.Flags().BoolVar(&admin, "admin", false, "they run the installation; --admin=false: no longer")
+	cmd.Flags().BoolVar(&sure, "yes", false, "with --admin=false: also shut out the tokens that they created for others")
 	return cmd
 }
 
