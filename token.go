@@ -1,6 +1,7 @@
 package mariposa
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"strconv"
@@ -44,11 +45,14 @@ func (t *TokenSpec) Expired(now time.Time) bool { return !t.Expires.IsZero() && 
 // Spent reports whether a token has let as many nodes join as it may.
 func (t *TokenSpec) Spent() bool { return t.Uses > 0 && t.Joined >= t.Uses }
 
-// What join tokens are good for unless something else is said, and for how long one
-// of an earlier release, which had no end, still works after the upgrade.
+// What join tokens are good for unless something else is said, what they can be at most,
+// and for how long one of an earlier release, which had no end, still works after the
+// upgrade.
 const (
 	JoinLifetime       = 24 * time.Hour
 	JoinUses           = 10
+	MaxJoinLifetime    = 365 * 24 * time.Hour
+	MaxJoinUses        = 1_000_000
 	LegacyJoinLifetime = 7 * 24 * time.Hour
 )
 
@@ -77,6 +81,16 @@ func HashToken(token string) string {
 // TokenID returns the id of the token with a hash, so that a token is found
 // without a search.
 func TokenID(hash string) string { return uuid.NewSHA1(uuid.Nil, []byte("token "+hash)).String() }
+
+// ParseJoinExpiry reads when a token for nodes is to expire: after JoinLifetime if nothing
+// is said, and after MaxJoinLifetime at the latest.
+func ParseJoinExpiry(text string, now time.Time) (time.Time, error) {
+	at, err := ParseExpiry(cmp.Or(text, JoinLifetime.String()), now)
+	if err == nil && at.After(now.Add(MaxJoinLifetime)) {
+		return at, Errorf(InvalidArgument, "expires: a token for nodes is valid for at most %d days, not until %s", int(MaxJoinLifetime.Hours()/24), at.UTC().Format(time.DateOnly))
+	}
+	return at, err
+}
 
 // ParseExpiry reads when a token is to expire: a time, or a span like 12h or 90d. Nothing
 // is never.

@@ -90,6 +90,10 @@ type SettingsStatus struct{}
 // SettingsID is the id of the installation's settings.
 const SettingsID = "installation"
 
+// MinStoredPerProject is the least that may be stored of a project: room for a small
+// manifest and its values.
+const MinStoredPerProject = 64 << 10
+
 // DefaultStoredPerProject is how many bytes may be stored of a project where nobody has
 // said anything else.
 const DefaultStoredPerProject = 256 << 20

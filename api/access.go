@@ -82,6 +82,7 @@ func (f failingReader) Read([]byte) (int, error) { return 0, f.err }
 type session struct {
 	change.Request
 	methodAndPath string        // method and path
+	attempt       string        // what the request is called in the audit if it is denied
 	header        http.Header   // of the response
 	done          func()        // ends what the request takes of its user's limits
 	on            *store.Record // the project or organization that it is about; nil: none, or the body says
@@ -117,8 +118,8 @@ func (s *server) authorize(r *http.Request, rt *route) error {
 			return err
 		}
 	}
-	permission := rt.permissionFor(r)
-	sessionOf(ctx).Permission, sessionOf(ctx).on = permission, on
+	permission, action := rt.permissionFor(r)
+	sessionOf(ctx).Permission, sessionOf(ctx).on, sessionOf(ctx).attempt = permission, on, action
 	return s.require(ctx, permission, on)
 }
 
@@ -128,13 +129,13 @@ func (s *server) authorize(r *http.Request, rt *route) error {
 func (s *server) deny(ctx context.Context, err error) {
 	ses := sessionOf(ctx)
 	a := ses.Audit()
+	a.Action = cmp.Or(a.Action, ses.attempt, actionRead)
 	user, _ := payer(ses.Caller)
 	ok, suppressed, _ := s.denials.Fail(user+" "+a.Action, s.Clock.Now()) // per action: many denied reads must not hide a denied change
 	if !ok {
 		return // the next record counts it
 	}
 	a.Outcome, a.Reason, a.Object = mariposa.AuditDenied, err.Error()+describeSuppressed(suppressed), ses.methodAndPath
-	a.Action = cmp.Or(a.Action, "read")
 	var d auth.Denial
 	if errors.As(err, &d) {
 		about(&a, d.On)

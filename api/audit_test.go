@@ -147,7 +147,7 @@ func TestWhatIsDeniedIsNoted(t *testing.T) {
 	}
 	wanted := []string{
 		"mia organization.update PUT /v1/organizations/acme", "vera instance.create POST /v1/instances",
-		"vera read GET /v1/projects/" + w.shop.ID + "/metadata", "vera project.delete DELETE /v1/projects/" + w.shop.ID,
+		"vera secret.read GET /v1/projects/" + w.shop.ID + "/metadata", "vera project.delete DELETE /v1/projects/" + w.shop.ID,
 	}
 	if !slices.Equal(told, wanted) {
 		t.Errorf("its owner reads of %q", told)

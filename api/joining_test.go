@@ -83,6 +83,10 @@ func TestAJoinTokenIsSpentAndEnds(t *testing.T) {
 	if usual := w.mintBy(contract.NewToken{Name: "usual", Use: mariposa.TokenJoin}); *usual.Uses != 10 {
 		t.Errorf("unless something else is said: %+v", usual)
 	}
+	for _, long := range []string{"9999d", "366d", "2999-01-01T00:00:00Z"} {
+		w.call("POST", "/v1/tokens", contract.NewToken{Name: "for ever", Use: mariposa.TokenJoin, Expires: long}).wantError(400, mariposa.InvalidArgument, "expires", "at most 365 days")
+	}
+	w.mintBy(contract.NewToken{Name: "for a year", Use: mariposa.TokenJoin, Expires: "365d"})
 	w.joins("a1", "node-a", nodeKey+"a", made.Secret)
 	w.joins("a1", "node-a", nodeKey+"a", made.Secret) // which is no second node
 	w.joins("b1", "node-b", nodeKey+"b", made.Secret)

@@ -60,7 +60,7 @@ func (s *server) recordReveal(ctx context.Context, r *store.Project, reveal bool
 	}
 	a := sessionOf(ctx).Audit()
 	spec := r.Spec()
-	a.Action, a.Kind, a.ObjectName, a.Project, a.ProjectName = "secret.read", string(mariposa.KindMetadata), key, r.ID, spec.Name
+	a.Action, a.Kind, a.ObjectName, a.Project, a.ProjectName = actionReveal, string(mariposa.KindMetadata), key, r.ID, spec.Name
 	a.Organization, a.Version, a.Number = spec.Organization, spec.Version, spec.Number
 	s.recordAudit(ctx, a)
 }

@@ -181,8 +181,12 @@ func TestPlansAndRefusedChangesAreNoted(t *testing.T) {
 		t.Errorf("refused manifests are noted as %+v", all)
 	}
 	viewer.call("POST", h.about(c, "/plan"), guarded).wantError(403, mariposa.Forbidden)
-	if all := noted("denied", ""); len(all) != 1 || all[0].ActorName != "viewer-of-shop" || !strings.HasSuffix(all[0].Object, "/plan") {
+	if all := noted("denied", ""); len(all) != 1 || all[0].ActorName != "viewer-of-shop" || all[0].Action != "project.plan" || !strings.HasSuffix(all[0].Object, "/plan") {
 		t.Errorf("a plan that was denied is noted as %+v", all)
+	}
+	viewer.call("GET", h.about(c, "/metadata?reveal=true"), nil).wantError(403, mariposa.Forbidden)
+	if all := noted("denied", "secret.read"); len(all) != 1 || all[0].Project != c.ID {
+		t.Errorf("a read of secrets that was denied is noted as %+v", all)
 	}
 	for range 400 {
 		deployer.call("POST", h.about(c, "/plan"), "services: [").wantError(400, mariposa.InvalidArgument)

@@ -135,7 +135,7 @@ func TestSettingsHoldForNewOrganizations(t *testing.T) {
 	if *s.Quota.Instances != 7 || *s.OrganizationsPerUser != 2 || s.StoredPerProject != 5000000 || s.Quota.CPU != nil {
 		t.Errorf("set: %+v", s)
 	}
-	for _, bad := range []string{`{"colour":1}`, `[]`, `{"quota":3}`, `{"quota":{"colour":1}}`, `{"organizations_per_user":-1}`, `{"stored_per_project":"much"}`} {
+	for _, bad := range []string{`{"colour":1}`, `[]`, `{"quota":3}`, `{"quota":{"colour":1}}`, `{"organizations_per_user":-1}`, `{"stored_per_project":"much"}`, `{"stored_per_project":0}`, `{"quota":{"stored_per_project":0}}`} {
 		w.call("PUT", "/v1/settings", []byte(bad)).wantError(400, mariposa.InvalidArgument)
 	}
 	w.asUser("olga").call("PUT", "/v1/settings", []byte(`{"organizations_per_user":null}`)).wantError(403, mariposa.Forbidden)

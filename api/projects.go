@@ -212,7 +212,7 @@ func (s *server) planProject(ctx context.Context, in *planProjectInput) (*docume
 	}
 	plan, err := s.change.Plan(ctx, request(ctx), r.ID, sub)
 	if sub != nil && (err == nil || isRefusal(err)) {
-		s.recordAttempt(ctx, "project.plan", r.Record(), err)
+		s.recordAttempt(ctx, actionPlan, r.Record(), err)
 	}
 	return changed(plan, err)
 }

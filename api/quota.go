@@ -51,7 +51,7 @@ func readQuota(fields map[string]json.RawMessage, q *mariposa.Quota) error {
 		case "memory":
 			q.Memory, err = limit[int64](name, raw)
 		case "stored_per_project":
-			q.StoredPerProject, err = limit[int64](name, raw)
+			q.StoredPerProject, err = storedLimit(name, raw)
 		case "cpu":
 			var cores *float64
 			if cores, err = limit[float64](name, raw); err == nil {
@@ -77,6 +77,17 @@ func limit[T int | int64 | float64](name string, raw json.RawMessage) (*T, error
 		return nil, invalid("%s must be a number from 0, or null for no limit, not %s", name, shortenText(string(raw)))
 	}
 	return n, nil
+}
+
+// storedLimit reads how much may be stored of each project. Too little would refuse every
+// change of every project.
+func storedLimit(name string, raw json.RawMessage) (*int64, error) {
+	n, err := limit[int64](name, raw)
+	if err == nil && n != nil && *n < mariposa.MinStoredPerProject {
+		return nil, invalid("%s must be at least %d bytes (%dk), or projects could not store even their newest version; null sets no limit of its own",
+			name, mariposa.MinStoredPerProject, mariposa.MinStoredPerProject>>10)
+	}
+	return n, err
 }
 
 func (s *server) getPolicy(ctx context.Context, in *OfOrganization) (*document[contract.Policy], error) {
@@ -129,7 +140,7 @@ func readSettings(fields map[string]json.RawMessage, to *mariposa.SettingsSpec) 
 		case "organizations_per_user":
 			to.OrgsPerUser, err = limit[int](name, raw)
 		case "stored_per_project":
-			to.StoredPerProject, err = limit[int64](name, raw)
+			to.StoredPerProject, err = storedLimit(name, raw)
 		default:
 			err = invalid("%s is no setting; there are quota, organizations_per_user and stored_per_project", shortenText(name))
 		}

@@ -143,23 +143,32 @@ func inPath[R store.Any](name string, find func(*server, context.Context, string
 type permissionRule struct {
 	word        func(*http.Request) string
 	permissions map[string]auth.Permission // by word; the route's own for others
+	attempt     string                     // of routes that change nothing: the name of such requests in the audit
 }
 
 var (
-	byManifest = &permissionRule{requestedManifest, map[string]auth.Permission{"manifest": auth.Deploy}}
-	byAction   = &permissionRule{requestedAction, map[string]auth.Permission{"reprovision": auth.Deploy, "revert": auth.Deploy, "converge": auth.Deploy}}
-	byRename   = &permissionRule{requestedRename, map[string]auth.Permission{"rename": auth.Administer}}
-	byReveal   = &permissionRule{requestedReveal, map[string]auth.Permission{"true": auth.ReadSecrets}}
+	byManifest = &permissionRule{requestedManifest, map[string]auth.Permission{"manifest": auth.Deploy}, actionPlan}
+	byAction   = &permissionRule{requestedAction, map[string]auth.Permission{"reprovision": auth.Deploy, "revert": auth.Deploy, "converge": auth.Deploy}, ""}
+	byRename   = &permissionRule{requestedRename, map[string]auth.Permission{"rename": auth.Administer}, ""}
+	byReveal   = &permissionRule{requestedReveal, map[string]auth.Permission{"true": auth.ReadSecrets}, actionReveal}
 )
 
-// permissionFor returns the permission that a request needs.
-func (rt *route) permissionFor(r *http.Request) auth.Permission {
+// What requests that change nothing are called in the audit.
+const (
+	actionPlan   = "project.plan"
+	actionReveal = "secret.read"
+	actionRead   = "read"
+)
+
+// permissionFor returns the permission that a request needs, and what it is called in the
+// audit if it is denied.
+func (rt *route) permissionFor(r *http.Request) (p auth.Permission, action string) {
 	if rt.variation != nil {
 		if p, ok := rt.variation.permissions[rt.variation.word(r)]; ok {
-			return p
+			return p, cmp.Or(rt.audit, rt.variation.attempt, actionRead)
 		}
 	}
-	return rt.permission
+	return rt.permission, cmp.Or(rt.audit, actionRead)
 }
 
 // body is a kind of request body. The zero value is JSON that is validated before the

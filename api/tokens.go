@@ -167,7 +167,7 @@ func (s *server) newJoinToken(ctx context.Context, ask contract.NewToken) (*mari
 		spec.Uses = *ask.Uses
 	}
 	var err error
-	spec.Expires, err = mariposa.ParseExpiry(cmp.Or(ask.Expires, mariposa.JoinLifetime.String()), now)
+	spec.Expires, err = mariposa.ParseJoinExpiry(ask.Expires, now)
 	return spec, err
 }
 

@@ -74,7 +74,7 @@ func (a *app) printError(err error) {
 		said = a.file + " is no valid " + a.documentKind // the faults follow, so they need no introduction
 	}
 	fmt.Fprintf(w, "%s %s\n", p.in(bad, "mariposa:"), plain(said))
-	if m != nil {
+	if m != nil && !(len(m.Faults) == 1 && strings.HasSuffix(said, a.fault(m.Faults[0]))) { // the sentence may end with the only fault
 		for _, f := range m.Faults {
 			fmt.Fprintln(w, plain(a.fault(f)))
 		}

@@ -24,6 +24,9 @@ func (a *app) joinToken() *cobra.Command {
 			"By default it is valid for a day and ten nodes. A node that has joined needs it no longer:\nits agent has its own key.",
 		Example: "  MARIPOSA_JOIN=$(mariposa node join-token --uses 1) mariposa agent --server https://mariposa.example.com --data /var/lib/mariposa",
 	}, func(ctx context.Context, c *client.Client, _ []string) error {
+		if err := CheckJoinUses(uses); err != nil {
+			return err
+		}
 		t.Uses = &uses
 		if t.Name == "" {
 			t.Name = "join-" + strings.ToLower(rand.Text()[:8])
@@ -40,10 +43,18 @@ func (a *app) joinToken() *cobra.Command {
 		return err
 	})
 	cmd.Flags().StringVar(&t.Name, "name", "", "name shown in lists (default: generated)")
-	cmd.Flags().StringVar(&t.Expires, "expires", "24h", "a time like 2027-01-31T00:00:00Z, or a span like 12h or 90d")
+	cmd.Flags().StringVar(&t.Expires, "expires", "24h", "a time like 2027-01-31T00:00:00Z, or a span like 12h or 90d; at most 365d")
 	cmd.Flags().IntVar(&uses, "uses", mariposa.JoinUses, "how many nodes it lets join; 0: any number")
 	cmd.AddCommand(a.joinTokenList(), a.joinTokenRevoke())
 	return cmd
+}
+
+// CheckJoinUses checks what --uses of a token for nodes says.
+func CheckJoinUses(uses int) error {
+	if uses < 0 || uses > mariposa.MaxJoinUses {
+		return Usage(fmt.Errorf("--uses must be a number from 0 to %d, not %d; 0 lets any number of nodes join", mariposa.MaxJoinUses, uses))
+	}
+	return nil
 }
 
 func nodesOf(uses int) string {

@@ -41,7 +41,7 @@ func TestGroupsOfCommandsTellTheirStories(t *testing.T) {
 			"token list", "token list --user bob", "token create ci", "token create ci --project hello --org acme --role deployer --expires 90d", "token create ci --json", "token create ci --role king",
 			"token create robot --user bob --org acme", "token revoke ci", "token revoke laptop", "token revoke " + tokenID, "token revoke 0199", "token revoke nobody", "token revoke ci --user bob", "token revoke nobody --user bob", "token revoke mrp_TOPSECRET",
 			"token show old", "token revoke old", "token revoke old --yes", "token adopt old",
-			"node join-token list", "node join-token --name rack-8 --uses 3 --expires 2h", "node join-token --json --name rack-8 --uses 0", "node join-token revoke rack-7", "node join-token revoke nobody",
+			"node join-token list", "node join-token --name rack-8 --uses 3 --expires 2h", "node join-token --json --name rack-8 --uses 0", "node join-token --uses -1", "node join-token revoke rack-7", "node join-token revoke nobody",
 		}},
 		"package": {lines: []string{
 			"package list", "package set small --memory 512m --cpu 0.5 --disk 10g --family small", "package set small --memory 512m", "package set small --memory 512x --cpu 1", "package rm small", "package rm large",

@@ -204,7 +204,7 @@ type NewToken struct {
 	Organization string            `json:"organization,omitempty" doc:"the id or name of the only organization it works in"`
 	Project      string            `json:"project,omitempty" doc:"the id or name of the only project it works in"`
 	Role         mariposa.Role     `json:"role,omitempty" enum:"viewer,deployer,operator,admin" doc:"no more than this"`
-	Expires      string            `json:"expires,omitempty" doc:"a time like 2027-01-31T00:00:00Z, or a span like 12h or 90d; if left out never, or 24h for nodes. Never later than the token that makes it"`
+	Expires      string            `json:"expires,omitempty" doc:"a time like 2027-01-31T00:00:00Z, or a span like 12h or 90d; if left out never, or 24h for nodes, which have at most 365d. Never later than the token that makes it"`
 }
 
 // TokenAction asks for something to be done with a token.

@@ -36,6 +36,9 @@ func tokenCommand(where *string) *cobra.Command {
 			if cmd.Flags().Changed("uses") && !f.join {
 				return cli.Usage(errors.New("--uses is for tokens that let nodes join: say --join too"))
 			}
+			if err := cli.CheckJoinUses(f.uses); err != nil {
+				return err
+			}
 			st, _, _, err := openStore(cmd.Context(), *where)
 			if err != nil {
 				return err
@@ -50,7 +53,7 @@ func tokenCommand(where *string) *cobra.Command {
 	}
 	c.Flags().BoolVar(&f.join, "join", false, "a token for nodes instead of people")
 	c.Flags().StringVar(&f.name, "name", "", "what lists call it (default: made up)")
-	c.Flags().StringVar(&f.expires, "expires", "", "a time like 2027-01-31T00:00:00Z, or a span like 12h or 90d (default: never; for nodes 24h)")
+	c.Flags().StringVar(&f.expires, "expires", "", "a time like 2027-01-31T00:00:00Z, or a span like 12h or 90d (default: never; for nodes 24h, and at most 365d)")
 	c.Flags().IntVar(&f.uses, "uses", mariposa.JoinUses, "how many nodes it lets join; 0: any number")
 	return c
 }
@@ -62,13 +65,13 @@ func makeToken(ctx context.Context, st store.Store, f tokenFlags) (string, error
 	spec := mariposa.TokenSpec{Use: mariposa.TokenAdmin, User: mariposa.FirstUser, Name: f.name, Created: now, Author: operator()}
 	if f.join {
 		spec.Use, spec.User, spec.Uses = mariposa.TokenJoin, "", f.uses
-		f.expires = cmp.Or(f.expires, mariposa.JoinLifetime.String())
 	}
-	if f.uses < 0 {
-		return "", cli.Usage(errors.New("--uses must be at least 0"))
+	parse := mariposa.ParseExpiry
+	if f.join {
+		parse = mariposa.ParseJoinExpiry
 	}
 	var err error
-	if spec.Expires, err = mariposa.ParseExpiry(f.expires, now); err != nil {
+	if spec.Expires, err = parse(f.expires, now); err != nil {
 		return "", cli.Usage(fmt.Errorf("--%w", err))
 	}
 	secret := auth.NewSecret(spec.Use)
