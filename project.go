@@ -46,9 +46,10 @@ type ProjectStatus struct {
 	Services map[string]*ServiceStatus `json:"services,omitempty"`
 }
 
-// ServiceScale is how many instances of a service a goal asks for.
-func (s *ProjectStatus) ServiceScale(name string) int {
-	if s == nil || s.Services[name] == nil || s.Services[name].Removed {
+// RunningScale is how many instances of a service a goal wants to run: none of what is
+// stopped.
+func (s *ProjectStatus) RunningScale(name string) int {
+	if s == nil || s.Goal != GoalStarted || s.Services[name] == nil || s.Services[name].Removed || s.Services[name].Stopped {
 		return 0
 	}
 	return s.Services[name].Scale

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -179,4 +180,64 @@ func TestSettingsHoldForNewOrganizations(t *testing.T) {
 	if s := want[contract.Settings](w.call("PUT", "/v1/settings", []byte(`{"quota":{"instances":null},"organizations_per_user":null,"stored_per_project":null}`)), 200); s.OrganizationsPerUser != nil || s.StoredPerProject != mariposa.DefaultStoredPerProject || s.Quota.Instances != nil || *s.Quota.Memory != 1<<20 {
 		t.Errorf("lifted: %+v", s)
 	}
+}
+
+// What was admitted before a policy goes on where it runs, and comes back by no way around:
+// not by a scale, a start, a thaw, an approval, or a move from another organization.
+func TestWhatAPolicyForbidsDoesNotGrowOrComeBack(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
+	ported := func(port int) string {
+		return fmt.Sprintf("services:\n  web: {compute_type: dummy, ports: [\"%d:8443\"], update: {min_healthy: 0, order: stop-first}}\n", port)
+	}
+	const plain = "services:\n  web: {compute_type: dummy, update: {min_healthy: 0}}\n"
+	const secret = "metadata: {p: {secret: true, protect: true}}\n"
+	allow := func(yes bool) { h.policy("admin", fmt.Sprintf(`{"host_ports":%v}`, yes)) }
+	allow(true)
+	for i, name := range []string{"runs", "stopped", "never"} {
+		h.create(name, ported(7001+i))
+	}
+	frozen, waiting := h.create("frozen", plain), h.create("waiting", plain+secret)
+	for _, name := range []string{"runs", "stopped", "never", "frozen", "waiting"} {
+		h.awaitRest(name)
+	}
+	single := want[contract.Changed](h.call("POST", "/v1/instances", []byte(`{"project":"runs","name":"one","compute_type":"dummy","ports":["7444:8443"]}`)), 201)
+	want[contract.Changed](h.call("PUT", "/v1/instances/"+single.ID, []byte(`{"action":"stop"}`)), 202)
+	h.awaitTask(h.startTask("stopped", `{"action":"stop"}`), mariposa.TaskCompleted)
+	h.startTask("frozen", `{"action":"freeze"}`)
+	h.until("the freeze", func() bool { return h.of("frozen", "web").Frozen })
+	deployer, _ := h.crew("frozen")
+	queued := want[contract.Changed](deployer.call("PUT", h.about(frozen, "/manifest?force=true"), ported(7005)), 200)
+	deployer, _ = h.crew("waiting")
+	want[contract.Changed](deployer.call("PUT", h.about(waiting, "/manifest?force=true"), strings.Replace(ported(7006), "update:", "environment: [\"P={{ .meta.p }}\"], update:", 1)+secret), 200)
+	allow(false)
+
+	h.putAction("runs", `{"action":"scale","scale":{"web":2}}`).wantError(409, mariposa.Conflict, "service web keeps its 1", "7001")
+	h.putAction("stopped", `{"action":"start"}`).wantError(409, mariposa.Conflict, "service web keeps its 0", "7002")
+	h.call("PUT", "/v1/instances/"+single.ID, []byte(`{"action":"start"}`)).wantError(409, mariposa.Conflict, "instance one", "7444")
+	h.putAction("frozen", `{"action":"thaw"}`).wantError(409, mariposa.Conflict, "version 2", "7005", "mariposa queue terminate "+*queued.Task)
+	h.putAction("frozen", `{"action":"scale","scale":{"web":2}}`).wantError(409, mariposa.Conflict, "version 2", "7005")
+	h.call("PUT", "/v1/projects/waiting/versions/2/approval", nil).wantError(409, mariposa.Conflict, "version 2", "7006")
+
+	// What runs can be worked on.
+	h.awaitTask(h.startTask("runs", `{"action":"reprovision"}`), mariposa.TaskCompleted)
+	want[contract.Changed](h.call("PUT", "/v1/projects/runs/metadata/mode", []byte(`{"value":"calm"}`)), 200)
+	h.awaitTask(h.startTask("runs", `{"action":"stop"}`), mariposa.TaskCompleted)
+	want[contract.Terminated](h.call("DELETE", "/v1/queue/"+*queued.Task, nil), 202)
+	want[contract.Changed](h.putAction("frozen", `{"action":"thaw"}`), 202)
+
+	// A newer version that an organization admits does not take the one in force there.
+	allow(true)
+	want[contract.Changed](h.call("POST", "/v1/organizations", contract.NewOrganization{Name: "strict"}), 201)
+	h.startTask("never", `{"action":"freeze"}`)
+	h.until("the freeze", func() bool { return h.of("never", "web").Frozen })
+	want[contract.Changed](h.call("PUT", "/v1/projects/never/manifest?force=true", plain), 200)
+	h.call("POST", "/v1/projects/never/move", contract.Move{Organization: "strict"}).wantError(409, mariposa.Conflict, "version 1", "7003")
+	want[contract.Changed](h.call("PUT", "/v1/projects/runs/manifest?force=true", plain), 200)
+	h.awaitRest("runs")
+	h.call("POST", "/v1/projects/runs/move", contract.Move{Organization: "strict"}).wantError(409, mariposa.Conflict, "single instance one", "7444")
+	want[contract.Changed](h.call("DELETE", "/v1/instances/"+single.ID, nil), 200)
+	h.until("the instance to go", func() bool { return h.picture.Instances.Get(single.ID) == nil })
+	want[contract.Changed](h.call("POST", "/v1/projects/runs/move", contract.Move{Organization: "strict"}), 200)
 }

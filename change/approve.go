@@ -128,6 +128,9 @@ func (c *Changer) ApproveVersion(ctx context.Context, req *Request, project, ref
 			e.answer.Reason = "approved by " + by.By + " already"
 			return "", nil
 		}
+		if err := e.requireAdmissible(v, "ask for another version"); err != nil {
+			return "", err
+		}
 		e.addApproval(v.Content(&e.spec), v.Spec.Number)
 		e.answer.Reason = e.afterApproval(v)
 		return "version.approved", nil

@@ -131,11 +131,22 @@ func (e *edit) admit(t *mariposa.TaskSpec) error {
 		}
 		e.answer.Ended = append(e.answer.Ended, e.noteEnded(old, t))
 	}
+	if e.isFrozen() && (t.LiftsFreeze || t.Patch.Mode == mariposa.ModeThaw) && !e.spec.Deleting {
+		if err := e.requireWaitingAllowed(); err != nil {
+			return err
+		}
+	}
 	e.write(store.Write{Kind: mariposa.KindTask, ID: id, Spec: t}, "task.queued", t.Reason)
 	if len(t.Services) == 1 {
 		e.unit.Writes[len(e.unit.Writes)-1].Event.Service = t.Services[0]
 	}
 	return nil
+}
+
+// isFrozen reports whether anything of the project is frozen.
+func (e *edit) isFrozen() bool {
+	st := e.record.Status()
+	return st != nil && (st.Frozen || e.anyService(nil, func(ss *mariposa.ServiceStatus) bool { return ss.Frozen != nil }))
 }
 
 // noteEnded describes an older task that ends because of a new one. If it had not

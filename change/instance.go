@@ -127,7 +127,13 @@ func (c *Changer) ActOnInstance(ctx context.Context, req *Request, found *store.
 		if action == "stop" {
 			goal, event = mariposa.GoalHalted, "instance.stopping"
 		}
-		return c.changeInstance(ctx, req, found, event, func(_ *edit, spec *mariposa.InstanceSpec) error {
+		return c.changeInstance(ctx, req, found, event, func(e *edit, spec *mariposa.InstanceSpec) error {
+			if org := c.Picture.Orgs.Get(e.spec.Organization); org != nil && action == "start" && spec.Goal != goal {
+				e.unit.Unchanged(org)
+				if err := errNotAdmitted(org, "instance "+spec.Name, faultsOfSingle(org.Spec(), spec)); err != nil {
+					return err
+				}
+			}
 			spec.Goal, spec.Forced, spec.Reason = goal, false, mariposa.Asked(req.actor()+" asked for a "+action)
 			return nil
 		})

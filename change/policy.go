@@ -11,6 +11,7 @@ import (
 	"mariposa/contract"
 	"mariposa/converge"
 	"mariposa/manifest"
+	"mariposa/picture"
 	"mariposa/store"
 )
 
@@ -227,21 +228,29 @@ func exampleSize(of string) string {
 	return "0.5"
 }
 
-// refuseUnsizedGrowth refuses more instances of a service that a version from before the
-// quota leaves without a size: those that there are go on, and more would escape the quota.
-func (e *edit) refuseUnsizedGrowth(after *mariposa.ProjectStatus) error {
+// refuseGrowth refuses more instances of a service whose version the organization would
+// not admit any more: those that there are go on, but more of them, or one that is started
+// again, would escape the policy or the quota.
+func (e *edit) refuseGrowth(after *mariposa.ProjectStatus) error {
 	org := e.c.Picture.Orgs.Get(e.spec.Organization)
-	if org == nil || after == nil || org.Spec().Quota.Memory == nil && org.Spec().Quota.MilliCPU == nil {
+	if org == nil || after == nil {
 		return nil
 	}
 	var before *mariposa.ProjectStatus
 	for _, name := range slices.Sorted(maps.Keys(after.Services)) {
 		ss := after.Services[name]
+		if after.RunningScale(name) == 0 {
+			continue
+		}
 		defs, err := e.definitions(ss.Number)
 		if err != nil {
 			return err
 		}
-		if defs[name] == nil || ss.Removed || ss.Scale == 0 || len(missingSizes(org.Spec().Quota, defs[name])) == 0 {
+		if defs[name] == nil {
+			continue
+		}
+		faults := serviceFaults(org.Spec(), defs[name])
+		if len(faults) == 0 {
 			continue
 		}
 		if before == nil {
@@ -249,13 +258,121 @@ func (e *edit) refuseUnsizedGrowth(after *mariposa.ProjectStatus) error {
 				return err
 			}
 		}
-		if was := before.ServiceScale(name); ss.Scale > was {
-			what := missingSizes(org.Spec().Quota, defs[name])[0]
-			return mariposa.Errorf(mariposa.QuotaExceeded, "service %s does not say how much %s it takes, and organization %s has a %s quota: it keeps its %d, and gets more once its manifest says %s: or a package",
-				name, what, org.Spec().Name, what, was, what)
+		if was := before.RunningScale(name); after.RunningScale(name) > was {
+			return e.errGrowth(org.Spec(), defs[name], was, faults[0].fault)
 		}
 	}
 	return nil
+}
+
+// errGrowth says why a service gets no more instances.
+func (e *edit) errGrowth(org *mariposa.OrganizationSpec, def *mariposa.Service, was int, first mariposa.Fault) error {
+	if missing := missingSizes(org.Quota, def); len(missing) > 0 && first.Code == mariposa.FaultMissing {
+		return mariposa.Errorf(mariposa.QuotaExceeded, "service %s does not say how much %s it takes, and organization %s has a %s quota: it keeps its %d, and gets more once its manifest says %s: or a package",
+			def.Name, missing[0], org.Name, missing[0], was, missing[0])
+	}
+	return conflict("service %s keeps its %d and gets no more instances: %s", def.Name, was, first)
+}
+
+// requireWaitingAllowed refuses to let versions come into force that have waited since
+// before a change of the policy or the quota.
+func (e *edit) requireWaitingAllowed() error {
+	for _, t := range e.tasks {
+		if t.State() != mariposa.TaskQueued || t.Spec.Patch.Number == 0 || e.ended[t.ID] {
+			continue
+		}
+		v, err := e.readVersion(t.Spec.Patch.Number)
+		if err != nil {
+			return err
+		}
+		if v == nil {
+			continue
+		}
+		if err := e.requireAdmissible(v, "end its task first (mariposa queue terminate "+t.ID+")"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// requireAdmissible refuses a version that the organization would not admit any more.
+func (e *edit) requireAdmissible(v *picture.Version, remedy string) error {
+	org := e.c.Picture.Orgs.Get(e.spec.Organization)
+	if org == nil {
+		return nil
+	}
+	e.unit.Unchanged(org)
+	faults := policyFaults(org.Spec(), v.Spec.Manifest, v.Services)
+	if len(faults) == 0 {
+		return nil
+	}
+	return &mariposa.Error{Code: mariposa.Conflict, Faults: faults, Message: fmt.Sprintf(
+		"organization %s would not admit version %d of %s any more: %s; %s", org.Spec().Name, v.Spec.Number, e.spec.Name, faults[0], remedy)}
+}
+
+// fitsPolicy refuses to take a project to an organization that would not admit what it
+// runs or is about to run: the newest version, those in force or waiting, and its single
+// instances.
+func (e *edit) fitsPolicy(org *store.Organization) error {
+	e.unit.Unchanged(org)
+	numbers := map[int]bool{e.spec.Number: true}
+	for _, t := range e.tasks {
+		numbers[t.Spec.Patch.Number] = true
+	}
+	if st := e.record.Status(); st != nil {
+		for _, ss := range st.Services {
+			numbers[ss.Number] = true
+		}
+	}
+	e.c.Picture.EachInstanceOf(e.record.ID, func(r *store.Instance) bool {
+		if spec := r.Spec(); spec.Managed && spec.Goal != mariposa.GoalGone {
+			numbers[spec.Number] = true
+		}
+		return true
+	})
+	delete(numbers, 0)
+	for _, n := range slices.Sorted(maps.Keys(numbers)) {
+		v, err := e.readVersion(n)
+		if err != nil {
+			return err
+		}
+		if v == nil {
+			continue
+		}
+		if err := errNotAdmitted(org, fmt.Sprintf("version %d of %s", n, e.spec.Name), policyFaults(org.Spec(), v.Spec.Manifest, v.Services)); err != nil {
+			return err
+		}
+	}
+	return e.singlesFitPolicy(org)
+}
+
+func (e *edit) singlesFitPolicy(org *store.Organization) (err error) {
+	e.c.Picture.EachInstanceOf(e.record.ID, func(r *store.Instance) bool {
+		spec := r.Spec()
+		if spec.Managed || spec.Goal == mariposa.GoalGone {
+			return true
+		}
+		err = errNotAdmitted(org, "the single instance "+spec.Name, faultsOfSingle(org.Spec(), spec))
+		return err == nil
+	})
+	return err
+}
+
+// faultsOfSingle are what the definition of a single instance asks for and its
+// organization does not allow.
+func faultsOfSingle(org *mariposa.OrganizationSpec, spec *mariposa.InstanceSpec) []mariposa.Fault {
+	def := &mariposa.Service{Name: spec.Name, Compute: spec.Compute, Memory: spec.Memory, MilliCPU: spec.MilliCPU}
+	for _, port := range spec.Ports {
+		def.Ports = append(def.Ports, mariposa.Port{Host: port, Target: port})
+	}
+	return singleFaults(org, spec.Definition, def)
+}
+
+func errNotAdmitted(org *store.Organization, what string, faults []mariposa.Fault) error {
+	if len(faults) == 0 {
+		return nil
+	}
+	return &mariposa.Error{Code: mariposa.Conflict, Faults: faults, Message: fmt.Sprintf("organization %s would not admit %s: %s", org.Spec().Name, what, faults[0])}
 }
 
 // defaultPackage is the size that a version gives to services which say none; nil: there

@@ -244,6 +244,7 @@ func (c *Changer) MoveProject(ctx context.Context, req *Request, project string,
 		if err := c.requireCreator(req, org.ID); err != nil {
 			return nil, err
 		}
+		org := c.Picture.Orgs.Get(org.ID) // with its current policy
 		name := org.Spec().Name
 		if r := c.Picture.ProjectNamed(org.ID, e.spec.Name); r != nil {
 			return nil, conflict("organization %s has a project %s already: rename one of them first", name, e.spec.Name)
@@ -251,26 +252,12 @@ func (c *Changer) MoveProject(ctx context.Context, req *Request, project string,
 		if err := e.requireNoSharedNetworks(); err != nil {
 			return nil, err
 		}
-		if err := e.fitsPolicy(org.Spec()); err != nil {
+		if err := e.fitsPolicy(org); err != nil {
 			return nil, err
 		}
 		e.move(org)
 		return e.finish("moved to organization " + name)
 	})
-}
-
-// fitsPolicy refuses to take a project to an organization that would not admit its
-// newest version.
-func (e *edit) fitsPolicy(org *mariposa.OrganizationSpec) error {
-	newest, err := e.newest()
-	if err != nil || newest == nil {
-		return err
-	}
-	faults := policyFaults(org, newest.Spec.Manifest, newest.Services)
-	if len(faults) == 0 {
-		return nil
-	}
-	return &mariposa.Error{Code: mariposa.Conflict, Faults: faults, Message: fmt.Sprintf("organization %s would not admit the newest version of %s: %s", org.Name, e.spec.Name, faults[0])}
 }
 
 // move changes the owner, and moves the project's name and reserved quota with it.

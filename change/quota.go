@@ -98,7 +98,7 @@ func (e *edit) reserve() error {
 	if err != nil {
 		return err
 	}
-	if err := e.refuseUnsizedGrowth(after); err != nil {
+	if err := e.refuseGrowth(after); err != nil {
 		return err
 	}
 	demand, err := e.demand(after)
