@@ -241,3 +241,18 @@ func TestWhatAPolicyForbidsDoesNotGrowOrComeBack(t *testing.T) {
 	h.until("the instance to go", func() bool { return h.picture.Instances.Get(single.ID) == nil })
 	want[contract.Changed](h.call("POST", "/v1/projects/runs/move", contract.Move{Organization: "strict"}), 200)
 }
+
+// Two users cannot own more organizations than they may by giving each other theirs.
+func TestALimitOfOrganizationsCountsThoseThatOthersGive(t *testing.T) {
+	t.Parallel()
+	w := newTestTeams(t)
+	want[contract.Settings](w.call("PUT", "/v1/settings", []byte(`{"organizations_per_user":1}`)), 200)
+	mia, olga := w.asUser("mia"), w.asUser("olga") // olga owns one already
+	want[contract.Changed](mia.call("POST", "/v1/organizations", contract.NewOrganization{Name: "first"}), 201)
+	mia.call("PUT", "/v1/organizations/first/members/olga", contract.MemberChange{Role: "owner"}).wantError(409, mariposa.QuotaExceeded, "olga owns as many organizations as a user may")
+	want[contract.Changed](mia.call("PUT", "/v1/organizations/first/members/olga", contract.MemberChange{Role: "member"}), 200)
+	mia.call("PUT", "/v1/organizations/first/members/olga", contract.MemberChange{Role: "owner"}).wantError(409, mariposa.QuotaExceeded)
+	want[contract.Changed](olga.call("PUT", "/v1/organizations/acme/members/olga", contract.MemberChange{Role: "owner"}), 200) // which she is
+	want[contract.Changed](mia.call("PUT", "/v1/organizations/first/members/sam", contract.MemberChange{Role: "owner"}), 200)
+	want[contract.Changed](w.call("PUT", "/v1/organizations/first/members/olga", contract.MemberChange{Role: "owner"}), 200) // who runs the installation may
+}

@@ -24,7 +24,7 @@ func (c *Changer) CreateOrganization(ctx context.Context, req *Request, name str
 	id := c.NewID()
 	return c.commit(ctx, req, mariposa.NameID("", name), func() (*attempt, error) {
 		a := &attempt{answer: contract.Changed{ID: id, Name: name}}
-		if err := c.claimOrganization(req, &a.unit); err != nil {
+		if err := c.claimOrganization(req, req.Caller.User, &a.unit); err != nil {
 			return nil, err
 		}
 		if err := c.addName(&a.unit, name, mariposa.NameSpec{Organization: id}); err != nil {
@@ -120,6 +120,11 @@ func (c *Changer) SetMember(ctx context.Context, req *Request, org string, user 
 			return conflict("%s is a user's own organization: make another one to work with others, or share single projects", spec.Name)
 		}
 		unit.Exists(mariposa.KindUser, user.ID)
+		if role == mariposa.OrgOwner && spec.Members[user.ID] != mariposa.OrgOwner {
+			if err := c.claimOrganization(req, user.ID, unit); err != nil {
+				return err
+			}
+		}
 		unit.Audit[0].Reason = user.Spec().Name + " becomes " + string(role)
 		spec.Members[user.ID] = role
 		return requireOwner(spec)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"mariposa"
+	"mariposa/auth"
 	"mariposa/contract"
 	"mariposa/reason"
 	"mariposa/store"
@@ -61,14 +62,14 @@ func describeSettings(s mariposa.SettingsSpec) string {
 }
 
 // claimOrganization refuses one more organization to a user who owns as many as a user
-// may. Those who run the installation may own any number.
+// may. Those who run the installation may own any number, and give them to others.
 //
-// The user is written as they are, so that of two who ask at once with one token, at two
-// replicas, the second looks again.
-func (c *Changer) claimOrganization(req *Request, unit *store.Unit) error {
+// The user is written as they are, so that of two requests at once, at two replicas, the
+// second looks again.
+func (c *Changer) claimOrganization(req *Request, id string, unit *store.Unit) error {
 	most := c.settings().OrgsPerUser
-	user := c.Picture.Users.Get(req.Caller.User)
-	if most == nil || user == nil || user.Spec().Admin {
+	user := c.Picture.Users.Get(id)
+	if most == nil || user == nil || user.Spec().Admin || c.Directory.May(req.Caller, auth.RunInstallation, nil) == auth.Allowed {
 		return nil
 	}
 	unit.Unchanged(user)
@@ -79,9 +80,12 @@ func (c *Changer) claimOrganization(req *Request, unit *store.Unit) error {
 			owned++
 		}
 	}
-	if owned >= *most {
-		return mariposa.Errorf(mariposa.QuotaExceeded, "%s owns %s and may own %d: delete one, give one to another owner, or ask whoever runs the installation for more",
-			user.Spec().Name, reason.Many(owned, "organization"), *most)
+	switch {
+	case owned < *most:
+		return nil
+	case id != req.Caller.User: // how many they own is not the caller's business
+		return mariposa.Errorf(mariposa.QuotaExceeded, "%s owns as many organizations as a user may: make somebody else an owner, or ask whoever runs the installation", user.Spec().Name)
 	}
-	return nil
+	return mariposa.Errorf(mariposa.QuotaExceeded, "%s owns %s and may own %d: delete one, give one to another owner, or ask whoever runs the installation for more",
+		user.Spec().Name, reason.Many(owned, "organization"), *most)
 }
