@@ -213,8 +213,13 @@ func TestServerTokensAreOnRecord(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1)
 	short := c.token("--expires", "12h", "--name", "break-glass")
-	all, err := c.Tokens(t.Context(), "")
-	must(t, err)
+	var all *contract.Tokens
+	c.await("the server knows what was made beside it", func() (seen bool) {
+		var err error
+		all, err = c.Tokens(t.Context(), "")
+		must(t, err)
+		return len(all.Tokens) > 1
+	})
 	var found *contract.Token
 	for i := range all.Tokens {
 		if all.Tokens[i].Name == "break-glass" {
