@@ -51,6 +51,10 @@ type Store struct {
 	ended chan struct{} // closed once the writer's goroutine has ended
 }
 
+// maxReaders is how many reads run at once; the others wait. SQLite keeps the file of
+// every connection that was ever open at the same time, and a cache for each that is.
+const maxReaders = 64
+
 // Open opens a store, and creates it if there is none. Close it to release the file.
 func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	if o.Clock == nil {
@@ -109,6 +113,7 @@ func (s *Store) open(ctx context.Context, path string) (err error) {
 	if s.readers, err = openDB(path, reading); err != nil {
 		return err
 	}
+	s.readers.SetMaxOpenConns(maxReaders)
 	s.readers.SetMaxIdleConns(4)
 	return nil
 }
