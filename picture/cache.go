@@ -1,6 +1,7 @@
 package picture
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -19,10 +20,19 @@ type VersionCache struct {
 	vault *seal.Vault
 
 	mu         sync.Mutex
-	versions   map[string]*Version
+	versions   map[string]*list.Element // of *cached
+	recent     list.List                // of *cached, the last used first
+	bytes      int                      // the size of versions
+	maxBytes   int
 	values     map[string]*manifest.Values
 	masks      map[string]*masks // by project
 	valueBytes int               // the size of values
+}
+
+// cached is a version that is kept.
+type cached struct {
+	id string
+	*Version
 }
 
 // Version is a submitted manifest with its values, and the services that they define
@@ -42,15 +52,19 @@ type Version struct {
 var ErrUnreadable = errors.New("the stored manifest cannot be read")
 
 const (
-	// maxVersions limits the versions that are kept; beyond it some are read again.
+	// maxVersions limits the versions that are kept; beyond it those that were not used for
+	// the longest time are read again.
 	maxVersions = 20_000
+	// maxVersionBytes limits the texts of their manifests and values. In memory they take
+	// about three times as much.
+	maxVersionBytes = 128 << 20
 	// maxValueBytes limits the values that are kept.
 	maxValueBytes = 64 << 20
 )
 
 // NewVersionCache returns an empty cache in front of a store.
 func NewVersionCache(st store.Store, vault *seal.Vault) *VersionCache {
-	return &VersionCache{store: st, vault: vault, versions: map[string]*Version{}, values: map[string]*manifest.Values{}, masks: map[string]*masks{}}
+	return &VersionCache{store: st, vault: vault, versions: map[string]*list.Element{}, maxBytes: maxVersionBytes, values: map[string]*manifest.Values{}, masks: map[string]*masks{}}
 }
 
 // Invalidate drops versions that have changed: a version that only counts a key may be
@@ -59,7 +73,7 @@ func (s *VersionCache) Invalidate(changes []store.Change) {
 	for i := range changes {
 		if c := &changes[i]; c.Record.Kind == mariposa.KindVersion && (c.Spec || c.Deleted) {
 			s.mu.Lock()
-			delete(s.versions, c.Record.ID)
+			s.drop(s.versions[c.Record.ID])
 			s.mu.Unlock()
 		}
 	}
@@ -68,9 +82,7 @@ func (s *VersionCache) Invalidate(changes []store.Change) {
 // Version returns one version of a project.
 func (s *VersionCache) Version(ctx context.Context, project string, number int) (*Version, error) {
 	id := mariposa.VersionID(project, number)
-	s.mu.Lock()
-	v := s.versions[id]
-	s.mu.Unlock()
+	v := s.find(id)
 	if v != nil && v.fault != nil {
 		return nil, v.fault
 	}
@@ -209,14 +221,49 @@ func (v *Version) InitialGoals(ids map[string]string) map[string]*mariposa.Servi
 	return goals
 }
 
+// find returns a version that is kept, or nil.
+func (s *VersionCache) find(id string) *Version {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.versions[id]
+	if e == nil {
+		return nil
+	}
+	s.recent.MoveToFront(e)
+	return e.Value.(*cached).Version
+}
+
+// put keeps a version, and lets go of those that it has no room for. The newest is kept
+// however large it is.
 func (s *VersionCache) put(id string, v *Version) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for other := range s.versions {
-		if len(s.versions) < maxVersions {
-			break
-		}
-		delete(s.versions, other)
+	s.drop(s.versions[id])
+	s.bytes += v.size()
+	s.versions[id] = s.recent.PushFront(&cached{id, v})
+	for len(s.versions) > 1 && (len(s.versions) > maxVersions || s.bytes > s.maxBytes) {
+		s.drop(s.recent.Back())
 	}
-	s.versions[id] = v
+}
+
+// drop lets go of a version; nil: of none. The caller holds the mutex.
+func (s *VersionCache) drop(e *list.Element) {
+	if e == nil {
+		return
+	}
+	c := s.recent.Remove(e).(*cached)
+	s.bytes -= c.size()
+	delete(s.versions, c.id)
+}
+
+// size is the length of the texts that a version is made from.
+func (v *Version) size() int {
+	n := 0
+	if v.Spec != nil {
+		n += len(v.Spec.Manifest)
+	}
+	if v.Values != nil {
+		n += len(v.Values.Document)
+	}
+	return n
 }
