@@ -43,6 +43,7 @@ func (l *Limiter) Fail(source string, now time.Time) (ok bool, suppressed int, r
 		t = &attempts{Limiter: rate.NewLimiter(rate.Every(l.interval), l.burst)}
 		l.sources[source] = t
 	}
+	t.SetLimitAt(now, t.Limit()) // should the clock have gone back, it counts on from here
 	if !t.AllowN(now, 1) {
 		t.suppressed++
 		return false, 0, time.Duration((1 - t.TokensAt(now)) * float64(l.interval))
