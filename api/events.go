@@ -25,6 +25,13 @@ import (
 const (
 	feedBatch = 256              // changes read at a time for a stream
 	heartbeat = 15 * time.Second // shows clients and proxies that the stream is alive
+	// maxScanned is how many changes a list looks at for those that its caller may see:
+	// else one who sees little would make the server read the whole feed.
+	maxScanned = 10_000
+	scanBatch  = 1000             // changes read at a time
+	scanTime   = 10 * time.Second // for a list that finds nothing
+	// maxHistories is how many projects a list then looks for further back, each by itself.
+	maxHistories = 100
 )
 
 type eventsInput struct {
@@ -157,38 +164,86 @@ func (s *server) hasRoleIn(c *auth.Caller, org *store.Organization) bool {
 func (f *feed) newest(ctx context.Context) (*huma.StreamResponse, error) {
 	limit := f.pageSize()
 	page := contract.Events{Revision: f.s.Picture.Revision()}
-	q := f.project
-	q.Limit = limit
-	v := f.s.viewer(ctx)
-	for len(page.Events) < limit {
-		changes, err := f.s.Store.History(ctx, q)
+	found, before, err := f.scanBack(ctx, limit)
+	if err != nil {
+		return nil, err
+	}
+	if before > 0 && len(found) < limit {
+		older, err := f.histories(ctx, before, limit-len(found))
 		if err != nil {
 			return nil, err
 		}
-		for i := range changes {
-			if c := &changes[i]; f.isIncluded(c) && len(page.Events) < limit {
-				page.Events = append(page.Events, v.event(c))
-			}
-			q.Before = changes[i].Revision
-		}
-		if len(changes) < q.Limit {
-			break
-		}
+		found = append(found, older...)
 	}
-	slices.Reverse(page.Events)
-	if n := len(page.Events); n > 0 {
-		page.Revision = max(page.Revision, page.Events[n-1].Revision)
+	v := f.s.viewer(ctx)
+	for _, c := range slices.Backward(found) {
+		page.Events = append(page.Events, v.event(&c))
+	}
+	if len(found) > 0 {
+		page.Revision = max(page.Revision, found[0].Revision)
 	}
 	return writeJSON(page)
 }
 
-// list lists the events after a revision.
+// scanBack reads the newest changes until it has found enough of those that are
+// included. If it has looked at too many, before is where it stopped; zero: it has not.
+func (f *feed) scanBack(ctx context.Context, limit int) (found []store.Change, before int64, err error) {
+	q := f.project
+	q.Limit = limit // whoever sees most of the feed needs no more
+	for scanned := 0; ; q.Limit = max(limit, scanBatch) {
+		changes, err := f.s.Store.History(ctx, q)
+		if err != nil {
+			return nil, 0, err
+		}
+		for i := range changes {
+			if f.isIncluded(&changes[i]) {
+				if found = append(found, changes[i]); len(found) == limit {
+					return found, 0, nil
+				}
+			}
+			q.Before = changes[i].Revision
+		}
+		if len(changes) < q.Limit {
+			return found, 0, nil
+		}
+		if scanned += len(changes); scanned >= maxScanned && q.Project == "" {
+			return found, q.Before, nil
+		}
+	}
+}
+
+// histories finds the newest changes before a revision in the histories of the projects
+// that the caller may see, newest first.
+func (f *feed) histories(ctx context.Context, before int64, limit int) ([]store.Change, error) {
+	if f.organization == "" && f.visible.all {
+		return nil, nil // it has looked at everything
+	}
+	projects, err := f.s.projectsFor(ctx, f.organization)
+	if err != nil {
+		return nil, err
+	}
+	var found []store.Change
+	for _, p := range projects[max(0, len(projects)-maxHistories):] { // the newest ones
+		changes, err := f.s.Store.History(ctx, store.HistoryQuery{Project: p.ID, Before: before, Limit: limit})
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, slices.DeleteFunc(changes, func(c store.Change) bool { return !f.isIncluded(&c) })...)
+	}
+	slices.SortFunc(found, func(a, b store.Change) int { return cmp.Compare(b.Revision, a.Revision) })
+	found = slices.CompactFunc(found, func(a, b store.Change) bool { return a.Revision == b.Revision }) // it may concern two of them
+	return found[:min(limit, len(found))], nil
+}
+
+// list lists the events after a revision. If it has looked at too many changes, or for too
+// long where there are no events for the caller, it ends early, and says so.
 func (f *feed) list(ctx context.Context) (*huma.StreamResponse, error) {
 	limit := f.pageSize()
 	page := contract.Events{}
 	v := f.s.viewer(ctx)
+	began, scanned := time.Now(), 0
 	for {
-		changes, err := f.s.Store.Changes(ctx, f.after, feedBatch)
+		changes, err := f.s.Store.Changes(ctx, f.after, scanBatch)
 		if err != nil {
 			return nil, err
 		}
@@ -201,8 +256,10 @@ func (f *feed) list(ctx context.Context) (*huma.StreamResponse, error) {
 				break
 			}
 		}
-		if len(page.Events) == limit || len(changes) < feedBatch {
-			page.Revision = f.after
+		scanned += len(changes)
+		tooMany := scanned >= maxScanned && (len(page.Events) > 0 || time.Since(began) > scanTime) // clients take an empty page for the last
+		if len(page.Events) == limit || len(changes) < scanBatch || tooMany {
+			page.Revision, page.More = f.after, len(page.Events) == limit || len(changes) == scanBatch
 			return writeJSON(page)
 		}
 	}
@@ -235,7 +292,7 @@ func (f *feed) stream(ctx context.Context, w http.ResponseWriter) {
 	out.send(fmt.Appendf(nil, "retry: 1000\n: what comes after revision %d\n\n", f.after))
 	_ = out.control.SetReadDeadline(time.Time{}) // what the client was to send has come by now, and silence is no end
 	for sent := 0; out.err == nil; {
-		changes, err := f.s.Store.Changes(ctx, f.after, feedBatch)
+		changes, err := f.next(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
 				out.send(f.sendEnd(ctx, err))
@@ -258,6 +315,17 @@ func (f *feed) stream(ctx context.Context, w http.ResponseWriter) {
 			return
 		}
 	}
+}
+
+// next reads the next changes for a stream, once it is the caller's turn: a user with many
+// streams must not keep the server busy for everybody.
+func (f *feed) next(ctx context.Context) ([]store.Change, error) {
+	done, err := f.s.usage.beginHeavy(ctx, f.caller)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return f.s.Store.Changes(ctx, f.after, feedBatch)
 }
 
 // awaitGrowth waits until the feed grows or a heartbeat is due; it returns false when

@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"context"
 	"sync"
 	"time"
 
@@ -31,6 +32,9 @@ const (
 	reservedPart = 8
 	burstSeconds = 10
 	maxUsage     = 10_000 // users whose rate is remembered
+	// maxHeavy is how many heavy requests of one user are worked on at once; the others
+	// wait. A few keep all processors busy, and one of them may take many megabytes.
+	maxHeavy = 4
 )
 
 func (l Limits) withDefaults() Limits {
@@ -47,6 +51,7 @@ type usage struct {
 	mu       sync.Mutex
 	rates    map[string]*rate.Limiter // by user
 	requests map[string]int           // by user
+	heavy    map[string]*turns        // by user; those who have heavy requests now
 	streams  places
 	commands places
 }
@@ -54,7 +59,7 @@ type usage struct {
 func newUsage(l Limits) *usage {
 	l = l.withDefaults()
 	return &usage{
-		limits: l, rates: map[string]*rate.Limiter{}, requests: map[string]int{},
+		limits: l, rates: map[string]*rate.Limiter{}, requests: map[string]int{}, heavy: map[string]*turns{},
 		streams:  places{all: maxStreams, perUser: l.Streams, taken: map[string]int{}},
 		commands: places{all: maxCommands, perUser: l.Commands, perOrganization: maxCommands / 4, taken: map[string]int{}},
 	}
@@ -101,10 +106,47 @@ func (u *usage) spend(user string, now time.Time) time.Duration {
 		l = rate.NewLimiter(rate.Limit(u.limits.RequestRate), burstSeconds*u.limits.RequestRate)
 		u.rates[user] = l
 	}
+	l.SetLimitAt(now, l.Limit()) // should the clock have gone back, it counts on from here
 	if l.AllowN(now, 1) {
 		return 0
 	}
 	return time.Duration((1 - l.TokensAt(now)) / float64(u.limits.RequestRate) * float64(time.Second))
+}
+
+// turns lets a few requests of one user go on at a time.
+type turns struct {
+	free  chan struct{}
+	users int // requests that have a turn or wait for one
+}
+
+// beginHeavy waits for a turn of the user's at work that takes much time or memory.
+func (u *usage) beginHeavy(ctx context.Context, c *auth.Caller) (done func(), err error) {
+	user, unlimited := payer(c)
+	if unlimited {
+		return func() {}, nil
+	}
+	u.mu.Lock()
+	t := u.heavy[user]
+	if t == nil {
+		t = &turns{free: make(chan struct{}, maxHeavy)}
+		u.heavy[user] = t
+	}
+	t.users++
+	u.mu.Unlock()
+	leave := func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		if t.users--; t.users == 0 {
+			delete(u.heavy, user)
+		}
+	}
+	select {
+	case t.free <- struct{}{}:
+		return sync.OnceFunc(func() { <-t.free; leave() }), nil
+	case <-ctx.Done():
+		leave()
+		return nil, ctx.Err()
+	}
 }
 
 // takeStream takes a place among the open streams.

@@ -3,6 +3,7 @@ package api
 import (
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -51,5 +52,38 @@ func (s *server) metricsHandler() http.Handler {
 	if s.Metrics != nil {
 		all = append(all, s.Metrics)
 	}
-	return promhttp.HandlerFor(all, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
+	return promhttp.HandlerFor(prometheus.GathererFunc(shareCalls(all.Gather)), promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
+}
+
+// shareCalls lets one call of a function answer all who ask at the same time: anybody may
+// ask for metrics, and thousands at once. Those who ask during a call share the next one,
+// so nobody gets a result from before they asked.
+func shareCalls[T any](f func() (T, error)) func() (T, error) {
+	type call struct {
+		done   chan struct{}
+		result T
+		err    error
+	}
+	var running, mu sync.Mutex
+	var next *call // guarded by mu; nil: nobody waits for it
+	return func() (T, error) {
+		mu.Lock()
+		c := next
+		if c != nil {
+			mu.Unlock()
+			<-c.done
+			return c.result, c.err
+		}
+		c = &call{done: make(chan struct{})}
+		next = c
+		mu.Unlock()
+		defer close(c.done)
+		running.Lock()
+		defer running.Unlock()
+		mu.Lock()
+		next = nil
+		mu.Unlock()
+		c.result, c.err = f()
+		return c.result, c.err
+	}
 }

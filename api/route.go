@@ -36,6 +36,7 @@ type route struct {
 	object     *object         // nil: the permission has none, or the handler checks it after reading the body
 	variation  *permissionRule // nil: all requests need the same permission
 	audit      string          // empty: the route changes nothing
+	isHeavy    bool            // only a few requests of a user are worked on at once
 
 	body     body
 	status   int
@@ -51,7 +52,7 @@ func handle[I, O any](pattern, id, summary string, method func(*server, context.
 		huma.Register(s.huma, op, func(ctx context.Context, in *I) (*O, error) {
 			ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 			defer cancel()
-			out, err := method(s, ctx, in)
+			out, err := inTurn(ctx, s, routeOf(&op), in, method)
 			if err != nil {
 				if mariposa.CodeOf(err) == mariposa.Forbidden { // some permissions are checked after the body is read
 					s.deny(ctx, err)
@@ -66,6 +67,18 @@ func handle[I, O any](pattern, id, summary string, method func(*server, context.
 			return out, nil
 		})
 	}}
+}
+
+// inTurn calls a method; if the route is heavy, once it is the caller's turn.
+func inTurn[I, O any](ctx context.Context, s *server, rt *route, in *I, method func(*server, context.Context, *I) (*O, error)) (*O, error) {
+	if rt.isHeavy {
+		done, err := s.usage.beginHeavy(ctx, caller(ctx))
+		if err != nil {
+			return nil, err
+		}
+		defer done()
+	}
+	return method(s, ctx, in)
 }
 
 // handlePlain makes a route from a handler that is not a huma operation. Only the
@@ -94,6 +107,10 @@ func (rt route) varies(by *permissionRule) route { rt.variation = by; return rt 
 
 // audits sets the name of the route's changes in the audit.
 func (rt route) audits(name string) route { rt.audit = name; return rt }
+
+// heavy says that answering takes much time or memory: of one user's requests to such
+// routes, a few are worked on at once, and the others wait.
+func (rt route) heavy() route { rt.isHeavy = true; return rt }
 
 // takes sets the kind of request body, if not validated JSON.
 func (rt route) takes(b body) route { rt.body = b; return rt }

@@ -15,30 +15,30 @@ var topics = []topic{
 		handle("GET /v1/projects", "list-projects", "List projects", (*server).listProjects).needs(auth.Ask),
 		// It also needs CreateProject in the organization that the body names.
 		handle("POST /v1/projects", "create-project", "Create a project from a manifest", (*server).createProject).
-			needs(auth.Ask).audits("project.create").takes(newProjectBody).answers(http.StatusCreated).
+			needs(auth.Ask).heavy().audits("project.create").takes(newProjectBody).answers(http.StatusCreated).
 			describe("The body is a manifest in YAML or JSON with the name in the query, or a JSON document with name and manifest."),
 		handle("GET /v1/projects/{project}", "get-project", "Show a project", (*server).getProject).needs(auth.ReadProject).on(projectInPath),
 		handle("PUT /v1/projects/{project}", "update-project", "Rename a project, or submit a new manifest, or both", (*server).updateProject).
-			needs(auth.Deploy).on(projectInPath).varies(byRename).audits("project.update").takes(wrappedManifest),
+			needs(auth.Deploy).heavy().on(projectInPath).varies(byRename).audits("project.update").takes(wrappedManifest),
 		handle("DELETE /v1/projects/{project}", "delete-project", "Delete a project", (*server).deleteProject).
 			needs(auth.Administer).on(projectInPath).audits("project.delete").answers(http.StatusAccepted).
 			describe("The name is free at once; the project is gone once its last instance is."),
 		// It also needs CreateProject in the other organization, and ReadSecrets for secrets.
 		handle("POST /v1/projects/{project}/copy", "copy-project", "Make another project from the newest version of one", (*server).copyProject).
-			needs(auth.Deploy).on(projectInPath).audits("project.copy").answers(http.StatusCreated).
+			needs(auth.Deploy).heavy().on(projectInPath).audits("project.copy").answers(http.StatusCreated).
 			describe("No metadata is copied but what is named. To copy a secret takes the right to read it."),
 		handle("POST /v1/projects/{project}/move", "move-project", "Give a project to another organization", (*server).moveProject).
 			needs(auth.Administer).on(projectInPath).audits("project.move").
 			describe("Its metadata moves with it, secrets too; instances keep running. Members of the former organization lose what that let them do."),
 		handle("POST /v1/projects/{project}/plan", "plan-project", "What would be done, changing nothing", (*server).planProject).
-			needs(auth.ReadProject).on(projectInPath).varies(byManifest).takes(optionalManifest).
+			needs(auth.ReadProject).heavy().on(projectInPath).varies(byManifest).takes(optionalManifest).
 			describe("With a manifest as the body, what it would change, for who may submit it; without one, what would happen right now. The steps are in order, " +
 				"each assumed to succeed. Plans of manifests are noted in the audit."),
 		handle("GET /v1/projects/{project}/manifest", "get-manifest", "The newest manifest, byte for byte as it was submitted", (*server).getManifest).
 			needs(auth.ReadProject).on(projectInPath).serves(yamlContent).
 			describe("YAML; generated if the manifest came as JSON."),
 		handle("PUT /v1/projects/{project}/manifest", "put-manifest", "Submit a new manifest", (*server).putManifest).
-			needs(auth.Deploy).on(projectInPath).audits("manifest.put").takes(manifestBody).
+			needs(auth.Deploy).heavy().on(projectInPath).audits("manifest.put").takes(manifestBody).
 			describe("Either previous or force is needed, so that nobody overwrites what they have not seen. The same bytes again change nothing."),
 		handle("GET /v1/projects/{project}/versions", "list-versions", "List the submitted versions, newest first", (*server).listVersions).needs(auth.ReadProject).on(projectInPath),
 		handle("GET /v1/projects/{project}/versions/{version}", "get-version", "Show one version, with its manifest", (*server).getVersion).needs(auth.ReadProject).on(projectInPath),
@@ -48,7 +48,7 @@ var topics = []topic{
 		handle("DELETE /v1/projects/{project}/versions/{version}/approval", "withdraw-approval", "Take the approval of a version back", (*server).withdrawApproval).
 			needs(auth.Approve).on(projectInPath).audits("version.withdraw").
 			describe("Running instances stay; the version does not come into force again."),
-		handle("GET /v1/projects/{project}/diff", "diff-versions", "What differs between two versions", (*server).diffVersions).needs(auth.ReadProject).on(projectInPath),
+		handle("GET /v1/projects/{project}/diff", "diff-versions", "What differs between two versions", (*server).diffVersions).needs(auth.ReadProject).heavy().on(projectInPath),
 		handle("GET /v1/projects/{project}/tags", "list-tags", "List the tags of a project's versions", (*server).listTags).needs(auth.ReadProject).on(projectInPath),
 		handle("POST /v1/projects/{project}/tags", "create-tag", "Give a version a tag, or move it there", (*server).createTag).
 			needs(auth.Deploy).on(projectInPath).audits("tag.create").answers(http.StatusCreated).
@@ -58,36 +58,36 @@ var topics = []topic{
 		handle("GET /v1/services", "list-all-services", "List services across projects", (*server).listAllServices).needs(auth.Ask),
 		handle("GET /v1/projects/{project}/services", "list-services", "List the services of a project", (*server).listServices).needs(auth.ReadProject).on(projectInPath),
 		handle("POST /v1/projects/{project}/services", "create-service", "Add a service to a project's manifest", (*server).addService).
-			needs(auth.Deploy).on(projectInPath).audits("service.create").takes(manifestBody).answers(http.StatusCreated).
+			needs(auth.Deploy).heavy().on(projectInPath).audits("service.create").takes(manifestBody).answers(http.StatusCreated).
 			describe("The body is the service's definition in YAML or JSON, with its name in the query or as the key name. It makes a new version."),
 		handle("GET /v1/projects/{project}/services/{service}", "get-service", "Show a service", (*server).getService).needs(auth.ReadProject).on(projectInPath),
 		handle("PUT /v1/projects/{project}/services/{service}", "put-service", "Replace a service's definition in a project's manifest", (*server).putService).
-			needs(auth.Deploy).on(projectInPath).audits("service.put").takes(manifestBody).
+			needs(auth.Deploy).heavy().on(projectInPath).audits("service.put").takes(manifestBody).
 			describe("It makes a new version; all other lines of the manifest stay as they are."),
 		handle("DELETE /v1/projects/{project}/services/{service}", "delete-service", "Take a service out of a project's manifest", (*server).deleteService).
-			needs(auth.Deploy).on(projectInPath).audits("service.delete").answers(http.StatusAccepted),
+			needs(auth.Deploy).heavy().on(projectInPath).audits("service.delete").answers(http.StatusAccepted),
 		handle("GET /v1/projects/{project}/services/{service}/manifest", "get-service-manifest", "A service's definition in the newest manifest, as YAML", (*server).getServiceManifest).
 			needs(auth.ReadProject).on(projectInPath).serves(yamlContent),
 		handle("PUT /v1/projects/{project}/services/{service}/manifest", "put-service-manifest", "The same as putting the service", (*server).putService).
-			needs(auth.Deploy).on(projectInPath).audits("service.put").takes(manifestBody),
+			needs(auth.Deploy).heavy().on(projectInPath).audits("service.put").takes(manifestBody),
 	}},
 	{"metadata", "Values that manifests refer to, secrets among them.", []route{
 		handle("GET /v1/projects/{project}/metadata", "get-metadata", "A project's metadata", (*server).getMetadata).
-			needs(auth.ReadProject).on(projectInPath).varies(byReveal).
+			needs(auth.ReadProject).heavy().on(projectInPath).varies(byReveal).
 			describe("YAML as it was set, with secrets masked; with Accept: application/json a list with what the manifest says of each key."),
 		handle("PUT /v1/projects/{project}/metadata", "put-metadata", "Replace a project's metadata", (*server).putMetadata).
-			needs(auth.Deploy).on(projectInPath).audits("metadata.put").takes(metadataBody).
+			needs(auth.Deploy).heavy().on(projectInPath).audits("metadata.put").takes(metadataBody).
 			describe("A YAML mapping of keys to texts, numbers and booleans. A secret that comes back masked stays as it was."),
-		handle("GET /v1/projects/{project}/metadata/{key}", "get-metadata-key", "One value", (*server).getKey).needs(auth.ReadProject).on(projectInPath).varies(byReveal),
+		handle("GET /v1/projects/{project}/metadata/{key}", "get-metadata-key", "One value", (*server).getKey).needs(auth.ReadProject).heavy().on(projectInPath).varies(byReveal),
 		handle("PUT /v1/projects/{project}/metadata/{key}", "put-metadata-key", "Set one value", (*server).putKey).
-			needs(auth.Deploy).on(projectInPath).audits("metadata.set").takes(metadataValueBody).
+			needs(auth.Deploy).heavy().on(projectInPath).audits("metadata.set").takes(metadataValueBody).
 			describe(`The value as plain text, or as JSON: {"value": …, "secret": true}.`),
 		handle("DELETE /v1/projects/{project}/metadata/{key}", "delete-metadata-key", "Unset one value", (*server).deleteKey).
-			needs(auth.Deploy).on(projectInPath).audits("metadata.delete"),
+			needs(auth.Deploy).heavy().on(projectInPath).audits("metadata.delete"),
 		handle("POST /v1/projects/{project}/metadata/{key}/incr", "increment-metadata-key", "Count a value up", (*server).increment).
-			needs(auth.Deploy).on(projectInPath).audits("metadata.incr"),
+			needs(auth.Deploy).heavy().on(projectInPath).audits("metadata.incr"),
 		handle("POST /v1/projects/{project}/metadata/{key}/decr", "decrement-metadata-key", "Count a value down", (*server).decrement).
-			needs(auth.Deploy).on(projectInPath).audits("metadata.decr"),
+			needs(auth.Deploy).heavy().on(projectInPath).audits("metadata.decr"),
 	}},
 	{"people", "Users, organizations, roles, tokens and quotas.", []route{
 		handle("GET /v1/projects/{project}/users", "list-project-users", "List who may do what in a project", (*server).listProjectUsers).needs(auth.ReadProject).on(projectInPath),
@@ -218,13 +218,13 @@ var topics = []topic{
 	}},
 	{"events", "The feed of changes, as a list or live.", []route{
 		handle("GET /v1/events", "list-events", "The feed of changes, as a list or live", (*server).events).
-			needs(auth.Ask).serves(content{"application/json": reflect.TypeFor[contract.Events](), "text/event-stream": reflect.TypeFor[contract.Event]()}).
+			needs(auth.Ask).heavy().serves(content{"application/json": reflect.TypeFor[contract.Events](), "text/event-stream": reflect.TypeFor[contract.Event]()}).
 			describe("With Accept: text/event-stream it is a live stream whose ids are revisions: after a disconnect it goes on at Last-Event-ID or since, with " +
 				"nothing missed and nothing twice; without either it begins now. As a list it brings what came after since, or without it the newest events, " +
 				"oldest first."),
 		// It also needs AuditProject or AuditOrganization for the object in the query.
 		handle("GET /v1/audit", "list-audit", "Who did what, newest first", (*server).listAudit).
-			needs(auth.Ask).
+			needs(auth.Ask).heavy().
 			describe("Every change, every automatic repair and every denied request. With Accept: application/x-ndjson all that match, one JSON object per line. " +
 				"Without a project or organization: those of every organization that the caller owns."),
 	}},

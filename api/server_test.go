@@ -74,6 +74,7 @@ type settings struct {
 	listen  func(net.Listener) net.Listener
 	limits  api.Limits
 	proxies listener.Proxies
+	metrics prometheus.Gatherer
 }
 
 func withPlanner(s *settings) { s.planner = true }
@@ -90,7 +91,7 @@ func withStore(wrap func(store.Store) store.Store) option {
 
 func newTestServer(t testing.TB, options ...option) *testServer {
 	t.Helper()
-	set := settings{clock: clock.Real{}, limits: api.Limits{RequestRate: 1 << 20}} // tests walk every route as everybody
+	set := settings{clock: clock.Real{}, metrics: prometheus.NewRegistry(), limits: api.Limits{RequestRate: 1 << 20}} // tests walk every route as everybody
 	for _, o := range options {
 		o(&set)
 	}
@@ -136,7 +137,7 @@ func (h *testServer) open() {
 	all.Go(func() { h.fleet.Run(ctx) })
 	server := httptest.NewUnstartedServer(api.New(api.Options{
 		Store: h.store, Picture: h.picture, Cache: cache, Fleet: h.fleet, Clock: set.clock, NewID: newID, KeepVersions: set.keep, Limits: set.limits, Proxies: set.proxies,
-		Vault: h.vault, Place: e.Place, Trial: e.Trial, JoinToken: joinToken, Version: "test", Metrics: prometheus.NewRegistry(),
+		Vault: h.vault, Place: e.Place, Trial: e.Trial, JoinToken: joinToken, Version: "test", Metrics: set.metrics,
 		Logger: slog.New(slog.NewTextHandler(h.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}))
 	server.Config.BaseContext = func(net.Listener) context.Context { return ctx }

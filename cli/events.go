@@ -101,7 +101,7 @@ func (a *app) listEvents(ctx context.Context, c *client.Client, project string, 
 				fmt.Fprintln(a.env.Stdout, line)
 			}
 		}
-		if len(page.Events) == 0 || page.Revision <= all.Revision {
+		if len(page.Events) == 0 && !page.More || page.Revision <= all.Revision {
 			break
 		}
 		all.Revision = page.Revision

@@ -20,6 +20,7 @@ type Event struct {
 type Events struct {
 	Events   []Event `json:"events"`
 	Revision int64   `json:"revision"`
+	More     bool    `json:"more,omitempty"` // of a list since a revision: there may be more after this one
 }
 
 // Subject is the first half of the kind: instance, task, project, version or node.

@@ -365,6 +365,7 @@ type Event struct {
 type Events struct {
 	Events   []Event `json:"events"`
 	Revision int64   `json:"revision" doc:"ask again with since= this to go on"`
+	More     bool    `json:"more,omitempty" doc:"of a list with since: there may be more after that revision, even if the list is empty"`
 }
 
 // Terminated answers the termination of a task: the state of its scope, and how to
