@@ -9,6 +9,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -47,6 +48,10 @@ type Options struct {
 	Domain    string           // of instance names; mariposa.internal if empty
 	// KeepVersions is how many versions of a project are kept; change.DefaultKeep if zero.
 	KeepVersions int
+	// RequestTimeout is how long a request that is no stream may take; 30 s if zero.
+	RequestTimeout time.Duration
+	// Heartbeat is how often a stream of events shows that it is alive; 15 s if zero.
+	Heartbeat time.Duration
 	// Limits are what one user can take of the server.
 	Limits Limits
 	// Proxies are trusted to say whom they speak for.
@@ -74,10 +79,11 @@ type server struct {
 }
 
 const (
-	requestTimeout = 30 * time.Second // for one request that is not a stream
-	writeTimeout   = time.Minute      // for one response, or one piece of a stream
-	maxBody        = 1 << 20          // of requests that are not manifests
-	awaitTimeout   = 2 * time.Second  // for the picture
+	defaultRequestTimeout = 30 * time.Second
+	defaultHeartbeat      = 15 * time.Second
+	writeTimeout          = time.Minute     // for one response, or one piece of a stream
+	maxBody               = 1 << 20         // of requests that are not manifests
+	awaitTimeout          = 2 * time.Second // for the picture
 )
 
 // New returns the handler of all routes.
@@ -88,6 +94,8 @@ func New(o Options) http.Handler {
 	if o.Used == nil {
 		o.Used = func(string) mariposa.Resources { return mariposa.Resources{} }
 	}
+	o.RequestTimeout = cmp.Or(o.RequestTimeout, defaultRequestTimeout)
+	o.Heartbeat = cmp.Or(o.Heartbeat, defaultHeartbeat)
 	installErrors()
 	s := &server{
 		Options: o, mux: http.NewServeMux(), admitted: map[string]callers{}, metrics: newRequestMetrics(),

@@ -23,8 +23,7 @@ import (
 )
 
 const (
-	feedBatch = 256              // changes read at a time for a stream
-	heartbeat = 15 * time.Second // shows clients and proxies that the stream is alive
+	feedBatch = 256 // changes read at a time for a stream
 	// maxScanned is how many changes a list looks at for those that its caller may see:
 	// else one who sees little would make the server read the whole feed.
 	maxScanned = 10_000
@@ -308,7 +307,7 @@ func (f *feed) stream(ctx context.Context, w http.ResponseWriter) {
 		if sent += n; f.limit > 0 && sent >= f.limit {
 			return
 		}
-		if time.Since(out.last) > heartbeat {
+		if time.Since(out.last) > f.s.Heartbeat {
 			out.send([]byte(": still here\n\n"))
 		}
 		if len(changes) == 0 && !f.awaitGrowth(ctx, out) {
@@ -331,7 +330,7 @@ func (f *feed) next(ctx context.Context) ([]store.Change, error) {
 // awaitGrowth waits until the feed grows or a heartbeat is due; it returns false when
 // the stream is over.
 func (f *feed) awaitGrowth(ctx context.Context, out *sender) bool {
-	until, cancel := context.WithTimeout(ctx, max(time.Millisecond, heartbeat-time.Since(out.last)+time.Millisecond))
+	until, cancel := context.WithTimeout(ctx, max(time.Millisecond, f.s.Heartbeat-time.Since(out.last)+time.Millisecond))
 	defer cancel()
 	err := f.s.Store.Wait(until, f.after)
 	switch {

@@ -85,7 +85,7 @@ func (s *server) shell(w http.ResponseWriter, req *http.Request, r *store.Instan
 		return err
 	}
 	defer release()
-	opening, cancel := context.WithTimeout(req.Context(), requestTimeout)
+	opening, cancel := context.WithTimeout(req.Context(), s.RequestTimeout)
 	defer cancel()
 	if err := s.recordExec(opening, r, in.Command); err != nil {
 		return err // no command runs without an audit record

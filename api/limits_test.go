@@ -156,7 +156,7 @@ func TestAnUnfinishedBodyWithoutATokenIsAnsweredAtOnce(t *testing.T) {
 // A stream goes on for longer than a request may take, whatever was sent with it.
 func TestAStreamOutlastsTheDeadlinesOfItsRequest(t *testing.T) {
 	t.Parallel()
-	h := newTestServer(t)
+	h := newTestServer(t, func(s *settings) { s.requestTimeout, s.heartbeat = time.Second, 700*time.Millisecond })
 	conn := h.raw(t)
 	fmt.Fprintf(conn, "GET /v1/events HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\nAuthorization: Bearer %s\r\nContent-Length: 2\r\n\r\n{}", h.token)
 	_ = conn.SetReadDeadline(time.Now().Add(2 * time.Minute))

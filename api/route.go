@@ -50,7 +50,7 @@ func handle[I, O any](pattern, id, summary string, method func(*server, context.
 	return route{pattern: pattern, id: id, summary: summary, register: func(s *server, op huma.Operation) {
 		op.Metadata[keysOfBody] = bodyKeys(reflect.TypeFor[I]())
 		huma.Register(s.huma, op, func(ctx context.Context, in *I) (*O, error) {
-			ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+			ctx, cancel := context.WithTimeout(ctx, s.RequestTimeout)
 			defer cancel()
 			out, err := inTurn(ctx, s, routeOf(&op), in, method)
 			if err != nil {
@@ -263,7 +263,7 @@ func (s *server) add(t topic, rt *route) {
 	schemas := s.huma.OpenAPI().Components.Schemas
 	op := huma.Operation{
 		Method: method, Path: path, OperationID: rt.id, Summary: rt.summary, Description: rt.description, Tags: []string{t.name},
-		MaxBodyBytes: cmp.Or(rt.body.limit, maxBody), BodyReadTimeout: requestTimeout, SkipValidateBody: rt.body.text || rt.body.unchecked,
+		MaxBodyBytes: cmp.Or(rt.body.limit, maxBody), BodyReadTimeout: s.RequestTimeout, SkipValidateBody: rt.body.text || rt.body.unchecked,
 		Responses: rt.responses(schemas), Metadata: map[string]any{routeKey: rt},
 	}
 	if rt.body.describe != nil {

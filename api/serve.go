@@ -52,7 +52,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if unread {
 		// The body of a request without a valid token is not waited for: the response is
 		// sent at once, and the connection closed.
-		_ = control.SetReadDeadline(began.Add(requestTimeout))
+		_ = control.SetReadDeadline(began.Add(s.RequestTimeout))
 		h.Set("Connection", "close")
 		defer func() {
 			if unread {
@@ -103,7 +103,7 @@ func (s *server) checkOperation(hc huma.Context, next func(huma.Context)) {
 		// The body may be read here already. A stream must have no read deadline: the
 		// server meanwhile reads to detect a disconnect, and would take the timeout
 		// for one.
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(requestTimeout)) // if it cannot be set, the listener's own limits apply
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.RequestTimeout)) // if it cannot be set, the listener's own limits apply
 	}
 	refused := s.authorize(r, rt)
 	key := r.Header.Get("Idempotency-Key")

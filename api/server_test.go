@@ -75,6 +75,9 @@ type settings struct {
 	limits  api.Limits
 	proxies listener.Proxies
 	metrics prometheus.Gatherer
+	// How long requests may take, and how often streams show that they are alive; zero: as
+	// without tests.
+	requestTimeout, heartbeat time.Duration
 }
 
 func withPlanner(s *settings) { s.planner = true }
@@ -138,6 +141,7 @@ func (h *testServer) open() {
 	server := httptest.NewUnstartedServer(api.New(api.Options{
 		Store: h.store, Picture: h.picture, Cache: cache, Fleet: h.fleet, Clock: set.clock, NewID: newID, KeepVersions: set.keep, Limits: set.limits, Proxies: set.proxies,
 		Vault: h.vault, Place: e.Place, Trial: e.Trial, JoinToken: joinToken, Version: "test", Metrics: set.metrics,
+		RequestTimeout: set.requestTimeout, Heartbeat: set.heartbeat,
 		Logger: slog.New(slog.NewTextHandler(h.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}))
 	server.Config.BaseContext = func(net.Listener) context.Context { return ctx }
