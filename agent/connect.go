@@ -115,6 +115,7 @@ func Run(ctx context.Context, l Link, o Options) error {
 
 func keepConnected(ctx context.Context, l Link, n *Node) error {
 	pause := 100 * time.Millisecond
+	var log reasonLog
 	for i := 0; ctx.Err() == nil; i++ {
 		began := time.Now()
 		err := connect(ctx, l.Servers[i%len(l.Servers)], l, n)
@@ -123,10 +124,10 @@ func keepConnected(ctx context.Context, l Link, n *Node) error {
 			return fmt.Errorf("the control plane refuses this node: %w", no)
 		}
 		if time.Since(began) > 10*time.Second {
-			pause = 100 * time.Millisecond
+			pause, log = 100*time.Millisecond, reasonLog{}
 		}
-		if ctx.Err() == nil && err != nil {
-			slog.Warn("not connected to the control plane; instances run on", "node", n.Hello.Name, "err", err)
+		if ctx.Err() == nil && err != nil && log.isNew(err, time.Now()) {
+			slog.Warn("not connected to the control plane; trying again; instances run on", "node", n.Hello.Name, "err", err)
 		}
 		wait := pause/2 + rand.N(pause) // so that a fleet does not reconnect all at once
 		select {
@@ -136,6 +137,25 @@ func keepConnected(ctx context.Context, l Link, n *Node) error {
 		pause = min(2*pause, 5*time.Second)
 	}
 	return ctx.Err()
+}
+
+// reasonLog remembers why the node is not connected, so that the same reason is not logged
+// with every attempt: a node may wait for its approval for days.
+type reasonLog struct {
+	last string
+	at   time.Time
+}
+
+const repeatInterval = 10 * time.Minute
+
+// isNew reports whether a reason is to be logged: it differs from the last one, or that
+// was long ago.
+func (l *reasonLog) isNew(err error, now time.Time) bool {
+	if err.Error() == l.last && now.Sub(l.at) < repeatInterval {
+		return false
+	}
+	l.last, l.at = err.Error(), now
+	return true
 }
 
 // readRefusal reads what the control plane says to an agent that it does not admit; empty
@@ -185,6 +205,9 @@ func connect(ctx context.Context, server string, l Link, n *Node) error {
 		}
 		if f.Bye != nil && f.Bye.Final {
 			return &refusal{f.Bye.Reason}
+		}
+		if f.Bye != nil {
+			return fmt.Errorf("the control plane ended the session: %s", f.Bye.Reason)
 		}
 		n.Receive(pipe, f)
 	}
