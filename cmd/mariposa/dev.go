@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,7 +24,9 @@ import (
 	"mariposa/cli"
 	"mariposa/client"
 	"mariposa/clock"
+	"mariposa/contract"
 	"mariposa/driver/process"
+	"mariposa/reason"
 	"mariposa/store/sqlite"
 )
 
@@ -86,8 +90,11 @@ func runDev(ctx context.Context, f devFlags, stdout, stderr io.Writer) error {
 	}
 	defer d.stop(cancel)
 	fmt.Fprintf(stdout, "Mariposa %s is running at %s\n", version, d.control.URL)
-	if _, why, _ := process.Probe(); why != "" {
+	switch _, why, lacks := process.Probe(); {
+	case why != "":
 		fmt.Fprintf(stdout, "Process instances are not isolated here (%s): they can read whatever you can.\n", why)
+	case lacks != "":
+		fmt.Fprintf(stdout, "Process instances are isolated, but without %s. See docs/hardening.md.\n", lacks)
 	}
 	switch {
 	case f.down:
@@ -255,7 +262,8 @@ func (d *dev) down(ctx context.Context, stdout io.Writer) error {
 			return err
 		}
 	}
-	for {
+	said := ""
+	for began := time.Now(); ; {
 		left, err := d.client.AllInstances(ctx, client.InstanceFilter{})
 		if err != nil {
 			return err
@@ -263,12 +271,40 @@ func (d *dev) down(ctx context.Context, stdout io.Writer) error {
 		if len(left.Instances) == 0 {
 			return d.printLeftovers(ctx, stdout)
 		}
+		if waits := describeWait(left.Instances); waits != said && time.Since(began) > 2*time.Second {
+			said = waits
+			fmt.Fprint(stdout, waits)
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
+}
+
+// describeWait says which nodes the removal of instances waits for, a line each, and how to
+// go on without a node that does not come back.
+func describeWait(left []contract.Instance) string {
+	counts, unknown := map[string]int{}, map[string]bool{}
+	for i := range left {
+		node := cmp.Or(left[i].NodeName, left[i].Node)
+		counts[node]++
+		unknown[node] = unknown[node] || left[i].State == mariposa.StateUnknown
+	}
+	var b strings.Builder
+	for _, node := range slices.Sorted(maps.Keys(counts)) {
+		fmt.Fprintf(&b, "waiting for %s to go", reason.Many(counts[node], "instance"))
+		switch {
+		case node == "":
+			b.WriteString(", not on any node yet\n")
+		case unknown[node]:
+			fmt.Fprintf(&b, " on node %s, which is not connected: start it again, or forget it and them in another terminal with `mariposa node rm %s --force`\n", node, node)
+		default:
+			fmt.Fprintf(&b, " on node %s\n", node)
+		}
+	}
+	return b.String()
 }
 
 // printLeftovers prints the instances that belong to no project.

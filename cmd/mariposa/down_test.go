@@ -1,0 +1,38 @@
+package main_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Whoever takes everything down learns which lost node that waits for, and how to go on
+// without it.
+func TestTakingDownSaysWhichNodeItWaitsFor(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, "--dummy-nodes", "1")
+	h.create("shop", "services:\n  web: {compute_type: dummy, scale: 2}\n")
+	h.converged("shop", "web", 2)
+	h.kill()
+	must(t, os.RemoveAll(filepath.Join(h.dir, "nodes"))) // the simulated node is lost
+	must(t, os.Remove(filepath.Join(h.dir, "url")))
+	var out lockedBuffer
+	down := launch(t, program(context.Background(), h.dir, nil, "dev", "--listen", "127.0.0.1:0", "--data", h.dir, "--down"), &out)
+	over := make(chan error, 1)
+	go func() { over <- down.Wait() }()
+	t.Cleanup(func() { _ = down.Process.Kill() }) // it has ended, unless the test failed
+	h.await("it says what it waits for", func() bool {
+		return strings.Contains(out.String(), "waiting for 2 instances to go on node dummy-1, which is not connected")
+	})
+	if !strings.Contains(out.String(), "`mariposa node rm dummy-1 --force`") {
+		t.Errorf("it does not say how to go on:\n%s", &out)
+	}
+	if _, said, code := finish(t, program(t.Context(), h.dir, []string{"MARIPOSA_DATA=" + h.dir}, "node", "rm", "dummy-1", "--force"), ""); code != 0 {
+		t.Fatalf("node rm: exit %d, %s", code, said)
+	}
+	if err := <-over; err != nil || !strings.Contains(out.String(), "nothing is left") {
+		t.Errorf("it ended with %v:\n%s", err, &out)
+	}
+}
