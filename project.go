@@ -104,6 +104,7 @@ type Rollout struct {
 	Limit           int       `json:"limit,omitempty"`    // hold once so many instances are at the target (canary); 0: go on to the end
 	Held            bool      `json:"held,omitempty"`     // the limit has been reached
 	HoldsAgain      bool      `json:"rest,omitempty"`     // it was held before a filtered part of it was requested, and will be held again
+	First           bool      `json:"first,omitempty"`    // it starts the service: nothing of it ran before
 	Follows         string    `json:"follows,omitempty"`  // it began because this service, which it refers to, has another instance
 	IsRollback      bool      `json:"undo,omitempty"`     // it is a rollback, and is not rolled back itself
 	AwaitsFollowers bool      `json:"asks,omitempty"`     // it can do nothing more until other services stop using its yielding instances

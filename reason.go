@@ -75,6 +75,8 @@ const (
 	ReasonWaitsApproval   ReasonCode = "waits-approval"    // waits for approval of version 7 by an operator: it uses the protected secret db-password (Keys); mariposa version approve 7 approves it
 	ReasonStoppedFailures ReasonCode = "rollout-failures"  // the rollout of version 2 stopped after 3 failures: CAUSE
 	ReasonStoppedDeadline ReasonCode = "rollout-deadline"  // the rollout of version 2 stopped: no progress for 10m0s[: CAUSE]
+	ReasonStartFailures   ReasonCode = "start-failures"    // failed to start 3 times: CAUSE
+	ReasonStartDeadline   ReasonCode = "start-deadline"    // did not start within 10m0s[: CAUSE]
 	ReasonNotFollowed     ReasonCode = "rollout-no-follow" // the rollout of version 2 stopped: web (Subject), which refers to it, does not follow[: CAUSE]
 	ReasonFailure         ReasonCode = "failure"           // web.1-a exited with 1 (Detail); without Subject: its instances do not stay up
 	ReasonIsFrozen        ReasonCode = "is-frozen"         // it is frozen

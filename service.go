@@ -151,9 +151,12 @@ type Update struct {
 	Canary     Amount
 	StopFirst  bool
 	MinHealthy time.Duration
-	Deadline   time.Duration
-	OnFailure  OnFailure
-	OnMetadata string
+	// StartHealthy is what MinHealthy is for a service's start: shorter by default,
+	// because nobody waits behind an instance that does not serve yet.
+	StartHealthy time.Duration
+	Deadline     time.Duration
+	OnFailure    OnFailure
+	OnMetadata   string
 }
 
 // The values of PreserveStopped: which ended instances are kept for a while.

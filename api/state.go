@@ -229,7 +229,7 @@ func (v *viewer) state(p picture.Project) stateWithReasons {
 func (v *viewer) count(p picture.Project, goals map[string]*mariposa.ServiceStatus) map[string]*tally {
 	now, tallies := v.s.Clock.Now(), map[string]*tally{}
 	for name, ss := range goals {
-		tallies[name] = &tally{def: v.definition(p.Record.ID, ss.Number, name)}
+		tallies[name] = newTally(ss, v.definition(p.Record.ID, ss.Number, name))
 	}
 	for _, r := range p.Instances {
 		spec := r.Spec()
@@ -336,10 +336,22 @@ type tally struct {
 	outdated   int
 	made       map[int]bool    // the versions that the outdated ones were made from
 	other      int             // of the outdated ones, those that differ in more than metadata values
-	young      int             // run as they should, but for less than min_healthy
+	young      int             // run as they should, but not for long enough to have proved themselves
+	proof      time.Duration   // how long that is
 	first      *store.Instance // the first that is not running
 	state      mariposa.State
 	neverStops string // the name of one that may never stop
+}
+
+func newTally(ss *mariposa.ServiceStatus, def *mariposa.Service) *tally {
+	t := &tally{def: def}
+	if def != nil {
+		t.proof = def.Update.MinHealthy
+		if r := ss.Rollout; r != nil && r.First {
+			t.proof = def.Update.StartHealthy
+		}
+	}
+	return t
 }
 
 func (t *tally) add(r *store.Instance, unreachable bool, now time.Time) {
@@ -367,7 +379,7 @@ func (t *tally) add(r *store.Instance, unreachable bool, now time.Time) {
 		if mariposa.FormOf(t.def.Digest) != mariposa.FormOf(spec.Digest) {
 			t.other++
 		}
-	case state == mariposa.StateRunning && st.Since.Add(t.def.Update.MinHealthy).After(now):
+	case state == mariposa.StateRunning && st.Since.Add(t.proof).After(now):
 		t.young++
 	}
 	if state != mariposa.StateRunning && (t.first == nil || spec.Slot < t.first.Spec().Slot) {
@@ -405,7 +417,7 @@ func (t *tally) reason(v *viewer, goal int) *mariposa.Reason {
 		mariposa.TallyUnknown: t.unknown, mariposa.TallyOutdated: t.outdated,
 	}}
 	if t.def != nil {
-		why.Tally[mariposa.TallyYoung], why.For = t.young, t.def.Update.MinHealthy
+		why.Tally[mariposa.TallyYoung], why.For = t.young, t.proof
 	}
 	if t.first == nil {
 		return why

@@ -191,15 +191,36 @@ func (s *service) countWanted() int {
 	return n
 }
 
+// proofTime is how long an instance must be up to prove itself in the rollout
+// under way. A start is quicker, unless it also replaces instances.
+func (s *service) proofTime() time.Duration {
+	if r := s.status.Rollout; r != nil && r.First && s.countNotRolled() == 0 {
+		return s.def.Update.StartHealthy
+	}
+	return s.def.Update.MinHealthy
+}
+
+// provenAt returns when an instance has proved itself in the rollout under way.
+// Starts round it up, so that many services that come up one after the other are
+// looked at together.
+func (s *service) provenAt(i *Instance) time.Time {
+	const together = 250 * time.Millisecond
+	at := since(i).Add(s.proofTime())
+	if r := s.status.Rollout; r == nil || !r.First || s.proofTime() == 0 || at.Equal(at.Truncate(together)) {
+		return at
+	}
+	return at.Truncate(together).Add(together)
+}
+
 // findYoung finds the instances that have been up for less than min_healthy,
 // youngest first.
 func (s *service) findYoung(now time.Time) []*Instance {
-	if s.byStart == nil || s.def.Update.MinHealthy <= 0 {
+	if s.byStart == nil || s.proofTime() <= 0 {
 		return nil
 	}
 	var young []*Instance
 	s.byStart.Scan(func(i *Instance) bool {
-		if !since(i).Add(s.def.Update.MinHealthy).After(now) {
+		if !s.provenAt(i).After(now) {
 			return false
 		}
 		young = append(young, i)

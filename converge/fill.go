@@ -279,7 +279,7 @@ func (t *turn) whyNotReady(name string, degraded bool) *mariposa.Reason {
 // that wait for it; nil while it does. What it waits for itself is left out.
 func (s *service) whyStuck() *mariposa.Reason {
 	switch r := s.status.Rollout; {
-	case r.HasFailed():
+	case r.HasFailed() && !r.First: // a start goes on, with a back-off
 		return r.FailureReason
 	case len(s.def.Needs) > 0:
 		return missingMetadata(s.def)

@@ -93,7 +93,9 @@ func setProjectGoal(st *mariposa.ProjectStatus, goal mariposa.ProjectGoal, c *Ch
 				ss.Stopped = before && st.Goal == mariposa.GoalStarted // only the named services start
 			case goal == mariposa.GoalStarted:
 				ss.Stopped = false
-				retryRollout(ss, before, c.Now)
+				if retryRollout(ss, before, c.Now); before && ss.Rollout == nil {
+					ss.Rollout = &mariposa.Rollout{Number: ss.Number, From: ss.Number, Progress: c.Now, First: true}
+				}
 			case alone:
 				ss.Stopped = true
 			}
@@ -176,16 +178,14 @@ func applyVersion(st *mariposa.ProjectStatus, p mariposa.Patch, c *Change) {
 	}
 }
 
-// newServiceStatus returns the goal of a new service. It has a rollout only
-// where that may have to be rolled back.
+// newServiceStatus returns the goal of a new service. Its rollout lasts until the
+// instances have proved themselves.
 func newServiceStatus(st *mariposa.ProjectStatus, id string, def *mariposa.Service, p mariposa.Patch, now time.Time) *mariposa.ServiceStatus {
 	ss := &mariposa.ServiceStatus{ID: id, Scale: scaleOf(def, 1), Number: p.Number, Paused: st.Paused, Status: mariposa.StatusConverging}
 	if st.Frozen {
 		ss.Frozen = &mariposa.Freeze{Since: now}
 	}
-	if def.Update.OnFailure == mariposa.OnFailureRollback {
-		ss.Rollout = &mariposa.Rollout{Number: p.Number, Batch: p.Rolling, Progress: now, IsRollback: p.Rollback}
-	}
+	ss.Rollout = &mariposa.Rollout{Number: p.Number, Batch: p.Rolling, Progress: now, IsRollback: p.Rollback, First: true}
 	return ss
 }
 

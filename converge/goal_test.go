@@ -36,8 +36,8 @@ func TestWhatAPatchDoesToAGoal(t *testing.T) {
 		removed bool
 		rollout bool
 	}{
-		{"a first version brings its scale", nil, mariposa.Patch{Number: 1}, 3, false, false},
-		{"a first version that does not say has one", nil, mariposa.Patch{Number: 4}, 1, false, false},
+		{"a first version brings its scale", nil, mariposa.Patch{Number: 1}, 3, false, true},
+		{"a first version that does not say has one", nil, mariposa.Patch{Number: 4}, 1, false, true},
 		{"a scale that a person set stays while the manifest says the same as before", first, mariposa.Patch{Number: 2}, 7, false, false},
 		{"a scale that the manifest changes is applied", first, mariposa.Patch{Number: 3}, 5, false, false},
 		{"a scale that the manifest no longer says stays", first, mariposa.Patch{Number: 4}, 7, false, false},

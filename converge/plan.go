@@ -205,7 +205,7 @@ func (p *planner) service(s *service) {
 	t := &p.turn
 	*t = turn{planner: p, facts: p.factsOf(s), s: s, serial: p.view.agenda.serial, st: &p.status}
 	if n := len(t.young); n > 0 && t.isRolling { // others may see it differently then
-		t.wakeAt(since(t.young[n-1]).Add(s.def.Update.MinHealthy))
+		t.wakeAt(s.provenAt(t.young[n-1]))
 	}
 	t.run()
 	switch {

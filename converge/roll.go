@@ -18,7 +18,7 @@ func (t *turn) measureRollout() {
 	r := *t.st.Rollout
 	t.st.Rollout = &r
 	if n := len(t.young); n > 0 {
-		t.wakeAt(since(t.young[n-1]).Add(t.s.def.Update.MinHealthy))
+		t.wakeAt(t.s.provenAt(t.young[n-1]))
 	}
 	fresh := t.s.countProvenFresh(t.young)
 	if fresh > r.MostServing { // a new maximum: the same ones coming back is no progress
@@ -81,7 +81,7 @@ func (s *service) nextProvenAt(now time.Time) time.Time {
 	if len(young) == 0 {
 		return time.Time{}
 	}
-	return since(young[len(young)-1]).Add(s.def.Update.MinHealthy)
+	return s.provenAt(young[len(young)-1])
 }
 
 // countProvenFresh returns how many instances serve that were made for the
@@ -144,12 +144,18 @@ func (t *turn) checkFailure(r *mariposa.Rollout) {
 	switch {
 	case r.Failures >= maxRolloutFailures:
 		stopped := &mariposa.Reason{Code: mariposa.ReasonStoppedFailures, Version: r.Number, Count: r.Failures}
+		if r.First {
+			stopped.Code = mariposa.ReasonStartFailures
+		}
 		r.FailureReason = stopped.Because(t.s.lastFailure())
 	case u.OnFailure == mariposa.OnFailureRollback && t.findStuckReferrer() != nil:
 		r.FailureReason = t.findStuckReferrer()
 	case r.Waiting: // not its own fault
 	case u.Deadline > 0 && !due.After(t.now):
 		r.FailureReason = &mariposa.Reason{Code: mariposa.ReasonStoppedDeadline, Version: r.Number, For: u.Deadline}
+		if r.First {
+			r.FailureReason.Code = mariposa.ReasonStartDeadline
+		}
 	case u.Deadline > 0:
 		t.wakeAt(due)
 	}
@@ -168,9 +174,12 @@ func (t *turn) requestRollback(r *mariposa.Rollout) {
 
 // lastProgress returns when the rollout last made progress. It cannot begin
 // before the rollouts of its dependencies end, so their progress counts as
-// well.
+// well. Nor can it go on while nobody plans.
 func (t *turn) lastProgress(r *mariposa.Rollout) time.Time {
 	last := r.Progress
+	if last.Before(t.view.plannedSince) {
+		last = t.view.plannedSince
+	}
 	for _, name := range t.s.def.DependsOn {
 		d := t.otherFacts(name)
 		if d == nil || d.byStart == nil {

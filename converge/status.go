@@ -52,7 +52,7 @@ func (t *turn) statusAndReason() (mariposa.Status, *mariposa.Reason) {
 	todo := t.measureTodo()
 	r, b := t.st.Rollout, t.st.Backoff
 	switch {
-	case r != nil && r.FailureReason != nil && !t.ending:
+	case r != nil && r.FailureReason != nil && !t.ending && !(r.First && t.backingOff):
 		return mariposa.StatusFailed, r.FailureReason
 	case t.needs != nil:
 		return mariposa.StatusBlocked, t.needs

@@ -39,6 +39,8 @@ type View struct {
 	usedByRemoved map[int]int              // version -> how many goals of removed services refer to it
 	links
 	agenda agenda
+
+	plannedSince time.Time // before that, nobody may have planned
 }
 
 // Definitions are the services of one version of the manifest, by name.
@@ -88,6 +90,12 @@ type service struct {
 	referenceCounts map[string]int // other service -> how many references block the removal of its instances
 	dropped         bool           // it was removed from the view
 	schedule
+}
+
+// PlannedSince says since when somebody plans this project. Deadlines do not count the
+// time before.
+func (v *View) PlannedSince(at time.Time) {
+	v.plannedSince, v.agenda.all = at, true
 }
 
 // NewView returns the view of a project about which nothing is known yet.

@@ -25,6 +25,7 @@ type actor struct {
 	project string
 	shard   int
 	epoch   int64
+	since   time.Time // when it began to plan the project
 	inbox   *mailbox.Box[store.Change]
 
 	loaded            bool
@@ -50,7 +51,7 @@ type actor struct {
 const maxSteps = 500
 
 func newActor(e *Engine, project string, epoch int64) *actor {
-	a := &actor{e: e, project: project, shard: ShardOf(project), epoch: epoch, cancel: func() {}}
+	a := &actor{e: e, project: project, shard: ShardOf(project), epoch: epoch, since: e.Clock.Now(), cancel: func() {}}
 	a.inbox = mailbox.New[store.Change](func() { e.Wake(project) })
 	return a
 }
@@ -138,6 +139,7 @@ func (a *actor) load() {
 		return
 	}
 	a.view = a.e.Picture.View(p, p.Record.Status())
+	a.view.PlannedSince(a.since)
 	for _, v := range p.Volumes {
 		a.volumes.set(v)
 	}

@@ -132,7 +132,7 @@ func TestATaskThatStandsStillFailsAndSaysWhy(t *testing.T) {
 	r.pass(55 * time.Second)
 	r.wantTask(task, mariposa.TaskActive)
 	r.pass(10 * time.Second)
-	if st := r.wantTask(task, mariposa.TaskFailed); !strings.Contains(said(st.Reason), "no progress since 00:00:00") {
+	if st := r.wantTask(task, mariposa.TaskFailed); said(st.Reason) != "web: did not start within 1m0s; Mariposa keeps trying" {
 		t.Errorf("the task is %+v", st)
 	}
 	r.lazy = false
@@ -169,7 +169,7 @@ func TestAProjectNamesOneServiceAndCountsTheOthers(t *testing.T) {
 		t.Errorf("d says %+v", d.Reason)
 	}
 	r.pass(11 * time.Minute)
-	if st := r.wantTask(task, mariposa.TaskFailed); !st.Reason.Is(mariposa.ReasonNoProgress) || !st.Reason.Cause.Is(mariposa.ReasonNoNodes) || st.Reason.Cause.Service != "a" {
+	if st := r.wantTask(task, mariposa.TaskFailed); !st.Reason.Is(mariposa.ReasonStartDeadline) || !st.Reason.Cause.Is(mariposa.ReasonNoNodes) || st.Reason.Service != "a" {
 		t.Errorf("the task says %+v: %s", st.Reason, said(st.Reason))
 	}
 }
@@ -404,7 +404,7 @@ func TestOneHolderPlansAShardAndTheOtherWaits(t *testing.T) {
 	a, b := r.replica("r1"), r.replica("r2")
 	r.node("n1", mariposa.Resources{})
 	r.create("shop", web(3))
-	r.settle()
+	r.runOut()
 	r.wantInstances(3)
 	if n, _ := a.eng.Held(); n != engine.Shards {
 		t.Errorf("the first holds %d", n)

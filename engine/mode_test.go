@@ -349,7 +349,7 @@ func TestATaskDoesNotWaitBehindOneThatDoesNotGetOn(t *testing.T) {
 		{"because it backs off", mariposa.StatusBackingOff, func(r *rig) (string, string) {
 			r.node("n1", mariposa.Resources{})
 			r.fail["web"] = true
-			p, task := r.create("shop", web(1))
+			p, task := r.create("shop", web(1, "update: {on_failure: continue}"))
 			r.settle()
 			r.pass(20 * time.Second)
 			return p, task

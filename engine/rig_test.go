@@ -127,6 +127,28 @@ func (x *replica) turn() bool {
 // settle lets everybody act until nothing is left to do.
 func (r *rig) settle() {
 	r.t.Helper()
+	r.runOut()
+	if r.isProving() {
+		r.pass(time.Second)
+	}
+}
+
+// isProving reports whether a service is up and must stay so for a while before its
+// start is complete.
+func (r *rig) isProving() bool {
+	for _, p := range r.list(mariposa.KindProject) {
+		for name, ss := range r.project(p.ID).Services {
+			if ss.Rollout != nil && ss.Rollout.First && ss.Rollout.FailureReason == nil && ss.Status == mariposa.StatusConverging && ss.Scale > 0 && r.up(p.ID, name) >= ss.Scale {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// runOut lets everybody act until nobody has anything left to do now.
+func (r *rig) runOut() {
+	r.t.Helper()
 	for n := 0; ; n++ {
 		busy := false
 		for _, x := range r.replicas {
@@ -149,14 +171,14 @@ func (r *rig) pass(d time.Duration) {
 		until := r.clk.Now().Add(min(5*time.Second, end.Sub(r.clk.Now())))
 		for do := r.clk.Next(until); do != nil; do = r.clk.Next(until) {
 			do()
-			r.settle()
+			r.runOut()
 		}
 		for _, x := range r.replicas {
 			if !x.dead {
 				x.renew()
 			}
 		}
-		r.settle()
+		r.runOut()
 	}
 }
 

@@ -154,7 +154,7 @@ func TestTroubleIsReportedAtOnce(t *testing.T) {
 		}
 	}
 	r.lazy = true
-	r.settle()
+	r.runOut()
 	if ss := r.project(p).Services["s003"]; !failed() || ss.Backoff == nil {
 		t.Errorf("s003 has failed, and its status is %+v", ss)
 	}

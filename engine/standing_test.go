@@ -15,7 +15,7 @@ func TestTriesThatFailAreNoProgress(t *testing.T) {
 	r := newRig(t)
 	r.replica("r1")
 	r.node("n1", mariposa.Resources{})
-	_, task := r.create("shop", web(2, "update: {deadline: 60, min_healthy: 0}"))
+	_, task := r.create("shop", web(2, "update: {deadline: 60, min_healthy: 0, on_failure: continue}"))
 	began := r.clk.Now()
 	for r.task(task).State != mariposa.TaskFailed && r.clk.Now().Sub(began) < 10*time.Minute {
 		for _, x := range r.replicas {

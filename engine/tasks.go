@@ -296,6 +296,9 @@ func (t *turn) stallsAt(task queue.Task) time.Time {
 	if may == 0 {
 		return time.Time{}
 	}
+	if st.LastProgress.Before(t.since) { // nobody planned before
+		return t.since.Add(may)
+	}
 	return st.LastProgress.Add(may)
 }
 

@@ -41,6 +41,8 @@ func At(r *mariposa.Reason, now time.Time) string {
 		text += fmt.Sprintf("; rolled back to version %d", r.RolledBackTo)
 	case isFailedRollout(r):
 		text += tryAgain
+	case r.Is(mariposa.ReasonStartFailures, mariposa.ReasonStartDeadline):
+		text += "; Mariposa keeps trying"
 	}
 	if r.More > 0 {
 		text += fmt.Sprintf(" (and %d more)", r.More)

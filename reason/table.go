@@ -119,6 +119,12 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonStoppedDeadline: say(func(r *mariposa.Reason) string {
 		return fmt.Sprintf("the rollout of version %d stopped: no progress for %s", r.Version, span(r.For))
 	}),
+	mariposa.ReasonStartFailures: say(func(r *mariposa.Reason) string {
+		return "failed to start " + Many(r.Count, "time")
+	}),
+	mariposa.ReasonStartDeadline: say(func(r *mariposa.Reason) string {
+		return "did not start within " + span(r.For)
+	}),
 	mariposa.ReasonNotFollowed: say(func(r *mariposa.Reason) string {
 		return fmt.Sprintf("the rollout of version %d stopped: %s, which refers to it, does not follow", r.Version, r.Subject)
 	}),

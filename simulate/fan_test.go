@@ -39,15 +39,15 @@ func runFan(t *testing.T, n int, dummy map[string]any) simulate.ScenarioResult {
 
 // TestAFanConvergesAtThePaceOfTheDriver has 1,000 services between a root and a
 // sink, and a driver that takes 10 s for each start. There are three layers, so
-// all is up after three times that and less than a second more, most of which
-// passes before the nodes have connected. What is written grows with what there
+// all is up after three times that, and a little more passes before the nodes have
+// connected and until the last one has proved itself. What is written grows with what there
 // is: a report of each node for each layer, and the status of all services a few
 // times.
 func TestAFanConvergesAtThePaceOfTheDriver(t *testing.T) {
 	t.Parallel()
 	const wait = 10 * time.Second
 	result := runFan(t, 1000, map[string]any{"wait_secs": int(wait / time.Second)})
-	if most := 3*wait + time.Second; result.Elapsed > most {
+	if most := 3*wait + 2*time.Second; result.Elapsed > most {
 		t.Errorf("it took %s, more than %s", result.Elapsed, most)
 	}
 	if result.Commits > 5*20 {

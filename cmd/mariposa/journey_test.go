@@ -91,6 +91,21 @@ func TestABadVersionStopsByItselfAndLeavesTheOldOnesAlone(t *testing.T) {
 	}
 }
 
+// A start once counted as completed as soon as a process ran, though it ended right away.
+func TestAStartThatEndsAtOnceFails(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	file := fileOf(t, "services: {web: {compute_type: process, command: [sh, -c, exit 4]}}")
+	_, errs, code := h.mariposa("", "project", "create", "bad", "-m", file, "--wait")
+	if code != 3 || !strings.Contains(errs, "failed to start 3 times") || !strings.Contains(errs, "exited with code 4") {
+		t.Errorf("exit %d, %s", code, errs)
+	}
+	all, err := h.Versions(t.Context(), "bad")
+	if err != nil || len(all.Versions) != 1 || all.Versions[0].Completed {
+		t.Errorf("the version counts as completed: %+v, %v", all, err)
+	}
+}
+
 func TestACrashLoopBacksOffAndSaysSo(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
