@@ -99,7 +99,9 @@ const (
 		unix.LANDLOCK_ACCESS_FS_MAKE_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK |
 		unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_SYM
 	landlockDevices = unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK
-	// landlockScopes is the first version that keeps abstract sockets apart.
+	// landlockPorts is the first version that restricts ports, landlockScopes the first
+	// that keeps abstract sockets apart.
+	landlockPorts  = 4
 	landlockScopes = 6
 )
 
@@ -132,6 +134,10 @@ func (c *sandbox) landlock() error {
 	}
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: landlockRead | landlockDevices | write}
 	size := unsafe.Sizeof(attr.Handled_access_fs)
+	if version >= landlockPorts {
+		attr.Handled_access_net = unix.LANDLOCK_ACCESS_NET_BIND_TCP
+		size = unsafe.Offsetof(attr.Handled_access_net) + unsafe.Sizeof(attr.Handled_access_net)
+	}
 	if version >= landlockScopes {
 		attr.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET
 		size = unsafe.Offsetof(attr.Scoped) + unsafe.Sizeof(attr.Scoped)
@@ -149,6 +155,13 @@ func (c *sandbox) landlock() error {
 			return err
 		}
 	}
+	if version >= landlockPorts {
+		for _, port := range append([]int{anyPort}, c.Ports...) {
+			if err := allowPort(int(fd), port); err != nil {
+				return err
+			}
+		}
+	}
 	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0, 0); errno != 0 {
 		return errno
 	}
@@ -163,6 +176,21 @@ func allowBeneath(ruleset int, path string, access uint64) error {
 	defer unix.Close(fd)
 	attr := unix.LandlockPathBeneathAttr{Allowed_access: access, Parent_fd: int32(fd)}
 	_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(ruleset), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&attr)), 0, 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// anyPort is a port that the kernel picks, from those for outgoing connections.
+const anyPort = 0
+
+// allowPort lets a ruleset listen on a TCP port. Without this, an instance could take
+// the port of the agent or of a server while that restarts, and be taken for it.
+func allowPort(ruleset, port int) error {
+	const ruleNetPort = 2 // unix has no name for it
+	attr := struct{ access, port uint64 }{unix.LANDLOCK_ACCESS_NET_BIND_TCP, uint64(port)}
+	_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(ruleset), ruleNetPort, uintptr(unsafe.Pointer(&attr)), 0, 0, 0)
 	if errno != 0 {
 		return errno
 	}

@@ -96,3 +96,6 @@ func Inits(root string) (pids []int) {
 
 // Hides reports whether no instance sees a path.
 func (d *Driver) Hides(path string) bool { return d.isHidden(path) }
+
+// LandlockVersion is that of the kernel.
+func LandlockVersion() int { return landlockVersion() }

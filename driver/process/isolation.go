@@ -166,7 +166,9 @@ func (w walls) lacks(h hierarchy) string {
 	var list []string
 	switch {
 	case w.landlock == 0:
-		list = append(list, "Landlock (not in this kernel)")
+		list = append(list, "Landlock, and with it the isolation of ports (not in this kernel)")
+	case w.landlock < landlockPorts:
+		list = append(list, "isolation of ports and abstract sockets (this kernel's Landlock is too old)")
 	case w.landlock < landlockScopes:
 		list = append(list, "isolation of abstract sockets (this kernel's Landlock is too old)")
 	}

@@ -22,6 +22,7 @@ type sandbox struct {
 	Work      string   `json:"work"` // where it begins, and its home
 	Binds     []bind   `json:"binds"`
 	Writable  []string `json:"writable"` // folders that Landlock lets it write to
+	Ports     []int    `json:"ports"`    // those that Landlock lets it listen on
 	TmpSize   int64    `json:"tmp_size"`
 	Processes int64    `json:"processes"`
 }
@@ -123,6 +124,9 @@ func (d *Driver) confinement(dir string, s *spec) *sandbox {
 		c.GID = os.Getegid()
 	}
 	c.Writable = append([]string{"/tmp", "/dev", "/proc", c.Work}, s.Volumes...)
+	for _, p := range s.Ports {
+		c.Ports = append(c.Ports, p.Port)
+	}
 	return c
 }
 

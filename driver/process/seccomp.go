@@ -26,14 +26,15 @@ var forbiddenCalls = append([]uintptr{
 const namespaceFlags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
 // forbiddenFamilies are kinds of sockets that lead out of the machine past its
-// network, or into rarely used parts of the kernel.
-var forbiddenFamilies = []uint32{unix.AF_VSOCK, unix.AF_ALG, unix.AF_KCM, unix.AF_RDS, unix.AF_TIPC, unix.AF_CAN}
+// network, into rarely used parts of the kernel, or to TCP ports past Landlock.
+var forbiddenFamilies = []uint32{unix.AF_VSOCK, unix.AF_ALG, unix.AF_KCM, unix.AF_RDS, unix.AF_TIPC, unix.AF_CAN, unix.AF_SMC}
 
 // Where the kernel shows a filter what is called.
 const (
 	callNumber = 0
 	callArch   = 4
 	callArg0   = 16 // the low half of the first argument
+	callArg2   = 32 // of the third
 )
 
 // filterProgram answers each system call: allowed, or with an error. A program for
@@ -62,7 +63,9 @@ func filterProgram() []unix.SockFilter {
 		load(callArg0),
 		{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: namespaceFlags, Jf: 1},
 		refuse(unix.EPERM), answer(unix.SECCOMP_RET_ALLOW),
-		unless(unix.SYS_SOCKET, uint8(2+2*len(forbiddenFamilies))),
+		unless(unix.SYS_SOCKET, uint8(5+2*len(forbiddenFamilies))),
+		// Landlock does not see the ports of multipath TCP. Programs then use TCP.
+		load(callArg2), unless(unix.IPPROTO_MPTCP, 1), refuse(unix.EPROTONOSUPPORT),
 		load(callArg0),
 	}
 	for _, family := range forbiddenFamilies {

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"mariposa"
 	"mariposa/driver"
 	"mariposa/driver/drivertest"
 	"mariposa/driver/process"
@@ -98,6 +99,8 @@ var programs = map[string]func(argument string) error{
 			_ = c.Close()
 		}
 	},
+	"tcp":           func(port string) error { return listenOn(port, unix.IPPROTO_TCP) },
+	"multipath tcp": func(port string) error { return listenOn(port, unix.IPPROTO_MPTCP) },
 	"shared memory": func(key string) error {
 		n, _ := strconv.Atoi(key)
 		_, err := unix.SysvShmGet(n, 4096, 0)
@@ -129,6 +132,23 @@ var programs = map[string]func(argument string) error{
 		}
 		return nil
 	},
+}
+
+// listenOn listens on a port of this machine.
+func listenOn(port string, protocol int) error {
+	n, err := strconv.Atoi(os.ExpandEnv(port))
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, protocol)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: n, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		return err
+	}
+	return unix.Listen(fd, 1)
 }
 
 func unmounting(err error) error {
@@ -227,6 +247,10 @@ func (g *target) attacks(t *testing.T) map[string][]string {
 		"filling /tmp":               shell(`f=$(mktemp); head -c 5000000 /dev/zero > $f; c=$?; rm -f $f; [ $c = 0 ] && echo ` + gotIt),
 		"a user namespace":           program("unshare user", ""),
 	}
+	if process.LandlockVersion() >= 4 { // older kernels cannot restrict ports, and the node says so
+		all["a port of somebody else's"] = program("tcp", strconv.Itoa(freePort(t)))
+		all["such a port by multipath TCP"] = program("multipath tcp", strconv.Itoa(freePort(t)))
+	}
 	if os.Getuid() == 0 { // what nobody could do without isolation either
 		must(t, os.WriteFile(filepath.Join(filepath.Dir(g.base), "other"), nil, 0o600))
 		suid := filepath.Join(filepath.Dir(g.base), "suid-"+strconv.Itoa(g.key))
@@ -276,9 +300,36 @@ func TestATenantGetsNothingBeyondTheirInstance(t *testing.T) {
 	}
 }
 
+// freePort is a port that nobody listens on, and that the kernel gives to nobody.
+func freePort(t *testing.T) int {
+	t.Helper()
+	for n := 15_000 + os.Getpid()%4000; n < 20_000; n++ {
+		if listenOn(strconv.Itoa(n), unix.IPPROTO_TCP) == nil {
+			return n
+		}
+	}
+	t.Fatal("no port is free")
+	return 0
+}
+
+func TestAnInstanceListensOnItsOwnPorts(t *testing.T) {
+	t.Parallel()
+	a, _, _ := newAgent(t)
+	for what, port := range map[string]string{"its port": "$PORT", "its other port": "$PORT_81", "any port": "0"} {
+		i := instance(drivertest.NewID(), os.Args[0], "tenant", "tcp", port)
+		i.Workload.Ports = []mariposa.Port{{Target: 80}, {Target: 81}}
+		a.start(t, i)
+		end := a.endOf(t, i.ID)
+		if log := a.logOf(t, i.ID); !strings.Contains(log, gotIt) {
+			t.Errorf("%s: %s\n%s", what, end.Reason, log)
+		}
+		a.remove(t, i.ID)
+	}
+}
+
 // hostForbids names what a machine may forbid everybody, isolated or not.
 func hostForbids(what string) bool {
-	return map[string]bool{"perf": true, "bpf": true, "a kernel keyring": true, "a user namespace": true, "any open files": true, "the clock": true}[what]
+	return map[string]bool{"perf": true, "bpf": true, "a kernel keyring": true, "a user namespace": true, "any open files": true, "the clock": true, "such a port by multipath TCP": true}[what]
 }
 
 // endOf waits for the end of one instance.
