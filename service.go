@@ -151,12 +151,18 @@ type Update struct {
 	Canary     Amount
 	StopFirst  bool
 	MinHealthy time.Duration
-	// StartHealthy is what MinHealthy is for a service's start: shorter by default,
-	// because nobody waits behind an instance that does not serve yet.
-	StartHealthy time.Duration
-	Deadline     time.Duration
-	OnFailure    OnFailure
-	OnMetadata   string
+	Deadline   time.Duration
+	OnFailure  OnFailure
+	OnMetadata string
+}
+
+// ProofTime is how long an instance must be up to prove itself: in a rollout for
+// MinHealthy, in the start of a service for a second at most, so that starts stay quick.
+func (u *Update) ProofTime(isStart bool) time.Duration {
+	if isStart {
+		return min(u.MinHealthy, time.Second)
+	}
+	return u.MinHealthy
 }
 
 // The values of PreserveStopped: which ended instances are kept for a while.

@@ -346,10 +346,7 @@ type tally struct {
 func newTally(ss *mariposa.ServiceStatus, def *mariposa.Service) *tally {
 	t := &tally{def: def}
 	if def != nil {
-		t.proof = def.Update.MinHealthy
-		if r := ss.Rollout; r != nil && r.First {
-			t.proof = def.Update.StartHealthy
-		}
+		t.proof = def.Update.ProofTime(ss.Rollout != nil && ss.Rollout.First)
 	}
 	return t
 }

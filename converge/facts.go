@@ -194,10 +194,8 @@ func (s *service) countWanted() int {
 // proofTime is how long an instance must be up to prove itself in the rollout
 // under way. A start is quicker, unless it also replaces instances.
 func (s *service) proofTime() time.Duration {
-	if r := s.status.Rollout; r != nil && r.First && s.countNotRolled() == 0 {
-		return s.def.Update.StartHealthy
-	}
-	return s.def.Update.MinHealthy
+	r := s.status.Rollout
+	return s.def.Update.ProofTime(r != nil && r.First && s.countNotRolled() == 0)
 }
 
 // provenAt returns when an instance has proved itself in the rollout under way.

@@ -84,7 +84,6 @@ func (f *randomProject) definition(name string) *mariposa.Service {
 	}
 	d.Update.StopFirst = rapid.IntRange(0, 2).Draw(t, name+" stop-first") == 0
 	d.Update.MinHealthy = time.Duration(rapid.SampledFrom([]int{0, 5, 30}).Draw(t, name+" min_healthy")) * time.Second
-	d.Update.StartHealthy = min(d.Update.MinHealthy, time.Duration(rapid.SampledFrom([]int{0, 1, 30}).Draw(t, name+" start healthy"))*time.Second)
 	d.Update.Deadline = time.Duration(rapid.SampledFrom([]int{0, 60, 600}).Draw(t, name+" deadline")) * time.Second
 	d.Update.OnFailure = rapid.SampledFrom([]mariposa.OnFailure{
 		mariposa.OnFailurePause, mariposa.OnFailurePause, mariposa.OnFailureRollback, mariposa.OnFailureContinue,

@@ -70,7 +70,7 @@ func rolling(amount string) func(*mariposa.Service) {
 }
 
 func minHealthy(d time.Duration) func(*mariposa.Service) {
-	return func(s *mariposa.Service) { s.Update.MinHealthy, s.Update.StartHealthy = d, d }
+	return func(s *mariposa.Service) { s.Update.MinHealthy = d }
 }
 
 func deadline(d time.Duration) func(*mariposa.Service) {

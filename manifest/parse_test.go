@@ -111,7 +111,7 @@ func TestOmittedKeysGetTheirDefaults(t *testing.T) {
 		Reschedule: mariposa.Reschedule{After: time.Minute},
 		Stop:       mariposa.Stop{Timeout: 10 * time.Second, PreserveStopped: "on-failure"},
 		Update: mariposa.Update{
-			Rolling: mariposa.Amount{N: 1}, MinHealthy: 5 * time.Second, StartHealthy: time.Second, Deadline: 10 * time.Minute,
+			Rolling: mariposa.Amount{N: 1}, MinHealthy: 5 * time.Second, Deadline: 10 * time.Minute,
 			OnFailure: mariposa.OnFailurePause, OnMetadata: "hold",
 		},
 		Dummy: &mariposa.Dummy{NameLen: 32},

@@ -61,15 +61,10 @@ var updateKeys = keys[mariposa.Update]{
 	"rolling":     func(c *checker, at *spot, u *mariposa.Update) { c.amount(at, &u.Rolling, 1) },
 	"canary":      func(c *checker, at *spot, u *mariposa.Update) { c.amount(at, &u.Canary, 0) },
 	"order":       updateOrder,
-	"min_healthy": minHealthy,
+	"min_healthy": func(c *checker, at *spot, u *mariposa.Update) { c.seconds(at, 0, &u.MinHealthy) },
 	"deadline":    func(c *checker, at *spot, u *mariposa.Update) { c.seconds(at, 1, &u.Deadline) },
 	"on_failure":  onFailure,
 	"on_metadata": onMetadata,
-}
-
-func minHealthy(c *checker, at *spot, u *mariposa.Update) {
-	c.seconds(at, 0, &u.MinHealthy)
-	u.StartHealthy = u.MinHealthy
 }
 
 func updateOrder(c *checker, at *spot, u *mariposa.Update) {

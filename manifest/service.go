@@ -48,7 +48,7 @@ func newDraft(name string, at *spot) *draft {
 		Stop:       mariposa.Stop{Timeout: 10 * time.Second, PreserveStopped: "on-failure"},
 		Update: mariposa.Update{
 			Rolling:    mariposa.Amount{N: 1},
-			MinHealthy: 5 * time.Second, StartHealthy: time.Second,
+			MinHealthy: 5 * time.Second,
 			Deadline:   600 * time.Second,
 			OnFailure:  mariposa.OnFailurePause,
 			OnMetadata: "hold",
