@@ -198,10 +198,13 @@ func connect(ctx context.Context, server string, l Link, n *Node) error {
 	pipe.Accept(n.Streams(ctx))
 	n.Connected(pipe)
 	defer n.Disconnected(pipe)
-	for {
+	for isFirst := true; ; isFirst = false {
 		f, err := pipe.Read(ctx)
 		if err != nil {
 			return err
+		}
+		if isFirst && f.Bye == nil {
+			slog.Info("connected to the control plane", "node", n.Hello.Name, "server", server)
 		}
 		if f.Bye != nil && f.Bye.Final {
 			return &refusal{f.Bye.Reason}

@@ -71,7 +71,7 @@ func (b *valuesServer) serveOn(ctx context.Context, tcp net.Listener) error {
 		ConnContext:       listener.Context,
 	}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })() // nothing is lost: clients retry
-	return server.Serve(listener.New(tcp, listener.Options{Max: maxConnections}))
+	return server.Serve(listener.New(tcp, listener.Options{Max: maxConnections, Share: 4}))
 }
 
 func (b *valuesServer) handler() http.Handler {

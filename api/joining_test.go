@@ -272,6 +272,15 @@ func TestANewNodeWaitsForApproval(t *testing.T) {
 			kinds = append(kinds, e.Kind)
 		}
 	}
+	var decisions []string
+	for _, a := range h.audit("?action=node.act&limit=10") {
+		decision, _, _ := strings.Cut(a.Reason, ";")
+		decisions = append(decisions, a.ObjectName+" "+decision)
+	}
+	if got := strings.Join(decisions, ", "); !strings.Contains(got, "unwanted rejected") || !strings.Contains(got, "waiting approved") {
+		t.Errorf("the audit says %s", got)
+	}
+	want[contract.Changed](h.call("DELETE", "/v1/nodes/u1", nil), 200) // it waits, and its agent may be gone for good
 	if got := strings.Join(kinds, " "); got != "node.pending node.approved node.running node.pending node.rejected node.pending node.deleted" {
 		t.Errorf("events: %s", got)
 	}

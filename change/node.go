@@ -78,7 +78,7 @@ func (c *Changer) decideOnNode(ctx context.Context, req *Request, id string, app
 		if st.Address != "" {
 			a.answer.Reason += ", and it came from " + st.Address
 		}
-		a.unit.Audit[0].Reason = a.answer.Reason
+		a.unit.Audit[0].Reason = map[bool]string{true: "approved", false: "rejected"}[approve] + "; " + a.answer.Reason
 		a.unit.Writes = []store.Write{{Spec: &spec, Status: &st, Event: mariposa.Event{Kind: event, Reason: why}}}
 		return nil
 	})
@@ -91,11 +91,12 @@ func (c *Changer) nameInUse(id, name string) bool {
 	})
 }
 
-// DeleteNode forgets a node that is unknown; if forced, with everything on it.
+// DeleteNode forgets a node that is unknown or not approved; if forced, with everything on
+// it.
 func (c *Changer) DeleteNode(ctx context.Context, req *Request, id string, force bool) (*contract.Changed, error) {
 	return c.changeNode(ctx, req, id, func(r *store.Node, a *attempt) error {
 		name, there := r.Spec().Name, c.Picture.InstancesOn(r.ID)
-		if st := r.Status(); st != nil && st.State != mariposa.NodeUnknown && r.Spec().Approval != mariposa.ApprovalRejected {
+		if st := r.Status(); st != nil && st.State != mariposa.NodeUnknown && r.Spec().Approval == "" {
 			return conflict("node %s is %s: stop its agent first, and wait until the node is unknown", name, st.State)
 		}
 		if n := len(there); n > 0 && !force {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -57,6 +58,9 @@ func (a *app) orgPolicy() *cobra.Command {
 		switch {
 		case set.allTypes && types != nil, set.noStandard && standard != "":
 			return Usage(fmt.Errorf("--compute-types and --all-compute-types, --default-package and --no-default-package exclude each other: say one of them"))
+		}
+		if types != nil && len(types) == 0 {
+			return Usage(errors.New("--compute-types names no compute type: name those that are allowed, or say --all-compute-types"))
 		}
 		if set.allTypes || types != nil {
 			all := append([]string{}, types...)

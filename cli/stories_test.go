@@ -27,7 +27,7 @@ func TestGroupsOfCommandsTellTheirStories(t *testing.T) {
 		}},
 		"policy": {lines: []string{
 			"org policy acme", "org policy acme --json", "org policy acme --compute-types docker,dummy --no-host-ports --default-package tiny", "org policy acme --all-compute-types --low-ports --no-default-package",
-			"org policy acme --host-ports --no-host-ports", "org policy acme --compute-types docker --all-compute-types",
+			"org policy acme --host-ports --no-host-ports", "org policy acme --compute-types=", "org policy acme --compute-types docker --all-compute-types",
 		}},
 		"quota": {lines: []string{
 			"org quota acme", "org quota acme --json", "org quota acme --instances 200 --cpu 1.5 --memory 64g --no-projects", "org quota acme --projects 3 --no-projects", "org quota acme --memory lots",

@@ -34,6 +34,8 @@ const (
 type Options struct {
 	// Max is how many connections there may be; zero: as the limit of open files allows.
 	Max int
+	// Share bounds it to one part in so many of the limit of open files; zero: it does not.
+	Share int
 	// PerAddress is how many pending connections one address may have; zero stands for
 	// DefaultPerAddress. Trusted proxies and this machine speak for many, so they may
 	// have half of all.
@@ -63,6 +65,9 @@ type Listener struct {
 // New bounds a listener.
 func New(l net.Listener, o Options) *Listener {
 	most := cmp.Or(o.Max, openFiles()*3/4)
+	if o.Share > 0 {
+		most = min(most, openFiles()/o.Share)
+	}
 	pending := max(1, min(maxPending, most/2))
 	return &Listener{
 		Listener: l, maxPending: pending, maxHeld: max(1, most-pending), proxies: o.Proxies,
