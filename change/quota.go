@@ -48,7 +48,7 @@ func (c *Changer) Quota(ctx context.Context, id string, spec *mariposa.Organizat
 			Projects: ledger[projects].Instances, Instances: used.Instances, CPU: float64(used.MilliCPU) / 1000, Memory: used.Memory,
 		},
 	}
-	doc.Stored.PerProject = c.storedLimitOf(spec.Quota)
+	doc.Stored.PerProject = storedLimitOf(c.Picture, spec.Quota)
 	doc.Stored.EventsPerProject = eventsShare(doc.Stored.PerProject)
 	doc.Stored.Used, doc.Stored.Events, err = c.storedBy(ctx, id)
 	return doc, err

@@ -8,13 +8,16 @@ import (
 	"mariposa"
 	"mariposa/auth"
 	"mariposa/contract"
+	"mariposa/picture"
 	"mariposa/reason"
 	"mariposa/store"
 )
 
 // settings are what is set for the installation.
-func (c *Changer) settings() mariposa.SettingsSpec {
-	if r := c.Picture.Settings.Get(mariposa.SettingsID); r != nil {
+func (c *Changer) settings() mariposa.SettingsSpec { return settingsOf(c.Picture) }
+
+func settingsOf(pic *picture.Picture) mariposa.SettingsSpec {
+	if r := pic.Settings.Get(mariposa.SettingsID); r != nil {
 		return *r.Spec()
 	}
 	return mariposa.SettingsSpec{}

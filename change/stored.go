@@ -24,7 +24,7 @@ func (c *Changer) Stored(ctx context.Context, project *store.Project) (*contract
 		return nil, err
 	}
 	doc := &contract.Stored{Versions: sizes[mariposa.KindVersion], Metadata: sizes[mariposa.KindMetadata] + sizes[mariposa.KindPart]}
-	doc.Total, doc.Limit = doc.Versions+doc.Metadata, c.storedLimit(project.Spec().Organization)
+	doc.Total, doc.Limit = doc.Versions+doc.Metadata, storedLimit(c.Picture, project.Spec().Organization)
 	doc.Events, doc.EventsLimit = roundEvents(events[project.ID].Bytes), eventsShare(doc.Limit)
 	return doc, nil
 }
@@ -39,11 +39,10 @@ func roundEvents(n int64) int64 {
 // EventsLimit is how many bytes of events are kept of a project; of one that is deleted
 // as many as of any other.
 func EventsLimit(pic *picture.Picture, project string) int64 {
-	c := Changer{Options: Options{Picture: pic}}
 	if r := pic.Projects.Get(project); r != nil {
-		return eventsShare(c.storedLimit(r.Spec().Organization))
+		return eventsShare(storedLimit(pic, r.Spec().Organization))
 	}
-	return eventsShare(c.storedLimitOf(mariposa.Quota{}))
+	return eventsShare(storedLimitOf(pic, mariposa.Quota{}))
 }
 
 // eventsShare is how many bytes of events are kept beside what may be stored: a quarter
@@ -74,15 +73,15 @@ func (c *Changer) storedBy(ctx context.Context, org string) (objects, events int
 }
 
 // storedLimit is how many bytes may be stored of each project of an organization.
-func (c *Changer) storedLimit(org string) int64 {
-	if r := c.Picture.Orgs.Get(org); r != nil {
-		return c.storedLimitOf(r.Spec().Quota)
+func storedLimit(pic *picture.Picture, org string) int64 {
+	if r := pic.Orgs.Get(org); r != nil {
+		return storedLimitOf(pic, r.Spec().Quota)
 	}
-	return c.storedLimitOf(mariposa.Quota{})
+	return storedLimitOf(pic, mariposa.Quota{})
 }
 
-func (c *Changer) storedLimitOf(q mariposa.Quota) int64 {
-	for _, n := range []*int64{q.StoredPerProject, c.settings().StoredPerProject} {
+func storedLimitOf(pic *picture.Picture, q mariposa.Quota) int64 {
+	for _, n := range []*int64{q.StoredPerProject, settingsOf(pic).StoredPerProject} {
 		if n != nil {
 			return *n
 		}
@@ -97,7 +96,7 @@ func (c *Changer) storedLimitOf(q mariposa.Quota) int64 {
 // that makes them more is refused.
 func (e *edit) prune(isSmaller bool) error {
 	over := len(e.spec.Versions) - e.keepVersions()
-	limit := e.c.storedLimit(e.spec.Organization)
+	limit := storedLimit(e.c.Picture, e.spec.Organization)
 	stored, err := e.storedAfter()
 	if err != nil || over <= 0 && stored.total() <= limit {
 		return err
