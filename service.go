@@ -123,6 +123,18 @@ type Restart struct {
 	Max    int           `json:"max,omitempty"` // on-failure:n; 0: no limit of its own
 }
 
+// Allows reports whether the policy restarts an instance that ended with an exit
+// code; nil: it is not known.
+func (r Restart) Allows(exitCode *int) bool {
+	switch r.Policy {
+	case RestartNo, "":
+		return false
+	case RestartOnFailure:
+		return exitCode == nil || *exitCode != 0
+	}
+	return true
+}
+
 // RestartPolicy names a restart behaviour.
 type RestartPolicy string
 

@@ -187,6 +187,9 @@ func (n *Node) handleEnd(i *instance, o driver.Observed) {
 	case i.desired.Goal != mariposa.GoalRunning || i.workload == nil:
 		return
 	case i.needsManualRestart():
+	case i.desired.Frozen:
+		i.noteNotRestarted(o)
+		return
 	case n.mayRestart(i, o):
 		i.restarts = append(i.restarts, n.Clock.Now())
 		i.status.Restarts++
@@ -196,13 +199,18 @@ func (n *Node) handleEnd(i *instance, o driver.Observed) {
 	i.status.State = mariposa.StateProvisioning
 }
 
+// noteNotRestarted says why an ended instance that its policy would restart stays as it
+// is: its service is frozen. The control plane repairs it after the thaw.
+func (i *instance) noteNotRestarted(o driver.Observed) {
+	if i.workload.Restart.Allows(o.ExitCode) {
+		i.status.Reason = strings.TrimPrefix(i.status.Reason+"; it is not restarted while its service is frozen", "; ")
+	}
+}
+
 func (n *Node) mayRestart(i *instance, o driver.Observed) bool {
 	r := i.workload.Restart
-	clean := o.ExitCode != nil && *o.ExitCode == 0
 	switch {
-	case r.Policy == mariposa.RestartNo || r.Policy == "":
-		return false
-	case r.Policy == mariposa.RestartOnFailure && clean:
+	case !r.Allows(o.ExitCode):
 		return false
 	case r.Policy == mariposa.RestartOnFailure && r.Max > 0 && i.status.Restarts >= r.Max:
 		i.status.Reason += " and was restarted as often as its policy allows"

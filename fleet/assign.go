@@ -132,6 +132,11 @@ func (s *Session) addAssignment(ctx context.Context, a *wire.Assign, r *store.In
 	if project != nil {
 		it.Project = project.Spec().Name
 	}
+	if it.Frozen = isFrozen(spec, project); it.Frozen {
+		s.frozen[r.ID] = true
+	} else {
+		delete(s.frozen, r.ID)
+	}
 	if spec.Goal != mariposa.GoalGone {
 		if a.Workloads == nil {
 			a.Workloads = map[string]*mariposa.Workload{}
@@ -150,6 +155,32 @@ func (s *Session) addAssignment(ctx context.Context, a *wire.Assign, r *store.In
 	}
 	a.Items = append(a.Items, it)
 	return nil
+}
+
+// isFrozen reports whether the service of an instance is frozen.
+func isFrozen(spec *mariposa.InstanceSpec, project *store.Project) bool {
+	if project == nil || !spec.Managed || spec.Goal != mariposa.GoalRunning {
+		return false
+	}
+	st := project.Status()
+	if st == nil {
+		return false
+	}
+	ss := st.Services[spec.ServiceName]
+	return ss != nil && ss.Frozen != nil
+}
+
+// frozenOrThawed returns those instances that were frozen or thawed since the node was
+// last told.
+func (s *Session) frozenOrThawed(records []*store.Instance) []*store.Instance {
+	var changed []*store.Instance
+	for _, r := range records {
+		spec := r.Spec()
+		if isFrozen(spec, s.f.Picture.Projects.Get(spec.Project)) != s.frozen[r.ID] {
+			changed = append(changed, r)
+		}
+	}
+	return changed
 }
 
 // stopTimeout returns how long an instance may take to stop: as the definition in force

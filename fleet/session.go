@@ -45,7 +45,8 @@ type Session struct {
 	provided          map[string]wire.Provided // reported resources, not yet stored
 	quarantine        []mariposa.Quarantined
 	quarantineChanged bool
-	ready             chan struct{} // closed once the node knows its instances, so streams can be opened
+	frozen            map[string]bool // the instances that the node was told are frozen
+	ready             chan struct{}   // closed once the node knows its instances, so streams can be opened
 }
 
 // message is one item in a session's mailbox; an empty one triggers a retry.
@@ -59,7 +60,7 @@ func newSession(f *Fleet, h *wire.Hello, spec *mariposa.NodeSpec, epoch int64, f
 	s := &Session{
 		f: f, node: h.Node, hello: h, spec: spec, epoch: epoch, from: from, out: out,
 		pending: map[string]*mariposa.InstanceStatus{}, recent: map[string]*mariposa.InstanceStatus{}, retry: func() {}, ready: make(chan struct{}),
-		provided: map[string]wire.Provided{},
+		provided: map[string]wire.Provided{}, frozen: map[string]bool{},
 	}
 	s.order.Accept(1) //nolint:errcheck // the hello was frame 1
 	s.inbox = mailbox.New[message](wake)
@@ -115,7 +116,8 @@ func (s *Session) Step(ctx context.Context) error {
 		if err := s.sendValues(ctx, records); err != nil {
 			return err
 		}
-		if err := s.sendFrames(ctx, stoppingInstances(records)); err != nil { // their stop timeout may be shorter now
+		// The stop timeout of those that are stopping may be shorter now.
+		if err := s.sendFrames(ctx, slices.Concat(s.frozenOrThawed(records), stoppingInstances(records))); err != nil {
 			return err
 		}
 		if err := s.sendChanges(ctx, changed); err != nil {

@@ -16,10 +16,10 @@ import (
 )
 
 // liveFacts are the facts from which the live values of a project's instances are made
-// and which can change while the instances run.
+// and which can change while the instances run, and whether they are frozen.
 type liveFacts struct {
 	project  string            // metadata, names, the version in force, approvals
-	services map[string]string // the version in force, the scale and the bindings of each
+	services map[string]string // the version in force, the scale, the bindings and the freeze of each
 }
 
 // findChangedValues finds the instances whose live values must be sent again, by node,
@@ -87,7 +87,7 @@ func factsOfService(ss *mariposa.ServiceStatus) string {
 	if ss == nil {
 		return ""
 	}
-	facts := fmt.Sprintf("%d %d", ss.Number, ss.Scale)
+	facts := fmt.Sprintf("%d %d %t", ss.Number, ss.Scale, ss.Frozen != nil)
 	if ss.Bindings != nil {
 		facts += fmt.Sprintf(" %v", ss.Bindings.To)
 	}

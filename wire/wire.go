@@ -22,7 +22,8 @@ import (
 //	6 (2026-11): assignments with a stop timeout
 //	7 (2026-11): hello with the capabilities of each driver; asks for the usage of an instance
 //	8 (2026-11): logs, commands and usage go over streams; crash instead of ask, exec and data
-const Protocol = 8
+//	9 (2026-11): assignments say whether the instance is frozen
+const Protocol = 9
 
 // NodeHeader is the header of the request for a connection in which an agent proves which
 // node it is: ID:KEY. One that has joined before needs no join token.
@@ -99,6 +100,8 @@ type Assignment struct {
 	Status         *mariposa.InstanceStatus `json:"status,omitempty"`   // in snapshots: its last known status
 	Mounts         []mariposa.Mount         `json:"mounts,omitempty"`   // volumes that must be there before it starts
 	Networks       []mariposa.Join          `json:"networks,omitempty"` // networks likewise
+	// Frozen: its service is frozen. If it ends, it is not restarted in place.
+	Frozen bool `json:"frozen,omitempty"`
 	// StopTimeout is how long an instance whose goal is not running may take to stop;
 	// negative: no limit. A shorter one also applies to a stop in progress. Nil: as its
 	// workload says.
