@@ -66,15 +66,18 @@ func ServiceID(project, name string) string { return project + "/" + name }
 
 // ServiceStatus is the goal of one service and how far it has converged.
 type ServiceStatus struct {
-	ID      string   `json:"id"`
-	Scale   int      `json:"scale"`
-	Number  int      `json:"number"`            // the version whose definition of the service is in force
-	Removed bool     `json:"removed,omitempty"` // no longer in the manifest: its instances are removed
-	Stopped bool     `json:"stopped,omitempty"` // stopped alone, while the project is started
-	Frozen  *Freeze  `json:"frozen,omitempty"`  // nothing is changed, whatever happens
-	Paused  bool     `json:"paused,omitempty"`  // its rollout is paused; repairs go on
-	Rollout *Rollout `json:"rollout,omitempty"` // nil: outdated instances are left alone
-	Backoff *Backoff `json:"backoff,omitempty"`
+	ID      string  `json:"id"`
+	Scale   int     `json:"scale"`
+	Number  int     `json:"number"`            // the version whose definition of the service is in force
+	Removed bool    `json:"removed,omitempty"` // no longer in the manifest: its instances are removed
+	Stopped bool    `json:"stopped,omitempty"` // stopped alone, while the project is started
+	Frozen  *Freeze `json:"frozen,omitempty"`  // nothing is changed, whatever happens
+	Paused  bool    `json:"paused,omitempty"`  // its rollout is paused; repairs go on
+	// Accepted: a person accepted what ran though it did not match Number. No
+	// version counts as completed until the service is rolled out again.
+	Accepted bool     `json:"accepted,omitempty"`
+	Rollout  *Rollout `json:"rollout,omitempty"` // nil: outdated instances are left alone
+	Backoff  *Backoff `json:"backoff,omitempty"`
 	// Bindings are what its references to other services resolve to.
 	Bindings *Bindings `json:"bindings,omitempty"`
 	// Yields are its instances that are to be removed and stay until no other
@@ -89,6 +92,7 @@ type ServiceStatus struct {
 // served are removed, and those that are stopping end.
 type Freeze struct {
 	Since   time.Time `json:"since"`
+	By      string    `json:"by,omitempty"` // who asked for it; empty: not known
 	Settled bool      `json:"settled,omitempty"`
 }
 

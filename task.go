@@ -5,18 +5,17 @@ import "time"
 // TaskSpec says who asked for which change and why. A task carries its change
 // of the goal, which the planner applies when the task becomes active.
 type TaskSpec struct {
-	Project     string         `json:"project"`
-	ProjectName string         `json:"project_name,omitempty"` // when the task was made: the project may be gone before its tasks are
-	Services    []string       `json:"services,omitempty"`     // names; none: the whole project
-	Component   string         `json:"component,omitempty"`
-	Task        TaskKind       `json:"task"`
-	Origin      Origin         `json:"origin"`
-	Author      string         `json:"author,omitempty"`
-	Reason      *Reason        `json:"reason,omitempty"`
-	Created     time.Time      `json:"created"`
-	Version     string         `json:"version,omitempty"`
-	Patch       Patch          `json:"patch,omitzero"`
-	Before      map[string]int `json:"before,omitempty"` // of a change of scale: the scales before it
+	Project     string    `json:"project"`
+	ProjectName string    `json:"project_name,omitempty"` // when the task was made: the project may be gone before its tasks are
+	Services    []string  `json:"services,omitempty"`     // names; none: the whole project
+	Component   string    `json:"component,omitempty"`
+	Task        TaskKind  `json:"task"`
+	Origin      Origin    `json:"origin"`
+	Author      string    `json:"author,omitempty"`
+	Reason      *Reason   `json:"reason,omitempty"`
+	Created     time.Time `json:"created"`
+	Version     string    `json:"version,omitempty"`
+	Patch       Patch     `json:"patch,omitzero"`
 	// LiftsFreeze: it ends the freeze of the services it names. Without it, a
 	// task on a frozen scope waits for the thaw.
 	LiftsFreeze bool `json:"lifts,omitempty"`
@@ -40,9 +39,11 @@ type Patch struct {
 	Canary      Amount         `json:"canary,omitzero"`       // hold after so many; zero: as the service says (for a reprovision: go on to the end)
 	Reprovision []string       `json:"reprovision,omitempty"` // services whose instances are all replaced
 	Filter      *Filter        `json:"filter,omitempty"`      // replace only the matching ones of those
+	All         bool           `json:"all,omitempty"`         // of a reprovision: also replace what a held rollout has brought to its target
 	Retry       bool           `json:"retry,omitempty"`       // skip the back-offs, this once
 	Accept      bool           `json:"accept,omitempty"`      // what runs becomes the goal
 	KeepScale   bool           `json:"keep_scale,omitempty"`  // keep the scales, whatever the version says (revert)
+	SkipCanary  bool           `json:"skip_canary,omitempty"` // ignore update.canary of the services (revert); Canary still counts
 	Rollback    bool           `json:"undo,omitempty"`        // roll back the version in force, its scales too; this is not rolled back itself
 }
 
@@ -67,6 +68,24 @@ type TaskStatus struct {
 	Reason       *Reason   `json:"reason,omitempty"`
 	EndedBy      string    `json:"ended_by,omitempty"`
 	Fault        *Reason   `json:"fault,omitempty"` // it will end as failed: its version is being rolled back
+	Before       *Before   `json:"before,omitempty"`
+}
+
+// Before is what a task found when it began, as far as it changed that: an undo
+// brings it back.
+type Before struct {
+	Number     int             `json:"number,omitempty"`  // the version in force; 0: none
+	Scale      map[string]int  `json:"scale,omitempty"`   // of the services whose scale it changed
+	Flipped    []string        `json:"flipped,omitempty"` // the services that it started or stopped, sorted
+	FlippedAll bool            `json:"flipped_all,omitempty"`
+	Held       map[string]Hold `json:"held,omitempty"` // the services whose held rollout it continued or replaced
+}
+
+// Hold is a held rollout: a canary of Count instances; the others were of the
+// version From.
+type Hold struct {
+	Count int `json:"count"`
+	From  int `json:"from,omitempty"`
 }
 
 // Progress never runs backwards.

@@ -55,7 +55,7 @@ func readAction(body contract.Action, service string) (a change.Action, err erro
 	if err := checkAction(body, service); err != nil {
 		return a, err
 	}
-	a = change.Action{Action: body.Action, Services: body.Services, Version: body.Version, WithScale: body.WithScale, Message: body.Message}
+	a = change.Action{Action: body.Action, Services: body.Services, Version: body.Version, WithScale: body.WithScale, Message: body.Message, All: body.All}
 	if a.Rolling, err = readAmount("rolling", body.Rolling); err != nil {
 		return a, err
 	}
@@ -66,7 +66,7 @@ func readAction(body contract.Action, service string) (a change.Action, err erro
 	if a.Canary, err = readAmount("canary", canary); err != nil {
 		return a, err
 	}
-	if body.Action == "scale" {
+	if len(body.Scale) > 0 || body.Action == "scale" {
 		a.Scale, err = readScales(body.Scale, service)
 	}
 	if body.Filters != nil && err == nil {
@@ -78,7 +78,7 @@ func readAction(body contract.Action, service string) (a change.Action, err erro
 // fieldsOf lists the fields that each action uses, besides its name.
 var fieldsOf = map[string]string{
 	"start": "services version rolling canary", "stop": "services version", "scale": "scale",
-	"reprovision": "services rolling canary filters", "revert": "version rolling canary with_scale message",
+	"reprovision": "services rolling canary filters all", "revert": "version rolling canary scale with_scale message",
 	"freeze": "services", "thaw": "services", "pause": "services", "resume": "services", "converge": "services", "accept": "services",
 }
 
@@ -86,7 +86,7 @@ var fieldsOf = map[string]string{
 func checkAction(a contract.Action, service string) error {
 	given := map[string]bool{
 		"services": len(a.Services) > 0, "version": a.Version != "", "rolling": len(a.Rolling) > 0, "canary": len(a.Canary) > 0 || len(a.Count) > 0,
-		"filters": a.Filters != nil, "scale": len(a.Scale) > 0, "with_scale": a.WithScale, "message": a.Message != "",
+		"filters": a.Filters != nil, "scale": len(a.Scale) > 0, "with_scale": a.WithScale, "all": a.All, "message": a.Message != "",
 	}
 	useful := strings.Fields(fieldsOf[a.Action])
 	for _, field := range slices.Sorted(maps.Keys(given)) {

@@ -297,7 +297,7 @@ func TestATerminatedFirstVersionIsUndoneByAStop(t *testing.T) {
 	next := h.putManifest("shop", chain(", environment: {V: 2}"), "")
 	h.awaitState(next, mariposa.TaskActive)
 	ended := want[contract.Terminated](h.call("DELETE", "/v1/queue/"+next, nil), 202)
-	if ended.UndoWith != "mariposa -j shop project stop" || ended.ContinueWith != "mariposa -j shop project thaw" {
+	if undoOf(ended) != "mariposa -j shop project stop" || ended.ContinueWith != "mariposa -j shop project thaw" {
 		t.Errorf("it answered %+v", ended)
 	}
 	g.open("shop")

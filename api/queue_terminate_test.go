@@ -1,39 +1,84 @@
 package api_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"mariposa"
 	"mariposa/contract"
 )
 
-// runs asks the API for what a command of the answer to a termination asks for.
-func (h *testServer) runs(project, command string) string {
-	h.t.Helper()
-	say := "mariposa -j " + project + " project "
-	switch command {
-	case say + "thaw --service a":
-		return h.startTask(project, `{"action":"thaw","services":["a"]}`)
-	case say + "scale a=2":
-		return h.startTask(project, `{"action":"scale","scale":{"a":2}}`)
-	case say + "scale a=+3":
-		return h.startTask(project, `{"action":"scale","scale":{"a":"+3"}}`)
-	case say + "start --service a":
-		return h.startTask(project, `{"action":"start","services":["a"]}`)
-	case say + "stop --service a":
-		return h.startTask(project, `{"action":"stop","services":["a"]}`)
-	case say + "reprovision --service a":
-		return h.startTask(project, `{"action":"reprovision","services":["a"]}`)
-	case say + "revert 1":
-		return h.startTask(project, `{"action":"revert","version":"1"}`)
-	case say + "revert 2 --with-scale":
-		return h.startTask(project, `{"action":"revert","version":"2","with_scale":true}`)
+// undoOf is the command that undoes a terminated task; empty if there is none.
+func undoOf(ended contract.Terminated) string {
+	if ended.UndoWith == nil {
+		return ""
 	}
-	h.t.Fatalf("nobody knows the command %q", command)
-	return ""
+	return *ended.UndoWith
+}
+
+// runs asks the API for what the commands of an answer to a termination ask for, one
+// after the other, and returns the last task.
+func (h *testServer) runs(project, line string) (task string) {
+	h.t.Helper()
+	for _, command := range strings.Split(line, " && ") {
+		words, ours := strings.CutPrefix(command, "mariposa -j "+project+" project ")
+		if !ours {
+			h.t.Fatalf("it is not a command about %s: %q", project, command)
+		}
+		action, wait := readCommand(h.t, strings.Fields(words))
+		task = h.startTask(project, "%s", action)
+		if wait {
+			h.awaitTask(task, mariposa.TaskCompleted)
+		}
+	}
+	return task
+}
+
+// readCommand turns the words of a command into the action that the CLI makes of them.
+func readCommand(t testing.TB, words []string) (action string, wait bool) {
+	t.Helper()
+	ask := map[string]any{"action": words[0]}
+	scales := map[string]any{}
+	scale := func(word string) {
+		name, n, _ := strings.Cut(word, "=")
+		if scales[name] = json.Number(n); strings.HasPrefix(n, "+") {
+			scales[name] = n
+		}
+		ask["scale"] = scales
+	}
+	for i := 1; i < len(words); i++ {
+		switch word := words[i]; {
+		case word == "--wait":
+			wait = true
+		case word == "--with-scale":
+			ask["with_scale"] = true
+		case word == "--service":
+			i++
+			names, _ := ask["services"].([]string)
+			ask["services"] = append(names, words[i])
+		case word == "--scale":
+			i++
+			scale(words[i])
+		case word == "--canary" || word == "--count":
+			i++
+			ask["canary"] = json.Number(words[i])
+		case words[0] == "scale":
+			scale(word)
+		case words[0] == "revert" && i == 1:
+			ask["version"] = word
+		default:
+			t.Fatalf("nobody knows the word %q of %v", word, words)
+		}
+	}
+	text, err := json.Marshal(ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text), wait
 }
 
 // An active task that is terminated leaves its scope frozen with its goal, and
@@ -51,12 +96,9 @@ func TestATerminatedTaskCanBeContinuedOrUndone(t *testing.T) {
 		{"scale", `{"action":"scale","scale":{"a":5}}`, 5, "scale a=2", 2},
 		{"stop", `{"action":"stop","services":["a"]}`, 2, "start --service a", 2},
 		{"start", `{"action":"start","services":["a"]}`, 2, "stop --service a", 0},
-		{"reprovision", `{"action":"reprovision","services":["a"]}`, 2, "", 0},
+		{"reprovision", `{"action":"reprovision","services":["a"]}`, 2, "accept --service a && mariposa -j reprovision-undone project scale a=2", 2},
 	} {
 		for _, way := range []string{"continued", "undone"} {
-			if way == "undone" && c.undo == "" {
-				continue
-			}
 			t.Run(c.kind+" "+way, func(t *testing.T) {
 				t.Parallel()
 				h, project := h.in(t), c.kind+"-"+way
@@ -73,7 +115,7 @@ func TestATerminatedTaskCanBeContinuedOrUndone(t *testing.T) {
 				if ended.Freeze == nil || ended.Goal["a"] != c.goal || len(ended.Goal) != 1 || len(ended.Actual) != 1 {
 					t.Errorf("it answered %+v", ended)
 				}
-				if undo := ended.UndoWith; (c.undo == "") != (undo == "") || c.undo != "" && undo != "mariposa -j "+project+" project "+c.undo {
+				if undo := undoOf(ended); undo != "mariposa -j "+project+" project "+strings.ReplaceAll(c.undo, "reprovision-undone", project) {
 					t.Errorf("it is undone with %q", undo)
 				}
 				if got := h.task(task); got.State != mariposa.TaskTerminated || got.EndedBy != "admin" {
@@ -97,7 +139,7 @@ func TestATerminatedTaskCanBeContinuedOrUndone(t *testing.T) {
 				}
 				command, runs := ended.ContinueWith, map[string]int{"scale": 5, "stop": 0, "start": 2, "reprovision": 2}[c.kind]
 				if way == "undone" {
-					command, runs = ended.UndoWith, c.undone
+					command, runs = undoOf(ended), c.undone
 				}
 				h.awaitTask(h.runs(project, command), mariposa.TaskCompleted)
 				h.until("all to be as it should", func() bool {
@@ -126,7 +168,7 @@ func TestATerminatedRolloutGoesOnOrBack(t *testing.T) {
 			h.until("a step to be under way", func() bool { return h.of(way, "a").Starting > 0 })
 			ended := want[contract.Terminated](h.call("DELETE", "/v1/queue/"+task, nil), 202)
 			thaw, revert := "mariposa -j "+way+" project thaw --service a", "mariposa -j "+way+" project revert 1"
-			if ended.ContinueWith != thaw || ended.UndoWith != revert+" && "+thaw {
+			if ended.ContinueWith != thaw || undoOf(ended) != revert+" && "+thaw {
 				t.Fatalf("it answered %+v", ended)
 			}
 			h.until("the scope to be frozen", func() bool { return h.of(way, "a").Frozen }) // what serves by then stays
@@ -180,7 +222,7 @@ func TestAQueuedTaskIsDropped(t *testing.T) {
 			h.awaitState(start, mariposa.TaskActive)
 			task := ask(h, project)
 			ended := want[contract.Terminated](h.call("DELETE", "/v1/queue/"+task, nil), 202)
-			if ended.Freeze != nil || ended.UndoWith != "" || h.task(task).State != mariposa.TaskTerminated {
+			if ended.Freeze != nil || ended.UndoWith != nil || h.task(task).State != mariposa.TaskTerminated {
 				t.Errorf("it answered %+v", ended)
 			}
 			g.open(project)

@@ -24,8 +24,9 @@ type Action struct {
 	Version   string
 	Rolling   mariposa.Amount
 	Canary    mariposa.Amount
-	Scale     map[string]Scaling // by service
+	Scale     map[string]Scaling // by service; of a revert: scales to set with it
 	Filter    *Filter            // for a reprovision; nil selects all
+	All       bool               // for a reprovision: replace everything, though rollouts are held
 	WithScale bool               // for a revert: restore its scales too
 	Message   string             // for a revert
 }
@@ -175,7 +176,8 @@ func (e *edit) requireInForce(ref string) error {
 }
 
 // reprovision replaces the instances of all or some services, or those that match a
-// filter. A held rollout continues instead.
+// filter. Held rollouts continue instead: if no services are named, it continues those
+// and touches nothing else.
 func (e *edit) reprovision(a Action) (*mariposa.TaskSpec, error) {
 	if err := e.requireVersion(); err != nil {
 		return nil, err
@@ -188,12 +190,20 @@ func (e *edit) reprovision(a Action) (*mariposa.TaskSpec, error) {
 	if err != nil {
 		return nil, err
 	}
+	if a.All && filter != nil {
+		return nil, invalid("all: a filter selects what is replaced: leave one of them out")
+	}
 	t := &mariposa.TaskSpec{
 		Task: mariposa.TaskReprovision, Component: "project", Services: names, Version: e.spec.Version, LiftsFreeze: e.mayLiftFreeze(),
-		Patch: mariposa.Patch{Reprovision: names, Rolling: a.Rolling, Canary: a.Canary, Filter: filter},
+		Patch: mariposa.Patch{Reprovision: names, Rolling: a.Rolling, Canary: a.Canary, Filter: filter, All: a.All},
 	}
+	continues := false
 	if len(names) == 0 {
-		t.Patch.Reprovision = slices.Sorted(maps.Keys(e.goals()))
+		if held, affected := e.heldServices(); len(held) > 0 && filter == nil && !a.All {
+			t.Patch.Reprovision, t.Services, continues = held, affected, true
+		} else {
+			t.Patch.Reprovision = slices.Sorted(maps.Keys(e.goals()))
+		}
 	}
 	if len(t.Patch.Reprovision) == 0 {
 		return nil, nil
@@ -206,11 +216,36 @@ func (e *edit) reprovision(a Action) (*mariposa.TaskSpec, error) {
 		return nil, nil
 	}
 	why := e.req.actor() + " asked to make " + strings.Join(t.Patch.Reprovision, ", ") + " anew" + e.filterWords(filter)
-	if a.Canary.N > 0 {
+	if continues {
+		why = e.req.actor() + " asked to continue the held rollout of " + strings.Join(t.Patch.Reprovision, ", ")
+	}
+	if a.Canary.N > 0 && continues {
+		why += " by " + a.Canary.String()
+	} else if a.Canary.N > 0 {
 		why += ", " + a.Canary.String() + " to begin with"
 	}
 	t.Reason = mariposa.Asked(why)
 	return t, nil
+}
+
+// heldServices returns the services whose rollouts are held, and those together with
+// the services whose rollouts wait for them; both sorted.
+func (e *edit) heldServices() (held, affected []string) {
+	st := e.record.Status()
+	if st == nil {
+		return nil, nil
+	}
+	for name, ss := range st.Services {
+		switch {
+		case ss.Removed || ss.Rollout == nil:
+		case ss.Rollout.Held && ss.Rollout.Filter == nil:
+			held = append(held, name)
+		case ss.Status == mariposa.StatusHeld:
+			affected = append(affected, name)
+		}
+	}
+	slices.Sort(held)
+	return held, union(held, affected)
 }
 
 // filter resolves an action's filter to services and instances. A filter by instance
@@ -277,17 +312,12 @@ func (e *edit) instance(ref string) (*store.Instance, error) {
 // node finds a node that runs an instance of the project, by id or name: only the
 // installation's admins know of others.
 func (e *edit) node(ref string) (id string, err error) {
-	e.c.Picture.EachInstanceOf(e.record.ID, func(i *store.Instance) bool {
-		node := i.Spec().Node
-		if node == ref || e.c.name(mariposa.KindNode, node) == ref {
-			id = node
+	for _, i := range e.c.Picture.InstancesOf(e.record.ID) {
+		if id = i.Spec().Node; id == ref || e.c.name(mariposa.KindNode, id) == ref {
+			return id, nil
 		}
-		return id == ""
-	})
-	if id == "" {
-		return "", notFound("there is no node %q that project %s has instances on", shorten(ref), e.spec.Name)
 	}
-	return id, nil
+	return "", notFound("there is no node %q that project %s has instances on", shorten(ref), e.spec.Name)
 }
 
 // immediateTask returns a task that begins at once, whatever else is in progress.
@@ -375,9 +405,12 @@ func (e *edit) anyService(names []string, is func(*mariposa.ServiceStatus) bool)
 // begun.
 func (e *edit) hasOpenFreeze(names []string) bool {
 	return slices.ContainsFunc(e.tasks, func(t queue.Task) bool {
-		return t.Spec.Task == mariposa.TaskFreeze && !t.Spec.Immediate && queue.Overlap(t.Spec.Services, names)
+		return isFreeze(t) && queue.Overlap(t.Spec.Services, names)
 	})
 }
+
+// isFreeze reports whether a task keeps its scope frozen until the thaw.
+func isFreeze(t queue.Task) bool { return t.Spec.Task == mariposa.TaskFreeze && !t.Spec.Immediate }
 
 // goals returns the services that can be acted on: those in force and not being
 // removed, and those of the newest manifest, whose task may still be waiting.
@@ -437,7 +470,7 @@ func (e *edit) scale(scales map[string]Scaling) (*mariposa.TaskSpec, error) {
 		return nil, err
 	}
 	goals := e.goals()
-	t := &mariposa.TaskSpec{Task: mariposa.TaskScale, Component: "project", Version: e.spec.Version, LiftsFreeze: e.mayLiftFreeze(), Before: map[string]int{}}
+	t := &mariposa.TaskSpec{Task: mariposa.TaskScale, Component: "project", Version: e.spec.Version, LiftsFreeze: e.mayLiftFreeze()}
 	same, said := true, []string(nil)
 	for _, ref := range slices.Sorted(maps.Keys(scales)) {
 		name, err := e.findService(goals, ref)
@@ -455,7 +488,6 @@ func (e *edit) scale(scales map[string]Scaling) (*mariposa.TaskSpec, error) {
 		if will < 0 || will > MaxScale {
 			return nil, invalid("scale: %s would be scaled from %d to %d; it must stay between 0 and %d", name, now, will, MaxScale)
 		}
-		t.Before[name] = now
 		ask.into(&t.Patch, name)
 		t.Services, said, same = append(t.Services, name), append(said, name+" "+ask.String()), same && will == now
 	}

@@ -8,6 +8,7 @@ import (
 	"crypto/sha1" //nolint:gosec // names versions, as the contract says; no security depends on it
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -58,6 +59,9 @@ func (e *edit) makeVersion(d draft) (*draftResult, error) {
 		return nil, err
 	}
 	if d.parsed == nil {
+		if was, err = e.manifestForValues(was); err != nil {
+			return nil, err
+		}
 		if was == nil {
 			return nil, e.errNewestLost()
 		}
@@ -86,6 +90,25 @@ func (e *edit) makeVersion(d draft) (*draftResult, error) {
 		return nil, err
 	}
 	return m, e.addVersion(d, m, was, values, box)
+}
+
+// manifestForValues returns the version whose manifest new values go with: the newest,
+// or the one in force if the newest was rolled back or dropped. Otherwise the values
+// would wait for a version that never comes into force.
+func (e *edit) manifestForValues(newest *picture.Version) (*picture.Version, error) {
+	st := e.record.Status()
+	if st == nil || st.Number == 0 || !e.isNewestDropped() {
+		return newest, nil
+	}
+	inForce, err := e.readVersion(st.Number)
+	if err != nil || inForce == nil {
+		return newest, err
+	}
+	if newest != nil && bytes.Equal(newest.Spec.Manifest, inForce.Spec.Manifest) {
+		return newest, nil
+	}
+	e.answer.Reason = fmt.Sprintf("version %d is not in force: the values go with the manifest of version %d", e.spec.Number, st.Number)
+	return inForce, nil
 }
 
 // errNewestLost says that the newest version can no longer be read.
@@ -301,7 +324,7 @@ const coalesceWithin = time.Minute
 // coalesces reports whether an increment goes into the previous version, which only
 // incremented the same key a moment ago, and from which nothing was made.
 func (e *edit) coalesces(d draft, was *picture.Version, m *draftResult) bool {
-	if d.counter == "" || was == nil || len(m.unapproved) > 0 || was.Spec.Counter != d.counter || e.now.Sub(was.Spec.Created) >= coalesceWithin || len(m.toReprovision) > 0 {
+	if d.counter == "" || was == nil || was.Spec.Number != e.spec.Number || len(m.unapproved) > 0 || was.Spec.Counter != d.counter || e.now.Sub(was.Spec.Created) >= coalesceWithin || len(m.toReprovision) > 0 {
 		return false
 	}
 	inUse := e.inUse()
@@ -356,6 +379,9 @@ func (e *edit) inUse() map[int]bool {
 	}
 	for _, t := range e.tasks {
 		inUse[t.Spec.Patch.Number] = true
+		if t.Status != nil && t.Status.Before != nil {
+			inUse[t.Status.Before.Number] = true // its undo goes there
+		}
 	}
 	if st := e.record.Status(); st != nil {
 		inUse[st.Number], inUse[st.Completed] = true, true

@@ -158,7 +158,7 @@ func (e *edit) noteEnded(old queue.Task, by *mariposa.TaskSpec) contract.EndedTa
 		doc.State = old.Status.State
 	}
 	if doc.State == mariposa.TaskQueued && by.Patch.Number == 0 && by.Patch.Goal != mariposa.GoalDeleted {
-		doc.ContinueWith = "mariposa -j " + e.spec.Name + e.organizationFlag() + " " + continueCommand(old.Spec)
+		doc.ContinueWith = e.command(continueCommand(old.Spec))
 	}
 	return doc
 }

@@ -9,6 +9,7 @@ import (
 	"mariposa"
 	"mariposa/contract"
 	"mariposa/manifest"
+	"mariposa/queue"
 	"mariposa/store"
 )
 
@@ -138,9 +139,12 @@ func (c *Changer) ActOnInstance(ctx context.Context, req *Request, found *store.
 			return nil
 		})
 	case "restart": // it is stopped and started again in place
-		return c.changeInstance(ctx, req, found, "instance.restarting", func(_ *edit, spec *mariposa.InstanceSpec) error {
+		return c.changeInstance(ctx, req, found, "instance.restarting", func(e *edit, spec *mariposa.InstanceSpec) error {
 			if spec.Goal != mariposa.GoalRunning {
 				return conflict("instance %s is stopped: start it instead", spec.Name)
+			}
+			if err := e.refuseFrozen(spec); err != nil {
+				return err
 			}
 			spec.ManualRestarts++
 			spec.Reason = mariposa.Asked(req.actor() + " asked for a restart")
@@ -153,6 +157,28 @@ func (c *Changer) ActOnInstance(ctx context.Context, req *Request, found *store.
 		return c.replaceInstance(ctx, req, found)
 	}
 	return nil, invalid("an instance cannot be told to %s", action)
+}
+
+// refuseFrozen refuses to restart an instance whose service is frozen, or about to be.
+// The error says who froze it and how to continue.
+func (e *edit) refuseFrozen(spec *mariposa.InstanceSpec) error {
+	if !spec.Managed {
+		return nil
+	}
+	who := ""
+	if st := e.record.Status(); st != nil && st.Services[spec.ServiceName] != nil && st.Services[spec.ServiceName].Frozen != nil {
+		who = cmp.Or(st.Services[spec.ServiceName].Frozen.By, "somebody")
+	}
+	for _, t := range e.tasks {
+		if isFreeze(t) && queue.Overlap(t.Spec.Services, []string{spec.ServiceName}) {
+			who = t.Spec.Author
+		}
+	}
+	if who == "" {
+		return nil
+	}
+	return conflict("instance %s cannot be restarted because %s froze service %s: thaw it first with %s", spec.Name, who, spec.ServiceName,
+		e.command("project thaw --service "+spec.ServiceName))
 }
 
 // RemoveInstance removes an unmanaged instance, or kills one that is stopping.

@@ -25,6 +25,8 @@ func (e *edit) revert(a Action) (string, error) {
 		return "", err
 	case target == nil:
 		return e.undoFirst(a)
+	case target.Spec.Version == e.spec.Version && !e.isNewestDropped() && len(a.Scale) > 0: // only the scales are left to change
+		return e.add(e.scale(a.Scale))
 	case target.Spec.Version == e.spec.Version && !e.isNewestDropped(): // it is the newest already, in force or on its way
 		return e.retryNewestRollouts(a, mariposa.Patch{Rolling: a.Rolling, Canary: a.Canary, KeepScale: true})
 	}
@@ -33,9 +35,12 @@ func (e *edit) revert(a Action) (string, error) {
 		return "", err
 	}
 	d.message = cmp.Or(a.Message, "back to version "+strconv.Itoa(target.Spec.Number))
-	p := mariposa.Patch{Rolling: a.Rolling, Canary: a.Canary, KeepScale: !a.WithScale}
+	p := mariposa.Patch{Rolling: a.Rolling, Canary: a.Canary, KeepScale: !a.WithScale, SkipCanary: true}
 	if a.WithScale {
 		p.Scale = scalesOf(target)
+	}
+	if err := e.revertScales(&p, a.Scale, func(name string) bool { return target.Services[name] != nil }); err != nil {
+		return "", err
 	}
 	changed, err := e.addVersionTask(*d, p)
 	if err != nil || !changed {
@@ -47,8 +52,8 @@ func (e *edit) revert(a Action) (string, error) {
 // undoFirst undoes the first version of a project that never completed one: it stops
 // everything. A start rolls out the newest version again.
 func (e *edit) undoFirst(a Action) (string, error) {
-	if a.Rolling.N > 0 || a.Canary.N > 0 || a.WithScale {
-		return "", invalid("rolling, canary, with_scale: no version of %s was ever fully in force, so a revert leaves nothing to roll out", e.spec.Name)
+	if a.Rolling.N > 0 || a.Canary.N > 0 || a.WithScale || len(a.Scale) > 0 {
+		return "", invalid("rolling, canary, scale, with_scale: no version of %s was ever fully in force, so a revert leaves nothing to roll out", e.spec.Name)
 	}
 	t, err := e.setGoal(mariposa.TaskStop, mariposa.GoalStopped, nil)
 	if err != nil {
@@ -109,7 +114,7 @@ func (e *edit) startAt(a Action) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	p := mariposa.Patch{Goal: mariposa.GoalStarted, Rolling: a.Rolling, Canary: a.Canary, KeepScale: true}
+	p := mariposa.Patch{Goal: mariposa.GoalStarted, Rolling: a.Rolling, Canary: a.Canary, KeepScale: true, SkipCanary: true}
 	reason := e.req.actor() + " asked for a start at version " + strconv.Itoa(target.Spec.Number)
 	if target.Spec.Version != e.spec.Version {
 		d, err := e.revertDraft(target)

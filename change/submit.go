@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -157,7 +158,7 @@ func (e *edit) addVersionTask(d draft, p mariposa.Patch) (bool, error) {
 		if err := e.addValuesTask(d, m, p); err != nil {
 			return false, err
 		}
-		e.answer.Reason = cmp.Or(e.unapprovedReason(m), e.outdatedServices())
+		e.answer.Reason = joinReasons(e.answer.Reason, cmp.Or(e.unapprovedReason(m), e.outdatedServices()))
 		return true, nil
 	}
 	said := "was submitted"
@@ -174,8 +175,15 @@ func (e *edit) addVersionTask(d draft, p mariposa.Patch) (bool, error) {
 		t.Task, t.Patch.Goal, t.Supersedes = mariposa.TaskStart, mariposa.GoalStarted, false
 	} else if t, err = e.completeTask(m, t); err != nil {
 		return false, err
+	} else if len(t.Services) > 0 {
+		t.Services = union(t.Services, e.scaledServices(p))
 	}
 	return true, e.admit(&t)
+}
+
+// joinReasons joins the parts of an answer's reason that are not empty.
+func joinReasons(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "; ")
 }
 
 // addValuesTask adds a task for the services that are reprovisioned for new values. If

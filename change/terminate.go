@@ -22,13 +22,13 @@ func (c *Changer) Terminate(ctx context.Context, req *Request, task *store.Task)
 		if err != nil {
 			return nil, contract.Terminated{}, err
 		}
-		doc, err := e.stopTask(task.ID, spec)
+		doc, err := e.stopTask(task.ID)
 		return &e.unit, doc, err
 	})
 }
 
 // stopTask ends a task, and freezes its scope if it was active.
-func (e *edit) stopTask(id string, spec *mariposa.TaskSpec) (contract.Terminated, error) {
+func (e *edit) stopTask(id string) (contract.Terminated, error) {
 	admission, freeze, err := queue.Terminate(e.tasks, id)
 	if err != nil {
 		return contract.Terminated{}, err
@@ -51,7 +51,10 @@ func (e *edit) stopTask(id string, spec *mariposa.TaskSpec) (contract.Terminated
 			e.unit.Writes[len(e.unit.Writes)-1].Event.Reason = st.Reason
 		}
 	}
-	e.describe(&doc, spec)
+	at := slices.IndexFunc(e.tasks, func(t queue.Task) bool { return t.ID == id })
+	if err := e.describe(&doc, e.tasks[at]); err != nil {
+		return doc, err
+	}
 	if _, err := e.finish("task " + id + " was " + reason.Sentence(why)); err != nil {
 		return doc, err
 	}
@@ -60,14 +63,15 @@ func (e *edit) stopTask(id string, spec *mariposa.TaskSpec) (contract.Terminated
 
 // describe adds the current state of a task's scope, and the commands to continue or
 // undo.
-func (e *edit) describe(doc *contract.Terminated, spec *mariposa.TaskSpec) {
+func (e *edit) describe(doc *contract.Terminated, task queue.Task) error {
+	spec := task.Spec
 	doc.Goal, doc.Actual = map[string]int{}, map[string]int{}
 	for name, ss := range e.serviceNames() {
 		if doc.Goal[name], doc.Actual[name] = ss.Scale, 0; ss.Removed {
 			doc.Goal[name] = 0
 		}
 	}
-	e.c.Picture.EachInstanceOf(e.record.ID, func(r *store.Instance) bool {
+	for _, r := range e.c.Picture.InstancesOf(e.record.ID) {
 		i := r.Spec()
 		if i.Managed { // instances of a removed service have a goal of 0
 			doc.Goal[i.ServiceName] += 0
@@ -76,26 +80,18 @@ func (e *edit) describe(doc *contract.Terminated, spec *mariposa.TaskSpec) {
 		if i.Managed && !i.Kept && mariposa.StateOf(i, r.Status()) == mariposa.StateRunning && e.c.reachable(i.Node) {
 			doc.Actual[i.ServiceName]++
 		}
-		return true
-	})
+	}
 	beside := func(name string, _ int) bool { return !queue.Overlap(spec.Services, []string{name}) }
 	maps.DeleteFunc(doc.Goal, beside)
 	maps.DeleteFunc(doc.Actual, beside)
-	say := func(command string) string {
-		return "mariposa -j " + e.spec.Name + e.organizationFlag() + " " + command
-	}
 	if doc.Freeze == nil {
-		doc.ContinueWith = say(continueCommand(spec))
-		return
+		doc.ContinueWith = e.command(continueCommand(spec))
+		return nil
 	}
-	thaw := say("project thaw" + serviceWords(spec.Services))
-	doc.ContinueWith = thaw
-	switch undo := e.undoCommand(spec); {
-	case strings.HasPrefix(undo, "project revert"): // a new version waits for the thaw, so the revert comes first
-		doc.UndoWith = say(undo) + " && " + thaw
-	case undo != "":
-		doc.UndoWith = say(undo)
-	}
+	doc.ContinueWith = e.command("project thaw" + serviceWords(spec.Services))
+	undo, err := e.undoCommands(task)
+	doc.UndoWith = e.chain(undo)
+	return err
 }
 
 // serviceNames returns the services in force; before the first plan, those of the
@@ -105,6 +101,11 @@ func (e *edit) serviceNames() map[string]*mariposa.ServiceStatus {
 		return st.Services
 	}
 	return e.goals()
+}
+
+// command returns a command about the project as the caller would type it.
+func (e *edit) command(words string) string {
+	return "mariposa -j " + e.spec.Name + e.organizationFlag() + " " + words
 }
 
 // organizationFlag returns the flag for the project's organization if it is not the
@@ -130,26 +131,6 @@ func continueCommand(spec *mariposa.TaskSpec) string {
 		return "project reprovision" + serviceWords(spec.Services)
 	}
 	return "project " + string(spec.Task) + serviceWords(spec.Services)
-}
-
-// undoCommand returns the command that undoes what a task was to do; empty if there is
-// none.
-func (e *edit) undoCommand(spec *mariposa.TaskSpec) string {
-	p := spec.Patch
-	switch {
-	case spec.Task == mariposa.TaskStop:
-		return "project start" + serviceWords(spec.Services)
-	case p.Number > 0:
-		if st := e.record.Status(); st != nil && st.Completed > 0 && st.Completed != p.Number {
-			return fmt.Sprintf("project revert %d", st.Completed)
-		}
-		return "project stop"
-	case spec.Task == mariposa.TaskStart:
-		return "project stop" + serviceWords(spec.Services)
-	case len(spec.Before) > 0:
-		return "project scale " + scaleWords(spec.Before, nil)
-	}
-	return ""
 }
 
 func serviceWords(services []string) string {

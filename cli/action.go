@@ -33,10 +33,11 @@ var actionCommands = map[string]actionCommand{
 	},
 	"reprovision": {
 		short: "Make instances anew, batch by batch; a rollout that is held goes on", whyNothing: "it has nothing that could be made anew",
-		flags: []string{"rolling", "count", "filters"},
-		long: "Make instances anew, batch by batch: all of them, or those that match every filter given.\n\nA rollout that is held (a canary) goes on instead: with --count so many further, without to\nits end. " +
-			"With filters, what matches is brought to the newest version, and the rest stays held.",
-		example: "  mariposa -j shop project reprovision --service web --rolling 25% --wait\n  mariposa -j shop project reprovision --node n7\n" +
+		flags: []string{"rolling", "count", "filters", "all"},
+		long: "Replace instances with new ones, batch by batch: all of them, or those that match every filter.\n\n" +
+			"While a rollout is held (a canary), a plain reprovision finishes it and touches nothing else.\nWith --count it replaces that many more instances and holds again. With --service, what is\nheld of the named " +
+			"services continues, and the rest of them is replaced. With filters, what\nmatches is brought to the newest version, and the rest stays held. With --all everything is\nreplaced, also what is at the new version already.",
+		example: "  mariposa -j shop project reprovision --all --wait\n  mariposa -j shop project reprovision --service web --rolling 25% --wait\n  mariposa -j shop project reprovision --node n7\n" +
 			"  mariposa -j shop project reprovision --version 3 --count 2",
 	},
 	"freeze": {
@@ -75,6 +76,7 @@ type actionOptions struct {
 
 	image            string
 	instances, nodes []string
+	all              bool
 }
 
 // newActionCommand creates the command for an action.
@@ -130,6 +132,8 @@ func (a *app) addActionFlags(cmd *cobra.Command, o actionCommand, w *actionOptio
 			canaryFlag(cmd, &w.canary)
 		case "count":
 			f.StringVar(&w.canary, "count", "", "so many, like 2 or 25%, then hold; of a rollout that is held, so many further")
+		case "all":
+			f.BoolVar(&w.all, "all", false, "replace everything, though a rollout is held")
 		case "filters":
 			f.StringVar(&w.version, "version", "", "only instances made from this version")
 			f.StringVar(&w.image, "image", "", "only instances of this image")
@@ -153,6 +157,9 @@ func (w actionOptions) check(o actionCommand) error {
 			return Usage(errors.New("--rolling and --canary are for a start at another version: name it with --version"))
 		}
 	}
+	if w.all && (w.version+w.image != "" || len(w.instances)+len(w.nodes) > 0) {
+		return Usage(errors.New("--all replaces everything: leave it out, or the filters"))
+	}
 	return checkAmounts("rolling", w.rolling, hold, w.canary)
 }
 
@@ -163,7 +170,7 @@ func (a *app) actionOf(ctx context.Context, c *client.Client, o actionCommand, p
 		ask.Canary = client.Amount(w.canary)
 		return ask, nil
 	}
-	ask.Version, ask.Count = "", client.Amount(w.canary)
+	ask.Version, ask.Count, ask.All = "", client.Amount(w.canary), w.all
 	if w.version+w.image == "" && len(w.instances)+len(w.nodes) == 0 {
 		return ask, nil
 	}

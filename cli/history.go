@@ -269,13 +269,20 @@ func (a *app) tagRemove() *cobra.Command {
 func (a *app) projectRevert() *cobra.Command {
 	var r client.Revert
 	var wait bool
+	var scales []string
 	cmd := &cobra.Command{
 		Use: "revert [[PROJECT] VERSION]", Short: "Make an older version current again, as a new one", Args: argsBetween(0, 2), ValidArgsFunction: a.wordsFrom(versionNames),
 		Long: "Make an older version current again: its manifest and metadata become a new version, and\nnothing of the history is lost. Without a version, the last one that was fully in force.\nWhere none ever was, the project is stopped and nothing of it is left.\n\n" +
-			"What differs is rolled out, with --canary to some instances first. Scales stay as they\nare unless --with-scale says otherwise.",
+			"What differs is rolled out without a canary, whatever the manifest says; with --canary to some\ninstances first. Scales stay as they are unless --with-scale or --scale says otherwise.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkAmounts("rolling", r.Rolling, "canary", r.Canary); err != nil {
 				return err
+			}
+			if len(scales) > 0 {
+				var err error
+				if r.Scale, err = readScales(scales); err != nil {
+					return Usage(err)
+				}
 			}
 			var named []string
 			if len(args) > 0 {
@@ -291,6 +298,7 @@ func (a *app) projectRevert() *cobra.Command {
 	rollingFlag(cmd, &r.Rolling)
 	canaryFlag(cmd, &r.Canary)
 	cmd.Flags().BoolVar(&r.WithScale, "with-scale", false, "bring its scales back too (default: scales stay as they are)")
+	cmd.Flags().StringSliceVar(&scales, "scale", nil, "set the scale of a service with it, like web=3; may be given again")
 	cmd.Flags().StringVar(&r.Message, "message", "", "why, for those who read the versions later")
 	waitFlag(cmd, &wait)
 	return cmd

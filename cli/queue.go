@@ -208,5 +208,9 @@ func (a *app) printTerminated(t *contract.Task, ended *contract.Terminated) {
 		}
 		a.printTable(table)
 	}
-	a.facts(again, ended.ContinueWith, "take back with", ended.UndoWith)
+	undo := ""
+	if ended.UndoWith != nil {
+		undo = *ended.UndoWith
+	}
+	a.facts(again, ended.ContinueWith, "undo with", undo)
 }

@@ -17,7 +17,7 @@ const freezeOne = "0198c000-0000-7000-8000-0000000000a7"
 func (f *fake) roll() {
 	f.give("DELETE /v1/queue/"+taskOne, contract.Terminated{
 		Task: taskOne, Freeze: ptr(freezeOne), Goal: map[string]int{"web": 6, "backend": 1}, Actual: map[string]int{"web": 4, "backend": 1},
-		ContinueWith: "mariposa -j hello project thaw --service web", UndoWith: "mariposa -j hello project scale web=2",
+		ContinueWith: "mariposa -j hello project thaw --service web", UndoWith: ptr("mariposa -j hello project scale web=2"),
 	})
 	f.give("POST /v1/projects/hello/plan", contract.Plan{
 		Version: hashTwo,

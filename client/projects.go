@@ -130,15 +130,20 @@ func (c *Client) ActOnService(ctx context.Context, project, service string, acti
 // Scale sets the scales of services in one task. A scale is a number, or a
 // change like +2 or -1.
 func (c *Client) Scale(ctx context.Context, project string, scales map[string]string) (*contract.Changed, error) {
+	text, err := scalesInJSON(scales)
+	if err != nil {
+		return nil, err
+	}
+	return c.Act(ctx, project, contract.Action{Action: "scale", Scale: text})
+}
+
+// scalesInJSON encodes scales by service for the API.
+func scalesInJSON(scales map[string]string) (json.RawMessage, error) {
 	all := make(map[string]any, len(scales))
 	for service, scale := range scales {
 		all[service] = amount(scale)
 	}
-	text, err := json.Marshal(all)
-	if err != nil {
-		return nil, err // numbers and strings always marshal
-	}
-	return c.Act(ctx, project, contract.Action{Action: "scale", Scale: text})
+	return json.Marshal(all)
 }
 
 // Amount encodes a number for the API: 3 as a number, +1 and 25% as strings; nil for

@@ -52,18 +52,26 @@ func (c *Client) DeleteTag(ctx context.Context, project, tag string) (*contract.
 
 // Revert says which version to go back to, and how.
 type Revert struct {
-	Version   string // empty: the last one that completed
-	Rolling   string // how many at a time, like 2 or 25%; empty: as the services specify
-	Canary    string // hold after this many
-	WithScale bool   // restore its scales too
-	Message   string // describes the version in its history
+	Version   string            // empty: the last one that completed
+	Rolling   string            // how many at a time, like 2 or 25%; empty: as the services specify
+	Canary    string            // hold after this many
+	WithScale bool              // restore its scales too
+	Scale     map[string]string // scales to set with it, by service
+	Message   string            // describes the version in its history
 }
 
 // Revert makes a version current again, as a new version of its own.
 func (c *Client) Revert(ctx context.Context, project string, r Revert) (*contract.Changed, error) {
-	return c.Act(ctx, project, contract.Action{
+	ask := contract.Action{
 		Action: "revert", Version: r.Version, Rolling: Amount(r.Rolling), Canary: Amount(r.Canary), WithScale: r.WithScale, Message: r.Message,
-	})
+	}
+	if len(r.Scale) > 0 {
+		var err error
+		if ask.Scale, err = scalesInJSON(r.Scale); err != nil {
+			return nil, err
+		}
+	}
+	return c.Act(ctx, project, ask)
 }
 
 // Plan returns what would be done if a project had another manifest, in YAML, with a

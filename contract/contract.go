@@ -195,8 +195,9 @@ type Action struct {
 	Count    json.RawMessage `json:"count,omitempty" doc:"of a reprovision, the same as canary: so many, or of one that is held so many further"`
 	Filters  *Filters        `json:"filters,omitempty" doc:"of a reprovision: only what matches all of them"`
 	Services []string        `json:"services,omitempty"`
-	Scale    json.RawMessage `json:"scale,omitempty" doc:"5, \"+1\" or \"-2\"; for a project, an object of these by service"`
+	Scale    json.RawMessage `json:"scale,omitempty" doc:"5, \"+1\" or \"-2\"; for a project, an object of these by service. Of a revert: scales to set with it"`
 
+	All       bool   `json:"all,omitempty" doc:"of a reprovision: replace all instances; without it, and without services or filters, only rollouts that are held go on"`
 	WithScale bool   `json:"with_scale,omitempty" doc:"of a revert: bring its scales back too"`
 	Message   string `json:"message,omitempty" maxLength:"1000" doc:"of a revert: for those who read the versions later"`
 }
@@ -376,5 +377,5 @@ type Terminated struct {
 	Goal         map[string]int `json:"goal" doc:"by service: the scale that is still wanted"`
 	Actual       map[string]int `json:"actual" doc:"by service: how many run"`
 	ContinueWith string         `json:"continue_with" doc:"a command to go on with"`
-	UndoWith     string         `json:"undo_with" doc:"a command to take back what was done; empty when there is none"`
+	UndoWith     *string        `json:"undo_with" doc:"commands for a shell that bring back what was there before; null when nothing can be undone"`
 }

@@ -1,7 +1,6 @@
 package converge
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -17,6 +16,7 @@ type Change struct {
 	Versions    func(number int) Definitions
 	Scope       []string           // services that the patch applies to; none: all
 	LiftsFreeze bool               // it ends the freeze of its scope
+	Author      string             // who asked for it
 	Running     map[string]Running // what runs, for a patch that accepts it
 }
 
@@ -198,10 +198,10 @@ func redefine(ss *mariposa.ServiceStatus, was, def *mariposa.Service, p mariposa
 	same := was != nil && sameForm(was.Digest, def.Digest) && was.Live == def.Live && !ss.Removed
 	switch {
 	case !same:
-		n.Removed, n.Backoff = false, nil
+		n.Removed, n.Backoff, n.Accepted = false, nil, false
 		n.Rollout = &mariposa.Rollout{Number: p.Number, From: provenVersion(ss), Batch: p.Rolling, Limit: limitOf(ss, def, n.Scale, p), IsRollback: p.Rollback, Progress: now}
 	case was.Digest != def.Digest && def.Update.OnMetadata == mariposa.OnMetadataReprovision:
-		n.Backoff = nil
+		n.Backoff, n.Accepted = nil, false
 		n.Rollout = &mariposa.Rollout{
 			Number: p.Number, From: provenVersion(ss), Batch: p.Rolling, Limit: limitOf(ss, def, n.Scale, p), IsRollback: p.Rollback,
 			Before: outdatedBefore(ss), Progress: now, Metadata: true,
@@ -226,7 +226,10 @@ func redefine(ss *mariposa.ServiceStatus, was, def *mariposa.Service, p mariposa
 // holds; 0: it goes on to the end. A rollback does not hold, nor does a service
 // without instances: there is nothing to compare a canary with.
 func limitOf(ss *mariposa.ServiceStatus, def *mariposa.Service, scale int, p mariposa.Patch) int {
-	n := cmp.Or(p.Canary.Of(scale), def.Update.Canary.Of(scale))
+	n := p.Canary.Of(scale)
+	if n == 0 && !p.SkipCanary {
+		n = def.Update.Canary.Of(scale)
+	}
 	if n >= scale || p.Rollback || ss.Scale == 0 {
 		return 0
 	}
@@ -234,11 +237,12 @@ func limitOf(ss *mariposa.ServiceStatus, def *mariposa.Service, scale int, p mar
 }
 
 // reprovision replaces all instances of a service. If a rollout of the whole
-// service is held, it goes on instead: by so many instances, or to its end.
+// service is held, it goes on instead: by so many instances, or to its end,
+// unless the patch asks for all instances.
 func reprovision(ss *mariposa.ServiceStatus, p mariposa.Patch, now time.Time) {
 	held := ss.Rollout != nil && ss.Rollout.Held && ss.Rollout.Filter == nil
 	ss.Backoff = nil
-	if held && p.Filter == nil {
+	if held && p.Filter == nil && !p.All {
 		r := *ss.Rollout
 		r.Held, r.Limit, r.Progress, r.Failures = false, 0, now, 0
 		if p.Canary.N > 0 {
@@ -250,9 +254,10 @@ func reprovision(ss *mariposa.ServiceStatus, p mariposa.Patch, now time.Time) {
 		ss.Rollout = &r
 		return
 	}
+	ss.Accepted = ss.Accepted && p.Filter != nil
 	ss.Rollout = &mariposa.Rollout{
 		Number: ss.Number, From: provenVersion(ss), Batch: p.Rolling, Before: now, Filter: p.Filter, Limit: p.Canary.Of(ss.Scale),
-		HoldsAgain: held || ss.Rollout != nil && ss.Rollout.HoldsAgain && p.Filter != nil, Progress: now,
+		HoldsAgain: p.Filter != nil && (held || ss.Rollout != nil && ss.Rollout.HoldsAgain), Progress: now,
 	}
 }
 

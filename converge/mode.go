@@ -11,6 +11,7 @@ import (
 type Running struct {
 	Scale  int
 	Number int
+	Mixed  bool // some are not of the definition in force
 }
 
 // Running returns what runs on reachable nodes.
@@ -26,7 +27,8 @@ func (v *View) Running() map[string]Running {
 					number = max(number, s.status.Number)
 				}
 				r.Number = max(r.Number, number)
-				return !c.upToDate()
+				r.Mixed = r.Mixed || s.def != nil && differs(s, i)
+				return !c.upToDate() || filterOf(s.status) != nil // with a filter, those that it leaves out count as up to date
 			})
 		}
 		out[name] = r
@@ -52,7 +54,7 @@ func setMode(st *mariposa.ProjectStatus, mode mariposa.Mode, c *Change) {
 		n := *ss
 		switch {
 		case mode == mariposa.ModeFreeze && n.Frozen == nil:
-			n.Frozen = &mariposa.Freeze{Since: c.Now}
+			n.Frozen = &mariposa.Freeze{Since: c.Now, By: c.Author}
 		case mode == mariposa.ModeThaw && n.Frozen != nil:
 			n.Frozen, n.Rollout = nil, resetProgress(n.Rollout, c.Now)
 		case mode == mariposa.ModePause:
@@ -92,7 +94,8 @@ func skipBackoffs(st *mariposa.ProjectStatus, c *Change) {
 }
 
 // acceptRunning makes what runs the goal: the same number of instances, of the
-// newest version among them. Removed services that still run stay.
+// newest version among them. Removed services that still run stay. It does not
+// complete a version that was not rolled out to its end.
 func acceptRunning(st *mariposa.ProjectStatus, c *Change) {
 	total := 0
 	for name, ss := range st.Services {
@@ -102,6 +105,7 @@ func acceptRunning(st *mariposa.ProjectStatus, c *Change) {
 		is := c.Running[name]
 		total += is.Scale
 		n := *ss
+		n.Accepted = ss.Accepted || is.Mixed || is.Scale > 0 && is.Number != ss.Number || is.Scale == 0 && ss.Scale > 0
 		n.Scale, n.Stopped, n.Rollout, n.Backoff = is.Scale, false, nil, nil
 		if is.Scale > 0 {
 			n.Number, n.Removed = is.Number, false

@@ -25,11 +25,12 @@ func (t *turn) activate(ctx context.Context) error {
 			t.open[i].Unapproved = unapproved
 		}
 		for _, task := range queue.Ready(t.open, t.isStuck) {
-			lost, err := t.applyPatch(ctx, task.Spec.Patch, converge.Change{Scope: task.Spec.Services, LiftsFreeze: task.Spec.LiftsFreeze})
+			was := t.goal
+			lost, err := t.applyPatch(ctx, task.Spec.Patch, converge.Change{Scope: task.Spec.Services, LiftsFreeze: task.Spec.LiftsFreeze, Author: task.Spec.Author})
 			if err != nil {
 				return err
 			}
-			t.begin(task, lost)
+			t.begin(task, lost, was)
 			more = more || task.Spec.Patch.Mode == mariposa.ModeThaw || task.Spec.LiftsFreeze || task.Spec.Task == mariposa.TaskStart
 		}
 	}
@@ -39,13 +40,17 @@ func (t *turn) activate(ctx context.Context) error {
 	return t.updateViewGoal(ctx)
 }
 
-// begin makes a task active. A task that needs no work of its own ends at once.
-func (t *turn) begin(task queue.Task, lost *mariposa.Reason) {
+// begin makes a task active and records what it found. A task that needs no work of
+// its own ends at once.
+func (t *turn) begin(task queue.Task, lost *mariposa.Reason, was *mariposa.ProjectStatus) {
+	p := task.Spec.Patch
 	t.setTask(task.ID, func(st *mariposa.TaskStatus) {
 		st.State, st.Started, st.LastProgress = mariposa.TaskActive, t.now, t.now
+		if lost == nil && (p.Number != 0 || p.Goal != "" || len(p.Scale)+len(p.ScaleBy)+len(p.Reprovision) > 0) {
+			st.Before = converge.FindBefore(was, t.goal)
+		}
 	})
 	t.supersede(task)
-	p := task.Spec.Patch
 	if p.Number != 0 || len(p.Scale)+len(p.ScaleBy)+len(p.Reprovision) > 0 {
 		t.resetRemaining(task)
 	}

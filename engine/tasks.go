@@ -371,13 +371,13 @@ func (t *turn) completeGoalVersion(st *mariposa.ProjectStatus) {
 }
 
 // isAtRest reports whether everything is as the goal says, and nothing is held
-// back from it.
+// back from it or was accepted in another state.
 func (t *turn) isAtRest() bool {
 	if t.plan.Todo > 0 {
 		return false
 	}
 	for _, ss := range t.services {
-		if ss.Status != mariposa.StatusConverged && ss.Status != mariposa.StatusStopped {
+		if ss.Status != mariposa.StatusConverged && ss.Status != mariposa.StatusStopped || ss.Accepted {
 			return false
 		}
 	}

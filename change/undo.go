@@ -1,0 +1,200 @@
+package change
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"mariposa"
+	"mariposa/queue"
+)
+
+// undoCommands returns the commands that bring back what an active task found when it
+// began, in order. Its scope is frozen by then, so they also thaw it. There are none if
+// nothing can be undone: the task only retries, clears away or follows, or it is a thaw,
+// whose undo is the freeze that replaces it.
+func (e *edit) undoCommands(t queue.Task) ([]string, error) {
+	spec, p := t.Spec, t.Spec.Patch
+	thaw := "project thaw" + serviceWords(spec.Services)
+	if spec.Origin == mariposa.OriginMariposa {
+		return e.undoOwn(spec, thaw), nil
+	}
+	if t.Status == nil || t.Status.Before == nil { // it changed no goal
+		return nil, nil
+	}
+	before := t.Status.Before
+	flipped := before.Flipped
+	if before.FlippedAll {
+		flipped = spec.Services
+	}
+	flips := before.FlippedAll || len(flipped) > 0
+	switch {
+	case spec.Task == mariposa.TaskStop && flips:
+		return thawRest(spec, flipped, "project start"+serviceWords(flipped)), nil
+	case before.Number == 0 || p.Number > 0 && e.record.Status().Completed == 0: // there is no version to go back to
+		return []string{"project stop"}, nil
+	case p.Goal == mariposa.GoalStarted && flips && p.Number > 0 && p.Number != before.Number:
+		return []string{"project stop" + serviceWords(flipped) + " --wait", revertWords(before.Number, before.Scale)}, nil
+	case p.Goal == mariposa.GoalStarted && flips:
+		return thawRest(spec, flipped, "project stop"+serviceWords(flipped)), nil
+	case len(before.Held) > 0:
+		return e.undoHeld(before, thaw)
+	case p.Number > 0 && p.Number != before.Number: // a new version waits for the thaw, so the revert comes first
+		return []string{revertWords(before.Number, before.Scale), thaw}, nil
+	case len(before.Scale) > 0:
+		return thawRest(spec, slices.Sorted(maps.Keys(before.Scale)), "project scale "+scaleWords(before.Scale, nil)), nil
+	case len(p.Reprovision) > 0:
+		return e.undoReprovision(spec), nil
+	}
+	return nil, nil
+}
+
+// undoOwn undoes a task of Mariposa's own. After a repair, what runs becomes the goal.
+// A version that is being rolled back comes into force again.
+func (e *edit) undoOwn(spec *mariposa.TaskSpec, thaw string) []string {
+	switch st := e.record.Status(); {
+	case spec.Component == "repair":
+		return []string{"project accept" + serviceWords(spec.Services), thaw}
+	case spec.Component == "rollback" && st != nil && st.RolledBack > 0:
+		return []string{revertWords(st.RolledBack, nil), thaw}
+	}
+	return nil
+}
+
+// undoReprovision undoes a reprovision: what it has replaced serves as well as what was
+// there before, so the rest is left as it is. Accepting what runs ends the rollout; the
+// scale, which lifts the freeze, stays as it was.
+func (e *edit) undoReprovision(spec *mariposa.TaskSpec) []string {
+	st := e.record.Status()
+	scales := map[string]int{}
+	for _, name := range spec.Patch.Reprovision {
+		if ss := st.Services[name]; ss != nil && !ss.Removed && !ss.Stopped && st.Goal == mariposa.GoalStarted {
+			scales[name] = ss.Scale
+		}
+	}
+	if len(scales) == 0 {
+		return nil
+	}
+	names := slices.Sorted(maps.Keys(scales))
+	return thawRest(spec, names, "project accept"+serviceWords(names), "project scale "+scaleWords(scales, nil))
+}
+
+// thawRest adds a thaw to commands that lift the freeze of some services only; none
+// means all.
+func thawRest(spec *mariposa.TaskSpec, lifted []string, commands ...string) []string {
+	isLifted := func(name string) bool { return slices.Contains(lifted, name) }
+	if len(lifted) == 0 || len(spec.Services) > 0 && !slices.ContainsFunc(spec.Services, func(name string) bool { return !isLifted(name) }) {
+		return commands
+	}
+	return append(commands, "project thaw"+serviceWords(spec.Services))
+}
+
+// undoHeld undoes a task that continued or replaced held rollouts: it goes back to the
+// version before the canary, and then to as many canaries as there were.
+func (e *edit) undoHeld(before *mariposa.Before, thaw string) ([]string, error) {
+	names := slices.Sorted(maps.Keys(before.Held))
+	from, count := before.Held[names[0]].From, before.Held[names[0]].Count
+	for _, name := range names {
+		count = min(count, before.Held[name].Count)
+	}
+	if from == 0 || count == 0 {
+		return []string{revertWords(before.Number, before.Scale), thaw}, nil
+	}
+	commands := []string{
+		revertWords(from, before.Scale), thaw + " --wait",
+		fmt.Sprintf("project revert %d --canary %d --wait", before.Number, count),
+	}
+	for _, name := range names {
+		if more := before.Held[name].Count - count; more > 0 {
+			commands = append(commands, fmt.Sprintf("project reprovision --service %s --count %d --wait", name, more))
+		}
+	}
+	rest, err := e.changedBetween(from, before.Number)
+	if err != nil {
+		return nil, err
+	}
+	rest = slices.DeleteFunc(rest, func(name string) bool { _, held := before.Held[name]; return held })
+	if len(rest) > 0 { // these were rolled out to their end
+		commands = append(commands, "project reprovision"+serviceWords(rest))
+	}
+	return commands, nil
+}
+
+// changedBetween returns the services whose instances differ between two versions and
+// of which a canary would be held, sorted.
+func (e *edit) changedBetween(from, to int) ([]string, error) {
+	old, err := e.definitions(from)
+	if err != nil {
+		return nil, err
+	}
+	next, err := e.definitions(to)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for name, def := range next {
+		if was := old[name]; was != nil && (mariposa.FormOf(was.Digest) != mariposa.FormOf(def.Digest) || was.Live != def.Live) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// revertWords is the command that goes back to a version, with the scales that were in
+// force.
+func revertWords(number int, scales map[string]int) string {
+	var b strings.Builder
+	b.WriteString("project revert " + strconv.Itoa(number))
+	for _, name := range slices.Sorted(maps.Keys(scales)) {
+		fmt.Fprintf(&b, " --scale %s=%d", name, scales[name])
+	}
+	return b.String()
+}
+
+// chain joins commands about the project into one line for a shell; nil if there are
+// none.
+func (e *edit) chain(commands []string) *string {
+	if len(commands) == 0 {
+		return nil
+	}
+	lines := make([]string, len(commands))
+	for i, words := range commands {
+		lines[i] = e.command(words)
+	}
+	line := strings.Join(lines, " && ")
+	return &line
+}
+
+// revertScales adds the scales that a revert names to its patch.
+func (e *edit) revertScales(p *mariposa.Patch, scales map[string]Scaling, has func(service string) bool) error {
+	for _, name := range slices.Sorted(maps.Keys(scales)) {
+		switch ask := scales[name]; {
+		case !has(name):
+			return notFound("the version that is reverted to has no service %q", shorten(name))
+		case ask.By:
+			return invalid("scale: a revert takes the scale itself, like %s=3, not a change of it", name)
+		case ask.N > MaxScale:
+			return invalid("scale: %s must stay between 0 and %d", name, MaxScale)
+		default:
+			ask.into(p, name)
+		}
+	}
+	return nil
+}
+
+// scaledServices returns the services whose scale a patch changes, sorted.
+func (e *edit) scaledServices(p mariposa.Patch) []string {
+	goals := e.goals()
+	var names []string
+	for name, n := range p.Scale {
+		if ss := goals[name]; ss == nil || ss.Scale != n {
+			names = append(names, name)
+		}
+	}
+	slices.SortFunc(names, cmp.Compare)
+	return names
+}

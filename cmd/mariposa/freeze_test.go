@@ -1,0 +1,73 @@
+package main_test
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	"mariposa"
+	"mariposa/contract"
+)
+
+// A frozen service is left alone whatever its restart policy says: the agent does not
+// restart what is killed, also while it has no connection, and nobody restarts an
+// instance by hand. The thaw repairs it.
+func TestNothingIsRestartedInAFrozenScope(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []string{"always", "on-failure", "unless-stopped"} {
+		t.Run(policy, func(t *testing.T) {
+			t.Parallel()
+			a := newSplitSystem(t)
+			a.agent()
+			a.create("shop", fmt.Sprintf("services:\n  web: {compute_type: process, command: [sleep, '1000'], restart: %s, update: {min_healthy: 0}}\n", policy))
+			a.converged("shop", "web", 1)
+			kill := func() (name string) {
+				t.Helper()
+				for name, pid := range a.pids("shop") {
+					must(t, syscall.Kill(pid, syscall.SIGKILL))
+					return name
+				}
+				t.Fatal("nothing runs")
+				return ""
+			}
+			name := kill() // without a freeze, it is restarted in place
+			a.await("it is restarted in place", func() bool {
+				i := a.instances("shop")[name]
+				return i.Restarts == 1 && i.State == mariposa.StateRunning
+			})
+
+			a.ok("-j", "shop", "project", "freeze", "--wait")
+			a.cannot("cannot be restarted because admin froze service web: thaw it first with mariposa -j shop project thaw --service web", "-j", "shop", "instance", "restart", name)
+			away := policy == "always" // here the agent has nobody to ask
+			if away {
+				end(a.server)
+			}
+			for pid := range a.processes() {
+				must(t, syscall.Kill(pid, syscall.SIGKILL))
+			}
+			a.await("it is dead", func() bool { return len(a.processes()) == 0 })
+			if away {
+				a.serve()
+			}
+			var dead contract.Instance
+			a.await("it is seen to be dead", func() bool {
+				dead = a.instances("shop")[name]
+				return dead.State == mariposa.StateFailed
+			})
+			if dead.Restarts != 1 || !strings.Contains(dead.Reason, "not restarted while its service is frozen") || len(a.processes()) != 0 {
+				t.Errorf("after its end under the freeze: %+v, %v", dead, a.processes())
+			}
+			if st := a.state("shop"); st.Status != mariposa.StatusFrozen || !strings.Contains(st.Services[0].Reason, "after thaw") {
+				t.Errorf("the state is %+v", st)
+			}
+			a.ok("-j", "shop", "project", "thaw", "--wait")
+			a.converged("shop", "web", 1)
+			name = kill() // the policy is in force again
+			a.await("it is restarted in place", func() bool {
+				i := a.instances("shop")[name]
+				return i.Restarts == 1 && i.State == mariposa.StateRunning
+			})
+		})
+	}
+}
