@@ -142,9 +142,9 @@ func TestAnUpdateThatEndsAnotherFinishesWhatThatOneBegan(t *testing.T) {
 	}
 }
 
-// New values come with a manifest that was rolled back: the task that applies the
-// values brings that manifest too, with all its services.
-func TestValuesThatComeWithAManifestThatWasTakenBackBringAllOfIt(t *testing.T) {
+// New values after a rollback belong to the manifest in force: the task that applies
+// them does not bring back the one that failed.
+func TestValuesAfterARollbackLeaveWhatWasTakenBack(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
 	h.joinGated("n1")
@@ -160,8 +160,11 @@ func TestValuesThatComeWithAManifestThatWasTakenBackBringAllOfIt(t *testing.T) {
 	if c.Task == nil {
 		t.Fatal("no task came of it")
 	}
-	if task := h.awaitTask(*c.Task, mariposa.TaskFailed); scopeOf(task) != "a b" || !strings.Contains(task.Reason, "rolled back") {
+	if task := h.awaitTask(*c.Task, mariposa.TaskCompleted); scopeOf(task) != "a" {
 		t.Errorf("its task sees to %q and ended with %q", scopeOf(task), task.Reason)
+	}
+	if st := h.state("shop"); st.Status != mariposa.StatusConverged || h.of("shop", "a").Version != c.Version {
+		t.Errorf("with the new values it is %+v", st)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"mariposa/converge"
 	"mariposa/manifest"
 	"mariposa/picture"
+	"mariposa/queue"
 	"mariposa/seal"
 	"mariposa/store"
 )
@@ -97,7 +98,10 @@ func (e *edit) makeVersion(d draft) (*draftResult, error) {
 // would wait for a version that never comes into force.
 func (e *edit) manifestForValues(newest *picture.Version) (*picture.Version, error) {
 	st := e.record.Status()
-	if st == nil || st.Number == 0 || !e.isNewestDropped() {
+	isOnItsWay := func(t queue.Task) bool {
+		return t.Spec.Patch.Number > st.Number && (t.Status == nil || t.Status.Fault == nil)
+	}
+	if st == nil || st.Number == 0 || !e.isNewestDropped() || slices.ContainsFunc(e.tasks, isOnItsWay) {
 		return newest, nil
 	}
 	inForce, err := e.readVersion(st.Number)
