@@ -183,7 +183,7 @@ func (s *scenarioRun) act(t *testing.T, a scenario.Action) {
 	case a.Do == "delete":
 		s.aim(mariposa.GoalDeleted)
 	case a.Do == "revert":
-		s.submit(slices.Collect(maps.Values(s.versions[s.goal.Completed]))...) // a new version that is like the old one
+		s.submitBy(mariposa.Patch{SkipCanary: true}, slices.Collect(maps.Values(s.versions[s.goal.Completed]))...) // a new version that is like the old one
 	case a.Do == "resubmit":
 		s.patch(mariposa.Patch{Number: len(s.versions), Retry: true})
 	case a.Do == "freeze", a.Do == "thaw", a.Do == "pause", a.Do == "resume":

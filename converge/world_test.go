@@ -123,7 +123,10 @@ func newWorld(t complainer, defs ...*mariposa.Service) *world {
 }
 
 // submit brings a new version of the manifest into force.
-func (w *world) submit(defs ...*mariposa.Service) {
+func (w *world) submit(defs ...*mariposa.Service) { w.submitBy(mariposa.Patch{}, defs...) }
+
+// submitBy brings a new version into force by a patch.
+func (w *world) submitBy(p mariposa.Patch, defs ...*mariposa.Service) {
 	number := len(w.versions) + 1
 	d := Definitions{}
 	for _, s := range defs {
@@ -131,7 +134,8 @@ func (w *world) submit(defs ...*mariposa.Service) {
 	}
 	w.versions[number] = d
 	w.view.SetVersion(number, d)
-	w.patch(mariposa.Patch{Number: number})
+	p.Number = number
+	w.patch(p)
 }
 
 func (w *world) scale(name string, n int) {
