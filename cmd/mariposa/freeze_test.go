@@ -20,6 +20,7 @@ func TestNothingIsRestartedInAFrozenScope(t *testing.T) {
 			t.Parallel()
 			a := newSplitSystem(t)
 			a.agent()
+			a.env = []string{"MARIPOSA_URL=" + a.url, "MARIPOSA_TOKEN=" + a.admin}
 			a.create("shop", fmt.Sprintf("services:\n  web: {compute_type: process, command: [sleep, '1000'], restart: %s, update: {min_healthy: 0}}\n", policy))
 			a.converged("shop", "web", 1)
 			kill := func() (name string) {
