@@ -139,10 +139,16 @@ func TestAnUndoBringsBackWhatWasThereBefore(t *testing.T) {
 			}
 			g.open(project)
 			h.runs(project, undoOf(ended))
-			h.until("nothing to be left to do", func() bool { return len(h.openTasks(project)) == 0 })
-			if after := h.describes(project); after != before {
-				t.Errorf("before it was\n%s\nand after the undo\n%s", before, after)
-			}
+			after := ""
+			defer func() {
+				if after != before {
+					t.Errorf("before it was\n%s\nand after the undo\n%s", before, after)
+				}
+			}()
+			h.until("everything to be as before", func() bool {
+				after = h.describes(project)
+				return after == before && len(h.openTasks(project)) == 0
+			})
 		})
 	}
 }
