@@ -126,10 +126,17 @@ func API(ctx context.Context, o APIOptions) (APIResult, error) {
 		return r.res, err
 	}
 	for _, part := range []struct {
-		name string
-		do   func(context.Context) error
-	}{{"create", r.populate}, {"read", r.look}, {"update", r.busy}, {"metadata", r.metadata}, {"delete", r.cleanUp}} {
-		if err := r.profiled(ctx, "cpu-"+part.name, part.do); err != nil {
+		file string
+		phase
+	}{
+		{"cpu-create", phase{"filling the system", r.populate}},
+		{"cpu-read", phase{"reading", r.look}},
+		{"cpu-update", phase{"submitting manifests", r.busy}},
+		{"cpu-metadata", phase{"setting metadata", r.metadata}},
+		{"cpu-delete", phase{"deleting everything", r.cleanUp}},
+	} {
+		profiled := func(ctx context.Context) error { return r.profiled(ctx, part.file, part.do) }
+		if err := (phase{part.name, profiled}).run(ctx); err != nil {
 			return r.res, err
 		}
 	}

@@ -76,22 +76,21 @@ func Converge(ctx context.Context, o Options) (Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r.feed = follow(ctx, r.store)
-	if err := r.profiled(ctx, "cpu", r.up); err != nil {
-		return r.res, err
-	}
-	for _, part := range []func(context.Context) error{r.rest, r.kill, r.killBusy, r.loseNode} {
-		if err := part(ctx); err != nil {
+	for _, p := range []phase{
+		{"bringing instances up", func(ctx context.Context) error { return r.profiled(ctx, "cpu", r.up) }},
+		{"resting", r.rest},
+		{"killing single instances", r.kill},
+		{"killing single instances of a busy system", r.killBusy},
+		{"losing a node", r.loseNode},
+		{"rolling a new version", func(ctx context.Context) error { return r.profiled(ctx, "cpu-roll", r.roll) }},
+		{"scaling to zero", r.down},
+	} {
+		if err := p.run(ctx); err != nil {
 			return r.res, err
 		}
 	}
-	if err := r.profiled(ctx, "cpu-roll", r.roll); err != nil {
-		return r.res, err
-	}
-	if err := r.down(ctx); err != nil {
-		return r.res, err
-	}
 	r.res.Commit, r.res.CPUS = r.store.percentiles(), round(cpu().Seconds())
-	return r.res, r.cleanUp(ctx)
+	return r.res, phase{"cleaning up", r.cleanUp}.run(ctx)
 }
 
 // cleanUp leaves nothing in the store but logs.
@@ -307,9 +306,12 @@ func (r *run) roll(ctx context.Context) error {
 		}
 		return true
 	})
+	if err != nil {
+		return err
+	}
 	r.res.RollS = round(time.Since(began).Seconds())
 	r.progress("rolled in %.2f s", r.res.RollS)
-	return err
+	return nil
 }
 
 func (r *run) down(ctx context.Context) error {
@@ -323,8 +325,10 @@ func (r *run) down(ctx context.Context) error {
 			return err
 		}
 	}
-	err := r.feed.until(ctx, func() bool { return len(r.feed.state) == 0 })
+	if err := r.feed.until(ctx, func() bool { return len(r.feed.state) == 0 }); err != nil {
+		return err
+	}
 	r.res.DownS = round(time.Since(began).Seconds())
 	r.progress("down in %.2f s", r.res.DownS)
-	return err
+	return nil
 }

@@ -222,12 +222,12 @@ func (r *apiRun) busy(ctx context.Context) error {
 			defer done.Store(true)
 			return r.rounds(withSample(ctx, updates), updates, n)
 		})
-	r.res.Updates, r.res.UpdatesSent, r.res.Update, r.res.UpdatesPerS = n, len(updates.took), updates.percentiles(), updates.perSecond()
-	r.progress("%d accepted at %.0f/s, %.2f ms (p50), %.2f ms (p99); meanwhile projects %.2f ms (p99), state %.2f ms (p99)", r.res.UpdatesSent, r.res.UpdatesPerS,
-		r.res.Update.P50, r.res.Update.P99, r.res.ListProjectsBusy.P99, r.res.StateBusy.P99)
 	if err != nil {
 		return err
 	}
+	r.res.Updates, r.res.UpdatesSent, r.res.Update, r.res.UpdatesPerS = n, len(updates.took), updates.percentiles(), updates.perSecond()
+	r.progress("%d accepted at %.0f/s, %.2f ms (p50), %.2f ms (p99); meanwhile projects %.2f ms (p99), state %.2f ms (p99)", r.res.UpdatesSent, r.res.UpdatesPerS,
+		r.res.Update.P50, r.res.Update.P99, r.res.ListProjectsBusy.P99, r.res.StateBusy.P99)
 	return r.verify(ctx)
 }
 
@@ -277,11 +277,11 @@ func (r *apiRun) verify(ctx context.Context) error {
 		}
 		return nil
 	})
-	r.res.UpdatesLost = int(lost.Load())
-	r.progress("of %d projects, %d are not as they were last told to be", len(r.all), r.res.UpdatesLost)
 	if err != nil {
 		return err
 	}
+	r.res.UpdatesLost = int(lost.Load())
+	r.progress("of %d projects, %d are not as they were last told to be", len(r.all), r.res.UpdatesLost)
 	return r.awaitIdle(ctx)
 }
 
@@ -294,7 +294,10 @@ func (r *apiRun) metadata(ctx context.Context) error {
 		_, err := p.team.client.SetMetadata(ctx, p.id, "key", contract.MetadataValue{Value: json.RawMessage(strconv.FormatInt(i, 10))}, client.KeyChange{})
 		return err
 	})
+	if err != nil {
+		return err
+	}
 	r.res.Metadata, r.res.MetadataPerS = s.percentiles(), s.perSecond()
 	r.progress("metadata is set at %.0f/s, %.2f ms (p50), %.2f ms (p99)", r.res.MetadataPerS, r.res.Metadata.P50, r.res.Metadata.P99)
-	return err
+	return nil
 }

@@ -31,9 +31,12 @@ func (r *apiRun) people(ctx context.Context) error {
 		_, err = t.client.CreateOrganization(ctx, contract.NewOrganization{Name: t.org})
 		return err
 	})
+	if err != nil {
+		return err
+	}
 	r.res.PeoplePerS = perSecond(r.Organizations, time.Since(began))
 	r.progress("made at %.0f/s", r.res.PeoplePerS)
-	return err
+	return nil
 }
 
 // newUser creates a user and a token for it.

@@ -124,10 +124,17 @@ func Queue(ctx context.Context, o QueueOptions) (QueueResult, error) {
 		return r.out, err
 	}
 	for _, part := range []struct {
-		name string
-		do   func(context.Context) error
-	}{{"create", r.populate}, {"list", r.lists}, {"admit", r.admit}, {"roll", r.roll}, {"delete", r.cleanUp}} {
-		if err := r.profiled(ctx, "cpu-"+part.name, part.do); err != nil {
+		file string
+		phase
+	}{
+		{"cpu-create", phase{"filling the system", r.populate}},
+		{"cpu-list", phase{"listing tasks", r.lists}},
+		{"cpu-admit", phase{"adding tasks", r.admit}},
+		{"cpu-roll", phase{"rolling a large service", r.roll}},
+		{"cpu-delete", phase{"deleting everything", r.cleanUp}},
+	} {
+		profiled := func(ctx context.Context) error { return r.profiled(ctx, part.file, part.do) }
+		if err := (phase{part.name, profiled}).run(ctx); err != nil {
 			return r.out, err
 		}
 	}

@@ -42,6 +42,22 @@ type system struct {
 	stopAgents context.CancelFunc // ends the agents
 }
 
+// A phase is a part of a benchmark.
+type phase struct {
+	name string
+	do   func(context.Context) error
+}
+
+// run runs a phase. If it is interrupted, the error says so: half of a phase has no
+// result.
+func (p phase) run(ctx context.Context) error {
+	err := p.do(ctx)
+	if ctx.Err() != nil {
+		return fmt.Errorf("interrupted while %s: this phase has no result", p.name)
+	}
+	return err
+}
+
 // begin starts a system on a store that must be empty.
 func begin(ctx context.Context, g Environment, nodes int) (*system, error) {
 	s := &system{Environment: g, store: &timed{Store: g.Store}, token: assembly.Secret(), stopAgents: func() {}}
