@@ -41,7 +41,7 @@ func (a *app) confirmName(ctx context.Context, name, does string, sure bool) (bo
 		return true, nil
 	}
 	if !a.interactive() {
-		return false, Usage(fmt.Errorf("this %s: say --yes if you mean it", does))
+		return false, Usage(withHint(fmt.Errorf("this %s", does), "say --yes if you mean it"))
 	}
 	a.note("this %s", does)
 	line, err := a.ask(ctx, "type the name "+name+" to go on: ", false)
@@ -53,6 +53,12 @@ func (a *app) confirmName(ctx context.Context, name, does string, sure bool) (bo
 		return false, nil
 	}
 	return true, nil
+}
+
+// ConfirmName is confirmName for commands that start a server.
+func ConfirmName(ctx context.Context, stdin io.Reader, stderr io.Writer, name, does string, sure bool) (bool, error) {
+	a := &app{env: Env{Stdin: stdin, Stderr: stderr}.withDefaults()}
+	return a.confirmName(ctx, name, does, sure)
 }
 
 // ask prompts the user for a line; they may interrupt. Hidden input is not echoed.

@@ -39,6 +39,7 @@ type server struct {
 	org        string // where project names are looked up; empty: the caller's own
 	ca         string // file of a root certificate to trust
 	insecure   bool   // it may be talked to in the clear
+	local      bool   // it is the dev server of the data folder
 }
 
 // locate finds the selected server. The command line takes precedence over the
@@ -51,7 +52,7 @@ func (a *app) locate() (server, error) {
 	}
 	g, said := a.global, func(flag, value string) bool { return value != "" && !a.fromEnv[flag] }
 	// Whatever it listens on, it is on this machine.
-	local := server{url: a.localFile(URLFile), token: a.localFile(TokenFile), insecure: true}
+	local := server{url: a.localFile(URLFile), token: a.localFile(TokenFile), insecure: true, local: true}
 	if local.url == "" {
 		local.token = "" // the server at the default address may not be ours
 		local.url, local.insecure = defaultURL, false
@@ -74,7 +75,7 @@ func (a *app) locate() (server, error) {
 	if g.token != "" && (s.token == "" || !chosen || said("token", g.token)) {
 		s.token = g.token
 	}
-	s.org, s.ca, s.insecure = cmp.Or(g.org, s.org), cmp.Or(g.ca, s.ca), g.insecure || s.insecure
+	s.org, s.ca, s.insecure = cmp.Or(g.org, p.selection(a.serverKey(s)).Org), cmp.Or(g.ca, s.ca), g.insecure || s.insecure
 	return s, nil
 }
 
@@ -86,7 +87,7 @@ func (a *app) addressed(p profile, local server) server {
 		s = p.server()
 		s.url = a.global.url
 	case sameURL(s.url, local.url):
-		s.token, s.insecure = local.token, local.insecure
+		s.token, s.insecure, s.local = local.token, local.insecure, true
 	case a.global.data != "":
 		s.token = a.localFile(TokenFile) // the folder was given explicitly, so its token is meant
 	}
@@ -160,6 +161,9 @@ func (a *app) anyProject(all bool) (string, error) {
 	if a.global.project != "" {
 		return a.global.project, nil
 	}
-	p, err := a.readProfile()
-	return p.Project, err
+	sel, err := a.selected()
+	if err != nil || a.global.org != "" && sel.Org != "" && a.global.org != sel.Org {
+		return "", err // what is set is a project of another organization
+	}
+	return sel.Project, nil
 }

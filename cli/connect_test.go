@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -135,7 +136,7 @@ func TestLoginKeepsATokenThatWorksToItself(t *testing.T) {
 	again.expect(exitOK, strings.Contains(again.stdout, helloID))
 	var saved profile
 	text, _ := os.ReadFile(path)
-	if err := json.Unmarshal(text, &saved); err != nil || saved != (profile{URL: f.url, Token: secret, Project: "hello"}) {
+	if err := json.Unmarshal(text, &saved); err != nil || !reflect.DeepEqual(saved, profile{URL: f.url, Token: secret, Selected: map[string]selection{f.url: {Project: "hello"}}}) {
 		t.Errorf("saved %s", text)
 	}
 }

@@ -54,10 +54,13 @@ func (a *app) projectRename() *cobra.Command {
 		}
 		done, err := c.RenameProject(ctx, before.ID, args[0])
 		err = changed(a, done, err, "project %s is called %s now", before.Name, args[0])
-		if saved, unread := a.readProfile(); err == nil && unread == nil && saved.Project == before.Name && !a.global.json {
-			a.note("`%s project set %s` makes it the project that commands mean again", a.commandPrefix(""), args[0])
+		if err != nil {
+			return err
 		}
-		return err
+		if sel, _ := a.selected(); sel.isCurrent(*before) {
+			return a.changeSelection(func(s *selection) { s.Project = args[0] })
+		}
+		return nil
 	})
 }
 

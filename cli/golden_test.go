@@ -106,12 +106,12 @@ func TestChangesPrintTheirTask(t *testing.T) {
 		{"start", "project start hello", `PUT /v1/projects/hello/state {"action":"start"}`},
 		{"stop", "-j hello project stop", `PUT /v1/projects/hello/state {"action":"stop"}`},
 		{"reprovision", "project reprovision hello --service web --rolling 2", `PUT /v1/projects/hello/state {"action":"reprovision","rolling":2,"services":["web"]}`},
-		{"delete", "project delete hello -f", "DELETE /v1/projects/hello?force=true"},
+		{"delete", "project delete hello -f --yes", "GET /v1/projects/hello\nGET /v1/instances?project=" + helloID + "\nDELETE /v1/projects/" + helloID + "?force=true"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			f := world(t).give("POST /v1/projects", changed).give("PUT /v1/projects/hello/manifest", changed).
-				give("PUT /v1/projects/hello/state", changed).give("DELETE /v1/projects/hello", changed)
+				give("PUT /v1/projects/hello/state", changed).give("DELETE /v1/projects/"+helloID, changed)
 			r := &run{f: f, home: t.TempDir()}
 			keep(t, r.home, "FILE", "services: {}\n")
 			r.do(t, strings.Fields(strings.ReplaceAll(c.args, "FILE", r.home+"/FILE"))...)

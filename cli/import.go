@@ -2,11 +2,11 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"mariposa"
 	"mariposa/client"
 	"mariposa/contract"
 	"mariposa/manifest"
@@ -14,129 +14,144 @@ import (
 
 func (a *app) metaImport() *cobra.Command {
 	var file, message string
-	var force, sure bool
+	var force bool
 	cmd := a.metaChange(&cobra.Command{
-		Use: "import -m FILE", Short: "Put a file of values in place of all metadata", Args: argsBetween(0, 0),
-		Long: "Put a YAML file of values in place of all metadata: keys that it leaves out are taken out.\n\n" +
-			"Which keys change is shown first and, on a terminal, asked about; values are not shown.\nElsewhere, keys may be added, but what is set is neither changed nor taken out unless -y or\n-f is said. Should somebody else change the project meanwhile, nothing happens, unless -f\nis said.",
+		Use: "import -m FILE", Short: "Add the values of a file; with -f, also overwrite those already set", Args: argsBetween(0, 0),
+		Long: "Add the values of a YAML file to a project's metadata.\n\n" +
+			"Keys that are already set keep their value, with a warning; -f overwrites them. Keys that\nthe file does not name are never touched: remove them with `meta rm`. A secret that is\nmasked in the file stays as it is.",
+		Example: "  mariposa -j shop meta import -m values.yaml\n  mariposa -j shop meta import -m values.yaml -f --wait",
 	}, func(ctx context.Context, c *client.Client, project string, _ []string) (*contract.Changed, error) {
 		doc, err := a.readDocument(file, "metadata")
 		if err != nil {
 			return nil, err
 		}
-		return a.importValues(ctx, c, project, doc, client.Update{Force: force, Message: message}, sure)
+		return a.importValues(ctx, c, project, doc, message, force)
 	})
 	documentFlag(cmd, &file, "metadata")
-	cmd.Flags().BoolVarP(&force, "force", "f", false, "whatever the newest version is, and without asking")
-	cmd.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "overwrite keys that are already set")
 	cmd.Flags().StringVar(&message, "message", "", "why, for those who read the versions later")
 	return cmd
 }
 
-func (a *app) importValues(ctx context.Context, c *client.Client, project string, doc []byte, u client.Update, sure bool) (*contract.Changed, error) {
-	values, err := manifest.ReadValues(doc)
+// importTries is how often an import starts over because somebody else changed the
+// project at the same time.
+const importTries = 10
+
+// importValues merges a file into the metadata. It is based on the version it has
+// read, so it never undoes what somebody else sets meanwhile.
+func (a *app) importValues(ctx context.Context, c *client.Client, project string, doc []byte, message string, force bool) (*contract.Changed, error) {
+	given, err := manifest.ReadValues(doc)
 	if err != nil {
 		return nil, err
 	}
-	if !u.Force {
+	for try := 1; ; try++ {
 		now, err := c.Metadata(ctx, project, false)
 		if err != nil {
 			return nil, a.noProject(err)
 		}
-		u.Previous = now.Version
-		change := compareKeys(now.Keys, values)
-		a.showKeys(change)
-		if !sure && !a.interactive() {
-			err = change.refused(project)
+		m := compareValues(now.Keys, given)
+		set := m.added
+		if force {
+			set = append(set, m.differ...)
 		}
+		if len(set) == 0 {
+			a.printImport(project, m, force, nil)
+			return &contract.Changed{Name: project, Version: now.Version}, nil
+		}
+		merged, err := mergeValues(ctx, c, project, doc, given, set)
 		if err != nil {
-			return nil, err
+			return nil, a.noProject(err)
 		}
-		if len(change) > 0 {
-			if ok, err := a.confirm(ctx, fmt.Sprintf("change the metadata of %s?", project), sure); err != nil || !ok {
-				return nil, err
-			}
-		}
-	}
-	done, err := c.ImportMetadata(ctx, project, doc, u)
-	if err != nil {
-		return nil, a.noProject(err)
-	}
-	if !a.global.json {
-		a.say("%s: %s in, %s", project, plural(len(values.ByKey), "value is", "values are"), versionWords(done))
-	}
-	return done, nil
-}
-
-// keyChanges are the keys that an import changes, without their values.
-type keyChanges []keyChange
-
-type keyChange struct {
-	sign byte // '-' removed, '~' changed, '+' added
-	key  string
-	why  string
-}
-
-// compareKeys returns the keys that differ. A secret that comes back masked is
-// kept; any other value of a secret counts as changed, as the current one is not
-// known here.
-func compareKeys(now []contract.MetadataKey, next *manifest.Values) (all keyChanges) {
-	had := map[string]bool{}
-	for _, k := range now {
-		if !k.Set {
+		done, err := c.ImportMetadata(ctx, project, merged, client.Update{Previous: now.Version, Message: message})
+		if mariposa.CodeOf(err) == mariposa.Conflict && try < importTries && isOvertaken(ctx, c, project, now.Version) {
 			continue
 		}
-		had[k.Key] = true
-		v, stays := next.Get(k.Key)
+		if err != nil {
+			return nil, a.noProject(err)
+		}
+		a.printImport(project, m, force, done)
+		return done, nil
+	}
+}
+
+// isOvertaken reports whether a project has a newer version than the given one.
+func isOvertaken(ctx context.Context, c *client.Client, project, version string) bool {
+	p, err := c.Project(ctx, project)
+	return err == nil && p.Version != version
+}
+
+// mergeValues sets keys of the current metadata document to the given values. Secrets
+// in it are masked, which leaves them as they are.
+func mergeValues(ctx context.Context, c *client.Client, project string, doc []byte, given *manifest.Values, set []string) ([]byte, error) {
+	current, err := c.MetadataDocument(ctx, project, false)
+	if err != nil {
+		return nil, err
+	}
+	if len(strings.TrimSpace(string(current))) == 0 {
+		return doc, nil // nothing is set yet: the file is stored as it is
+	}
+	values, err := manifest.ReadValues(current)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range set {
+		v, _ := given.Get(key)
+		if values, err = values.Set(key, v.Text, false, v.Changed); err != nil {
+			return nil, err
+		}
+	}
+	return values.Document, nil
+}
+
+// An importPlan says what the keys of a file mean for the metadata that is set.
+type importPlan struct {
+	added  []string // not set yet
+	differ []string // set to another value, or to a secret that we cannot compare
+	same   []string // set to the same value, or masked
+}
+
+// compareValues compares the values of a file with those that are set. The values of
+// secrets are not known here, so one that is given counts as different.
+func compareValues(now []contract.MetadataKey, given *manifest.Values) (m importPlan) {
+	current := map[string]contract.MetadataKey{}
+	for _, k := range now {
+		if k.Set {
+			current[k.Key] = k
+		}
+	}
+	for _, key := range given.Keys() {
+		v, _ := given.Get(key)
+		k, isSet := current[key]
 		switch {
-		case !stays:
-			all = append(all, keyChange{'-', k.Key, wordIf("a secret", k.Secret)})
-		case k.Secret && v.Text != manifest.Mask:
-			all = append(all, keyChange{'~', k.Key, "a secret, given anew"})
-		case !k.Secret && v.Text != k.Value:
-			all = append(all, keyChange{'~', k.Key, ""})
+		case !isSet:
+			m.added = append(m.added, key)
+		case v.Text == k.Value || k.Secret && v.Text == manifest.Mask:
+			m.same = append(m.same, key)
+		default:
+			m.differ = append(m.differ, key)
 		}
 	}
-	for _, key := range next.Keys() {
-		if !had[key] {
-			all = append(all, keyChange{'+', key, ""})
+	return m
+}
+
+// printImport says what an import did, and warns of keys that it left alone. Done is
+// nil if it changed nothing.
+func (a *app) printImport(project string, m importPlan, force bool, done *contract.Changed) {
+	if len(m.differ) > 0 && !force {
+		a.note("already set, not changed: %s; -f overwrites", strings.Join(m.differ, ", "))
+	}
+	switch {
+	case a.global.json:
+	case done == nil:
+		a.say("%s: nothing to import", project)
+	default:
+		var parts []string
+		if len(m.added) > 0 {
+			parts = append(parts, "added "+strings.Join(m.added, ", "))
 		}
-	}
-	return all
-}
-
-// showKeys shows which keys an import changes.
-func (a *app) showKeys(change keyChanges) {
-	p := a.paint(a.env.Stderr)
-	for _, k := range change {
-		s := map[byte]style{'-': bad, '~': busy, '+': good}[k.sign]
-		fmt.Fprintln(a.env.Stderr, p.in(s, string(k.sign)+" "+plain(k.key)+bracketed(k.why)))
-	}
-}
-
-// refused returns an error if values would be lost and nobody can be asked: an
-// incomplete file looks just like an intended one.
-func (all keyChanges) refused(project string) error {
-	var lost []string
-	if keys := all.signed('~'); keys != "" {
-		lost = append(lost, "change "+keys)
-	}
-	if keys := all.signed('-'); keys != "" {
-		lost = append(lost, "take out "+keys)
-	}
-	if len(lost) == 0 {
-		return nil
-	}
-	return withHint(fmt.Errorf("the import would %s in the metadata of %s; nothing was changed", strings.Join(lost, " and "), project),
-		"say -f if you mean it, or -y, which still heeds what others do meanwhile; `meta set` changes single keys")
-}
-
-func (all keyChanges) signed(sign byte) string {
-	var keys []string
-	for _, k := range all {
-		if k.sign == sign {
-			keys = append(keys, k.key)
+		if force && len(m.differ) > 0 {
+			parts = append(parts, "changed "+strings.Join(m.differ, ", "))
 		}
+		a.say("%s: %s; %s", project, strings.Join(parts, "; "), versionWords(done))
 	}
-	return strings.Join(keys, ", ")
 }

@@ -83,7 +83,7 @@ func (a *app) login(ctx context.Context, stdin bool) error {
 	if sameURL(p.URL, s.url) { // keep what is not given again
 		s.org, s.ca, s.insecure = cmp.Or(s.org, p.Org), cmp.Or(s.ca, p.CA), s.insecure || p.Insecure
 	} else {
-		p = profile{} // its project and organization are another server's
+		p = profile{Selected: p.Selected}
 	}
 	if s.ca != "" {
 		if s.ca, err = filepath.Abs(s.ca); err != nil {
@@ -155,13 +155,25 @@ func (a *app) logoutCommand() *cobra.Command {
 }
 
 func (a *app) whoamiCommand() *cobra.Command {
-	return a.withClient(&cobra.Command{Use: "whoami", Short: "Tell who you are to the server, and what your token is good for", Args: argsBetween(0, 0)},
+	return a.withClient(&cobra.Command{Use: "whoami", Short: "Show who you are, what your token is good for, and what is set", Args: argsBetween(0, 0)},
 		func(ctx context.Context, c *client.Client, _ []string) error {
 			who, err := c.Whoami(ctx)
-			return show(a, who, err, func() {
+			if err != nil {
+				return err
+			}
+			now, err := a.findCurrent(ctx, c)
+			if err != nil {
+				return err
+			}
+			shown := struct {
+				contract.Whoami
+				Current current `json:"current"`
+			}{*who, now}
+			return show(a, &shown, nil, func() {
 				a.facts("user", cell{who.Name, bold}, "id", who.ID, "email", who.Email, "acts for", who.For, "runs the installation", wordIf("yes", who.Admin),
 					"own organization", who.OrganizationName, "server", c.URL(), "token", who.Token.Name, "good for", strings.Join(tokenBounds(&who.Token), ", "),
-					"expires", a.stampOf(who.Token.Expires), "last used", a.stampOf(who.Token.LastUsed), "last used from", who.Token.LastFrom)
+					"expires", a.stampOf(who.Token.Expires), "last used", a.stampOf(who.Token.LastUsed), "last used from", who.Token.LastFrom,
+					"current organization", withRole(now.Organization, now.OrganizationRole), "current project", withRole(now.Project, now.ProjectRole))
 			})
 		})
 }

@@ -16,7 +16,7 @@ import (
 
 func (a *app) orgCommand() *cobra.Command {
 	cmd := a.group("org", "Manage organizations: who is in them, what they may use",
-		a.orgList(), a.orgCreate(), a.orgShow(), a.orgUpdate(), a.orgRename(), a.orgDelete(),
+		a.orgList(), a.orgCreate(), a.orgShow(), a.orgSet(), a.orgUnset(), a.orgUpdate(), a.orgRename(), a.orgDelete(),
 		a.orgMembers(), a.orgAdd(), a.orgRemove(), a.orgLeave(), a.orgQuota(), a.orgPolicy())
 	cmd.Aliases = []string{"organization", "orgs"}
 	return cmd
@@ -39,7 +39,7 @@ func (a *app) onOrg(cmd *cobra.Command, words int, run func(ctx context.Context,
 				return err
 			}
 			if org = s.org; org == "" {
-				return Usage(withHint(errors.New("which organization?"), "name it with -o or in MARIPOSA_ORG; `mariposa org list` shows yours"))
+				return Usage(withHint(errors.New("which organization?"), "name it with -o or in MARIPOSA_ORG, or choose one with `mariposa org set ORG`; `mariposa org list` shows yours"))
 			}
 		}
 		return noOrg(run(ctx, c, org, args))
@@ -54,9 +54,10 @@ func (a *app) orgList() *cobra.Command {
 		func(ctx context.Context, c *client.Client, _ []string) error {
 			all, err := c.Organizations(ctx)
 			return show(a, all, err, func() {
+				sel, _ := a.selected() // a damaged profile was reported when we connected
 				t := newTable("NAME", "YOU ARE", "BASE ROLE", "MEMBERS", "PROJECTS", "AGE")
 				for _, o := range all.Organizations {
-					t.add(cell{o.Name, bold}, text(dashIfEmpty(string(o.Role))), text(baseRole(o)), number(o.Members), number(o.Projects), text(a.age(o.Created)))
+					t.add(markCurrent(o.Name, sel.Org == o.Name), text(dashIfEmpty(string(o.Role))), text(baseRole(o)), number(o.Members), number(o.Projects), text(a.age(o.Created)))
 				}
 				a.printTable(t)
 			})

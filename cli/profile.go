@@ -12,13 +12,14 @@ import (
 	"strings"
 )
 
-// profile is what `mariposa login` and `mariposa project set` store.
+// profile is what `mariposa login`, `project set` and `org set` store.
 type profile struct {
-	URL     string `json:"url,omitempty"`
-	Token   string `json:"token,omitempty"`
-	Org     string `json:"org,omitempty"`
-	CA      string `json:"ca,omitempty"`
-	Project string `json:"project,omitempty"`
+	URL   string `json:"url,omitempty"`
+	Token string `json:"token,omitempty"`
+	Org   string `json:"org,omitempty"` // on that server
+	CA    string `json:"ca,omitempty"`
+	// Selected is what is set for each server, so that it does not apply to others.
+	Selected map[string]selection `json:"selected,omitempty"`
 	// Insecure: the token may travel in the clear to that server.
 	Insecure bool `json:"insecure,omitempty"`
 }

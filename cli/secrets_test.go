@@ -84,6 +84,9 @@ func TestUpdateAsksForWhatTheNewManifestRequires(t *testing.T) {
 			r := &run{f: f, tty: c.tty, stdin: c.stdin, types: c.types, home: t.TempDir()}
 			keep(t, r.home, "m.yaml", wanting)
 			args := []string{"project", "update", "hello", "-m", r.home + "/m.yaml"}
+			if !c.tty {
+				args = append(args, "--force")
+			}
 			r.do(t, args...)
 			r.golden("update-asks-" + c.name)
 			if n := strings.Count(f.requests(), "PUT /v1/projects/hello/metadata/"); n != c.sets || strings.Contains(r.stdout+r.stderr, planted) {
@@ -208,23 +211,23 @@ func TestASecretIsMaskedWhateverTheServerSays(t *testing.T) {
 	}
 }
 
-func TestAnImportIsAskedAboutWhereItChangesSomething(t *testing.T) {
+func TestAnImportAddsAndWithForceOverwrites(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		name, file, answer string
-		put                bool
+		name, file, flags string
+		put               bool
 	}{
-		{"yes", "mode: test\ndb_password: new-password\nfresh: x\n", "y\n", true},
-		{"no", "fresh: x\n", "\n", false},
-		{"same", "mode: production\ndb_password: ••••\n", "", true},
-		{"faults", "mode: {a: 1}\n", "", false},
+		{"adds", "mode: test\ndb_password: new-password\nfresh: x\n", "", true},
+		{"overwrites", "mode: test\ndb_password: new-password\nfresh: x\n", "-f", true},
+		{"same", "mode: production\ndb_password: ••••\n", "-f", false},
+		{"faults", "mode: {a: 1}\n", "-f", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			f := world(t)
-			r := &run{f: f, tty: true, stdin: c.answer, home: t.TempDir()}
+			r := &run{f: f, tty: true, home: t.TempDir()}
 			keep(t, r.home, "v.yaml", c.file)
-			args := []string{"-j", "hello", "meta", "import", "-m", r.home + "/v.yaml"}
+			args := append([]string{"-j", "hello", "meta", "import", "-m", r.home + "/v.yaml"}, strings.Fields(c.flags)...)
 			r.do(t, args...)
 			r.golden("import-" + c.name)
 			if put := strings.Contains(f.requests(), "PUT "); put != c.put {

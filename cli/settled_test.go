@@ -112,7 +112,7 @@ func (f *fake) store() {
 	f.give("GET /v1/volumes/"+dataTwo, two)
 	f.give("DELETE /v1/volumes/"+dataOne, contract.Changed{ID: dataOne, Name: "data", Reason: "its node node1 removes it"})
 	f.give("DELETE /v1/volumes/"+dataTwo, contract.Changed{ID: dataTwo, Name: "data", Reason: "its node node2 removes it when it can be reached again"})
-	f.give("DELETE /v1/projects/hello", contract.Changed{ID: helloID, Name: "hello", Task: ptr(taskOne), Reason: "1 volume will be deleted with it"})
+	f.give("DELETE /v1/projects/"+helloID, contract.Changed{ID: helloID, Name: "hello", Task: ptr(taskOne), Reason: "1 volume will be deleted with it"})
 }
 
 // The networks of the fake server: a project's own and a shared one, and two of a name.

@@ -49,7 +49,7 @@ func TestGroupsOfCommandsTellTheirStories(t *testing.T) {
 		}},
 		"volume": {lines: []string{
 			"volume list", "volume list --json", "-j hello volume list --service db --node node1", "-o acme volume list -A", "volume show db.1:data", "-j hello volume show " + dataOne, "volume show db.2:data", "volume show nothing",
-			"volume rm db.1:data", "volume rm " + dataOne + " --json", "volume rm " + dataTwo, "volumes delete nothing -y", "project delete hello --volumes",
+			"volume rm db.1:data", "volume rm " + dataOne + " --json", "volume rm " + dataTwo, "volumes delete nothing -y", "project delete hello --volumes -f --yes",
 		}},
 		"network": {lines: []string{
 			"network list", "network list --json", "-j hello network list", "network show backend", "network show " + netTwo, "network show nothing", "network show twice",
@@ -91,7 +91,7 @@ func TestGroupsOfCommandsTellTheirStories(t *testing.T) {
 			"-j hello meta export --json",
 		}},
 		"import": {file: "mode: test\ndb_password: ••••\nfresh: x\n", lines: []string{
-			"-j hello meta import -m FILE", "-j hello meta import -m FILE -y", "-j hello meta import -m FILE -f --message all", "-j hello meta import -m FILE --json", "-j hello meta import -m FILE -f --json", "-j hello meta import",
+			"-j hello meta import -m FILE", "-j hello meta import -m FILE -f --message all", "-j hello meta import -m FILE --json", "-j hello meta import -m FILE -f --json", "-j hello meta import",
 		}},
 		"import-adds":  {file: "mode: production\ndb_password: ••••\nfresh: x\n", lines: []string{"-j hello meta import -m FILE"}},
 		"import-lacks": {file: "db_password: given-anew\n", lines: []string{"-j hello meta import -m FILE", "-j hello -o acme meta import -m FILE --json"}},
@@ -164,19 +164,15 @@ func TestATokenIsBoundByTheCommandLineAlone(t *testing.T) {
 	}
 }
 
-// After renaming the selected project, the user is shown how to select it again.
-func TestRenamingTheChosenProjectSaysHowToChooseItAgain(t *testing.T) {
+// A rename keeps the project selected.
+func TestRenamingTheChosenProjectKeepsItChosen(t *testing.T) {
 	t.Parallel()
 	f, home := world(t), t.TempDir()
+	f.give("GET /v1/projects/howdy", contract.Project{ID: helloID, Name: "howdy"})
 	(&run{f: f, home: home}).do(t, "project", "set", "hello").expect(exitOK)
-	for line, says := range map[string]string{
-		"project rename howdy":               "`mariposa project set howdy` makes it the project that commands mean again\n",
-		"-o acme project rename hello howdy": "`mariposa -o acme project set howdy` makes it the project that commands mean again\n",
-		"project rename howdy --json":        "",
-	} {
-		r := (&run{f: f, home: home}).do(t, strings.Fields(line)...)
-		r.expect(exitOK, r.stderr == says)
-	}
+	(&run{f: f, home: home}).do(t, "project", "rename", "howdy").expect(exitOK)
+	r := (&run{f: f, home: home}).do(t, "project", "show", "--json")
+	r.expect(exitOK, strings.Contains(r.stdout, "howdy"))
 }
 
 func TestATokenForWhatIsNotThereSaysWhereToLook(t *testing.T) {

@@ -22,13 +22,18 @@ func (a *app) projectUpdate() *cobra.Command {
 	var wait, sure bool
 	cmd := a.projectArgument(&cobra.Command{
 		Use: "update [NAME] -m FILE", Short: "Give a project a new manifest",
-		Long: "Give a project a new manifest.\n\nWithout --previous and --force, the change is based on the newest version: it is\nshown as a difference and, on a terminal, asked about.\n\nShould somebody else change the project meanwhile, or have changed it since the version\nof --previous, nothing happens; on a terminal, what they did is named, what the update\nwould change now is shown, and it is asked about again. In scripts, say with --previous\nwhich version the file is based on.",
+		Long:    "Give a project a new manifest.\n\nOn a terminal, the difference from the newest version is shown, and you are asked to confirm.\nElsewhere, --previous must say which version the file is based on, or --force that it\nreplaces whatever is there.\n\nIf somebody else has changed the project since that version, nothing is changed. On a\nterminal you see what they did and what your update would change now, and are asked again.",
+		Example: "  mariposa -j shop project update -m mariposa.yaml --wait\n  mariposa -j shop project update -m mariposa.yaml --previous 7 --message \"$GIT_SHA\" --wait\n  mariposa -j shop project update -m - --force < mariposa.yaml",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if u.Force && u.Previous != "" {
 				return Usage(errors.New("--force says whatever the previous version is, so --previous makes no sense beside it"))
 			}
 			if err := checkAmounts("rolling", u.Rolling, "canary", u.Canary); err != nil {
 				return err
+			}
+			if u.Previous == "" && !u.Force && !a.interactive() {
+				return Usage(withHint(errors.New("outside a terminal, an update needs --previous VERSION, the version that the file is based on, or --force to replace whatever is there"),
+					"`%s project versions` lists the versions", a.commandPrefix("")))
 			}
 			name, err := a.projectName(args)
 			if err != nil {

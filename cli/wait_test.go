@@ -193,16 +193,17 @@ func TestUpdateShowsWhatItChanges(t *testing.T) {
 		put                    bool // something was submitted
 		same, again            bool // it is the newest manifest: nothing comes of it, or it is tried again
 	}{
-		{name: "pipe", manifest: changedManifest, put: true},
+		{name: "pipe", manifest: changedManifest},
+		{name: "pipe-yes", manifest: changedManifest, args: []string{"--yes"}},
+		{name: "pipe-previous", manifest: changedManifest, args: []string{"--previous", hashTwo}, put: true},
 		{name: "yes", answer: "y\n", tty: true, put: true},
 		{name: "no", answer: "\n", tty: true},
 		{name: "not-asked", args: []string{"--yes"}, tty: true, put: true},
-		{name: "same", manifest: "services:\n  web: {scale: 2}\n", put: true, same: true},
-		{name: "same-json", manifest: "services:\n  web: {scale: 2}\n", args: []string{"--json"}, put: true, same: true},
-		{name: "same-again", manifest: "services:\n  web: {scale: 2}\n", put: true, again: true},
-		{name: "overtaken", manifest: changedManifest, faster: true, put: true},
+		{name: "same", file: "services:\n  web: {scale: 2}\n", tty: true, put: true, same: true},
+		{name: "same-json", file: "services:\n  web: {scale: 2}\n", tty: true, args: []string{"--json"}, put: true, same: true},
+		{name: "same-again", file: "services:\n  web: {scale: 2}\n", tty: true, put: true, again: true},
 		{name: "overtaken-previous", manifest: changedManifest, args: []string{"--previous", hashOne}, faster: true, put: true},
-		{name: "overtaken-org", manifest: changedManifest, args: []string{"-o", "acme"}, faster: true, put: true},
+		{name: "overtaken-org", manifest: changedManifest, args: []string{"-o", "acme", "--previous", hashOne}, faster: true, put: true},
 		{name: "overtaken-again", answer: "y\ny\n", tty: true, faster: true, put: true},
 		{name: "overtaken-no", answer: "y\n\n", tty: true, faster: true, put: true},
 		{name: "overtaken-previous-again", answer: "y\n", args: []string{"--previous", hashOne}, tty: true, faster: true, put: true},
@@ -321,9 +322,9 @@ func TestADeletedProjectSaysWhatItLeavesOnNodesOutOfReach(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			f := world(t).give("DELETE /v1/projects/hello", contract.Changed{ID: helloID, Name: "hello", Task: ptr(taskOne)}).
+			f := world(t).give("DELETE /v1/projects/"+helloID, contract.Changed{ID: helloID, Name: "hello", Task: ptr(taskOne)}).
 				give("GET /v1/instances", contract.Instances{Instances: c.left}).stream(taskEvent(8, "completed", task(mariposa.TaskCompleted, 2, 2)))
-			r := (&run{f: f}).do(t, "project", "delete", "hello", "-f", "--wait")
+			r := (&run{f: f}).do(t, "project", "delete", "hello", "-f", "--yes", "--wait")
 			r.expect(exitOK, strings.HasSuffix(r.stderr, "ann scaled web to 2\n"+c.says), strings.Contains(f.requests(), "GET /v1/instances?project="+helloID))
 		})
 	}

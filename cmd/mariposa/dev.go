@@ -7,13 +7,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -24,9 +21,7 @@ import (
 	"mariposa/cli"
 	"mariposa/client"
 	"mariposa/clock"
-	"mariposa/contract"
 	"mariposa/driver/process"
-	"mariposa/reason"
 	"mariposa/store/sqlite"
 )
 
@@ -35,7 +30,7 @@ type devFlags struct {
 	data    string
 	dummies int
 	deploy  string
-	down    bool
+	down    downFlags
 	name    string
 	verbose bool
 	process processFlags
@@ -50,14 +45,14 @@ func devCommand() *cobra.Command {
 			"Started again on the same DIR it goes on where it was; instances that kept running are taken over, not restarted.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runDev(cmd.Context(), f, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return runDev(cmd.Context(), f, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	f.add(c.Flags())
 	c.Flags().StringVar(&f.data, "data", "", "folder for everything that is kept (default $XDG_DATA_HOME/mariposa)")
 	c.Flags().IntVar(&f.dummies, "dummy-nodes", 0, "how many simulated nodes to add")
 	c.Flags().StringVar(&f.deploy, "deploy", "", "a manifest to deploy once it runs, as [NAME=]FILE; then show a live view")
-	c.Flags().BoolVar(&f.down, "down", false, "delete every project, wait until nothing of them is left, and end")
+	f.down.add(c.Flags())
 	c.Flags().StringVar(&f.name, "name", "", "this machine's name among the nodes (default: the host's)")
 	c.Flags().BoolVar(&f.verbose, "verbose", false, "log more")
 	f.process.add(c.Flags())
@@ -72,9 +67,12 @@ type dev struct {
 	agents  sync.WaitGroup
 }
 
-func runDev(ctx context.Context, f devFlags, stdout, stderr io.Writer) error {
+func runDev(ctx context.Context, f devFlags, stdin io.Reader, stdout, stderr io.Writer) error {
 	if f.dummies < 0 || f.dummies > 100_000 {
 		return cli.Usage(fmt.Errorf("--dummy-nodes %d: give a number from 0 to 100000", f.dummies))
+	}
+	if err := f.down.check(); err != nil {
+		return err
 	}
 	f.process.allowUnisolated = true // who tries it out on a laptop may not be able to isolate
 	if _, err := f.process.options(); err != nil {
@@ -88,7 +86,8 @@ func runDev(ctx context.Context, f devFlags, stdout, stderr io.Writer) error {
 		cancel()
 		return err
 	}
-	defer d.stop(cancel)
+	stop := sync.OnceFunc(func() { d.stop(cancel) })
+	defer stop()
 	fmt.Fprintf(stdout, "Mariposa %s is running at %s\n", version, d.control.URL)
 	switch _, why, lacks := process.Probe(); {
 	case why != "":
@@ -97,8 +96,13 @@ func runDev(ctx context.Context, f devFlags, stdout, stderr io.Writer) error {
 		fmt.Fprintf(stdout, "Process instances are isolated, but without %s. See docs/hardening.md.\n", lacks)
 	}
 	switch {
-	case f.down:
-		return d.down(ctx, stdout)
+	case f.down.down:
+		done, err := d.down(ctx, f.down, stdin, stdout, stderr)
+		if err != nil || !done || !f.down.purge {
+			return err
+		}
+		stop() // the files are in use until then
+		return purgeData(d.dir, stdout)
 	case f.deploy != "":
 		return d.deployAndWatch(ctx, f.deploy, stdout)
 	}
@@ -164,7 +168,7 @@ func dummyNames(dir string, f devFlags) []string {
 	for i := range f.dummies {
 		names = append(names, fmt.Sprintf("dummy-%d", i+1))
 	}
-	if f.down {
+	if f.down.down {
 		old, _ := filepath.Glob(filepath.Join(dir, "nodes", "*")) // the pattern is valid
 		names = nil
 		for _, path := range old {
@@ -226,7 +230,7 @@ func (d *dev) deployAndWatch(ctx context.Context, what string, stdout io.Writer)
 		cancel()
 		<-ended
 	}
-	fmt.Fprintf(stdout, "\nMariposa has ended; the instances of %s run on.\nStart it again to go on where it was, or run it with --down to remove everything.\n", name)
+	fmt.Fprintf(stdout, "\nMariposa has ended; the instances of %s run on.\nStart it again to go on where it was, or run it with --down to delete every project.\n", name)
 	return err
 }
 
@@ -243,86 +247,6 @@ func (d *dev) create(ctx context.Context, name, file string, body []byte, stdout
 	}
 	if !bytes.Equal(now, body) {
 		fmt.Fprintf(stdout, "%s runs another manifest than %s and goes on with that.\nTo bring this one into force: mariposa -j %s project update -m %s\n", name, file, name, file)
-	}
-	return nil
-}
-
-// down deletes every project and waits until the last instance is gone.
-func (d *dev) down(ctx context.Context, stdout io.Writer) error {
-	list, err := d.client.Projects(ctx, "")
-	if err != nil {
-		return err
-	}
-	for _, p := range list.Projects {
-		if p.Goal == mariposa.GoalDeleted {
-			continue // it is being deleted already
-		}
-		fmt.Fprintf(stdout, "deleting %s\n", p.Name)
-		if _, err := d.client.DeleteProject(ctx, p.ID, true); err != nil {
-			return err
-		}
-	}
-	said := ""
-	for began := time.Now(); ; {
-		left, err := d.client.AllInstances(ctx, client.InstanceFilter{})
-		if err != nil {
-			return err
-		}
-		if len(left.Instances) == 0 {
-			return d.printLeftovers(ctx, stdout)
-		}
-		if waits := describeWait(left.Instances); waits != said && time.Since(began) > 2*time.Second {
-			said = waits
-			fmt.Fprint(stdout, waits)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
-}
-
-// describeWait says which nodes the removal of instances waits for, a line each, and how to
-// go on without a node that does not come back.
-func describeWait(left []contract.Instance) string {
-	counts, unknown := map[string]int{}, map[string]bool{}
-	for i := range left {
-		node := cmp.Or(left[i].NodeName, left[i].Node)
-		counts[node]++
-		unknown[node] = unknown[node] || left[i].State == mariposa.StateUnknown
-	}
-	var b strings.Builder
-	for _, node := range slices.Sorted(maps.Keys(counts)) {
-		fmt.Fprintf(&b, "waiting for %s to go", reason.Many(counts[node], "instance"))
-		switch {
-		case node == "":
-			b.WriteString(", not on any node yet\n")
-		case unknown[node]:
-			fmt.Fprintf(&b, " on node %s, which is not connected: start it again, or forget it and them in another terminal with `mariposa node rm %s --force`\n", node, node)
-		default:
-			fmt.Fprintf(&b, " on node %s\n", node)
-		}
-	}
-	return b.String()
-}
-
-// printLeftovers prints the instances that belong to no project.
-func (d *dev) printLeftovers(ctx context.Context, stdout io.Writer) error {
-	nodes, err := d.client.Nodes(ctx)
-	if err != nil {
-		return err
-	}
-	clean := true
-	for _, n := range nodes.Nodes {
-		if len(n.Quarantined) > 0 {
-			clean = false
-			fmt.Fprintf(stdout, "node %s still has %d in quarantine, which this store does not know: see `mariposa node show %s`, then `mariposa node purge %s`\n",
-				n.Name, len(n.Quarantined), n.Name, n.Name)
-		}
-	}
-	if clean {
-		fmt.Fprintln(stdout, "nothing is left")
 	}
 	return nil
 }

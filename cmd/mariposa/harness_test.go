@@ -213,7 +213,7 @@ func (h *devServer) tearDown() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if out, err := program(ctx, h.dir, nil, "dev", "--listen", "127.0.0.1:0", "--data", h.dir, "--down").CombinedOutput(); err != nil {
+	if out, err := program(ctx, h.dir, nil, "dev", "--listen", "127.0.0.1:0", "--data", h.dir, "--down", "--yes").CombinedOutput(); err != nil {
 		h.t.Errorf("tearing down: %v\n%s", err, out)
 	}
 	if left := h.processes(); len(left) > 0 {

@@ -43,10 +43,10 @@ func TestTheReadmesThreeThings(t *testing.T) {
 		t.Errorf("after scaling to 5:\n%s", out)
 	}
 	write(t, file, []byte(strings.Replace(text, "GREETING: hello", "GREETING: good morning", 1)))
-	h.ok("-j", "hello", "project", "update", "-m", file, "--yes", "--wait")
+	h.ok("-j", "hello", "project", "update", "-m", file, "--previous", "1", "--wait")
 	h.converged("hello", "web", 5)
 	h.await("all to greet the new way", greet("good morning"))
-	h.ok("-j", "hello", "project", "delete", "-f", "--wait")
+	h.ok("-j", "hello", "project", "delete", "-f", "--yes", "--wait")
 	h.await("nothing is left", func() bool { return len(h.processes()) == 0 })
 }
 

@@ -71,7 +71,7 @@ func TestProjectsThatShareANetworkMeetInOneDirectory(t *testing.T) {
 		t.Errorf("a command inside counts %q", out)
 	}
 
-	h.ok("project", "delete", "shop", "-f", "--wait") // only its use of the network is removed
+	h.ok("project", "delete", "shop", "-f", "--yes", "--wait") // only its use of the network is removed
 	h.await("one project is left on it", func() bool {
 		n, err := h.Network(t.Context(), ids[true])
 		return err == nil && len(n.Projects) == 1 && n.Projects[0].ProjectName == "blog" && n.Instances == 1
@@ -93,7 +93,7 @@ func TestProjectsThatShareANetworkMeetInOneDirectory(t *testing.T) {
 	}
 
 	file := fileOf(t, "services:\n  guest: {compute_type: process, command: [sleep, '100000'], update: {min_healthy: 0}}\n")
-	h.ok("-j", "own", "project", "update", "-m", file, "--yes", "--wait")
+	h.ok("-j", "own", "project", "update", "-m", file, "--force", "--wait")
 	h.await("it goes with the last instance that used it", func() bool { _, err := os.Stat(places[false]); return os.IsNotExist(err) && len(h.networks()) == 0 })
 	if _, err := h.Network(t.Context(), ids[false]); mariposa.CodeOf(err) != mariposa.ResourceNotFound {
 		t.Errorf("asked for, it is %v", err)
@@ -123,6 +123,6 @@ func TestNetworksSurviveAKilledServer(t *testing.T) {
 	if guests(place) < 3 {
 		t.Error("what was in it is gone")
 	}
-	h.ok("project", "delete", "shop", "-f", "--wait")
+	h.ok("project", "delete", "shop", "-f", "--yes", "--wait")
 	h.await("its directory is gone", func() bool { _, err := os.Stat(place); return os.IsNotExist(err) && len(h.networks()) == 0 })
 }

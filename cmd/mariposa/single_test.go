@@ -182,8 +182,8 @@ func TestNobodyButPeopleTouchesASingleInstance(t *testing.T) {
 	h.ok("project", "stop", "--wait")
 	h.await("the service is stopped", func() bool { return len(h.pids("shop")) == 2 })
 	untouched("a stop of the project")
-	h.cannot("", "project", "delete")
-	h.ok("project", "delete", "-f", "--wait")
+	h.cannot("", "project", "delete", "--yes")
+	h.ok("project", "delete", "-f", "--yes", "--wait")
 	h.await("they go with their project", func() bool { return len(h.processes()) == 0 })
 	for name, pid := range before {
 		if alive(pid) {

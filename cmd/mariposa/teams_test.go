@@ -122,7 +122,7 @@ func TestTwoTeamsShareOneInstallation(t *testing.T) {
 	if got := strings.TrimSpace(bob.can("-o", "red", "-j", "shop", "meta", "get", "key", "--reveal")); len(secret) != 24 || got != secret {
 		t.Errorf("an operator reads %q, the owner %q", got, secret)
 	}
-	bob.cannot("may not", "-o", "red", "-j", "shop", "project", "delete", "-f")
+	bob.cannot("may not", "-o", "red", "-j", "shop", "project", "delete", "-f", "--yes")
 	ann.can("org", "remove", "red", "bob")
 	bob.cannot("no", "-o", "red", "-j", "shop", "meta", "list")
 

@@ -140,7 +140,7 @@ func TestVolumesOfADeletedProjectAreKeptUnlessTheyAreDeletedToo(t *testing.T) {
 	h.create("shop", writerManifest(1, ""))
 	h.converged("shop", "db", 1)
 	lines := h.written(nil, 1, 1)
-	if out := h.ok("project", "delete", "shop", "-f", "--wait"); !strings.Contains(out, "1 volume will be left to organization admin") {
+	if out := h.ok("project", "delete", "shop", "-f", "--yes", "--wait"); !strings.Contains(out, "1 volume will be left to organization admin") {
 		t.Errorf("it says %q", out)
 	}
 	v := h.volumes(client.VolumeFilter{})["db.1"]
@@ -159,7 +159,7 @@ func TestVolumesOfADeletedProjectAreKeptUnlessTheyAreDeletedToo(t *testing.T) {
 	for _, own := range h.volumes(client.VolumeFilter{Project: "shop"}) {
 		paths = append(paths, own.Path)
 	}
-	h.ok("project", "delete", "shop", "-f", "--volumes", "--wait")
+	h.ok("project", "delete", "shop", "-f", "--volumes", "--yes", "--wait")
 	h.await("their folders are gone", func() bool {
 		return !slices.ContainsFunc(paths, func(path string) bool { _, err := os.Stat(path); return err == nil })
 	})

@@ -1,0 +1,208 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mariposa/client"
+	"mariposa/contract"
+)
+
+// A selection is what `project set` and `org set` remember for one server: the
+// organization and the project that commands mean when none is named. The project is
+// one of that organization.
+type selection struct {
+	Org     string `json:"org,omitempty"`
+	Project string `json:"project,omitempty"`
+}
+
+// serverKey identifies a server in a profile: a dev server by its data folder, because
+// its address may change and others may have had it before; others by their address.
+func (a *app) serverKey(s server) string {
+	if !s.local {
+		return strings.TrimRight(s.url, "/")
+	}
+	dir := a.dataDir()
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs
+	}
+	return "dev:" + dir
+}
+
+// selected returns what is set for the current server.
+func (a *app) selected() (selection, error) {
+	p, err := a.readProfile()
+	if err != nil {
+		return selection{}, err
+	}
+	s, err := a.locate()
+	if err != nil {
+		return selection{}, err
+	}
+	return p.selection(a.serverKey(s)), nil
+}
+
+// selection returns what is set for a server.
+func (p profile) selection(key string) selection {
+	sel := p.Selected[key]
+	if p.URL != "" && sameURL(p.URL, key) {
+		sel.Org = cmp.Or(sel.Org, p.Org)
+	}
+	return sel
+}
+
+// changeSelection changes what is set for the current server.
+func (a *app) changeSelection(edit func(*selection)) error {
+	p, err := a.readProfile()
+	if err != nil {
+		return err
+	}
+	s, err := a.locate()
+	if err != nil {
+		return err
+	}
+	key := a.serverKey(s)
+	sel := p.selection(key)
+	edit(&sel)
+	if p.URL != "" && sameURL(p.URL, key) {
+		p.Org, sel.Org = sel.Org, ""
+	}
+	if p.Selected == nil {
+		p.Selected = map[string]selection{}
+	}
+	p.Selected[key] = sel
+	if sel == (selection{}) {
+		delete(p.Selected, key)
+	}
+	return a.writeProfile(p)
+}
+
+// isCurrent reports whether a project is the one that commands mean.
+func (s selection) isCurrent(p contract.Project) bool {
+	return s.Project != "" && s.Project == p.Name && (s.Org == "" || s.Org == cmp.Or(p.OrganizationName, p.Organization))
+}
+
+// markCurrent marks the current object in a list.
+func markCurrent(name string, current bool) cell {
+	if current {
+		name += " *"
+	}
+	return cell{name, bold}
+}
+
+func (a *app) projectSet() *cobra.Command {
+	return a.withClient(&cobra.Command{
+		Use: "set NAME", Short: "Choose the project that commands mean when none is named", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(projectNames),
+		Long: "Choose the project that commands mean when none is named, for this server and user.\n\n" +
+			"With -o, the organization is remembered too, as with `org set`. `whoami` and `project list`\nshow what is set, `project unset` forgets it. -j, MARIPOSA_PROJECT and -o take precedence.",
+		Example: "  mariposa project set shop\n  mariposa -o acme project set shop",
+	}, func(ctx context.Context, c *client.Client, args []string) error {
+		p, err := c.Project(ctx, args[0])
+		if err != nil {
+			return a.noProject(err)
+		}
+		err = a.changeSelection(func(s *selection) {
+			s.Project = p.Name
+			if a.global.org != "" {
+				s.Org = cmp.Or(p.OrganizationName, a.global.org)
+			}
+		})
+		return changed(a, p, err, "commands that name no project mean %s%s from now on", p.Name, prefixed(" of ", a.global.org))
+	})
+}
+
+func (a *app) projectUnset() *cobra.Command {
+	return &cobra.Command{
+		Use: "unset", Short: "Forget the project that was set", Args: argsBetween(0, 0),
+		RunE: func(*cobra.Command, []string) error {
+			var was selection
+			err := a.changeSelection(func(s *selection) { was, s.Project = *s, "" })
+			return changed(a, &was, err, "%s", unsetWords("project", was.Project))
+		},
+	}
+}
+
+func (a *app) orgSet() *cobra.Command {
+	return a.withClient(&cobra.Command{
+		Use: "set ORG", Short: "Choose the organization that commands mean when none is named", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(orgNames),
+		Long: "Choose the organization that commands mean when none is named, for this server and user.\n\n" +
+			"A project that was set in another organization is forgotten. `whoami` and `org list` show\nwhat is set, `org unset` forgets it. -o and MARIPOSA_ORG take precedence.",
+	}, func(ctx context.Context, c *client.Client, args []string) error {
+		o, err := c.Organization(ctx, args[0])
+		if err != nil {
+			return noOrg(err)
+		}
+		err = a.changeSelection(func(s *selection) {
+			if s.Org != o.Name {
+				*s = selection{Org: o.Name}
+			}
+		})
+		return changed(a, o, err, "commands that name no organization mean %s from now on", o.Name)
+	})
+}
+
+func (a *app) orgUnset() *cobra.Command {
+	return &cobra.Command{
+		Use: "unset", Short: "Forget the organization that was set, and the project in it", Args: argsBetween(0, 0),
+		RunE: func(*cobra.Command, []string) error {
+			var was selection
+			err := a.changeSelection(func(s *selection) {
+				if was = *s; s.Org != "" {
+					*s = selection{}
+				}
+			})
+			return changed(a, &was, err, "%s", unsetWords("organization", was.Org))
+		},
+	}
+}
+
+func unsetWords(what, was string) string {
+	if was == "" {
+		return "no " + what + " was set"
+	}
+	return what + " " + was + " is no longer set"
+}
+
+// A current is what commands mean when nothing is named, with the caller's roles.
+type current struct {
+	Organization     string `json:"organization,omitempty"`
+	OrganizationRole string `json:"organization_role,omitempty"`
+	Project          string `json:"project,omitempty"`
+	ProjectRole      string `json:"project_role,omitempty"`
+}
+
+// findCurrent returns what commands mean when nothing is named. What is set and can no
+// longer be seen has no role.
+func (a *app) findCurrent(ctx context.Context, c *client.Client) (now current, err error) {
+	s, err := a.locate()
+	if err != nil {
+		return now, err
+	}
+	now.Organization = s.org
+	if now.Project, err = a.anyProject(false); err != nil {
+		return now, err
+	}
+	if now.Organization != "" {
+		if o, err := c.Organization(ctx, now.Organization); err == nil {
+			now.OrganizationRole = string(o.Role)
+		}
+	}
+	if now.Project != "" {
+		if p, err := c.Project(ctx, now.Project); err == nil {
+			now.ProjectRole = string(p.Role)
+		}
+	}
+	return now, nil
+}
+
+// withRole names a current object with the caller's role in it.
+func withRole(name, role string) string {
+	if name == "" || role == "" {
+		return name
+	}
+	return name + " (you are " + role + ")"
+}

@@ -1,0 +1,189 @@
+package main_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// These tests drive client commands against a real server.
+
+// wants runs a client command and checks its exit code and words on either stream.
+func (h *devServer) wants(code int, words string, args ...string) string {
+	h.t.Helper()
+	out, errs, got := h.mariposa("", args...)
+	if got != code || !strings.Contains(out+errs, words) {
+		h.t.Errorf("mariposa %s: exit %d, want %d with %q\n%s%s", strings.Join(args, " "), got, code, words, out, errs)
+	}
+	return out
+}
+
+func TestAnImportAddsKeysAndTouchesNothingElse(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.env = []string{"MARIPOSA_PROJECT=shop"}
+	h.create("shop", "services: {d: {compute_type: dummy}}\nmetadata: {password: {secret: true}}\n")
+	h.ok("meta", "set", "kept=1", "mode=test", "password=hunter2")
+	file := fileOf(t, "mode: production\nfresh: x\npassword: other\n")
+	h.wants(0, "already set, not changed: mode, password; -f overwrites", "meta", "import", "-m", file)
+	if got := h.ok("meta", "export", "--reveal"); !strings.Contains(got, "fresh: x") || !strings.Contains(got, "mode: test") || !strings.Contains(got, "hunter2") || !strings.Contains(got, "kept") {
+		t.Errorf("without -f:\n%s", got)
+	}
+	h.wants(0, "nothing to import", "meta", "import", "-m", file)
+	h.wants(0, "changed mode, password", "meta", "import", "-m", file, "-f")
+	if got := h.ok("meta", "export", "--reveal"); !strings.Contains(got, "mode: production") || !strings.Contains(got, "password: other") || !strings.Contains(got, "kept") {
+		t.Errorf("with -f:\n%s", got)
+	}
+	h.wants(0, "added fresher", "meta", "import", "-m", fileOf(t, "fresher: y\npassword: ••••\n"), "-f")
+	if got := h.ok("meta", "get", "password", "--reveal"); got != "other\n" {
+		t.Errorf("a masked secret became %q", got)
+	}
+}
+
+func TestAnUpdateOutsideATerminalSaysWhatItIsBasedOn(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.create("shop", dummies)
+	h.converged("shop", "d", 1)
+	file := fileOf(t, strings.Replace(dummies, "d:", "e:", 1))
+	for _, more := range [][]string{nil, {"--yes"}} {
+		h.wants(2, "needs --previous VERSION", append([]string{"-j", "shop", "project", "update", "-m", file}, more...)...)
+	}
+	if p, err := h.Project(t.Context(), "shop"); err != nil || p.Number != 1 {
+		t.Errorf("it has version %+v, %v", p, err)
+	}
+	h.ok("-j", "shop", "project", "update", "-m", file, "--previous", "1", "--wait")
+}
+
+func TestADeletionIsAskedAbout(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.create("shop", dummies)
+	h.converged("shop", "d", 1)
+	h.wants(1, "still has 1 running instance", "project", "delete", "shop", "--yes")
+	h.wants(2, "say --yes", "project", "rm", "shop", "-f")
+	h.converged("shop", "d", 1)
+	askedAbout(t, h, "nope\n", "nothing was changed")
+	h.converged("shop", "d", 1)
+	askedAbout(t, h, "shop\n", "then it is gone")
+	h.await("it is gone", func() bool {
+		all, err := h.Projects(t.Context(), "")
+		return err == nil && len(all.Projects) == 0
+	})
+	h.create("shop", dummies)
+	h.ok("project", "rm", "shop", "-f", "--yes", "--wait")
+}
+
+// askedAbout deletes a project at a terminal.
+func askedAbout(t *testing.T, h *devServer, answer, says string) {
+	t.Helper()
+	x := newTerminal(t, 24, 100)
+	before := x.settings()
+	cmd := x.runs(h, filepath.Join(binaries, "mariposa"), "project", "rm", "shop", "-f")
+	x.shows("type the name shop to go on: ")
+	x.types(answer)
+	x.shows(says)
+	x.ended(cmd, 0, before)
+}
+
+func TestDownAsksAndSaysWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.create("shop", writerManifest(1, ""))
+	h.converged("shop", "db", 1)
+	h.kill()
+	down := func(code int, words string, more ...string) {
+		t.Helper()
+		args := append([]string{"dev", "--listen", "127.0.0.1:0", "--data", h.dir, "--down"}, more...)
+		out, errs, got := finish(t, program(t.Context(), h.dir, nil, args...), "")
+		if got != code || !strings.Contains(out+errs, words) {
+			t.Errorf("--down %v: exit %d, want %d with %q\n%s%s", more, got, code, words, out, errs)
+		}
+	}
+	down(2, "stops and deletes project shop")
+	if len(h.processes()) != 1 {
+		t.Error("something was stopped without asking")
+	}
+	down(0, "volume db.1:data of shop", "--yes")
+	down(2, "deletes all volumes", "--purge")
+	write(t, filepath.Join(h.dir, "mine"), []byte("x"))
+	down(0, "is kept: it holds files that Mariposa did not make", "--purge", "--yes")
+	left, err := os.ReadDir(h.dir)
+	must(t, err)
+	if len(left) != 1 || left[0].Name() != "mine" {
+		t.Errorf("left in the folder: %v", left)
+	}
+}
+
+func TestWhatIsSetBelongsToOneServer(t *testing.T) {
+	t.Parallel()
+	h, other := newHouse(t), newHouse(t)
+	h.ok("org", "create", "acme")
+	h.ok("-o", "acme", "project", "create", "shop", "-m", fileOf(t, dummies), "--wait")
+	h.create("own", dummies)
+	other.create("own", dummies)
+	home := h.dir
+	on := func(s *devServer, args ...string) (string, int) {
+		t.Helper()
+		out, errs, code := finish(t, program(t.Context(), home, []string{"MARIPOSA_DATA=" + s.dir}, args...), "")
+		return out + errs, code
+	}
+	want := func(s *devServer, words string, args ...string) {
+		t.Helper()
+		if out, code := on(s, args...); code != 0 || !strings.Contains(out, words) {
+			t.Errorf("mariposa %s: exit %d without %q\n%s", strings.Join(args, " "), code, words, out)
+		}
+	}
+	want(h, "mean shop of acme", "-o", "acme", "project", "set", "shop")
+	want(h, "acme", "project", "show") // no -o, no -j
+	want(h, "shop *", "project", "list")
+	want(h, "acme *", "org", "list")
+	want(h, "acme (you are owner)", "whoami")
+	want(h, "shop (you are admin)", "whoami")
+	if out, code := on(other, "project", "show"); code != 2 || !strings.Contains(out, "which project?") {
+		t.Errorf("it leaks to another server: exit %d\n%s", code, out)
+	}
+	if out, _ := on(other, "project", "list"); !strings.Contains(out, "own") || strings.Contains(out, "*") {
+		t.Errorf("another server lists\n%s", out)
+	}
+	want(h, "shop is called store", "project", "rename", "store")
+	want(h, "store", "project", "show")
+	want(h, "project store is no longer set", "project", "unset")
+	if out, code := on(h, "project", "show"); code != 2 {
+		t.Errorf("still set: %s", out)
+	}
+	want(h, "store", "project", "list") // the organization is still set
+	want(h, "organization acme is no longer set", "org", "unset")
+	want(h, "own", "project", "list")
+	want(h, "no organization was set", "org", "unset")
+	want(h, "mean acme from now on", "org", "set", "acme")
+	out, _ := on(h, "whoami", "--json")
+	var who struct {
+		Name    string
+		Current struct {
+			Organization string
+			Role         string `json:"organization_role"`
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &who); err != nil || who.Name == "" || who.Current.Organization != "acme" || who.Current.Role != "owner" {
+		t.Errorf("whoami --json: %v\n%s", err, out)
+	}
+}
+
+func TestAnInterruptedBenchmarkSaysSo(t *testing.T) {
+	t.Parallel()
+	var out lockedBuffer
+	h := &devServer{t: t, dir: t.TempDir(), out: &out}
+	cmd := launch(t, program(context.Background(), h.dir, nil, "bench", "converge", "--instances", "20000", "--nodes", "2", "--kills", "1000000"), &out)
+	defer end(cmd)
+	h.await("it is in the middle of a phase", func() bool { return strings.Contains(out.String(), "bringing 20000 instances up") })
+	must(t, cmd.Process.Signal(syscall.SIGINT))
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code == 0 || !strings.Contains(out.String(), "interrupted while bringing instances up") || strings.Contains(out.String(), "up_s") {
+		t.Errorf("exit %d\n%s", code, out.String())
+	}
+}
