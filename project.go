@@ -71,6 +71,7 @@ type ServiceStatus struct {
 	Number  int     `json:"number"`            // the version whose definition of the service is in force
 	Removed bool    `json:"removed,omitempty"` // no longer in the manifest: its instances are removed
 	Stopped bool    `json:"stopped,omitempty"` // stopped alone, while the project is started
+	Retired int     `json:"retired,omitempty"` // a person stopped this version: its instances are the first to be removed; 0: none
 	Frozen  *Freeze `json:"frozen,omitempty"`  // nothing is changed, whatever happens
 	Paused  bool    `json:"paused,omitempty"`  // its rollout is paused; repairs go on
 	// Accepted: a person accepted what ran though it did not match Number. No

@@ -36,15 +36,16 @@ type Patch struct {
 	Scale       map[string]int `json:"scale,omitempty"`
 	ScaleBy     map[string]int `json:"scale_by,omitempty"`
 	Rolling     Amount         `json:"rolling,omitzero"`
-	Canary      Amount         `json:"canary,omitzero"`       // hold after so many; zero: as the service says (for a reprovision: go on to the end)
-	Reprovision []string       `json:"reprovision,omitempty"` // services whose instances are all replaced
-	Filter      *Filter        `json:"filter,omitempty"`      // replace only the matching ones of those
-	All         bool           `json:"all,omitempty"`         // of a reprovision: also replace what a held rollout has brought to its target
-	Retry       bool           `json:"retry,omitempty"`       // skip the back-offs, this once
-	Accept      bool           `json:"accept,omitempty"`      // what runs becomes the goal
-	KeepScale   bool           `json:"keep_scale,omitempty"`  // keep the scales, whatever the version says (revert)
-	SkipCanary  bool           `json:"skip_canary,omitempty"` // ignore update.canary of the services (revert); Canary still counts
-	Rollback    bool           `json:"undo,omitempty"`        // roll back the version in force, its scales too; this is not rolled back itself
+	Canary      Amount         `json:"canary,omitzero"`        // hold after so many; zero: as the service says (for a reprovision: go on to the end)
+	Reprovision []string       `json:"reprovision,omitempty"`  // services whose instances are all replaced
+	Filter      *Filter        `json:"filter,omitempty"`       // replace only the matching ones of those
+	StopVersion int            `json:"stop_version,omitempty"` // stop only the instances of this version
+	All         bool           `json:"all,omitempty"`          // of a reprovision: also replace what a held rollout has brought to its target
+	Retry       bool           `json:"retry,omitempty"`        // skip the back-offs, this once
+	Accept      bool           `json:"accept,omitempty"`       // what runs becomes the goal
+	KeepScale   bool           `json:"keep_scale,omitempty"`   // keep the scales, whatever the version says (revert)
+	SkipCanary  bool           `json:"skip_canary,omitempty"`  // ignore update.canary of the services (revert); Canary still counts
+	Rollback    bool           `json:"undo,omitempty"`         // roll back the version in force, its scales too; this is not rolled back itself
 }
 
 // Mode is how much of a goal is worked on.

@@ -116,14 +116,20 @@ func TestAStopThatNamesAVersionStopsNoOther(t *testing.T) {
 	h := newTestServer(t, withPlanner)
 	h.joinGated("n1")
 	first := h.create("shop", fleetOf(1, 1, ""))
-	h.putAction("shop", `{"action":"stop","version":"7"}`).wantError(409, mariposa.Conflict, "")
+	h.putAction("shop", `{"action":"stop","version":"7"}`).wantError(404, mariposa.ResourceNotFound, "7")
 	h.awaitRest("shop")
 	h.awaitTask(h.putManifest("shop", fleetOf(1, 2, ""), ""), mariposa.TaskCompleted)
-	for _, ref := range []string{"1", first.Version, "7", "nobody"} {
-		h.putAction("shop", `{"action":"stop","version":%q}`, ref).wantError(409, mariposa.Conflict, "nothing was stopped")
+	for _, ref := range []string{"7", "nobody"} {
+		h.putAction("shop", `{"action":"stop","version":%q}`, ref).wantError(404, mariposa.ResourceNotFound, ref)
+	}
+	for _, ref := range []string{"1", first.Version} {
+		done := want[contract.Changed](h.putAction("shop", `{"action":"stop","version":%q}`, ref), 202)
+		if done.Task != nil || done.Reason != "no instance is at version 1" {
+			t.Errorf("a stop of a version that nothing is at: %+v", done)
+		}
 	}
 	if s := h.of("shop", "web"); s.Running != 1 || len(h.openTasks("shop")) > 0 {
-		t.Errorf("after the refused ones: %+v", s)
+		t.Errorf("before it: %+v", s)
 	}
 	h.awaitTask(h.startTask("shop", `{"action":"stop","version":"2"}`), mariposa.TaskCompleted)
 	if st := h.state("shop"); st.Goal != mariposa.GoalStopped || st.Services[0].Running != 0 {

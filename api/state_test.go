@@ -291,7 +291,7 @@ func TestActionsThatMakeNoSenseAreRefused(t *testing.T) {
 	h.act(`{"action":"reprovision","services":["nothing"]}`).wantError(404, mariposa.ResourceNotFound, "nothing")
 	h.call("PUT", "/v1/projects/nobody/state", []byte(`{"action":"start"}`)).wantError(404, mariposa.ResourceNotFound)
 	h.call("PUT", "/v1/projects/shop/services/nothing/state", []byte(`{"action":"scale","scale":1}`)).wantError(404, mariposa.ResourceNotFound)
-	h.act(`{"action":"stop","version":"7"}`).wantError(409, mariposa.Conflict, "is in force")
+	h.act(`{"action":"stop","version":"7"}`).wantError(404, mariposa.ResourceNotFound, "7")
 	h.act(`{"action":"freeze","services":["nothing"]}`).wantError(404, mariposa.ResourceNotFound, "nothing")
 	h.call("PUT", "/v1/projects/shop/services/web/state", []byte(`{"action":"reprovision","services":["db"]}`)).wantError(400, mariposa.InvalidArgument)
 	h.call("PUT", "/v1/projects/shop/state", `action: start`).wantError(400, mariposa.InvalidArgument, "application/json")

@@ -58,8 +58,8 @@ func (e *edit) act(a Action) (string, error) {
 		}
 		return e.add(e.setGoal(mariposa.TaskStart, mariposa.GoalStarted, a.Services))
 	case "stop":
-		if err := e.requireInForce(a.Version); err != nil {
-			return "", err
+		if a.Version != "" {
+			return e.add(e.stopVersion(a))
 		}
 		return e.add(e.setGoal(mariposa.TaskStop, mariposa.GoalStopped, a.Services))
 	case "reprovision":
@@ -159,18 +159,6 @@ func (e *edit) isAtGoal(goal mariposa.ProjectGoal, names []string) bool {
 		}
 	}
 	return true
-}
-
-// requireInForce refuses to stop a version other than the one that the caller means.
-func (e *edit) requireInForce(ref string) error {
-	st := e.record.Status()
-	if ref == "" || (st != nil && (IsVersion(ref, st.Version, st.Number) || Tags(e.record)[ref] == st.Number)) {
-		return nil
-	}
-	if st == nil {
-		return conflict("no version of %s is in force yet", e.spec.Name)
-	}
-	return conflict("version %s of %s is in force, not %s: nothing was stopped", versionLabel(st.Version, st.Number), e.spec.Name, shorten(ref))
 }
 
 // immediateTask returns a task that begins at once, whatever else is in progress.

@@ -134,7 +134,7 @@ func (e *edit) goalWithout(ended map[string]bool, add *mariposa.TaskSpec) (*mari
 				return defs
 			},
 		}
-		if t.Spec.Patch.Accept {
+		if t.Spec.Patch.Accept || t.Spec.Patch.StopVersion > 0 {
 			view, err := e.view(goal)
 			if err != nil {
 				return nil, err

@@ -121,6 +121,8 @@ func (e *edit) organizationFlag() string {
 func continueCommand(spec *mariposa.TaskSpec) string {
 	p := spec.Patch
 	switch {
+	case p.StopVersion > 0:
+		return fmt.Sprintf("project stop --version %d", p.StopVersion) + serviceWords(spec.Services)
 	case p.Number > 0 && spec.Task != mariposa.TaskStart && p.KeepScale:
 		return fmt.Sprintf("project revert %d", p.Number)
 	case p.Number > 0 && spec.Task != mariposa.TaskStart:

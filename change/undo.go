@@ -32,6 +32,9 @@ func (e *edit) undoCommands(t queue.Task) ([]string, error) {
 	}
 	flips := before.FlippedAll || len(flipped) > 0
 	switch {
+	case p.StopVersion > 0 && flips && len(before.Scale) > 0: // some services were stopped, others have fewer instances
+		names := slices.Concat(flipped, slices.Sorted(maps.Keys(before.Scale)))
+		return thawRest(spec, names, "project start"+serviceWords(flipped), "project scale "+scaleWords(before.Scale, nil)), nil
 	case spec.Task == mariposa.TaskStop && flips:
 		return thawRest(spec, flipped, "project start"+serviceWords(flipped)), nil
 	case before.Number == 0 || p.Number > 0 && e.record.Status().Completed == 0: // there is no version to go back to

@@ -28,8 +28,9 @@ var actionCommands = map[string]actionCommand{
 	"stop": {
 		short: "Stop all instances of a project, or of some services; it stays known", whyNothing: "it is stopped", flags: []string{"version"},
 		long: "Stop all instances of a project, or with --service those of some services. Scales and\nversions stay as they are, and `project start` brings it back.\n\n" +
-			"Each instance gets its stop signal and the time that `stop.timeout` says. With --version\nnothing is stopped unless that version is in force.",
-		example: "  mariposa project stop shop --wait\n  mariposa -j shop project stop --service web",
+			"Each instance gets its stop signal and the time that `stop.timeout` says.\n\n" +
+			"With --version, only instances of that version are stopped. A service that also runs other\nversions keeps those; their number becomes its scale, and a rollout to the stopped version\nis held.",
+		example: "  mariposa project stop shop --wait\n  mariposa -j shop project stop --service web\n  mariposa -j shop project stop --version 7 --wait",
 	},
 	"reprovision": {
 		short: "Make instances anew, batch by batch; a rollout that is held goes on", whyNothing: "it has nothing that could be made anew",
@@ -124,7 +125,7 @@ func (a *app) addActionFlags(cmd *cobra.Command, o actionCommand, w *actionOptio
 	for _, flag := range o.flags {
 		switch flag {
 		case "version":
-			f.StringVar(&w.version, "version", "", map[string]string{"start": "start at this version", "stop": "only if this version is in force"}[o.action])
+			f.StringVar(&w.version, "version", "", map[string]string{"start": "start at this version", "stop": "only instances of this version"}[o.action])
 			complete(cmd, "version", a.every(versionNames))
 		case "rolling":
 			rollingFlag(cmd, &w.rolling)

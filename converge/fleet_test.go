@@ -167,7 +167,7 @@ func (f *randomProject) event() {
 
 // ask lets people ask for what they ask for less often.
 func (f *randomProject) ask() {
-	what := rapid.SampledFrom([]string{"filter", "stop", "start", "accept", "retry"}).Draw(f.t, "asked")
+	what := rapid.SampledFrom([]string{"filter", "stop", "stop version", "start", "accept", "retry"}).Draw(f.t, "asked")
 	f.history = append(f.history, fmt.Sprintf("%s ask for %s", stamp(f.now), what))
 	switch what {
 	case "filter":
@@ -175,6 +175,9 @@ func (f *randomProject) ask() {
 		f.patch(mariposa.Patch{Reprovision: []string{f.name()}, Filter: f.filter()})
 	case "stop":
 		f.lift(mariposa.Patch{Goal: mariposa.GoalStopped}, f.name())
+	case "stop version":
+		f.partial = true
+		f.lift(mariposa.Patch{StopVersion: rapid.IntRange(1, len(f.versions)).Draw(f.t, "version")}, f.scope()...)
 	case "start":
 		f.lift(mariposa.Patch{Goal: mariposa.GoalStarted}, f.name())
 	case "accept":

@@ -51,6 +51,9 @@ func Apply(old *mariposa.ProjectStatus, p mariposa.Patch, c Change) *mariposa.Pr
 	for _, name := range slices.Sorted(maps.Keys(p.ScaleBy)) {
 		rescale(st, name, func(n int) int { return n + p.ScaleBy[name] })
 	}
+	if p.StopVersion > 0 {
+		stopVersion(st, p.StopVersion, &c)
+	}
 	for _, name := range p.Reprovision {
 		editService(st, name, func(ss *mariposa.ServiceStatus) { reprovision(ss, p, c.Now) })
 	}
@@ -145,7 +148,7 @@ func rescale(st *mariposa.ProjectStatus, name string, f func(int) int) {
 		return
 	}
 	n := *ss
-	n.Scale = max(0, f(ss.Scale))
+	n.Scale, n.Retired = max(0, f(ss.Scale)), 0
 	st.Services[name] = &n
 	if _, kept := st.Fallback[name]; kept {
 		st.Fallback[name] = n.Scale
@@ -191,7 +194,7 @@ func newServiceStatus(st *mariposa.ProjectStatus, id string, def *mariposa.Servi
 
 func redefine(ss *mariposa.ServiceStatus, was, def *mariposa.Service, p mariposa.Patch, now time.Time) *mariposa.ServiceStatus {
 	n := *ss
-	n.Number = p.Number
+	n.Number, n.Retired = p.Number, 0
 	if (was == nil || scaleOf(was, -1) != scaleOf(def, -1)) && !p.KeepScale {
 		n.Scale = scaleOf(def, ss.Scale)
 	}
@@ -241,7 +244,7 @@ func limitOf(ss *mariposa.ServiceStatus, def *mariposa.Service, scale int, p mar
 // unless the patch asks for all instances.
 func reprovision(ss *mariposa.ServiceStatus, p mariposa.Patch, now time.Time) {
 	held := ss.Rollout != nil && ss.Rollout.Held && ss.Rollout.Filter == nil
-	ss.Backoff = nil
+	ss.Backoff, ss.Retired = nil, 0
 	if held && p.Filter == nil && !p.All {
 		r := *ss.Rollout
 		r.Held, r.Limit, r.Progress, r.Failures = false, 0, now, 0

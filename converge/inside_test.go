@@ -99,7 +99,7 @@ func balanceOf(v *View, name string, now time.Time, p whole) balance {
 	b.goal, b.batch, b.stopFirst = s.status.Scale, amount.Of(s.status.Scale), s.def.Update.StopFirst
 	for id, c := range s.members {
 		i := v.instances[id]
-		if c.runs() {
+		if c.runs() && !stoppedByPeople(v, s, i) {
 			b.running++
 			if c == outdatedRunning || !since(i).Add(s.def.Update.MinHealthy).After(now) {
 				b.settled++
@@ -134,6 +134,7 @@ func balanceOf(v *View, name string, now time.Time, p whole) balance {
 			}
 		case step.Action == Remove && s.members[step.Instance] == outdatedStarting:
 			b.filling-- // it goes first, and its place is taken at once
+		case (step.Action == Remove || step.Action == Preserve) && s.members[step.Instance].runs() && stoppedByPeople(v, s, v.instances[step.Instance]):
 		case (step.Action == Remove || step.Action == Preserve) && s.members[step.Instance].runs():
 			b.retired++
 			if s.members[step.Instance] == outdatedRunning && replaces(v, s.name, p.Services[s.name].Rollout) {
@@ -142,6 +143,11 @@ func balanceOf(v *View, name string, now time.Time, p whole) balance {
 		}
 	}
 	return b
+}
+
+// stoppedByPeople reports whether people stopped the version of an instance.
+func stoppedByPeople(v *View, s *service, i *Instance) bool {
+	return s.status.Retired != 0 && v.versionOf(s, i) == s.status.Retired
 }
 
 // refersToRemoved reports whether a definition refers to a service that is no longer

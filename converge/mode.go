@@ -12,6 +12,24 @@ type Running struct {
 	Scale  int
 	Number int
 	Mixed  bool // some are not of the definition in force
+	// Slots are those of the instances that run or are on their way up, by version; Lost
+	// counts the instances that are out of reach.
+	Slots map[int][]int
+	Lost  map[int]int
+}
+
+// At returns how many instances are at a version, and how many slots others hold that
+// are within reach.
+func (r Running) At(number int) (at, others int) {
+	held := map[int]bool{}
+	for n, slots := range r.Slots {
+		for _, slot := range slots {
+			if n != number {
+				held[slot] = true
+			}
+		}
+	}
+	return len(r.Slots[number]) + r.Lost[number], len(held)
 }
 
 // Running returns what runs on reachable nodes.
@@ -22,18 +40,79 @@ func (v *View) Running() map[string]Running {
 		for _, c := range upClasses {
 			r.Scale += s.count(c)
 			s.each(c, func(i *Instance) bool {
-				number := i.number
-				if c.upToDate() && s.status != nil { // unchanged since, whatever version it was made from
-					number = max(number, s.status.Number)
-				}
-				r.Number = max(r.Number, number)
+				r.Number = max(r.Number, v.versionOf(s, i))
 				r.Mixed = r.Mixed || s.def != nil && differs(s, i)
 				return !c.upToDate() || filterOf(s.status) != nil // with a filter, those that it leaves out count as up to date
+			})
+		}
+		r.Slots, r.Lost = map[int][]int{}, map[int]int{}
+		for _, c := range victimClasses {
+			s.each(c, func(i *Instance) bool {
+				n := v.versionOf(s, i)
+				if c == lost {
+					r.Lost[n]++
+				} else {
+					r.Slots[n] = append(r.Slots[n], i.Spec.Slot)
+				}
+				return true
 			})
 		}
 		out[name] = r
 	}
 	return out
+}
+
+// versionOf returns the version that an instance is at: the one in force if nothing
+// has changed since the one that it was made from.
+func (v *View) versionOf(s *service, i *Instance) int {
+	if s.status != nil && s.def != nil && !v.isOutdated(s, i) {
+		return max(i.number, s.status.Number)
+	}
+	return i.number
+}
+
+// stopVersion stops the instances of one version. A service that has no others within
+// reach is stopped and keeps its scale. One that has others keeps those: their number is its
+// scale from now on, and a rollout that is under way is held.
+func stopVersion(st *mariposa.ProjectStatus, number int, c *Change) {
+	for name := range st.Services {
+		if !c.includes(name) {
+			continue
+		}
+		at, others := c.Running[name].At(number)
+		switch {
+		case at == 0:
+		case others == 0:
+			editService(st, name, func(ss *mariposa.ServiceStatus) { ss.Stopped = true })
+		default:
+			rescale(st, name, func(scale int) int { return min(scale, others) })
+			editService(st, name, func(ss *mariposa.ServiceStatus) {
+				ss.Retired = number
+				if ss.Rollout != nil && !ss.Rollout.HasFailed() {
+					r := *ss.Rollout
+					r.Held = true
+					ss.Rollout = &r
+				}
+			})
+		}
+	}
+	if st.Goal == mariposa.GoalStarted && isAllStopped(st) {
+		st.Goal = mariposa.GoalStopped
+	}
+}
+
+// isAllStopped reports whether a project has services and people stopped each of them.
+func isAllStopped(st *mariposa.ProjectStatus) bool {
+	n := 0
+	for _, ss := range st.Services {
+		if ss.Removed {
+			continue
+		}
+		if n++; !ss.Stopped {
+			return false
+		}
+	}
+	return n > 0
 }
 
 // setMode freezes, thaws, pauses or resumes a scope. Time in which nothing

@@ -178,6 +178,8 @@ func (s *scenarioRun) act(t *testing.T, a scenario.Action) {
 		s.patch(mariposa.Patch{Scale: a.Scale})
 	case a.Do == "start":
 		s.aim(mariposa.GoalStarted)
+	case a.Do == "stop" && a.Version > 0:
+		s.patch(mariposa.Patch{StopVersion: a.Version}, a.Scope()...)
 	case a.Do == "stop":
 		s.aim(mariposa.GoalStopped)
 	case a.Do == "delete":

@@ -80,11 +80,14 @@ func (t *turn) victims() iter.Seq[*Instance] {
 	return func(yield func(*Instance) bool) {
 		on := true
 		next := func(i *Instance) bool {
-			if !t.isVictim(i) {
+			if !t.isVictim(i) || t.isRetired(i) {
 				return true
 			}
 			on = yield(i)
 			return on
+		}
+		if !t.retired(yield) {
+			return
 		}
 		for _, c := range victimClasses {
 			if c == outdatedRunning && t.hasRolloutFailed() {
@@ -104,6 +107,32 @@ func (t *turn) victims() iter.Seq[*Instance] {
 			}
 		}
 	}
+}
+
+// retired walks the instances of a version that a person stopped, in the same order.
+// It reports whether the walk goes on.
+func (t *turn) retired(yield func(*Instance) bool) bool {
+	if t.st.Retired == 0 {
+		return true
+	}
+	on := true
+	for _, c := range victimClasses {
+		t.s.each(c, func(i *Instance) bool {
+			if t.isVictim(i) && t.isRetired(i) {
+				on = yield(i)
+			}
+			return on
+		})
+		if !on {
+			return false
+		}
+	}
+	return true
+}
+
+// isRetired reports whether an instance is of a version that a person stopped.
+func (t *turn) isRetired(i *Instance) bool {
+	return t.st.Retired != 0 && t.view.versionOf(t.s, i) == t.st.Retired
 }
 
 // filteredLike lists the classes that hold instances which would be in an
@@ -141,7 +170,7 @@ func (t *turn) isVictim(i *Instance) bool {
 // as long as there is a choice, nobody has to follow. Of the running ones,
 // those that already yield come first, so that the choice does not change.
 func (t *turn) referredLast(victims iter.Seq[*Instance]) iter.Seq[*Instance] {
-	if t.goal == 0 {
+	if t.goal == 0 || t.st.Retired != 0 { // there is no choice
 		return victims
 	}
 	return func(yield func(*Instance) bool) {

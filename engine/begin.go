@@ -179,7 +179,7 @@ func (t *turn) applyPatch(ctx context.Context, p mariposa.Patch, c converge.Chan
 		known[p.Number], c.Version = d, version
 		t.view.SetVersion(p.Number, d)
 	}
-	if p.Accept {
+	if p.Accept || p.StopVersion > 0 {
 		c.Running = t.view.Running()
 	}
 	t.goal = converge.Apply(t.goal, p, t.completeChange(c, known))

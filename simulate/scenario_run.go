@@ -197,7 +197,11 @@ func (p *people) request(a scenario.Action, r *store.Project) bool {
 		st := r.Status()
 		return st != nil && st.Completed > 0 && p.act(r, change.Action{Action: "revert"})
 	case slices.Contains([]string{"start", "stop", "freeze", "thaw", "pause", "resume", "converge"}, a.Do):
-		return p.act(r, change.Action{Action: a.Do, Services: a.Scope()})
+		act := change.Action{Action: a.Do, Services: a.Scope()}
+		if a.Version > 0 {
+			act.Version = strconv.Itoa(a.Version)
+		}
+		return p.act(r, act)
 	}
 	p.w.fail("nobody knows how to do %+v", a)
 	return false

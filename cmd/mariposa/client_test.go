@@ -3,11 +3,14 @@ package main_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	"mariposa"
 )
 
 // These tests drive client commands against a real server.
@@ -171,6 +174,45 @@ func TestWhatIsSetBelongsToOneServer(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(out), &who); err != nil || who.Name == "" || who.Current.Organization != "acme" || who.Current.Role != "owner" {
 		t.Errorf("whoami --json: %v\n%s", err, out)
+	}
+}
+
+func TestAStopOfAVersionLeavesOthersAlone(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.env = []string{"MARIPOSA_PROJECT=shop"}
+	v := func(length string) string {
+		return "services: {web: {compute_type: dummy, scale: 4, dummy: {name_len: " + length + "}, update: {canary: 1, min_healthy: 0}}, db: {compute_type: dummy}}"
+	}
+	h.ok("project", "create", "shop", "-m", fileOf(t, v("8")), "--wait")
+	h.ok("project", "update", "-m", fileOf(t, v("9")), "--force", "--wait")
+	counts := func() string {
+		n := map[string]int{}
+		for _, i := range h.instances("shop") {
+			if i.State == mariposa.StateRunning {
+				n[i.ServiceName+" "+i.Version[:7]]++
+			}
+		}
+		all, err := h.Versions(t.Context(), "shop")
+		must(t, err)
+		return fmt.Sprintf("web %d+%d, db %d", n["web "+all.Versions[1].Version[:7]], n["web "+all.Versions[0].Version[:7]], n["db "+all.Versions[0].Version[:7]])
+	}
+	if got := counts(); got != "web 3+1, db 1" {
+		t.Fatalf("after the canary: %s", got)
+	}
+	h.wants(1, "project versions", "project", "stop", "--version", "9")
+	h.ok("project", "stop", "--version", "2", "--service", "web", "--wait")
+	if got := counts(); got != "web 3+0, db 1" {
+		t.Errorf("after a stop of the canary: %s", got)
+	}
+	h.wants(0, "no instance is at version 2", "project", "stop", "--version", "2", "--service", "web")
+	h.ok("project", "stop", "--version", "1", "--wait")
+	if got := counts(); got != "web 0+0, db 1" {
+		t.Errorf("after a stop of the rest: %s", got)
+	}
+	h.ok("project", "start", "--wait")
+	if s := h.state("shop"); s.Services[1].Running != 3 {
+		t.Errorf("after a start: %+v", s)
 	}
 }
 

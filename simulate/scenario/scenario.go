@@ -66,6 +66,8 @@ type Action struct {
 	// named node.
 	Do   string `yaml:"do"`
 	Name string `yaml:"name"`
+	// Version is, for a stop, the only version whose instances are stopped.
+	Version int `yaml:"version"`
 }
 
 // NodeMemory is how much memory each node has. An instance that needs more fits
