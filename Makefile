@@ -1,6 +1,8 @@
 # The commands of the house. Each says only what it made or what is wrong.
 #
 #   make          build bin/mariposa and bin/hello
+#   make man      the manual pages, in bin/man
+#   make completion  completion for bash, zsh and fish, in bin/completion
 #   make run      build, then run the whole system here with the hello example
 #   make test     all that must hold before a commit: lint, tests, race detector
 #   make soak     the simulation for longer (SOAK=10m, SEED=…)
@@ -11,7 +13,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := build
-.PHONY: build run test soak fmt lint vuln tools clean distclean
+.PHONY: build man completion run test soak fmt lint vuln tools clean distclean
 
 # What ships is static, so what is tested is too; only the race detector needs cgo.
 export CGO_ENABLED := 0
@@ -40,6 +42,18 @@ build:
 	@go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/mariposa ./cmd/mariposa
 	@go build -trimpath -ldflags "-s -w" -o bin/hello ./examples/hello
 	@echo "built bin/mariposa ($(VERSION)) and bin/hello"
+
+man: build
+	@rm -rf bin/man
+	@bin/mariposa man bin/man
+	@echo "wrote $$(ls bin/man | wc -l) manual pages to bin/man"
+
+completion: build
+	@mkdir -p bin/completion
+	@bin/mariposa completion bash > bin/completion/mariposa.bash
+	@bin/mariposa completion zsh > bin/completion/_mariposa
+	@bin/mariposa completion fish > bin/completion/mariposa.fish
+	@echo "wrote completion for bash, zsh and fish to bin/completion"
 
 run: build
 	@exec bin/mariposa dev --deploy examples/hello/mariposa.yaml

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"maps"
 
 	"github.com/spf13/cobra"
 
@@ -29,7 +30,7 @@ var actionCommands = map[string]actionCommand{
 		short: "Stop all instances of a project, or of some services; it stays known", whyNothing: "it is stopped", flags: []string{"version"},
 		long: "Stop all instances of a project, or with --service those of some services. Scales and\nversions stay as they are, and `project start` brings it back.\n\n" +
 			"Each instance gets its stop signal and the time that `stop.timeout` says.\n\n" +
-			"With --version, only instances of that version are stopped. A service that also runs other\nversions keeps those; their number becomes its scale, and a rollout to the stopped version\nis held.",
+			"With --version, only instances of that version are stopped. A service that also runs other\nversions keeps those; their number becomes its scale, and a rollout that is under way is\nheld.",
 		example: "  mariposa project stop shop --wait\n  mariposa -j shop project stop --service web\n  mariposa -j shop project stop --version 7 --wait",
 	},
 	"reprovision": {
@@ -114,6 +115,11 @@ func (a *app) newActionCommand(action string) *cobra.Command {
 	}
 	a.addActionFlags(cmd, o, &w)
 	waitFlag(cmd, &wait)
+	if action == "reprovision" {
+		names := maps.Clone(nodeAliases)
+		names["canary"] = "count"
+		flagAliases(cmd, names)
+	}
 	return cmd
 }
 

@@ -101,6 +101,9 @@ func Main(ctx context.Context, args []string, env Env, extra ...*cobra.Command) 
 		a.server.Close()
 	}
 	if err == nil {
+		err = a.tableError
+	}
+	if err == nil {
 		return exitOK
 	}
 	if !a.started {
@@ -123,6 +126,7 @@ type app struct {
 		project, org, url, token, data string
 		profile, ca, as                string
 		json, noColor, insecure        bool
+		table                          tableFlags
 	}
 	fromEnv      map[string]bool // flags set by an environment variable
 	started      bool            // a command has begun to run
@@ -130,13 +134,14 @@ type app struct {
 	documentKind string          // what it should hold: manifest, metadata, definition
 	input        *bufio.Reader   // standard input, once a line of it has been read
 	server       *client.Client  // once connected
+	tableError   error           // a table could not be printed
 }
 
 func (a *app) root(extra []*cobra.Command) *cobra.Command {
 	root := a.group("mariposa", "Say what a project should be; Mariposa makes it so and keeps it so",
-		a.projectCommand(), a.metaCommand(), a.stateCommand(), a.topCommand(), a.eventsCommand(), a.queueCommand(),
+		a.projectCommand(), a.metaCommand(), a.serviceCommand(), a.initCommand(), a.validateCommand(), a.stateCommand(), a.psCommand(), a.logsCommand(), a.topCommand(), a.eventsCommand(), a.queueCommand(),
 		a.instanceCommand(), a.volumeCommand(), a.networkCommand(), a.nodeCommand(), a.orgCommand(), a.userCommand(), a.tokenCommand(), a.packageCommand(), a.keyCommand(),
-		a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.versionCommand())
+		a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.versionCommand(), a.manCommand())
 	root.Long = "Say what a project should be; Mariposa makes it so, keeps it so, and shows what it is doing.\n\n" +
 		"Every flag can also be given as an environment variable: --url as MARIPOSA_URL, and so on."
 	for _, c := range extra {
@@ -145,6 +150,10 @@ func (a *app) root(extra []*cobra.Command) *cobra.Command {
 		}
 	}
 	root.AddCommand(extra...)
+	addAliases(root)
+	groupCommands(root)
+	root.Version = a.env.Version
+	root.SetVersionTemplate("mariposa {{ .Version }}\n")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return a.prepare(cmd) }
 	root.SetFlagErrorFunc(a.flagError)
 	root.SilenceErrors, root.SilenceUsage = true, true
@@ -163,6 +172,7 @@ func (a *app) root(extra []*cobra.Command) *cobra.Command {
 	flags.BoolVar(&a.global.insecure, "insecure", false, "talk plain HTTP to another machine: your token travels in the clear")
 	flags.StringVar(&a.global.profile, "profile", "", "which of the servers that login remembers (default: the one without a name)")
 	flags.StringVar(&a.global.as, "as", "", "act for this user, if you run the installation; noted in the audit")
+	a.global.table.add(flags)
 	flags.BoolVar(&a.global.noColor, "no-color", false, "print without colors")
 	complete(root, "project", a.every(projectNames))
 	complete(root, "org", a.every(orgNames))

@@ -24,7 +24,7 @@ func (a *app) projectRemove() *cobra.Command {
 	var d deletion
 	var wait bool
 	cmd := a.projectArgument(&cobra.Command{
-		Use: "rm [NAME]", Short: "Delete a project; with -f, stop its instances first", Aliases: []string{"delete", "del", "remove"},
+		Use: "rm [NAME]", Short: "Delete a project; with -f, stop its instances first",
 		Long: "Delete a project with its versions and metadata. With -f, its instances are stopped first.\n\nOn a terminal you are asked to type the project's name; elsewhere --yes is required.\n\n" +
 			"Volumes are kept and move to the organization (`volume list -A`, `volume rm`). With\n--volumes they are deleted too, with all data in them.",
 		Example: "  mariposa project rm shop\n  mariposa project rm shop -f --volumes --yes --wait",

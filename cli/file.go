@@ -21,6 +21,11 @@ func (a *app) readManifest(name string) ([]byte, error) {
 
 // readDocument reads the file given with -m, and notes its name for error messages.
 func (a *app) readDocument(name, holds string) ([]byte, error) {
+	if name == "" && holds == "manifest" {
+		if _, err := os.Stat(manifestName); err == nil {
+			name = manifestName
+		}
+	}
 	if name == "" {
 		return nil, Usage(fmt.Errorf("which %s? Give its file with -m, or - for standard input", holds))
 	}
@@ -60,7 +65,12 @@ func (a *app) readFile(name, holds string) (all []byte, shown string, err error)
 	return all, shown, nil
 }
 
-func manifestFlag(cmd *cobra.Command, file *string) { documentFlag(cmd, file, "manifest") }
+// manifestFlag adds -m, which takes the file of a manifest. It may be left out where
+// ./mariposa.yaml is meant.
+func manifestFlag(cmd *cobra.Command, file *string) {
+	documentFlag(cmd, file, "manifest")
+	cmd.Flags().Lookup("manifest").Usage += "; default ./" + manifestName
+}
 
 // documentFlag adds -m, which takes the file of a document.
 func documentFlag(cmd *cobra.Command, file *string, holds string) {

@@ -49,6 +49,13 @@ func (a *app) group(use, short string, commands ...*cobra.Command) *cobra.Comman
 		case !cmd.HasParent():
 			return cmd.Help()
 		}
+		if list := listedBy(cmd); list != nil {
+			list.SetContext(cmd.Context())
+			if err := a.prepare(list); err != nil {
+				return err
+			}
+			return list.RunE(list, nil)
+		}
 		return Usage(withHint(fmt.Errorf("`%s` wants a command: one of %s", cmd.CommandPath(), strings.Join(names(cmd), ", ")), "see `%s --help`", cmd.CommandPath()))
 	}
 	g.AddCommand(commands...)
@@ -84,6 +91,9 @@ func (a *app) flagError(cmd *cobra.Command, err error) error {
 		if word := a.wordAfter(cmd); word != "" {
 			return unknownCommand(cmd, word)
 		}
+	}
+	if like := similarFlags(cmd, err); len(like) > 0 {
+		err = fmt.Errorf("%w; did you mean %s?", err, strings.Join(like, " or "))
 	}
 	return Usage(withHint(err, "see `%s --help`", cmd.CommandPath()))
 }

@@ -18,15 +18,17 @@ func (a *app) projectVersions() *cobra.Command {
 	return a.inProject(&cobra.Command{Use: "versions [PROJECT]", Short: "List the versions of a project, newest first", Aliases: []string{"history"}}, 0,
 		func(ctx context.Context, c *client.Client, project string, _ []string) error {
 			all, err := c.Versions(ctx, project)
-			return show(a, all, err, func() {
-				t := newTable("NUMBER", "VERSION", "AGE", "AUTHOR", "CAUSE", "COMPLETED", "SERVICES", "METADATA", "TAGS", "MESSAGE")
-				for _, v := range all.Versions {
-					t.add(number(v.Number), text(v.Version), text(a.age(v.Created)), text(dashIfEmpty(v.Author)), text(dashIfEmpty(string(v.Cause))), text(completed(v)),
-						text(list(v.ServicesChanged)), text(list(v.MetadataChanged)), text(list(v.Tags)), text(v.Message))
-				}
-				a.printTable(t)
-			})
+			return show(a, all, err, func() { a.printVersions(all) })
 		})
+}
+
+func (a *app) printVersions(all *contract.Versions) {
+	t := newTable("NUMBER", "VERSION", "AGE", "AUTHOR", "CAUSE", "COMPLETED", "SERVICES", "METADATA", "TAGS", "MESSAGE")
+	for _, v := range all.Versions {
+		t.add(number(v.Number), text(v.Version), text(a.age(v.Created)), text(dashIfEmpty(v.Author)), text(dashIfEmpty(string(v.Cause))), text(completed(v)),
+			text(list(v.ServicesChanged)), text(list(v.MetadataChanged)), text(list(v.Tags)), text(v.Message))
+	}
+	a.printTable(t)
 }
 
 // completed says whether a version was ever fully in force, and how many instances
@@ -45,7 +47,9 @@ func completed(v contract.Version) string {
 func list(words []string) string { return dashIfEmpty(strings.Join(words, ",")) }
 
 func (a *app) projectVersion() *cobra.Command {
-	return a.group("version", "Look at single versions of a project, and approve them", a.versionGet(), a.versionDiff(), a.versionApprove(), a.versionWithdraw())
+	list := a.projectVersions()
+	list.Use, list.Aliases = "list [PROJECT]", nil
+	return a.group("version", "Look at single versions of a project, and approve them", list, a.versionGet(), a.versionDiff(), a.versionApprove(), a.versionWithdraw())
 }
 
 func (a *app) versionGet() *cobra.Command {
@@ -227,9 +231,7 @@ func diffLine(p paint, line string) string {
 }
 
 func (a *app) projectTag() *cobra.Command {
-	cmd := a.group("tag", "Name versions", a.tagList(), a.tagAdd(), a.tagRemove())
-	cmd.Aliases = []string{"tags"}
-	return cmd
+	return a.group("tag", "Name versions", a.tagList(), a.tagAdd(), a.tagRemove())
 }
 
 func (a *app) tagList() *cobra.Command {
@@ -259,7 +261,7 @@ func (a *app) tagAdd() *cobra.Command {
 }
 
 func (a *app) tagRemove() *cobra.Command {
-	return a.inProject(&cobra.Command{Use: "rm [PROJECT] TAG", Short: "Take a tag away; the version stays", Aliases: []string{"remove", "delete"}, ValidArgsFunction: a.wordsFrom(tagNames)}, 1,
+	return a.inProject(&cobra.Command{Use: "rm [PROJECT] TAG", Short: "Take a tag away; the version stays", ValidArgsFunction: a.wordsFrom(tagNames)}, 1,
 		func(ctx context.Context, c *client.Client, project string, args []string) error {
 			done, err := c.DeleteTag(ctx, project, args[0])
 			return changed(a, done, notFound(err, a.commandPrefix(project)+" project tag list"), "%s: no version is %s any more", project, args[0])

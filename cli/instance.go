@@ -52,6 +52,7 @@ func (a *app) instanceList() *cobra.Command {
 	complete(cmd, "service", a.every(serviceNames))
 	complete(cmd, "node", a.every(nodeNames))
 	complete(cmd, "state", oneOf(instanceStates))
+	flagAliases(cmd, nodeAliases)
 	return cmd
 }
 
@@ -171,9 +172,7 @@ func (a *app) instanceLogs() *cobra.Command {
 		}
 		return err
 	})
-	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "go on as it prints")
-	cmd.Flags().BoolVar(&o.Reveal, "reveal", false, "show secrets in it, if your role lets you; noted in the audit")
-	cmd.Flags().IntVar(&o.Tail, "tail", -1, "only the last so many lines (default all)")
+	logFlags(cmd, &o, -1)
 	return cmd
 }
 

@@ -91,7 +91,7 @@ func joinedOf(t *contract.Token) string {
 
 func (a *app) joinTokenRevoke() *cobra.Command {
 	return a.withClient(&cobra.Command{
-		Use: "revoke TOKEN", Short: "Revoke a join token, by its name or id; nodes that have joined stay", Aliases: []string{"rm", "delete"}, Args: argsBetween(1, 1),
+		Use: "revoke TOKEN", Short: "Revoke a join token, by its name or id; nodes that have joined stay", Aliases: []string{"rm", "delete", "del", "remove"}, Args: argsBetween(1, 1),
 		ValidArgsFunction: a.wordsFrom(joinTokenNames),
 	}, func(ctx context.Context, c *client.Client, args []string) error {
 		all, err := c.JoinTokens(ctx)

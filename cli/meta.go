@@ -20,18 +20,16 @@ import (
 )
 
 func (a *app) metaCommand() *cobra.Command {
-	cmd := a.group("meta", "Look at and set the values and secrets that a project uses",
+	return a.group("meta", "Look at and set the values and secrets that a project uses",
 		a.metaList(), a.metaGet(), a.metaSet(), a.metaRemove(), a.metaCount("incr", "Count a value up", 1), a.metaCount("decr", "Count a value down", -1),
 		a.metaImport(), a.metaExport())
-	cmd.Aliases = []string{"metadata"}
-	return cmd
 }
 
 // maxShown is how much of a value a table shows.
 const maxShown = 60
 
 func (a *app) metaList() *cobra.Command {
-	return a.ofProject(&cobra.Command{Use: "list", Short: "List the keys of a project's metadata, secrets masked", Aliases: []string{"ls"}, Args: argsBetween(0, 0)},
+	return a.ofProject(&cobra.Command{Use: "list", Short: "List the keys of a project's metadata, secrets masked", Args: argsBetween(0, 0)},
 		func(ctx context.Context, c *client.Client, project string, _ []string) error {
 			all, err := a.metadata(ctx, c, project, false)
 			return show(a, all, a.noProject(err), func() {
@@ -152,7 +150,7 @@ func plainLines(s string) string {
 }
 
 func (a *app) metaRemove() *cobra.Command {
-	return a.metaChange(&cobra.Command{Use: "rm KEY [CAS]", Short: "Take a value out", Aliases: []string{"remove", "delete", "unset"}, Args: argsBetween(1, 2), ValidArgsFunction: a.wordsFrom(metaKeys)},
+	return a.metaChange(&cobra.Command{Use: "rm KEY [CAS]", Short: "Take a value out", Aliases: []string{"unset"}, Args: argsBetween(1, 2), ValidArgsFunction: a.wordsFrom(metaKeys)},
 		func(ctx context.Context, c *client.Client, project string, args []string) (*contract.Changed, error) {
 			cas, err := readCAS(args[1:])
 			if err = cmp.Or(checkKey(args[0]), err); err != nil {

@@ -21,7 +21,7 @@ func (a *app) metaSet() *cobra.Command {
 	var file, cas, message string
 	var secret bool
 	cmd := &cobra.Command{
-		Use: "set KEY [VALUE [CAS]] | KEY=VALUE...", Short: "Set values; without one, a terminal asks",
+		Use: "set KEY [VALUE [CAS]] | KEY=VALUE...", Aliases: []string{"add", "create", "new", "update"}, Short: "Set values; without one, a terminal asks",
 		Long: "Set values of a project's metadata.\n\n" +
 			"A word on the command line can be seen by others on the machine and stays in the shell's\nhistory: give a secret behind - from standard input, from a file, or on a terminal when\nasked. - drops the last end of line, --from-file takes every byte.\n\n" +
 			"With a CAS, as `meta list` and `meta get --json` show it, the value is set only if nobody\nhas changed it since. A secret stays one until it is taken out.",

@@ -12,9 +12,7 @@ import (
 )
 
 func (a *app) networkCommand() *cobra.Command {
-	cmd := a.group("network", "Look at networks, where instances find each other, and delete them", a.networkList(), a.networkShow(), a.networkRemove())
-	cmd.Aliases = []string{"networks"}
-	return cmd
+	return a.group("network", "Look at networks, where instances find each other, and delete them", a.networkList(), a.networkShow(), a.networkRemove())
 }
 
 func (a *app) networkList() *cobra.Command {
@@ -115,7 +113,6 @@ func (a *app) networkRemove() *cobra.Command {
 		}
 		return changed(a, done, nil, "network %s is deleted: %s", n.Name, done.Reason)
 	})
-	cmd.Aliases = []string{"remove", "delete"}
 	cmd.Long += "\n\nNot while an instance uses it, or is to be made that would: take it out of the manifest\nfirst. Then it goes by itself, with the last instance that is on it."
 	cmd.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask")
 	return cmd

@@ -15,11 +15,9 @@ import (
 )
 
 func (a *app) orgCommand() *cobra.Command {
-	cmd := a.group("org", "Manage organizations: who is in them, what they may use",
+	return a.group("org", "Manage organizations: who is in them, what they may use",
 		a.orgList(), a.orgCreate(), a.orgShow(), a.orgSet(), a.orgUnset(), a.orgUpdate(), a.orgRename(), a.orgDelete(),
 		a.orgMembers(), a.orgAdd(), a.orgRemove(), a.orgLeave(), a.orgQuota(), a.orgPolicy())
-	cmd.Aliases = []string{"organization", "orgs"}
-	return cmd
 }
 
 // onOrg makes a command about one organization: the first argument, or the one of
@@ -154,7 +152,7 @@ func (a *app) orgRename() *cobra.Command {
 }
 
 func (a *app) orgDelete() *cobra.Command {
-	return a.withClient(&cobra.Command{Use: "delete ORG", Short: "Delete an organization that has no projects left", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(orgNames)},
+	return a.withClient(&cobra.Command{Use: "rm ORG", Short: "Delete an organization that has no projects left", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(orgNames)},
 		func(ctx context.Context, c *client.Client, args []string) error {
 			done, err := c.DeleteOrganization(ctx, args[0])
 			return noOrg(changed(a, done, err, "organization %s is deleted", args[0]))
@@ -183,7 +181,7 @@ func memberTable(members []contract.Member) *table {
 func (a *app) orgAdd() *cobra.Command {
 	var role string
 	cmd := a.onOrg(&cobra.Command{
-		Use: "add [ORG] USER", Short: "Make a user a member of an organization, or give one another role", ValidArgsFunction: a.last(orgNames, userNames),
+		Use: "add-member [ORG] USER", Aliases: []string{"add"}, Short: "Make a user a member of an organization, or give one another role", ValidArgsFunction: a.last(orgNames, userNames),
 		Example: "  mariposa -o shop org add ann\n  mariposa org add shop ann --role owner",
 	}, 1, func(ctx context.Context, c *client.Client, org string, args []string) error {
 		if err := checkRole("role", role, orgRoles); err != nil {
@@ -198,7 +196,7 @@ func (a *app) orgAdd() *cobra.Command {
 }
 
 func (a *app) orgRemove() *cobra.Command {
-	return a.onOrg(&cobra.Command{Use: "remove [ORG] USER", Short: "End a user's membership in an organization", Aliases: []string{"rm"}, ValidArgsFunction: a.last(orgNames, userNames)}, 1,
+	return a.onOrg(&cobra.Command{Use: "rm-member [ORG] USER", Short: "End a user's membership in an organization", Aliases: []string{"remove-member", "remove"}, ValidArgsFunction: a.last(orgNames, userNames)}, 1,
 		func(ctx context.Context, c *client.Client, org string, args []string) error {
 			done, err := c.RemoveMember(ctx, org, args[0])
 			err = unknownUser(err, "mariposa org members "+org, func() error { _, err := c.Organization(ctx, org); return err })

@@ -12,10 +12,8 @@ import (
 )
 
 func (a *app) packageCommand() *cobra.Command {
-	cmd := a.group("package", "Look at the named sizes that manifests can ask for, and change them",
+	return a.group("package", "Look at the named sizes that manifests can ask for, and change them",
 		a.packageList(), a.packageSet(), a.packageRemove())
-	cmd.Aliases = []string{"packages"}
-	return cmd
 }
 
 func (a *app) packageList() *cobra.Command {
@@ -72,7 +70,7 @@ func (a *app) packageSet() *cobra.Command {
 }
 
 func (a *app) packageRemove() *cobra.Command {
-	return a.withClient(&cobra.Command{Use: "rm NAME", Short: "Delete a package", Aliases: []string{"delete"}, Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(packageNames)},
+	return a.withClient(&cobra.Command{Use: "rm NAME", Short: "Delete a package", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(packageNames)},
 		func(ctx context.Context, c *client.Client, args []string) error {
 			done, err := c.DeletePackage(ctx, args[0])
 			return changed(a, done, notFound(err, "mariposa package list"), "package %s is deleted", args[0])

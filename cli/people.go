@@ -48,7 +48,7 @@ func (a *app) projectAddUser() *cobra.Command {
 
 func (a *app) projectRemoveUser() *cobra.Command {
 	return a.inProject(&cobra.Command{
-		Use: "remove-user [PROJECT] USER", Short: "Take a user's own role in a project away", Aliases: []string{"unshare", "rm-user"}, ValidArgsFunction: a.last(projectNames, userNames),
+		Use: "rm-user [PROJECT] USER", Short: "Take a user's own role in a project away", Aliases: []string{"unshare", "remove-user"}, ValidArgsFunction: a.last(projectNames, userNames),
 		Long: "Take a user's own role in a project away.\n\nWhat they may do as members or owners of the project's organization stays.",
 	}, 1, func(ctx context.Context, c *client.Client, project string, args []string) error {
 		done, err := c.RemoveProjectUser(ctx, project, args[0])

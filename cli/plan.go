@@ -19,7 +19,7 @@ func (a *app) projectPlan() *cobra.Command {
 	cmd := a.projectArgument(&cobra.Command{
 		Use: "plan [NAME] [-m FILE]", Short: "Tell what would be done, and change nothing",
 		Long: "Tell what would be done, step by step with reasons, if a project had another manifest; without\none, what would be done now. " +
-			"Every step is taken to succeed. Nothing is changed.\n\nThe project must exist: a new one is made with `project create`.",
+			"Every step is taken to succeed. Nothing is changed.\n\nFor a project that does not exist yet, everything in the manifest would be created.",
 		Example: "  mariposa -j shop project plan -m shop.yaml\n  mariposa -j shop project plan --json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkAmounts("rolling", rolling, "canary", canary); err != nil {
@@ -44,7 +44,10 @@ func (a *app) projectPlan() *cobra.Command {
 			}
 			update := prefixed(" -m ", file) + prefixed(" --rolling ", rolling) + prefixed(" --canary ", canary)
 			p, err := c.Plan(cmd.Context(), name, text, rolling, canary)
-			return show(a, p, a.noPlan(cmd.Context(), c, name, file, err), func() {
+			if isNew, create, fault := a.planNew(cmd.Context(), c, name, text, err); isNew {
+				return show(a, create, fault, func() { a.printNewPlan(create, name, file) })
+			}
+			return show(a, p, a.noProject(err), func() {
 				a.printPlan(p, name, update)
 				if len(p.Steps)+len(p.Waits) == 0 {
 					a.printHeldServices(cmd.Context(), c, name)
@@ -52,25 +55,35 @@ func (a *app) projectPlan() *cobra.Command {
 			})
 		},
 	})
-	manifestFlag(cmd, &file)
+	documentFlag(cmd, &file, "manifest")
 	rollingFlag(cmd, &rolling)
 	canaryFlag(cmd, &canary)
 	return cmd
 }
 
-// noPlan adds to the error for a project that does not exist how to create it.
-func (a *app) noPlan(ctx context.Context, c *client.Client, name, file string, err error) error {
-	if mariposa.CodeOf(err) != mariposa.ResourceNotFound {
-		return err
+// planNew reports whether a plan was asked for a project that does not exist yet, and
+// returns it.
+func (a *app) planNew(ctx context.Context, c *client.Client, name string, text []byte, err error) (bool, *contract.Plan, error) {
+	if mariposa.CodeOf(err) != mariposa.ResourceNotFound || len(text) == 0 {
+		return false, nil, nil
 	}
-	if _, there := c.Project(ctx, name); there == nil {
-		return err // something else was not found
+	if _, there := c.Project(ctx, name); mariposa.CodeOf(there) != mariposa.ResourceNotFound {
+		return false, nil, nil // something else was not found
 	}
-	if file == "" {
-		return a.noProject(err)
+	plan, err := planNewProject(text)
+	return true, plan, err
+}
+
+// printNewPlan prints the plan of a project that does not exist yet.
+func (a *app) printNewPlan(p *contract.Plan, name, file string) {
+	a.printTable(resourceTable(p.Resources))
+	a.note("there is no project %s yet: everything would be created; nothing was changed", name)
+	if len(p.Missing) > 0 {
+		a.note("it would wait for metadata that is required and not set: %s", strings.Join(p.Missing, ", "))
 	}
-	return withHint(fmt.Errorf("there is no project %s yet, and a plan tells what becomes of one that exists", name),
-		"`%s project create %s -m %s` makes it: everything in the manifest would be new", a.commandPrefix(""), name, file)
+	if a.file != stdinName {
+		a.note("do it with `%s project create %s -m %s`", a.commandPrefix(""), name, file)
+	}
 }
 
 // printPlan prints the changes of resources, then the steps in order, then what

@@ -161,12 +161,6 @@ func cut(s string, width int) string {
 	return s[:end] + "…"
 }
 
-func (a *app) printTable(t *table) {
-	for _, line := range t.lines(a.paint(a.env.Stdout)) {
-		fmt.Fprintln(a.env.Stdout, line)
-	}
-}
-
 // printJSON prints an API document indented, printLine prints one on a single line.
 func (a *app) printJSON(document any) error { return a.encode(document, "  ") }
 func (a *app) printLine(document any) error { return a.encode(document, "") }

@@ -135,7 +135,7 @@ func (a *app) queueTerminate() *cobra.Command {
 	var sure, wait bool
 	cmd := a.withClient(&cobra.Command{
 		Use: "terminate TASK", Short: "End a task; what it was at is kept as it is", Args: argsBetween(1, 1),
-		Aliases: []string{"cancel"}, ValidArgsFunction: a.wordsFrom(taskIDs),
+		ValidArgsFunction: a.wordsFrom(taskIDs),
 		Long: "End a task. A task is named by its id, or the beginning of it.\n\n" +
 			"Of an active one no further step begins, what is half-made is finished or removed, and its\nscope is frozen. The goal stays: the answer says how to go on towards it, and how to take\nback what was done. " +
 			"Of one that waits, its change is dropped and nothing is frozen.\n\nWith --wait, it returns once all has settled.",

@@ -86,10 +86,13 @@ func (s selection) isCurrent(p contract.Project) bool {
 	return s.Project != "" && s.Project == p.Name && (s.Org == "" || s.Org == cmp.Or(p.OrganizationName, p.Organization))
 }
 
+// currentMark follows the name of the current object in a list.
+const currentMark = " *"
+
 // markCurrent marks the current object in a list.
 func markCurrent(name string, current bool) cell {
 	if current {
-		name += " *"
+		name += currentMark
 	}
 	return cell{name, bold}
 }

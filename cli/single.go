@@ -121,7 +121,6 @@ func (a *app) instanceRemove() *cobra.Command {
 		return c.DeleteInstance(ctx, id, force)
 	})
 	cmd.Long = "Remove an instance that belongs to no service. With --force it gets no time to stop.\nAn instance of a service that is stopping already can be ended with --force, too: that is the way\nout where `stop.timeout` waits for ever."
-	cmd.Aliases = []string{"remove", "delete"}
 	cmd.Flags().BoolVarP(&force, "force", "f", false, "by force, however long it may take to stop")
 	return cmd
 }

@@ -14,10 +14,8 @@ import (
 )
 
 func (a *app) tokenCommand() *cobra.Command {
-	cmd := a.group("token", "Create, list and revoke access tokens for people and automation",
+	return a.group("token", "Create, list and revoke access tokens for people and automation",
 		a.tokenCreate(), a.tokenList(), a.tokenShow(), a.tokenRevoke(), a.tokenAdopt())
-	cmd.Aliases = []string{"tokens"}
-	return cmd
 }
 
 func (a *app) tokenCreate() *cobra.Command {
@@ -130,7 +128,7 @@ func (a *app) used(t *contract.Token) string {
 func (a *app) tokenRevoke() *cobra.Command {
 	var user string
 	var sure bool
-	cmd := a.withClient(&cobra.Command{Use: "revoke TOKEN", Short: "Revoke a token, by name or id, and the tokens that it created", Aliases: []string{"rm", "delete"}, Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(tokenNames)},
+	cmd := a.withClient(&cobra.Command{Use: "revoke TOKEN", Short: "Revoke a token, by name or id, and the tokens that it created", Aliases: []string{"rm", "delete", "del", "remove"}, Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(tokenNames)},
 		func(ctx context.Context, c *client.Client, args []string) error {
 			if strings.HasPrefix(args[0], tokenPrefix) {
 				return Usage(errors.New("that is a token itself: revoke it by its name or id, as `mariposa token list` shows them"))

@@ -57,6 +57,7 @@ func (a *app) projectUpdate() *cobra.Command {
 	rollingFlag(cmd, &u.Rolling)
 	canaryFlag(cmd, &u.Canary)
 	waitFlag(cmd, &wait)
+	flagAliases(cmd, map[string]string{"count": "canary"})
 	complete(cmd, "previous", a.every(versionNames))
 	return cmd
 }

@@ -11,13 +11,11 @@ import (
 )
 
 func (a *app) userCommand() *cobra.Command {
-	cmd := a.group("user", "Look at users; make, disable and delete them",
+	return a.group("user", "Look at users; make, disable and delete them",
 		a.userList(), a.userCreate(), a.userShow(), a.userUpdate(),
 		a.userToggle("disable", "Disable a user: none of their tokens work any more", "is disabled: their tokens no longer work", true),
 		a.userToggle("enable", "Let a user's tokens in again", "is enabled again", false),
 		a.userDelete())
-	cmd.Aliases = []string{"users"}
-	return cmd
 }
 
 // onUser makes a command about one user.
@@ -120,7 +118,7 @@ func madeFlag(cmd *cobra.Command, sure *bool) {
 
 func (a *app) userDelete() *cobra.Command {
 	var sure bool
-	cmd := a.onUser(&cobra.Command{Use: "delete", Short: "Delete a user who owns nothing any more", Aliases: []string{"rm"}}, func(ctx context.Context, c *client.Client, user string) error {
+	cmd := a.onUser(&cobra.Command{Use: "rm", Short: "Delete a user who owns nothing any more"}, func(ctx context.Context, c *client.Client, user string) error {
 		done, err := c.DeleteUser(ctx, user, sure)
 		return changed(a, done, err, "user %s is deleted", user)
 	})

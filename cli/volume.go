@@ -13,9 +13,7 @@ import (
 )
 
 func (a *app) volumeCommand() *cobra.Command {
-	cmd := a.group("volume", "Look at volumes, which outlive instances, and delete them", a.volumeList(), a.volumeShow(), a.volumeRemove())
-	cmd.Aliases = []string{"volumes"}
-	return cmd
+	return a.group("volume", "Look at volumes, which outlive instances, and delete them", a.volumeList(), a.volumeShow(), a.volumeRemove())
 }
 
 func (a *app) volumeList() *cobra.Command {
@@ -131,7 +129,6 @@ func (a *app) volumeRemove() *cobra.Command {
 		}
 		return changed(a, done, nil, "volume %s is deleted: %s", slotted(*v), done.Reason)
 	})
-	cmd.Aliases = []string{"remove", "delete"}
 	cmd.Long += "\n\nNot while an instance uses it, or is to be made that would. Its node removes it as soon\nas it can be reached."
 	cmd.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask")
 	return cmd

@@ -38,6 +38,7 @@ func (a *app) wait(ctx context.Context, c *client.Client, id string, since int64
 	case settledFreeze(task):
 		return nil
 	}
+	a.printFailedLogs(ctx, c, task)
 	return Exit(exitFailed, withHint(fmt.Errorf("%s %s%s", describeTask(task), task.State, endReason(task)), "see `%s queue show %s`", a.commandPrefix(""), id))
 }
 

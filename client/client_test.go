@@ -70,6 +70,15 @@ func TestEveryMethodAsksForItsPath(t *testing.T) {
 			return drop(c.UpdateManifest(ctx, "x", []byte("a: 2"), Update{Force: true}))
 		}},
 		{"GET /v1/projects/x/manifest?organization=acme", func(c *Client) error { return drop(c.Manifest(ctx, "x")) }},
+		{"GET /v1/projects/x/services?organization=acme", func(c *Client) error { return drop(c.Services(ctx, "x")) }},
+		{"GET /v1/projects/x/services/web?organization=acme", func(c *Client) error { return drop(c.Service(ctx, "x", "web")) }},
+		{"POST /v1/projects/x/services?message=m&name=web&organization=acme application/yaml a: 1", func(c *Client) error {
+			return drop(c.AddService(ctx, "x", "web", []byte("a: 1"), Update{Message: "m"}))
+		}},
+		{"PUT /v1/projects/x/services/web?organization=acme&rolling=2 application/yaml a: 1", func(c *Client) error {
+			return drop(c.UpdateService(ctx, "x", "web", []byte("a: 1"), Update{Rolling: "2"}))
+		}},
+		{"DELETE /v1/projects/x/services/web?organization=acme&previous=3", func(c *Client) error { return drop(c.DeleteService(ctx, "x", "web", Update{Previous: "3"})) }},
 		{"DELETE /v1/projects/x?force=true&organization=acme", func(c *Client) error { return drop(c.DeleteProject(ctx, "x", true)) }},
 		{"DELETE /v1/projects/x?organization=acme&volumes=true", func(c *Client) error { return drop(c.DeleteWithVolumes(ctx, "x", false)) }},
 		{"GET /v1/volumes?node=n1&organization=acme&project=x&service=db", func(c *Client) error {

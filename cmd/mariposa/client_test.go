@@ -229,3 +229,95 @@ func TestAnInterruptedBenchmarkSaysSo(t *testing.T) {
 		t.Errorf("exit %d\n%s", code, out.String())
 	}
 }
+
+// talker is a service that prints a few lines, then stays or fails.
+func talker(name, then string) string {
+	return "services: {" + name + ": {compute_type: process, scale: 2, command: [sh, -c, 'echo one; echo two $MARIPOSA_NAME; " + then + "'], update: {min_healthy: 0}}, quiet: {compute_type: dummy}}"
+}
+
+func TestLogsOfAProjectAreReadAtOnce(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.env = []string{"MARIPOSA_PROJECT=shop"}
+	h.ok("project", "create", "shop", "-m", fileOf(t, talker("web", "exec sleep 100000")), "--wait")
+	h.await("all have printed", func() bool { return strings.Count(h.ok("logs"), "two web.") == 2 })
+	out := h.ok("logs", "web", "--tail", "1")
+	for name := range h.instances("shop") {
+		if strings.HasPrefix(name, "web.") && !strings.Contains(out, name+" | two "+name) {
+			t.Errorf("%s is not there:\n%s", name, out)
+		}
+	}
+	if strings.Contains(out, "| one") || strings.Count(h.ok("service", "logs", "web"), "| one") != 2 {
+		t.Errorf("with --tail 1:\n%s", out)
+	}
+	h.wants(1, `has no service "wep"`, "logs", "wep")
+
+	// What starts later is followed too.
+	var seen lockedBuffer
+	cmd := launch(t, program(context.Background(), h.dir, []string{"MARIPOSA_DATA=" + h.dir, "MARIPOSA_PROJECT=shop"}, "logs", "web", "-f"), &seen)
+	defer end(cmd)
+	h.await("it follows", func() bool { return strings.Count(seen.String(), "| two web.") == 2 })
+	h.ok("project", "scale", "web=3", "--wait")
+	h.await("the new one is followed", func() bool { return strings.Contains(seen.String(), "| two web.3-") })
+	must(t, cmd.Process.Signal(syscall.SIGINT))
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("interrupted: %v\n%s", err, seen.String())
+	}
+}
+
+func TestAFailedTaskShowsTheLastLines(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.env = []string{"MARIPOSA_PROJECT=shop"}
+	h.ok("project", "create", "shop", "-m", fileOf(t, talker("web", "exec sleep 100000")), "--wait")
+	bad := strings.Replace(talker("web", "exit 3"), "min_healthy: 0", "min_healthy: 1", 1)
+	_, errs, code := h.mariposa("", "project", "update", "-m", fileOf(t, bad), "--force", "--wait")
+	if code != 3 || !strings.Contains(errs, "the last lines of web.") || !strings.Contains(errs, "  two web.") {
+		t.Errorf("exit %d\n%s", code, errs)
+	}
+	if out := h.ok("logs", "web"); !strings.Contains(out, "two web.") {
+		t.Errorf("the logs of those that ended:\n%s", out)
+	}
+}
+
+func TestTablesAndFilesAsPeopleWantThem(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.env = []string{"MARIPOSA_PROJECT=shop"}
+	folder := t.TempDir()
+	in := func(args ...string) (string, int) {
+		cmd := program(t.Context(), h.dir, []string{"MARIPOSA_DATA=" + h.dir, "MARIPOSA_PROJECT=shop"}, args...)
+		cmd.Dir = folder
+		out, errs, code := finish(t, cmd, "")
+		return out + errs, code
+	}
+	want := func(code int, words string, args ...string) {
+		t.Helper()
+		if out, got := in(args...); got != code || !strings.Contains(out, words) {
+			t.Errorf("mariposa %s: exit %d, want %d with %q\n%s", strings.Join(args, " "), got, code, words, out)
+		}
+	}
+	want(2, "which manifest?", "validate")
+	want(0, "wrote mariposa.yaml", "init")
+	want(1, "exists already", "init")
+	want(0, "mariposa.yaml is valid: 1 service (web)", "validate")
+	want(0, "everything would be created", "project", "plan", "shop", "-m", "mariposa.yaml")
+	want(0, "version 1", "project", "create", "shop", "--wait")
+	write(t, filepath.Join(folder, "bad.yaml"), []byte("services: {web: {scal: 2}}"))
+	want(1, "bad.yaml:1: services.web.scal", "validate", "-m", "bad.yaml")
+	if out, code := in("ps", "-q"); code != 0 || len(strings.Fields(out)) != 2 || !strings.Contains(out, "web.1-") {
+		t.Errorf("ps -q: exit %d\n%s", code, out)
+	}
+	if out, code := in("ps", "--columns", "state,project", "--no-header"); code != 0 || out != "running  shop\nrunning  shop\n" {
+		t.Errorf("ps --columns: exit %d\n%s", code, out)
+	}
+	want(2, `there is no column "size"`, "ps", "--columns", "size")
+	want(2, "did you mean --json?", "ps", "--jsn")
+	want(0, "mariposa ", "--version")
+	if out, code := in("man", filepath.Join(folder, "man")); code != 0 {
+		t.Errorf("man: exit %d\n%s", code, out)
+	}
+	if page := string(read(t, filepath.Join(folder, "man", "mariposa-project-rm.1"))); !strings.Contains(page, ".SH OPTIONS") || !strings.Contains(page, "delete, del, remove") {
+		t.Errorf("the manual page:\n%s", page)
+	}
+}

@@ -1,0 +1,42 @@
+package cli
+
+import "github.com/spf13/cobra"
+
+// helpGroups are the groups of commands in the help of the program, in order.
+var helpGroups = []struct {
+	id, title string
+	commands  []string
+}{
+	{"projects", "Projects:", []string{"init", "validate", "project", "service", "meta", "version"}},
+	{"watch", "See what happens:", []string{"state", "ps", "logs", "top", "events", "queue"}},
+	{"resources", "Instances and resources:", []string{"instance", "volume", "network", "node", "package"}},
+	{"people", "People and access:", []string{"login", "logout", "whoami", "org", "user", "token", "key"}},
+	{"run", "Run Mariposa:", []string{"dev", "server", "agent", "bench"}},
+}
+
+const rootExample = `  mariposa dev                                        run everything on this machine
+  mariposa init                                       write a first mariposa.yaml
+  mariposa project create shop --wait                 create a project from ./mariposa.yaml
+  mariposa project set shop                           let the next commands mean it
+  mariposa ps                                         list its instances
+  mariposa logs web -f                                follow what a service prints
+  mariposa project scale web=5 --wait                 run five instances
+  mariposa project revert --wait                      go back to the previous version`
+
+// groupCommands puts the commands of the program into groups.
+func groupCommands(root *cobra.Command) {
+	root.Example = rootExample
+	for _, g := range helpGroups {
+		some := false
+		for _, c := range root.Commands() {
+			for _, name := range g.commands {
+				if c.Name() == name {
+					c.GroupID, some = g.id, true
+				}
+			}
+		}
+		if some {
+			root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
+		}
+	}
+}

@@ -1,0 +1,273 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/charmbracelet/x/ansi"
+	"github.com/spf13/cobra"
+
+	"mariposa"
+	"mariposa/client"
+	"mariposa/contract"
+)
+
+func (a *app) logsCommand() *cobra.Command {
+	var o client.LogOptions
+	cmd := a.ofProject(&cobra.Command{
+		Use: "logs [SERVICE...]", Short: "Print what the instances of a project print; with -f, follow it", ValidArgsFunction: a.every(serviceNames),
+		Long: "Print what the instances of a project have printed, or those of some services, each line with\nthe name of its instance in front.\n\n" +
+			"Instances that have ended are included as long as their node keeps them; what is gone is named.\nWith -f, new lines are printed as they come, also those of instances that start later.\nWithout --tail, the last 100 lines of each instance are printed; --tail -1 prints all.",
+		Example: "  mariposa -j shop logs\n  mariposa -j shop logs web db -f\n  mariposa -j shop logs web --tail 20",
+	}, func(ctx context.Context, c *client.Client, project string, args []string) error {
+		return a.logs(ctx, c, project, args, o)
+	})
+	logFlags(cmd, &o, 100)
+	return cmd
+}
+
+// logFlags adds the flags of commands that print logs.
+func logFlags(cmd *cobra.Command, o *client.LogOptions, tail int) {
+	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "go on as it prints")
+	cmd.Flags().BoolVar(&o.Reveal, "reveal", false, "show secrets in it, if your role lets you; noted in the audit")
+	usage := "only the last so many lines (default all)"
+	if tail >= 0 {
+		usage = "only the last so many lines of each instance; -1: all"
+	}
+	cmd.Flags().IntVar(&o.Tail, "tail", tail, usage)
+}
+
+// logs prints the logs of a project's instances, the oldest instance first, or follows
+// them all at once.
+func (a *app) logs(ctx context.Context, c *client.Client, project string, services []string, o client.LogOptions) error {
+	all, err := a.loggedInstances(ctx, c, project, services)
+	if err != nil {
+		return err
+	}
+	l := &logPrinter{a: a, c: c, o: o, seen: map[string]bool{}}
+	if !o.Follow {
+		if len(all) == 0 {
+			a.note("no instances")
+		}
+		for _, i := range all {
+			if err := l.print(ctx, i, false); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return l.follow(ctx, project, services, all)
+}
+
+// loggedInstances returns the instances whose logs are printed, the oldest first.
+func (a *app) loggedInstances(ctx context.Context, c *client.Client, project string, services []string) ([]contract.Instance, error) {
+	p, err := c.Project(ctx, project)
+	if err != nil {
+		return nil, a.noProject(err)
+	}
+	all, err := c.AllInstances(ctx, client.InstanceFilter{Project: p.ID})
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range services {
+		known := slices.Contains(p.Services, name) || slices.ContainsFunc(all.Instances, func(i contract.Instance) bool { return i.ServiceName == name })
+		if !known {
+			return nil, withHint(mariposa.Errorf(mariposa.ResourceNotFound, "project %s has no service %q", p.Name, name), "it has %s", strings.Join(p.Services, ", "))
+		}
+	}
+	some := slices.DeleteFunc(all.Instances, func(i contract.Instance) bool { return !isLogged(i, services) })
+	slices.SortStableFunc(some, func(a, b contract.Instance) int { return a.Created.Compare(b.Created) })
+	return some, nil
+}
+
+// isLogged reports whether the log of an instance is among those of some services; none:
+// all of them. An instance that no node has yet has printed nothing.
+func isLogged(i contract.Instance, services []string) bool {
+	return i.State != mariposa.StatePending && (len(services) == 0 || slices.Contains(services, i.ServiceName))
+}
+
+// logColors tell instances apart.
+var logColors = []style{
+	ansi.AttrCyanForegroundColor, ansi.AttrYellowForegroundColor, ansi.AttrGreenForegroundColor, ansi.AttrMagentaForegroundColor, ansi.AttrBlueForegroundColor,
+}
+
+// logPrinter prints the logs of many instances on one output, line by line.
+type logPrinter struct {
+	a *app
+	c *client.Client
+	o client.LogOptions
+
+	mu    sync.Mutex
+	seen  map[string]bool // instances whose log is being printed, or was
+	width int             // of the longest name so far
+}
+
+// print prints the log of one instance. What cannot be read is named, and the others go
+// on; only an error of the output ends it.
+func (l *logPrinter) print(ctx context.Context, i contract.Instance, follow bool) error {
+	prefix := l.prefix(i)
+	o := l.o
+	o.Follow = follow
+	log, err := l.c.Logs(ctx, i.ID, o)
+	if err != nil {
+		if ctx.Err() == nil {
+			l.lacks(i, err)
+		}
+		return nil
+	}
+	defer log.Close()
+	lines := bufio.NewReaderSize(log, 64<<10)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(line) > 0 {
+			if err := l.write(prefix, line); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) || ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			l.lacks(i, err)
+			return nil
+		}
+	}
+}
+
+// lacks says that the log of an instance cannot be read. An instance without a log, such
+// as a dummy, is left out silently.
+func (l *logPrinter) lacks(i contract.Instance, err error) {
+	if i.ComputeType == mariposa.ComputeDummy {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.a.note("%s: no log any more (%v)", i.Name, err)
+}
+
+// prefix returns the name of an instance in its color.
+func (l *logPrinter) prefix(i contract.Instance) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	color := logColors[len(l.seen)%len(logColors)]
+	l.seen[i.ID] = true
+	l.width = max(l.width, cells(i.Name))
+	name := fmt.Sprintf("%-*s |", l.width, plain(i.Name))
+	return l.a.paint(l.a.env.Stdout).in(color, name) + " "
+}
+
+func (l *logPrinter) write(prefix string, line []byte) error {
+	text := string(bytes.TrimRight(line, "\r\n"))
+	if l.a.env.Terminal(l.a.env.Stdout) {
+		text = plain(text) // a program must not be able to change the terminal
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, err := io.WriteString(l.a.env.Stdout, prefix+text+"\n")
+	return err
+}
+
+// follow prints the logs of instances as they print, and of those that start meanwhile,
+// until interrupted.
+func (l *logPrinter) follow(ctx context.Context, project string, services []string, all []contract.Instance) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	since, err := l.c.Revision(ctx)
+	if err != nil {
+		return err
+	}
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	defer cancel() // before waiting for the readers
+	failed := make(chan error, 1)
+	start := func(i contract.Instance) {
+		l.mu.Lock()
+		known := l.seen[i.ID]
+		l.seen[i.ID] = true
+		l.mu.Unlock()
+		if known || !isLogged(i, services) {
+			return
+		}
+		readers.Go(func() {
+			if err := l.print(ctx, i, i.State != mariposa.StateFailed && i.State != mariposa.StateStopped); err != nil {
+				select {
+				case failed <- err:
+				default:
+				}
+				cancel() // nobody reads the output any more
+			}
+		})
+	}
+	for _, i := range all {
+		start(i)
+	}
+	for e, err := range l.c.Stream(ctx, client.StreamOptions{Since: since, Project: project, Lost: l.a.printLost, Found: l.a.printFound}) {
+		if err != nil && ctx.Err() == nil {
+			return tooOld(err)
+		}
+		if err != nil {
+			break
+		}
+		if e.Kind != "instance.running" && e.Kind != "instance.failed" && e.Kind != "instance.stopped" {
+			continue
+		}
+		if i, err := l.c.Instance(ctx, e.Instance); err == nil {
+			start(*i)
+		}
+	}
+	select {
+	case err := <-failed:
+		return err
+	default:
+		return nil
+	}
+}
+
+// lastLines is how many lines of a failed instance are printed.
+const lastLines = 10
+
+// printFailedLogs prints the last lines of the instance that made a task fail. It is only
+// a help, so errors are ignored.
+func (a *app) printFailedLogs(ctx context.Context, c *client.Client, t *contract.Task) {
+	if t.State != mariposa.TaskFailed {
+		return
+	}
+	all, err := c.AllInstances(ctx, client.InstanceFilter{Project: t.Project})
+	if err != nil {
+		return
+	}
+	var newest *contract.Instance
+	for n := range all.Instances {
+		i := &all.Instances[n]
+		ended := i.State == mariposa.StateFailed || i.State == mariposa.StateStopped
+		if !ended || len(t.Services) > 0 && !slices.Contains(t.Services, i.ServiceName) || i.Finished != nil && t.Started != nil && i.Finished.Before(*t.Started) {
+			continue
+		}
+		if newest == nil || i.Created.After(newest.Created) {
+			newest = i
+		}
+	}
+	if newest == nil {
+		return
+	}
+	log, err := c.Logs(ctx, newest.ID, client.LogOptions{Tail: lastLines})
+	if err != nil {
+		return
+	}
+	defer log.Close()
+	text, err := io.ReadAll(io.LimitReader(log, 64<<10))
+	if err != nil || len(bytes.TrimSpace(text)) == 0 {
+		return
+	}
+	a.note("the last lines of %s:", newest.Name)
+	for line := range strings.SplitSeq(strings.TrimRight(string(text), "\n"), "\n") {
+		a.note("  %s", line)
+	}
+}

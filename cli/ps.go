@@ -1,0 +1,42 @@
+package cli
+
+import (
+	"context"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"mariposa/client"
+	"mariposa/contract"
+)
+
+// psCommand lists the instances of a project.
+func (a *app) psCommand() *cobra.Command {
+	var ended bool
+	cmd := a.ofProject(&cobra.Command{
+		Use: "ps [SERVICE...]", Short: "List the instances of a project", ValidArgsFunction: a.every(serviceNames),
+		Long: "List the instances of a project, or those of some services. Instances that have ended and are\nkept to look at are shown with --all. `instance list` lists those of all projects.",
+	}, func(ctx context.Context, c *client.Client, project string, args []string) error {
+		all, err := c.AllInstances(ctx, client.InstanceFilter{Project: project})
+		if err != nil {
+			return a.noProject(err)
+		}
+		all.Instances = slices.DeleteFunc(all.Instances, func(i contract.Instance) bool { return len(args) > 0 && !slices.Contains(args, i.ServiceName) })
+		kept := 0
+		if !ended {
+			before := len(all.Instances)
+			all.Instances = slices.DeleteFunc(all.Instances, isKept)
+			kept = before - len(all.Instances)
+		}
+		return show(a, all, nil, func() { a.printInstances(all.Instances, kept) })
+	})
+	cmd.Flags().BoolVarP(&ended, "all", "a", false, "also those that have ended and are kept to look at")
+	return cmd
+}
+
+// projectInstances is psCommand among the commands of a project.
+func (a *app) projectInstances() *cobra.Command {
+	cmd := a.psCommand()
+	cmd.Use = "instances [SERVICE...]"
+	return cmd
+}

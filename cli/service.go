@@ -1,0 +1,201 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mariposa/client"
+	"mariposa/contract"
+)
+
+func (a *app) serviceCommand() *cobra.Command {
+	return a.group("service", "Look at, change and control single services of a project",
+		a.serviceList(), a.serviceShow(), a.serviceAdd(), a.serviceUpdate(), a.serviceRemove(), a.serviceScale(),
+		a.serviceAction("start"), a.serviceAction("stop"), a.serviceAction("reprovision"),
+		a.serviceVersions(), a.serviceInstances(), a.serviceLogs())
+}
+
+func (a *app) serviceList() *cobra.Command {
+	return a.ofProject(&cobra.Command{Use: "list", Short: "List the services of a project", Args: argsBetween(0, 0)},
+		func(ctx context.Context, c *client.Client, project string, _ []string) error {
+			all, err := c.Services(ctx, project)
+			return show(a, all, a.noProject(err), func() {
+				t := newTable("SERVICE", "TYPE", "IMAGE", "GOAL", "RUNNING", "STATUS", "REASON")
+				for _, s := range all.Services {
+					t.add(cell{s.Name, bold}, text(string(s.ComputeType)), text(dashIfEmpty(s.Image)), number(s.Goal), number(s.Running), word(s.Status), text(serviceNotes(s.ServiceState)))
+				}
+				a.printTable(t)
+			})
+		})
+}
+
+// onService makes a command about one service of the selected project.
+func (a *app) onService(cmd *cobra.Command, run func(ctx context.Context, c *client.Client, project, service string) error) *cobra.Command {
+	cmd.Args, cmd.ValidArgsFunction = argsBetween(1, 1), a.wordsFrom(serviceNames)
+	return a.ofProject(cmd, func(ctx context.Context, c *client.Client, project string, args []string) error {
+		return a.noService(run(ctx, c, project, args[0]), project)
+	})
+}
+
+// noService adds a hint to a "not found" error.
+func (a *app) noService(err error, project string) error {
+	return notFound(err, a.commandPrefix(project)+" service list")
+}
+
+func (a *app) serviceShow() *cobra.Command {
+	return a.onService(&cobra.Command{Use: "show SERVICE", Short: "Show what a service should be and what it is"}, func(ctx context.Context, c *client.Client, project, service string) error {
+		s, err := c.Service(ctx, project, service)
+		return show(a, s, err, func() {
+			a.facts("service", cell{s.Name, bold}, "id", s.ID, "project", s.ProjectName, "compute type", string(s.ComputeType), "image", s.Image, "version", s.Version,
+				"status", word(s.Status), "reason", serviceNotes(s.ServiceState), "goal", s.Goal, "running", s.Running, "starting", s.Starting, "stopping", s.Stopping, "failed", s.Failed,
+				"depends on", strings.Join(s.DependsOn, ", "))
+		})
+	})
+}
+
+// serviceEdit makes a command that changes one service in the manifest.
+func (a *app) serviceEdit(cmd *cobra.Command, verb string, edit func(ctx context.Context, c *client.Client, project, service string, u client.Update) (*contract.Changed, error)) *cobra.Command {
+	var u client.Update
+	var wait bool
+	cmd.Args = argsBetween(1, 1)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := checkAmounts("rolling", u.Rolling, "canary", u.Canary); err != nil {
+			return err
+		}
+		project, err := a.projectName(nil)
+		if err != nil {
+			return err
+		}
+		return a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) {
+			done, err := edit(cmd.Context(), c, project, args[0], u)
+			if err == nil && done != nil && !a.global.json {
+				a.say("%s: service %s is %s, %s", project, args[0], verb, versionWords(done))
+			}
+			return done, a.noService(err, project)
+		})
+	}
+	f := cmd.Flags()
+	f.StringVar(&u.Previous, "previous", "", "only if this is the newest version")
+	f.StringVar(&u.Message, "message", "", "why, for those who read the versions later")
+	if verb != "removed" {
+		rollingFlag(cmd, &u.Rolling)
+		canaryFlag(cmd, &u.Canary)
+	}
+	waitFlag(cmd, &wait)
+	return cmd
+}
+
+func (a *app) serviceAdd() *cobra.Command {
+	var file string
+	cmd := a.serviceEdit(&cobra.Command{
+		Use: "add SERVICE -m FILE", Short: "Add a service to a project's manifest", ValidArgsFunction: cobra.NoFileCompletions,
+		Long:    "Add a service to a project's manifest. The file holds the keys of the service, such as image\nand scale. It makes a new version; all other lines of the manifest stay as they are.",
+		Example: "  mariposa -j shop service add cache -m cache.yaml --wait\n  echo 'image: redis:8' | mariposa -j shop service add cache -m -",
+	}, "added", func(ctx context.Context, c *client.Client, project, service string, u client.Update) (*contract.Changed, error) {
+		def, err := a.readDocument(file, "definition")
+		if err != nil {
+			return nil, err
+		}
+		return c.AddService(ctx, project, service, def, u)
+	})
+	documentFlag(cmd, &file, "definition")
+	return cmd
+}
+
+func (a *app) serviceUpdate() *cobra.Command {
+	var file string
+	cmd := a.serviceEdit(&cobra.Command{
+		Use: "update SERVICE -m FILE", Short: "Replace a service in a project's manifest", ValidArgsFunction: a.wordsFrom(serviceNames),
+		Long: "Replace a service in a project's manifest. The file holds all keys of the service. It makes a\nnew version; all other lines of the manifest stay as they are.",
+	}, "updated", func(ctx context.Context, c *client.Client, project, service string, u client.Update) (*contract.Changed, error) {
+		def, err := a.readDocument(file, "definition")
+		if err != nil {
+			return nil, err
+		}
+		return c.UpdateService(ctx, project, service, def, u)
+	})
+	documentFlag(cmd, &file, "definition")
+	return cmd
+}
+
+func (a *app) serviceRemove() *cobra.Command {
+	var sure bool
+	cmd := a.serviceEdit(&cobra.Command{
+		Use: "rm SERVICE", Short: "Remove a service from a project's manifest, and its instances", ValidArgsFunction: a.wordsFrom(serviceNames),
+		Long: "Remove a service from a project's manifest, and its instances.\n\nOn a terminal you are asked to type the service's name; elsewhere --yes is required.",
+	}, "removed", func(ctx context.Context, c *client.Client, project, service string, u client.Update) (*contract.Changed, error) {
+		s, err := c.Service(ctx, project, service)
+		if err != nil {
+			return nil, err
+		}
+		does := fmt.Sprintf("removes service %s from %s, and stops %s", s.Name, project, plural(s.Running, "instance", "instances"))
+		if ok, err := a.confirmName(ctx, s.Name, does, sure); err != nil || !ok {
+			return nil, err
+		}
+		return c.DeleteService(ctx, project, service, u)
+	})
+	cmd.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask")
+	return cmd
+}
+
+func (a *app) serviceScale() *cobra.Command {
+	cmd := a.projectScale()
+	run := cmd.RunE
+	cmd.Use, cmd.Short, cmd.Args = "scale SERVICE N|+N|-N", "Set how many instances a service has", argsBetween(1, math.MaxInt)
+	cmd.Example = "  mariposa -j shop service scale web 5\n  mariposa -j shop service scale web=+2 --wait"
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 2 && !strings.Contains(args[0], "=") {
+			args = []string{args[0] + "=" + args[1]}
+		}
+		return run(cmd, args)
+	}
+	return cmd
+}
+
+// serviceAction makes the command for an action on services.
+func (a *app) serviceAction(action string) *cobra.Command {
+	o := actionCommands[action]
+	cmd := a.newActionCommand(action)
+	run := cmd.RunE
+	cmd.Use, cmd.Short = action+" SERVICE...", map[string]string{"start": "Start stopped services", "stop": "Stop all instances of services", "reprovision": "Replace the instances of services, batch by batch"}[action]
+	cmd.Long, cmd.Example = strings.TrimSpace(strings.ReplaceAll(o.long, ", or with --service some of its services", "")), ""
+	cmd.Args, cmd.ValidArgsFunction = argsBetween(1, math.MaxInt), a.every(serviceNames)
+	cmd.Flags().Lookup("service").Hidden = true
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		for _, name := range args {
+			if err := cmd.Flags().Set("service", name); err != nil {
+				return err
+			}
+		}
+		return run(cmd, nil)
+	}
+	return cmd
+}
+
+func (a *app) serviceVersions() *cobra.Command {
+	return a.onService(&cobra.Command{Use: "versions SERVICE", Short: "List the versions of a project that changed a service, newest first"}, func(ctx context.Context, c *client.Client, project, service string) error {
+		all, err := c.Versions(ctx, project)
+		if err != nil {
+			return err
+		}
+		all.Versions = slices.DeleteFunc(all.Versions, func(v contract.Version) bool { return !slices.Contains(v.ServicesChanged, service) })
+		return show(a, all, nil, func() { a.printVersions(all) })
+	})
+}
+
+func (a *app) serviceInstances() *cobra.Command {
+	cmd := a.psCommand()
+	cmd.Use, cmd.Short, cmd.Args = "instances SERVICE...", "List the instances of services", argsBetween(1, math.MaxInt)
+	return cmd
+}
+
+func (a *app) serviceLogs() *cobra.Command {
+	cmd := a.logsCommand()
+	cmd.Use, cmd.Short, cmd.Args = "logs SERVICE...", "Print what the instances of services print; with -f, follow it", argsBetween(1, math.MaxInt)
+	return cmd
+}

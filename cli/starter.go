@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mariposa/contract"
+	"mariposa/manifest"
+)
+
+// manifestName is the file that commands read when no manifest is named.
+const manifestName = "mariposa.yaml"
+
+const starterManifest = `# A Mariposa manifest. Check it with "mariposa validate", try it with
+# "mariposa project create NAME --wait". Every key is described in docs/manifest.md.
+services:
+  web:
+    compute_type: process          # a process on the node; docker is the default
+    command: [sh, -c, "while true; do date; sleep 5; done"]
+    scale: 2
+    update: {rolling: 1}           # replace one instance at a time
+`
+
+func (a *app) initCommand() *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use: "init", Short: "Write a first " + manifestName + " into this folder", Args: argsBetween(0, 0),
+		RunE: func(*cobra.Command, []string) error {
+			flags := os.O_WRONLY | os.O_CREATE | os.O_EXCL
+			if force {
+				flags = os.O_WRONLY | os.O_CREATE | os.O_TRUNC
+			}
+			f, err := os.OpenFile(manifestName, flags, 0o644) //nolint:gosec // a manifest holds no secrets
+			if errors.Is(err, fs.ErrExist) {
+				return withHint(fmt.Errorf("%s exists already; nothing was changed", manifestName), "overwrite it with --force")
+			}
+			if err != nil {
+				return fmt.Errorf("cannot write %s: %w", manifestName, err)
+			}
+			_, err = f.WriteString(starterManifest)
+			if err = errors.Join(err, f.Close()); err != nil {
+				return fmt.Errorf("cannot write %s: %w", manifestName, err)
+			}
+			return changed(a, &map[string]string{"file": manifestName}, nil, "wrote %s; next: `mariposa project create NAME --wait`", manifestName)
+		},
+	}
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "overwrite the file if it exists")
+	return cmd
+}
+
+func (a *app) validateCommand() *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use: "validate [-m FILE]", Short: "Check a manifest, without a server", Args: argsBetween(0, 0),
+		Long: "Check a manifest, by default ./" + manifestName + ", without a server. All faults are listed with their\nlines. What only a server knows, such as quotas and packages, is checked by `project plan`.",
+		RunE: func(*cobra.Command, []string) error {
+			text, err := a.readManifest(file)
+			if err != nil {
+				return err
+			}
+			p, err := manifest.Parse(text)
+			if err != nil {
+				return err
+			}
+			var names []string
+			for _, s := range p.Services {
+				names = append(names, s.Name)
+			}
+			found := map[string]any{"file": a.file, "services": names}
+			return changed(a, &found, nil, "%s is valid: %s (%s)", a.file, plural(len(names), "service", "services"), strings.Join(names, ", "))
+		},
+	}
+	manifestFlag(cmd, &file)
+	return cmd
+}
+
+// planNewProject returns the plan for a project that does not exist yet: everything in
+// the manifest is created.
+func planNewProject(text []byte) (*contract.Plan, error) {
+	p, err := manifest.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	plan := &contract.Plan{Resources: []contract.PlanResource{}, Steps: []contract.PlanStep{}, Waits: []string{}, Missing: p.Missing(nil)}
+	add := func(kind, name string, scale int) {
+		plan.Resources = append(plan.Resources, contract.PlanResource{Kind: kind, Name: name, Change: "create", After: scale, Fields: []contract.FieldDiff{}})
+	}
+	for _, s := range p.Services {
+		scale := 1
+		if s.Scale != nil {
+			scale = *s.Scale
+		}
+		add("service", s.Name, scale)
+	}
+	for _, n := range p.Networks {
+		add("network", n.Name, 0)
+	}
+	for _, v := range p.Volumes {
+		add("volume", v.Name, 0)
+	}
+	return plan, nil
+}
