@@ -2,6 +2,7 @@ package mariposa
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -36,14 +37,52 @@ type ProjectStatus struct {
 	RolledBack     int            `json:"undone,omitempty"`    // the newest version that was rolled back
 	RollbackReason *Reason        `json:"undone_why,omitempty"`
 	Fallback       map[string]int `json:"fallback,omitempty"` // the scales of Completed, for a rollback; nil while it is in force
-	Frozen         bool           `json:"frozen,omitempty"`   // the whole project: new services are frozen too
-	Paused         bool           `json:"paused,omitempty"`   // the whole project
+	Frozen         bool           `json:"frozen,omitempty"`   // new services are frozen too; see IsFrozen
+	Paused         bool           `json:"paused,omitempty"`   // likewise
 	Status         Status         `json:"status"`
 	Reason         *Reason        `json:"reason,omitempty"`
 	// Services are by name; removed ones stay until their last instance is
 	// gone. In the store each is a record of its own, which the picture puts in
 	// here. Stores of older releases have them here.
 	Services map[string]*ServiceStatus `json:"services,omitempty"`
+}
+
+// IsFrozen reports whether the whole project is frozen: each of its services.
+func (s *ProjectStatus) IsFrozen() bool {
+	return s.isWhole(s.Frozen, func(ss *ServiceStatus) bool { return ss.Frozen != nil })
+}
+
+// FrozenServices returns the services of a scope that are frozen, sorted. No services
+// means the whole project.
+func (s *ProjectStatus) FrozenServices(scope []string) []string {
+	var names []string
+	for name, ss := range s.Services {
+		if ss.Frozen != nil && !ss.Removed && (len(scope) == 0 || slices.Contains(scope, name)) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// IsPaused reports whether the whole project is paused: each of its services.
+func (s *ProjectStatus) IsPaused() bool {
+	return s.isWhole(s.Paused, func(ss *ServiceStatus) bool { return ss.Paused })
+}
+
+// isWhole reports whether something is so for each service; without services, what
+// holds for new ones.
+func (s *ProjectStatus) isWhole(empty bool, is func(*ServiceStatus) bool) bool {
+	n := 0
+	for _, ss := range s.Services {
+		if ss.Removed {
+			continue
+		}
+		if n++; !is(ss) {
+			return false
+		}
+	}
+	return n > 0 || empty
 }
 
 // RunningScale is how many instances of a service a goal wants to run: none of what is

@@ -70,7 +70,7 @@ const (
 	ReasonBackingOff      ReasonCode = "backing-off"       // failed 3 times in a row; next try at 10:00:00: CAUSE
 	ReasonPaused          ReasonCode = "paused"            // the rollout of version 2 is paused: 1 of 3 are up to date
 	ReasonHeld            ReasonCode = "held"              // 1 of 3 at version 2; reprovision continues, revert undoes it
-	ReasonFrozen          ReasonCode = "frozen"            // Tally and Keys: what would be done after thaw
+	ReasonFrozen          ReasonCode = "frozen"            // Tally and Keys: what would be done after thaw; Version: the version that waits for it
 	ReasonNeedsMetadata   ReasonCode = "needs-metadata"    // needs the metadata key mode: set it with mariposa meta set mode VALUE
 	ReasonWaitsApproval   ReasonCode = "waits-approval"    // waits for approval of version 7 by an operator: it uses the protected secret db-password (Keys); mariposa version approve 7 approves it
 	ReasonStoppedFailures ReasonCode = "rollout-failures"  // the rollout of version 2 stopped after 3 failures: CAUSE

@@ -371,6 +371,7 @@ func (f *feed) write(ctx context.Context, changes []store.Change, limit int) (te
 		return nil, 0
 	}
 	v := f.s.viewer(ctx)
+	v.live = true
 	var b bytes.Buffer
 	for i := range changes {
 		c := &changes[i]
@@ -413,6 +414,8 @@ func (o *sender) send(text []byte) {
 
 // event shows a change, with its object as it was right after.
 func (v *viewer) event(c *store.Change) contract.Event {
+	v.at = c.Time
+	defer func() { v.at = time.Time{} }()
 	e := contract.Event{
 		Revision: c.Revision, Time: c.Time, Kind: c.Event.Kind, Project: c.Event.Project, ProjectName: v.projectName(c.Event.Project),
 		ServiceName: c.Event.Service, Instance: c.Event.Instance, Node: c.Event.Node, NodeName: v.nodeName(c.Event.Node),
@@ -436,11 +439,11 @@ func (v *viewer) event(c *store.Change) contract.Event {
 	case *mariposa.VolumeSpec:
 		e.Object, e.ProjectName = v.volume((*store.Volume)(r)), cmp.Or(e.ProjectName, spec.ProjectName)
 	case *mariposa.NetworkSpec:
-		e.Object = v.network((*store.Network)(r))
+		e.Object = contract.PastNetwork{Network: v.network((*store.Network)(r))}
 	case *mariposa.AttachmentSpec:
-		e.Object = v.attachedNetwork((*store.Attachment)(r))
+		e.Object = contract.PastNetwork{Network: v.attachedNetwork((*store.Attachment)(r))}
 	case *mariposa.NodeSpec:
-		e.Object, e.NodeName = v.node((*store.Node)(r)), spec.Name
+		e.Object, e.NodeName = contract.PastNode{Node: v.node((*store.Node)(r))}, spec.Name
 	}
 	e.Reason, e.ReasonCode = reason.At(why, c.Time), codeOf(why) // as it was then
 	return e

@@ -110,6 +110,12 @@ func (v *viewer) network(r *store.Network) contract.Network {
 	}
 	doc.Reason, doc.ReasonCode = v.sentence(spec.Reason)
 	doc.OrganizationName = v.orgName(doc.Organization)
+	if spec.Project != "" {
+		doc.ProjectName = v.projectName(spec.Project)
+	}
+	if v.isPast() {
+		return doc
+	}
 	g := v.s.newVisibility(v.ctx, caller(v.ctx))
 	for _, id := range spec.Projects() {
 		n := len(v.instancesByNetwork(id)[r.ID])
@@ -117,9 +123,6 @@ func (v *viewer) network(r *store.Network) contract.Network {
 		if g.project(id) {
 			doc.Projects = append(doc.Projects, contract.NetworkProject{Project: id, ProjectName: v.projectName(id), Instances: n})
 		}
-	}
-	if spec.Project != "" {
-		doc.ProjectName = v.projectName(spec.Project)
 	}
 	for _, part := range v.s.Picture.AttachmentsOf(r.ID) {
 		doc.Nodes = append(doc.Nodes, v.attachment(part))

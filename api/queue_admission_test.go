@@ -61,18 +61,22 @@ func TestEveryPairOfTasksMeetsByTheTable(t *testing.T) {
 		name         string
 		older, newer []string
 		apart        bool
+		freezes      string // the verdict between two freezes: one that freezes more is not refused
 	}{
-		{"the same service", []string{"a"}, []string{"a"}, false},
-		{"the whole, then a service", nil, []string{"b"}, false},
-		{"a service, then the whole", []string{"c"}, nil, false},
-		{"services that share one", []string{"a", "b"}, []string{"b", "c"}, false},
-		{"services apart", []string{"a"}, []string{"b"}, true},
+		{"the same service", []string{"a"}, []string{"a"}, false, "reject"},
+		{"the whole, then a service", nil, []string{"b"}, false, "reject"},
+		{"a service, then the whole", []string{"c"}, nil, false, "terminate"},
+		{"services that share one", []string{"a", "b"}, []string{"b", "c"}, false, "concurrent"},
+		{"services apart", []string{"a"}, []string{"b"}, true, "concurrent"},
 	} {
 		t.Run(scopes.name, func(t *testing.T) {
 			t.Parallel()
 			for j, c := range cells() {
-				if scopes.apart {
+				switch {
+				case scopes.apart:
 					c.verdict = "concurrent"
+				case c.older == "freeze" && c.newer == "freeze":
+					c.verdict = scopes.freezes
 				}
 				t.Run(c.older+" then "+c.newer, func(t *testing.T) {
 					m := &meeting{testServer: h.in(t), gate: g, project: fmt.Sprintf("p%d-%d", i, j)}

@@ -30,6 +30,23 @@ type viewer struct {
 	versions map[versionKey]*picture.Version
 	mounted  map[string]map[string]*store.Instance   // by node and volume, its user
 	joined   map[string]map[string][]*store.Instance // by project and network, its instances
+	// at is when records were as given, for an event; zero: now. Documents of the past
+	// show nothing that is read from the present, except names.
+	at time.Time
+	// live: events are sent as they happen, so a task that has not changed since its event
+	// says what it waits for.
+	live bool
+}
+
+// isPast reports whether records are shown as they were at some time.
+func (v *viewer) isPast() bool { return !v.at.IsZero() }
+
+// now returns the time for which documents are made.
+func (v *viewer) now() time.Time {
+	if v.isPast() {
+		return v.at
+	}
+	return v.s.Clock.Now()
 }
 
 type versionKey struct {
@@ -93,9 +110,10 @@ func (v *viewer) nodeName(id string) string {
 	return ""
 }
 
-// unreachable reports whether the state of a node's instances may be stale.
+// unreachable reports whether the state of a node's instances may be stale. Of the past
+// that is not known.
 func (v *viewer) unreachable(node string) bool {
-	if node == "" {
+	if node == "" || v.isPast() {
 		return false
 	}
 	r := v.nodeRecord(node)
@@ -180,7 +198,7 @@ func (v *viewer) projectStatus(r *store.Project) (goal mariposa.ProjectGoal, sta
 
 // sentence returns a reason as text for people, and its code for programs.
 func (v *viewer) sentence(why *mariposa.Reason) (string, mariposa.ReasonCode) {
-	return reason.At(why, v.s.Clock.Now()), codeOf(why)
+	return reason.At(why, v.now()), codeOf(why)
 }
 
 func codeOf(why *mariposa.Reason) mariposa.ReasonCode {
@@ -201,6 +219,9 @@ func (v *viewer) versionDoc(r *store.Version) contract.Version {
 		Version: spec.Version, Number: spec.Number, Created: spec.Created, Author: spec.Author, Message: spec.Message,
 		Tags: []string{}, ServicesChanged: neverNil(spec.Changed), Completed: st != nil && !st.Completed.IsZero(),
 		Cause: cmp.Or(spec.Cause, mariposa.CauseManifest), MetadataChanged: neverNil(spec.Keys),
+	}
+	if v.isPast() {
+		return doc
 	}
 	if p := v.projectRecord(spec.Project); p != nil {
 		for tag, number := range change.Tags(p) {
@@ -266,17 +287,37 @@ func (v *viewer) task(r *store.Task) contract.Task {
 	}
 	doc.Reason, doc.ReasonCode = v.sentence(why)
 	doc.ETA = v.estimateEnd(r.Status())
-	if doc.State == mariposa.TaskQueued {
+	if doc.State == mariposa.TaskQueued && (v.live || !v.isPast()) {
 		if awaits := v.awaitedApproval(v.projectRecord(spec.Project), spec.Patch.Number); awaits != nil {
 			text, code := v.sentence(awaits)
 			doc.Reason, doc.ReasonCode = strings.TrimPrefix(doc.Reason+"; "+text, "; "), code
 		}
+		thaw := v.awaitedThaw(spec)
+		doc.Reason += thaw
 		for _, o := range v.blockingTasks(r) {
 			doc.WaitsFor = append(doc.WaitsFor, o.ID)
-			doc.Reason += fmt.Sprintf("; waits for task %s (%s, %s)", o.ID, o.Spec.Task, o.State())
+			if o.Spec.Task != mariposa.TaskFreeze || thaw == "" {
+				doc.Reason += fmt.Sprintf("; waits for task %s (%s, %s)", o.ID, o.Spec.Task, o.State())
+			}
 		}
 	}
 	return doc
+}
+
+// awaitedThaw says which thaw a task that has not begun waits for; empty: none.
+func (v *viewer) awaitedThaw(task *mariposa.TaskSpec) string {
+	p := v.projectRecord(task.Project)
+	if p == nil || p.Status() == nil || !queue.AwaitsThaw(task) {
+		return ""
+	}
+	names := p.Status().FrozenServices(task.Services)
+	switch {
+	case len(names) == 0:
+		return ""
+	case p.Status().IsFrozen():
+		return "; waits for the thaw of " + p.Spec().Name
+	}
+	return "; waits for the thaw of " + strings.Join(names, ", ")
 }
 
 // estimateEnd extrapolates when an active task will end.
@@ -286,7 +327,7 @@ func (v *viewer) estimateEnd(st *mariposa.TaskStatus) *time.Time {
 	}
 	each := st.LastProgress.Sub(st.Started) / time.Duration(st.Progress.Done)
 	at := st.LastProgress.Add(each * time.Duration(st.Progress.Total-st.Progress.Done))
-	if now := v.s.Clock.Now(); at.Before(now) {
+	if now := v.now(); at.Before(now) {
 		at = now // it is overdue
 	}
 	return &at
@@ -338,7 +379,7 @@ func (v *viewer) node(r *store.Node) contract.Node {
 	if spec.Drained && doc.Status == mariposa.NodeRunning {
 		doc.Status = mariposa.NodeDrained
 	}
-	if at, session := v.s.Fleet.LastHeard(r.ID); session != nil { // otherwise only the time of its last change is stored
+	if at, session := v.s.Fleet.LastHeard(r.ID); session != nil && !v.isPast() { // otherwise only the time of its last change is stored
 		doc.LastHeartbeat = at
 	}
 	return doc
@@ -359,7 +400,7 @@ func (v *viewer) instance(r *store.Instance) contract.Instance {
 		doc.Started, doc.Finished, doc.ExitCode, doc.Restarts = optionalTime(st.Started), optionalTime(st.Finished), st.ExitCode, st.Restarts
 		why = cmp.Or(mariposa.Reported(st.Reason), why)
 	}
-	if v.unreachable(spec.Node) && doc.State != mariposa.StateDestroyed {
+	if doc.State != mariposa.StateDestroyed && v.unreachable(spec.Node) {
 		doc.State, doc.Health = mariposa.StateUnknown, mariposa.HealthUnknown
 		why = v.unreachableNode(spec.Node)
 	}
@@ -376,8 +417,12 @@ func slotOf(spec *mariposa.InstanceSpec) string {
 }
 
 // instanceVersion returns the version in force if it defines this instance
-// identically, else the one that the instance was made from.
+// identically, else the one that the instance was made from. Which version was in force
+// in the past is not known.
 func (v *viewer) instanceVersion(spec *mariposa.InstanceSpec) string {
+	if v.isPast() {
+		return v.sha(spec.Project, spec.Number)
+	}
 	if st := v.projectRecord(spec.Project).Status(); st != nil && st.Services[spec.ServiceName] != nil {
 		number := st.Services[spec.ServiceName].Number
 		if def := v.definition(spec.Project, number, spec.ServiceName); def != nil && def.Digest == spec.Digest {

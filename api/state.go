@@ -14,6 +14,7 @@ import (
 	"mariposa/contract"
 	"mariposa/manifest"
 	"mariposa/picture"
+	"mariposa/queue"
 	"mariposa/reason"
 	"mariposa/store"
 )
@@ -198,16 +199,21 @@ func (v *viewer) state(p picture.Project) stateWithReasons {
 	goal, status, why := v.projectStatus(p.Record)
 	doc.Goal, doc.Status = goal, status
 	if st := p.Record.Status(); st != nil {
-		doc.Frozen, doc.Paused = st.Frozen, st.Paused
+		doc.Frozen, doc.Paused = st.IsFrozen(), st.IsPaused()
 	}
 	goals := v.goals(p.Record)
 	if st := p.Record.Status(); st != nil {
 		doc.Version = st.Version
 	}
 	tallies := v.count(p, goals)
+	waiting := v.awaitsThaw(p.Record)
+	why = waiting.addTo(why)
 	var all []serviceReasons
 	for _, name := range slices.Sorted(maps.Keys(goals)) {
 		one, w := v.service(p.Record.ID, name, goals[name], tallies[name])
+		if waiting != nil && queue.Overlap(waiting.Services, []string{name}) {
+			w.why = waiting.addTo(w.why)
+		}
 		if w.why == nil && one.Status == mariposa.StatusStopped && doc.Status == mariposa.StatusStopped {
 			w.why = why // everything was stopped for one reason
 		}
@@ -222,6 +228,36 @@ func (v *viewer) state(p picture.Project) stateWithReasons {
 	}
 	doc.Reason, doc.ReasonCode = v.sentence(why)
 	return stateWithReasons{doc, why, all}
+}
+
+// thawTask is the task of a version that waits for a thaw.
+type thawTask mariposa.TaskSpec
+
+// awaitsThaw finds the newest version of a project that waits for a thaw.
+func (v *viewer) awaitsThaw(p *store.Project) *thawTask {
+	st := p.Status()
+	if st == nil || st.Number == p.Spec().Number || len(st.FrozenServices(nil)) == 0 {
+		return nil
+	}
+	var newest *thawTask
+	for _, t := range v.s.Picture.TasksOf(p.ID) {
+		spec := t.Spec()
+		if mariposa.StateOfTask(t.Status()) == mariposa.TaskQueued && queue.AwaitsThaw(spec) && spec.Patch.Number > st.Number &&
+			(newest == nil || newest.Patch.Number < spec.Patch.Number) {
+			newest = (*thawTask)(spec)
+		}
+	}
+	return newest
+}
+
+// addTo adds the version to the reason of something frozen.
+func (t *thawTask) addTo(why *mariposa.Reason) *mariposa.Reason {
+	if t == nil || !why.Is(mariposa.ReasonFrozen) {
+		return why
+	}
+	with := *why
+	with.Version = t.Patch.Number
+	return &with
 }
 
 // count counts the instances of a project by service. A service that only has
@@ -282,9 +318,6 @@ func (v *viewer) service(project, name string, ss *mariposa.ServiceStatus, t *ta
 		doc.Backoff = &contract.Backoff{Failures: ss.Backoff.Failures, Until: ss.Backoff.Until}
 	}
 	w := serviceReasons{why: ss.Reason}
-	if reason.Sentence(w.why) == "" { // frozen, and a thaw would change nothing
-		w.why = nil
-	}
 	if w.why == nil && doc.Status == mariposa.StatusConverging {
 		w.why = t.reason(v, doc.Goal)
 	}

@@ -176,7 +176,7 @@ func (v *viewer) volume(r *store.Volume) contract.Volume {
 		doc.State, doc.Path, why = string(st.State), st.Path, cmp.Or(mariposa.Reported(st.Reason), why)
 	}
 	doc.Reason, doc.ReasonCode = v.sentence(why)
-	if user := v.instanceUsing(r); user != nil {
+	if user := v.instanceUsing(r); user != nil && !v.isPast() {
 		doc.Instance, doc.InstanceName = user.ID, user.Spec().Name
 	}
 	switch {

@@ -250,6 +250,20 @@ func (e *edit) hasOpenFreeze(names []string) bool {
 	})
 }
 
+// thawed lists the services of a scope that are not frozen.
+func (e *edit) thawed(services []string) (names []string) {
+	st := e.record.Status()
+	if st == nil {
+		return nil
+	}
+	for name, ss := range st.Services {
+		if ss.Frozen == nil && !ss.Removed && (len(services) == 0 || slices.Contains(services, name)) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // isFreeze reports whether a task keeps its scope frozen until the thaw.
 func isFreeze(t queue.Task) bool { return t.Spec.Task == mariposa.TaskFreeze && !t.Spec.Immediate }
 

@@ -3,7 +3,9 @@ package change
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"mariposa"
@@ -49,7 +51,11 @@ func (c *Changer) edit(ctx context.Context, req *Request, id string) (*edit, err
 		return nil, conflict("project %s is being deleted", e.spec.Name)
 	}
 	for _, t := range tasks {
-		e.tasks = append(e.tasks, queue.Task{ID: t.ID, Spec: t.Spec(), Status: t.Status()})
+		task := queue.Task{ID: t.ID, Spec: t.Spec(), Status: t.Status()}
+		if isFreeze(task) && task.State() == mariposa.TaskActive {
+			task.Thawed = e.thawed(task.Spec.Services)
+		}
+		e.tasks = append(e.tasks, task)
 		e.seen[t.ID] = t
 	}
 	e.answer = contract.Changed{ID: r.ID, Name: e.spec.Name, Version: e.spec.Version, Number: e.spec.Number}
@@ -136,11 +142,28 @@ func (e *edit) admit(t *mariposa.TaskSpec) error {
 			return err
 		}
 	}
+	e.answer.Reason = joinReasons(e.answer.Reason, e.awaitedThaw(t))
 	e.write(store.Write{Kind: mariposa.KindTask, ID: id, Spec: t}, "task.queued", t.Reason)
 	if len(t.Services) == 1 {
 		e.unit.Writes[len(e.unit.Writes)-1].Event.Service = t.Services[0]
 	}
 	return nil
+}
+
+// awaitedThaw says that a new task waits for a thaw; empty: it does not.
+func (e *edit) awaitedThaw(t *mariposa.TaskSpec) string {
+	st := e.record.Status()
+	if st == nil || !queue.AwaitsThaw(t) {
+		return ""
+	}
+	names := st.FrozenServices(t.Services)
+	if len(names) == 0 {
+		return ""
+	}
+	if st.IsFrozen() {
+		return fmt.Sprintf("%s is frozen: the change waits for %s", e.spec.Name, e.command("project thaw"))
+	}
+	return fmt.Sprintf("frozen: %s; the change waits for %s", strings.Join(names, ", "), e.command("project thaw --service "+strings.Join(names, " --service ")))
 }
 
 // isFrozen reports whether anything of the project is frozen.

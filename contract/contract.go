@@ -324,6 +324,13 @@ type Node struct {
 	Fingerprint   string                                  `json:"fingerprint" doc:"of the key that its agent proves itself with, as the agent prints it"`
 }
 
+// PastNode is a node in an event, without what is counted when it is read.
+type PastNode struct {
+	Node
+	Instances *int                `json:"instances,omitempty"`
+	Reserved  *mariposa.Resources `json:"reserved,omitempty"`
+}
+
 // Nodes is a list of nodes.
 type Nodes struct {
 	Nodes []Node `json:"nodes"`

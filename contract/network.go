@@ -42,6 +42,13 @@ type NetworkNode struct {
 	ReasonCode  mariposa.ReasonCode  `json:"reason_code" doc:"the kind of reason, as a stable word; empty where there is none"`
 }
 
+// PastNetwork is a network in an event, without what is counted when it is read.
+type PastNetwork struct {
+	Network
+	Instances *int              `json:"instances,omitempty"`
+	Projects  *[]NetworkProject `json:"projects,omitempty"`
+}
+
 // Networks is a page of networks.
 type Networks struct {
 	Networks []Network `json:"networks"`

@@ -16,9 +16,9 @@ type Plan struct {
 
 // PlanResource is what happens to one resource.
 type PlanResource struct {
-	Kind    string      `json:"kind" doc:"service"`
+	Kind    string      `json:"kind" doc:"service, network or volume"`
 	Name    string      `json:"name"`
-	Change  string      `json:"change" doc:"create, update, replace, scale, delete or unchanged"`
+	Change  string      `json:"change" doc:"create, update, replace, scale, delete, keep (a volume that is no longer used) or unchanged"`
 	Follows string      `json:"follows,omitempty" doc:"of one that is replaced: the service that it refers to and that has another instance then"`
 	Retried bool        `json:"retried,omitempty" doc:"its rollout had stopped by itself and would be tried again"`
 	Fields  []FieldDiff `json:"fields"`

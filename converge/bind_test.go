@@ -131,7 +131,7 @@ func TestAReferenceToWhatIsScaledAwayIsTold(t *testing.T) {
 	w := running(t, def("db", "one", 1), def("web", "one", 1, refersTo("db.id")))
 	w.scale("db", 0)
 	w.settle()
-	wantStatus(t, w, "web", mariposa.StatusConverged, "refers to db.1-1, which is gone; it follows once db serves again")
+	wantStatus(t, w, "web", mariposa.StatusBlocked, "refers to db.1-1, which is gone; it follows once db serves again")
 	w.scale("db", 1)
 	w.settle()
 	wantStatus(t, w, "web", mariposa.StatusConverged, "")

@@ -46,11 +46,12 @@ func (t *turn) whyEnds(alone bool) mariposa.ReasonCode {
 	return mariposa.ReasonProjectStopped
 }
 
-// explainLeavingLost reports the removals that only the return of a node can
+// explainStranded reports the removals that only the return of a node can
 // finish.
-func (t *turn) explainLeavingLost() {
-	if t.s.count(leavingLost) > 0 {
+func (t *turn) explainStranded() {
+	if n := t.s.count(leavingLost); n > 0 {
 		i, _ := t.s.byClass[leavingLost].Min()
-		t.wait(time.Time{}, func() *mariposa.Reason { return t.unreachableReason(mariposa.ReasonStranded, i) })
+		t.stranded = t.unreachableReason(mariposa.ReasonStranded, i).AndMore(n - 1)
+		t.wait(time.Time{}, func() *mariposa.Reason { return t.stranded })
 	}
 }

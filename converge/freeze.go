@@ -36,8 +36,7 @@ func (t *turn) settleFrozen() {
 // restarted in place has.
 func neverServed(i *Instance) bool { return i.Status == nil || i.Status.Started.IsZero() }
 
-// reasonAfterThaw says what would be done if the service were not frozen; nil:
-// nothing.
+// reasonAfterThaw says what would be done if the service were not frozen.
 func (t *turn) reasonAfterThaw() *mariposa.Reason {
 	r := &mariposa.Reason{Code: mariposa.ReasonFrozen, Tally: map[string]int{}}
 	tally := func(what string, n int) {
@@ -60,9 +59,6 @@ func (t *turn) reasonAfterThaw() *mariposa.Reason {
 			tally(mariposa.TallyOutdated, t.outdated+t.outdatedStarting)
 		}
 		r.Keys = t.wouldFollow()
-	}
-	if len(r.Tally)+len(r.Keys) == 0 {
-		return nil
 	}
 	return r
 }

@@ -143,6 +143,22 @@ func setMode(st *mariposa.ProjectStatus, mode mariposa.Mode, c *Change) {
 		}
 		st.Services[name] = &n
 	}
+	if mode == mariposa.ModeThaw && !anyService(st, func(ss *mariposa.ServiceStatus) bool { return ss.Frozen != nil }) {
+		st.Frozen = false
+	}
+	if mode == mariposa.ModeResume && !anyService(st, func(ss *mariposa.ServiceStatus) bool { return ss.Paused }) {
+		st.Paused = false
+	}
+}
+
+// anyService reports whether something is so for a service that is not being removed.
+func anyService(st *mariposa.ProjectStatus, is func(*mariposa.ServiceStatus) bool) bool {
+	for _, ss := range st.Services {
+		if !ss.Removed && is(ss) {
+			return true
+		}
+	}
+	return false
 }
 
 func resetProgress(r *mariposa.Rollout, now time.Time) *mariposa.Rollout {

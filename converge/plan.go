@@ -167,6 +167,7 @@ type turn struct {
 	unbound         *mariposa.Reason // what its references wait for
 	formerUnbound   *mariposa.Reason // what the references of former versions wait for
 	goneReference   *mariposa.Reason // the gone instance that it refers to
+	stranded        *mariposa.Reason // the unwanted instances on unreachable nodes
 	following       bool             // it will follow its successor once that has proved itself
 	rolling         bool             // outdated instances are being replaced
 	pending         bool             // they will be, after something outside the plan is done
@@ -251,7 +252,7 @@ func (t *turn) run() {
 		t.roll()
 	}
 	t.clearPreserved()
-	t.explainLeavingLost()
+	t.explainStranded()
 	t.storeYields()
 	t.reportStatus()
 }

@@ -799,7 +799,7 @@ func TestADeletedProjectDoesNotWaitForAnAbsentNode(t *testing.T) {
 	if left := w.view.UnwantedOn(func(n Node) bool { return n.Unknown }); len(left) != 1 || w.view.Len() != 1 {
 		t.Fatalf("%d are left, %d of them on the absent node\n%s", w.view.Len(), len(left), w.formatHistory())
 	}
-	wantStatus(t, w, "web", mariposa.StatusConverging, "has been unreachable since 07:00:00 UTC; it goes when the node returns")
+	wantStatus(t, w, "web", mariposa.StatusConverged, "has been unreachable since 07:00:00 UTC; it goes when the node returns")
 }
 
 func TestWhatIsToGoIsCountedThoughItsNodeIsAwayForLong(t *testing.T) {

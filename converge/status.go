@@ -20,9 +20,10 @@ func (t *turn) reportStatus() {
 }
 
 // measureTodo measures how far reality is from the goal, in instances. It is 0
-// only if there is nothing to do and nothing on its way.
+// only if there is nothing to do and nothing on its way. Removals that only the
+// return of a node can finish do not count: nobody should wait for them.
 func (t *turn) measureTodo() int {
-	n := t.failed + t.s.count(leaving) + t.s.count(leavingLost) + t.s.count(gone) + t.s.count(updating)
+	n := t.failed + t.s.count(leaving) + t.s.count(gone) + t.s.count(updating)
 	up, filling := t.current, t.countFilling()
 	if t.rolling || t.pending || t.st.Rollout == nil {
 		n += t.s.count(needsUpdate)
@@ -66,13 +67,19 @@ func (t *turn) statusAndReason() (mariposa.Status, *mariposa.Reason) {
 	case todo > 0:
 		return mariposa.StatusConverging, waits
 	case t.ending && (t.view.goal == mariposa.GoalStopped || t.st.Stopped) && !t.st.Removed:
-		return mariposa.StatusStopped, nil
+		return mariposa.StatusStopped, t.stranded
 	case r != nil && r.Held:
 		return mariposa.StatusHeld, &mariposa.Reason{Code: mariposa.ReasonHeld, Version: r.Number, Count: t.s.fresh[serving], Of: t.goal}
 	case t.heldDependency != "":
 		return mariposa.StatusHeld, &mariposa.Reason{Code: mariposa.ReasonWaitsHeld, Subject: t.heldDependency}
 	}
-	return mariposa.StatusConverged, t.goneReference
+	switch {
+	case t.goneReference == nil:
+		return mariposa.StatusConverged, t.stranded
+	case t.isKeptDownByPerson(t.goneReference.Subject) || t.isScaledToZero(t.goneReference.Subject):
+		return mariposa.StatusBlocked, t.goneReference
+	}
+	return mariposa.StatusConverging, t.goneReference
 }
 
 func (t *turn) pausedReason(waits *mariposa.Reason) *mariposa.Reason {

@@ -253,8 +253,11 @@ func (t *turn) writeGoal() {
 // service. Its reason names one of those and counts the others with that
 // status.
 func projectStatus(st *mariposa.ProjectStatus, todo int) (mariposa.Status, *mariposa.Reason) {
-	worst, most, others := "", 0, 0
+	worst, most, others, stranded := "", 0, 0, ""
 	for name, ss := range st.Services {
+		if ss.Reason.Is(mariposa.ReasonStranded) && (stranded == "" || name < stranded) {
+			stranded = name
+		}
 		switch bad := severity[ss.Status]; {
 		case bad == 0 || bad < most:
 		case bad > most:
@@ -270,10 +273,15 @@ func projectStatus(st *mariposa.ProjectStatus, todo int) (mariposa.Status, *mari
 		return mariposa.StatusConverging, &mariposa.Reason{Code: mariposa.ReasonLeftovers}
 	case st.Goal == mariposa.GoalStopped && st.RollbackReason != nil:
 		return mariposa.StatusStopped, (&mariposa.Reason{Code: mariposa.ReasonNoFallback, Version: st.RolledBack}).Because(st.RollbackReason.Root())
-	case st.Goal == mariposa.GoalStopped:
-		return mariposa.StatusStopped, nil
 	}
-	return mariposa.StatusConverged, nil
+	var left *mariposa.Reason
+	if stranded != "" {
+		left = st.Services[stranded].Reason.About(stranded)
+	}
+	if st.Goal == mariposa.GoalStopped {
+		return mariposa.StatusStopped, left
+	}
+	return mariposa.StatusConverged, left
 }
 
 // severity says which status of a service matters most for the project.

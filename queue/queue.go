@@ -16,6 +16,8 @@ type Task struct {
 	Spec   *mariposa.TaskSpec
 	Status *mariposa.TaskStatus
 	Frozen bool // part of its scope is frozen
+	// Thawed lists the services of a freeze's scope that are no longer frozen.
+	Thawed []string
 	// Unapproved: the version that it brings needs the approval of an operator.
 	Unapproved bool
 }
@@ -75,6 +77,10 @@ func Admit(open []Task, add *mariposa.TaskSpec) (Admission, error) {
 			continue
 		}
 		switch verdict := table[t.Spec.Task][add.Task]; {
+		case add.Task == mariposa.TaskFreeze && t.Spec.Task == mariposa.TaskFreeze && !isKeptBy(t, add.Services):
+			if includes(add.Services, t.Spec.Services) { // otherwise it still keeps the rest of its scope
+				a.Terminate = append(a.Terminate, t)
+			}
 		case endsStart(t, add, waits):
 			a.Terminate = append(a.Terminate, t)
 		case verdict == reject:
@@ -94,6 +100,22 @@ func Admit(open []Task, add *mariposa.TaskSpec) (Admission, error) {
 		}
 	}
 	return a, nil
+}
+
+// isKeptBy reports whether an open freeze already keeps all of a scope.
+func isKeptBy(freeze Task, services []string) bool {
+	if !includes(freeze.Spec.Services, services) {
+		return false
+	}
+	return len(freeze.Thawed) == 0 || len(services) > 0 && !Overlap(freeze.Thawed, services)
+}
+
+// includes reports whether a scope includes all of another.
+func includes(scope, other []string) bool {
+	if len(scope) == 0 || len(other) == 0 {
+		return len(scope) == 0
+	}
+	return !slices.ContainsFunc(other, func(name string) bool { return !slices.Contains(scope, name) })
 }
 
 // isExempt reports whether the table does not apply to a task: Mariposa's own,
@@ -129,7 +151,12 @@ func endsStart(start Task, add *mariposa.TaskSpec, waits bool) bool {
 
 // freezeBlocks reports whether a freeze makes a task wait for its thaw.
 func freezeBlocks(old, t *mariposa.TaskSpec) bool {
-	return old.Task == mariposa.TaskFreeze && t.Task != mariposa.TaskFreeze && !t.LiftsFreeze && !isExempt(t)
+	return old.Task == mariposa.TaskFreeze && AwaitsThaw(t)
+}
+
+// AwaitsThaw reports whether a task does not begin while its scope is frozen.
+func AwaitsThaw(t *mariposa.TaskSpec) bool {
+	return t.Task != mariposa.TaskFreeze && !t.LiftsFreeze && !isExempt(t)
 }
 
 // Terminate returns how a person's request to end a task is carried out: the
@@ -182,7 +209,7 @@ func Ready(open []Task, stuck func(Task) bool) []Task {
 		kept := slices.ContainsFunc(open[:i], func(o Task) bool {
 			return !o.State().Ended() && !isExempt(o.Spec) && Overlap(o.Spec.Services, t.Spec.Services) && freezeBlocks(o.Spec, t.Spec)
 		})
-		if kept || t.Frozen && t.Spec.Task != mariposa.TaskFreeze && !t.Spec.LiftsFreeze && !isExempt(t.Spec) {
+		if kept || t.Frozen && AwaitsThaw(t.Spec) {
 			waiting[t.ID] = true
 			continue
 		}

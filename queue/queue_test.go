@@ -92,7 +92,13 @@ func TestEveryCellOfTheTable(t *testing.T) {
 				there, add := task("t1", old, state, scope.old...), task("t2", added, mariposa.TaskQueued, scope.added...)
 				a, err := Admit([]Task{there}, add.Spec)
 				want := verdict
-				if !scope.overlap {
+				switch freezes := old == mariposa.TaskFreeze && added == mariposa.TaskFreeze; {
+				case !scope.overlap:
+					want = "concurrent"
+				case freezes && includes(scope.old, scope.added):
+				case freezes && includes(scope.added, scope.old): // it freezes more
+					want = "terminate"
+				case freezes: // each keeps something that the other does not
 					want = "concurrent"
 				}
 				if (err != nil) != (want == "reject") {
@@ -125,7 +131,7 @@ func TestARefusalNamesTheTaskInTheWayAndNothingElseHappens(t *testing.T) {
 	for kind, code := range map[mariposa.TaskKind]mariposa.ReasonCode{
 		mariposa.TaskStop: mariposa.ReasonAwaitTask, mariposa.TaskScale: mariposa.ReasonAwaitOrStop, mariposa.TaskFreeze: mariposa.ReasonThawFirst,
 	} {
-		_, err := Admit([]Task{task("t1", kind, mariposa.TaskActive, "web")}, task("t2", kind, mariposa.TaskQueued).Spec)
+		_, err := Admit([]Task{task("t1", kind, mariposa.TaskActive, "web")}, task("t2", kind, mariposa.TaskQueued, "web").Spec)
 		var refused *mariposa.Error
 		if !errors.As(err, &refused) || !refused.Reason.Is(code) || refused.Reason.Is(mariposa.ReasonAwaitTask, mariposa.ReasonAwaitOrStop) && refused.Reason.Subject != "t1" {
 			t.Errorf("beside a %s: %v", kind, err)

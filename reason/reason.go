@@ -80,6 +80,9 @@ func aboutService(r *mariposa.Reason, text, known string) string {
 	if r.Service == "" || r.Service == known || text == "" {
 		return text
 	}
+	if r.Code == mariposa.ReasonFrozen {
+		return r.Service + " is frozen: " + text
+	}
 	return r.Service + ": " + text
 }
 

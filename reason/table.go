@@ -361,6 +361,12 @@ func afterThaw(r *mariposa.Reason) string {
 	if len(r.Keys) > 0 {
 		says = append(says, "would follow "+listNames(r.Keys)+" after thaw")
 	}
+	if r.Version > 0 {
+		says = append(says, fmt.Sprintf("version %d waits for the thaw", r.Version))
+	}
+	if len(says) == 0 {
+		return "nothing would change after thaw"
+	}
 	return strings.Join(says, "; ")
 }
 

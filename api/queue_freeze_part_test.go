@@ -1,0 +1,86 @@
+package api_test
+
+import (
+	"strings"
+	"testing"
+
+	"mariposa"
+	"mariposa/contract"
+)
+
+// A project is frozen if all of its services are, however they were frozen and thawed,
+// and its reason names what is frozen.
+func TestAProjectIsFrozenIfEachServiceIs(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
+	h.create("shop", pair(1, 1))
+	h.awaitRest("shop")
+	wants := func(a, b bool, reason string) {
+		t.Helper()
+		h.until("the services to be frozen or not", func() bool { return h.of("shop", "a").Frozen == a && h.of("shop", "b").Frozen == b })
+		status := mariposa.StatusFrozen
+		if !a && !b {
+			status = mariposa.StatusConverged
+		}
+		h.until("the project to say so", func() bool { return h.state("shop").Status == status })
+		if st := h.state("shop"); st.Frozen != (a && b) || st.Reason != reason {
+			t.Errorf("a frozen: %v, b frozen: %v; the project is frozen: %v, because %q", a, b, st.Frozen, st.Reason)
+		}
+	}
+	const nothing = " is frozen: nothing would change after thaw"
+	act := func(action string) string { t.Helper(); return h.startTask("shop", "%s", action) }
+
+	one := act(`{"action":"freeze","services":["b"]}`)
+	wants(false, true, "b"+nothing)
+	whole := act(`{"action":"freeze"}`) // includes the other
+	wants(true, true, "a"+nothing+" (and 1 more)")
+	if old := h.awaitTask(one, mariposa.TaskTerminated); old.EndedBy != whole {
+		t.Errorf("the smaller freeze: %+v", old)
+	}
+	h.putAction("shop", `{"action":"freeze"}`).wantError(409, mariposa.Conflict, "frozen already")
+	h.putAction("shop", `{"action":"freeze","services":["a"]}`).wantError(409, mariposa.Conflict, "frozen already")
+	h.awaitTask(act(`{"action":"thaw","services":["a"]}`), mariposa.TaskCompleted)
+	wants(false, true, "b"+nothing)
+	if task := h.task(whole); task.State != mariposa.TaskActive {
+		t.Errorf("the freeze that still keeps b: %+v", task)
+	}
+	part := act(`{"action":"freeze","services":["a"]}`)
+	wants(true, true, "a"+nothing+" (and 1 more)")
+	h.awaitTask(act(`{"action":"thaw","services":["b"]}`), mariposa.TaskCompleted)
+	wants(true, false, "a"+nothing)
+	h.awaitTask(act(`{"action":"thaw","services":["a"]}`), mariposa.TaskCompleted)
+	wants(false, false, "")
+	h.awaitTask(whole, mariposa.TaskCompleted)
+	h.awaitTask(part, mariposa.TaskCompleted)
+}
+
+// A version that waits for a thaw says so: in the answer, in its task, and in the state.
+func TestAVersionThatWaitsForAThawSaysSo(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
+	h.create("shop", pair(1, 1))
+	h.awaitRest("shop")
+	h.startTask("shop", `{"action":"freeze","services":["a"]}`)
+	h.until("a to be frozen", func() bool { return h.state("shop").Status == mariposa.StatusFrozen })
+	made := want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?force=true", pair(2, 2)), 200)
+	if made.Reason != "frozen: a; the change waits for mariposa -j shop project thaw --service a" {
+		t.Errorf("the answer says %q", made.Reason)
+	}
+	if task := h.task(*made.Task); task.State != mariposa.TaskQueued || task.Reason != "version 2 was submitted; waits for the thaw of a" || len(task.WaitsFor) != 1 {
+		t.Errorf("the task: %+v", task)
+	}
+	const waits = "version 2 waits for the thaw"
+	if st := h.state("shop"); st.Reason != "a is frozen: "+waits || h.of("shop", "a").Reason != waits {
+		t.Errorf("the project says %q, the service %q", st.Reason, h.of("shop", "a").Reason)
+	}
+	want[contract.Terminated](h.call("DELETE", "/v1/queue/"+*made.Task, nil), 202)
+	h.until("the state to forget it", func() bool { return !strings.Contains(h.state("shop").Reason, "waits") })
+	again := want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?force=true", pair(3, 3)), 200)
+	h.awaitTask(h.startTask("shop", `{"action":"thaw"}`), mariposa.TaskCompleted)
+	h.awaitTask(*again.Task, mariposa.TaskCompleted)
+	if st := h.state("shop"); st.Reason != "" || st.Frozen {
+		t.Errorf("after the thaw: %+v", st)
+	}
+}
