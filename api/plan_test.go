@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -139,4 +140,37 @@ func TestAPlanTellsWhatIsUnfinished(t *testing.T) {
 	g.open("shop")
 	h.awaitRest("shop")
 	says("unchanged", "unchanged", "unchanged")
+}
+
+// A plan lists networks and volumes beside the services.
+func TestAPlanListsNetworksAndVolumes(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
+	h.create("shop", "services:\n  web: {compute_type: dummy, volumes: [data:/data, old:/old], networks: [back]}\n"+
+		"volumes: {data: {size: 1g}, old: {}}\nnetworks: {back: {}}\n")
+	h.awaitRest("shop")
+	changes := func(body any) map[string]string {
+		t.Helper()
+		all := map[string]string{}
+		for _, r := range want[contract.Plan](h.call("POST", "/v1/projects/shop/plan", body), 200).Resources {
+			all[r.Kind+" "+r.Name] = r.Change
+			if r.Kind == "volume" && r.Change == "update" && (len(r.Fields) != 1 || r.Fields[0] != contract.FieldDiff{Field: "size", Before: "1073741824", After: "2147483648"}) {
+				t.Errorf("of %s differ %+v", r.Name, r.Fields)
+			}
+		}
+		return all
+	}
+	now := map[string]string{"service web": "unchanged", "volume data": "unchanged", "volume old": "unchanged", "network back": "unchanged"}
+	if got := changes(nil); !maps.Equal(got, now) {
+		t.Errorf("now: %v", got)
+	}
+	next := "services:\n  web: {compute_type: dummy, volumes: [data:/data, new:/new], networks: [front]}\n" +
+		"volumes: {data: {size: 2g}, new: {}}\nnetworks: {front: {}}\n"
+	after := map[string]string{
+		"service web": "replace", "volume data": "update", "volume old": "keep", "volume new": "create", "network back": "delete", "network front": "create",
+	}
+	if got := changes(next); !maps.Equal(got, after) {
+		t.Errorf("with another manifest: %v", got)
+	}
 }

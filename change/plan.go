@@ -81,6 +81,11 @@ func (e *edit) forecast(m *draftResult) (*contract.Plan, error) {
 		retried = converge.RetriedServices(e.record.Status())
 	}
 	markUnfinished(doc.Resources, retried, seen)
+	shared, err := e.networksAndVolumes(m, goal)
+	if err != nil {
+		return nil, err
+	}
+	doc.Resources = append(doc.Resources, shared...)
 	names := map[string]string{}
 	e.c.Picture.EachInstanceOf(e.record.ID, func(r *store.Instance) bool {
 		names[r.ID] = r.Spec().Name

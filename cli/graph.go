@@ -114,6 +114,25 @@ var fills = map[style]string{good: "#c8e6c9", busy: "#fff3c4", bad: "#ffcdd2", q
 // shapes distinguish the kinds of resources.
 var shapes = map[string]string{"service": "box", "network": "hexagon", "volume": "cylinder", "load_balancer": "house"}
 
+// dotLegend explains lines and colors, in a box of its own.
+func dotLegend() string {
+	var b strings.Builder
+	b.WriteString("  subgraph cluster_legend {\n    label=\"Legend\"; fontname=\"sans-serif\"; color=\"#999999\";\n    edge [fontname=\"sans-serif\"];\n")
+	for _, c := range []struct {
+		style
+		text string
+	}{{good, "converged"}, {busy, "converging"}, {bad, "failed, blocked, backing off"}, {quiet, "held, frozen, paused"}, {dim, "stopped"}} {
+		fmt.Fprintf(&b, "    %s [label=%s, shape=\"box\", fillcolor=%s];\n", dotQuote("legend "+c.text), dotQuote(c.text), dotQuote(fills[c.style]))
+	}
+	for _, line := range []struct{ style, text string }{{"solid", "A depends on B, or uses it"}, {"dashed", "A refers to a value of B"}} {
+		a, to := dotQuote("legend A "+line.style), dotQuote("legend B "+line.style)
+		fmt.Fprintf(&b, "    %s [label=\"A\", fillcolor=\"#ffffff\"]; %s [label=\"B\", fillcolor=\"#ffffff\"];\n", a, to)
+		fmt.Fprintf(&b, "    %s -> %s [style=%s, label=%s];\n", a, to, line.style, dotQuote(line.text))
+	}
+	b.WriteString("  }\n")
+	return b.String()
+}
+
 // dotOf writes a graph in Graphviz's DOT language. Edges point to dependencies.
 func dotOf(g *contract.Graph) string {
 	var b strings.Builder
@@ -133,6 +152,7 @@ func dotOf(g *contract.Graph) string {
 		}
 		fmt.Fprintf(&b, "  %s -> %s [style=%s, tooltip=%s];\n", dotQuote(nodeKey(e.FromKind, e.From)), dotQuote(nodeKey(e.ToKind, e.To)), line, dotQuote(e.Why))
 	}
+	b.WriteString(dotLegend())
 	b.WriteString("}\n")
 	return b.String()
 }

@@ -84,15 +84,28 @@ func parseDot(s string) (*dotGraph, error) {
 	if !is("{") {
 		return nil, errors.New("it does not begin")
 	}
-	for !is("}") {
+	legend := false
+	for legend || !is("}") {
+		if legend && is("}") {
+			legend = false
+			continue
+		}
 		id, to := next(), ""
+		if id == "subgraph" {
+			if legend = next() == "cluster_legend"; !legend || !is("{") {
+				return nil, errors.New("a part that is no legend")
+			}
+			continue
+		}
 		switch {
 		case id == "" || strings.Contains("{}[]=;,->", id):
 			return nil, fmt.Errorf("%q is no node", id)
 		case is("="):
 			next()
 		case is("->"):
-			to = next()
+			if to = next(); legend {
+				break
+			}
 			g.edges = append(g.edges, [2]string{id, to})
 		}
 		attributes := map[string]string{}
@@ -106,7 +119,7 @@ func parseDot(s string) (*dotGraph, error) {
 				is(",")
 			}
 		}
-		if to == "" && id[0] == '"' {
+		if to == "" && id[0] == '"' && !legend {
 			g.nodes[id] = attributes
 		}
 		if !is(";") {

@@ -149,10 +149,12 @@ func (a *app) printHeldServices(ctx context.Context, c *client.Client, name stri
 var changes = map[string]style{"create": good, "update": busy, "scale": busy, "replace": busy, "remove": bad, "delete": bad, "keep": dim, "collect": dim, "unchanged": dim}
 
 func resourceTable(all []contract.PlanResource) *table {
-	t := newTable("SERVICE", "CHANGE", "SCALE", "FIELDS")
+	t := newTable("RESOURCE", "CHANGE", "SCALE", "FIELDS")
 	for _, r := range all {
 		scale := fmt.Sprint(r.After)
-		if r.Before != r.After {
+		if r.Kind != "service" {
+			scale = "-"
+		} else if r.Before != r.After {
 			scale = fmt.Sprintf("%d → %d", r.Before, r.After)
 		}
 		name := r.Name
