@@ -94,6 +94,9 @@ func (s *server) explain(ctx context.Context, err error) *Error {
 		return newError(mariposa.TooOld, "the feed no longer reaches back to that revision: read the state anew and go on from its revision", nil)
 	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrClosed):
 		s.Logger.WarnContext(ctx, "the store cannot be used", "request", requestID(ctx), "err", err)
+		if originOf(ctx).reads {
+			return newError(mariposa.Unavailable, "the store does not answer now: try again shortly", nil)
+		}
 		return newError(mariposa.Unavailable, explainUnwritable(err)+"; nothing was changed: try again shortly", nil)
 	case errors.Is(err, store.ErrConflict):
 		return newError(mariposa.Conflict, "it was changed by somebody else at the same time: look again, then try again", nil)

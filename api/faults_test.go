@@ -62,6 +62,13 @@ func (f *failingStore) Ping(ctx context.Context) error {
 	return f.Store.Ping(ctx)
 }
 
+func (f *failingStore) History(ctx context.Context, q store.HistoryQuery) ([]store.Change, error) {
+	if err := f.err.Load(); err != nil {
+		return nil, *err
+	}
+	return f.Store.History(ctx, q)
+}
+
 func (f *failingStore) Get(ctx context.Context, k mariposa.Kind, id string) (store.Record, error) {
 	if f.panic.Load() {
 		panic("secret of the house")
@@ -125,6 +132,18 @@ func TestWhyTheStoreCannotBeWrittenIsSaidInPlainWords(t *testing.T) {
 		if contains(made.Message+ready.Message, "secret") {
 			t.Errorf("a path is told: %s %s", made.Message, ready.Message)
 		}
+	}
+}
+
+// Who only reads is not told that nothing was changed.
+func TestAStoreThatDoesNotAnswerIsReportedToReaders(t *testing.T) {
+	t.Parallel()
+	f := &failingStore{}
+	h := newTestServer(t, withStore(func(s store.Store) store.Store { f.Store = s; return f }))
+	f.fail(fmt.Errorf("%w: the connection is gone", store.ErrUnavailable))
+	e := h.call("GET", "/v1/events", nil).wantError(503, mariposa.Unavailable, "the store does not answer now", "try again")
+	if contains(e.Message, "changed") {
+		t.Errorf("it says %q", e.Message)
 	}
 }
 

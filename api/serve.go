@@ -30,7 +30,7 @@ import (
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	id, from := newRequestID(), s.Proxies.Client(r)
-	r = r.WithContext(context.WithValue(r.Context(), requestKey{}, &origin{id, from}))
+	r = r.WithContext(context.WithValue(r.Context(), requestKey{}, &origin{id, from, r.Method == http.MethodGet || r.Method == http.MethodHead}))
 	rec := &statusRecorder{ResponseWriter: w}
 	h := rec.Header()
 	h.Set("X-Request-Id", id)
@@ -389,7 +389,10 @@ func (r *statusRecorder) Write(b []byte) (int, error) {
 type requestKey struct{}
 
 // origin is what a request is known by, and the address it comes from.
-type origin struct{ id, from string }
+type origin struct {
+	id, from string
+	reads    bool // it changes nothing
+}
 
 func originOf(ctx context.Context) *origin {
 	if o, ok := ctx.Value(requestKey{}).(*origin); ok {

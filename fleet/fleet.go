@@ -41,6 +41,7 @@ type Fleet struct {
 	Options
 	identity store.Identity
 	began    time.Time
+	joined   chan struct{} // closed and replaced when a node opens a session
 
 	mu           sync.Mutex
 	sessions     map[string]*Session
@@ -65,7 +66,7 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Fleet{Options: o, identity: id, began: o.Clock.Now(), sessions: map[string]*Session{}, lastHeard: map[string]time.Time{}, liveFacts: map[string]*liveFacts{}, goneReplicas: map[string]time.Time{}}
+	f := &Fleet{Options: o, identity: id, began: o.Clock.Now(), sessions: map[string]*Session{}, joined: make(chan struct{}), lastHeard: map[string]time.Time{}, liveFacts: map[string]*liveFacts{}, goneReplicas: map[string]time.Time{}}
 	o.Picture.Subscribe(f.routeChanges)
 	return f, nil
 }
@@ -97,6 +98,8 @@ func (f *Fleet) Open(ctx context.Context, h *wire.Hello, by Admission, out Outle
 	f.mu.Lock()
 	old := f.sessions[h.Node]
 	f.sessions[h.Node] = s
+	close(f.joined)
+	f.joined = make(chan struct{})
 	f.mu.Unlock()
 	if old != nil {
 		old.end("the node has opened another session")
@@ -225,23 +228,6 @@ func (f *Fleet) LastHeard(node string) (time.Time, *Session) {
 		at = f.began
 	}
 	return at, f.sessions[node]
-}
-
-// sessionTimeout is how long to wait for a new session to become ready.
-const sessionTimeout = 2 * time.Second
-
-// awaitSession returns the session of an instance's node, once the node knows its
-// instances.
-func (f *Fleet) awaitSession(ctx context.Context, node, instance string) (*Session, error) {
-	if _, s := f.LastHeard(node); s != nil {
-		select {
-		case <-s.ready:
-			return s, nil
-		case <-ctx.Done():
-		case <-time.After(sessionTimeout):
-		}
-	}
-	return nil, mariposa.Errorf(mariposa.Unavailable, "instance %s is on node %s", instance, f.describeAbsence(node))
 }
 
 func (f *Fleet) noteHeard(s *Session) {

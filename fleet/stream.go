@@ -94,7 +94,7 @@ func (f *Fleet) describeAbsence(node string) string {
 		return node + ", which is not connected and not known any more"
 	}
 	name := r.Spec().Name
-	if st := r.Status(); st != nil && st.State == mariposa.NodeRunning && st.Replica != "" && st.Replica != f.Replica {
+	if st := r.Status(); st != nil && st.State == mariposa.NodeRunning && st.Replica != "" && st.Replica != f.Replica && !f.isReturning(node) {
 		return name + ", which is connected to another replica (" + st.Replica + "): ask that one"
 	}
 	return name + ", which is not connected: try again when it is back"
