@@ -3,6 +3,7 @@
 #   make          build bin/mariposa and bin/hello
 #   make man      the manual pages, in bin/man
 #   make completion  completion for bash, zsh and fish, in bin/completion
+#   make picture  the picture in the README, recorded from a real run
 #   make run      build, then run the whole system here with the hello example
 #   make test     all that must hold before a commit: lint, tests, race detector
 #   make soak     the simulation for longer (SOAK=10m, SEED=…)
@@ -13,7 +14,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := build
-.PHONY: build man completion run test soak fmt lint vuln tools clean distclean
+.PHONY: build man completion picture run test soak fmt lint vuln tools clean distclean
 
 # What ships is static, so what is tested is too; only the race detector needs cgo.
 export CGO_ENABLED := 0
@@ -54,6 +55,10 @@ completion: build
 	@bin/mariposa completion zsh > bin/completion/_mariposa
 	@bin/mariposa completion fish > bin/completion/mariposa.fish
 	@echo "wrote completion for bash, zsh and fish to bin/completion"
+
+picture: build
+	@go run ./scripts/picture bin docs/terminal.svg
+	@echo "recorded docs/terminal.svg"
 
 run: build
 	@exec bin/mariposa dev --deploy examples/hello/mariposa.yaml
