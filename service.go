@@ -2,6 +2,7 @@ package mariposa
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -254,4 +255,33 @@ type Workload struct {
 	StopTimeout time.Duration `json:"stop_timeout,omitempty"` // negative: wait for ever
 	Restart     Restart       `json:"restart,omitzero"`
 	Dummy       *Dummy        `json:"dummy,omitempty"`
+	// PortMark stands for the instance's first port in the command, the environment and
+	// the files, and occurs nowhere else in them: only the node knows the port.
+	PortMark string `json:"port_mark,omitempty"`
+}
+
+// WithPort returns the workload with its port in place of the mark.
+func (w *Workload) WithPort(port int) *Workload {
+	if w == nil || w.PortMark == "" {
+		return w
+	}
+	out, number := *w, strconv.Itoa(port)
+	out.PortMark = ""
+	words := func(list []string) []string {
+		list = slices.Clone(list)
+		for i, word := range list {
+			list[i] = strings.ReplaceAll(word, w.PortMark, number)
+		}
+		return list
+	}
+	variables := func(list []Variable) []Variable {
+		list = slices.Clone(list)
+		for i, v := range list {
+			list[i].Value = strings.ReplaceAll(v.Value, w.PortMark, number)
+		}
+		return list
+	}
+	out.Command, out.Entrypoint = words(w.Command), words(w.Entrypoint)
+	out.Environment, out.Files = variables(w.Environment), variables(w.Files)
+	return &out
 }

@@ -104,6 +104,7 @@ func (s *session) start(ctx context.Context, i driver.Instance, o driver.ExecOpt
 	if err != nil {
 		return err
 	}
+	i.Workload = putPort(i.Workload, in.ports)
 	env := environ(s.d.environment(i, in.dir, in.private, in.ports, in.confinement != nil))
 	for _, v := range o.Environment {
 		if !env.has(v.Name) {

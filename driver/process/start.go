@@ -78,6 +78,7 @@ func (d *Driver) start(ctx context.Context, e *entry, i driver.Instance) error {
 	if err != nil {
 		return err
 	}
+	i.Workload = putPort(i.Workload, e.spec.Ports)
 	r, err := d.launch(ctx, e, i, lock)
 	if err == nil && r.Error == "" {
 		e.state, e.live, e.stray = r.State, true, false
