@@ -21,6 +21,7 @@ type Service struct {
 	MilliCPU     int64 // thousandths of a core; 0: no limit
 	Command      []string
 	Entrypoint   []string
+	WorkingDir   string // empty: the instance's own folder
 	Environment  []Variable
 	Mdata        []Variable
 	Files        []Variable
@@ -246,6 +247,7 @@ type Workload struct {
 	Image       string        `json:"image,omitempty"`
 	Command     []string      `json:"command,omitempty"`
 	Entrypoint  []string      `json:"entrypoint,omitempty"`
+	WorkingDir  string        `json:"working_dir,omitempty"`
 	Environment []Variable    `json:"environment,omitempty"`
 	Memory      int64         `json:"memory,omitempty"`
 	MilliCPU    int64         `json:"milli_cpu,omitempty"`

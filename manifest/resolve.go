@@ -27,6 +27,7 @@ func resolve(svc *mariposa.Service, scope Scope) (*mariposa.Workload, error) {
 		Image:       svc.Image,
 		Command:     r.words("command", svc.Command),
 		Entrypoint:  r.words("entrypoint", svc.Entrypoint),
+		WorkingDir:  svc.WorkingDir,
 		Environment: r.variables("environment", svc.Environment),
 		Memory:      cmp.Or(svc.Memory, scope.Package.Memory),
 		MilliCPU:    cmp.Or(svc.MilliCPU, scope.Package.MilliCPU),

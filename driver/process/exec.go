@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -113,7 +112,7 @@ func (s *session) start(ctx context.Context, i driver.Instance, o driver.ExecOpt
 	}
 	env.set(envExec, s.label)
 	told, err := writeOrders(execOrders{
-		orders: orders{Argv: o.Command, Env: env, Sandbox: in.confinement}, Dir: filepath.Join(in.dir, workDir), Groups: in.group.dirs, Unified: in.group.unified, Terminal: s.tty,
+		orders: orders{Argv: o.Command, Env: env, Sandbox: in.confinement}, Dir: startDir(i, in.dir), Groups: in.group.dirs, Unified: in.group.unified, Terminal: s.tty,
 	})
 	if err != nil {
 		return fmt.Errorf("cannot tell the supervisor what to run: %w", err)
