@@ -37,13 +37,22 @@ func TestLogsAreSortedByTime(t *testing.T) {
 	before := time.Now().Truncate(time.Microsecond)
 	h.ok("project", "create", "shop", "-m", fileOf(t, `
 services:
-  ping: {compute_type: process, command: [sh, -c, 'cd $MARIPOSA_NETWORK_TABLE; for n in 1 3 5 7; do until [ -e go$n ]; do sleep 0.01; done; echo say $n; touch go$((n+1)); done; exec sleep 100000'], networks: [table], update: {min_healthy: 0}}
-  pong: {compute_type: process, command: [sh, -c, 'cd $MARIPOSA_NETWORK_TABLE; touch go1; for n in 2 4 6; do until [ -e go$n ]; do sleep 0.01; done; echo say $n; touch go$((n+1)); done; until [ -e go8 ]; do sleep 0.01; done; printf "not finished"; touch go9; exec sleep 100000'], networks: [table], update: {min_healthy: 0}}
+  ping: {compute_type: process, command: [sh, -c, 'cd $MARIPOSA_NETWORK_TABLE; for n in 1 3 5 7; do until [ -e go$n ]; do sleep 0.01; done; echo say $n; done; exec sleep 100000'], networks: [table], update: {min_healthy: 0}}
+  pong: {compute_type: process, command: [sh, -c, 'cd $MARIPOSA_NETWORK_TABLE; for n in 2 4 6; do until [ -e go$n ]; do sleep 0.01; done; echo say $n; done; until [ -e go8 ]; do sleep 0.01; done; printf "not finished"; exec sleep 100000'], networks: [table], update: {min_healthy: 0}}
 networks: {table: {}}
 `), "--wait")
-	h.await("all is said", func() bool { return strings.Contains(h.ok("logs", "pong"), "not finished") })
-	names, texts, times := stampsOf(t, h.ok("logs", "--timestamps"))
+	ping, pid := h.the("shop", "ping")
+	pong, _ := h.the("shop", "pong")
+	folder := environ(t, pid)["MARIPOSA_NETWORK_TABLE"]
 	want := []string{"say 1", "say 2", "say 3", "say 4", "say 5", "say 6", "say 7", "not finished"}
+	for n, text := range want { // one speaks after the other was heard
+		must(t, os.WriteFile(filepath.Join(folder, "go"+itoa(n+1)), nil, 0o644))
+		h.await(text, func() bool {
+			_, log := h.answer("GET", "/v1/instances/"+[]string{ping.ID, pong.ID}[n%2]+"/logs", "", nil)
+			return strings.Contains(log, text)
+		})
+	}
+	names, texts, times := stampsOf(t, h.ok("logs", "--timestamps"))
 	if !slices.Equal(texts, want) || !slices.IsSortedFunc(times, time.Time.Compare) || times[0].Before(before) || times[7].After(time.Now()) {
 		t.Fatalf("%q at %v", texts, times)
 	}
@@ -111,7 +120,7 @@ func TestTimesOfLinesSurviveTheServer(t *testing.T) {
 services:
   web:
     compute_type: process
-    command: [sh, -c, 'cd $MARIPOSA_NETWORK_TABLE; echo "$KEY"; printf part; until [ -e go ]; do sleep 0.01; done; echo ial; echo late; touch done; exec sleep 100000']
+    command: [sh, -c, 'cd $MARIPOSA_NETWORK_TABLE; echo "$KEY"; printf part; until [ -e go ]; do sleep 0.01; done; echo ial; echo late; exec sleep 100000']
     environment: {KEY: "{{ .meta.key }}"}
     networks: [table]
     update: {min_healthy: 0}
@@ -122,10 +131,13 @@ metadata: {key: {secret: true, required: true}}
 	web, pid := h.the("shop", "web")
 	folder := environ(t, pid)["MARIPOSA_NETWORK_TABLE"]
 	h.await("it prints", func() bool { return strings.HasSuffix(h.ok("instance", "logs", web.ID), "part") })
+	shown, err := h.Instance(t.Context(), web.ID)
+	must(t, err)
+	log := filepath.Join(shown.Details["directory"], "log")
 	h.kill()
 	down := time.Now().Truncate(time.Microsecond)
 	must(t, os.WriteFile(filepath.Join(folder, "go"), nil, 0o666))
-	h.await("it goes on", func() bool { _, err := os.Stat(filepath.Join(folder, "done")); return err == nil })
+	h.await("it goes on", func() bool { return strings.Contains(string(read(t, log)), "late") })
 	back := time.Now()
 	h.start()
 	h.await("the node is back", func() bool { return h.ok("logs", "web") != "" })
