@@ -16,6 +16,16 @@ func CheckEncrypted(u *url.URL, insecure bool) error {
 		"or say --insecure (MARIPOSA_INSECURE=1) if something else encrypts the way there", u.Redacted())
 }
 
+// SplitAddress splits an address of an instance into its host and its port, if it has
+// one.
+func SplitAddress(address string) (host, port string) {
+	at := strings.LastIndexByte(address, ':')
+	if at > 0 && (strings.IndexByte(address, ':') == at || address[at-1] == ']') {
+		return strings.Trim(address[:at], "[]"), address[at+1:]
+	}
+	return address, ""
+}
+
 // isLocal reports whether a host is this machine by its name alone. What a resolver
 // says of other names may change, and nothing proves that it is right.
 func isLocal(host string) bool {

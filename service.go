@@ -2,6 +2,7 @@ package mariposa
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,6 +21,7 @@ type Service struct {
 	MilliCPU     int64 // thousandths of a core; 0: no limit
 	Command      []string
 	Entrypoint   []string
+	WorkingDir   string // empty: the instance's own folder
 	Environment  []Variable
 	Mdata        []Variable
 	Files        []Variable
@@ -245,6 +247,7 @@ type Workload struct {
 	Image       string        `json:"image,omitempty"`
 	Command     []string      `json:"command,omitempty"`
 	Entrypoint  []string      `json:"entrypoint,omitempty"`
+	WorkingDir  string        `json:"working_dir,omitempty"`
 	Environment []Variable    `json:"environment,omitempty"`
 	Memory      int64         `json:"memory,omitempty"`
 	MilliCPU    int64         `json:"milli_cpu,omitempty"`
@@ -254,4 +257,33 @@ type Workload struct {
 	StopTimeout time.Duration `json:"stop_timeout,omitempty"` // negative: wait for ever
 	Restart     Restart       `json:"restart,omitzero"`
 	Dummy       *Dummy        `json:"dummy,omitempty"`
+	// PortMark stands for the instance's first port in the command, the environment and
+	// the files, and occurs nowhere else in them: only the node knows the port.
+	PortMark string `json:"port_mark,omitempty"`
+}
+
+// WithPort returns the workload with its port in place of the mark.
+func (w *Workload) WithPort(port int) *Workload {
+	if w == nil || w.PortMark == "" {
+		return w
+	}
+	out, number := *w, strconv.Itoa(port)
+	out.PortMark = ""
+	words := func(list []string) []string {
+		list = slices.Clone(list)
+		for i, word := range list {
+			list[i] = strings.ReplaceAll(word, w.PortMark, number)
+		}
+		return list
+	}
+	variables := func(list []Variable) []Variable {
+		list = slices.Clone(list)
+		for i, v := range list {
+			list[i].Value = strings.ReplaceAll(v.Value, w.PortMark, number)
+		}
+		return list
+	}
+	out.Command, out.Entrypoint = words(w.Command), words(w.Entrypoint)
+	out.Environment, out.Files = variables(w.Environment), variables(w.Files)
+	return &out
 }

@@ -79,7 +79,7 @@ func (s *streams) sendAnswer(ctx context.Context, st *wire.Stream, o *wire.Open)
 // openSource opens the log or the usage that a stream requests.
 func openSource(ctx context.Context, d driver.Driver, o *wire.Open) (io.ReadCloser, error) {
 	if !o.Usage {
-		return d.Logs(ctx, o.Instance, driver.LogOptions{Tail: o.Tail, Follow: o.Follow})
+		return d.Logs(ctx, o.Instance, o.LogOptions)
 	}
 	u, err := d.Usage(ctx, o.Instance)
 	if err != nil {

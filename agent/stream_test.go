@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"mariposa"
 	"mariposa/wire"
 	"mariposa/wire/wiretest"
 )
@@ -141,7 +142,7 @@ func TestALogThatNobodyWantsAnyMoreIsClosed(t *testing.T) {
 				r := newRig(t, h)
 				r.connect(wanted("a", 1, processWork()))
 				p, cut := r.plug()
-				s := r.ask(p, wire.Open{Instance: "a", Follow: true})
+				s := r.ask(p, wire.Open{Instance: "a", LogOptions: mariposa.LogOptions{Follow: true}})
 				await(r, "the log", began)
 				end(s, cut)
 				await(r, "the end of the log", ended)

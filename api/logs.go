@@ -1,10 +1,13 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -20,15 +23,21 @@ import (
 const firstPieceTimeout = 500 * time.Millisecond
 
 type getLogsInput struct {
-	Instance string `path:"instance" doc:"its id, the beginning of its id, or its name" maxLength:"255"`
-	Follow   bool   `query:"follow" doc:"go on as more is written"`
-	Reveal   bool   `query:"reveal" doc:"leave secrets in, for who may read them"`
-	Tail     int    `query:"tail" minimum:"-1" default:"-1" doc:"lines from the end; all of them without it"`
+	Instance   string `path:"instance" doc:"its id, the beginning of its id, or its name" maxLength:"255"`
+	Follow     bool   `query:"follow" doc:"go on as more is written"`
+	Reveal     bool   `query:"reveal" doc:"leave secrets in, for who may read them"`
+	Tail       int    `query:"tail" minimum:"-1" default:"-1" doc:"lines from the end; all of them without it"`
+	Since      string `query:"since" doc:"only lines written since then: a time like 2026-01-31T12:00:00Z, or how long ago, like 90s, 1h or 7d" maxLength:"64"`
+	Timestamps bool   `query:"timestamps" doc:"begin each line with the time it was written, in UTC, and a space; - for lines from before times were recorded"`
 }
 
 func (s *server) getLogs(ctx context.Context, in *getLogsInput) (*huma.StreamResponse, error) {
 	r, err := s.findInstance(ctx, in.Instance)
 	if err != nil {
+		return nil, err
+	}
+	o := mariposa.LogOptions{Tail: in.Tail, Follow: in.Follow, Timestamps: in.Timestamps}
+	if o.Since, err = parseSince(in.Since, time.Now()); err != nil {
 		return nil, err
 	}
 	spec, c := r.Spec(), caller(ctx)
@@ -47,7 +56,7 @@ func (s *server) getLogs(ctx context.Context, in *getLogsInput) (*huma.StreamRes
 		req, w := humago.Unwrap(hc)
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
-		log, err := s.Fleet.Logs(ctx, spec.Node, r.ID, in.Tail, in.Follow)
+		log, err := s.Fleet.Logs(ctx, spec.Node, r.ID, o)
 		if err != nil {
 			s.explain(ctx, err).write(w)
 			return
@@ -55,10 +64,30 @@ func (s *server) getLogs(ctx context.Context, in *getLogsInput) (*huma.StreamRes
 		defer log.Close()
 		text := io.Reader(log)
 		if !in.Reveal {
-			text = s.maskLog(ctx, log, r)
+			text = s.maskLog(ctx, log, r, in.Timestamps)
 		}
 		s.streamLog(ctx, w, text, spec, func() bool { return s.mayStillRead(c, r, in.Reveal) })
 	}}, nil
+}
+
+// parseSince reads a time, or how long ago it was.
+func parseSince(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		return at, nil
+	}
+	ago, err := time.ParseDuration(text)
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		var n uint64
+		n, err = strconv.ParseUint(days, 10, 15)
+		ago = time.Duration(n) * 24 * time.Hour
+	}
+	if err != nil || ago < 0 {
+		return time.Time{}, mariposa.Errorf(mariposa.InvalidArgument, "since takes a time like 2026-01-31T12:00:00Z, or how long ago, like 90s, 1h or 7d, not %q", text)
+	}
+	return now.Add(-ago), nil
 }
 
 // maskFor returns the mask for the secrets of an instance's project in its output.
@@ -73,17 +102,18 @@ func (s *server) maskFor(ctx context.Context, r *store.Instance) (*seal.Mask, er
 
 // maskLog returns a log with secrets masked, including those that are added while it
 // is read. What may be the beginning of a secret is held back until more arrives.
-func (s *server) maskLog(ctx context.Context, log io.Reader, r *store.Instance) io.Reader {
+func (s *server) maskLog(ctx context.Context, log io.Reader, r *store.Instance, timestamps bool) io.Reader {
 	out, in := io.Pipe()
 	context.AfterFunc(ctx, func() { _ = out.CloseWithError(ctx.Err()) })
 	go func() { // ends with the log, which ends with the context
-		_ = in.CloseWithError(s.copyLog(ctx, log, in, r))
+		_ = in.CloseWithError(s.copyLog(ctx, log, in, r, timestamps))
 	}()
 	return out
 }
 
-func (s *server) copyLog(ctx context.Context, log io.Reader, to io.Writer, r *store.Instance) error {
+func (s *server) copyLog(ctx context.Context, log io.Reader, to io.Writer, r *store.Instance, timestamps bool) error {
 	var mask *seal.Mask
+	stamps := stampSplitter{isOff: !timestamps}
 	w := mask.Writer(to)
 	for buf := make([]byte, 32<<10); ; {
 		n, err := log.Read(buf)
@@ -97,7 +127,7 @@ func (s *server) copyLog(ctx context.Context, log io.Reader, to io.Writer, r *st
 			}
 			mask, w = now, now.Writer(to)
 		}
-		if _, err := w.Write(buf[:n]); err != nil {
+		if err := stamps.write(w, buf[:n]); err != nil {
 			return err
 		}
 		if errors.Is(err, io.EOF) {
@@ -107,6 +137,39 @@ func (s *server) copyLog(ctx context.Context, log io.Reader, to io.Writer, r *st
 			return errors.Join(err, w.Close())
 		}
 	}
+}
+
+// stampSplitter keeps the timestamps of a log out of what is masked, or a secret of
+// several lines would not be found.
+type stampSplitter struct {
+	isOff  bool   // the log has no timestamps
+	inText bool   // the timestamp of the line is complete
+	stamp  []byte // of the line, as far as it was read
+}
+
+func (t *stampSplitter) write(w *seal.MaskWriter, p []byte) error {
+	for len(p) > 0 {
+		end := len(p)
+		if !t.isOff && !t.inText {
+			if i := bytes.IndexByte(p, ' '); i >= 0 {
+				t.inText, end = true, i+1
+			}
+			if t.stamp = append(t.stamp, p[:end]...); t.inText {
+				w.BeginLine(string(t.stamp))
+				t.stamp = t.stamp[:0]
+			}
+			p = p[end:]
+			continue
+		}
+		if i := bytes.IndexByte(p, '\n'); i >= 0 && !t.isOff {
+			t.inText, end = false, i+1
+		}
+		if _, err := w.Write(p[:end]); err != nil {
+			return err
+		}
+		p = p[end:]
+	}
+	return nil
 }
 
 // acquireStream takes a place among the open streams. From then on the request is one of

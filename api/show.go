@@ -453,6 +453,9 @@ func (v *viewer) scope(r *store.Instance) manifest.Scope {
 		sc.Scale = st.Services[spec.ServiceName].Scale
 	}
 	sc.Instance = manifest.Instance{Name: spec.Name, UUID: r.ID}
+	if st := r.Status(); st != nil && len(st.Addresses) > 0 {
+		_, sc.Instance.Port = mariposa.SplitAddress(st.Addresses[0])
+	}
 	sc.Placement.CN = spec.Node
 	if n := v.nodeRecord(spec.Node); n != nil {
 		sc.Placement.Rack, sc.Placement.DC = n.Spec().Rack, n.Spec().DC
@@ -470,9 +473,11 @@ func (v *viewer) variable(project, service string, to mariposa.Binding, name str
 	if def == nil {
 		return "", false
 	}
-	return manifest.ResolveVariable(def, name, v.scope(&store.Instance{ID: to.Instance, Halves: store.Halves{Spec: &mariposa.InstanceSpec{
+	sc := v.scope(&store.Instance{ID: to.Instance, Halves: store.Halves{Spec: &mariposa.InstanceSpec{
 		Name: to.Name, Project: project, ServiceName: service, Service: v.serviceID(project, service), Number: to.Number, Node: to.Node, Managed: true, Bindings: to.Of,
-	}}}))
+	}}})
+	sc.Instance.Port = to.Values["port"]
+	return manifest.ResolveVariable(def, name, sc)
 }
 
 func (v *viewer) serviceID(project, service string) string {

@@ -172,7 +172,7 @@ func (a *app) instanceLogs() *cobra.Command {
 		}
 		return err
 	})
-	logFlags(cmd, &o, -1)
+	a.logFlags(cmd, &o, -1)
 	return cmd
 }
 

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -10,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/charmbracelet/x/ansi"
 	"github.com/spf13/cobra"
@@ -24,24 +24,52 @@ func (a *app) logsCommand() *cobra.Command {
 	cmd := a.ofProject(&cobra.Command{
 		Use: "logs [SERVICE...]", Short: "Print what the instances of a project print; with -f, follow it", ValidArgsFunction: a.every(serviceNames),
 		Long: "Print what the instances of a project have printed, or those of some services, each line with\nthe name of its instance in front.\n\n" +
-			"Instances that have ended are included as long as their node keeps them; what is gone is named.\nWith -f, new lines are printed as they come, also those of instances that start later.\nWithout --tail, the last 100 lines of each instance are printed; --tail -1 prints all.",
-		Example: "  mariposa -j shop logs\n  mariposa -j shop logs web db -f\n  mariposa -j shop logs web --tail 20",
+			"Instances that have ended are included as long as their node keeps them; what is gone is named.\nWith -f, new lines are printed as they come, also those of instances that start later.\nWithout --tail, the last 100 lines of each instance are printed, with --since all since then;\n--tail -1 prints all.\n\n" +
+			"With --since or --timestamps, the lines of all instances are sorted by the time they were written.\nTimes are those of the node's clock, in UTC.",
+		Example: "  mariposa -j shop logs\n  mariposa -j shop logs web db -f\n  mariposa -j shop logs web --tail 20\n  mariposa -j shop logs --since 10m --timestamps",
 	}, func(ctx context.Context, c *client.Client, project string, args []string) error {
 		return a.logs(ctx, c, project, args, o)
 	})
-	logFlags(cmd, &o, 100)
+	a.logFlags(cmd, &o, 100)
 	return cmd
 }
 
-// logFlags adds the flags of commands that print logs.
-func logFlags(cmd *cobra.Command, o *client.LogOptions, tail int) {
+// logFlags adds the flags of commands that print logs, and checks them before the command
+// runs.
+func (a *app) logFlags(cmd *cobra.Command, o *client.LogOptions, tail int) {
 	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "go on as it prints")
 	cmd.Flags().BoolVar(&o.Reveal, "reveal", false, "show secrets in it, if your role lets you; noted in the audit")
+	cmd.Flags().StringVar(&o.Since, "since", "", "only lines since a time, or so long ago: 2026-01-31T12:00:00Z, 90s, 1h, 7d")
+	cmd.Flags().BoolVarP(&o.Timestamps, "timestamps", "t", false, "show when each line was written")
 	usage := "only the last so many lines (default all)"
 	if tail >= 0 {
 		usage = "only the last so many lines of each instance; -1: all"
 	}
 	cmd.Flags().IntVar(&o.Tail, "tail", tail, usage)
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if o.Since != "" && !cmd.Flags().Changed("tail") {
+			o.Tail = -1
+		}
+		var err error
+		if o.Since, err = a.readSince(o.Since); err != nil {
+			return Usage(err)
+		}
+		return run(cmd, args)
+	}
+}
+
+// readSince checks the value of --since. How long ago is left to the server, whose clock
+// is nearer to those of the nodes; other forms of times become that of the API.
+func (a *app) readSince(text string) (string, error) {
+	at, err := readTime("since", text, a.env.Now())
+	if err != nil || text == "" {
+		return "", err
+	}
+	if later, _ := readTime("since", text, a.env.Now().Add(time.Hour)); !later.Equal(at) {
+		return text, nil
+	}
+	return at.UTC().Format(time.RFC3339Nano), nil
 }
 
 // logs prints the logs of a project's instances, the oldest instance first, or follows
@@ -52,18 +80,21 @@ func (a *app) logs(ctx context.Context, c *client.Client, project string, servic
 		return err
 	}
 	l := &logPrinter{a: a, c: c, o: o, seen: map[string]bool{}}
-	if !o.Follow {
-		if len(all) == 0 {
-			a.note("no instances")
-		}
-		for _, i := range all {
-			if err := l.print(ctx, i, false); err != nil {
-				return err
-			}
-		}
-		return nil
+	if o.Follow {
+		return l.follow(ctx, project, services, all)
 	}
-	return l.follow(ctx, project, services, all)
+	if len(all) == 0 {
+		a.note("no instances")
+	}
+	if l.isSorted() {
+		return l.printSorted(ctx, all)
+	}
+	for _, i := range all {
+		if err := l.print(ctx, i, false); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // loggedInstances returns the instances whose logs are printed, the oldest first.
@@ -104,6 +135,8 @@ type logPrinter struct {
 	c *client.Client
 	o client.LogOptions
 
+	sorter *lineSorter // nil: lines are printed as they come
+
 	mu    sync.Mutex
 	seen  map[string]bool // instances whose log is being printed, or was
 	width int             // of the longest name so far
@@ -113,9 +146,7 @@ type logPrinter struct {
 // on; only an error of the output ends it.
 func (l *logPrinter) print(ctx context.Context, i contract.Instance, follow bool) error {
 	prefix := l.prefix(i)
-	o := l.o
-	o.Follow = follow
-	log, err := l.c.Logs(ctx, i.ID, o)
+	log, err := l.open(ctx, i, follow)
 	if err != nil {
 		if ctx.Err() == nil {
 			l.lacks(i, err)
@@ -123,11 +154,11 @@ func (l *logPrinter) print(ctx context.Context, i contract.Instance, follow bool
 		return nil
 	}
 	defer log.Close()
-	lines := bufio.NewReaderSize(log, 64<<10)
+	lines := newLogLines(log, prefix)
 	for {
-		line, err := lines.ReadBytes('\n')
-		if len(line) > 0 {
-			if err := l.write(prefix, line); err != nil {
+		err := lines.next()
+		if len(lines.raw) > 0 {
+			if err := l.printLine(lines.logLine); err != nil {
 				return err
 			}
 		}
@@ -139,6 +170,20 @@ func (l *logPrinter) print(ctx context.Context, i contract.Instance, follow bool
 			return nil
 		}
 	}
+}
+
+// open opens the log of an instance, with timestamps if lines are sorted.
+func (l *logPrinter) open(ctx context.Context, i contract.Instance, follow bool) (io.ReadCloser, error) {
+	o := l.o
+	o.Follow, o.Timestamps = follow, l.isSorted()
+	return l.c.Logs(ctx, i.ID, o)
+}
+
+func (l *logPrinter) printLine(line logLine) error {
+	if l.sorter != nil {
+		return l.sorter.add(line)
+	}
+	return l.write(line)
 }
 
 // lacks says that the log of an instance cannot be read. An instance without a log, such
@@ -163,14 +208,22 @@ func (l *logPrinter) prefix(i contract.Instance) string {
 	return l.a.paint(l.a.env.Stdout).in(color, name) + " "
 }
 
-func (l *logPrinter) write(prefix string, line []byte) error {
-	text := string(bytes.TrimRight(line, "\r\n"))
+func (l *logPrinter) write(line logLine) error {
+	raw, when := line.raw, ""
+	if l.isSorted() {
+		var at time.Time
+		at, raw = mariposa.CutLogTime(raw)
+		if l.o.Timestamps {
+			when = fmt.Sprintf("%-28s", mariposa.AppendLogTime(nil, at))
+		}
+	}
+	text := string(bytes.TrimRight(raw, "\r\n"))
 	if l.a.env.Terminal(l.a.env.Stdout) {
 		text = plain(text) // a program must not be able to change the terminal
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, err := io.WriteString(l.a.env.Stdout, prefix+text+"\n")
+	_, err := io.WriteString(l.a.env.Stdout, line.prefix+when+text+"\n")
 	return err
 }
 
@@ -182,6 +235,10 @@ func (l *logPrinter) follow(ctx context.Context, project string, services []stri
 	since, err := l.c.Revision(ctx)
 	if err != nil {
 		return err
+	}
+	if l.isSorted() {
+		l.sorter = newLineSorter(l.write)
+		defer l.sorter.stop()
 	}
 	var readers sync.WaitGroup
 	defer readers.Wait()

@@ -90,6 +90,10 @@ type LogOptions struct {
 	Tail   int // the last n lines; negative: all
 	Follow bool
 	Reveal bool // with secrets unmasked, which requires the right to read them
+	// Since leaves out lines from before a time: in RFC 3339, or how long ago, like 90s,
+	// 1h or 7d, by the server's clock. Empty: none.
+	Since      string
+	Timestamps bool // each line begins with its time; see mariposa.CutLogTime
 }
 
 // Logs opens an instance's output. The caller closes it; canceling the context ends
@@ -101,6 +105,8 @@ func (c *Client) Logs(ctx context.Context, id string, o LogOptions) (io.ReadClos
 	}
 	setIf(q, "follow", o.Follow)
 	setIf(q, "reveal", o.Reveal)
+	setParameter(q, "since", o.Since)
+	setIf(q, "timestamps", o.Timestamps)
 	r := get(pathUnder("/v1/instances", id, "logs"), q)
 	r.accept = "text/plain"
 	res, err := c.open(ctx, r)

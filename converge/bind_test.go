@@ -273,6 +273,25 @@ func TestAVariableThatStaysTheSameIsFollowedWithoutANewInstance(t *testing.T) {
 	}
 }
 
+// A variable with the port of its instance is resolved by the port that goes with the
+// binding, also when that instance is gone.
+func TestThePortInAVariableGoesWithTheBinding(t *testing.T) {
+	serves := func(d *mariposa.Service) {
+		d.Ports = []mariposa.Port{{Target: 5432}}
+		d.Environment = []mariposa.Variable{{Name: "URL", Value: "db:{{ .instance.port }}"}}
+	}
+	w := running(t, def("db", "one", 1, serves), def("web", "one", 1, refersTo("db.environment.URL")))
+	web := w.of("web")
+	if b, _ := w.view.services["web"].status.Bindings.Get("db"); b.Values["port"] != "5432" || b.Values["environment.URL"] == "" {
+		t.Errorf("web is bound to %+v", b)
+	}
+	w.submit(def("db", "two", 1, serves), def("web", "one", 1, refersTo("db.environment.URL")))
+	w.settle()
+	if now := w.of("web"); now[0] == web[0] {
+		t.Errorf("web is still %v, though db is another instance", now)
+	}
+}
+
 // A chain follows link by link, and nothing goes before its dependents let go.
 func TestAChainFollowsLinkByLink(t *testing.T) {
 	chain := func(image string) []*mariposa.Service {

@@ -30,10 +30,14 @@ func (v *View) resolve(d *facts, i *Instance, fields []string) mariposa.Binding 
 		case "addresses":
 			value = joinValues(d, func(i *Instance) []string { return i.Status.Addresses[:min(1, len(i.Status.Addresses))] })
 		default:
-			var of bool
-			if value, of, ok = variableMark(i, def, f); of {
+			var m variableMark
+			if m, ok = markVariable(i, def, f); m.hasReferences {
 				b.Of = i.Spec.Bindings
 			}
+			if m.port != "" {
+				b.Values["port"] = m.port
+			}
+			value = m.value
 		}
 		if ok {
 			b.Values[f] = value
@@ -58,11 +62,8 @@ func addressOf(i *Instance, def *mariposa.Service) (host, port string) {
 	if i.Status == nil || len(i.Status.Addresses) == 0 {
 		return "", port
 	}
-	host = i.Status.Addresses[0]
-	if at := strings.LastIndexByte(host, ':'); at > 0 && (strings.IndexByte(host, ':') == at || host[at-1] == ']') {
-		return strings.Trim(host[:at], "[]"), host[at+1:]
-	}
-	return host, port
+	host, at := mariposa.SplitAddress(i.Status.Addresses[0])
+	return host, cmp.Or(at, port)
 }
 
 // joinValues joins the values of all serving instances, in the order of slots.
@@ -91,16 +92,22 @@ func joinValues(d *facts, of func(*Instance) []string) string {
 	return strings.Join(out, ",")
 }
 
-// variableMark stands for a variable of an instance's environment: it differs
-// if the value does. It reports whether the variable holds references of its
-// own.
-func variableMark(i *Instance, def *mariposa.Service, field string) (value string, of, ok bool) {
+// variableMark stands for a variable of an instance's environment.
+type variableMark struct {
+	value         string // differs if that of the variable does
+	hasReferences bool   // to other services
+	port          string // the instance's port, if the variable holds it
+}
+
+// markVariable returns the mark of a variable; false: there is no such variable, or its
+// value is not known yet.
+func markVariable(i *Instance, def *mariposa.Service, field string) (m variableMark, ok bool) {
 	if def == nil {
-		return "", false, false
+		return m, false
 	}
 	text, ok := manifest.Variable(def, strings.TrimPrefix(field, "environment."))
 	if !ok {
-		return "", false, false
+		return m, false
 	}
 	parts := []string{text}
 	for _, scope := range manifest.Sources(text) {
@@ -110,9 +117,17 @@ func variableMark(i *Instance, def *mariposa.Service, field string) (value strin
 		case "instance", "placement":
 			parts = append(parts, i.ID)
 		case "services":
-			of = true
+			m.hasReferences = true
 			parts = append(parts, i.Spec.Bound)
 		}
 	}
-	return digestOf(parts), of, true
+	if manifest.HoldsPort(text) {
+		if i.Status == nil || len(i.Status.Addresses) == 0 {
+			return variableMark{}, false
+		}
+		_, m.port = addressOf(i, def)
+		parts = append(parts, m.port)
+	}
+	m.value = digestOf(parts)
+	return m, true
 }

@@ -127,11 +127,10 @@ type Observed struct {
 	Details        map[string]string
 }
 
-// LogOptions selects which part of a log is read.
-type LogOptions struct {
-	Tail   int  // lines from the end; below zero: everything
-	Follow bool // continue until ctx ends or the instance is removed
-}
+// LogOptions selects which part of a log is read. Following it ends when ctx ends or the
+// instance is removed. With timestamps, each line begins as AppendLogTime has it: with
+// the time of its first byte.
+type LogOptions = mariposa.LogOptions
 
 // Event is a change that no operation made.
 type Event struct {

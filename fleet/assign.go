@@ -293,6 +293,8 @@ func (s *Session) resolveOthers(ctx context.Context, b *mariposa.Bindings, proje
 		if err != nil || def == nil {
 			return "", false
 		}
-		return manifest.ResolveVariable(def, name, s.scopeWithout(ctx, to.Instance, spec, v, project, hidden))
+		sc := s.scopeWithout(ctx, to.Instance, spec, v, project, hidden)
+		sc.Instance.Port = to.Values["port"]
+		return manifest.ResolveVariable(def, name, sc)
 	})
 }

@@ -613,7 +613,7 @@ func TestAGapOrAFrameOutOfPlaceEndsTheSession(t *testing.T) {
 func TestLogsOfANodeThatIsNotThereAreAClearError(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	_, err := r.fleet.Logs(t.Context(), "n1", "i1", 10, false)
+	_, err := r.fleet.Logs(t.Context(), "n1", "i1", mariposa.LogOptions{Tail: 10})
 	if mariposa.CodeOf(err) != mariposa.Unavailable || !strings.Contains(err.Error(), "n1, which is not connected") {
 		t.Errorf("logs: %v", err)
 	}

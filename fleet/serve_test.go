@@ -205,7 +205,7 @@ func TestInstancesComeUpOverARealConnectionAndOutliveIt(t *testing.T) {
 	if err != nil || len(after) != 1 || after[0].Started != before[0].Started || !after[0].Running {
 		t.Errorf("%+v, before %+v, %v", after, before, err)
 	}
-	log, err := p.fleet.Logs(p.ctx, "n1", "i1", 10, false)
+	log, err := p.fleet.Logs(p.ctx, "n1", "i1", mariposa.LogOptions{Tail: 10})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,8 +18,8 @@ type stream struct {
 
 // Logs opens an instance's log on its node. Closing the reader, or the end of the
 // context, ends the stream.
-func (f *Fleet) Logs(ctx context.Context, node, instance string, tail int, follow bool) (io.ReadCloser, error) {
-	return f.read(ctx, node, wire.Open{Instance: instance, Tail: tail, Follow: follow})
+func (f *Fleet) Logs(ctx context.Context, node, instance string, o mariposa.LogOptions) (io.ReadCloser, error) {
+	return f.read(ctx, node, wire.Open{Instance: instance, LogOptions: o})
 }
 
 // maxUsage bounds the size of a node's answer about usage, in bytes.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"mariposa"
 	"mariposa/wire"
 	"mariposa/wire/wiretest"
 )
@@ -86,7 +87,7 @@ func (s played) wantEnd(p *testServer) {
 
 func (p *testServer) logs(instance string) io.ReadCloser {
 	p.t.Helper()
-	log, err := p.fleet.Logs(p.ctx, "n1", instance, 10, true)
+	log, err := p.fleet.Logs(p.ctx, "n1", instance, mariposa.LogOptions{Tail: 10, Follow: true})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -129,7 +130,7 @@ func TestClosingALogEndsItOnTheNode(t *testing.T) {
 		t.Errorf("it can still be read: %v", err)
 	}
 	ctx, cancel := context.WithCancel(p.ctx)
-	log, err := p.fleet.Logs(ctx, "n1", "i1", -1, true)
+	log, err := p.fleet.Logs(ctx, "n1", "i1", mariposa.LogOptions{Tail: -1, Follow: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +163,7 @@ func TestALogEndsWithItsSessionAndWithAnError(t *testing.T) {
 		t.Errorf("read: %v", err)
 	}
 	come(p, "the end of the connection", a.gone)
-	if _, err := p.fleet.Logs(p.ctx, "n1", "i1", 1, true); err == nil {
+	if _, err := p.fleet.Logs(p.ctx, "n1", "i1", mariposa.LogOptions{Tail: 1, Follow: true}); err == nil {
 		t.Error("a session that has ended opens logs")
 	}
 }
@@ -218,7 +219,10 @@ func TestOpeningAStreamEndsWithItsContext(t *testing.T) {
 	}
 	for name, open := range map[string]func(context.Context) error{
 		"usage": func(ctx context.Context) error { _, err := p.fleet.Usage(ctx, "n1", "i1"); return err },
-		"log":   func(ctx context.Context) error { _, err := p.fleet.Logs(ctx, "n1", "i1", 1, true); return err },
+		"log": func(ctx context.Context) error {
+			_, err := p.fleet.Logs(ctx, "n1", "i1", mariposa.LogOptions{Tail: 1, Follow: true})
+			return err
+		},
 		"exec": func(ctx context.Context) error {
 			_, err := p.fleet.Exec(ctx, "n1", "i1", []string{"a"}, nil)
 			return err

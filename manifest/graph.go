@@ -61,6 +61,10 @@ func (c *checker) path(p *parts, d *draft, ref usedPath, known names) (edge, boo
 	scope, rest, _ := strings.Cut(ref.path, ".")
 	found, ok := edge{}, false
 	switch scope {
+	case "instance":
+		if ref.path == portPath && d.Service != nil {
+			c.ownPort(d, ref)
+		}
 	case "meta":
 		if !known.metadata[rest] {
 			c.unknown(ref.at, func() []string { return sortedKeys(known.metadata) }, rest, "refers to the metadata key %s, which is not declared under metadata:", quoteText(rest))

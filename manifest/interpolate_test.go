@@ -43,7 +43,7 @@ var someScope = Scope{
 	Project:   Identity{Name: "shop", UUID: "p-1", Version: "abc"},
 	Service:   Identity{Name: "web", UUID: "s-1", Version: "def"},
 	Scale:     3,
-	Instance:  Instance{Name: "web.2", UUID: "i-1"},
+	Instance:  Instance{Name: "web.2", UUID: "i-1", Port: "20001"},
 	Placement: Placement{CN: "cn-1", Rack: "r-1", DC: "east"},
 
 	Package:      mariposa.PackageSpec{Name: "small", Family: "tiny", Memory: 1 << 30, Disk: 5 << 30},
@@ -61,7 +61,7 @@ func TestEverySupportedPathResolves(t *testing.T) {
 		"package.ram": "512", "package.cpu": "0.5", "package.disk": "5120", "package.name": "small", "package.family": "tiny",
 		"scale": "3", "meta.*": "value of *",
 		"cns.svc.*": "*.svc.shop.acme.mariposa.internal", "cns.inst.*": "*.inst.shop.acme.mariposa.internal",
-		"instance.name": "web.2", "instance.uuid": "i-1",
+		"instance.name": "web.2", "instance.uuid": "i-1", "instance.port": "20001",
 		"placement.instance.name": "web.2", "placement.instance.uuid": "i-1",
 		"services.*":        "* of .",
 		"placement.cn.uuid": "cn-1", "placement.rack.uuid": "r-1", "placement.dc.name": "east",

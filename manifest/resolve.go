@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	"mariposa"
@@ -10,13 +11,23 @@ import (
 // Resolve makes the workload of one instance: the service's definition with
 // every interpolation replaced. Parts without interpolations are shared with
 // the service, not copied, so callers must not change the workload's slices.
+//
+// Before an instance is on its node, its port is not known: a mark stands for it.
 func Resolve(svc *mariposa.Service, scope Scope) (*mariposa.Workload, error) {
+	if scope.Instance.Port == "" && slices.Contains(pathsOf(svc), portPath) {
+		return resolveWithMark(svc, scope)
+	}
+	return resolve(svc, scope)
+}
+
+func resolve(svc *mariposa.Service, scope Scope) (*mariposa.Workload, error) {
 	r := resolver{svc: svc, scope: scope}
 	w := &mariposa.Workload{
 		Compute:     svc.Compute,
 		Image:       svc.Image,
 		Command:     r.words("command", svc.Command),
 		Entrypoint:  r.words("entrypoint", svc.Entrypoint),
+		WorkingDir:  svc.WorkingDir,
 		Environment: r.variables("environment", svc.Environment),
 		Memory:      cmp.Or(svc.Memory, scope.Package.Memory),
 		MilliCPU:    cmp.Or(svc.MilliCPU, scope.Package.MilliCPU),

@@ -18,7 +18,7 @@ var scopes = map[string][]string{
 	"service":   {"name", "uuid", "version"},
 	"package":   {"ram", "disk", "cpu", "name", "family"},
 	"scale":     {""},
-	"instance":  {"name", "uuid"},
+	"instance":  {"name", "uuid", "port"},
 	"placement": {"instance.name", "instance.uuid", "cn.uuid", "rack.uuid", "dc.name"},
 	"cns":       {"svc.*", "inst.*"},
 	"services":  {"*"},
@@ -76,9 +76,10 @@ type Identity struct {
 	Name, UUID, Version string
 }
 
-// Instance is what an instance is called.
+// Instance is what an instance is called, and its first port on its node; empty: not
+// known yet.
 type Instance struct {
-	Name, UUID string
+	Name, UUID, Port string
 }
 
 // Placement is where an instance runs: the UUIDs of its node and rack, and the
@@ -153,6 +154,8 @@ func (s Scope) instanceValue(path string) (string, bool) {
 		return s.Instance.Name, true
 	case "instance.uuid", "placement.instance.uuid":
 		return s.Instance.UUID, true
+	case portPath:
+		return s.Instance.Port, s.Instance.Port != ""
 	case "placement.cn.uuid":
 		return s.Placement.CN, true
 	case "placement.rack.uuid":

@@ -66,6 +66,7 @@ var serviceKeys = keys[draft]{
 	"cpu":          cpu,
 	"command":      func(c *checker, at *spot, d *draft) { d.Command = c.readWords(at, d) },
 	"entrypoint":   func(c *checker, at *spot, d *draft) { d.Entrypoint = c.readWords(at, d) },
+	"working_dir":  workingDir,
 	"environment": func(c *checker, at *spot, d *draft) {
 		d.Environment = c.pairs(at, d, pairRules{list: true, name: variableName})
 	},
@@ -186,6 +187,19 @@ func image(c *checker, at *spot, d *draft) {
 		return
 	}
 	d.Image = text
+}
+
+func workingDir(c *checker, at *spot, d *draft) {
+	text, ok := c.text(at)
+	switch {
+	case !ok:
+	case strings.Contains(text, "{{"):
+		c.invalid(at, "takes no interpolation; write the path itself")
+	case text != "/" && filePath(text) != "":
+		c.invalid(at, "must be an absolute path like /srv/web, without . or .. in it")
+	default:
+		d.WorkingDir = text
+	}
 }
 
 func scale(c *checker, at *spot, d *draft) {

@@ -138,6 +138,43 @@ func TestAStreamHoldsBackOnlyWhatMayBeASecret(t *testing.T) {
 	}
 }
 
+// Prefixes of lines, such as their times, do not keep a secret of several lines from being
+// found.
+func TestPrefixesOfLinesAreNotPartOfTheText(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		secrets []string
+		text    string
+		want    string
+	}{
+		"no secrets":                   {nil, "a\nb\n", "> a\n> b\n"},
+		"none in it":                   {[]string{"secret"}, "a\nb\n", "> a\n> b\n"},
+		"inside a line":                {[]string{"secret"}, "a secret b\nc\n", "> a •••• b\n> c\n"},
+		"a whole line":                 {[]string{"secret"}, "secret\nb\n", "> ••••\n> b\n"},
+		"of two lines":                 {[]string{"pa\nss"}, "a pa\nss b\nc\n", "> a •••• b\n> c\n"},
+		"of two lines, from the start": {[]string{"pa\nss"}, "pa\nss\nc\n", "> ••••\n> c\n"},
+		"with the end of its line":     {[]string{"pass\n"}, "pw=pass\nc\n", "> pw=••••\n> c\n"},
+		"one after the other":          {[]string{"pass"}, "pass\npass\n", "> ••••\n> ••••\n"},
+		"nearly":                       {[]string{"pa\nss"}, "a pa\nsx b\n", "> a pa\n> sx b\n"},
+		"half at the end":              {[]string{"pa\nss"}, "a pa\ns", "> a pa\n> s"},
+		"overlapping":                  {[]string{"ab\nab"}, "ab\nab\nab\nc\n", "> ••••\n> c\n"},
+	} {
+		for _, size := range []int{1, 2, 100} {
+			var b strings.Builder
+			w := NewMask(c.secrets).Writer(&b)
+			for line := range strings.Lines(c.text) {
+				w.BeginLine("> ")
+				for part := range slices.Chunk([]byte(line), size) {
+					w.Write(part)
+				}
+			}
+			if err := w.Close(); err != nil || b.String() != c.want {
+				t.Errorf("%s, in pieces of %d: %q (%v), want %q", name, size, b.String(), err, c.want)
+			}
+		}
+	}
+}
+
 func TestAWriterTellsThatItCannotWrite(t *testing.T) {
 	t.Parallel()
 	full := errors.New("full")

@@ -26,7 +26,15 @@ type MaskWriter struct {
 	base    int64  // the position of pending[0]
 	hidden  []span // in pending, in order, without overlap
 	until   int64  // the end of the last span for which Masked is written
+	lines   []line // beginnings of lines that are not written yet
 	ready   []byte // to be written
+	inLine  bool   // the last byte written was no line feed
+}
+
+// line is the beginning of a line of the input, and what stands before it in the output.
+type line struct {
+	at     int64
+	prefix string
 }
 
 // span is the bytes from one position up to another, exclusive.
@@ -53,6 +61,18 @@ func (w *MaskWriter) Write(p []byte) (int, error) {
 	return n, nil
 }
 
+// BeginLine says that a line of the input begins here, and puts a prefix before it in
+// the output. Secrets are found across prefixes: one inside a secret is left out.
+func (w *MaskWriter) BeginLine(prefix string) {
+	if w.words == nil {
+		if w.err == nil {
+			_, w.err = io.WriteString(w.out, prefix)
+		}
+		return
+	}
+	w.lines = append(w.lines, line{w.end(), prefix})
+}
+
 // Flush writes the bytes held back, at the end of the input. If a secret was cut in
 // two there, its first part is shown.
 func (w *MaskWriter) Flush() error {
@@ -60,6 +80,7 @@ func (w *MaskWriter) Flush() error {
 		w.release(w.end())
 		w.state = 0
 	}
+	w.lines = nil // nothing came after them
 	return w.err
 }
 
@@ -105,13 +126,18 @@ func (w *MaskWriter) release(to int64) {
 			break
 		}
 		w.writeTo(s.from)
+		if len(w.lines) > 0 && w.lines[0].at == s.from && s.from >= w.until {
+			w.writePrefix(w.lines[0].prefix)
+			w.lines = w.lines[1:]
+		}
 		w.ready = append(w.ready, Masked...)
 		w.until = s.to
 		spans++
 	}
 	w.hidden = w.hidden[spans:]
 	w.writeTo(to)
-	if len(w.ready) > 0 {
+	if n := len(w.ready); n > 0 {
+		w.inLine = w.ready[n-1] != '\n'
 		_, w.err = w.out.Write(w.ready)
 	}
 	// Done bytes are dropped in one move once they are the greater part, so that a
@@ -123,8 +149,33 @@ func (w *MaskWriter) release(to int64) {
 	}
 }
 
-// writeTo adds the bytes up to a position that are not hidden to ready.
+// writeTo adds the bytes up to a position that are not hidden to ready, with the
+// prefixes of the lines that begin before it.
 func (w *MaskWriter) writeTo(to int64) {
+	for len(w.lines) > 0 && w.lines[0].at < to {
+		w.copyTo(w.lines[0].at)
+		if w.lines[0].at >= w.until {
+			w.writePrefix(w.lines[0].prefix)
+		}
+		w.lines = w.lines[1:]
+	}
+	w.copyTo(to)
+}
+
+// writePrefix adds the prefix of a line. If the end of the line before is hidden, the
+// line begins all the same.
+func (w *MaskWriter) writePrefix(prefix string) {
+	inLine := w.inLine
+	if n := len(w.ready); n > 0 {
+		inLine = w.ready[n-1] != '\n'
+	}
+	if inLine {
+		w.ready = append(w.ready, '\n')
+	}
+	w.ready = append(w.ready, prefix...)
+}
+
+func (w *MaskWriter) copyTo(to int64) {
 	from := max(w.base+int64(w.done), min(w.until, to))
 	if from < to {
 		w.ready = append(w.ready, w.pending[from-w.base:to-w.base]...)

@@ -41,9 +41,8 @@ type Message struct {
 // Open says what a stream is for: an instance's log, unless Usage, Command or Input is
 // set.
 type Open struct {
-	Instance string   `json:"instance,omitempty"`
-	Tail     int      `json:"tail,omitempty"`
-	Follow   bool     `json:"follow,omitempty"`
+	Instance string `json:"instance,omitempty"`
+	mariposa.LogOptions
 	Usage    bool     `json:"usage,omitempty"`    // the resource usage of the instance
 	Command  []string `json:"command,omitempty"`  // a command to run inside the instance
 	Terminal *Size    `json:"terminal,omitempty"` // run the command in a terminal of this size

@@ -43,7 +43,7 @@ func TestAStreamGoesBothWays(t *testing.T) {
 			}
 		}
 	})
-	open := wire.Open{Instance: "i1", Tail: -1, Command: []string{"a b"}, Terminal: &wire.Size{Rows: 1, Cols: 2}}
+	open := wire.Open{Instance: "i1", LogOptions: mariposa.LogOptions{Tail: -1}, Command: []string{"a b"}, Terminal: &wire.Size{Rows: 1, Cols: 2}}
 	s := dial(t, p, open)
 	if m, err := s.Receive(); err != nil || !reflect.DeepEqual(m, wire.Message{Open: &open}) {
 		t.Fatalf("it was opened with %+v (%v)", m, err)

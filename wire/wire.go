@@ -23,7 +23,8 @@ import (
 //	7 (2026-11): hello with the capabilities of each driver; asks for the usage of an instance
 //	8 (2026-11): logs, commands and usage go over streams; crash instead of ask, exec and data
 //	9 (2026-11): assignments say whether the instance is frozen
-const Protocol = 9
+//	10 (2026-11): logs since a time and with timestamps; workloads with a mark for the port and a working directory
+const Protocol = 10
 
 // NodeHeader is the header of the request for a connection in which an agent proves which
 // node it is: ID:KEY. One that has joined before needs no join token.

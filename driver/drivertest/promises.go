@@ -2,6 +2,7 @@ package drivertest
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"mariposa"
 	"mariposa/driver"
 )
 
@@ -270,6 +272,7 @@ func testLogs(t *testing.T, b *fixture) {
 		return
 	}
 	i := b.Writes(t, b.id(), "one", "two", "three")
+	before := time.Now().Truncate(time.Microsecond)
 	b.mustStart(t, i)
 	follow := b.logs(t, i.ID, driver.LogOptions{Tail: -1, Follow: true})
 	lines := bufio.NewScanner(follow)
@@ -282,6 +285,24 @@ func testLogs(t *testing.T, b *fixture) {
 		text, err := io.ReadAll(b.logs(t, i.ID, driver.LogOptions{Tail: tail}))
 		if got := strings.Join(strings.Fields(string(text)), " "); err != nil || got != want {
 			t.Errorf("the last %d lines are %q (%v), want %q", tail, got, err, want)
+		}
+	}
+	stamped, err := io.ReadAll(b.logs(t, i.ID, driver.LogOptions{Tail: -1, Timestamps: true}))
+	if err != nil || bytes.Count(stamped, []byte("\n")) != 3 {
+		t.Errorf("with timestamps: %q, %v", stamped, err)
+	}
+	last := before
+	for line := range bytes.Lines(stamped) {
+		at, _ := mariposa.CutLogTime(line)
+		if at.Before(last) || at.After(time.Now()) {
+			t.Errorf("%q was written between %v and now", line, last)
+		}
+		last = at
+	}
+	for since, want := range map[time.Time]string{before: "one two three", time.Now().Add(time.Hour): ""} {
+		text, err := io.ReadAll(b.logs(t, i.ID, driver.LogOptions{Tail: -1, Since: since}))
+		if got := strings.Join(strings.Fields(string(text)), " "); err != nil || got != want {
+			t.Errorf("since %v: %q (%v), want %q", since, got, err, want)
 		}
 	}
 	b.remove(t, i.ID)

@@ -147,6 +147,10 @@ func (d *Driver) assignPorts(e *entry, wanted []mariposa.Port) ([]port, error) {
 			d.freePorts(e.id)
 			return nil, fmt.Errorf("port %d of this node is used by another program: free it, or change `ports`", p.Port)
 		}
+		if holder := d.portHolder(p.Port); holder != "" {
+			d.freePorts(e.id)
+			return nil, fmt.Errorf("port %d of this node is used by instance %s: stop that, or change `ports`", p.Port, holder)
+		}
 		if p.Port == 0 {
 			had := slices.IndexFunc(before, func(b port) bool { return b.Target == w.Target })
 			if had >= 0 && d.portFree(before[had].Port) {
@@ -163,6 +167,14 @@ func (d *Driver) assignPorts(e *entry, wanted []mariposa.Port) ([]port, error) {
 		list = append(list, p)
 	}
 	return list, nil
+}
+
+// putPort puts the first port of an instance into what it runs.
+func putPort(w *mariposa.Workload, ports []port) *mariposa.Workload {
+	if len(ports) == 0 {
+		return w
+	}
+	return w.WithPort(ports[0].Port)
 }
 
 // pickPort begins at a place of the instance's own, so that two agents on one
@@ -195,6 +207,17 @@ func tryPort(port int) error {
 		_ = l.Close()
 	}
 	return err
+}
+
+// portHolder returns the name of the instance that has a port and runs, or starts. What
+// has ended no longer needs a port that another wants. The caller holds the mutex.
+func (d *Driver) portHolder(port int) string {
+	id := d.ports[port]
+	other := d.entries[id]
+	if other == nil || other.observed.ID != "" && !other.observed.Running {
+		return ""
+	}
+	return cmp.Or(other.observed.Name, id)
 }
 
 // freePorts forgets the ports of an instance. The caller holds the mutex.

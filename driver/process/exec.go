@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -104,6 +103,7 @@ func (s *session) start(ctx context.Context, i driver.Instance, o driver.ExecOpt
 	if err != nil {
 		return err
 	}
+	i.Workload = putPort(i.Workload, in.ports)
 	env := environ(s.d.environment(i, in.dir, in.private, in.ports, in.confinement != nil))
 	for _, v := range o.Environment {
 		if !env.has(v.Name) {
@@ -112,7 +112,7 @@ func (s *session) start(ctx context.Context, i driver.Instance, o driver.ExecOpt
 	}
 	env.set(envExec, s.label)
 	told, err := writeOrders(execOrders{
-		orders: orders{Argv: o.Command, Env: env, Sandbox: in.confinement}, Dir: filepath.Join(in.dir, workDir), Groups: in.group.dirs, Unified: in.group.unified, Terminal: s.tty,
+		orders: orders{Argv: o.Command, Env: env, Sandbox: in.confinement}, Dir: startDir(i, in.dir), Groups: in.group.dirs, Unified: in.group.unified, Terminal: s.tty,
 	})
 	if err != nil {
 		return fmt.Errorf("cannot tell the supervisor what to run: %w", err)

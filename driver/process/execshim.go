@@ -82,7 +82,11 @@ func execMain() int {
 func (s *shim) run(o *execOrders) (bool, error) {
 	var path string
 	var err error
-	look := func() { path, err = lookPath(o.Argv[0], o.Env, o.Dir) }
+	look := func() {
+		if err = checkStartDir(o.Dir, o.Sandbox != nil); err == nil {
+			path, err = lookPath(o.Argv[0], o.Env, o.Dir)
+		}
+	}
 	if o.Sandbox != nil {
 		o.Sandbox.asInstance(look)
 	} else {

@@ -104,7 +104,11 @@ func (i *initStage) start() error {
 		return i.try()
 	}
 	var path string
-	i.Sandbox.asInstance(func() { path, err = lookPath(i.Argv[0], i.Env, i.Sandbox.Work) })
+	i.Sandbox.asInstance(func() {
+		if err = checkStartDir(i.WorkDir, true); err == nil {
+			path, err = lookPath(i.Argv[0], i.Env, i.WorkDir)
+		}
+	})
 	if err != nil {
 		return err
 	}
@@ -117,7 +121,7 @@ func (i *initStage) start() error {
 	}
 	defer null.Close()
 	i.command, err = i.Sandbox.fork(path, i.Argv, syscall.ProcAttr{
-		Dir: i.Sandbox.Work, Env: i.Env, Files: []uintptr{null.Fd(), initOutputFD, initOutputFD},
+		Dir: i.WorkDir, Env: i.Env, Files: []uintptr{null.Fd(), initOutputFD, initOutputFD},
 		Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	_ = unix.Close(initOutputFD)

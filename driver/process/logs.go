@@ -33,17 +33,26 @@ type logReader struct {
 	path   string
 	keep   int
 	follow bool
+	text   logText
 
 	mu     sync.Mutex
 	files  []*os.File // still to be read, the oldest first
+	begun  bool       // the first of them is being read
+	inside bool       // from the middle of a line on
+	buffer []byte
+	ready  []byte // to be returned
 	once   sync.Once
 	closed chan struct{}
 }
 
 func (r *logReader) open(o driver.LogOptions) {
 	r.follow, r.files = o.Follow, r.nextFile(nil)
+	r.text = logText{since: o.Since, stamps: o.Timestamps}
 	if o.Tail >= 0 {
 		r.skipTo(o.Tail)
+	}
+	if !o.Since.IsZero() {
+		r.skipOld(o.Since)
 	}
 }
 
@@ -57,14 +66,16 @@ func (r *logReader) skipTo(lines int) {
 		if err != nil {
 			continue
 		}
-		if last && size > 0 {
+		from := logStart(f)
+		if last && size > from {
 			if last = false; lines > 0 && endsLine(f, size) {
 				ends++ // its own
 			}
 		}
 		var at int64
-		if ends, at = findLineStart(f, size, ends); ends == 0 {
+		if ends, at = findLineStart(f, from, size, ends); ends == 0 {
 			_, _ = f.Seek(at, io.SeekStart)
+			r.inside = at > from && !endsLine(f, at)
 			closeAll(r.files[:n])
 			r.files = r.files[n:]
 			return
@@ -73,15 +84,43 @@ func (r *logReader) skipTo(lines int) {
 	}
 }
 
-// findLineStart goes back over so many line ends from the end of a file, and says
-// how many were lacking and where it stopped: behind the last one it met.
-func findLineStart(f *os.File, size int64, ends int) (lacking int, at int64) {
+// skipOld skips files that were last written to before a time, without reading them. The
+// lines of the newest are looked at one by one if they have times.
+func (r *logReader) skipOld(since time.Time) {
+	for len(r.files) > 0 {
+		f := r.files[0]
+		info, err := f.Stat()
+		if err != nil || !info.ModTime().Before(since) {
+			return
+		}
+		if len(r.files) == 1 {
+			if timed, known := hasTimes(f); known && !timed {
+				_, _ = f.Seek(0, io.SeekEnd)
+			}
+			return
+		}
+		_ = f.Close()
+		r.files = r.files[1:]
+	}
+}
+
+// logStart is where the lines of a file begin.
+func logStart(f *os.File) int64 {
+	if timed, _ := hasTimes(f); timed {
+		return int64(len(logHeader))
+	}
+	return 0
+}
+
+// findLineStart goes back over so many line ends from the end of a file, no further than
+// from, and says how many were lacking and where it stopped: behind the last one it met.
+func findLineStart(f *os.File, from, size int64, ends int) (lacking int, at int64) {
 	if ends == 0 {
 		return 0, size
 	}
 	buffer := make([]byte, 32<<10)
-	for pos := size; pos > 0; {
-		n := min(pos, int64(len(buffer)))
+	for pos := size; pos > from; {
+		n := min(pos-from, int64(len(buffer)))
 		pos -= n
 		if _, err := f.ReadAt(buffer[:n], pos); err != nil && !errors.Is(err, io.EOF) {
 			return 0, size
@@ -95,7 +134,7 @@ func findLineStart(f *os.File, size int64, ends int) (lacking int, at int64) {
 			}
 		}
 	}
-	return ends, 0
+	return ends, from
 }
 
 func endsLine(f *os.File, end int64) bool {
@@ -126,10 +165,27 @@ func (r *logReader) Read(p []byte) (int, error) {
 	}
 }
 
-// readNow reads what is there, going on to the next file where one is full.
+// readNow reads what is there, as text.
 func (r *logReader) readNow(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.buffer == nil {
+		r.buffer = make([]byte, 32<<10)
+	}
+	for len(r.ready) == 0 {
+		n, err := r.readFile(r.buffer)
+		if err != nil {
+			return 0, err
+		}
+		r.ready = r.text.appendText(r.ready[:0], r.buffer[:n])
+	}
+	n := copy(p, r.ready)
+	r.ready = r.ready[n:]
+	return n, nil
+}
+
+// readFile reads what is there, going on to the next file where one is full.
+func (r *logReader) readFile(p []byte) (int, error) {
 	for {
 		if isClosed(r.closed) {
 			return 0, os.ErrClosed
@@ -139,7 +195,7 @@ func (r *logReader) readNow(p []byte) (int, error) {
 			if err != nil {
 				return 0, io.EOF // nothing written yet
 			}
-			r.files = []*os.File{f}
+			r.files, r.begun = []*os.File{f}, false
 		}
 		last := len(r.files) == 1
 		var newer []*os.File
@@ -148,7 +204,10 @@ func (r *logReader) readNow(p []byte) (int, error) {
 			// have seen goes to the newer file, so this one is then complete.
 			newer = r.nextFile(r.files[0])
 		}
-		n, err := r.files[0].Read(p)
+		n, err := 0, io.EOF
+		if r.begin(r.files[0]) {
+			n, err = r.files[0].Read(p)
+		}
 		if n > 0 || !errors.Is(err, io.EOF) {
 			closeAll(newer)
 			return n, err
@@ -157,8 +216,42 @@ func (r *logReader) readNow(p []byte) (int, error) {
 			return 0, io.EOF
 		}
 		_ = r.files[0].Close()
-		r.files = append(r.files[1:], newer...)
+		r.files, r.begun = append(r.files[1:], newer...), false
 	}
+}
+
+// begin finds out once whether a file has times; false: that is not known yet.
+func (r *logReader) begin(f *os.File) bool {
+	if r.begun {
+		return true
+	}
+	timed, known := hasTimes(f)
+	if !known {
+		return false
+	}
+	r.begun = true
+	if at, err := f.Seek(0, io.SeekCurrent); timed && err == nil && at == 0 {
+		_, _ = f.Seek(int64(len(logHeader)), io.SeekStart)
+	}
+	r.text.beginFile(timed)
+	if timed && r.inside {
+		r.text.resumeLine(lineTime(f))
+	}
+	r.inside = false
+	return true
+}
+
+// lineTime returns the time of the line that a file is read from the middle of.
+func lineTime(f *os.File) time.Time {
+	stamp := make([]byte, stampSize)
+	at, err := f.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return time.Time{}
+	}
+	_, start := findLineStart(f, int64(len(logHeader)), at, 1)
+	n, _ := f.ReadAt(stamp, start)
+	began, _, _ := parseStamp(stamp[:n])
+	return began
 }
 
 // nextFile opens what has come after a file, or for nil all there is, the oldest first.

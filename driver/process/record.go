@@ -62,6 +62,7 @@ type spec struct {
 type orders struct {
 	Argv    []string `json:"argv"`
 	Env     []string `json:"env"`
+	WorkDir string   `json:"work_dir"`          // where it starts
 	Sandbox *sandbox `json:"sandbox,omitempty"` // nil: it is not isolated
 }
 

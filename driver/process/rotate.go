@@ -1,27 +1,84 @@
 package process
 
 import (
+	"bytes"
+	"errors"
+	"io"
 	"os"
 	"strconv"
+	"time"
 )
 
-// rotatingLog appends to a log and, when it is full, moves it to log.1, log.1 to
-// log.2 and so on; the oldest goes.
+// A log file with times begins with logHeader, and each of its lines with a stamp: when
+// its first byte was written, in microseconds since 1970 in logDigits of logAlphabet,
+// then stampNew or stampContinues. A program cannot forge a stamp, as each of its line
+// feeds is followed by one of ours, and lines are still found by line feeds alone. Files
+// without the header were written by earlier releases and have no times.
+const (
+	logHeader      = "#mariposa-log1\n"
+	logAlphabet    = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz" // in the order of ASCII
+	logDigits      = 9                                                                  // until the year 2540
+	stampSize      = logDigits + 1
+	stampNew       = ' '
+	stampContinues = '+' // the line began in the file before
+)
+
+// appendStamp appends the stamp of a line.
+func appendStamp(b []byte, at time.Time, kind byte) []byte {
+	micros := at.UnixMicro()
+	for shift := 6 * (logDigits - 1); shift >= 0; shift -= 6 {
+		b = append(b, logAlphabet[micros>>shift&63])
+	}
+	return append(b, kind)
+}
+
+// parseStamp reads the stamp at the beginning of a line.
+func parseStamp(b []byte) (at time.Time, continues, ok bool) {
+	if len(b) < stampSize || b[logDigits] != stampNew && b[logDigits] != stampContinues {
+		return at, false, false
+	}
+	var micros int64
+	for _, c := range b[:logDigits] {
+		digit := bytes.IndexByte([]byte(logAlphabet), c)
+		if digit < 0 {
+			return at, false, false
+		}
+		micros = micros<<6 | int64(digit)
+	}
+	return time.UnixMicro(micros), b[logDigits] == stampContinues, true
+}
+
+// rotatingLog appends to a log, with the time of each line, and when it is full moves it
+// to log.1, log.1 to log.2 and so on; the oldest goes.
 type rotatingLog struct {
 	path string
 	max  int64
 	keep int // files in all
-	file *os.File
-	size int64
+	now  func() time.Time
+
+	file   *os.File
+	size   int64
+	began  time.Time // of the last line
+	inLine bool      // the last line has no end yet
+	cut    bool      // it gets none: what comes next is another line
+	isOpen bool      // the last line in the file has no end yet
+	ready  []byte    // to be written
 }
 
 func openRotatingLog(path string, max int64, keep int) (*rotatingLog, error) {
-	r := &rotatingLog{path: path, max: max, keep: keep}
-	return r, r.open()
+	r := &rotatingLog{path: path, max: max, keep: keep, now: time.Now}
+	if err := r.open(); err != nil {
+		return nil, err
+	}
+	if err := r.takeOver(); err != nil {
+		_ = r.file.Close()
+		return nil, err
+	}
+	return r, nil
 }
 
 func (r *rotatingLog) open() error {
-	f, err := os.OpenFile(r.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(r.path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
@@ -34,15 +91,105 @@ func (r *rotatingLog) open() error {
 	return nil
 }
 
+// takeOver continues the log of an earlier run. A file without times is left as it is.
+// What a writer that was killed left half-written is removed.
+func (r *rotatingLog) takeOver() error {
+	if r.size == 0 {
+		return nil
+	}
+	if timed, _ := hasTimes(r.file); !timed {
+		return r.rotate()
+	}
+	_, at := findLineStart(r.file, int64(len(logHeader)), r.size, 1)
+	if at == r.size {
+		return nil
+	}
+	stamp := make([]byte, stampSize)
+	n, err := r.file.ReadAt(stamp, at)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if _, _, ok := parseStamp(stamp[:n]); !ok || r.size == at+stampSize {
+		r.size = at
+		return r.file.Truncate(at)
+	}
+	r.inLine, r.cut, r.isOpen = true, true, true
+	return nil
+}
+
+// hasTimes reports whether a file has times, if it has a header's length yet or differs
+// from one.
+func hasTimes(f *os.File) (timed, known bool) {
+	b := make([]byte, len(logHeader))
+	n, _ := f.ReadAt(b, 0)
+	if n < len(b) {
+		return false, string(b[:n]) != logHeader[:n]
+	}
+	return string(b) == logHeader, true
+}
+
+// Write adds output of the command, which was written just now.
 func (r *rotatingLog) Write(p []byte) (int, error) {
-	if r.size > 0 && r.size+int64(len(p)) > r.max {
-		if err := r.rotate(); err != nil {
+	now := r.now()
+	for rest := p; len(rest) > 0; {
+		part := rest
+		if end := bytes.IndexByte(rest, '\n'); end >= 0 {
+			part = rest[:end+1]
+		}
+		if err := r.add(part, now); err != nil {
 			return 0, err
 		}
+		rest = rest[len(part):]
 	}
-	n, err := r.file.Write(p)
-	r.size += int64(n)
-	return n, err
+	return len(p), r.flush()
+}
+
+// add adds a line or a part of one.
+func (r *rotatingLog) add(part []byte, now time.Time) error {
+	if r.cut {
+		r.ready = append(r.ready, '\n')
+		r.inLine, r.cut = false, false
+	}
+	if written := r.size + int64(len(r.ready)); written > 0 && written+stampSize+int64(len(part)) > r.max {
+		if err := r.flush(); err != nil {
+			return err
+		}
+		if err := r.rotate(); err != nil {
+			r.cut = r.inLine
+			return err
+		}
+	}
+	isFirst := r.size+int64(len(r.ready)) == 0
+	if isFirst {
+		r.ready = append(r.ready, logHeader...)
+	}
+	if !r.inLine {
+		r.began = now
+		r.ready = appendStamp(r.ready, now, stampNew)
+	} else if isFirst {
+		r.ready = appendStamp(r.ready, r.began, stampContinues)
+	}
+	r.ready = append(r.ready, part...)
+	r.inLine = part[len(part)-1] != '\n'
+	return nil
+}
+
+// flush writes what is ready. If the disk is full, all of it is lost, and what comes
+// later begins a line.
+func (r *rotatingLog) flush() error {
+	n, err := r.file.Write(r.ready)
+	r.ready = r.ready[:0]
+	if err == nil {
+		r.size += int64(n)
+		r.isOpen = r.inLine
+		return nil
+	}
+	if n > 0 && r.file.Truncate(r.size) != nil {
+		r.size += int64(n)
+		r.isOpen = true
+	}
+	r.inLine, r.cut = r.isOpen, r.isOpen
+	return err
 }
 
 func (r *rotatingLog) rotate() error {

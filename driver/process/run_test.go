@@ -194,6 +194,14 @@ func TestPorts(t *testing.T) {
 	if again := a.start(t, i); again.Addresses[0] == first.Addresses[0] {
 		t.Error("it was given a port that someone else has taken")
 	}
+	held := a.start(t, make(mariposa.Port{Target: 8080})) // it does not listen
+	number, _ := strconv.Atoi(strings.TrimPrefix(held.Addresses[0], "127.0.0.1:"))
+	same := make(mariposa.Port{Target: 1, Host: number})
+	if _, err := a.tryStart(t, same); err == nil || !strings.Contains(err.Error(), "is used by instance web.1") {
+		t.Errorf("a fixed port that another instance was given: %v", err)
+	}
+	a.stop(t, held.ID, 0)
+	a.start(t, same)
 	taken := l.Addr().(*net.TCPAddr).Port
 	fixed := make(mariposa.Port{Target: taken, Host: taken})
 	if _, err := a.tryStart(t, fixed); err == nil || !strings.Contains(err.Error(), "used by another program") {

@@ -164,7 +164,7 @@ func (d *Driver) programBind(s *sandbox, i driver.Instance) ([]bind, error) {
 	if named {
 		path := filepath.Clean(name)
 		if !filepath.IsAbs(name) {
-			path = filepath.Join(s.Work, name)
+			path = filepath.Join(startDir(i, filepath.Dir(s.Work)), name)
 		}
 		if contains(s.Work, path) || contains("/proc", path) {
 			return nil, nil
@@ -173,7 +173,7 @@ func (d *Driver) programBind(s *sandbox, i driver.Instance) ([]bind, error) {
 			return nil, refusal(fmt.Sprintf("cannot run %q: it lies in a folder of Mariposa's own, which instances never see", name))
 		}
 	}
-	path, real, err := d.findProgram(s, name, env)
+	path, real, err := d.findProgram(s, name, env, startDir(i, filepath.Dir(s.Work)))
 	sees := func(p string) bool {
 		return slices.ContainsFunc(s.Binds, func(b bind) bool { return contains(b.Target, p) })
 	}
@@ -193,9 +193,9 @@ func (d *Driver) programBind(s *sandbox, i driver.Instance) ([]bind, error) {
 
 // findProgram finds a program on the machine: beside our own, or as the instance's
 // user would. real is where symbolic links lead.
-func (d *Driver) findProgram(s *sandbox, name string, env []string) (path, real string, err error) {
+func (d *Driver) findProgram(s *sandbox, name string, env []string, dir string) (path, real string, err error) {
 	find := func(name string) {
-		if path, err = lookPath(name, env, s.Work); err == nil {
+		if path, err = lookPath(name, env, dir); err == nil {
 			real, err = filepath.EvalSymlinks(path)
 		}
 	}

@@ -141,7 +141,10 @@ func (s *shim) startCommand(output *os.File) error {
 	if s.Sandbox != nil {
 		return s.startInit(output)
 	}
-	path, err := lookPath(s.Argv[0], s.Env, filepath.Join(s.dir, workDir))
+	if err := checkStartDir(s.WorkDir, false); err != nil {
+		return err
+	}
+	path, err := lookPath(s.Argv[0], s.Env, s.WorkDir)
 	if err != nil {
 		return err
 	}
@@ -151,7 +154,7 @@ func (s *shim) startCommand(output *os.File) error {
 	}
 	defer null.Close()
 	s.child, err = s.fork(path, s.Argv, syscall.ProcAttr{
-		Dir: filepath.Join(s.dir, workDir), Env: s.Env, Files: []uintptr{null.Fd(), output.Fd(), output.Fd()},
+		Dir: s.WorkDir, Env: s.Env, Files: []uintptr{null.Fd(), output.Fd(), output.Fd()},
 		Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {

@@ -78,6 +78,7 @@ func (d *Driver) start(ctx context.Context, e *entry, i driver.Instance) error {
 	if err != nil {
 		return err
 	}
+	i.Workload = putPort(i.Workload, e.spec.Ports)
 	r, err := d.launch(ctx, e, i, lock)
 	if err == nil && r.Error == "" {
 		e.state, e.live, e.stray = r.State, true, false
@@ -216,7 +217,10 @@ func (d *Driver) launch(ctx context.Context, e *entry, i driver.Instance, lock *
 	if err != nil {
 		return report{}, err
 	}
-	told, err := writeOrders(orders{Argv: i.Workload.Command, Env: d.environment(i, e.dir, e.spec.Private, e.spec.Ports, sandbox != nil), Sandbox: sandbox})
+	told, err := writeOrders(orders{
+		Argv: i.Workload.Command, Env: d.environment(i, e.dir, e.spec.Private, e.spec.Ports, sandbox != nil),
+		WorkDir: startDir(i, e.dir), Sandbox: sandbox,
+	})
 	if err != nil {
 		return report{}, refusal("cannot tell the supervisor what to run: " + err.Error())
 	}

@@ -1,6 +1,6 @@
 // Hello is the smallest project worth converging: a backend that greets, and a web
 // front end that calls it. Both are ordinary programs that know nothing of
-// Mariposa: they listen on $PORT, log a line per request, shut down gracefully on
+// Mariposa: they listen on $PORT, or the port of --port, log a line per request, shut down gracefully on
 // SIGTERM and lose nothing when they are killed.
 package main
 
@@ -19,7 +19,8 @@ import (
 )
 
 const usage = `usage: PORT=7101 hello backend
-       PORT=8080 BACKEND=127.0.0.1:7101 [GREETING=hello] hello web`
+       PORT=8080 BACKEND=127.0.0.1:7101 [GREETING=hello] hello web
+       hello backend --port 7101`
 
 // farewell is how long requests in flight at SIGTERM have to finish.
 const farewell = 5 * time.Second
@@ -35,6 +36,10 @@ func main() {
 
 // run serves in the mode that args name until ctx ends.
 func run(ctx context.Context, args []string, getenv func(string) string) error {
+	port := getenv("PORT")
+	if len(args) == 3 && args[1] == "--port" {
+		args, port = args[:1], args[2]
+	}
 	if len(args) != 1 {
 		return errors.New("say which part to play\n" + usage)
 	}
@@ -57,7 +62,6 @@ func run(ctx context.Context, args []string, getenv func(string) string) error {
 	default:
 		return fmt.Errorf("there is no part %q to play\n%s", mode, usage)
 	}
-	port := getenv("PORT")
 	if port == "" {
 		return errors.New("PORT is not set; it holds the port to listen on\n" + usage)
 	}

@@ -1,0 +1,217 @@
+package cli
+
+import (
+	"bufio"
+	"container/heap"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"mariposa"
+	"mariposa/contract"
+)
+
+// isSorted reports whether the lines of several instances are sorted by time.
+func (l *logPrinter) isSorted() bool { return l.o.Timestamps || l.o.Since != "" }
+
+// logLine is a line of an instance's log.
+type logLine struct {
+	prefix string
+	raw    []byte
+	at     time.Time // what it is sorted by: never before the line above it
+	order  int       // among lines of the same time
+}
+
+// logLines reads a log line by line.
+type logLines struct {
+	logLine
+	reader *bufio.Reader
+}
+
+func newLogLines(log io.Reader, prefix string) *logLines {
+	return &logLines{logLine{prefix: prefix}, bufio.NewReaderSize(log, 64<<10)}
+}
+
+// next reads the next line; at the end it is empty. A line without a time, or with an earlier one than the line
+// above it (the node's clock was set back), stays where it is.
+func (l *logLines) next() (err error) {
+	l.raw, err = l.reader.ReadBytes('\n')
+	if at, _ := mariposa.CutLogTime(l.raw); at.After(l.at) {
+		l.at = at
+	}
+	return err
+}
+
+// printSorted prints the logs of instances, sorted by time. They are read one after the
+// other, so that a server is not asked for hundreds at once, into a file, so that they
+// need not fit into memory.
+func (l *logPrinter) printSorted(ctx context.Context, all []contract.Instance) error {
+	spool, err := os.CreateTemp("", "mariposa-logs-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(spool.Name())
+	defer spool.Close()
+	for _, i := range all {
+		l.width = max(l.width, cells(i.Name))
+	}
+	var logs lineHeap[*logLines]
+	var end int64
+	for n, i := range all {
+		prefix := l.prefix(i)
+		size, err := l.copyLog(ctx, i, spool)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			l.lacks(i, err)
+		}
+		lines := newLogLines(io.NewSectionReader(spool, end, size), prefix)
+		lines.order = n
+		if err := lines.next(); len(lines.raw) > 0 {
+			logs = append(logs, lines)
+		} else if !errors.Is(err, io.EOF) {
+			return err
+		}
+		end += size
+	}
+	heap.Init(&logs)
+	for len(logs) > 0 {
+		first := logs[0]
+		if err := l.write(first.logLine); err != nil {
+			return err
+		}
+		if err := first.next(); len(first.raw) > 0 {
+			heap.Fix(&logs, 0)
+		} else if errors.Is(err, io.EOF) {
+			heap.Pop(&logs)
+		} else {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyLog copies the log of an instance. If it breaks off, what came before is kept.
+func (l *logPrinter) copyLog(ctx context.Context, i contract.Instance, to io.Writer) (int64, error) {
+	log, err := l.open(ctx, i, false)
+	if err != nil {
+		return 0, err
+	}
+	defer log.Close()
+	return io.Copy(to, log)
+}
+
+// lineHeap has the earliest line first.
+type lineHeap[T interface{ line() *logLine }] []T
+
+func (l *logLine) line() *logLine { return l }
+
+func (h lineHeap[T]) Len() int { return len(h) }
+
+func (h lineHeap[T]) Less(i, k int) bool {
+	a, b := h[i].line(), h[k].line()
+	if a.at.Equal(b.at) {
+		return a.order < b.order
+	}
+	return a.at.Before(b.at)
+}
+
+func (h lineHeap[T]) Swap(i, k int) { h[i], h[k] = h[k], h[i] }
+
+func (h *lineHeap[T]) Push(x any) { *h = append(*h, x.(T)) }
+
+func (h *lineHeap[T]) Pop() any {
+	last := len(*h) - 1
+	x := (*h)[last]
+	*h = (*h)[:last]
+	return x
+}
+
+const (
+	// holdTime is how long a followed line waits for earlier ones of other instances.
+	holdTime = 300 * time.Millisecond
+	// maxHeld bounds the lines that wait.
+	maxHeld = 10_000
+)
+
+// lineSorter sorts followed lines that arrive within holdTime of each other.
+type lineSorter struct {
+	write func(logLine) error
+	done  chan struct{}
+	ended sync.WaitGroup
+
+	mu    sync.Mutex
+	held  lineHeap[*heldLine]
+	order int
+	err   error // of write; nothing is written after it
+}
+
+// heldLine is a line that waits.
+type heldLine struct {
+	logLine
+	until time.Time
+}
+
+func newLineSorter(write func(logLine) error) *lineSorter {
+	s := &lineSorter{write: write, done: make(chan struct{})}
+	s.ended.Go(s.run) // until stop
+	return s
+}
+
+// add takes a line, and returns the error of an earlier one.
+func (s *lineSorter) add(line logLine) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	line.order = s.order
+	s.order++
+	heap.Push(&s.held, &heldLine{line, time.Now().Add(holdTime)})
+	if len(s.held) > maxHeld {
+		s.release(time.Now().Add(holdTime))
+	}
+	return s.err
+}
+
+func (s *lineSorter) run() {
+	ticker := time.NewTicker(holdTime / 3)
+	defer ticker.Stop()
+	for {
+		select {
+		case now := <-ticker.C:
+			s.mu.Lock()
+			s.release(now)
+			s.mu.Unlock()
+		case <-s.done:
+			return
+		}
+	}
+}
+
+// release writes the lines that have waited long enough, and all earlier ones.
+func (s *lineSorter) release(now time.Time) {
+	waited := 0
+	for _, line := range s.held {
+		if !line.until.After(now) {
+			waited++
+		}
+	}
+	for waited > 0 && s.err == nil {
+		line := heap.Pop(&s.held).(*heldLine)
+		if !line.until.After(now) {
+			waited--
+		}
+		s.err = s.write(line.logLine)
+	}
+}
+
+// stop writes the lines that still wait.
+func (s *lineSorter) stop() {
+	close(s.done)
+	s.ended.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.release(time.Now().Add(holdTime))
+}

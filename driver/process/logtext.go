@@ -1,0 +1,100 @@
+package process
+
+import (
+	"bytes"
+	"time"
+
+	"mariposa"
+)
+
+// logText turns the content of log files into what the command wrote, with or without
+// the time of each line.
+type logText struct {
+	since  time.Time
+	stamps bool
+
+	isTimed bool   // the file has times
+	inLine  bool   // the last line has no end yet
+	skips   bool   // it is too old to be shown
+	stamp   []byte // the part of a stamp that has been read
+	inStamp bool
+	began   time.Time // of the line that is resumed
+}
+
+// beginFile says that what follows is from the next file.
+func (l *logText) beginFile(timed bool) {
+	l.isTimed, l.inStamp = timed, timed
+	l.stamp = l.stamp[:0] // a writer was killed in the middle of it
+}
+
+// resumeLine says that what follows is the rest of a line that began at a time.
+func (l *logText) resumeLine(at time.Time) { l.inStamp, l.began = false, at }
+
+// appendText appends the text of the next bytes of a file.
+func (l *logText) appendText(out, raw []byte) []byte {
+	for len(raw) > 0 {
+		if l.inStamp {
+			out, raw = l.readStamp(out, raw)
+			continue
+		}
+		if !l.inLine {
+			out = l.beginLine(out, l.began)
+			l.began = time.Time{}
+		}
+		line := raw
+		if end := bytes.IndexByte(raw, '\n'); end >= 0 {
+			line = raw[:end+1]
+		}
+		out = l.appendPart(out, line)
+		raw = raw[len(line):]
+	}
+	return out
+}
+
+// appendPart appends a part of a line.
+func (l *logText) appendPart(out, part []byte) []byte {
+	l.inLine = part[len(part)-1] != '\n'
+	l.inStamp = l.isTimed && !l.inLine
+	if l.skips {
+		return out
+	}
+	return append(out, part...)
+}
+
+// readStamp reads a stamp, or as much of it as there is. A line without a valid one was
+// damaged, and is shown as it is.
+func (l *logText) readStamp(out, raw []byte) (_, rest []byte) {
+	n := min(len(raw), stampSize-len(l.stamp))
+	end := bytes.IndexByte(raw[:n], '\n')
+	if end >= 0 {
+		n = end + 1
+	}
+	l.stamp = append(l.stamp, raw[:n]...)
+	rest = raw[n:]
+	if len(l.stamp) < stampSize && end < 0 {
+		return out, rest
+	}
+	l.inStamp = false
+	at, continues, ok := parseStamp(l.stamp)
+	if !continues || !l.inLine {
+		out = l.beginLine(out, at)
+	}
+	if !ok {
+		out = l.appendPart(out, l.stamp)
+	}
+	l.stamp = l.stamp[:0]
+	return out, rest
+}
+
+// beginLine begins a line that was written at a time; zero: that is not known.
+func (l *logText) beginLine(out []byte, at time.Time) []byte {
+	if l.inLine && !l.skips {
+		out = append(out, '\n') // the end of the last line is lost
+	}
+	l.inLine = true
+	l.skips = !at.IsZero() && at.Before(l.since)
+	if l.stamps && !l.skips {
+		out = mariposa.AppendLogTime(out, at)
+	}
+	return out
+}

@@ -1,0 +1,48 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"mariposa/driver"
+)
+
+// startDir is where the command of an instance starts, and commands inside it: in the
+// directory that its workload names, else in its working folder. A directory at or below
+// the path of a volume is in that volume.
+func startDir(i driver.Instance, dir string) string {
+	want := i.Workload.WorkingDir
+	if want == "" {
+		return filepath.Join(dir, workDir)
+	}
+	for _, v := range i.Volumes {
+		if contains(v.Path, want) {
+			return filepath.Join(v.Source, strings.TrimPrefix(want, v.Path))
+		}
+	}
+	return want
+}
+
+// checkStartDir says why a command cannot start in a directory. It is called where the
+// command will run: with the instance's view of the file system, and its rights.
+func checkStartDir(dir string, isolated bool) error {
+	_, err := os.Stat(dir + "/.") // as entering it takes the right to search it
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.ENOENT) && isolated:
+		return fmt.Errorf("cannot start in working_dir %s: the instance sees no such directory; put it below /opt or /srv, or start the node's agent with --process-path", dir)
+	case errors.Is(err, unix.ENOENT):
+		return fmt.Errorf("cannot start in working_dir %s: there is no such directory", dir)
+	case errors.Is(err, unix.ENOTDIR):
+		return fmt.Errorf("cannot start in working_dir %s: it is not a directory", dir)
+	case errors.Is(err, unix.EACCES):
+		return fmt.Errorf("cannot start in working_dir %s: the user that it runs as may not enter it; open it to other users (chmod o+rx)", dir)
+	}
+	return fmt.Errorf("cannot start in working_dir %s: %w", dir, errors.Unwrap(err))
+}
