@@ -256,7 +256,10 @@ func (v *viewer) task(r *store.Task) contract.Task {
 	doc := contract.Task{
 		ID: r.ID, Project: spec.Project, ProjectName: v.projectName(spec.Project), Services: neverNil(spec.Services),
 		Component: spec.Component, Task: spec.Task, State: mariposa.TaskQueued, Origin: spec.Origin, Author: spec.Author,
-		Created: spec.Created, Version: spec.Version,
+		Created: spec.Created, Version: spec.Version, Number: spec.Patch.Number,
+	}
+	if p := v.projectRecord(spec.Project); p != nil && doc.Number == 0 && p.Spec().Version == spec.Version {
+		doc.Number = p.Spec().Number
 	}
 	why := spec.Reason
 	if st := r.Status(); st != nil {
@@ -349,10 +352,11 @@ func (v *viewer) instance(r *store.Instance) contract.Instance {
 	doc := contract.Instance{
 		ID: r.ID, Name: spec.Name, Slot: slotOf(spec),
 		Project: spec.Project, ProjectName: v.projectName(spec.Project), Service: spec.Service, ServiceName: spec.ServiceName,
-		Version: v.instanceVersion(spec), ComputeType: spec.Compute, Node: spec.Node, NodeName: v.nodeName(spec.Node),
+		ComputeType: spec.Compute, Node: spec.Node, NodeName: v.nodeName(spec.Node),
 		State: mariposa.StateOf(spec, st), Health: mariposa.HealthUnknown, Goal: spec.Goal, Addresses: []string{},
 		Created: spec.Created, Managed: spec.Managed,
 	}
+	doc.Version, doc.Number = v.instanceVersion(spec)
 	why := spec.Reason
 	if st != nil {
 		doc.Health, doc.PhysicalID, doc.Addresses = cmp.Or(st.Health, mariposa.HealthUnknown), st.PhysicalID, neverNil(st.Addresses)
@@ -375,16 +379,16 @@ func slotOf(spec *mariposa.InstanceSpec) string {
 	return fmt.Sprintf("%s.%d", spec.ServiceName, spec.Slot)
 }
 
-// instanceVersion returns the version in force if it defines this instance
-// identically, else the one that the instance was made from.
-func (v *viewer) instanceVersion(spec *mariposa.InstanceSpec) string {
+// instanceVersion returns hash and number of the version in force if it defines this
+// instance identically, else of the one that the instance was made from.
+func (v *viewer) instanceVersion(spec *mariposa.InstanceSpec) (hash string, number int) {
 	if st := v.projectRecord(spec.Project).Status(); st != nil && st.Services[spec.ServiceName] != nil {
 		number := st.Services[spec.ServiceName].Number
 		if def := v.definition(spec.Project, number, spec.ServiceName); def != nil && def.Digest == spec.Digest {
-			return v.sha(spec.Project, number)
+			return v.sha(spec.Project, number), number
 		}
 	}
-	return v.sha(spec.Project, spec.Number)
+	return v.sha(spec.Project, spec.Number), spec.Number
 }
 
 // scope returns the values for the interpolations of an instance.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"mariposa"
 	"mariposa/client"
 	"mariposa/contract"
 )
@@ -31,14 +32,22 @@ func (a *app) projectList() *cobra.Command {
 				return
 			}
 			sel, _ := a.selected() // a damaged profile was reported when we connected
-			t := newTable("NAME", "ORGANIZATION", "VERSION", "GOAL", "STATUS", "SERVICES", "AGE", "REASON")
+			t := newTable("NAME", "ORGANIZATION", "VERSION", "GOAL?", "STATUS", "SERVICES", "AGE", "REASON?")
 			for _, p := range all.Projects {
-				t.add(markCurrent(p.Name, sel.isCurrent(p)), text(cmp.Or(p.OrganizationName, p.Organization)), text(versionOf(p.Number, p.Version)), text(string(p.Goal)), word(p.Status),
+				t.add(markCurrent(p.Name, sel.isCurrent(p)), text(cmp.Or(p.OrganizationName, p.Organization)), text(versionOf(p.Number, p.Version)), usualGoal(p.Goal), word(p.Status),
 					number(len(p.Services)), text(a.age(p.Created)), text(p.Reason))
 			}
 			a.printTable(t)
 		})
 	})
+}
+
+// usualGoal is dimmed for the goal that most projects have: their status says more.
+func usualGoal(g mariposa.ProjectGoal) cell {
+	if g == mariposa.GoalStarted {
+		return cell{string(g), dim}
+	}
+	return text(string(g))
 }
 
 func (a *app) noProjectsYet() {

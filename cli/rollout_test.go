@@ -145,9 +145,9 @@ func TestARevertThatMakesNoVersionSaysWhatItDoes(t *testing.T) {
 	t.Parallel()
 	const why = "no version of hello was ever fully in force: it is stopped, and nothing of it is left"
 	for says, done := range map[string]contract.Changed{
-		"hello: nothing to do, version 2 (2222222b) is that already\n": {Version: hashTwo, Number: 2},
-		"hello: nothing to do, " + why + "\n":                          {Version: hashTwo, Number: 2, Reason: why},
-		"hello: " + why + "\ntask " + taskOne + "\n":                   {Version: hashTwo, Number: 2, Reason: why, Task: ptr(taskOne)},
+		"hello: nothing to do, version 2 (2222222) is that already\n": {Version: hashTwo, Number: 2},
+		"hello: nothing to do, " + why + "\n":                         {Version: hashTwo, Number: 2, Reason: why},
+		"hello: " + why + "\ntask " + taskOne + "\n":                  {Version: hashTwo, Number: 2, Reason: why, Task: ptr(taskOne)},
 	} {
 		r := (&run{f: world(t).give("PUT /v1/projects/hello/state", done)}).do(t, "-j", "hello", "project", "revert", "2")
 		r.expect(exitOK, r.stdout == says)

@@ -174,7 +174,7 @@ func tally(p contract.ProjectState) (c census) {
 
 // topTable shows one project per line.
 func topTable(projects []contract.ProjectState) *table {
-	t := newTable("PROJECT", "STATUS", "GOAL", "RUNNING", "STARTING", "STOPPING", "FAILED", "REASON")
+	t := newTable("PROJECT", "STATUS", "GOAL", "RUNNING", "STARTING?", "STOPPING?", "FAILED?", "REASON?")
 	for _, p := range projects {
 		c := tally(p)
 		running := count(c.running, good)
@@ -253,7 +253,9 @@ func (o *overview) page() error {
 		o.a.noProjectsYet()
 	}
 	out := []string{o.summary()}
-	for _, t := range o.tables(false) {
+	for _, s := range o.tables(false) {
+		t := s.useful()
+		o.a.fold(t)
 		out = append(append(out, ""), t.lines(o.a.paint(o.a.env.Stdout))...)
 	}
 	_, err := fmt.Fprintln(o.a.env.Stdout, strings.Join(out, "\n"))

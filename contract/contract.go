@@ -140,6 +140,7 @@ type ServiceState struct {
 	ID         string              `json:"id"`
 	Name       string              `json:"name"`
 	Version    string              `json:"version"`
+	Number     int                 `json:"number" doc:"the number of that version"`
 	Goal       int                 `json:"goal" doc:"its scale"`
 	Running    int                 `json:"running"`
 	Healthy    int                 `json:"healthy"`
@@ -232,6 +233,7 @@ type Task struct {
 	Progress    mariposa.Progress   `json:"progress"`
 	ETA         *time.Time          `json:"eta" doc:"when it will have ended if it goes on as it has; null when that cannot be told"`
 	Version     string              `json:"version"`
+	Number      int                 `json:"number,omitempty" doc:"the number of that version, where it is known"`
 	Steps       []TaskStep          `json:"steps,omitempty" doc:"of a single task, newest first"`
 	Marker      string              `json:"marker,omitempty" doc:"of a single task: pass it to get older steps; absent when there are none"`
 }
@@ -266,6 +268,7 @@ type Instance struct {
 	Service     string               `json:"service"`
 	ServiceName string               `json:"service_name"`
 	Version     string               `json:"version"`
+	Number      int                  `json:"number,omitempty" doc:"the number of that version; an unmanaged instance has none"`
 	ComputeType mariposa.ComputeType `json:"compute_type"`
 	Node        string               `json:"node"`
 	NodeName    string               `json:"node_name"`
