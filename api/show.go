@@ -268,29 +268,92 @@ func (v *viewer) task(r *store.Task) contract.Task {
 		doc.Started, doc.Finished = optionalTime(st.Started), optionalTime(st.Finished)
 	}
 	doc.Reason, doc.ReasonCode = v.sentence(why)
-	doc.ETA = v.estimateEnd(r.Status())
 	if doc.State == mariposa.TaskQueued {
-		if awaits := v.awaitedApproval(v.projectRecord(spec.Project), spec.Patch.Number); awaits != nil {
-			text, code := v.sentence(awaits)
-			doc.Reason, doc.ReasonCode = strings.TrimPrefix(doc.Reason+"; "+text, "; "), code
-		}
-		for _, o := range v.blockingTasks(r) {
-			doc.WaitsFor = append(doc.WaitsFor, o.ID)
-			doc.Reason += fmt.Sprintf("; waits for task %s (%s, %s)", o.ID, o.Spec.Task, o.State())
-		}
+		v.showQueueWaits(&doc, r)
+	} else if doc.State == mariposa.TaskActive && v.isCurrent(r) {
+		doc.Waits, _ = v.sentence(v.awaited(r))
+	}
+	if doc.Waits == "" {
+		doc.ETA = v.estimateEnd(r.Status())
 	}
 	return doc
 }
 
-// estimateEnd extrapolates when an active task will end.
+// showQueueWaits says what a queued task waits for: an approval, other tasks.
+func (v *viewer) showQueueWaits(doc *contract.Task, r *store.Task) {
+	var all []string
+	if awaits := v.awaitedApproval(v.projectRecord(r.Project), r.Spec().Patch.Number); awaits != nil {
+		text, code := v.sentence(awaits)
+		all, doc.ReasonCode = append(all, text), code
+	}
+	for _, o := range v.blockingTasks(r) {
+		doc.WaitsFor = append(doc.WaitsFor, o.ID)
+		all = append(all, fmt.Sprintf("waits for task %s (%s, %s)", o.ID, o.Spec.Word(), o.State()))
+	}
+	doc.Waits = strings.Join(all, "; ")
+	if doc.Waits != "" {
+		doc.Reason = strings.TrimPrefix(doc.Reason+"; "+doc.Waits, "; ")
+	}
+}
+
+// isCurrent reports whether a task is shown as it is now, and not as it was.
+func (v *viewer) isCurrent(r *store.Task) bool {
+	now := v.s.Picture.Tasks.Get(r.ID)
+	return now != nil && now.Revision == r.Revision
+}
+
+// awaited returns what an active task waits for, if none of its services makes progress: the
+// reason of one that is stuck, rather than of one that waits for another; nil: it waits for
+// nothing.
+func (v *viewer) awaited(r *store.Task) (why *mariposa.Reason) {
+	stuck := false
+	p := v.projectRecord(r.Project)
+	if p == nil || p.Status() == nil || r.Spec().Task == mariposa.TaskFreeze {
+		return nil
+	}
+	services := p.Status().Services
+	for _, name := range slices.Sorted(maps.Keys(services)) {
+		ss := services[name]
+		if !queue.Overlap(r.Spec().Services, []string{name}) || ss.Status == mariposa.StatusConverged || ss.Status == mariposa.StatusStopped {
+			continue
+		}
+		if ss.Status == mariposa.StatusConverging && !isWait(ss.Reason) {
+			return nil
+		}
+		if is := ss.Status != mariposa.StatusConverging; ss.Reason != nil && (why == nil || is && !stuck) {
+			why, stuck = ss.Reason.About(name), is
+		}
+	}
+	return why
+}
+
+// isWait reports whether a service that converges can do nothing until something else
+// happens.
+func isWait(why *mariposa.Reason) bool {
+	switch codeOf(why) {
+	case "", mariposa.ReasonCounts, mariposa.ReasonLeftovers, mariposa.ReasonUnplanned, mariposa.ReasonFollows, mariposa.ReasonFollowsOther,
+		mariposa.ReasonStartLimit, mariposa.ReasonSlotBusy, mariposa.ReasonOutdated, mariposa.ReasonOutdatedValues:
+		return false
+	}
+	return true
+}
+
+// pace is how many steps of a task show how fast it is.
+const pace = 3
+
+// estimateEnd extrapolates when an active task will end; nil: there is no pace to go by, or
+// the task has fallen behind it.
 func (v *viewer) estimateEnd(st *mariposa.TaskStatus) *time.Time {
-	if st == nil || st.State != mariposa.TaskActive || st.Progress.Done == 0 || st.Progress.Done >= st.Progress.Total {
+	if st == nil || st.State != mariposa.TaskActive || st.Progress.Done < pace || st.Progress.Done >= st.Progress.Total {
 		return nil
 	}
 	each := st.LastProgress.Sub(st.Started) / time.Duration(st.Progress.Done)
-	at := st.LastProgress.Add(each * time.Duration(st.Progress.Total-st.Progress.Done))
-	if now := v.s.Clock.Now(); at.Before(now) {
-		at = now // it is overdue
+	now, at := v.s.Clock.Now(), st.LastProgress.Add(each*time.Duration(st.Progress.Total-st.Progress.Done))
+	if now.Sub(st.LastProgress) > pace*each+time.Second {
+		return nil
+	}
+	if at.Before(now) {
+		at = now
 	}
 	return &at
 }
@@ -298,7 +361,7 @@ func (v *viewer) estimateEnd(st *mariposa.TaskStatus) *time.Time {
 // blockingTasks lists the open tasks that a queued one waits for, if its current state
 // is shown.
 func (v *viewer) blockingTasks(r *store.Task) []queue.Task {
-	if now := v.s.Picture.Tasks.Get(r.ID); now == nil || now.Revision != r.Revision {
+	if !v.isCurrent(r) {
 		return nil
 	}
 	open := func(r *store.Task) queue.Task {

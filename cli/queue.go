@@ -56,12 +56,24 @@ func (a *app) printTasks(all *contract.Tasks) {
 	short := shortIDs(all.Tasks)
 	for n, task := range all.Tasks {
 		t.add(text(short[n]), text(task.ID), text(describeTask(&task)), word(task.State), text(done(&task)), text(a.leftOf(&task)), text(cmp.Or(task.Author, string(task.Origin))),
-			text(string(task.Origin)), text(dashIfEmpty(task.Author)), text(a.age(task.Created)), text(task.Reason))
+			text(string(task.Origin)), text(dashIfEmpty(task.Author)), text(a.age(task.Created)), text(taskReason(&task)))
 	}
 	a.printTable(t)
 	if all.Marker != "" {
 		a.note("there are more: --limit says how many to show, 0 all of them")
 	}
+}
+
+// taskReason says why a task is there, and what it waits for.
+func taskReason(t *contract.Task) string {
+	if t.Waits == "" || strings.HasSuffix(t.Reason, t.Waits) {
+		return t.Reason
+	}
+	wait := t.Waits
+	if !strings.Contains(wait, "wait") {
+		wait = "waits: " + wait
+	}
+	return strings.TrimPrefix(t.Reason+"; "+wait, "; ")
 }
 
 // shortIDs returns the beginnings of the ids of tasks, long enough to tell the tasks apart.
@@ -128,8 +140,8 @@ func (a *app) printTask(t *contract.Task) {
 	if d := remaining(t, a.env.Now()); d > 0 {
 		eta = fmt.Sprintf("%s left, until %s", roughDuration(d), clockOf(a.env.Now, *t.ETA))
 	}
-	a.facts("task", t.ID, "what", describeTask(t), "kind", string(t.Task), "component", t.Component, "state", word(t.State), "reason", t.Reason,
-		"waits for", strings.Join(t.WaitsFor, ", "), "ended by", t.EndedBy, "done", done(t), "eta", eta,
+	a.facts("task", t.ID, "what", describeTask(t), "component", t.Component, "state", word(t.State), "reason", strings.TrimSuffix(strings.TrimSuffix(t.Reason, t.Waits), "; "),
+		"waits for", strings.TrimPrefix(t.Waits, "waits for "), "ended by", t.EndedBy, "done", done(t), "eta", eta,
 		"origin", string(t.Origin), "author", t.Author, "version", versionOf(t.Number, t.Version),
 		"created", a.stamp(t.Created), "started", a.stampOf(t.Started), "finished", a.stampOf(t.Finished), "took", took(t))
 	a.printSteps(t.Steps)

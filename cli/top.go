@@ -194,7 +194,7 @@ func (o *overview) taskTable(bars bool) *table {
 	}
 	t := newTable(head...)
 	for _, task := range o.now.Tasks {
-		row := []cell{text(describeTask(&task)), word(task.State), text(done(&task)), text(o.a.leftOf(&task)), text(task.Reason)}
+		row := []cell{text(describeTask(&task)), word(task.State), text(done(&task)), text(o.a.leftOf(&task)), text(taskReason(&task))}
 		if settledFreeze(&task) {
 			row[1] = cell{string(mariposa.StatusFrozen), quiet}
 		}

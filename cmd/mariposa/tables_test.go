@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"mariposa/client"
 )
 
 // These tests look at what commands print, at a terminal and elsewhere.
@@ -110,5 +112,68 @@ func TestTablesSayNothingThatGoesWithoutSaying(t *testing.T) {
 	}
 	if out := h.ok("queue", "show", short); !strings.Contains(out, task) {
 		t.Errorf("%s does not find %s:\n%s", short, task, out)
+	}
+}
+
+func TestTheQueueSaysWhatATaskWaitsFor(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.create("shop", homeless)
+	h.await("far cannot run", func() bool {
+		s := h.state("shop").Services
+		return len(s) == 2 && s[0].Status == "blocked" && s[1].Running == 3
+	})
+	out := h.ok("queue", "list")
+	if !strings.Contains(out, "no node") || strings.Contains(out, "LEFT") {
+		t.Errorf("a task that waits for a node is listed so:\n%s", out)
+	}
+	task := strings.TrimSpace(h.ok("queue", "list", "-q"))
+	if out := h.ok("queue", "show", task); !strings.Contains(out, "waits for  far: no node") || strings.Contains(out, "eta") {
+		t.Errorf("and shown so:\n%s", out)
+	}
+}
+
+func TestATaskHasNoStepsAfterItsEnd(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.ok("project", "create", "shop", "-m", fileOf(t, "services: {web: {compute_type: dummy, scale: 2}}\n"), "--wait")
+	task := strings.TrimSpace(h.ok("queue", "list", "--all", "-q"))
+	steps := func() int {
+		full, err := h.TaskSteps(t.Context(), task, 0)
+		must(t, err)
+		return len(full.Steps)
+	}
+	before := steps()
+	if before < 4 { // two were asked for and came up
+		t.Errorf("it took %d steps", before)
+	}
+	for name := range h.instances("shop") {
+		h.ok("instance", "crash", name)
+	}
+	h.await("both are repaired", func() bool {
+		all, err := h.Queue(t.Context(), client.TaskFilter{All: true, State: "completed"})
+		must(t, err)
+		return len(all.Tasks) > 1 && h.state("shop").Status == "converged"
+	})
+	if after := steps(); after != before {
+		t.Errorf("it had %d steps when it ended, and has %d:\n%s", before, after, h.ok("queue", "show", task))
+	}
+}
+
+func TestTheQueueCallsAThawAThaw(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.create("shop", dummies)
+	h.converged("shop", "d", 1)
+	for _, word := range []string{"freeze", "thaw", "pause", "resume"} {
+		h.ok("project", word, "shop", "--wait")
+		task := strings.Fields(h.ok("queue", "list", "--all", "-q", "--limit", "1"))[0]
+		if out := h.ok("queue", "list", "--all", "--limit", "1"); !strings.Contains(out, word+" shop") {
+			t.Errorf("a %s is listed so:\n%s", word, out)
+		}
+		out := h.ok("queue", "show", task)
+		if !strings.Contains(out, word+" shop") || word != "freeze" && strings.Contains(out, "freeze") {
+			t.Errorf("a %s is shown so:\n%s", word, out)
+		}
 	}
 }
