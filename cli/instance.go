@@ -173,7 +173,7 @@ func usageOf(u mariposa.Usage) string {
 		what string
 	}{{u.Memory, "of memory"}, {u.NetworkIn, "received"}, {u.NetworkOut, "sent"}, {u.DiskRead, "read from disk"}, {u.DiskWritten, "written to disk"}, {u.Log, "of log"}} {
 		if f.n != nil {
-			parts = append(parts, sizeOfBytes(*f.n)+" "+f.what)
+			parts = append(parts, roughBytes(*f.n)+" "+f.what)
 		}
 	}
 	return strings.Join(parts, ", ")

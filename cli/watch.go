@@ -122,8 +122,8 @@ func (w *watcher) followLines(ctx context.Context, show *narrator) error {
 				return err
 			}
 			err = w.a.printLine(w.state)
-		} else if show.isNews(e) {
-			_, err = fmt.Fprintln(w.a.env.Stdout, show.line(e))
+		} else if line, news := show.line(e); news && e.Kind != "task.progress" {
+			_, err = fmt.Fprintln(w.a.env.Stdout, line)
 		}
 		if err != nil || w.ended(e) {
 			return err

@@ -77,7 +77,7 @@ func TestLiveViewsEndWithTheirProject(t *testing.T) {
 	for _, c := range []struct {
 		args, says string
 		tty        bool
-	}{{"state -w -j hello", "hello is deleted", false}, {"state -w -j hello", "the project is gone", true}, {"top -j hello", "the project is gone", true}} {
+	}{{"state -w -j hello", "hello was deleted", false}, {"state -w -j hello", "the project is gone", true}, {"top -j hello", "the project is gone", true}} {
 		f := world(t)
 		f.feed(func(w http.ResponseWriter, r *http.Request) {
 			f.on("GET /v1/state", refuse(mariposa.ResourceNotFound, "there is no such project"))

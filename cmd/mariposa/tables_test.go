@@ -119,13 +119,13 @@ func TestTheQueueSaysWhatATaskWaitsFor(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	h.create("shop", homeless)
-	h.await("far cannot run", func() bool {
-		s := h.state("shop").Services
-		return len(s) == 2 && s[0].Status == "blocked" && s[1].Running == 3
+	var out string
+	h.await("far cannot run, and web has been up for long enough", func() bool {
+		out = h.ok("queue", "list")
+		return strings.Contains(out, "waits: far: no node")
 	})
-	out := h.ok("queue", "list")
-	if !strings.Contains(out, "no node") || strings.Contains(out, "LEFT") {
-		t.Errorf("a task that waits for a node is listed so:\n%s", out)
+	if strings.Contains(out, "LEFT") {
+		t.Errorf("a task that waits for a node has an estimate:\n%s", out)
 	}
 	task := strings.TrimSpace(h.ok("queue", "list", "-q"))
 	if out := h.ok("queue", "show", task); !strings.Contains(out, "waits for  far: no node") || strings.Contains(out, "eta") {
@@ -176,4 +176,88 @@ func TestTheQueueCallsAThawAThaw(t *testing.T) {
 			t.Errorf("a %s is shown so:\n%s", word, out)
 		}
 	}
+}
+
+func TestEventsAreToldOnceInSentences(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.ok("project", "create", "shop", "-m", fileOf(t, "services: {web: {compute_type: dummy, scale: 2}, db: {compute_type: dummy}}\n"), "--wait")
+	middle := itoa(int(h.revision()))
+	h.ok("-j", "shop", "project", "freeze", "--wait")
+	h.ok("-j", "shop", "project", "thaw", "--wait")
+	h.ok("-j", "shop", "project", "scale", "web=3", "--wait")
+	all := h.ok("-j", "shop", "events", "--since", "1h")
+	seen := map[string]bool{}
+	for line := range strings.Lines(all) {
+		what := strings.TrimSpace(line[len("15:04:05"):])
+		if strings.Contains(what, "service.") || strings.Contains(what, "project.") || strings.Contains(what, "instance.") {
+			t.Errorf("a kind is not put into words: %s", what)
+		}
+		if seen[what] && strings.Contains(what, "shop/web.") {
+			t.Errorf("told twice: %s", what)
+		}
+		seen[what] = true
+	}
+	if strings.Contains(all, "was updated by") {
+		t.Errorf("what the task says is repeated:\n%s", all)
+	}
+	for _, want := range []string{"shop/web is ", "freeze shop is active", "thaw shop is completed", "shop/web is frozen"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("nothing says %q:\n%s", want, all)
+		}
+	}
+	later := h.ok("-j", "shop", "events", "--since", middle)
+	if strings.Contains(later, "was created") || !strings.Contains(later, "thaw shop is completed") {
+		t.Errorf("since revision %s:\n%s", middle, later)
+	}
+	if out := h.ok("-j", "shop", "events", "--since", "1h", "--limit", "3", "--json"); strings.Count(out, `"kind"`) != 3 || !strings.Contains(out, `"service.converged"`) {
+		t.Errorf("the newest three are:\n%s", out)
+	}
+	if out := h.ok("-j", "shop", "events", "--limit", "2"); strings.Count(out, "\n") > 2 {
+		t.Errorf("the newest two are:\n%s", out)
+	}
+	out := h.ok("-j", "shop", "events", "--service", "db", "--since", "1h")
+	if strings.Contains(out, "web") || !strings.Contains(out, "shop/db.1-") {
+		t.Errorf("of db:\n%s", out)
+	}
+	h.wants(2, "or how long ago", "events", "--since", "soon")
+	var stdout lockedBuffer
+	cmd := launch(t, program(t.Context(), h.dir, []string{"MARIPOSA_DATA=" + h.dir}, "-j", "shop", "events", "-f", "--since", "1h", "--service", "db", "--limit", "1"), &stdout)
+	defer end(cmd)
+	h.await("the last of the past is told", func() bool { return stdout.String() != "" })
+	h.ok("-j", "shop", "project", "scale", "db=2", "--wait")
+	h.await("it is told", func() bool { return strings.Contains(stdout.String(), "shop/db.2-") })
+	if strings.Contains(stdout.String(), "web") {
+		t.Errorf("of db, live:\n%s", stdout.String())
+	}
+}
+
+func (h *devServer) revision() int64 {
+	h.t.Helper()
+	n, err := h.Revision(h.t.Context())
+	must(h.t, err)
+	return n
+}
+
+func TestTopShowsUsageFillsTheHeightAndQuits(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.ok("project", "create", "shop", "-m", fileOf(t, "services: {web: {compute_type: process, command: [sleep, '1000']}}\n"), "--wait")
+	h.await("the memory is measured", func() bool {
+		out := h.ok("top")
+		return strings.Contains(out, "shop/web") && strings.Contains(out, "iB")
+	})
+	for i := range 30 {
+		h.ok("-j", "shop", "meta", "set", "key="+itoa(i))
+	}
+	x := newTerminal(t, 50, 100)
+	before := x.settings()
+	cmd := x.runs(h, filepath.Join(binaries, "mariposa"), "top")
+	x.shows(ownScreen)
+	x.shows("MEMORY")
+	x.shows("version 7 of shop") // far enough back to fill the window
+	x.shows("version 31 of shop")
+	x.types("q")
+	x.shows(oldScreen)
+	x.ended(cmd, 0, before)
 }
