@@ -55,7 +55,10 @@ completion: build
 	@bin/mariposa completion fish > bin/completion/mariposa.fish
 	@echo "wrote completion for bash, zsh and fish to bin/completion"
 
-run: build
+run:
+	@[ -x bin/mariposa ] || echo "compiling Mariposa; the first time this takes a minute or two (packages are listed as they are done)"
+	@go build -trimpath -v -ldflags "-s -w -X main.version=$(VERSION)" -o bin/mariposa ./cmd/mariposa
+	@$(MAKE) build
 	@exec bin/mariposa dev --deploy examples/hello/mariposa.yaml
 
 test:

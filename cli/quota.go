@@ -105,7 +105,7 @@ func (f *quotaFlags) change() (*client.QuotaChange, error) {
 func readCount(flag, s string) (int, error) {
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 0 {
-		return 0, fmt.Errorf("--%s is a whole number, not %q", flag, s)
+		return 0, fmt.Errorf("--%s must be a whole number of at least 0, not %q", flag, s)
 	}
 	return n, nil
 }

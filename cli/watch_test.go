@@ -52,7 +52,7 @@ func TestWatchForOthersDoesNotSayWhatEnds(t *testing.T) {
 	must(t, err)
 	defer c.Close()
 	out := &until{text: "Ctrl-C to end", done: cancel}
-	if err := Watch(ctx, c, "hello", out, true); err != nil {
+	if err := Watch(ctx, c, "hello", "", out, true); err != nil {
 		t.Error(err)
 	}
 	if !strings.Contains(out.String(), "Ctrl-C to end") || strings.Contains(out.String(), "nothing else") {
