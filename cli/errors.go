@@ -71,7 +71,7 @@ func (a *app) printError(err error) {
 	var m *mariposa.Error
 	said := speak(sentence(err.Error()))
 	if errors.As(err, &m) && a.file != "" && slices.ContainsFunc(m.Faults, func(f mariposa.Fault) bool { return f.Line > 0 }) {
-		said = a.file + " is not a valid " + a.documentKind // the faults follow, so they need no introduction
+		said = a.file + " is not " + validDocument(a.documentKind) // the faults follow, so they need no introduction
 	}
 	fmt.Fprintf(w, "%s %s\n", p.in(bad, "mariposa:"), plain(said))
 	if m != nil && !(len(m.Faults) == 1 && strings.HasSuffix(said, a.fault(m.Faults[0]))) { // the sentence may end with the only fault
@@ -82,6 +82,14 @@ func (a *app) printError(err error) {
 	if h := a.hint(err, m); h != "" {
 		fmt.Fprintf(w, "%s\n", p.in(dim, plain("  "+h)))
 	}
+}
+
+// validDocument is what a file should have been.
+func validDocument(kind string) string {
+	if kind == "metadata" {
+		return "valid metadata"
+	}
+	return "a valid " + kind
 }
 
 // fault formats a fault as a line that editors can jump to.
