@@ -69,7 +69,9 @@ func (n *narrator) objectOf(e client.Event) string {
 	case "task":
 		return "task " + e.Task
 	case "project":
-		return "project " + e.Project
+		if styles[e.Verb()] != none { // a status; what people change is always news
+			return "project " + e.Project
+		}
 	case "service":
 		return "service " + e.Project + "/" + e.ServiceName
 	case "node":

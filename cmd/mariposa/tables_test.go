@@ -255,7 +255,7 @@ func TestTopShowsUsageFillsTheHeightAndQuits(t *testing.T) {
 	cmd := x.runs(h, filepath.Join(binaries, "mariposa"), "top")
 	x.shows(ownScreen)
 	x.shows("MEMORY")
-	x.shows("version 7 of shop") // far enough back to fill the window
+	x.shows("version 24 of shop") // far enough back to fill the window
 	x.shows("version 31 of shop")
 	x.types("q")
 	x.shows(oldScreen)
