@@ -60,7 +60,10 @@ picture: build
 	@go run ./scripts/picture bin docs/terminal.svg
 	@echo "recorded docs/terminal.svg"
 
-run: build
+run:
+	@[ -x bin/mariposa ] || echo "compiling Mariposa; the first time this takes a minute or two (packages are listed as they are done)"
+	@go build -trimpath -v -ldflags "-s -w -X main.version=$(VERSION)" -o bin/mariposa ./cmd/mariposa
+	@$(MAKE) build
 	@exec bin/mariposa dev --deploy examples/hello/mariposa.yaml
 
 test:

@@ -106,6 +106,23 @@ const (
 	TaskFreeze      TaskKind = "freeze"
 )
 
+// TaskWord returns the word that people use for what a task does: a task of the kind
+// freeze whose component is thaw is a thaw.
+func TaskWord(kind TaskKind, component string) string {
+	switch component {
+	case "thaw", "pause", "resume", "converge", "accept", "delete", "repair", "cleanup", "rollback":
+		return component
+	case "instance":
+		if kind == TaskReprovision {
+			return "replace"
+		}
+	}
+	return string(kind)
+}
+
+// Word returns the word that people use for what the task does.
+func (s *TaskSpec) Word() string { return TaskWord(s.Task, s.Component) }
+
 // Origin says whether a person or Mariposa itself asked for a task.
 type Origin string
 

@@ -120,7 +120,29 @@ func (s *server) authorize(r *http.Request, rt *route) error {
 	}
 	permission, action := rt.permissionFor(r)
 	sessionOf(ctx).Permission, sessionOf(ctx).on, sessionOf(ctx).attempt = permission, on, action
-	return s.require(ctx, permission, on)
+	return s.directory.RequireTo(caller(ctx), permission, on, describeAttempt(r, rt))
+}
+
+// doing says what a denied request was about, before the name of its project or
+// organization: by its name in the audit, or by the action in its body.
+var doing = map[string]string{
+	"manifest.put": "updating", "project.update": "updating", "project.delete": "deleting", "project.move": "moving", "project.copy": "copying", "tag.create": "tagging versions of", "tag.delete": "tagging versions of",
+	"service.create": "adding services to", "service.put": "updating services of", "service.delete": "removing services from",
+	"metadata.put": "setting metadata of", "metadata.set": "setting metadata of", "metadata.delete": "removing metadata of", "metadata.incr": "setting metadata of", "metadata.decr": "setting metadata of",
+	"instance.create": "creating instances in", "instance.delete": "removing instances of", "task.terminate": "terminating tasks of",
+	"organization.update": "updating", "organization.delete": "deleting", "member.put": "managing the members of", "member.remove": "managing the members of",
+
+	"start": "starting", "stop": "stopping", "scale": "scaling", "reprovision": "reprovisioning", "revert": "reverting", "freeze": "freezing", "thaw": "thawing",
+	"pause": "pausing", "resume": "resuming", "converge": "converging", "accept": "accepting what runs in",
+	"rename": "renaming", "restart": "restarting instances of", "replace": "replacing instances of", "crash": "crashing instances of",
+}
+
+// describeAttempt returns what a request was about; empty: its permission says it.
+func describeAttempt(r *http.Request, rt *route) string {
+	if rt.variation != nil && rt.audit == "state.put" {
+		return doing[rt.variation.word(r)]
+	}
+	return doing[rt.audit]
 }
 
 // deny audits a request that was denied for lack of a permission. The owner of its

@@ -114,6 +114,8 @@ func New(o Options) http.Handler {
 		RejectUnknownQueryParameters: true,
 	})
 	s.huma.UseMiddleware(s.checkOperation)
+	s.mux.Handle("GET /{$}", landing(o.Version))
+	s.admitted["/"] = anybody
 	for _, t := range topics {
 		for i := range t.routes {
 			s.add(t, &t.routes[i])

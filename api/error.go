@@ -176,7 +176,7 @@ func humaError(op *huma.Operation, status int, message string, errs []error) *Er
 	code := mariposa.InvalidArgument // for any client error
 	switch {
 	case status == http.StatusRequestEntityTooLarge:
-		code, message = mariposa.TooLarge, "the body of the request is too large"
+		code, message = mariposa.TooLarge, fmt.Sprintf("the body of the request is larger than the %d bytes that are allowed here", bodyLimit(op))
 	case status == http.StatusUnsupportedMediaType:
 		message = "the body must be JSON, sent with Content-Type: application/json"
 	case status == http.StatusRequestTimeout:
@@ -205,6 +205,14 @@ func humaError(op *huma.Operation, status int, message string, errs []error) *Er
 		}
 	}
 	return newError(code, message, faults)
+}
+
+// bodyLimit returns how large the body of a request may be.
+func bodyLimit(op *huma.Operation) int64 {
+	if op == nil || op.MaxBodyBytes <= 0 {
+		return maxBody
+	}
+	return op.MaxBodyBytes
 }
 
 // faultOf converts one of huma's error details. It omits the value, which may be a

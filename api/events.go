@@ -18,6 +18,7 @@ import (
 	"mariposa"
 	"mariposa/auth"
 	"mariposa/contract"
+	"mariposa/queue"
 	"mariposa/reason"
 	"mariposa/store"
 )
@@ -35,7 +36,8 @@ const (
 
 type eventsInput struct {
 	InProject
-	Since       string `query:"since" doc:"a revision: only what came after it"`
+	Service     string `query:"service" doc:"only what concerns this service, by name, or by id"`
+	Since       string `query:"since" doc:"a revision: only what came after it; or, of a list, an RFC 3339 time: only what happened since then, as far back as the feed goes"`
 	Limit       int    `query:"limit" minimum:"0" maximum:"1000" doc:"at most so many; 100 in a list, no end in a stream"`
 	LastEventID string `header:"Last-Event-ID" doc:"of a stream: the last revision seen; counts before since"`
 	Accept      string `header:"Accept" hidden:"true"`
@@ -54,6 +56,7 @@ func (s *server) events(ctx context.Context, in *eventsInput) (*huma.StreamRespo
 		}
 	}
 	f.resetVisibility(ctx)
+	f.services = s.serviceNames(f.visible, project, in.Service)
 	since, field := in.Since, "since"
 	if live && in.LastEventID != "" {
 		since, field = in.LastEventID, "Last-Event-ID"
@@ -63,6 +66,10 @@ func (s *server) events(ctx context.Context, in *eventsInput) (*huma.StreamRespo
 			return f.newest(ctx)
 		}
 		f.after = s.Picture.Revision()
+	} else if at, bad := time.Parse(time.RFC3339, since); bad == nil && !live {
+		if f.after, err = s.revisionAt(ctx, at); err != nil {
+			return nil, err
+		}
 	} else if f.after, err = parseRevision(field, since); err != nil {
 		return nil, err
 	}
@@ -91,7 +98,8 @@ type feed struct {
 	project store.HistoryQuery
 	// organization restricts the feed to an organization and its projects; empty: any.
 	organization string
-	after        int64 // the newest revision sent or skipped
+	services     []string // only what concerns one of these, by name; nil: any
+	after        int64    // the newest revision sent or skipped
 	limit        int
 }
 
@@ -113,7 +121,35 @@ func (f *feed) resetVisibility(ctx context.Context) { f.visible = f.s.newVisibil
 
 // isIncluded reports whether a change is public, and this caller may see it.
 func (f *feed) isIncluded(c *store.Change) bool {
-	return c.Event.Kind != "" && c.Record.Kind != mariposa.KindKey && f.project.Matches(c) && f.sees(c)
+	return c.Event.Kind != "" && c.Record.Kind != mariposa.KindKey && f.project.Matches(c) && f.concerns(c) && f.sees(c)
+}
+
+// concerns reports whether a change is about the services that are asked for.
+func (f *feed) concerns(c *store.Change) bool {
+	if f.services == nil || slices.Contains(f.services, c.Event.Service) {
+		return true
+	}
+	task, ok := c.Record.Spec.(*mariposa.TaskSpec)
+	return ok && queue.Overlap(task.Services, f.services)
+}
+
+// revisionAt returns the newest revision that was stored before a time, or the oldest one
+// that the feed can continue from.
+func (s *server) revisionAt(ctx context.Context, at time.Time) (int64, error) {
+	low, high := int64(0), s.Picture.Revision() // the answer is in here
+	for low < high {
+		middle := low + (high-low)/2
+		next, err := s.Store.Changes(ctx, middle, 1)
+		switch {
+		case errors.Is(err, store.ErrTooOld), err == nil && len(next) > 0 && next[0].Time.Before(at):
+			low = middle + 1
+		case err != nil:
+			return 0, err
+		default:
+			high = middle
+		}
+	}
+	return low, nil
 }
 
 // sees reports whether the caller may see a change now, whether or not they could when

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"mariposa"
@@ -20,6 +21,7 @@ type listInstancesInput struct {
 	Node    string         `query:"node" doc:"the id or name of a node"`
 	State   mariposa.State `query:"state" enum:"pending,provisioning,running,draining,stopping,stopped,failed,unknown,destroyed"`
 	Version string         `query:"version" doc:"the hash of a version, at least 7 characters of it, or with a project its number" maxLength:"40"`
+	Usage   bool           `query:"usage" doc:"measure what the running ones use; then at most 100 at a time"`
 	Limit   int            `query:"limit" minimum:"1" maximum:"10000" default:"1000"`
 	Marker  string         `query:"marker" doc:"instances after this one" maxLength:"255"`
 }
@@ -47,6 +49,9 @@ func (s *server) listInstances(ctx context.Context, in *listInstancesInput) (*do
 		}
 		records = records[after:]
 	}
+	if in.Usage {
+		in.Limit = min(in.Limit, maxMeasured)
+	}
 	v, page := s.viewer(ctx), contract.Instances{Instances: []contract.Instance{}}
 	for _, r := range records {
 		spec := r.Spec()
@@ -63,7 +68,37 @@ func (s *server) listInstances(ctx context.Context, in *listInstancesInput) (*do
 		}
 		page.Instances = append(page.Instances, doc)
 	}
+	if in.Usage {
+		s.measureAll(ctx, page.Instances)
+	}
 	return answer(page)
+}
+
+const (
+	maxMeasured = 100 // instances that one request may have measured
+	measurers   = 16  // of them at once
+)
+
+// measureAll fills in what running instances use, as far as their nodes report it in time.
+func (s *server) measureAll(ctx context.Context, all []contract.Instance) {
+	ctx, cancel := context.WithTimeout(ctx, 2*measureTimeout)
+	defer cancel()
+	next := make(chan int)
+	var work sync.WaitGroup
+	for range min(measurers, len(all)) {
+		work.Go(func() {
+			for i := range next {
+				all[i].Usage = s.measureUsage(ctx, all[i].Node, all[i].ID)
+			}
+		})
+	}
+	for i := range all {
+		if all[i].State == mariposa.StateRunning {
+			next <- i
+		}
+	}
+	close(next)
+	work.Wait()
 }
 
 // candidates returns the records that the indexes narrow a list to.

@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 func TestEverythingButAFewPathsNeedsTheToken(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t)
-	for _, path := range []string{"/v1/projects", "/v1/state", "/v1/nothing", "/", "/v1/events", "/v1/manifest.schema.json", "/v1/users/admin/projects", "/v1/agent"} {
+	for _, path := range []string{"/v1/projects", "/v1/state", "/v1/nothing", "/nothing", "/v1/events", "/v1/manifest.schema.json", "/v1/users/admin/projects", "/v1/agent"} {
 		for _, header := range []string{"", "Bearer", "Bearer wrong", "Basic " + adminToken, adminToken, "Bearer " + adminToken + "x"} {
 			r := h.call("GET", path, nil, "Authorization", header)
 			r.wantError(401, mariposa.Unauthorized)
@@ -35,7 +35,7 @@ func TestEverythingButAFewPathsNeedsTheToken(t *testing.T) {
 	}
 	h.call("GET", "/v1/projects", nil, "Authorization", "Bearer "+joinToken).wantError(401, mariposa.Unauthorized)
 	h.call("GET", "/v1/agent", nil).wantError(401, mariposa.Unauthorized)
-	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"} {
+	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/"} {
 		if r := h.call("GET", path, nil, "Authorization", ""); r.status != 200 {
 			t.Errorf("%s answered %d", path, r.status)
 		}

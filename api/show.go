@@ -277,7 +277,10 @@ func (v *viewer) task(r *store.Task) contract.Task {
 	doc := contract.Task{
 		ID: r.ID, Project: spec.Project, ProjectName: v.projectName(spec.Project), Services: neverNil(spec.Services),
 		Component: spec.Component, Task: spec.Task, State: mariposa.TaskQueued, Origin: spec.Origin, Author: spec.Author,
-		Created: spec.Created, Version: spec.Version,
+		Created: spec.Created, Version: spec.Version, Number: spec.Patch.Number,
+	}
+	if p := v.projectRecord(spec.Project); p != nil && doc.Number == 0 && p.Spec().Version == spec.Version {
+		doc.Number = p.Spec().Number
 	}
 	why := spec.Reason
 	if st := r.Status(); st != nil {
@@ -286,20 +289,13 @@ func (v *viewer) task(r *store.Task) contract.Task {
 		doc.Started, doc.Finished = optionalTime(st.Started), optionalTime(st.Finished)
 	}
 	doc.Reason, doc.ReasonCode = v.sentence(why)
-	doc.ETA = v.estimateEnd(r.Status())
 	if doc.State == mariposa.TaskQueued && (v.live || !v.isPast()) {
-		if awaits := v.awaitedApproval(v.projectRecord(spec.Project), spec.Patch.Number); awaits != nil {
-			text, code := v.sentence(awaits)
-			doc.Reason, doc.ReasonCode = strings.TrimPrefix(doc.Reason+"; "+text, "; "), code
-		}
-		thaw := v.awaitedThaw(spec)
-		doc.Reason += thaw
-		for _, o := range v.blockingTasks(r) {
-			doc.WaitsFor = append(doc.WaitsFor, o.ID)
-			if o.Spec.Task != mariposa.TaskFreeze || thaw == "" {
-				doc.Reason += fmt.Sprintf("; waits for task %s (%s, %s)", o.ID, o.Spec.Task, o.State())
-			}
-		}
+		v.showQueueWaits(&doc, r)
+	} else if doc.State == mariposa.TaskActive && v.isCurrent(r) && !v.isPast() {
+		doc.Waits, _ = v.sentence(v.awaited(r))
+	}
+	if doc.Waits == "" {
+		doc.ETA = v.estimateEnd(r.Status())
 	}
 	return doc
 }
@@ -315,20 +311,92 @@ func (v *viewer) awaitedThaw(task *mariposa.TaskSpec) string {
 	case len(names) == 0:
 		return ""
 	case p.Status().IsFrozen():
-		return "; waits for the thaw of " + p.Spec().Name
+		return "waits for the thaw of " + p.Spec().Name
 	}
-	return "; waits for the thaw of " + strings.Join(names, ", ")
+	return "waits for the thaw of " + strings.Join(names, ", ")
 }
 
-// estimateEnd extrapolates when an active task will end.
+// showQueueWaits says what a queued task waits for: an approval, a thaw, other tasks.
+func (v *viewer) showQueueWaits(doc *contract.Task, r *store.Task) {
+	var all []string
+	if awaits := v.awaitedApproval(v.projectRecord(r.Project), r.Spec().Patch.Number); awaits != nil {
+		text, code := v.sentence(awaits)
+		all, doc.ReasonCode = append(all, text), code
+	}
+	thaw := v.awaitedThaw(r.Spec())
+	if thaw != "" {
+		all = append(all, thaw)
+	}
+	for _, o := range v.blockingTasks(r) {
+		if doc.WaitsFor = append(doc.WaitsFor, o.ID); o.Spec.Task == mariposa.TaskFreeze && thaw != "" {
+			continue
+		}
+		all = append(all, fmt.Sprintf("waits for task %s (%s, %s)", o.ID, o.Spec.Word(), o.State()))
+	}
+	doc.Waits = strings.Join(all, "; ")
+	if doc.Waits != "" {
+		doc.Reason = strings.TrimPrefix(doc.Reason+"; "+doc.Waits, "; ")
+	}
+}
+
+// isCurrent reports whether a task is shown as it is now, and not as it was.
+func (v *viewer) isCurrent(r *store.Task) bool {
+	now := v.s.Picture.Tasks.Get(r.ID)
+	return now != nil && now.Revision == r.Revision
+}
+
+// awaited returns what an active task waits for, if none of its services makes progress: the
+// reason of one that is stuck, rather than of one that waits for another; nil: it waits for
+// nothing.
+func (v *viewer) awaited(r *store.Task) (why *mariposa.Reason) {
+	stuck := false
+	p := v.projectRecord(r.Project)
+	if p == nil || p.Status() == nil || r.Spec().Task == mariposa.TaskFreeze {
+		return nil
+	}
+	services := p.Status().Services
+	for _, name := range slices.Sorted(maps.Keys(services)) {
+		ss := services[name]
+		if !queue.Overlap(r.Spec().Services, []string{name}) || ss.Status == mariposa.StatusConverged || ss.Status == mariposa.StatusStopped {
+			continue
+		}
+		if ss.Status == mariposa.StatusConverging && !isWait(ss.Reason) {
+			return nil
+		}
+		if is := ss.Status != mariposa.StatusConverging; ss.Reason != nil && (why == nil || is && !stuck) {
+			why, stuck = ss.Reason.About(name), is
+		}
+	}
+	return why
+}
+
+// isWait reports whether a service that converges can do nothing until something else
+// happens.
+func isWait(why *mariposa.Reason) bool {
+	switch codeOf(why) {
+	case "", mariposa.ReasonCounts, mariposa.ReasonLeftovers, mariposa.ReasonUnplanned, mariposa.ReasonFollows, mariposa.ReasonFollowsOther,
+		mariposa.ReasonStartLimit, mariposa.ReasonSlotBusy, mariposa.ReasonOutdated, mariposa.ReasonOutdatedValues:
+		return false
+	}
+	return true
+}
+
+// pace is how many steps of a task show how fast it is.
+const pace = 3
+
+// estimateEnd extrapolates when an active task will end; nil: there is no pace to go by, or
+// the task has fallen behind it.
 func (v *viewer) estimateEnd(st *mariposa.TaskStatus) *time.Time {
-	if st == nil || st.State != mariposa.TaskActive || st.Progress.Done == 0 || st.Progress.Done >= st.Progress.Total {
+	if st == nil || st.State != mariposa.TaskActive || st.Progress.Done < pace || st.Progress.Done >= st.Progress.Total {
 		return nil
 	}
 	each := st.LastProgress.Sub(st.Started) / time.Duration(st.Progress.Done)
-	at := st.LastProgress.Add(each * time.Duration(st.Progress.Total-st.Progress.Done))
-	if now := v.now(); at.Before(now) {
-		at = now // it is overdue
+	now, at := v.now(), st.LastProgress.Add(each*time.Duration(st.Progress.Total-st.Progress.Done))
+	if now.Sub(st.LastProgress) > pace*each+time.Second {
+		return nil
+	}
+	if at.Before(now) {
+		at = now
 	}
 	return &at
 }
@@ -336,7 +404,7 @@ func (v *viewer) estimateEnd(st *mariposa.TaskStatus) *time.Time {
 // blockingTasks lists the open tasks that a queued one waits for, if its current state
 // is shown.
 func (v *viewer) blockingTasks(r *store.Task) []queue.Task {
-	if now := v.s.Picture.Tasks.Get(r.ID); now == nil || now.Revision != r.Revision {
+	if !v.isCurrent(r) {
 		return nil
 	}
 	open := func(r *store.Task) queue.Task {
@@ -390,10 +458,11 @@ func (v *viewer) instance(r *store.Instance) contract.Instance {
 	doc := contract.Instance{
 		ID: r.ID, Name: spec.Name, Slot: slotOf(spec),
 		Project: spec.Project, ProjectName: v.projectName(spec.Project), Service: spec.Service, ServiceName: spec.ServiceName,
-		Version: v.instanceVersion(spec), ComputeType: spec.Compute, Node: spec.Node, NodeName: v.nodeName(spec.Node),
+		ComputeType: spec.Compute, Node: spec.Node, NodeName: v.nodeName(spec.Node),
 		State: mariposa.StateOf(spec, st), Health: mariposa.HealthUnknown, Goal: spec.Goal, Addresses: []string{},
 		Created: spec.Created, Managed: spec.Managed,
 	}
+	doc.Version, doc.Number = v.instanceVersion(spec)
 	why := spec.Reason
 	if st != nil {
 		doc.Health, doc.PhysicalID, doc.Addresses = cmp.Or(st.Health, mariposa.HealthUnknown), st.PhysicalID, neverNil(st.Addresses)
@@ -416,20 +485,20 @@ func slotOf(spec *mariposa.InstanceSpec) string {
 	return fmt.Sprintf("%s.%d", spec.ServiceName, spec.Slot)
 }
 
-// instanceVersion returns the version in force if it defines this instance
-// identically, else the one that the instance was made from. Which version was in force
-// in the past is not known.
-func (v *viewer) instanceVersion(spec *mariposa.InstanceSpec) string {
+// instanceVersion returns hash and number of the version in force if it defines this
+// instance identically, else of the one that the instance was made from. Which version was
+// in force in the past is not known.
+func (v *viewer) instanceVersion(spec *mariposa.InstanceSpec) (hash string, number int) {
 	if v.isPast() {
-		return v.sha(spec.Project, spec.Number)
+		return v.sha(spec.Project, spec.Number), spec.Number
 	}
 	if st := v.projectRecord(spec.Project).Status(); st != nil && st.Services[spec.ServiceName] != nil {
 		number := st.Services[spec.ServiceName].Number
 		if def := v.definition(spec.Project, number, spec.ServiceName); def != nil && def.Digest == spec.Digest {
-			return v.sha(spec.Project, number)
+			return v.sha(spec.Project, number), number
 		}
 	}
-	return v.sha(spec.Project, spec.Number)
+	return v.sha(spec.Project, spec.Number), spec.Number
 }
 
 // scope returns the values for the interpolations of an instance.

@@ -306,7 +306,7 @@ func (v *viewer) submittedGoals(r *store.Project) map[string]*mariposa.ServiceSt
 
 func (v *viewer) service(project, name string, ss *mariposa.ServiceStatus, t *tally) (contract.ServiceState, serviceReasons) {
 	doc := contract.ServiceState{
-		ID: ss.ID, Name: name, Version: v.sha(project, ss.Number), Goal: ss.Scale,
+		ID: ss.ID, Name: name, Version: v.sha(project, ss.Number), Number: ss.Number, Goal: ss.Scale,
 		Running: t.running, Healthy: t.healthy, Starting: t.starting, Stopping: t.stopping,
 		Failed: t.failed, Unknown: t.unknown, Outdated: t.outdated,
 		Frozen: ss.Frozen != nil, Paused: ss.Paused, Status: cmp.Or(ss.Status, mariposa.StatusConverging),

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"mariposa"
 	"mariposa/contract"
@@ -218,6 +219,10 @@ func (s *server) getTask(ctx context.Context, in *getTaskInput) (*document[contr
 	doc := v.task(r)
 	doc.Steps = []contract.TaskStep{}
 	q := store.HistoryQuery{Project: r.Project, Task: r.ID, Before: in.Marker, Limit: in.Limit}
+	over, err := s.endOf(ctx, r)
+	if err != nil {
+		return nil, err
+	}
 	for {
 		changes, err := s.Store.History(ctx, q)
 		if err != nil {
@@ -225,7 +230,7 @@ func (s *server) getTask(ctx context.Context, in *getTaskInput) (*document[contr
 		}
 		for i := range changes {
 			q.Before = changes[i].Revision
-			if step, ok := v.step(&changes[i]); ok {
+			if step, ok := v.step(&changes[i]); ok && (over.IsZero() || !step.At.After(over)) {
 				doc.Steps = append(doc.Steps, step)
 			}
 			if len(doc.Steps) == in.Limit {
@@ -237,6 +242,19 @@ func (s *server) getTask(ctx context.Context, in *getTaskInput) (*document[contr
 			return answer(doc)
 		}
 	}
+}
+
+// endOf returns when the end of a task was stored; zero: it is open. What its instances
+// do later is not a step of it.
+func (s *server) endOf(ctx context.Context, r *store.Task) (time.Time, error) {
+	if !mariposa.StateOfTask(r.Status()).Ended() {
+		return time.Time{}, nil
+	}
+	last, err := s.Store.History(ctx, store.HistoryQuery{Project: r.Project, Task: r.ID, Before: r.Revision + 1, Limit: 1})
+	if err != nil || len(last) == 0 {
+		return time.Time{}, err
+	}
+	return last[0].Time, nil
 }
 
 // terminateTask ends a task at a user's request.

@@ -255,8 +255,8 @@ func TestVolumesOfADeletedProjectAreItsOrganizationsAffair(t *testing.T) {
 	if v := want[contract.Volume](w.asUser("mia").call("GET", "/v1/volumes/"+left, nil), 200); v.OrganizationName != "acme" {
 		t.Errorf("%+v", v)
 	}
-	w.asUser("mia").call("DELETE", "/v1/volumes/"+left, nil).wantError(403, mariposa.Forbidden, "takes being owner of the organization")
-	w.asUser("oleg").call("DELETE", "/v1/volumes/"+w.volume, nil).wantError(403, mariposa.Forbidden, "takes the role admin")
+	w.asUser("mia").call("DELETE", "/v1/volumes/"+left, nil).wantError(403, mariposa.Forbidden, "being an owner of the organization", "you are a member")
+	w.asUser("oleg").call("DELETE", "/v1/volumes/"+w.volume, nil).wantError(403, mariposa.Forbidden, "requires the admin role", "you are an operator")
 	want[contract.Volumes](w.asUser("vera").call("GET", "/v1/volumes?node=n1", nil), 200)
 	w.asUser("sam").call("GET", "/v1/volumes?node=n1", nil).wantError(404, mariposa.ResourceNotFound)
 	w.commit(store.Unit{Writes: []store.Write{{Kind: mariposa.KindProject, ID: w.shop.ID, Delete: true}}})

@@ -1,6 +1,9 @@
 package auth
 
 import (
+	"cmp"
+	"strings"
+
 	"mariposa"
 	"mariposa/store"
 )
@@ -14,11 +17,17 @@ func (Denial) Error() string { return "denied" }
 // Require checks a permission on a project or organization, or neither if nil, and
 // says what is missing. Every permission is checked here.
 func (d *Directory) Require(c *Caller, p Permission, on *store.Record) error {
+	return d.RequireTo(c, p, on, "")
+}
+
+// RequireTo is Require for something that has a name of its own, like scaling; without one,
+// the error describes the permission.
+func (d *Directory) RequireTo(c *Caller, p Permission, on *store.Record, doing string) error {
 	switch d.May(c, p, on) {
 	case Allowed:
 		return nil
 	case Denied:
-		return &mariposa.Error{Code: mariposa.Forbidden, Message: c.Name + " may not do this" + scopeOf(on) + ": " + describePermission(p, on), Cause: Denial{on}}
+		return &mariposa.Error{Code: mariposa.Forbidden, Message: d.explainDenial(c, rows[p], on, doing), Cause: Denial{on}}
 	}
 	if on != nil {
 		if spec, ok := on.Spec.(*mariposa.OrganizationSpec); ok {
@@ -28,34 +37,34 @@ func (d *Directory) Require(c *Caller, p Permission, on *store.Record) error {
 	return mariposa.Errorf(mariposa.ResourceNotFound, "there is no such project")
 }
 
-func scopeOf(on *store.Record) string {
-	if on == nil {
-		return ""
-	}
-	switch spec := on.Spec.(type) {
-	case *mariposa.ProjectSpec:
-		return " in project " + spec.Name
-	case *mariposa.OrganizationSpec:
-		return " in organization " + spec.Name
-	}
-	return ""
-}
-
-// describePermission says in words what a permission requires.
-func describePermission(p Permission, on *store.Record) string {
-	owned := on != nil && on.Kind == mariposa.KindOrg
-	for _, row := range Table {
-		switch {
-		case row.Permission != p:
-		case row.Project != "" && !(owned && row.Organization != ""):
-			return "to " + row.Means + " takes the role " + string(row.Project) + ", and a token that is not bound to less"
-		case row.Organization != "":
-			return "to " + row.Means + " takes being " + string(row.Organization) + " of the organization, and a token that is not bound to less"
-		case row.Installation:
-			return "to " + row.Means + " takes a user who runs the installation, and a token without bounds"
+// explainDenial says which role something requires, and which one the caller has.
+func (d *Directory) explainDenial(c *Caller, row Row, on *store.Record, doing string) string {
+	what, need, have := cmp.Or(doing, row.Doing), "an admin of the installation", "not one"
+	if on != nil {
+		switch spec := on.Spec.(type) {
+		case *mariposa.ProjectSpec:
+			what, need, have = what+" "+spec.Name, "the "+string(row.Project)+" role", withArticle(string(d.RoleIn(c, (*store.Project)(on))))
+		case *mariposa.OrganizationSpec:
+			role := withArticle(string(d.RoleOf(c, (*store.Organization)(on))))
+			what, need, have = what+" "+spec.Name, "being "+withArticle(string(row.Organization))+" of the organization", role
 		}
 	}
-	return "it takes another role"
+	has := "you are " + have
+	switch {
+	case c.Bounds.Role != "":
+		has = "this token is limited to the " + string(c.Bounds.Role) + " role"
+	case !c.Bounds.Unbounded():
+		has = "this token is limited to a part of your rights"
+	}
+	return "Permission denied: " + what + " requires " + need + "; " + has
+}
+
+// withArticle returns a role with its article: an operator, a viewer.
+func withArticle(role string) string {
+	if strings.ContainsAny(role[:min(1, len(role))], "aeio") {
+		return "an " + role
+	}
+	return "a " + role
 }
 
 // OwnerOf returns the project or organization that a volume or network belongs to, on

@@ -45,6 +45,7 @@ const (
 type Row struct {
 	Permission   Permission
 	Means        string
+	Doing        string           // the same before the name of a project or organization
 	Project      mariposa.Role    // at least this
 	Organization mariposa.OrgRole // at least this
 	Installation bool
@@ -54,31 +55,31 @@ type Row struct {
 var Table = []Row{
 	{Permission: Ask, Means: "list what one may see, manage one's own tokens, make an organization"},
 
-	{Permission: ReadProject, Means: "see a project, its state, tasks, versions, instances and logs; metadata with secrets masked", Project: mariposa.RoleViewer},
-	{Permission: Deploy, Means: "submit manifests and metadata, tag, revert, reprovision, copy", Project: mariposa.RoleDeployer},
-	{Permission: Operate, Means: "start, stop, scale, freeze, thaw, pause, resume, accept; end tasks", Project: mariposa.RoleOperator},
-	{Permission: ReadSecrets, Means: "read secret metadata", Project: mariposa.RoleOperator},
-	{Permission: Approve, Means: "approve versions that use protected secrets; set and lift the protection of secrets and change protected values", Project: mariposa.RoleOperator},
-	{Permission: Shell, Means: "run commands inside an instance", Project: mariposa.RoleOperator},
-	{Permission: ManageInstances, Means: "make, stop, restart, replace and remove single instances", Project: mariposa.RoleOperator},
-	{Permission: ManagePeople, Means: "give users roles in a project and take them away", Project: mariposa.RoleAdmin},
-	{Permission: Administer, Means: "rename, move and delete a project", Project: mariposa.RoleAdmin},
-	{Permission: AuditProject, Means: "read the audit of a project", Project: mariposa.RoleAdmin},
+	{Permission: ReadProject, Doing: "reading", Means: "see a project, its state, tasks, versions, instances and logs; metadata with secrets masked", Project: mariposa.RoleViewer},
+	{Permission: Deploy, Doing: "deploying to", Means: "submit manifests and metadata, tag, revert, reprovision, copy", Project: mariposa.RoleDeployer},
+	{Permission: Operate, Doing: "operating", Means: "start, stop, scale, freeze, thaw, pause, resume, accept; end tasks", Project: mariposa.RoleOperator},
+	{Permission: ReadSecrets, Doing: "reading secrets of", Means: "read secret metadata", Project: mariposa.RoleOperator},
+	{Permission: Approve, Doing: "approving versions of", Means: "approve versions that use protected secrets; set and lift the protection of secrets and change protected values", Project: mariposa.RoleOperator},
+	{Permission: Shell, Doing: "running commands in", Means: "run commands inside an instance", Project: mariposa.RoleOperator},
+	{Permission: ManageInstances, Doing: "managing instances of", Means: "make, stop, restart, replace and remove single instances", Project: mariposa.RoleOperator},
+	{Permission: ManagePeople, Doing: "managing the users of", Means: "give users roles in a project and take them away", Project: mariposa.RoleAdmin},
+	{Permission: Administer, Doing: "renaming, moving or deleting", Means: "rename, move and delete a project", Project: mariposa.RoleAdmin},
+	{Permission: AuditProject, Doing: "reading the audit of", Means: "read the audit of a project", Project: mariposa.RoleAdmin},
 
-	{Permission: ReadOrganization, Means: "see an organization, its members and its quota", Organization: mariposa.OrgMember},
-	{Permission: CreateProject, Means: "make a project in an organization", Organization: mariposa.OrgMember},
-	{Permission: AdministerOrganization, Means: "manage an organization and its members; be admin of all its projects", Organization: mariposa.OrgOwner},
-	{Permission: AuditOrganization, Means: "read the audit of an organization", Organization: mariposa.OrgOwner},
+	{Permission: ReadOrganization, Doing: "reading", Means: "see an organization, its members and its quota", Organization: mariposa.OrgMember},
+	{Permission: CreateProject, Doing: "creating projects in", Means: "make a project in an organization", Organization: mariposa.OrgMember},
+	{Permission: AdministerOrganization, Doing: "managing", Means: "manage an organization and its members; be admin of all its projects", Organization: mariposa.OrgOwner},
+	{Permission: AuditOrganization, Doing: "reading the audit of", Means: "read the audit of an organization", Organization: mariposa.OrgOwner},
 
 	// A volume belongs to its project; once that is gone, to its organization.
-	{Permission: ReadVolume, Means: "see a volume", Project: mariposa.RoleViewer, Organization: mariposa.OrgMember},
-	{Permission: DeleteVolume, Means: "delete a volume and what is in it", Project: mariposa.RoleAdmin, Organization: mariposa.OrgOwner},
+	{Permission: ReadVolume, Doing: "reading volumes of", Means: "see a volume", Project: mariposa.RoleViewer, Organization: mariposa.OrgMember},
+	{Permission: DeleteVolume, Doing: "deleting volumes of", Means: "delete a volume and what is in it", Project: mariposa.RoleAdmin, Organization: mariposa.OrgOwner},
 
 	// A network belongs to its project; a shared one to its organization.
-	{Permission: ReadNetwork, Means: "see a network", Project: mariposa.RoleViewer, Organization: mariposa.OrgMember},
-	{Permission: DeleteNetwork, Means: "delete a network", Project: mariposa.RoleAdmin, Organization: mariposa.OrgOwner},
+	{Permission: ReadNetwork, Doing: "reading networks of", Means: "see a network", Project: mariposa.RoleViewer, Organization: mariposa.OrgMember},
+	{Permission: DeleteNetwork, Doing: "deleting networks of", Means: "delete a network", Project: mariposa.RoleAdmin, Organization: mariposa.OrgOwner},
 
-	{Permission: RunInstallation, Means: "manage the installation (nodes, users, quotas, policies, settings, packages, keys) or act for another user", Installation: true},
+	{Permission: RunInstallation, Doing: "managing the installation", Means: "manage the installation (nodes, users, quotas, policies, settings, packages, keys) or act for another user", Installation: true},
 }
 
 var rows = func() map[Permission]Row {

@@ -112,10 +112,7 @@ func (e *edit) setGoal(kind mariposa.TaskKind, goal mariposa.ProjectGoal, refs [
 	if e.isAtGoal(goal, names) && e.isIdle(names) && (goal == mariposa.GoalStopped || !e.hasNoVersion()) {
 		return nil, nil
 	}
-	why := e.req.actor() + " asked for a " + string(kind)
-	if len(names) > 0 {
-		why += " of " + strings.Join(names, ", ")
-	}
+	why := e.req.actor() + " asked to " + string(kind) + " " + cmp.Or(strings.Join(names, ", "), "it")
 	patch := mariposa.Patch{Goal: goal}
 	if goal == mariposa.GoalStarted && e.neverBegan() {
 		patch.Number = e.spec.Number // the task that would have rolled it out was ended before it began
@@ -201,11 +198,7 @@ func (e *edit) immediateTask(action string, refs []string) (*mariposa.TaskSpec, 
 	case "accept":
 		t.Task, t.Patch.Accept = mariposa.TaskScale, true
 	}
-	why := e.req.actor() + " asked for: " + action
-	if len(t.Services) > 0 {
-		why += " " + strings.Join(t.Services, ", ")
-	}
-	t.Reason = mariposa.Asked(why)
+	t.Reason = mariposa.Asked(e.req.actor() + " asked to " + action + " " + cmp.Or(strings.Join(t.Services, ", "), "it"))
 	return t, nil
 }
 

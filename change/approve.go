@@ -43,9 +43,9 @@ func (e *edit) protect(d draft, before *manifest.Values) error {
 			_, is := d.values.Get(key)
 			switch {
 			case lifted(key):
-				return e.errProtected(key, "to lift that")
+				return e.errProtected(key, "lifting that")
 			case d.given[key] || d.values != nil && was && !is:
-				return e.errProtected(key, "to change its value")
+				return e.errProtected(key, "changing its value")
 			}
 		}
 	}
@@ -63,7 +63,7 @@ func (e *edit) protect(d draft, before *manifest.Values) error {
 func (e *edit) errProtected(key, what string) error {
 	return &mariposa.Error{
 		Code:    mariposa.Forbidden,
-		Message: fmt.Sprintf("the secret %s of project %s is protected: %s takes the role operator, and a token that is not bound to less", key, e.spec.Name, what),
+		Message: fmt.Sprintf("Permission denied: the secret %s of project %s is protected: %s requires the operator role", key, e.spec.Name, what),
 		Cause:   auth.Denial{On: e.record.Record()},
 	}
 }

@@ -276,7 +276,7 @@ func (e *edit) step(s converge.ForecastStep, view *converge.View, names map[stri
 	if s.Number > 0 {
 		doc.Version = e.spec.Version
 		if s.Number != e.spec.Number {
-			doc.Version = e.sha(s.Number)
+			doc.Version, doc.Number = e.sha(s.Number), s.Number
 		}
 	}
 	return doc

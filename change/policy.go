@@ -79,7 +79,7 @@ func readComputeTypes(names []string) ([]mariposa.ComputeType, error) {
 	for _, name := range names {
 		t := mariposa.ComputeType(name)
 		if !slices.Contains(ComputeTypes, t) {
-			return nil, invalid("compute_types: %q is none; there are %s", shorten(name), join(ComputeTypes))
+			return nil, invalid("compute_types: %q is not a compute type; the compute types are %s", shorten(name), join(ComputeTypes))
 		}
 		all = append(all, t)
 	}

@@ -355,5 +355,5 @@ func (c *Changer) packageNames() string {
 	if len(names) == 0 {
 		return "; there are no packages yet: create one with mariposa package set NAME, or set memory and cpu"
 	}
-	return "; there are " + strings.Join(names[:min(len(names), 20)], ", ")
+	return "; the packages are " + strings.Join(names[:min(len(names), 20)], ", ")
 }

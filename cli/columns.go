@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/charmbracelet/x/ansi"
@@ -16,25 +17,96 @@ type tableFlags struct {
 }
 
 func (f *tableFlags) add(to *pflag.FlagSet) {
-	to.BoolVarP(&f.quiet, "quiet", "q", false, "of a table, print only the first column: names or ids")
+	to.BoolVarP(&f.quiet, "quiet", "q", false, "print only the names or ids of a table")
 	to.BoolVar(&f.noHeader, "no-header", false, "print tables without their heading")
 	to.StringSliceVar(&f.columns, "columns", nil, "print only these columns of a table, like name,status")
-	to.BoolVar(&f.wide, "wide", false, "do not fold tables to the width of the terminal")
+	to.BoolVar(&f.wide, "wide", false, "print every column of a table, and do not fold it to the width of the terminal")
+}
+
+// A column is a column of a table.
+type column struct {
+	head string
+	when visibility
+}
+
+// visibility says when a column is shown. --columns and --wide show any.
+type visibility byte
+
+const (
+	always    visibility = iota
+	ifUseful             // only if a row has something to say in it
+	onRequest            // only with --columns or --wide
+)
+
+// Suffixes of headings passed to newTable.
+const (
+	usefulMark  = "?"
+	requestMark = "+"
+)
+
+// newTable makes a table. A heading that ends in ? is shown only if a row has something
+// to say in it, one that ends in + only on request.
+func newTable(head ...string) *table {
+	t := &table{}
+	for _, h := range head {
+		c := column{head: h}
+		if rest, ok := strings.CutSuffix(h, usefulMark); ok {
+			c = column{rest, ifUseful}
+		} else if rest, ok := strings.CutSuffix(h, requestMark); ok {
+			c = column{rest, onRequest}
+		}
+		t.columns = append(t.columns, c)
+	}
+	return t
+}
+
+// keyed sets the column that --quiet prints, if it is not the first.
+func (t *table) keyed(head string) *table {
+	t.key = slices.IndexFunc(t.columns, func(c column) bool { return c.head == head })
+	return t
 }
 
 // choose returns a table with the chosen columns alone.
 func (t *table) choose(columns []string) (*table, error) {
 	var at []int
 	for _, name := range columns {
-		n := slices.IndexFunc(t.head, func(h string) bool { return strings.EqualFold(h, strings.TrimSpace(name)) })
+		n := slices.IndexFunc(t.columns, func(c column) bool { return strings.EqualFold(c.head, strings.TrimSpace(name)) })
 		if n < 0 {
-			return nil, Usage(fmt.Errorf("there is no column %q; there are %s", name, strings.ToLower(strings.Join(t.head, ", "))))
+			return nil, Usage(fmt.Errorf("there is no column %q; the columns are %s", name, strings.ToLower(strings.Join(t.heads(), ", "))))
 		}
 		at = append(at, n)
 	}
+	return t.pick(at), nil
+}
+
+func (t *table) heads() []string {
+	var all []string
+	for _, c := range t.columns {
+		if c.head != "" {
+			all = append(all, c.head)
+		}
+	}
+	return all
+}
+
+// useful returns a table without the columns that say nothing, and without those that
+// are shown only on request.
+func (t *table) useful() *table {
+	var at []int
+	for n, c := range t.columns {
+		says := func(row []cell) bool { return n < len(row) && !row[n].isBlank() }
+		if c.when == always || c.when == ifUseful && slices.ContainsFunc(t.rows, says) {
+			at = append(at, n)
+		}
+	}
+	return t.pick(at)
+}
+
+// pick returns a table with the columns at the given indexes.
+func (t *table) pick(at []int) *table {
 	some := &table{}
 	for _, n := range at {
-		some.head = append(some.head, t.head[n])
+		some.columns = append(some.columns, column{head: t.columns[n].head})
 	}
 	for _, row := range t.rows {
 		var cells []cell
@@ -47,20 +119,31 @@ func (t *table) choose(columns []string) (*table, error) {
 		}
 		some.rows = append(some.rows, cells)
 	}
-	return some, nil
+	return some
+}
+
+// isBlank reports whether a cell says nothing: what goes without saying is dimmed.
+func (c cell) isBlank() bool {
+	return c.text == "" || c.text == "-" || c.style == dim
 }
 
 // printTable prints a table as the user wants it. A column that does not exist is
 // reported when the command ends.
 func (a *app) printTable(t *table) {
 	f := a.global.table
-	if len(f.columns) > 0 {
+	if f.quiet && len(f.columns) == 0 {
+		t = t.pick([]int{t.key})
+	}
+	switch {
+	case len(f.columns) > 0:
 		some, err := t.choose(f.columns)
 		if err != nil {
 			a.tableError = err
 			return
 		}
 		t = some
+	case !f.wide && !f.quiet:
+		t = t.useful()
 	}
 	if f.quiet {
 		for _, row := range t.rows {
@@ -68,12 +151,8 @@ func (a *app) printTable(t *table) {
 		}
 		return
 	}
-	p := a.paint(a.env.Stdout)
-	if a.env.Terminal(a.env.Stdout) && !f.wide {
-		width, _ := a.env.Size(a.env.Stdout)
-		t.fold(width)
-	}
-	lines := t.lines(p)
+	a.fold(t)
+	lines := t.lines(a.paint(a.env.Stdout))
 	if f.noHeader {
 		lines = lines[1:]
 	}
@@ -82,41 +161,87 @@ func (a *app) printTable(t *table) {
 	}
 }
 
-// narrowest is the least width that a folded column gets; where there is less room, it
-// is not folded.
-const narrowest = 20
-
-// fold breaks texts of the last column that do not fit into a width: they go on in rows
-// of their own.
-func (t *table) fold(width int) {
-	last, start := len(t.head)-1, 0
-	for n := range last {
-		widest := cells(t.head[n])
-		for _, row := range t.rows {
-			if n < len(row) {
-				widest = max(widest, cells(plain(row[n].text)))
-			}
-		}
-		start += widest + 2
+// fold folds a table to the width of the terminal, unless the user does not want that or
+// there is none.
+func (a *app) fold(t *table) {
+	if a.env.Terminal(a.env.Stdout) && !a.global.table.wide {
+		t.fold(a.width())
 	}
-	room := width - start
-	if room < narrowest {
-		return
+}
+
+// width returns the width of the terminal. COLUMNS takes precedence.
+func (a *app) width() int {
+	if n, err := strconv.Atoi(a.env.Getenv("COLUMNS")); err == nil && n > 0 {
+		return n
+	}
+	width, _ := a.env.Size(a.env.Stdout)
+	return width
+}
+
+// narrowest is the least width that a column is folded to.
+const narrowest = 16
+
+// fold breaks texts so that the table fits into a width: first those of the last column,
+// then those of the widest ones. Words stay whole, so that names and ids can be copied:
+// a table of long names may still be too wide.
+func (t *table) fold(width int) {
+	wide, least := t.widths(), t.leastWidths()
+	over := 2*(len(wide)-1) - width
+	for _, w := range wide {
+		over += w
+	}
+	for n := len(wide) - 1; over > 0 && n >= 0; n = mostToSpare(wide, least) {
+		cut := max(0, min(over, wide[n]-least[n]))
+		wide[n], over = wide[n]-cut, over-cut
 	}
 	var rows [][]cell
 	for _, row := range t.rows {
-		if len(row) <= last || cells(row[last].text) <= room {
-			rows = append(rows, row)
-			continue
-		}
-		for n, part := range strings.Split(ansi.Wrap(plain(row[last].text), room, ""), "\n") {
-			next := make([]cell, len(row))
-			if n == 0 {
-				next = slices.Clone(row)
-			}
-			next[last] = cell{part, row[last].style}
-			rows = append(rows, next)
-		}
+		rows = append(rows, foldRow(row, wide)...)
 	}
 	t.rows = rows
+}
+
+// mostToSpare returns the column that can be narrowed the most; -1: none can.
+func mostToSpare(wide, least []int) int {
+	found, most := -1, 0
+	for n := range wide {
+		if spare := wide[n] - least[n]; spare > most {
+			found, most = n, spare
+		}
+	}
+	return found
+}
+
+// leastWidths returns how far each column can be narrowed.
+func (t *table) leastWidths() []int {
+	least, widest := make([]int, len(t.columns)), t.widths()
+	for n, c := range t.columns {
+		least[n] = max(cells(c.head), min(narrowest, widest[n]))
+	}
+	for _, row := range t.rows {
+		for n, c := range row {
+			for word := range strings.FieldsSeq(c.text) {
+				least[n] = max(least[n], cells(word))
+			}
+		}
+	}
+	return least
+}
+
+// foldRow breaks the cells of a row that are too wide; the rest goes into rows of its own.
+func foldRow(row []cell, wide []int) [][]cell {
+	rows := [][]cell{make([]cell, len(row))}
+	for n, c := range row {
+		if cells(plain(c.text)) <= wide[n] {
+			rows[0][n] = c
+			continue
+		}
+		for i, part := range strings.Split(ansi.Wordwrap(plain(c.text), wide[n], ""), "\n") {
+			if i == len(rows) {
+				rows = append(rows, make([]cell, len(row)))
+			}
+			rows[i][n] = cell{part, c.style}
+		}
+	}
+	return rows
 }

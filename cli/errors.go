@@ -69,9 +69,9 @@ func (a *app) printError(err error) {
 	w := a.env.Stderr
 	p := a.paint(w)
 	var m *mariposa.Error
-	said := sentence(err.Error())
+	said := speak(sentence(err.Error()))
 	if errors.As(err, &m) && a.file != "" && slices.ContainsFunc(m.Faults, func(f mariposa.Fault) bool { return f.Line > 0 }) {
-		said = a.file + " is no valid " + a.documentKind // the faults follow, so they need no introduction
+		said = a.file + " is not " + validDocument(a.documentKind) // the faults follow, so they need no introduction
 	}
 	fmt.Fprintf(w, "%s %s\n", p.in(bad, "mariposa:"), plain(said))
 	if m != nil && !(len(m.Faults) == 1 && strings.HasSuffix(said, a.fault(m.Faults[0]))) { // the sentence may end with the only fault
@@ -82,6 +82,14 @@ func (a *app) printError(err error) {
 	if h := a.hint(err, m); h != "" {
 		fmt.Fprintf(w, "%s\n", p.in(dim, plain("  "+h)))
 	}
+}
+
+// validDocument is what a file should have been.
+func validDocument(kind string) string {
+	if kind == "metadata" {
+		return "valid metadata"
+	}
+	return "a valid " + kind
 }
 
 // fault formats a fault as a line that editors can jump to.
@@ -97,9 +105,9 @@ func (a *app) fault(f mariposa.Fault) string {
 		fmt.Fprintf(&b, "line %d: ", f.Line)
 	}
 	if f.Field != "" {
-		b.WriteString(f.Field + ": ")
+		b.WriteString(flagOf(f) + ": ")
 	}
-	b.WriteString(f.Message)
+	b.WriteString(speak(f.Message))
 	return b.String()
 }
 
@@ -116,7 +124,7 @@ func (a *app) hint(err error, m *mariposa.Error) string {
 	case mariposa.Unauthorized:
 		return "give a token with `mariposa login --url URL --token-stdin`, or in MARIPOSA_TOKEN"
 	case mariposa.Forbidden:
-		return "see `mariposa whoami` for who you are and what your token is good for"
+		return "see `mariposa whoami` for your roles and what your token is limited to"
 	case mariposa.Throttled:
 		return "wait a little, then try again"
 	}

@@ -18,113 +18,164 @@ const recent = 100
 
 func (a *app) eventsCommand() *cobra.Command {
 	var follow, audit bool
+	var service string
 	var f auditFlags
 	cmd := &cobra.Command{
 		Use: "events", Short: "Tell what has happened, and with -f what happens; with --audit, who did it",
-		Long: "Tell what has happened, oldest first, and with -f what happens.\n\n" +
+		Long: "Tell what has happened, oldest first, and with -f what happens: the latest 100 events, those\nsince a time (--since 1h) or the newest so many (--limit).\n\n" +
 			"With --audit, tell who did or tried to do what, newest first: of a project, of an\norganization (-o), or of all that you may audit. --json prints every record that matches\nas a line of JSON.",
-		Example: "  mariposa events -f\n  mariposa -j shop events --audit --since 7d --actor ann\n  mariposa -o acme events --audit --outcome denied --json > denied.jsonl",
+		Example: "  mariposa events -f\n  mariposa -j shop events --since 1h --service web\n  mariposa -j shop events --audit --since 7d --actor ann\n  mariposa -o acme events --audit --outcome denied --json > denied.jsonl",
 	}
 	a.ofProjects(cmd, func(ctx context.Context, c *client.Client, project string) error {
 		said := func(flag string) bool { return cmd.Flags().Changed(flag) && !a.fromEnv[flag] }
-		if !audit && (said("actor") || said("action") || said("outcome") || said("until") || said("limit")) {
-			return Usage(errors.New("--actor, --action, --outcome, --until and --limit are for --audit"))
-		}
-		if audit && follow {
+		switch {
+		case !audit && (said("actor") || said("action") || said("outcome") || said("until")):
+			return Usage(errors.New("--actor, --action, --outcome and --until are for --audit"))
+		case audit && service != "":
+			return Usage(errors.New("--service is not for --audit"))
+		case audit && follow:
 			return Usage(errors.New("the audit cannot be followed: leave -f out, or --audit"))
-		}
-		if audit {
+		case audit:
 			return a.audit(ctx, c, project, f, said("limit"))
 		}
-		return a.events(ctx, c, project, f.since, follow)
+		p := &eventPrinter{a: a, c: c, show: newNarrator(a.env.Now), follow: follow, filter: client.EventFilter{Project: project, Service: service}, newest: -1}
+		if said("limit") {
+			p.newest = f.limit
+		}
+		return p.run(ctx, f.since)
 	})
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on as things happen")
-	cmd.Flags().StringVar(&f.since, "since", "", "what came after this revision (default: the latest); of an audit, since a time or so long ago")
+	cmd.Flags().StringVar(&f.since, "since", "", "how far back, like 1h or 7d, or a time, or a revision (default: the latest)")
+	cmd.Flags().StringVar(&service, "service", "", "only what concerns this service")
 	cmd.Flags().BoolVar(&audit, "audit", false, "who did what, when and from where")
 	cmd.Flags().StringVar(&f.actor, "actor", "", "of an audit: by or for this user; mariposa for what it does by itself")
 	cmd.Flags().StringVar(&f.action, "action", "", "of an audit: only this, like manifest.put; with a dot at the end, all that begin so")
 	cmd.Flags().StringVar(&f.outcome, "outcome", "", "of an audit: done, denied or failed")
 	cmd.Flags().StringVar(&f.until, "until", "", "of an audit: before a time, or so long ago")
-	cmd.Flags().IntVar(&f.limit, "limit", recent, "of an audit: only the newest so many; 0: all")
+	cmd.Flags().IntVar(&f.limit, "limit", recent, "only the newest so many; 0: all; with --since, all unless given")
 	complete(cmd, "actor", a.every(userNames))
 	complete(cmd, "outcome", oneOf(outcomes))
+	complete(cmd, "service", a.every(serviceNames))
 	return cmd
 }
 
-// events prints the feed: the latest events, those after a revision, or new ones as
-// they come.
-func (a *app) events(ctx context.Context, c *client.Client, project, since string, follow bool) error {
-	var revision int64
-	if since != "" {
-		var err error
-		if revision, err = strconv.ParseInt(since, 10, 64); err != nil || revision < 0 {
-			return Usage(fmt.Errorf("--since is a revision, a number from 0 on, not %q; only an audit takes a time", since))
-		}
+// An eventPrinter prints the feed: the latest events, those since a revision or time, and
+// new ones as they come.
+type eventPrinter struct {
+	a      *app
+	c      *client.Client
+	show   *narrator
+	filter client.EventFilter
+	follow bool
+	newest int // print only so many of the past; 0: all, -1: not said
+}
+
+func (p *eventPrinter) run(ctx context.Context, since string) error {
+	if err := p.readSince(since); err != nil {
+		return err
 	}
-	if follow && since == "" {
-		var err error
-		if revision, err = c.Revision(ctx); err != nil {
-			return err
-		}
-	}
+	var past *client.Events
+	var err error
 	switch {
-	case follow:
-		return a.followEvents(ctx, c, project, revision)
-	case since != "":
-		return a.listEvents(ctx, c, project, revision)
+	case p.newest < -1:
+		return Usage(errLimit)
+	case since == "" && p.follow && p.newest <= 0:
+		past = &client.Events{}
+		past.Revision, err = p.c.Revision(ctx)
+	case since == "" && p.newest != 0 && p.newest <= maxPage:
+		f := p.filter
+		f.Limit = recent
+		if p.newest > 0 {
+			f.Limit = p.newest
+		}
+		past, err = p.c.NewestEvents(ctx, f)
+	default:
+		past, err = p.readPast(ctx)
 	}
-	return a.latestEvents(ctx, c, project)
+	if err != nil {
+		return tooOld(err)
+	}
+	if err := p.print(past); err != nil || !p.follow {
+		return err
+	}
+	return p.stream(ctx, past.Revision)
 }
 
-func (a *app) latestEvents(ctx context.Context, c *client.Client, project string) error {
-	page, err := c.LatestEvents(ctx, project, recent)
-	return show(a, page, err, func() {
-		for _, line := range newNarrator(a.env.Now).lines(page.Events) {
-			fmt.Fprintln(a.env.Stdout, line)
-		}
-	})
-}
+// maxPage is the most events that the server returns at once.
+const maxPage = 1000
 
-// listEvents prints the events after a revision, page by page.
-func (a *app) listEvents(ctx context.Context, c *client.Client, project string, since int64) error {
-	show := newNarrator(a.env.Now)
-	all := client.Events{Events: []client.Event{}, Revision: since}
-	for {
-		page, err := c.Events(ctx, client.EventFilter{Since: all.Revision, Project: project})
-		if err != nil {
-			return tooOld(err)
-		}
-		if a.global.json {
-			all.Events = append(all.Events, page.Events...)
-		} else {
-			for _, line := range show.lines(page.Events) {
-				fmt.Fprintln(a.env.Stdout, line)
-			}
-		}
-		if len(page.Events) == 0 && !page.More || page.Revision <= all.Revision {
-			break
-		}
-		all.Revision = page.Revision
+// readSince reads --since: a revision, a time, or how long ago.
+func (p *eventPrinter) readSince(since string) error {
+	if revision, err := strconv.ParseInt(since, 10, 64); err == nil && revision >= 0 {
+		p.filter.Since = revision
+		return nil
 	}
-	if a.global.json {
-		return a.printJSON(all)
+	from, err := readTime("since", since, p.a.env.Now())
+	if err != nil {
+		return Usage(fmt.Errorf("%w; or a revision like 4711", err))
+	}
+	if p.filter.From = from; since == "" {
+		p.filter.From = time.Unix(0, 0) // with --limit 0: all that there is
 	}
 	return nil
 }
 
-// followEvents prints events as they happen, until interrupted.
-func (a *app) followEvents(ctx context.Context, c *client.Client, project string, since int64) error {
-	show := newNarrator(a.env.Now)
-	for e, err := range c.Stream(ctx, client.StreamOptions{Since: since, Project: project, Lost: a.printLost, Found: a.printFound}) {
+// readPast reads all events since a revision or time, and keeps the newest of them.
+func (p *eventPrinter) readPast(ctx context.Context) (*client.Events, error) {
+	all := &client.Events{Events: []client.Event{}}
+	for f := p.filter; ; f.From = (time.Time{}) {
+		page, err := p.c.Events(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		all.Events = append(all.Events, page.Events...)
+		if p.newest > 0 {
+			all.Events = all.Events[max(0, len(all.Events)-p.newest):]
+		}
+		all.Revision = max(all.Revision, page.Revision)
+		if len(page.Events) == 0 && !page.More || page.Revision <= f.Since {
+			return all, nil
+		}
+		f.Since = page.Revision
+	}
+}
+
+// print prints past events.
+func (p *eventPrinter) print(past *client.Events) error {
+	if p.a.global.json && !p.follow {
+		return p.a.printJSON(past)
+	}
+	if p.a.global.json {
+		for _, e := range past.Events {
+			if err := p.a.printLine(e); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for _, line := range p.show.lines(past.Events) {
+		if _, err := fmt.Fprintln(p.a.env.Stdout, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stream prints events as they happen, until interrupted.
+func (p *eventPrinter) stream(ctx context.Context, since int64) error {
+	o := client.StreamOptions{Since: since, Project: p.filter.Project, Service: p.filter.Service, Lost: p.a.printLost, Found: p.a.printFound}
+	for e, err := range p.c.Stream(ctx, o) {
 		switch {
 		case interrupted(ctx, err):
 			return nil
 		case err != nil:
 			return tooOld(err)
-		case a.global.json:
-			err = a.printLine(e)
+		case p.a.global.json:
+			err = p.a.printLine(e)
 		default:
-			_, err = fmt.Fprintln(a.env.Stdout, show.line(e))
+			for _, line := range p.show.lines([]client.Event{e}) {
+				_, err = fmt.Fprintln(p.a.env.Stdout, line)
+			}
 		}
 		if err != nil {
 			return err // nobody reads the output any more

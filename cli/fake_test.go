@@ -360,12 +360,12 @@ func helloGraph() contract.Graph {
 func helloInstances() []contract.Instance {
 	return []contract.Instance{
 		{
-			ID: webOne, Name: "web.1-00ab12", Slot: "web.1", Project: helloID, ProjectName: "hello", ServiceName: "web", Version: hashTwo, ComputeType: mariposa.ComputeProcess,
+			ID: webOne, Name: "web.1-00ab12", Slot: "web.1", Project: helloID, ProjectName: "hello", ServiceName: "web", Version: hashTwo, Number: 2, ComputeType: mariposa.ComputeProcess,
 			Node: nodeOne, NodeName: "node1", State: mariposa.StateRunning, Health: mariposa.HealthHealthy, Goal: mariposa.GoalRunning, PhysicalID: "4711",
-			Addresses: []string{"127.0.0.1:34567"}, Created: noon, Started: after(time.Second), Reason: "scale is 2", Managed: true,
+			Addresses: []string{"127.0.0.1:34567"}, Created: noon, Started: after(time.Second), Reason: "scale is 2", ReasonCode: mariposa.ReasonScale, Managed: true,
 		},
 		{
-			ID: webTwo, Name: "web.2-00cd34", Slot: "web.2", Project: helloID, ProjectName: "hello", ServiceName: "web", Version: hashOne, ComputeType: mariposa.ComputeProcess,
+			ID: webTwo, Name: "web.2-00cd34", Slot: "web.2", Project: helloID, ProjectName: "hello", ServiceName: "web", Version: hashOne, Number: 1, ComputeType: mariposa.ComputeProcess,
 			Node: nodeTwo, NodeName: "node2", State: mariposa.StateFailed, Health: mariposa.HealthUnknown, Goal: mariposa.GoalRunning,
 			Created: noon.Add(5 * time.Minute), Restarts: 3, Reason: "exited with code 137\x1b[2J", Managed: true,
 		},
@@ -385,7 +385,7 @@ func helloNodes() []contract.Node {
 func task(state mariposa.TaskState, done, total int) contract.Task {
 	t := contract.Task{
 		ID: taskOne, Project: helloID, ProjectName: "hello", Services: []string{"web"}, Component: "project", Task: mariposa.TaskScale, State: state, Origin: mariposa.OriginUser,
-		Author: "ann", Reason: "ann scaled web to 2", Created: noon, Progress: mariposa.Progress{Done: done, Total: total}, Version: hashTwo,
+		Author: "ann", Reason: "ann scaled web to 2", Created: noon, Progress: mariposa.Progress{Done: done, Total: total}, Version: hashTwo, Number: 2,
 	}
 	if state != mariposa.TaskQueued {
 		t.Started = after(time.Second)

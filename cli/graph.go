@@ -45,7 +45,7 @@ func (a *app) printGraph(g *contract.Graph) {
 		return
 	}
 	needs := needsOf(g)
-	t := newTable("LAYER", "NAME", "KIND", "STATUS", "RUNNING", "NEEDS", "WAITS FOR", "REASON")
+	t := newTable("LAYER", "NAME", "KIND", "STATUS", "RUNNING", "NEEDS?", "WAITS FOR?", "REASON?")
 	for _, n := range g.Nodes {
 		kind := strings.ReplaceAll(n.Kind, "_", " ")
 		if n.Leftover {

@@ -23,9 +23,9 @@ func (a *app) projectVersions() *cobra.Command {
 }
 
 func (a *app) printVersions(all *contract.Versions) {
-	t := newTable("NUMBER", "VERSION", "AGE", "AUTHOR", "CAUSE", "COMPLETED", "SERVICES", "METADATA", "TAGS", "MESSAGE")
+	t := newTable("VERSION", "NUMBER+", "HASH+", "AGE", "AUTHOR?", "CAUSE", "COMPLETED", "SERVICES?", "METADATA?", "TAGS?", "MESSAGE?").keyed("NUMBER")
 	for _, v := range all.Versions {
-		t.add(number(v.Number), text(v.Version), text(a.age(v.Created)), text(dashIfEmpty(v.Author)), text(dashIfEmpty(string(v.Cause))), text(completed(v)),
+		t.add(text(versionOf(v.Number, v.Version)), number(v.Number), text(v.Version), text(a.age(v.Created)), text(dashIfEmpty(v.Author)), text(dashIfEmpty(string(v.Cause))), text(completed(v)),
 			text(list(v.ServicesChanged)), text(list(v.MetadataChanged)), text(list(v.Tags)), text(v.Message))
 	}
 	a.printTable(t)

@@ -43,7 +43,7 @@ func (a *app) instanceList() *cobra.Command {
 			all.Instances = slices.DeleteFunc(all.Instances, isKept)
 			kept = before - len(all.Instances)
 		}
-		return show(a, all, nil, func() { a.printInstances(all.Instances, kept) })
+		return show(a, all, nil, func() { a.printInstances(all.Instances, project, kept) })
 	})
 	cmd.Flags().StringVar(&f.Service, "service", "", "only instances of this service")
 	cmd.Flags().StringVar(&f.Node, "node", "", "only instances on this node")
@@ -67,30 +67,70 @@ func isKept(i contract.Instance) bool {
 }
 
 // printInstances prints instances and how many were left out.
-func (a *app) printInstances(all []contract.Instance, kept int) {
+func (a *app) printInstances(all []contract.Instance, project string, kept int) {
 	if len(all) == 0 {
 		a.note("no instances")
 	} else {
-		a.printTable(a.instanceTable(all))
+		a.printTable(a.instanceTable(all, project))
 	}
 	if kept > 0 {
 		a.note("%s kept to look at: --all shows %s", plural(kept, "that has ended is", "that have ended are"), map[bool]string{true: "it", false: "them"}[kept == 1])
 	}
 }
 
-func (a *app) instanceTable(all []contract.Instance) *table {
-	t := newTable("NAME", "PROJECT", "STATE", "HEALTH", "NODE", "ADDRESSES", "VERSION", "RESTARTS", "AGE", "REASON")
-	for _, i := range all {
-		t.add(cell{i.Name, bold}, text(dashIfEmpty(i.ProjectName)), word(i.State), health(i.Health), text(dashIfEmpty(i.NodeName)), text(dashIfEmpty(strings.Join(i.Addresses, ","))),
-			text(shortHash(i.Version)), count(i.Restarts, bad), text(a.age(i.Created)), text(i.Reason))
+// instanceTable lists instances; those of one project do not repeat its name.
+func (a *app) instanceTable(all []contract.Instance, project string) *table {
+	project = "PROJECT" + map[bool]string{true: requestMark, false: usefulMark}[project != ""]
+	t := newTable("NAME", "INSTANCE+", "ID+", project, "STATE", "HEALTH?", "NODE?", "ADDRESSES?", "VERSION?", "RESTARTS?", "AGE", "REASON?").keyed("INSTANCE")
+	names := slotNames(all)
+	for n, i := range all {
+		t.add(cell{names[n], bold}, text(i.Name), text(i.ID), text(dashIfEmpty(i.ProjectName)), word(i.State), health(i.Health), text(dashIfEmpty(i.NodeName)), text(dashIfEmpty(strings.Join(i.Addresses, ","))),
+			text(dashIfEmpty(versionOf(i.Number, i.Version))), count(i.Restarts, bad), text(a.age(i.Created)), text(troubleOf(i)))
 	}
 	return t
+}
+
+// slotNames names instances by their slots where that tells them apart: web.1, not
+// web.1-ab12cd. Unmanaged instances have no slot.
+func slotNames(all []contract.Instance) []string {
+	key := func(i contract.Instance) string { return i.Project + "/" + i.Slot }
+	uses := map[string]int{}
+	for _, i := range all {
+		uses[key(i)]++
+	}
+	var names []string
+	for _, i := range all {
+		if i.Slot == "" || uses[key(i)] > 1 {
+			names = append(names, i.Name)
+		} else {
+			names = append(names, i.Slot)
+		}
+	}
+	return names
+}
+
+// troubleOf returns the reason of an instance, unless all is well and it says only why the
+// instance was made.
+func troubleOf(i contract.Instance) string {
+	made := i.ReasonCode == mariposa.ReasonScale || i.ReasonCode == mariposa.ReasonVersionReplaces
+	if made && i.State == mariposa.StateRunning && i.Goal == mariposa.GoalRunning && i.Health != mariposa.HealthUnhealthy {
+		return ""
+	}
+	return i.Reason
 }
 
 // health is shown dimmed when unknown: without a check that is no problem.
 func health(h mariposa.Health) cell {
 	if h == mariposa.HealthUnknown {
 		return cell{string(h), dim}
+	}
+	return word(h)
+}
+
+// knownHealth is empty where no check tells the health.
+func knownHealth(h mariposa.Health) cell {
+	if h == mariposa.HealthUnknown {
+		return cell{}
 	}
 	return word(h)
 }
@@ -108,8 +148,8 @@ func (a *app) instanceShow() *cobra.Command {
 		i, err := c.Instance(ctx, id)
 		return show(a, i, err, func() {
 			a.facts("name", i.Name, "id", i.ID, "project", i.ProjectName, "service", i.ServiceName, "slot", i.Slot,
-				"state", word(i.State), "health", health(i.Health), "goal", string(i.Goal), "reason", i.Reason, "node", i.NodeName,
-				"addresses", strings.Join(i.Addresses, ", "), "version", i.Version, "compute type", string(i.ComputeType), "physical id", i.PhysicalID,
+				"state", word(i.State), "health", knownHealth(i.Health), "goal", string(i.Goal), "reason", troubleOf(*i), "node", i.NodeName,
+				"addresses", strings.Join(i.Addresses, ", "), "version", versionOf(i.Number, i.Version), "compute type", string(i.ComputeType), "physical id", i.PhysicalID,
 				"created", a.stamp(i.Created), "started", a.stampOf(i.Started), "finished", a.stampOf(i.Finished), "exit code", exitCodeOf(i), "restarts", i.Restarts,
 				"command", strings.Join(i.Command, " "), "volumes", mountsOf(i.Volumes), "details", sorted(i.Details), "usage", usageOf(i.Usage))
 			for n, e := range i.Environment {
@@ -133,7 +173,7 @@ func usageOf(u mariposa.Usage) string {
 		what string
 	}{{u.Memory, "of memory"}, {u.NetworkIn, "received"}, {u.NetworkOut, "sent"}, {u.DiskRead, "read from disk"}, {u.DiskWritten, "written to disk"}, {u.Log, "of log"}} {
 		if f.n != nil {
-			parts = append(parts, sizeOfBytes(*f.n)+" "+f.what)
+			parts = append(parts, roughBytes(*f.n)+" "+f.what)
 		}
 	}
 	return strings.Join(parts, ", ")

@@ -72,7 +72,7 @@ func (a *app) joinTokenList() *cobra.Command {
 		func(ctx context.Context, c *client.Client, _ []string) error {
 			all, err := c.JoinTokens(ctx)
 			return show(a, all, err, func() {
-				t := newTable("NAME", "ID", "JOINED", "EXPIRES", "LAST USED", "FROM", "AGE", "MADE WITH")
+				t := newTable("NAME", "ID", "JOINED", "EXPIRES", "LAST USED?", "FROM?", "AGE", "MADE WITH?")
 				for _, k := range all.Tokens {
 					t.add(cell{k.Name, bold}, text(k.ID), text(joinedOf(&k)), a.expiry(&k), text(a.used(&k)), text(dashIfEmpty(k.LastFrom)), text(a.age(k.Created)), text(dashIfEmpty(k.ParentName)))
 				}

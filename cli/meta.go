@@ -37,7 +37,7 @@ func (a *app) metaList() *cobra.Command {
 					a.note("no metadata yet: set some with `%s meta set KEY VALUE`", a.commandPrefix(project))
 					return
 				}
-				t := newTable("KEY", "VALUE", "CAS", "CHANGED", "USED BY", "ABOUT")
+				t := newTable("KEY", "VALUE", "CAS", "CHANGED?", "USED BY?", "ABOUT?")
 				for _, k := range all.Keys {
 					age := "-"
 					if k.Changed != nil {

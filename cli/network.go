@@ -88,7 +88,7 @@ func (a *app) networkShow() *cobra.Command {
 				return
 			}
 			fmt.Fprintln(a.env.Stdout)
-			t := newTable("NODE", "COMPUTE TYPE", "STATE", "PATH", "REASON")
+			t := newTable("NODE", "COMPUTE TYPE", "STATE", "PATH?", "REASON?")
 			for _, part := range n.Nodes {
 				t.add(text(part.NodeName), text(string(part.ComputeType)), volumeState(part.State), text(dashIfEmpty(part.Path)), text(part.Reason))
 			}

@@ -31,7 +31,7 @@ func (a *app) nodeList() *cobra.Command {
 				a.note("no nodes yet: start `mariposa agent` on one")
 				return
 			}
-			t := newTable("NAME", "STATUS", "INSTANCES", "CAPACITY", "RESERVED", "RACK", "DC", "DRIVERS", "SEEN", "QUARANTINE", "REASON")
+			t := newTable("NAME", "STATUS", "INSTANCES", "CAPACITY", "RESERVED?", "RACK?", "DC?", "DRIVERS", "SEEN", "QUARANTINE?", "REASON?")
 			for _, n := range all.Nodes {
 				t.add(cell{n.Name, bold}, word(n.Status), number(n.Instances), text(amountOf(n.Capacity, "any")), text(amountOf(n.Reserved, "-")),
 					text(dashIfEmpty(n.Rack)), text(dashIfEmpty(n.DC)), text(drivers(n)), text(a.age(n.LastHeartbeat)), count(len(n.Quarantined), bad), text(n.Reason))
@@ -81,7 +81,7 @@ func (a *app) nodeShow() *cobra.Command {
 				return
 			}
 			fmt.Fprintln(a.env.Stdout)
-			t := newTable("QUARANTINED", "NAME", "PROJECT", "TYPE", "STATE", "PHYSICAL ID", "REASON")
+			t := newTable("QUARANTINED", "NAME", "PROJECT", "TYPE", "STATE", "PHYSICAL ID?", "REASON?")
 			for _, q := range n.Quarantined {
 				t.add(text(q.ID), text(dashIfEmpty(q.Name)), text(dashIfEmpty(q.Project)), text(string(q.Compute)), word(q.State), text(dashIfEmpty(q.PhysicalID)), text(q.Reason))
 			}

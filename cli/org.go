@@ -170,10 +170,10 @@ func (a *app) orgMembers() *cobra.Command {
 func memberTable(members []contract.Member) *table {
 	t := newTable("USER", "ROLE")
 	if slices.ContainsFunc(members, func(m contract.Member) bool { return m.Via != "" }) {
-		t.head = append(t.head, "AS")
+		t.columns = append(t.columns, column{head: "AS"})
 	}
 	for _, m := range members {
-		t.add([]cell{{m.UserName, bold}, text(m.Role), text(m.Via)}[:len(t.head)]...)
+		t.add([]cell{{m.UserName, bold}, text(m.Role), text(m.Via)}[:len(t.columns)]...)
 	}
 	return t
 }

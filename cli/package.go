@@ -25,7 +25,7 @@ func (a *app) packageList() *cobra.Command {
 					a.note("no packages yet: make one with `mariposa package set NAME --memory 512m --cpu 0.5`")
 					return
 				}
-				t := newTable("NAME", "FAMILY", "MEMORY", "CPU", "DISK")
+				t := newTable("NAME", "FAMILY?", "MEMORY?", "CPU?", "DISK?")
 				for _, p := range all.Packages {
 					disk := "-"
 					if p.Disk > 0 {

@@ -94,9 +94,9 @@ func (a *app) printPlan(p *contract.Plan, name, update string) {
 	}
 	if len(p.Steps) > 0 {
 		fmt.Fprintln(a.env.Stdout)
-		t := newTable("", "STEP", "INSTANCE", "VERSION", "REASON")
+		t := newTable("", "STEP", "INSTANCE", "VERSION?", "REASON?")
 		for n, s := range p.Steps {
-			t.add(cell{fmt.Sprint(n + 1), dim}, cell{s.Step, changes[s.Step]}, text(cmp.Or(s.InstanceName, s.Slot, s.Service)), text(dashIfEmpty(shortHash(s.Version))), text(s.Reason))
+			t.add(cell{fmt.Sprint(n + 1), dim}, cell{s.Step, changes[s.Step]}, text(cmp.Or(s.InstanceName, s.Slot, s.Service)), text(dashIfEmpty(versionOf(s.Number, s.Version))), text(s.Reason))
 		}
 		a.printTable(t)
 	}
@@ -149,7 +149,7 @@ func (a *app) printHeldServices(ctx context.Context, c *client.Client, name stri
 var changes = map[string]style{"create": good, "update": busy, "scale": busy, "replace": busy, "remove": bad, "delete": bad, "keep": dim, "collect": dim, "unchanged": dim}
 
 func resourceTable(all []contract.PlanResource) *table {
-	t := newTable("RESOURCE", "CHANGE", "SCALE", "FIELDS")
+	t := newTable("RESOURCE", "CHANGE", "SCALE", "FIELDS?")
 	for _, r := range all {
 		scale := fmt.Sprint(r.After)
 		if r.Kind != "service" {

@@ -173,6 +173,6 @@ func (a *app) printSettings(s *contract.Settings) {
 	row("cpu of a new organization", limitOf(q.CPU, func(n float64) string { return fmt.Sprintf("%g", n) }))
 	row("memory of a new organization", limitOf(q.Memory, sizeOfBytes))
 	row("organizations per user", limitOf(s.OrganizationsPerUser, count))
-	row("stored per project", roughBytes(s.StoredPerProject))
+	row("stored per project", sizeOfBytes(s.StoredPerProject))
 	a.printTable(t)
 }

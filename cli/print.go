@@ -94,11 +94,10 @@ func word[T ~string](s T) cell { return cell{string(s), styles[string(s)]} }
 
 // table is aligned by the width of its text on a terminal.
 type table struct {
-	head []string
-	rows [][]cell
+	columns []column
+	rows    [][]cell
+	key     int // the column that --quiet prints
 }
-
-func newTable(head ...string) *table { return &table{head: head} }
 
 func (t *table) add(cells ...cell) { t.rows = append(t.rows, cells) }
 
@@ -108,10 +107,22 @@ func (t *table) lines(p paint) []string { return t.part(p, math.MaxInt, 0, len(t
 // part lays out the heading and a range of rows, no line wider than width. The
 // columns are as wide as in the whole table, so that they do not move.
 func (t *table) part(p paint, width, from, rows int) []string {
-	wide := make([]int, len(t.head))
-	head := make([]cell, len(t.head))
-	for n, h := range t.head {
-		wide[n], head[n] = cells(h), cell{h, bold}
+	wide, head := t.widths(), make([]cell, len(t.columns))
+	for n, c := range t.columns {
+		head[n] = cell{c.head, bold}
+	}
+	all := []string{layout(head, wide, p, width)}
+	for _, row := range t.rows[from : from+rows] {
+		all = append(all, layout(row, wide, p, width))
+	}
+	return all
+}
+
+// widths returns the width of each column.
+func (t *table) widths() []int {
+	wide := make([]int, len(t.columns))
+	for n, c := range t.columns {
+		wide[n] = cells(c.head)
 	}
 	for _, row := range t.rows {
 		for n := range row {
@@ -119,11 +130,7 @@ func (t *table) part(p paint, width, from, rows int) []string {
 			wide[n] = max(wide[n], cells(row[n].text))
 		}
 	}
-	all := []string{layout(head, wide, p, width)}
-	for _, row := range t.rows[from : from+rows] {
-		all = append(all, layout(row, wide, p, width))
-	}
-	return all
+	return wide
 }
 
 func layout(row []cell, wide []int, p paint, width int) string {
@@ -193,6 +200,7 @@ func (a *app) facts(pairs ...any) {
 			t.add(cell{fmt.Sprint(pairs[n]), bold}, value)
 		}
 	}
+	a.fold(t)
 	for _, line := range t.lines(p)[1:] {
 		fmt.Fprintln(a.env.Stdout, line)
 	}
@@ -251,12 +259,15 @@ func (a *app) stampOf(t *time.Time) string {
 // shortHash returns enough of a hash to identify it.
 func shortHash(hash string) string { return hash[:min(len(hash), 8)] }
 
+// shortVersion returns as much of a version's hash as the server needs to find it.
+func shortVersion(hash string) string { return hash[:min(len(hash), 7)] }
+
 // versionOf names a version by its number and hash.
 func versionOf(number int, hash string) string {
 	if number == 0 {
-		return shortHash(hash)
+		return shortVersion(hash)
 	}
-	return fmt.Sprintf("%d (%s)", number, shortHash(hash))
+	return fmt.Sprintf("%d (%s)", number, shortVersion(hash))
 }
 
 // plural formats a count with the right word for one and for more.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"mariposa"
 	"mariposa/client"
 	"mariposa/contract"
 )
@@ -31,14 +32,22 @@ func (a *app) projectList() *cobra.Command {
 				return
 			}
 			sel, _ := a.selected() // a damaged profile was reported when we connected
-			t := newTable("NAME", "ORGANIZATION", "VERSION", "GOAL", "STATUS", "SERVICES", "AGE", "REASON")
+			t := newTable("NAME", "ORGANIZATION", "VERSION", "GOAL?", "STATUS", "SERVICES", "AGE", "REASON?")
 			for _, p := range all.Projects {
-				t.add(markCurrent(p.Name, sel.isCurrent(p)), text(cmp.Or(p.OrganizationName, p.Organization)), text(versionOf(p.Number, p.Version)), text(string(p.Goal)), word(p.Status),
+				t.add(markCurrent(p.Name, sel.isCurrent(p)), text(cmp.Or(p.OrganizationName, p.Organization)), text(versionOf(p.Number, p.Version)), usualGoal(p.Goal), word(p.Status),
 					number(len(p.Services)), text(a.age(p.Created)), text(p.Reason))
 			}
 			a.printTable(t)
 		})
 	})
+}
+
+// usualGoal is dimmed for the goal that most projects have: their status says more.
+func usualGoal(g mariposa.ProjectGoal) cell {
+	if g == mariposa.GoalStarted {
+		return cell{string(g), dim}
+	}
+	return text(string(g))
 }
 
 func (a *app) noProjectsYet() {
@@ -57,7 +66,7 @@ func (a *app) projectShow() *cobra.Command {
 				return err
 			}
 			a.facts("name", p.Name, "id", p.ID, "organization", cmp.Or(p.OrganizationName, p.Organization), "you are", string(p.Role), "version", versionOf(p.Number, p.Version),
-				"goal", string(p.Goal), "status", word(p.Status), "reason", p.Reason, "created", a.stamp(p.Created), "author", p.Author, "stored", storedOf(p.Stored))
+				"goal", string(p.Goal), "status", word(p.Status), reasonLabel(p), p.Reason, "created", a.stamp(p.Created), "author", p.Author, "stored", storedOf(p.Stored))
 			for _, s := range state.Projects {
 				if len(s.Services) > 0 {
 					fmt.Fprintln(a.env.Stdout)
@@ -66,6 +75,15 @@ func (a *app) projectShow() *cobra.Command {
 			}
 			return nil
 		})
+}
+
+// reasonLabel names the reason of a project: a version that waits for its approval is no
+// reason for the status of the one in force.
+func reasonLabel(p *contract.Project) string {
+	if p.Status == mariposa.StatusConverged && p.ReasonCode == mariposa.ReasonWaitsApproval {
+		return "next version"
+	}
+	return "reason"
 }
 
 // storedOf says how much of a project is stored, and how much may be.
@@ -116,5 +134,5 @@ func sorted(m map[string]string) string {
 		all = append(all, k+"="+v)
 	}
 	slices.Sort(all)
-	return strings.Join(all, ",")
+	return strings.Join(all, ", ")
 }

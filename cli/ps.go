@@ -28,7 +28,7 @@ func (a *app) psCommand() *cobra.Command {
 			all.Instances = slices.DeleteFunc(all.Instances, isKept)
 			kept = before - len(all.Instances)
 		}
-		return show(a, all, nil, func() { a.printInstances(all.Instances, kept) })
+		return show(a, all, nil, func() { a.printInstances(all.Instances, project, kept) })
 	})
 	cmd.Flags().BoolVarP(&ended, "all", "a", false, "also those that have ended and are kept to look at")
 	return cmd

@@ -52,14 +52,45 @@ func (a *app) printTasks(all *contract.Tasks) {
 		a.note("no tasks")
 		return
 	}
-	t := newTable("TASK", "WHAT", "STATE", "DONE", "LEFT", "ORIGIN", "AUTHOR", "AGE", "REASON")
-	for _, task := range all.Tasks {
-		t.add(text(task.ID), text(describeTask(&task)), word(task.State), text(done(&task)), text(a.leftOf(&task)), text(string(task.Origin)),
-			text(dashIfEmpty(task.Author)), text(a.age(task.Created)), text(task.Reason))
+	t := newTable("TASK", "ID+", "WHAT", "STATE", "DONE?", "LEFT?", "BY", "ORIGIN+", "AUTHOR+", "AGE", "REASON?").keyed("ID")
+	short := shortIDs(all.Tasks)
+	for n, task := range all.Tasks {
+		t.add(text(short[n]), text(task.ID), text(describeTask(&task)), word(task.State), text(done(&task)), text(a.leftOf(&task)), text(cmp.Or(task.Author, string(task.Origin))),
+			text(string(task.Origin)), text(dashIfEmpty(task.Author)), text(a.age(task.Created)), text(taskReason(&task)))
 	}
 	a.printTable(t)
 	if all.Marker != "" {
 		a.note("there are more: --limit says how many to show, 0 all of them")
+	}
+}
+
+// taskReason says why a task is there, and what it waits for.
+func taskReason(t *contract.Task) string {
+	if t.Waits == "" || strings.HasSuffix(t.Reason, t.Waits) {
+		return t.Reason
+	}
+	wait := t.Waits
+	if !strings.Contains(wait, "wait") {
+		wait = "waits: " + wait
+	}
+	return strings.TrimPrefix(t.Reason+"; "+wait, "; ")
+}
+
+// shortIDs returns the beginnings of the ids of tasks, long enough to tell the tasks apart.
+func shortIDs(tasks []contract.Task) []string {
+	// The first 13 characters are the time in milliseconds.
+	const least, step = 13, 5
+	var short []string
+	for length := least; ; length += step {
+		short = short[:0]
+		known := map[string]bool{}
+		for _, t := range tasks {
+			id := t.ID[:min(length, len(t.ID))]
+			short, known[id] = append(short, id), true
+		}
+		if len(known) == len(tasks) || length >= 36 {
+			return short
+		}
 	}
 }
 
@@ -109,9 +140,9 @@ func (a *app) printTask(t *contract.Task) {
 	if d := remaining(t, a.env.Now()); d > 0 {
 		eta = fmt.Sprintf("%s left, until %s", roughDuration(d), clockOf(a.env.Now, *t.ETA))
 	}
-	a.facts("task", t.ID, "what", describeTask(t), "kind", string(t.Task), "component", t.Component, "state", word(t.State), "reason", t.Reason,
-		"waits for", strings.Join(t.WaitsFor, ", "), "ended by", t.EndedBy, "done", done(t), "eta", eta,
-		"origin", string(t.Origin), "author", t.Author, "version", t.Version,
+	a.facts("task", t.ID, "what", describeTask(t), "component", t.Component, "state", word(t.State), "reason", strings.TrimSuffix(strings.TrimSuffix(t.Reason, t.Waits), "; "),
+		"waits for", strings.TrimPrefix(t.Waits, "waits for "), "ended by", t.EndedBy, "done", done(t), "eta", eta,
+		"origin", string(t.Origin), "author", t.Author, "version", versionOf(t.Number, t.Version),
 		"created", a.stamp(t.Created), "started", a.stampOf(t.Started), "finished", a.stampOf(t.Finished), "took", took(t))
 	a.printSteps(t.Steps)
 	if t.Marker != "" {
@@ -124,7 +155,7 @@ func (a *app) printSteps(steps []contract.TaskStep) {
 		return
 	}
 	fmt.Fprintln(a.env.Stdout)
-	t := newTable("TIME", "STEP", "INSTANCE", "NODE", "RESULT", "REASON")
+	t := newTable("TIME", "STEP", "INSTANCE", "NODE?", "RESULT", "REASON?")
 	for _, s := range steps {
 		t.add(text(clockOf(a.env.Now, s.At)), text(s.Step), text(cmp.Or(s.InstanceName, s.Instance)), text(dashIfEmpty(cmp.Or(s.NodeName, s.Node))), word(s.Result), text(s.Reason))
 	}

@@ -105,7 +105,7 @@ func (f *quotaFlags) change() (*client.QuotaChange, error) {
 func readCount(flag, s string) (int, error) {
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 0 {
-		return 0, fmt.Errorf("--%s is a whole number, not %q", flag, s)
+		return 0, fmt.Errorf("--%s must be a whole number of at least 0, not %q", flag, s)
 	}
 	return n, nil
 }
@@ -120,10 +120,16 @@ func readCores(s string) (float64, error) {
 
 var units = map[string]int64{"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
-// readSize parses an amount of bytes, in the manifest's format.
+// readSize parses an amount of bytes, in the manifest's format or as it is shown.
 func readSize(flag, s string) (int64, error) {
-	digits := strings.TrimRight(strings.ToLower(s), "kmgt")
-	unit, known := units[strings.ToLower(s[len(digits):])]
+	word := strings.ToLower(s)
+	if rest, shown := strings.CutSuffix(word, " b"); shown {
+		word = rest
+	} else if rest, shown := strings.CutSuffix(word, "ib"); shown {
+		word = strings.ReplaceAll(rest, " ", "")
+	}
+	digits := strings.TrimRight(word, "kmgt")
+	unit, known := units[word[len(digits):]]
 	n, err := strconv.ParseFloat(digits, 64)
 	if !known || err != nil || n < 0 || n*float64(unit) >= 1<<62 || n != n {
 		return 0, fmt.Errorf("--%s is a number of bytes, like 512m or 64g, not %q", flag, s)
@@ -131,15 +137,28 @@ func readSize(flag, s string) (int64, error) {
 	return int64(n * float64(unit)), nil
 }
 
-// sizeOfBytes formats an amount of bytes for readSize, in the largest unit that
-// fits evenly.
+// shownUnits are units as they are shown, largest first.
+var shownUnits = []struct{ name, unit string }{{"TiB", "t"}, {"GiB", "g"}, {"MiB", "m"}, {"KiB", "k"}}
+
+// sizeOfBytes formats an amount of bytes exactly, in the largest unit that fits evenly:
+// 1.5 GiB.
 func sizeOfBytes(n int64) string {
-	for _, u := range []string{"t", "g", "m", "k"} {
-		if n >= units[u] && n*100%units[u] == 0 {
-			return fmt.Sprintf("%g%s", float64(n)/float64(units[u]), u)
+	for _, u := range shownUnits {
+		if n >= units[u.unit] && n*100%units[u.unit] == 0 {
+			return fmt.Sprintf("%g %s", float64(n)/float64(units[u.unit]), u.name)
 		}
 	}
-	return fmt.Sprint(n)
+	return fmt.Sprintf("%d B", n)
+}
+
+// roughBytes formats a measured amount of bytes, to one decimal.
+func roughBytes(n int64) string {
+	for _, u := range shownUnits {
+		if n >= units[u.unit] {
+			return strconv.FormatFloat(math.Round(float64(n)*10/float64(units[u.unit]))/10, 'f', -1, 64) + " " + u.name
+		}
+	}
+	return fmt.Sprintf("%d B", n)
 }
 
 func quotaTable(q *contract.Quota) *table {
@@ -155,9 +174,9 @@ func quotaTable(q *contract.Quota) *table {
 	row("projects", fmt.Sprint(u.Projects), limitOf(l.Projects, func(n int) string { return fmt.Sprint(n) }), l.Projects != nil && u.Projects >= *l.Projects)
 	row("instances", fmt.Sprint(u.Instances), limitOf(l.Instances, func(n int) string { return fmt.Sprint(n) }), l.Instances != nil && u.Instances >= *l.Instances)
 	row("cpu", fmt.Sprintf("%g", u.CPU), limitOf(l.CPU, func(n float64) string { return fmt.Sprintf("%g", n) }), l.CPU != nil && u.CPU >= *l.CPU)
-	row("memory", sizeOfBytes(u.Memory), limitOf(l.Memory, sizeOfBytes), l.Memory != nil && u.Memory >= *l.Memory)
-	row("stored", roughBytes(q.Stored.Used), roughBytes(q.Stored.PerProject)+" per project", false)
-	row("events", roughBytes(q.Stored.Events), roughBytes(q.Stored.EventsPerProject)+" per project", false)
+	row("memory", roughBytes(u.Memory), limitOf(l.Memory, sizeOfBytes), l.Memory != nil && u.Memory >= *l.Memory)
+	row("stored", roughBytes(q.Stored.Used), sizeOfBytes(q.Stored.PerProject)+" per project", false)
+	row("events", roughBytes(q.Stored.Events), sizeOfBytes(q.Stored.EventsPerProject)+" per project", false)
 	return t
 }
 
@@ -166,14 +185,4 @@ func limitOf[T any](limit *T, spell func(T) string) string {
 		return "none"
 	}
 	return spell(*limit)
-}
-
-// roughBytes is an amount of bytes in the largest unit that it fills, to one decimal.
-func roughBytes(n int64) string {
-	for _, u := range []string{"t", "g", "m", "k"} {
-		if n >= units[u] {
-			return strconv.FormatFloat(math.Round(float64(n)*10/float64(units[u]))/10, 'f', -1, 64) + u
-		}
-	}
-	return fmt.Sprint(n)
 }

@@ -102,14 +102,4 @@ func describeTask(t *contract.Task) string {
 	return taskVerb(t) + " " + scope
 }
 
-func taskVerb(t *contract.Task) string {
-	switch t.Component {
-	case "thaw", "pause", "resume", "converge", "accept", "delete", "repair", "cleanup", "rollback":
-		return t.Component
-	case "instance":
-		if t.Task == mariposa.TaskReprovision {
-			return "replace"
-		}
-	}
-	return string(t.Task)
-}
+func taskVerb(t *contract.Task) string { return mariposa.TaskWord(t.Task, t.Component) }

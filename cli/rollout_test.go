@@ -44,7 +44,7 @@ func (f *fake) roll() {
 // frozen is a freeze as the server shows it.
 func frozen(done, total int) contract.Task {
 	t := task(mariposa.TaskActive, done, total)
-	t.ID, t.Task, t.Component, t.Services, t.Reason = freezeOne, mariposa.TaskFreeze, "freeze", []string{}, "ann asked for: freeze"
+	t.ID, t.Task, t.Component, t.Services, t.Reason = freezeOne, mariposa.TaskFreeze, "freeze", []string{}, "ann asked to freeze it"
 	return t
 }
 
@@ -145,9 +145,9 @@ func TestARevertThatMakesNoVersionSaysWhatItDoes(t *testing.T) {
 	t.Parallel()
 	const why = "no version of hello was ever fully in force: it is stopped, and nothing of it is left"
 	for says, done := range map[string]contract.Changed{
-		"hello: nothing to do, version 2 (2222222b) is that already\n": {Version: hashTwo, Number: 2},
-		"hello: nothing to do, " + why + "\n":                          {Version: hashTwo, Number: 2, Reason: why},
-		"hello: " + why + "\ntask " + taskOne + "\n":                   {Version: hashTwo, Number: 2, Reason: why, Task: ptr(taskOne)},
+		"hello: nothing to do, version 2 (2222222) is that already\n": {Version: hashTwo, Number: 2},
+		"hello: nothing to do, " + why + "\n":                         {Version: hashTwo, Number: 2, Reason: why},
+		"hello: " + why + "\ntask " + taskOne + "\n":                  {Version: hashTwo, Number: 2, Reason: why, Task: ptr(taskOne)},
 	} {
 		r := (&run{f: world(t).give("PUT /v1/projects/hello/state", done)}).do(t, "-j", "hello", "project", "revert", "2")
 		r.expect(exitOK, r.stdout == says)
@@ -282,12 +282,12 @@ func TestAQueueIsShownWithWhatIsLeft(t *testing.T) {
 func TestAChangeSaysWhichTasksItEnds(t *testing.T) {
 	t.Parallel()
 	ended := []contract.EndedTask{
-		{ID: freezeOne, Task: mariposa.TaskFreeze, State: mariposa.TaskActive, Reason: "ann asked for: freeze"},
+		{ID: freezeOne, Task: mariposa.TaskFreeze, State: mariposa.TaskActive, Reason: "ann asked to freeze it"},
 		{ID: "t-9", Task: mariposa.TaskReprovision, Services: []string{"a", "b"}, State: mariposa.TaskQueued, Reason: "version 2", ContinueWith: "mariposa -j hello project revert 2"},
 	}
 	f := world(t).give("PUT /v1/projects/hello/state", contract.Changed{Task: ptr(taskOne), Ended: ended})
 	r := (&run{f: f}).do(t, "project", "stop", "hello")
-	want := "this ends the freeze, task " + freezeOne + ": ann asked for: freeze\n" +
+	want := "this ends the freeze, task " + freezeOne + ": ann asked to freeze it\n" +
 		"this drops the reprovision of a, b that had not begun, task t-9: version 2; ask again with: mariposa -j hello project revert 2\n"
 	if r.code != 0 || r.stderr != want || r.stdout != "task "+taskOne+"\n" {
 		t.Errorf("exit %d, printed %q and %q", r.code, r.stdout, r.stderr)

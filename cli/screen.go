@@ -106,7 +106,7 @@ type (
 		err  error
 		took time.Duration
 	}
-	// tick says that a second has passed.
+	// tick says that some time has passed.
 	tick struct{}
 )
 
@@ -169,7 +169,7 @@ func (a *app) keyboard() io.Reader {
 // Init starts what runs for as long as the screen is shown.
 func (s *screen) Init() tea.Cmd {
 	if s.ticks {
-		return tea.Batch(s.follow, s.after(time.Second, tick{}))
+		return tea.Batch(s.follow, s.after(ticking, tick{}))
 	}
 	return s.follow
 }
@@ -198,8 +198,9 @@ func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case readResult:
 		return s, s.show(msg)
 	case tick:
+		s.stale = true // what is measured changes by itself
 		s.draw()
-		return s, s.after(time.Second, tick{})
+		return s, tea.Batch(s.scheduleRead(), s.after(ticking, tick{}))
 	case tea.KeyPressMsg:
 		return s, s.press(msg.String())
 	case tea.WindowSizeMsg:
@@ -312,7 +313,7 @@ func (s *screen) after(d time.Duration, msg tea.Msg) tea.Cmd {
 // follow forwards the stream until the context ends or the server refuses. It
 // begins with recent events, which are only a help, so errors are ignored.
 func (s *screen) follow() tea.Msg {
-	if page, err := s.c.LatestEvents(s.ctx, s.project, 3*latestEvents); err == nil {
+	if page, err := s.c.LatestEvents(s.ctx, s.project, latestEvents); err == nil {
 		s.send(pastEvents(slices.DeleteFunc(page.Events, func(e client.Event) bool { return e.Revision > s.since }))) // the stream delivers those
 	}
 	o := client.StreamOptions{Since: s.since, Project: s.project}
@@ -336,13 +337,16 @@ func (s *screen) follow() tea.Msg {
 	}
 }
 
-// latestEvents is how many events a screen keeps.
-const latestEvents = 10
+// ticking is how often a view that changes by itself is read again.
+const ticking = 2 * time.Second
+
+// latestEvents is how many events a screen keeps: enough to fill any.
+const latestEvents = 200
 
 // addEvent adds an event to the latest ones.
 func (s *screen) addEvent(e client.Event) {
-	line := s.narrate.line(e)
-	if !s.narrate.isNews(e) || s.service != "" && e.ServiceName != s.service {
+	line, news := s.narrate.line(e)
+	if !news || e.Kind == "task.progress" || s.service != "" && e.ServiceName != s.service {
 		return
 	}
 	s.latest = append(s.latest, line)

@@ -259,7 +259,7 @@ func TestScreensFitAnyWindow(t *testing.T) {
 			w := a.watcher(c, "", "")
 			s.view, w.state = w, now.State
 		}
-		for range rapid.IntRange(0, latestEvents).Draw(t, "events") {
+		for range rapid.IntRange(0, 20).Draw(t, "events") {
 			s.latest = append(s.latest, odd(150).Draw(t, "event"))
 		}
 		s.trouble = odd(100).Draw(t, "trouble")

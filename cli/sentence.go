@@ -16,11 +16,12 @@ import (
 type narrator struct {
 	now   func() time.Time
 	names map[string]string // of projects, instances and nodes, by id
-	said  map[string]string // the last sentence for each project
+	said  map[string]string // the last sentence about each object
+	why   map[string]string // the last reason given for each object
 }
 
 func newNarrator(now func() time.Time) *narrator {
-	return &narrator{now: now, names: map[string]string{}, said: map[string]string{}}
+	return &narrator{now: now, names: map[string]string{}, said: map[string]string{}, why: map[string]string{}}
 }
 
 // maxNames limits the memory of a narrator that runs for weeks.
@@ -36,32 +37,94 @@ func (n *narrator) lines(events []client.Event) []string {
 	}
 	var all []string
 	for _, e := range events {
-		all = append(all, n.line(e))
+		if line, news := n.line(e); news {
+			all = append(all, line)
+		}
 	}
 	return all
 }
 
-// isNews reports whether an event deserves a line in a live view: the progress of
-// tasks is shown elsewhere, and a project often repeats itself.
-func (n *narrator) isNews(e client.Event) bool {
-	if e.Subject() != "project" {
-		return e.Kind != "task.progress"
+// line formats an event with its time. It reports whether the event is news: what was said
+// of an object before is not said again, and a change of a project that made a task is told
+// with the task.
+func (n *narrator) line(e client.Event) (line string, news bool) {
+	about := n.objectOf(e)
+	if e.Kind == "project.updated" && e.Reason != "" && e.Reason == n.why["of the tasks of "+e.Project] {
+		return "", false
 	}
-	now := n.sentenceOf(e)
-	again := n.said[e.Project] == now
-	n.said[e.Project] = now
-	return !again
+	if e.Subject() == "task" {
+		n.why["of the tasks of "+e.Project] = n.reasonOf(e)
+	}
+	now := n.sentenceOf(n.withoutKnownReason(e, about))
+	again := n.said[about] == now
+	n.said[about] = now
+	return n.stamp(e.Time) + " " + plain(now), !again
 }
 
-// line formats an event with its time of day.
-func (n *narrator) line(e client.Event) string {
-	return clockOf(n.now, e.Time) + " " + plain(n.sentenceOf(e))
+// objectOf identifies what an event is about.
+func (n *narrator) objectOf(e client.Event) string {
+	switch e.Subject() {
+	case "instance":
+		return "instance " + e.Instance
+	case "task":
+		return "task " + e.Task
+	case "project":
+		if styles[e.Verb()] != none { // a status; what people change is always news
+			return "project " + e.Project
+		}
+	case "service":
+		return "service " + e.Project + "/" + e.ServiceName
+	case "node":
+		return "node " + e.Node
+	}
+	return fmt.Sprintf("revision %d", e.Revision) // events of others are rare
+}
+
+// reasonOf returns the reason of an event, or else the one of its object.
+func (n *narrator) reasonOf(e client.Event) string {
+	if e.Reason != "" {
+		return e.Reason
+	}
+	if t := e.AsTask(); t != nil {
+		return t.Reason
+	}
+	if i := e.AsInstance(); i != nil && string(i.State) == e.Verb() { // otherwise it is the reason of a later state
+		return i.Reason
+	}
+	return ""
+}
+
+// knownReason stands for a reason that was given before.
+const knownReason = "\x00"
+
+// withoutKnownReason returns an event without its reason, if that was given before for the
+// same object.
+func (n *narrator) withoutKnownReason(e client.Event, about string) client.Event {
+	switch e.Subject() {
+	case "task", "instance":
+		why := n.reasonOf(e)
+		if why != "" && n.why[about] == why {
+			e.Reason = knownReason
+		}
+		n.why[about] = why
+	}
+	return e
+}
+
+// stamp formats the time of an event, with the date unless it is today.
+func (n *narrator) stamp(at time.Time) string {
+	here := n.now()
+	if there := at.In(here.Location()); !at.IsZero() && there.Format(time.DateOnly) != here.Format(time.DateOnly) {
+		return there.Format(time.DateTime)
+	}
+	return clockOf(n.now, at)
 }
 
 func (n *narrator) sentenceOf(e client.Event) string {
-	if len(n.names) > maxNames {
+	if max(len(n.names), len(n.said), len(n.why)) > maxNames {
 		clear(n.names)
 		clear(n.said)
+		clear(n.why)
 	}
 	n.rememberName(e.Project, e.ProjectName)
 	e.ProjectName = cmp.Or(e.ProjectName, n.names[e.Project])
@@ -80,7 +143,11 @@ func (n *narrator) sentenceOf(e client.Event) string {
 		return n.network(e)
 	case "node":
 		return n.node(e)
-	case "user", "organization", "package", "token":
+	case "service":
+		return n.service(e)
+	case "settings":
+		return "the settings of the installation were " + e.Verb() + prefixed(" by ", e.Actor) + bracketed(e.Reason)
+	case "user", "organization", "package", "token", "key":
 		return common(e)
 	}
 	return strings.TrimSpace(cmp.Or(e.ProjectName, shortHash(e.Project)) + " " + e.Kind + bracketed(e.Reason))
@@ -195,14 +262,32 @@ func (n *narrator) project(e client.Event) string {
 	switch verb := e.Verb(); verb {
 	case "created", "updated", "renamed":
 		return name + " was " + verb + prefixed(" by ", e.Actor) + bracketed(e.Reason)
-	case "backing-off":
-		return name + " is backing off" + bracketed(e.Reason)
+	case "failed":
+		return name + " failed" + bracketed(e.Reason)
+	case "deleting":
+		return name + " is being deleted" + prefixed(" by ", e.Actor) + bracketed(e.Reason)
+	case "deleted":
+		return name + " was deleted" + bracketed(e.Reason)
+	default:
+		return name + " is " + statusWords(verb) + bracketed(e.Reason)
+	}
+}
+
+// service describes an event of a service: hello/web is converging.
+func (n *narrator) service(e client.Event) string {
+	name := cmp.Or(e.ProjectName, shortHash(e.Project)) + "/" + e.ServiceName
+	switch verb := e.Verb(); verb {
+	case "removed":
+		return name + " was removed" + bracketed(e.Reason)
 	case "failed":
 		return name + " failed" + bracketed(e.Reason)
 	default:
-		return name + " is " + verb + bracketed(e.Reason)
+		return name + " is " + statusWords(verb) + bracketed(e.Reason)
 	}
 }
+
+// statusWords returns a status as part of a sentence.
+func statusWords(status string) string { return strings.ReplaceAll(status, "-", " ") }
 
 func (n *narrator) version(e client.Event) string {
 	name := "a version"
@@ -211,8 +296,11 @@ func (n *narrator) version(e client.Event) string {
 		if e.Verb() == "created" && e.Reason == "" {
 			e.Reason = v.Message
 		}
+		if e.Reason == name {
+			e.Reason = ""
+		}
 	}
-	what := map[string]string{"created": "was submitted", "completed": "is fully in force", "deleted": "is deleted", "withdrawn": "is not approved any more"}[e.Verb()]
+	what := map[string]string{"created": "was submitted", "completed": "is fully in force", "deleted": "is deleted", "withdrawn": "is no longer approved", "forgotten": "is no longer kept"}[e.Verb()]
 	by := ""
 	switch e.Verb() {
 	case "created", "approved", "withdrawn":
@@ -251,7 +339,7 @@ func owned(e client.Event) string {
 }
 
 func bracketed(s string) string {
-	if s == "" {
+	if s == "" || s == knownReason {
 		return ""
 	}
 	return " (" + s + ")"

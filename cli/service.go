@@ -25,7 +25,7 @@ func (a *app) serviceList() *cobra.Command {
 		func(ctx context.Context, c *client.Client, project string, _ []string) error {
 			all, err := c.Services(ctx, project)
 			return show(a, all, a.noProject(err), func() {
-				t := newTable("SERVICE", "TYPE", "IMAGE", "GOAL", "RUNNING", "STATUS", "REASON")
+				t := newTable("SERVICE", "TYPE", "IMAGE?", "GOAL", "RUNNING", "STATUS", "REASON?")
 				for _, s := range all.Services {
 					t.add(cell{s.Name, bold}, text(string(s.ComputeType)), text(dashIfEmpty(s.Image)), number(s.Goal), number(s.Running), word(s.Status), text(serviceNotes(s.ServiceState)))
 				}
@@ -51,7 +51,7 @@ func (a *app) serviceShow() *cobra.Command {
 	return a.onService(&cobra.Command{Use: "show SERVICE", Short: "Show what a service should be and what it is"}, func(ctx context.Context, c *client.Client, project, service string) error {
 		s, err := c.Service(ctx, project, service)
 		return show(a, s, err, func() {
-			a.facts("service", cell{s.Name, bold}, "id", s.ID, "project", s.ProjectName, "compute type", string(s.ComputeType), "image", s.Image, "version", s.Version,
+			a.facts("service", cell{s.Name, bold}, "id", s.ID, "project", s.ProjectName, "compute type", string(s.ComputeType), "image", s.Image, "version", versionOf(s.Number, s.Version),
 				"status", word(s.Status), "reason", serviceNotes(s.ServiceState), "goal", s.Goal, "running", s.Running, "starting", s.Starting, "stopping", s.Stopping, "failed", s.Failed,
 				"depends on", strings.Join(s.DependsOn, ", "))
 		})

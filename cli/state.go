@@ -35,7 +35,7 @@ func (a *app) stateCommand() *cobra.Command {
 	return cmd
 }
 
-var stateHead = []string{"GOAL", "RUNNING", "STARTING", "STOPPING", "FAILED", "STATUS", "REASON"}
+var stateHead = []string{"GOAL", "RUNNING", "STARTING?", "STOPPING?", "FAILED?", "STATUS", "REASON?"}
 
 // stateTable shows projects with their services below them.
 func stateTable(projects []contract.ProjectState) *table {

@@ -23,8 +23,8 @@ func (a *app) topCommand() *cobra.Command {
 	var looks int
 	cmd := a.ofProjects(&cobra.Command{
 		Use: "top", Short: "Show projects, open tasks, nodes and the latest events, live",
-		Long: "Show the status of projects, which tasks are open and how far, how full the nodes are, and what\nhappened last: on a terminal live, elsewhere once.\n\n" +
-			"Nodes are shown to those who run the installation.",
+		Long: "Show the status of projects, which tasks are open and how far, what services and nodes use, and\nwhat happened last: on a terminal live (q quits), elsewhere once.\n\n" +
+			"CPU is in cores: now, or at the first look the average since an instance started. Up to 200\ninstances are measured. Nodes are shown to those who run the installation.",
 		Example: "  mariposa top\n  mariposa -j shop top -n 1",
 	}, func(ctx context.Context, c *client.Client, project string) error {
 		if looks < 0 {
@@ -53,7 +53,9 @@ type overviewNow struct {
 	State *contract.State `json:"state"`
 	Tasks []contract.Task `json:"tasks"`
 	Nodes []contract.Node `json:"nodes"`
-	blind bool            // the caller may not see nodes
+	Usage usageNow        `json:"usage"` // of up to 200 instances
+	meter meter
+	blind bool // the caller may not see nodes
 }
 
 func (o *overview) run(ctx context.Context) error {
@@ -88,6 +90,8 @@ func (o *overview) readAll(ctx context.Context) (now overviewNow, err error) {
 	if err != nil {
 		return now, err
 	}
+	now.meter = o.now.meter.measure(ctx, o.c, o.project, o.a.env.Now())
+	now.Usage = now.meter.now
 	now.Tasks, now.Nodes, now.blind = sortByActivity(tasks.Tasks), []contract.Node{}, o.now.blind
 	if now.blind {
 		return now, nil
@@ -136,6 +140,9 @@ func (o *overview) tables(bars bool) []section {
 	if len(o.now.Tasks) > 0 {
 		all = append(all, section{table: o.taskTable(bars), rowsAre: "tasks"})
 	}
+	if len(o.now.Usage.Services) > 0 {
+		all = append(all, section{table: usageTable(o.now.Usage.Services), rowsAre: "services"})
+	}
 	if len(o.now.Nodes) > 0 {
 		all = append(all, section{table: o.nodeTable(bars), rowsAre: "nodes"})
 	}
@@ -174,7 +181,7 @@ func tally(p contract.ProjectState) (c census) {
 
 // topTable shows one project per line.
 func topTable(projects []contract.ProjectState) *table {
-	t := newTable("PROJECT", "STATUS", "GOAL", "RUNNING", "STARTING", "STOPPING", "FAILED", "REASON")
+	t := newTable("PROJECT", "STATUS", "GOAL", "RUNNING", "STARTING?", "STOPPING?", "FAILED?", "REASON?")
 	for _, p := range projects {
 		c := tally(p)
 		running := count(c.running, good)
@@ -194,7 +201,7 @@ func (o *overview) taskTable(bars bool) *table {
 	}
 	t := newTable(head...)
 	for _, task := range o.now.Tasks {
-		row := []cell{text(describeTask(&task)), word(task.State), text(done(&task)), text(o.a.leftOf(&task)), text(task.Reason)}
+		row := []cell{text(describeTask(&task)), word(task.State), text(done(&task)), text(o.a.leftOf(&task)), text(taskReason(&task))}
 		if settledFreeze(&task) {
 			row[1] = cell{string(mariposa.StatusFrozen), quiet}
 		}
@@ -212,9 +219,13 @@ func (o *overview) taskTable(bars bool) *table {
 
 // nodeTable shows how full the nodes are.
 func (o *overview) nodeTable(bars bool) *table {
-	t := newTable("NODE", "STATUS", "INSTANCES", "CPU", "MEMORY", "SEEN", "REASON")
+	t := newTable("NODE", "STATUS", "INSTANCES", "CPU", "CPU RESERVED?", "MEMORY", "MEMORY RESERVED?", "SEEN", "REASON?")
 	for _, n := range o.now.Nodes {
-		t.add(cell{n.Name, bold}, word(n.Status), number(n.Instances), load(n.Reserved.MilliCPU, n.Capacity.MilliCPU, bars), load(n.Reserved.Memory, n.Capacity.Memory, bars),
+		cpu, memory := cell{"-", dim}, cell{"-", dim}
+		if used, known := o.now.Usage.Nodes[n.ID]; known {
+			cpu, memory = text(used.cpu()), text(roughBytes(used.Memory))
+		}
+		t.add(cell{n.Name, bold}, word(n.Status), number(n.Instances), cpu, load(n.Reserved.MilliCPU, n.Capacity.MilliCPU, bars), memory, load(n.Reserved.Memory, n.Capacity.Memory, bars),
 			text(o.a.age(n.LastHeartbeat)), text(n.Reason))
 	}
 	return t
@@ -253,7 +264,9 @@ func (o *overview) page() error {
 		o.a.noProjectsYet()
 	}
 	out := []string{o.summary()}
-	for _, t := range o.tables(false) {
+	for _, s := range o.tables(false) {
+		t := s.useful()
+		o.a.fold(t)
 		out = append(append(out, ""), t.lines(o.a.paint(o.a.env.Stdout))...)
 	}
 	_, err := fmt.Fprintln(o.a.env.Stdout, strings.Join(out, "\n"))

@@ -129,7 +129,7 @@ func (a *app) submit(ctx context.Context, c *client.Client, name string, text []
 		if sure || !a.interactive() {
 			return nil, a.errOvertaken(name, u.Previous, newest, by)
 		}
-		a.note("somebody was faster: the newest version of %s is %s%s, and your change is based on %s", name, versionOf(newest.Number, newest.Version), by, shortHash(u.Previous))
+		a.note("somebody was faster: the newest version of %s is %s%s, and your change is based on %s", name, versionOf(newest.Number, newest.Version), by, shortVersion(u.Previous))
 		if newest.Manifest == string(text) {
 			a.note("it is the same manifest: nothing to do")
 			return &contract.Changed{Version: newest.Version, Number: newest.Number}, nil
@@ -159,8 +159,8 @@ func (a *app) findNewer(ctx context.Context, c *client.Client, name, previous st
 // errOvertaken says who made the newer version and how to view it.
 func (a *app) errOvertaken(name, previous string, newest *contract.Version, by string) error {
 	return withHint(
-		fmt.Errorf("somebody was faster: the newest version of %s is %s%s, and your change is based on %s; nothing was changed", name, versionOf(newest.Number, newest.Version), by, shortHash(previous)),
-		"look at it with `%s project version diff %s %s`, bring your manifest up to date, then update again; or overwrite it with --force", a.commandPrefix(name), shortHash(previous), shortHash(newest.Version))
+		fmt.Errorf("somebody was faster: the newest version of %s is %s%s, and your change is based on %s; nothing was changed", name, versionOf(newest.Number, newest.Version), by, shortVersion(previous)),
+		"look at it with `%s project version diff %s %s`, bring your manifest up to date, then update again; or overwrite it with --force", a.commandPrefix(name), shortVersion(previous), shortVersion(newest.Version))
 }
 
 // isVersion reports whether a word refers to the newest version of a project, by

@@ -32,7 +32,7 @@ func (a *app) userList() *cobra.Command {
 		func(ctx context.Context, c *client.Client, _ []string) error {
 			all, err := c.Users(ctx)
 			return show(a, all, err, func() {
-				t := newTable("NAME", "EMAIL", "RUNS THE INSTALLATION", "STATE", "AGE")
+				t := newTable("NAME", "EMAIL?", "RUNS THE INSTALLATION", "STATE", "AGE")
 				for _, u := range all.Users {
 					state := cell{"enabled", dim}
 					if u.Disabled {

@@ -38,7 +38,7 @@ func (a *app) printVolumes(all []contract.Volume) {
 		a.note("no volumes")
 		return
 	}
-	t := newTable("VOLUME", "PROJECT", "STATE", "NODE", "SIZE", "USED BY", "AGE", "ID", "REASON")
+	t := newTable("VOLUME", "PROJECT", "STATE", "NODE", "SIZE?", "USED BY?", "AGE", "ID", "REASON?")
 	for _, v := range all {
 		project := dashIfEmpty(v.ProjectName)
 		if v.Project == "" {

@@ -14,13 +14,13 @@ import (
 
 // Watch shows the desired and actual state of a project, or of all for an empty
 // name, until the context ends, which is not an error: on a terminal as a screen
-// that redraws itself, elsewhere as a line per change.
-func Watch(ctx context.Context, c *client.Client, project string, stdout io.Writer, isTTY bool) error {
+// that redraws itself, elsewhere as a line per change. Note is shown above.
+func Watch(ctx context.Context, c *client.Client, project, note string, stdout io.Writer, isTTY bool) error {
 	a := &app{env: Env{Stdout: stdout, Terminal: func(stream any) bool {
 		return stream == any(stdout) && isTTY || stream != any(stdout) && isTerminal(stream)
 	}}.withDefaults()}
 	w := a.watcher(c, project, "")
-	w.inside = true
+	w.inside, w.note = true, note
 	return w.run(ctx)
 }
 
@@ -29,7 +29,8 @@ type watcher struct {
 	a                *app
 	c                *client.Client
 	project, service string
-	inside           bool // part of a server
+	inside           bool   // part of a server
+	note             string // shown above the state
 
 	state *contract.State
 	gone  bool // the project watched no longer exists
@@ -122,8 +123,8 @@ func (w *watcher) followLines(ctx context.Context, show *narrator) error {
 				return err
 			}
 			err = w.a.printLine(w.state)
-		} else if show.isNews(e) {
-			_, err = fmt.Fprintln(w.a.env.Stdout, show.line(e))
+		} else if line, news := show.line(e); news && e.Kind != "task.progress" {
+			_, err = fmt.Fprintln(w.a.env.Stdout, line)
 		}
 		if err != nil || w.ended(e) {
 			return err
@@ -141,7 +142,7 @@ func (w *watcher) summary() string {
 	if len(w.state.Projects) == 0 {
 		return "no projects yet"
 	}
-	return ""
+	return w.note
 }
 
 // sections returns the state. Where there is too little room, projects that need

@@ -52,7 +52,7 @@ func TestWatchForOthersDoesNotSayWhatEnds(t *testing.T) {
 	must(t, err)
 	defer c.Close()
 	out := &until{text: "Ctrl-C to end", done: cancel}
-	if err := Watch(ctx, c, "hello", out, true); err != nil {
+	if err := Watch(ctx, c, "hello", "", out, true); err != nil {
 		t.Error(err)
 	}
 	if !strings.Contains(out.String(), "Ctrl-C to end") || strings.Contains(out.String(), "nothing else") {
@@ -77,7 +77,7 @@ func TestLiveViewsEndWithTheirProject(t *testing.T) {
 	for _, c := range []struct {
 		args, says string
 		tty        bool
-	}{{"state -w -j hello", "hello is deleted", false}, {"state -w -j hello", "the project is gone", true}, {"top -j hello", "the project is gone", true}} {
+	}{{"state -w -j hello", "hello was deleted", false}, {"state -w -j hello", "the project is gone", true}, {"top -j hello", "the project is gone", true}} {
 		f := world(t)
 		f.feed(func(w http.ResponseWriter, r *http.Request) {
 			f.on("GET /v1/state", refuse(mariposa.ResourceNotFound, "there is no such project"))

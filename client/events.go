@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"mariposa/contract"
 )
@@ -67,21 +68,40 @@ func object[T any](e Event, subject string) *T {
 
 // EventFilter selects a part of the feed.
 type EventFilter struct {
-	Since   int64  // only events after this revision
-	Project string // only of this project
-	Limit   int    // at most this many; 0: the server's default
+	Since   int64     // only events after this revision
+	From    time.Time // only events since this time; zero: Since counts
+	Project string    // only of this project
+	Service string    // only of this service
+	Limit   int       // at most this many; 0: the server's default
+}
+
+func (f EventFilter) query(c *Client) url.Values {
+	q := c.feed(f.Project, f.Limit)
+	if f.Service != "" {
+		q.Set("service", f.Service)
+	}
+	return q
 }
 
 // Events returns a part of the feed, oldest first. Its Revision is where to continue.
 func (c *Client) Events(ctx context.Context, f EventFilter) (*Events, error) {
-	q := c.feed(f.Project, f.Limit)
+	q := f.query(c)
 	q.Set("since", strconv.FormatInt(f.Since, 10))
+	if !f.From.IsZero() {
+		q.Set("since", f.From.Format(time.RFC3339Nano))
+	}
 	return send[Events](ctx, c, get("/v1/events", q))
 }
 
 // LatestEvents returns the newest events, oldest first.
 func (c *Client) LatestEvents(ctx context.Context, project string, limit int) (*Events, error) {
-	return send[Events](ctx, c, get("/v1/events", c.feed(project, limit)))
+	return c.NewestEvents(ctx, EventFilter{Project: project, Limit: limit})
+}
+
+// NewestEvents returns the newest events of a filter, oldest first. Since and From do not
+// count.
+func (c *Client) NewestEvents(ctx context.Context, f EventFilter) (*Events, error) {
+	return send[Events](ctx, c, get("/v1/events", f.query(c)))
 }
 
 func (c *Client) feed(project string, limit int) url.Values {

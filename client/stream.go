@@ -28,6 +28,7 @@ const (
 type StreamOptions struct {
 	Since   int64  // only events after this revision
 	Project string // only of this project
+	Service string // only of this service
 
 	// Lost is called on each disconnect, with the time until the next attempt, Found
 	// when the stream is connected again. Either may be nil.
@@ -98,7 +99,7 @@ func (s *stream) run(ctx context.Context) error {
 	})
 	defer watchdog.Stop()
 
-	r := get("/v1/events", s.c.feed(s.o.Project, 0))
+	r := get("/v1/events", EventFilter{Project: s.o.Project, Service: s.o.Service}.query(s.c))
 	r.query.Set("since", strconv.FormatInt(s.last, 10))
 	r.accept = "text/event-stream"
 	r.header = map[string]string{"Last-Event-ID": strconv.FormatInt(s.last, 10)}

@@ -29,12 +29,16 @@ type InstanceFilter struct {
 	Node    string
 	State   string
 	Version string
+	Usage   bool // measure what the running ones use
 }
 
 // Instances iterates over all instances that match, page by page: there may be a
 // hundred thousand. It stops at the first error.
 func (c *Client) Instances(ctx context.Context, f InstanceFilter) iter.Seq2[contract.Instance, error] {
 	q := c.projectQuery(f.Project)
+	if f.Usage {
+		q.Set("usage", "true")
+	}
 	setParameter(q, "service", f.Service, "node", f.Node, "state", f.State, "version", f.Version)
 	return iteratePages(ctx, c, "/v1/instances", q, func(page *contract.Instances) ([]contract.Instance, string) { return page.Instances, page.Marker })
 }

@@ -140,6 +140,7 @@ type ServiceState struct {
 	ID         string              `json:"id"`
 	Name       string              `json:"name"`
 	Version    string              `json:"version"`
+	Number     int                 `json:"number" doc:"the number of that version"`
 	Goal       int                 `json:"goal" doc:"its scale"`
 	Running    int                 `json:"running"`
 	Healthy    int                 `json:"healthy"`
@@ -226,12 +227,14 @@ type Task struct {
 	ReasonCode  mariposa.ReasonCode `json:"reason_code" doc:"the kind of reason, as a stable word; empty where there is none"`
 	EndedBy     string              `json:"ended_by"`
 	WaitsFor    []string            `json:"waits_for,omitempty" doc:"of a queued task: the tasks that go first"`
+	Waits       string              `json:"waits,omitempty" doc:"what an open task waits for, as a sentence; absent while it makes progress"`
 	Created     time.Time           `json:"created"`
 	Started     *time.Time          `json:"started"`
 	Finished    *time.Time          `json:"finished"`
 	Progress    mariposa.Progress   `json:"progress"`
-	ETA         *time.Time          `json:"eta" doc:"when it will have ended if it goes on as it has; null when that cannot be told"`
+	ETA         *time.Time          `json:"eta" doc:"when it will have ended if it goes on as it has; null while it waits, and before a few steps have shown a pace"`
 	Version     string              `json:"version"`
+	Number      int                 `json:"number,omitempty" doc:"the number of that version, where it is known"`
 	Steps       []TaskStep          `json:"steps,omitempty" doc:"of a single task, newest first"`
 	Marker      string              `json:"marker,omitempty" doc:"of a single task: pass it to get older steps; absent when there are none"`
 }
@@ -266,6 +269,7 @@ type Instance struct {
 	Service     string               `json:"service"`
 	ServiceName string               `json:"service_name"`
 	Version     string               `json:"version"`
+	Number      int                  `json:"number,omitempty" doc:"the number of that version; an unmanaged instance has none"`
 	ComputeType mariposa.ComputeType `json:"compute_type"`
 	Node        string               `json:"node"`
 	NodeName    string               `json:"node_name"`

@@ -34,6 +34,7 @@ type PlanStep struct {
 	Instance     string              `json:"instance,omitempty" doc:"of one that is there"`
 	InstanceName string              `json:"instance_name,omitempty"`
 	Version      string              `json:"version,omitempty" doc:"that it would be made from"`
+	Number       int                 `json:"number,omitempty" doc:"the number of that version, where it is known"`
 	Reason       string              `json:"reason"`
 	ReasonCode   mariposa.ReasonCode `json:"reason_code" doc:"the kind of reason, as a stable word; empty where there is none"`
 }

@@ -84,7 +84,7 @@ func Admit(open []Task, add *mariposa.TaskSpec) (Admission, error) {
 		case endsStart(t, add, waits):
 			a.Terminate = append(a.Terminate, t)
 		case verdict == reject:
-			err := mariposa.Errorf(mariposa.Conflict, "a %s cannot be added while task %s (%s, %s) is open", add.Task, t.ID, t.Spec.Task, t.State())
+			err := mariposa.Errorf(mariposa.Conflict, "a %s cannot be added while task %s (%s, %s) is open", add.Word(), t.ID, t.Spec.Word(), t.State())
 			err.Reason = &mariposa.Reason{Code: mariposa.ReasonAwaitOrStop, Subject: t.ID}
 			switch t.Spec.Task {
 			case mariposa.TaskFreeze:

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -88,7 +88,7 @@ func runDev(ctx context.Context, f devFlags, stdin io.Reader, stdout, stderr io.
 	}
 	stop := sync.OnceFunc(func() { d.stop(cancel) })
 	defer stop()
-	fmt.Fprintf(stdout, "Mariposa %s is running at %s\n", version, d.control.URL)
+	fmt.Fprintf(stdout, "Mariposa is running at %s (version %s)\n", d.control.URL, version)
 	switch _, why, lacks := process.Probe(); {
 	case why != "":
 		fmt.Fprintf(stdout, "Process instances are not isolated here (%s): they can read whatever you can.\n", why)
@@ -212,13 +212,17 @@ func (d *dev) deployAndWatch(ctx context.Context, what string, stdout io.Writer)
 	if err != nil {
 		return fmt.Errorf("cannot read the manifest: %w", err)
 	}
-	if err := d.create(ctx, name, file, body, stdout); err != nil {
+	note, err := d.createOrUpdate(ctx, name, file, body)
+	if err != nil {
 		return err
+	}
+	if note != "" {
+		fmt.Fprintln(stdout, note)
 	}
 	watch, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- cli.Watch(watch, d.client, name, stdout, isTerminal(stdout)) }()
+	go func() { ended <- cli.Watch(watch, d.client, name, note, stdout, isTerminal(stdout)) }()
 	failed := make(chan error, 1)
 	go func() { failed <- waitFor(ctx, d.control) }()
 	select {
@@ -234,21 +238,41 @@ func (d *dev) deployAndWatch(ctx context.Context, what string, stdout io.Writer)
 	return err
 }
 
-// create creates the project, or continues with the existing one: later changes to
-// it are not undone silently.
-func (d *dev) create(ctx context.Context, name, file string, body []byte, stdout io.Writer) error {
-	_, err := d.client.CreateProject(ctx, name, body, "")
+// maxCompared is how many versions a manifest is compared with.
+const maxCompared = 50
+
+// createOrUpdate creates the project, or updates it to a changed file. A manifest that the
+// project had before is not brought back: whoever changed the project since then would not
+// expect that. Note says what was done, if that is not obvious.
+func (d *dev) createOrUpdate(ctx context.Context, name, file string, body []byte) (note string, err error) {
+	_, err = d.client.CreateProject(ctx, name, body, "")
 	if mariposa.CodeOf(err) != mariposa.Conflict {
-		return err
+		return "", err
 	}
-	now, err := d.client.Manifest(ctx, name)
+	versions, err := d.client.Versions(ctx, name)
 	if err != nil {
-		return err
+		return "", err
 	}
-	if !bytes.Equal(now, body) {
-		fmt.Fprintf(stdout, "%s runs another manifest than %s and goes on with that.\nTo bring this one into force: mariposa -j %s project update -m %s\n", name, file, name, file)
+	for i, v := range versions.Versions[:min(len(versions.Versions), maxCompared)] {
+		old, err := d.client.Version(ctx, name, strconv.Itoa(v.Number))
+		switch {
+		case err != nil:
+			return "", err
+		case old.Manifest != string(body):
+		case i == 0:
+			return "", nil
+		default:
+			return fmt.Sprintf("%s has changed since %s was deployed and goes on as it is; to go back: mariposa -j %s project update -m %s --force", name, file, name, file), nil
+		}
 	}
-	return nil
+	if len(versions.Versions) == 0 {
+		return "", nil
+	}
+	done, err := d.client.UpdateManifest(ctx, name, body, client.Update{Previous: versions.Versions[0].Version, Message: "changed " + filepath.Base(file)})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s has changed: it is now version %d of %s", file, done.Number, name), nil
 }
 
 func isTerminal(w io.Writer) bool {

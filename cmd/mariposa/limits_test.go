@@ -15,7 +15,7 @@ func TestATenantRunsIntoTheLimitsOfTheInstallation(t *testing.T) {
 		t.Errorf("the settings are\n%s", said)
 	}
 	ann := h.hire("ann")
-	ann.cannot("may not", "server", "settings", "--no-memory")
+	ann.cannot("requires an admin of the installation", "server", "settings", "--no-memory")
 	ann.can("org", "create", "shop")
 	ann.cannot("ann owns 1 organization and may own 1", "org", "create", "more")
 	ann.can("-o", "shop", "project", "create", "site", "-m", fileOf(t, "services:\n  web: {compute_type: dummy, memory: 64m, scale: 0}\n"))

@@ -174,7 +174,7 @@ func runServer(ctx context.Context, where string, f *controlFlags, stdout io.Wri
 			_ = os.Remove(filepath.Join(dir, cli.URLFile)) // clients then say that nothing runs
 		}
 	}()
-	fmt.Fprintf(stdout, "Mariposa %s is running at %s\n%s\n", version, control.URL, hint)
+	fmt.Fprintf(stdout, "Mariposa is running at %s (version %s)\n%s\n", control.URL, version, hint)
 	return waitFor(ctx, control)
 }
 

@@ -122,7 +122,7 @@ func TestTwoTeamsShareOneInstallation(t *testing.T) {
 	if got := strings.TrimSpace(bob.can("-o", "red", "-j", "shop", "meta", "get", "key", "--reveal")); len(secret) != 24 || got != secret {
 		t.Errorf("an operator reads %q, the owner %q", got, secret)
 	}
-	bob.cannot("may not", "-o", "red", "-j", "shop", "project", "delete", "-f", "--yes")
+	bob.cannot("deleting shop requires the admin role; you are an operator", "-o", "red", "-j", "shop", "project", "delete", "-f", "--yes")
 	ann.can("org", "remove", "red", "bob")
 	bob.cannot("no", "-o", "red", "-j", "shop", "meta", "list")
 
@@ -130,9 +130,9 @@ func TestTwoTeamsShareOneInstallation(t *testing.T) {
 	robot := &person{h: h, name: "ann", home: t.TempDir(), token: strings.TrimSpace(ann.can("token", "create", "ci", "-o", "red", "--project", "shop", "--role", "deployer", "--expires", "1h"))}
 	robot.login(h.URL())
 	robot.can("-j", "shop", "project", "update", "-m", file, "--force")
-	robot.cannot("may not", "-j", "shop", "meta", "get", "key", "--reveal")
-	robot.cannot("may not", "-j", "shop", "project", "stop")
-	robot.cannot("may not", "-j", "shop", "instance", "create", "x", "--compute-type", "dummy")
+	robot.cannot("requires the operator role; this token is limited to the deployer role", "-j", "shop", "meta", "get", "key", "--reveal")
+	robot.cannot("requires the operator role; this token is limited to the deployer role", "-j", "shop", "project", "stop")
+	robot.cannot("requires the operator role; this token is limited to the deployer role", "-j", "shop", "instance", "create", "x", "--compute-type", "dummy")
 	robot.cannot("", "-o", "red", "project", "create", "other", "-m", file)
 	ann.can("token", "revoke", "ci")
 	robot.cannot("token", "-j", "shop", "state")
@@ -281,7 +281,7 @@ func TestTheAuditTellsOfRepairsAndOfWhatWasDenied(t *testing.T) {
 	ann.can("org", "create", "red")
 	ann.can("org", "add", "red", "bob")
 	ann.can("-o", "red", "project", "create", "shop", "-m", file, "--wait")
-	bob.cannot("may not", "-o", "red", "-j", "shop", "project", "stop")
+	bob.cannot("permission denied: stopping shop requires the operator role; you are a viewer", "-o", "red", "-j", "shop", "project", "stop")
 	ann.can("-o", "red", "-j", "shop", "meta", "get", "key", "--reveal")
 	if _, err := (&person{h: h, token: "mrp_guessed"}).api().Projects(t.Context(), ""); mariposa.CodeOf(err) != mariposa.Unauthorized {
 		t.Errorf("a guessed token: %v", err)
@@ -328,5 +328,5 @@ func TestTheAuditTellsOfRepairsAndOfWhatWasDenied(t *testing.T) {
 		t.Errorf("what the owner reads:\n%s", s)
 	}
 	bob.login(h.URL())
-	bob.cannot("may not", "-o", "red", "-j", "shop", "events", "--audit")
+	bob.cannot("requires the admin role; you are a viewer", "-o", "red", "-j", "shop", "events", "--audit")
 }
