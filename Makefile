@@ -5,6 +5,7 @@
 #   make completion  completion for bash, zsh and fish, in bin/completion
 #   make run      build, then run the whole system here with the hello example
 #   make test     all that must hold before a commit: lint, tests, race detector
+#   make test-repeat  make test again and again, to find tests that fail now and then (N=10, BUSY=1)
 #   make soak     the simulation for longer (SOAK=10m, SEED=…)
 #   make fmt      format
 #   make lint     format check, go vet, golangci-lint
@@ -13,7 +14,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := build
-.PHONY: build man completion run test soak fmt lint vuln tools clean distclean
+.PHONY: build man completion run test test-repeat soak fmt lint vuln tools clean distclean
 
 # What ships is static, so what is tested is too; only the race detector needs cgo.
 export CGO_ENABLED := 0
@@ -62,6 +63,12 @@ test:
 	@scripts/setup.sh
 	@RACE="$(RACE)" TESTFLAGS="$(TESTFLAGS)" scripts/test.sh
 
+# BUSY=1 keeps every core busy meanwhile; each run's log stays in .cache/test-logs.
+N ?= 10
+BUSY ?=
+test-repeat:
+	@N="$(N)" BUSY="$(BUSY)" TESTFLAGS="$(TESTFLAGS)" scripts/test-repeat.sh
+
 # The simulation reads both from its environment; an empty seed means a new one,
 # which a failure prints.
 SOAK ?= 10m
@@ -91,7 +98,7 @@ vuln:
 	@GOVULNDB="$(GOVULNDB)" scripts/vuln.sh
 
 clean:
-	@rm -rf bin .cache/test .cache/golangci-lint
+	@rm -rf bin .cache/test .cache/test-logs .cache/golangci-lint
 
 distclean: clean
 	@rm -rf .cache
