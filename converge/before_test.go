@@ -31,11 +31,15 @@ func TestWhatATaskFoundIsWhatItChanged(t *testing.T) {
 		{"a stop of all", old, old.Services, mariposa.GoalStopped, mariposa.Before{Number: 2, Flipped: []string{"a"}}},
 		{"a start", old, map[string]*mariposa.ServiceStatus{"a": a, "b": {Scale: 2}}, mariposa.GoalStarted, mariposa.Before{Number: 2, Flipped: []string{"b"}}},
 		{
-			"a start of all", goal(mariposa.GoalStopped, map[string]*mariposa.ServiceStatus{"a": a, "b": {Scale: 2}}), map[string]*mariposa.ServiceStatus{"a": a, "b": {Scale: 2}}, mariposa.GoalStarted,
+			"a start of all", goal(mariposa.GoalStopped, map[string]*mariposa.ServiceStatus{"a": a, "b": {Scale: 2}}),
+			map[string]*mariposa.ServiceStatus{"a": a, "b": {Scale: 2}},
+			mariposa.GoalStarted,
 			mariposa.Before{Number: 2, FlippedAll: true},
 		},
 		{
-			"a canary that goes on", old, map[string]*mariposa.ServiceStatus{"a": {Scale: 4, Rollout: &mariposa.Rollout{From: 1}}, "b": b}, mariposa.GoalStarted,
+			"a canary that goes on", old,
+			map[string]*mariposa.ServiceStatus{"a": {Scale: 4, Rollout: &mariposa.Rollout{From: 1}}, "b": b},
+			mariposa.GoalStarted,
 			mariposa.Before{Number: 2, Held: map[string]mariposa.Hold{"a": {Count: 3, From: 1}}},
 		},
 	} {
