@@ -445,10 +445,11 @@ func (d *loggingDriver) Logs(ctx context.Context, id string, o driver.LogOptions
 	return r, nil
 }
 
-// until asks again, whenever something has changed, until an answer will do.
+// until asks again, whenever something has changed and now and then, until an answer
+// will do: connections, logs and notes come and go without a change in the store.
 func (h *testServer) until(what string, ok func() bool) {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(h.ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(h.ctx, time.Minute)
 	defer cancel()
 	for {
 		from := h.picture.Revision()
@@ -457,6 +458,7 @@ func (h *testServer) until(what string, ok func() bool) {
 		}
 		select {
 		case <-h.picture.Moved(from):
+		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():
 			h.t.Fatalf("waited in vain for %s", what)
 		}

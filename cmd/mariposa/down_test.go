@@ -19,7 +19,7 @@ func TestTakingDownSaysWhichNodeItWaitsFor(t *testing.T) {
 	must(t, os.RemoveAll(filepath.Join(h.dir, "nodes"))) // the simulated node is lost
 	must(t, os.Remove(filepath.Join(h.dir, "url")))
 	var out lockedBuffer
-	down := launch(t, program(context.Background(), h.dir, nil, "dev", "--listen", "127.0.0.1:0", "--data", h.dir, "--down"), &out)
+	down := launch(t, program(context.Background(), h.dir, nil, "dev", "--listen", "127.0.0.1:0", "--data", h.dir, "--down", "--yes"), &out)
 	over := make(chan error, 1)
 	go func() { over <- down.Wait() }()
 	t.Cleanup(func() { _ = down.Process.Kill() }) // it has ended, unless the test failed
@@ -32,7 +32,7 @@ func TestTakingDownSaysWhichNodeItWaitsFor(t *testing.T) {
 	if _, said, code := finish(t, program(t.Context(), h.dir, []string{"MARIPOSA_DATA=" + h.dir}, "node", "rm", "dummy-1", "--force"), ""); code != 0 {
 		t.Fatalf("node rm: exit %d, %s", code, said)
 	}
-	if err := <-over; err != nil || !strings.Contains(out.String(), "nothing is left") {
+	if err := <-over; err != nil || !strings.Contains(out.String(), "All projects and their instances are gone") {
 		t.Errorf("it ended with %v:\n%s", err, &out)
 	}
 }
