@@ -40,9 +40,9 @@ endif
 RACE_ROOMS := clock mailbox listener wire store driver engine fleet agent health balance discover \
 	picture seal auth api web client cli examples
 RACE := $(patsubst %,./%/...,$(wildcard $(RACE_ROOMS)))
-# Of these, the ones whose property tests take too long under the race detector:
-# they run without it too, and with it only a fifth of the cases.
-TWICE_ROOMS := wire store/memory store/sqlite store/internal driver/dummy engine seal
+# Of these, the ones whose long tests take too long under the race detector: they run
+# without it too, and with it (-short) without those, and a fifth of generated cases.
+TWICE_ROOMS := api wire store/memory store/sqlite store/internal driver/dummy engine seal
 TWICE := $(patsubst %,./%/...,$(wildcard $(TWICE_ROOMS)))
 
 build:

@@ -58,7 +58,7 @@ mapfile -t short < <(echo "$both" | slow)
 
 # vet=off: lint runs all of vet. w: nobody debugs these binaries, and linking takes
 # half the time. parallel: many tests wait for something else than a processor.
-common=(-vet=off -ldflags=-w -parallel 4 -timeout 10m)
+common=(-vet=off -ldflags=-w -parallel 4 -timeout 20m)
 # SQLite is C turned into Go; watching each of its accesses costs three times as
 # much as all that it is tested with, and shows nothing of ours.
 watched=(-race -gcflags="modernc.org/...=-race=false")
