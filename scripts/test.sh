@@ -59,8 +59,8 @@ mapfile -t short < <(echo "$both" | slow)
 # vet=off: lint runs all of vet. w: nobody debugs these binaries, and linking takes
 # half the time. parallel: many tests wait for something else than a processor.
 common=(-vet=off -ldflags=-w -parallel 4 -timeout 20m)
-# SQLite is C turned into Go; watching each of its accesses costs three times as
-# much as all that it is tested with, and shows nothing of ours.
+# SQLite is C translated to Go. Watching each of its accesses is slow, and its memory
+# is not ours: its own packages are compiled without the race detector.
 watched=(-race -gcflags="modernc.org/...=-race=false")
 
 # What the checks share is compiled once, before they start.
