@@ -35,7 +35,7 @@ func TestAnAgentIsNotLedAwayWithItsKey(t *testing.T) {
 			if strings.HasPrefix(to, "https:") {
 				to = strings.Replace(to, "127.0.0.1", "localhost", 1)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			front := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if asked.Add(1) == 2 {

@@ -16,7 +16,7 @@ import (
 // await lets the node work until something comes.
 func await[T any](r *rig, what string, from <-chan T) T {
 	r.t.Helper()
-	late := time.After(20 * time.Second)
+	late := time.After(time.Minute)
 	for {
 		select {
 		case got := <-from:

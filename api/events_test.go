@@ -39,7 +39,7 @@ func (h *testServer) stream(query string, last int64) *live {
 
 func (h *testServer) streamAt(path string, last int64) *live {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(h.ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(h.ctx, time.Minute)
 	req := must(http.NewRequestWithContext(ctx, http.MethodGet, h.url+path, nil))(h.t)
 	req.Header.Set("Authorization", "Bearer "+h.token)
 	req.Header.Set("Accept", "text/event-stream")

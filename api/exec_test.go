@@ -127,7 +127,7 @@ type caller struct {
 
 func (h *testServer) dial(t *testing.T, id, query string) *caller {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(h.ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(h.ctx, time.Minute)
 	t.Cleanup(cancel)
 	conn, res, err := websocket.Dial(ctx, strings.Replace(h.url, "http", "ws", 1)+"/v1/instances/"+id+"/exec?"+query, &websocket.DialOptions{
 		HTTPClient: h.http, HTTPHeader: http.Header{"Authorization": {"Bearer " + h.token}},
@@ -291,6 +291,7 @@ func TestWhoeverDoesNotReadHoldsUpTheOtherSide(t *testing.T) {
 	t.Parallel()
 	w, node, id := newShellServer(t)
 	c := w.asUser("oleg").dial(t, id, "command=flood")
+	w.until("the command writes", func() bool { return node.flooded.Load() > 0 })
 	sent := 0
 	for piece := strings.Repeat("x", 64<<10); ; sent++ {
 		ctx, cancel := context.WithTimeout(c.ctx, 2*time.Second)

@@ -177,6 +177,7 @@ func TestCASLosesNothingUnderManyWriters(t *testing.T) {
 }
 
 func TestAValueMayHaveAMegabyte(t *testing.T) {
+	long(t)
 	t.Parallel()
 	h := newTestServer(t)
 	h.create("shop", hello)

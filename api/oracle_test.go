@@ -135,6 +135,7 @@ func TestASecretIsCountedOnlyByWhoMayReadIt(t *testing.T) {
 // How long a secret is shows neither in what still fits beside it, nor in the lines of
 // faults behind it.
 func TestTheLengthOfASecretDoesNotShow(t *testing.T) {
+	long(t)
 	t.Parallel()
 	for _, pin := range []string{"1", "12345678", "1\n\n2\n3"} {
 		h := newTestServer(t)

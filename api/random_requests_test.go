@@ -310,7 +310,10 @@ func (w *testTeams) references() map[string][]string {
 // failed request changes nothing.
 func TestNothingThatIsSentBreaksAnything(t *testing.T) {
 	t.Parallel()
-	const rounds, each = 10, 350
+	rounds, each := 10, 350
+	if testing.Short() {
+		rounds = 2
+	}
 	answered, failed := map[string]int{}, 0
 	for round := range uint64(rounds) {
 		s := &checkingStore{}
@@ -341,7 +344,7 @@ func TestNothingThatIsSentBreaksAnything(t *testing.T) {
 			t.Errorf("something broke inside: %s", w.logs.String())
 		}
 	}
-	if len(answered) < 40 || failed < 1000 {
+	if !testing.Short() && (len(answered) < 40 || failed < 1000) {
 		t.Errorf("%d requests failed, and only %d routes ever answered: %v", failed, len(answered), answered)
 	}
 }

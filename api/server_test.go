@@ -94,7 +94,11 @@ func withStore(wrap func(store.Store) store.Store) option {
 
 func newTestServer(t testing.TB, options ...option) *testServer {
 	t.Helper()
-	set := settings{clock: clock.Real{}, metrics: prometheus.NewRegistry(), limits: api.Limits{RequestRate: 1 << 20}} // tests walk every route as everybody
+	set := settings{
+		clock: clock.Real{}, metrics: prometheus.NewRegistry(),
+		limits:         api.Limits{RequestRate: 1 << 20}, // tests walk every route as everybody
+		requestTimeout: 5 * time.Minute,                  // a busy machine is no fault of the API
+	}
 	for _, o := range options {
 		o(&set)
 	}
@@ -104,6 +108,15 @@ func newTestServer(t testing.TB, options ...option) *testServer {
 	}
 	h.open()
 	return h
+}
+
+// long marks a test that takes long and does one thing after the other: under the race
+// detector it would take several times as long and find nothing, so it runs without.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("the run without the race detector has it")
+	}
 }
 
 // restart is what a restart, or a second replica, makes of the same store.
@@ -128,7 +141,7 @@ func (h *testServer) open() {
 	cache := picture.NewVersionCache(h.store, h.vault)
 	h.picture.Subscribe(cache.Invalidate)
 	h.fleet = must(fleet.New(ctx, fleet.Options{
-		Store: h.store, Picture: h.picture, Cache: cache, Clock: clock.Real{}, Replica: "r1", Beat: time.Second, ApproveNodes: set.approve,
+		Store: h.store, Picture: h.picture, Cache: cache, Clock: clock.Real{}, Replica: "r1", Beat: 5 * time.Second, ApproveNodes: set.approve,
 	}))(t)
 	var all sync.WaitGroup
 	runner := engine.NewRunner(4)
@@ -445,10 +458,11 @@ func (d *loggingDriver) Logs(ctx context.Context, id string, o driver.LogOptions
 	return r, nil
 }
 
-// until asks again, whenever something has changed, until an answer will do.
+// until asks again, whenever something has changed and now and then, until an answer
+// will do: connections, logs and notes come and go without a change in the store.
 func (h *testServer) until(what string, ok func() bool) {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(h.ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(h.ctx, 2*time.Minute)
 	defer cancel()
 	for {
 		from := h.picture.Revision()
@@ -457,6 +471,7 @@ func (h *testServer) until(what string, ok func() bool) {
 		}
 		select {
 		case <-h.picture.Moved(from):
+		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():
 			h.t.Fatalf("waited in vain for %s", what)
 		}

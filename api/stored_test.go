@@ -32,6 +32,7 @@ func manyValues(bytes int) string {
 
 // Forty changes of one byte once stored forty times four megabytes, and the feed as much.
 func TestGenerationsOfMetadataShareWhatDidNotChange(t *testing.T) {
+	long(t)
 	t.Parallel()
 	h := newTestServer(t, keepVersions(1000))
 	h.create("shop", "services: {web: {compute_type: dummy}}\n")
@@ -120,6 +121,7 @@ func (h *testServer) readsEveryGeneration(name string) {
 // Whatever is set, taken out, counted, brought back and forgotten: what is kept can be
 // read, and nothing else is kept.
 func TestForgettingVersionsKeepsThePartsThatOthersShare(t *testing.T) {
+	long(t)
 	t.Parallel()
 	h := newTestServer(t, keepVersions(4))
 	c := h.create("shop", "services: {web: {compute_type: dummy}}\n")
@@ -153,6 +155,7 @@ func TestForgettingVersionsKeepsThePartsThatOthersShare(t *testing.T) {
 // A generation that an earlier release kept as a whole is read, and the next one shares
 // its parts from then on.
 func TestMetadataFromBeforePartsIsReadAndSharedFromTheNextChangeOn(t *testing.T) {
+	long(t)
 	t.Parallel()
 	h := newTestServer(t)
 	c := h.create("shop", "services: {web: {compute_type: dummy}}\n")
@@ -181,6 +184,7 @@ func TestMetadataFromBeforePartsIsReadAndSharedFromTheNextChangeOn(t *testing.T)
 }
 
 func TestWhatIsStoredOfAProjectIsBounded(t *testing.T) {
+	long(t)
 	t.Parallel()
 	h := newTestServer(t)
 	manifest := func(n, bytes int) string {

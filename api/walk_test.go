@@ -387,6 +387,7 @@ func (w *testTeams) send(v visitor, q request) reply {
 // Objects that a caller may not know of look exactly like ones that never existed, and
 // a refused request changes nothing.
 func TestEveryRouteAnswersEverybodyAsTheTableSays(t *testing.T) {
+	long(t)
 	t.Parallel()
 	c := &recordingStore{}
 	w := newTestTeams(t, withStore(func(s store.Store) store.Store { c.Store = s; return c }))

@@ -61,7 +61,7 @@ func come[T any](p *testServer, what string, from <-chan T) T {
 	select {
 	case got := <-from:
 		return got
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		p.t.Fatalf("%s never came", what)
 		panic("unreachable")
 	}

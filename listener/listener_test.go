@@ -59,7 +59,7 @@ func dial(t *testing.T, l *listener.Listener, accepted <-chan net.Conn, from str
 func isOpen(t *testing.T, client, server net.Conn) bool {
 	t.Helper()
 	_, _ = server.Write([]byte{1})
-	if err := client.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := client.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	_, err := io.ReadFull(client, make([]byte, 1))

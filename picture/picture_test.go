@@ -411,7 +411,7 @@ func TestFollowKeepsUpMendsAndEndsWithItsContext(t *testing.T) {
 	go func() { ended <- p.Follow(ctx, time.Millisecond, func(n int) { found <- n }) }()
 	commit(t, st, project("p", "shop"))
 	rev := commit(t, st, instance("i1", "p", "n1"))
-	wait, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	wait, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	if err := p.Await(wait, rev); err != nil {
 		t.Fatal(err)
@@ -439,7 +439,7 @@ func TestFollowRecoversFromATrimmedFeed(t *testing.T) {
 	if _, err := st.Trim(t.Context(), 0, 1); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	ended := make(chan error, 1)
 	go func() { ended <- p.Follow(ctx, time.Hour, func(int) {}) }()
 	if err := p.Await(ctx, rev); err != nil {
@@ -468,7 +468,7 @@ func TestReadersAndTheFeedGetAlong(t *testing.T) {
 	t.Parallel()
 	st := newStore(t)
 	p := open(t, st)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var all sync.WaitGroup
 	all.Go(func() { _ = p.Follow(ctx, 2*time.Millisecond, func(int) {}) })

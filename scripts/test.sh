@@ -1,46 +1,89 @@
 #!/usr/bin/env bash
-# Runs every check of `make test` in turn, goes on after a failure so that one
-# run shows all that is wrong, and closes with the verdict of each check.
+# Runs every check of `make test`, goes on after a failure so that one run shows
+# all that is wrong, and closes with the verdict of each check.
 #
-#   RACE="./store/... ./engine/..." scripts/test.sh
+#   RACE="./api/... ./engine/..." TWICE="./engine/..." scripts/test.sh
 #
-# RACE holds the packages that are run once more under the race detector;
-# TESTFLAGS go to every `go test` (for example -count=1).
+# RACE holds the packages that run under the race detector; all others run without
+# it. TWICE holds those of RACE that run both ways: without the detector all cases
+# of their property tests, with it a fifth of them. TESTFLAGS go to every `go test`
+# (for example -count=1).
+#
+# The checks run at the same time: some keep the processor busy, others mostly wait
+# for servers and processes that they started. Each line starts with its check.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
 logs=.cache/test
 mkdir -p "$logs"
-names=() verdicts=() failed=0
+rm -f "$logs"/*
 
-# check NAME COMMAND…: runs it, shows and keeps its output, notes how it ended.
+names=() pids=()
+# check NAME COMMAND…: starts it, shows and keeps its output, notes how it ended.
 check() {
-	local name=$1 start=$SECONDS verdict=passed
+	local name=$1
 	shift
-	echo "== $name"
-	if ! "$@" 2>&1 | tee "$logs/$name.log"; then
-		verdict=FAILED
-		failed=1
-	fi
 	names+=("$name")
-	verdicts+=("$verdict in $((SECONDS - start)) s")
+	{
+		if "$@" 2>&1 | tee "$logs/$name.log" | sed -u "s/^/$name: /"; then
+			echo "passed in $SECONDS s" >"$logs/$name.verdict"
+		else
+			echo "FAILED in $SECONDS s" >"$logs/$name.verdict"
+		fi
+	} &
+	pids+=($!)
 }
+# An interrupted run takes its checks along.
+trap 'kill "${pids[@]}" 2>/dev/null; exit 130' INT TERM
 
 read -ra flags <<<"${TESTFLAGS:-}"
 read -ra race <<<"${RACE:-}"
+read -ra twice <<<"${TWICE:-}"
+
+# list PACKAGE…: the packages that have tests, one a line.
+list() {
+	[ $# -eq 0 ] || go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' "$@" | sed '/^$/d' | sort
+}
+all=$(list ./...) raced=$(list "${race[@]}") both=$(list "${twice[@]}")
+# slow: the packages on standard input, those that take longest first, so that none of
+# them runs alone in the end.
+slow() {
+	sed -E '/^$/d; s#.*/(simulate|cmd/mariposa|api|store/postgres|driver/process|store/sqlite)$#0 &#; t; s/^/1 /' | sort | cut -d ' ' -f 2
+}
+once=$(comm -23 <(echo "$raced") <(echo "$both"))
+mapfile -t plain < <(comm -23 <(echo "$all") <(echo "$once") | slow)
+mapfile -t long < <(echo "$once" | slow)
+mapfile -t short < <(echo "$both" | slow)
+[ ${#plain[@]} -gt 0 ] || { echo "make test: found no packages" >&2; exit 1; }
+
+# vet=off: lint runs all of vet. w: nobody debugs these binaries, and linking takes
+# half the time. parallel: many tests wait for something else than a processor.
+common=(-vet=off -ldflags=-w -parallel 4 -timeout 20m)
+# SQLite is C translated to Go. Watching each of its accesses is slow, and its memory
+# is not ours: its own packages are compiled without the race detector.
+watched=(-race -gcflags="modernc.org/...=-race=false")
+
+# What the checks share is compiled once, before they start.
+CGO_ENABLED=0 go build ./... || exit 1
 
 check lint make --no-print-directory lint
-# vet=off: the lint above has just run all of vet.
-check test env CGO_ENABLED=0 go test -vet=off -timeout 8m "${flags[@]}" ./...
-if [ ${#race[@]} -gt 0 ]; then
-	# short: a race shows in any case of a property test, and the run above had all cases.
-	check race env CGO_ENABLED=1 go test -race -short -vet=off -timeout 8m "${flags[@]}" "${race[@]}"
-fi
+check test env CGO_ENABLED=0 go test "${common[@]}" "${flags[@]}" "${plain[@]}"
+races() {
+	local ok=0
+	[ ${#long[@]} -eq 0 ] || go test "${watched[@]}" "${common[@]}" "${flags[@]}" "${long[@]}" || ok=1
+	[ ${#short[@]} -eq 0 ] || go test "${watched[@]}" -short "${common[@]}" "${flags[@]}" "${short[@]}" || ok=1
+	return $ok
+}
+export CGO_ENABLED=1
+[ ${#race[@]} -eq 0 ] || check race races
+wait
 
+failed=0
 echo
-for i in "${!names[@]}"; do
-	name=${names[$i]}
-	echo "== $name ${verdicts[$i]}"
+for name in "${names[@]}"; do
+	verdict=$(cat "$logs/$name.verdict" 2>/dev/null || echo "FAILED: it was ended")
+	echo "== $name $verdict"
+	[[ $verdict == passed* ]] || failed=1
 	[ "$name" = lint ] || grep -E '^(ok|FAIL|--- FAIL:|panic:)([[:space:]]|$)' "$logs/$name.log"
 done
 if [ "$failed" -ne 0 ]; then

@@ -36,12 +36,14 @@ type checker struct {
 	changes         int       // how many changes they had made by then
 	still           stillness
 	refs            referrals
+	sizes           map[*mariposa.ServiceStatus]int // the stored sizes of what was measured
 }
 
 func newChecker(w *World) *checker {
 	return &checker{
 		w: w, instances: map[string]*store.Instance{}, tasks: map[string]*store.Task{}, projects: map[string]*store.Project{},
 		nodes: map[string]*store.Node{}, networks: newNetworks(), volumes: map[string]*store.Volume{}, deleted: map[string]bool{}, before: map[string]int{}, served: map[string]bool{}, changed: w.now, still: newStillness(), refs: newReferrals(),
+		sizes: map[*mariposa.ServiceStatus]int{},
 	}
 }
 
@@ -202,7 +204,7 @@ func withServices(was *mariposa.ProjectStatus, ch *store.Change) *mariposa.Proje
 
 // project counts the outcomes of rollouts.
 func (c *checker) project(name string, st *mariposa.ProjectStatus) {
-	c.checkStatusSize(name, st, len(st.Services))
+	c.checkProjectSize(name, st)
 	if st.RolledBack > 0 && st.RolledBack > st.Number {
 		c.w.seen["version taken back"]++
 	}
@@ -224,7 +226,7 @@ func (c *checker) task(ch *store.Change) {
 	r := (*store.Task)(&ch.Record)
 	st, spec := r.Status(), r.Spec()
 	if st != nil {
-		c.checkStatusSize("task "+tail(r.ID), st, 0)
+		c.checkStatusSize("task "+tail(r.ID), st)
 		c.w.note("r%d task %s/%s %s %v is %s %d/%d %s", ch.Revision, tail(spec.Project), tail(r.ID), spec.Task, spec.Services, st.State, st.Progress.Done, st.Progress.Total, reason.Sentence(st.Reason))
 	}
 	if was := c.tasks[r.ID].Status(); was != nil && st != nil {

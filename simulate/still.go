@@ -89,12 +89,38 @@ func (s *stillness) forget(project string) {
 }
 
 // checkStatusSize checks the stored size of a status.
-func (c *checker) checkStatusSize(what string, status any, services int) {
+func (c *checker) checkStatusSize(what string, status any) {
+	if n := c.stored(what, status); n > mostBytes {
+		c.w.fail("the status of %s takes %d bytes: %.300v…", what, n, status)
+	}
+}
+
+// checkProjectSize checks the stored size of a project's status and its services'.
+// Each service is measured when it changes: one change costs no walk over all.
+func (c *checker) checkProjectSize(name string, st *mariposa.ProjectStatus) {
+	alone := *st
+	alone.Services = nil
+	total := c.stored(name, alone)
+	for service, ss := range st.Services {
+		n, known := c.sizes[ss]
+		if !known {
+			if len(c.sizes) > 4*len(st.Services)+1000 {
+				clear(c.sizes) // most are of statuses that are no longer there
+			}
+			n = c.stored(name+"/"+service, ss)
+			c.sizes[ss] = n
+		}
+		total += n + len(service) + 4 // its name, in quotes, a colon and a comma
+	}
+	if total > mostBytes*(1+len(st.Services)) {
+		c.w.fail("the status of %s with %d services takes %d bytes: %.300v…", name, len(st.Services), total, st)
+	}
+}
+
+func (c *checker) stored(what string, status any) int {
 	b, err := json.Marshal(status)
 	if err != nil {
 		c.w.fail("the status of %s cannot be written: %v", what, err)
 	}
-	if len(b) > mostBytes*(1+services) {
-		c.w.fail("the status of %s with %d services takes %d bytes: %.300s…", what, services, len(b), b)
-	}
+	return len(b)
 }

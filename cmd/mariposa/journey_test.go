@@ -163,10 +163,11 @@ func TestServerAndAgentApart(t *testing.T) {
 	a.converged("hello", "web", 2)
 	before := a.pids("hello")
 	end(first) // kill -9: the instances must not notice
+	again := time.Now()
 	a.agent("--rack", "r1", "--trait", "ssd=yes")
 	a.await("the node is heard of again", func() bool {
 		n, err := a.Node(t.Context(), "node-a")
-		return err == nil && n.Status == mariposa.NodeRunning && time.Since(n.LastHeartbeat) < 2*time.Second && n.Traits["ssd"] == "yes"
+		return err == nil && n.Status == mariposa.NodeRunning && n.LastHeartbeat.After(again) && n.Traits["ssd"] == "yes"
 	})
 	a.converged("hello", "web", 2)
 	a.runOn("hello", before)

@@ -39,6 +39,13 @@ func newCluster(t *testing.T, replicas int) *cluster {
 	for range replicas {
 		c.addReplica()
 	}
+	for i := range replicas {
+		c.ask(i)
+		c.await("the replica is ready", func() bool {
+			_, err := c.Ready(t.Context())
+			return err == nil
+		})
+	}
 	c.ask(0)
 	return c
 }
@@ -146,9 +153,8 @@ func TestTwoReplicasShareTheWorkAndSurviveTheLossOfOne(t *testing.T) {
 		c.converged(fmt.Sprintf("p%d", i), "d", scale+5)
 	}
 	t.Logf("the survivor had done the work of both %s after the loss", time.Since(lost).Round(time.Millisecond))
-	if n := c.metric(1, "mariposa_shards"); n != 64 {
-		t.Errorf("the survivor holds %d of 64 shards", n)
-	}
+	// The lost replica's leases lapse one by one; those of shards without a project may be the last.
+	c.await("the survivor holds all 64 shards", func() bool { return c.metric(1, "mariposa_shards") == 64 })
 	after := c.names()
 	for _, name := range before {
 		if !slices.Contains(after, name) {
@@ -185,7 +191,7 @@ func TestAReplicaWaitsOutAStoppedDatabase(t *testing.T) {
 	c.converged("p", "d", 10)
 	before := c.names()
 	server.Stop()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, err := c.Scale(ctx, "p", map[string]string{"d": "12"})
 	refusedForNow(t, err)

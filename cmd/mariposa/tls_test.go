@@ -169,7 +169,7 @@ func started(t *testing.T, args ...string) (said string, code int) {
 
 func startedWith(t *testing.T, env []string, args ...string) (said string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cmd := program(ctx, t.TempDir(), env, args...)
 	out, err := cmd.CombinedOutput()

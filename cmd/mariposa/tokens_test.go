@@ -105,10 +105,11 @@ func TestAnAgentComesBackWithoutAJoinToken(t *testing.T) {
 	end(first)
 	end(a.server)
 	a.serve()
+	again := time.Now()
 	a.launch(nil, "agent", "--server", a.url, "--data", a.dir, "--name", "node-a")
 	a.await("the node is back", func() bool {
 		n := a.nodeNamed("node-a")
-		return n != nil && n.Status == mariposa.NodeRunning && time.Since(n.LastHeartbeat) < 5*time.Second && strings.Count(a.out.String(), "node connected") > 0
+		return n != nil && n.Status == mariposa.NodeRunning && n.LastHeartbeat.After(again) && strings.Count(a.out.String(), "node connected") > 0
 	})
 	a.converged("hello", "web", 1)
 	a.runOn("hello", before)
@@ -220,8 +221,7 @@ func TestServerTokensAreOnRecord(t *testing.T) {
 	c.await("the server knows what was made beside it", func() (seen bool) {
 		var err error
 		all, err = c.Tokens(t.Context(), "")
-		must(t, err)
-		return len(all.Tokens) > 1
+		return err == nil && len(all.Tokens) > 1
 	})
 	var found *contract.Token
 	for i := range all.Tokens {

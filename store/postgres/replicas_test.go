@@ -347,7 +347,7 @@ func TestChangesWithoutANotificationAreFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	silently(t, s, target, changes[0])
-	ctx, cancel := context.WithTimeout(t.Context(), 10*pollInterval)
+	ctx, cancel := context.WithTimeout(t.Context(), max(time.Minute, 10*pollInterval))
 	defer cancel()
 	if err := s.Wait(ctx, 1); err != nil {
 		t.Fatal(err)

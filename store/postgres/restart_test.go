@@ -51,7 +51,7 @@ func well(t *testing.T, s, other *Store, word string) {
 	if err := s.Ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := other.Wait(ctx, r.First-1); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,273 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"mariposa"
+	"mariposa/agent"
+	"mariposa/api"
+	"mariposa/assembly"
+	"mariposa/auth"
+	"mariposa/client"
+	"mariposa/clock"
+	"mariposa/contract"
+	"mariposa/seal"
+	"mariposa/store/memory"
+)
+
+// realServer is the whole system in this process, with simulated nodes. In front of it
+// is a proxy that gives what differs from run to run (ids, times, hashes, ports) names
+// of the same width, in the order in which they are first seen, and knows them again
+// in requests. So what the command line prints of a real server can be compared.
+type realServer struct {
+	t     *testing.T
+	url   string // of the server; commands are given the proxy's
+	token string
+	*client.Client
+
+	mu       sync.Mutex
+	stable   map[string]string // by what the server says
+	original map[string]string // by what was made of it
+}
+
+// newRealServer starts the system with nodes, and stops it after the test. The nodes
+// join one after the other, so their ids grow as their names do.
+func newRealServer(t *testing.T, nodes ...string) *realServer {
+	t.Helper()
+	s := &realServer{t: t, token: assembly.Secret(), stable: map[string]string{}, original: map[string]string{}}
+	ctx, cancel := context.WithCancel(context.Background())
+	st, join := memory.New(clock.Real{}), assembly.Secret()
+	must(t, auth.EnsureToken(ctx, st, s.token, mariposa.TokenSpec{Use: mariposa.TokenAdmin, Name: "test", User: mariposa.FirstUser, Created: time.Now()}, "for a test"))
+	control, err := assembly.Start(ctx, assembly.Config{
+		Store: st, Ring: seal.NewRing(), Listen: "127.0.0.1:0", JoinToken: join, Version: "1.2.3", Replica: "replica",
+		Limits: api.Limits{RequestRate: 1 << 20, Requests: 1 << 20},
+	})
+	must(t, err)
+	var agents sync.WaitGroup
+	t.Cleanup(func() {
+		cancel()
+		agents.Wait()
+		control.Stop()
+	})
+	s.url = control.URL
+	s.Client, err = client.New(client.Options{URL: s.url, Token: s.token})
+	must(t, err)
+	for i, name := range nodes {
+		cfg := assembly.NodeConfig{Dir: filepath.Join(t.TempDir(), name), Name: name, Rack: fmt.Sprintf("r%d", i+1), DC: "d1", Dummy: true, InMemory: true}
+		agents.Go(func() {
+			if err := assembly.RunNode(ctx, agent.Link{Servers: []string{control.URL}, Token: join}, cfg); err != nil && ctx.Err() == nil {
+				t.Errorf("node %s: %v", name, err)
+			}
+		})
+		s.await(name+" joins", func() bool {
+			all, err := s.Nodes(ctx)
+			return err == nil && len(all.Nodes) == i+1
+		})
+	}
+	return s
+}
+
+// await waits for something that must come true.
+func (s *realServer) await(what string, ok func() bool) {
+	s.t.Helper()
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("waited a minute in vain: %s", what)
+		}
+	}
+}
+
+// atRest waits until all tasks have ended and a project is as a test needs it.
+func (s *realServer) atRest(project string, status mariposa.Status) {
+	s.t.Helper()
+	s.await(project+" is "+string(status), func() bool {
+		st, err := s.State(s.t.Context(), project, "")
+		if err != nil || len(st.Projects) != 1 || st.Projects[0].Status != status {
+			return false
+		}
+		q, err := s.Queue(s.t.Context(), client.TaskFilter{Project: project})
+		return err == nil && !slices.ContainsFunc(q.Tasks, func(t contract.Task) bool { return !t.State.Ended() })
+	})
+}
+
+// proxy is a server for commands, in which ids and times are stable. It answers a
+// route itself where a test says so.
+func (s *realServer) proxy(t *testing.T) *fake {
+	t.Helper()
+	f := newFake(t)
+	f.real = s
+	return f
+}
+
+// learn asks for documents in a fixed order, so that each id gets the same name
+// whichever command runs first.
+func (s *realServer) learn(routes ...string) {
+	s.t.Helper()
+	for _, route := range routes {
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, route, http.NoBody))
+		if w.Code != http.StatusOK {
+			s.t.Fatalf("%s: %d %s", route, w.Code, w.Body)
+		}
+	}
+}
+
+func (s *realServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	target := s.url + s.restore(r.URL.RequestURI())
+	req, err := http.NewRequestWithContext(r.Context(), r.Method, target, strings.NewReader(s.restore(string(body))))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	req.Header = r.Header.Clone()
+	req.Header.Del("Accept-Encoding")
+	req.Header.Set("Authorization", "Bearer "+s.token)
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	maps.Copy(w.Header(), resp.Header)
+	w.Header().Del("Content-Length")
+	w.WriteHeader(resp.StatusCode)
+	_, _ = io.Copy(w, bytes.NewReader(s.steady(answer)))
+}
+
+var (
+	anID      = regexp.MustCompile(`\b[0-9a-f]{8}-[0-9a-f]{4}-[57][0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}\b`)
+	aName     = regexp.MustCompile(`(\.\d+-)([0-9a-f]{6})\b`)
+	aHash     = regexp.MustCompile(`\b[0-9a-f]{40}\b`)
+	aKey      = regexp.MustCompile(`SHA256:[A-Za-z0-9+/]{43}`)
+	aTime     = regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
+	anHour    = regexp.MustCompile(`\b\d\d:\d\d:\d\d( UTC)?\b`)
+	aRevision = regexp.MustCompile(`"(revision|as_of)": ?\d+`)
+	anAddress = regexp.MustCompile(`\b127\.\d+\.\d+\.\d+(:\d+)?\b`)
+	aDummy    = regexp.MustCompile(`\b[0-9a-z]{32}\b`) // the physical id of a dummy
+	aSize     = regexp.MustCompile(`"events": ?\d+`)   // in bytes, which the digits of times change
+)
+
+// steady names what differs from run to run.
+func (s *realServer) steady(answer []byte) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text := aTime.ReplaceAllString(string(answer), noon.Format(time.RFC3339))
+	text = anHour.ReplaceAllString(text, "12:00:00$1")
+	text = aRevision.ReplaceAllString(text, `"$1":7`)
+	text = aSize.ReplaceAllString(text, `"events":24576`)
+	text = anAddress.ReplaceAllStringFunc(text, func(a string) string {
+		if strings.Contains(a, ":") {
+			return "127.0.0.1:34567"
+		}
+		return "127.0.0.1"
+	})
+	text = aDummy.ReplaceAllStringFunc(text, func(id string) string {
+		return s.called(id, func(n int) string { return fmt.Sprintf("%032d", n) })
+	})
+	text = anID.ReplaceAllStringFunc(text, func(id string) string {
+		return s.called(id, func(n int) string { return fmt.Sprintf("0198c000-0000-7000-8000-%012d", n) })
+	})
+	text = aHash.ReplaceAllStringFunc(text, func(h string) string {
+		return s.called(h, func(n int) string { return fmt.Sprintf("%08d", n) + strings.Repeat("a", 32) })
+	})
+	text = aKey.ReplaceAllStringFunc(text, func(k string) string {
+		return s.called(k, func(n int) string { return fmt.Sprintf("SHA256:%043d", n) })
+	})
+	text = aName.ReplaceAllStringFunc(text, func(name string) string {
+		at := strings.LastIndexByte(name, '-') + 1
+		return name[:at] + s.called(name[at:], func(n int) string { return fmt.Sprintf("%06d", n) })
+	})
+	return []byte(text)
+}
+
+// called is the stable name of something, a new one if it is seen for the first time.
+// What is stable already stays.
+func (s *realServer) called(real string, name func(n int) string) string {
+	if _, known := s.original[real]; known {
+		return real
+	}
+	if _, known := s.stable[real]; !known {
+		n := name(len(s.stable) + 1)
+		s.stable[real], s.original[n] = n, real
+	}
+	return s.stable[real]
+}
+
+// restore puts back what the server knows into a request.
+func (s *realServer) restore(text string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var pairs []string
+	for _, name := range slices.SortedFunc(maps.Keys(s.original), func(a, b string) int { return len(b) - len(a) }) {
+		pairs = append(pairs, name, s.original[name])
+	}
+	return strings.NewReplacer(pairs...).Replace(text)
+}
+
+// The two versions of the project that a real server has.
+const (
+	helloManifest = `services:
+  backend: {compute_type: dummy, networks: [inner]}
+  web: {compute_type: dummy, depends_on: [backend], reschedule: {never: true}, update: {min_healthy: 0}}
+networks: {inner: {}}
+`
+	louderManifest = `services:
+  backend: {compute_type: dummy, networks: [inner]}
+  web: {compute_type: dummy, depends_on: [backend], environment: {BACKEND: "{{ .services.backend.id }}", GREETING: HELLO}, reschedule: {never: true}, update: {min_healthy: 0}}
+networks: {inner: {}}
+`
+)
+
+// realWorld is a server with a project of two versions, whose second node is lost.
+func realWorld(t *testing.T) *realServer {
+	t.Helper()
+	s := newRealServer(t, "node1", "node2")
+	ctx := t.Context()
+	_, err := s.CreateProject(ctx, "hello", []byte(helloManifest), "")
+	must(t, err)
+	s.atRest("hello", mariposa.StatusConverged)
+	_, err = s.UpdateManifest(ctx, "hello", []byte(louderManifest), client.Update{Force: true, Message: "greet louder"})
+	must(t, err)
+	s.atRest("hello", mariposa.StatusConverged)
+	_, err = s.Scale(ctx, "hello", map[string]string{"web": "2"}) // one at a time, so that steps have one order
+	must(t, err)
+	s.atRest("hello", mariposa.StatusConverged)
+	_, err = s.ActOnNode(ctx, "node2", contract.NodeAction{Action: "lose"})
+	must(t, err)
+	s.await("node2 is lost", func() bool {
+		n, err := s.Node(ctx, "node2")
+		return err == nil && n.Status == mariposa.NodeUnknown
+	})
+	s.atRest("hello", mariposa.StatusConverging)
+	s.learn("/v1/projects", "/v1/state", "/v1/projects/hello/versions", "/v1/instances", "/v1/nodes", "/v1/queue?all=true")
+	return s
+}
+
+// lastTask is the stable name of the newest task.
+func (s *realServer) lastTask() string {
+	s.t.Helper()
+	q, err := s.Queue(s.t.Context(), client.TaskFilter{All: true, Limit: 1})
+	must(s.t, err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stable[q.Tasks[0].ID]
+}
