@@ -11,7 +11,7 @@ func TestATenantRunsIntoTheLimitsOfTheInstallation(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	h.ok("server", "settings", "--instances", "5", "--memory", "1g", "--organizations-per-user", "1")
-	if said := h.ok("server", "settings"); !strings.Contains(said, "organizations per user") || !strings.Contains(said, "256m") {
+	if said := h.ok("server", "settings"); !strings.Contains(said, "organizations per user") || !strings.Contains(said, "256 MiB") {
 		t.Errorf("the settings are\n%s", said)
 	}
 	ann := h.hire("ann")
@@ -34,7 +34,7 @@ func TestATenantRunsIntoTheLimitsOfTheInstallation(t *testing.T) {
 	ann.cannot("project site would store", "-o", "shop", "-j", "site", "meta", "set", "big", strings.Repeat("x", 90_000))
 	h.ok("org", "quota", "shop", "--no-stored-per-project")
 	ann.can("-o", "shop", "-j", "site", "meta", "set", "big", strings.Repeat("x", 90_000))
-	if said := ann.can("-o", "shop", "project", "show", "site"); !strings.Contains(said, "of 256m (versions ") {
+	if said := ann.can("-o", "shop", "project", "show", "site"); !strings.Contains(said, "of 256 MiB (versions ") {
 		t.Errorf("the project is shown as\n%s", said)
 	}
 }
