@@ -49,27 +49,27 @@ const (
 	ReasonVersionLost     ReasonCode = "version-lost"      // version 3, which defines it, is lost; submit the manifest again
 	ReasonNodeAway        ReasonCode = "node-away"         // web.1-a is on node n1, which has been unreachable since 10:00:00; it is replaced at 10:01:00
 	ReasonNodeAwayNever   ReasonCode = "node-away-never"   // … since 10:00:00, and reschedule.never is set
-	ReasonStranded        ReasonCode = "stranded"          // … since 10:00:00; it goes when the node returns
-	ReasonStartLimit      ReasonCode = "start-limit"       // as many instances are starting as are allowed at once
-	ReasonSlotBusy        ReasonCode = "slot-busy"         // slot web.3 is still occupied by an instance that is stopping
+	ReasonStranded        ReasonCode = "stranded"          // … since 10:00:00; it is removed when the node returns
+	ReasonStartLimit      ReasonCode = "start-limit"       // the limit of instances that start at once is reached
+	ReasonSlotBusy        ReasonCode = "slot-busy"         // slot web.3 is still in use by an instance that is stopping
 	ReasonWaitsMissing    ReasonCode = "waits-missing"     // waits for db: there is no such service
 	ReasonWaitsStopped    ReasonCode = "waits-stopped"     // waits for db: it is stopped
 	ReasonWaitsInstances  ReasonCode = "waits-instances"   // waits for db: 0 of 1 running[, and it is frozen][; CAUSE]
-	ReasonWaitsRollout    ReasonCode = "waits-rollout"     // waits for db: its rollout is under way | CAUSE
+	ReasonWaitsRollout    ReasonCode = "waits-rollout"     // waits for db: its rollout is in progress | CAUSE
 	ReasonWaitsHeld       ReasonCode = "waits-held"        // waits for db, whose rollout is held
 	ReasonWaitsScale      ReasonCode = "waits-scale"       // waits for db: its scale is 0, so there is nothing to refer to; scale it up
-	ReasonWaitsRest       ReasonCode = "waits-rest"        // waits for db: it has not come to rest
+	ReasonWaitsRest       ReasonCode = "waits-rest"        // waits for db: it is still changing
 	ReasonWaitsField      ReasonCode = "waits-field"       // waits for db: db.1-a (Other) has no address (Detail)
 	ReasonWaitsReference  ReasonCode = "waits-reference"   // waits for db: db.1-a (Other), which it refers to, is gone
 	ReasonFollows         ReasonCode = "follows"           // follows db to db.1-a (Other)
 	ReasonFollowsOther    ReasonCode = "follows-other"     // some of its instances refer to instances that have been replaced
 	ReasonReferenceGone   ReasonCode = "reference-gone"    // refers to db.1-a (Other), which is gone; it follows once db (Subject) serves again
 	ReasonProves          ReasonCode = "proves"            // refers to db.1-a (Other), which is gone; it follows once db.1-b (Subject) has been up for 5s (For)
-	ReasonReferrers       ReasonCode = "referrers"         // db.1-a (Subject) stays until web (Other), which refers to it, has moved to another[: CAUSE]
+	ReasonReferrers       ReasonCode = "referrers"         // db.1-a (Subject) stays until web (Other), which refers to it, uses another[: CAUSE]
 	ReasonGoesAfter       ReasonCode = "goes-after"        // goes after web (Subject), which depends on it and still has 2 instances (Count)[ and is frozen]
-	ReasonBackingOff      ReasonCode = "backing-off"       // failed 3 times in a row; next try at 10:00:00: CAUSE
+	ReasonBackingOff      ReasonCode = "backing-off"       // failed 3 times in a row; next retry at 10:00:00: CAUSE
 	ReasonPaused          ReasonCode = "paused"            // the rollout of version 2 is paused: 1 of 3 are up to date
-	ReasonHeld            ReasonCode = "held"              // 1 of 3 at version 2; reprovision continues, revert undoes it
+	ReasonHeld            ReasonCode = "held"              // 1 of 3 at version 2; continue with mariposa project reprovision, or undo with mariposa project revert
 	ReasonFrozen          ReasonCode = "frozen"            // Tally and Keys: what would be done after thaw; Version: the version that waits for it
 	ReasonNeedsMetadata   ReasonCode = "needs-metadata"    // needs the metadata key mode: set it with mariposa meta set mode VALUE
 	ReasonWaitsApproval   ReasonCode = "waits-approval"    // waits for approval of version 7 by an operator: it uses the protected secret db-password (Keys); mariposa version approve 7 approves it
@@ -77,7 +77,7 @@ const (
 	ReasonStoppedDeadline ReasonCode = "rollout-deadline"  // the rollout of version 2 stopped: no progress for 10m0s[: CAUSE]
 	ReasonStartFailures   ReasonCode = "start-failures"    // failed to start 3 times: CAUSE
 	ReasonStartDeadline   ReasonCode = "start-deadline"    // did not start within 10m0s[: CAUSE]
-	ReasonNotFollowed     ReasonCode = "rollout-no-follow" // the rollout of version 2 stopped: web (Subject), which refers to it, does not follow[: CAUSE]
+	ReasonNotFollowed     ReasonCode = "rollout-no-follow" // the rollout of version 2 stopped: web (Subject), which refers to it, was not updated[: CAUSE]
 	ReasonFailure         ReasonCode = "failure"           // web.1-a exited with 1 (Detail); without Subject: its instances do not stay up
 	ReasonIsFrozen        ReasonCode = "is-frozen"         // it is frozen
 	ReasonIsPaused        ReasonCode = "is-paused"         // its rollout is paused
@@ -95,39 +95,39 @@ const (
 	ReasonVersionReplaces ReasonCode = "version-replaces" // version 2 replaces web.1-a; without Subject: version 2 replaces it
 	ReasonFollowReplaces  ReasonCode = "follow-replaces"  // replaces web.1-a, to follow db (Other), which it refers to; without Subject: it follows db, which it refers to
 	ReasonInPlace         ReasonCode = "in-place"         // version 2 changes it in place
-	ReasonNothingLeft     ReasonCode = "nothing-left"     // nothing of it is left
-	ReasonPlaceTaken      ReasonCode = "place-taken"      // its place is taken
-	ReasonSlotHeld        ReasonCode = "slot-held"        // another one holds slot web.3
-	ReasonFrozenUnserved  ReasonCode = "frozen-unserved"  // the service is frozen before it has served
+	ReasonNothingLeft     ReasonCode = "nothing-left"     // fully removed
+	ReasonPlaceTaken      ReasonCode = "place-taken"      // its slot is taken
+	ReasonSlotHeld        ReasonCode = "slot-held"        // another instance holds slot web.3
+	ReasonFrozenUnserved  ReasonCode = "frozen-unserved"  // the service was frozen before it was up
 	ReasonProjectStopped  ReasonCode = "project-stopped"  // the project is stopped
 	ReasonProjectDeleted  ReasonCode = "project-deleted"  // the project is deleted
 	ReasonServiceStopped  ReasonCode = "service-stopped"  // the service is stopped
 	ReasonServiceRemoved  ReasonCode = "service-removed"  // the service is no longer in the manifest
-	ReasonKept            ReasonCode = "kept"             // kept for a while
-	ReasonNotKept         ReasonCode = "not-kept"         // it has ended, and nothing that has ended is kept
-	ReasonKeptNewer       ReasonCode = "kept-newer"       // it has ended, and only the newest that have ended are kept
-	ReasonKeptLong        ReasonCode = "kept-long"        // it has ended, and was kept for a day
+	ReasonKept            ReasonCode = "kept"             // kept for inspection
+	ReasonNotKept         ReasonCode = "not-kept"         // ended instances are not kept
+	ReasonKeptNewer       ReasonCode = "kept-newer"       // only the newest ended instances are kept
+	ReasonKeptLong        ReasonCode = "kept-long"        // kept for a day after it ended
 )
 
 // Why something of a service cannot be made now, because of nodes or volumes.
 const (
 	ReasonNoNodes        ReasonCode = "no-nodes"        // no node has joined yet
 	ReasonNoNode         ReasonCode = "no-node"         // no node fits this docker (Detail) instance: is full (2 of 3), is drained (1 of 3) (Tally, Of)[; CAUSE]
-	ReasonPortsHeld      ReasonCode = "ports-held"      // its predecessors may hold a fixed port, which `update: {order: stop-first}` would free first
+	ReasonPortsHeld      ReasonCode = "ports-held"      // older instances may hold its fixed port; `update: {order: stop-first}` frees it first
 	ReasonNodeRefuses    ReasonCode = "node-refuses"    // node n1 is full (Detail)
-	ReasonVolumeNodeGone ReasonCode = "volume-lost"     // web.1 has its volume data (Other) on node n1, which has been removed: delete the volume with mariposa volume rm ID (IDs) to go on with an empty one
-	ReasonVolumeNodeAway ReasonCode = "volume-away"     // web.1 has its volume data on node n1, which has been unreachable since 10:00:00 | is not connected (Detail); it is made when the node returns
-	ReasonVolumeDrained  ReasonCode = "volume-drained"  // web.1 has its volume data on node n1, which is drained; it is made when the node is no longer drained
-	ReasonVolumeNoRoom   ReasonCode = "volume-no-room"  // web.1 has its volume data on node n1, which is full (Detail); it is made when there is room
+	ReasonVolumeNodeGone ReasonCode = "volume-lost"     // web.1 has its volume data (Other) on node n1, which has been removed: delete the volume with mariposa volume rm ID (IDs) to start with an empty one
+	ReasonVolumeNodeAway ReasonCode = "volume-away"     // web.1 has its volume data on node n1, which has been unreachable since 10:00:00 | is not connected (Detail); it starts when the node returns
+	ReasonVolumeDrained  ReasonCode = "volume-drained"  // web.1 has its volume data on node n1, which is drained; it starts when the drain ends
+	ReasonVolumeNoRoom   ReasonCode = "volume-no-room"  // web.1 has its volume data on node n1, which is full (Detail); it starts when there is room
 	ReasonVolumeCompute  ReasonCode = "volume-compute"  // web.1 has its volume data from a time when it was of compute type dummy (Detail): name another volume, or delete this one with mariposa volume rm ID
 	ReasonVolumesApart   ReasonCode = "volumes-apart"   // web.1 has its volume data (Keys) on node n1 and its volume logs (Keys) on node n2 (Other): delete the one that is not needed, with mariposa volume rm ID or ID
 	ReasonPlanRepeats    ReasonCode = "plan-repeats"    // the plan of this project repeats itself; Mariposa waits up to 4s (For) between tries; please report this
 	ReasonLeftovers      ReasonCode = "leftovers"       // leftovers are being removed
-	ReasonNoFallback     ReasonCode = "no-fallback"     // version 2 failed, with none before it to go back to: CAUSE
-	ReasonUnplanned      ReasonCode = "unplanned"       // it has not been planned yet
+	ReasonNoFallback     ReasonCode = "no-fallback"     // version 2 failed, and there is no earlier version to roll back to: CAUSE
+	ReasonUnplanned      ReasonCode = "unplanned"       // not planned yet
 	ReasonCounts         ReasonCode = "counts"          // 1 of 3 running, 2 starting (Tally), 1 not yet up for 5 s (For); web.1-a is starting (Detail) on node n1
-	ReasonOutdated       ReasonCode = "outdated"        // 2 instances outdated: made from version 1, while version 3 (Of) is in force; mariposa project reprovision replaces what is outdated
-	ReasonOutdatedValues ReasonCode = "outdated-values" // 2 instances outdated: metadata key mode (Keys) changed since version 1; mariposa project reprovision brings it in
+	ReasonOutdated       ReasonCode = "outdated"        // 2 instances outdated: made from version 1, while version 3 (Of) is in force; replace them with mariposa project reprovision
+	ReasonOutdatedValues ReasonCode = "outdated-values" // 2 instances outdated: metadata key mode (Keys) changed since version 1; apply the change with mariposa project reprovision
 	ReasonLingers        ReasonCode = "lingers"         // web.1-a may take for ever to stop, as stop.timeout is negative: mariposa instance rm --force web.1-a ends it
 	ReasonUnused         ReasonCode = "unused"          // nothing that uses it runs yet
 )
@@ -135,7 +135,7 @@ const (
 // Reasons of tasks.
 const (
 	ReasonAsked          ReasonCode = "asked"           // Detail, the words of a person or of what they asked for
-	ReasonClears         ReasonCode = "clears"          // clears away what is left of web.1-a
+	ReasonClears         ReasonCode = "clears"          // cleans up web.1-a
 	ReasonThawed         ReasonCode = "thawed"          // thawed
 	ReasonTargetLost     ReasonCode = "target-lost"     // version 3 is lost; submit the manifest again
 	ReasonTakenOver      ReasonCode = "taken-over"      // taken over by ID (Subject)
@@ -143,7 +143,7 @@ const (
 	ReasonTerminated     ReasonCode = "terminated"      // task ID (Subject) was terminated
 	ReasonTerminatedBy   ReasonCode = "terminated-by"   // terminated by ann (Subject)
 	ReasonNoProgress     ReasonCode = "no-progress"     // no progress since 10:00:00: CAUSE
-	ReasonNotUp          ReasonCode = "not-up"          // its instances do not come up
+	ReasonNotUp          ReasonCode = "not-up"          // its instances do not start
 	ReasonRollbackFailed ReasonCode = "rollback-failed" // version 2 failed and was rolled back to version 1 (Back), which failed too: CAUSE
 )
 
@@ -151,7 +151,7 @@ const (
 const (
 	ReasonAwaitTask   ReasonCode = "await-task"    // wait for it to end (mariposa queue show ID (Subject))
 	ReasonAwaitOrStop ReasonCode = "await-or-stop" // wait for it to end (mariposa queue show ID (Subject)), or stop the project
-	ReasonThawFirst   ReasonCode = "thaw-first"    // it is frozen already; mariposa project thaw ends that
+	ReasonThawFirst   ReasonCode = "thaw-first"    // it is already frozen; thaw it with mariposa project thaw
 	ReasonThawEnds    ReasonCode = "thaw-ends"     // mariposa project thaw ends it
 )
 
@@ -159,19 +159,19 @@ const (
 const (
 	ReasonReported       ReasonCode = "reported"        // Detail, the words of the node or of a driver
 	ReasonUnreachable    ReasonCode = "unreachable"     // its node n1 cannot be reached
-	ReasonNotSeen        ReasonCode = "unheard"         // nothing has been heard of it since 10:00:00
-	ReasonPlaysDead      ReasonCode = "plays-dead"      // it was told to play dead
-	ReasonAwaitsApproval ReasonCode = "awaits-approval" // it waits until somebody approves it: mariposa node approve n1 (Subject)
+	ReasonNotSeen        ReasonCode = "unheard"         // no heartbeat since 10:00:00
+	ReasonPlaysDead      ReasonCode = "plays-dead"      // it was lost on request
+	ReasonAwaitsApproval ReasonCode = "awaits-approval" // waiting for approval: mariposa node approve n1 (Subject)
 	ReasonApproved       ReasonCode = "approved"        // approved by ann (Subject); its agent connects within seconds
 	ReasonRejected       ReasonCode = "rejected"        // rejected by ann (Subject)
 	ReasonQuarantine     ReasonCode = "quarantine"      // found 2 instances that this store does not know; they are left running until purged | nothing is in quarantine
-	ReasonOrphaned       ReasonCode = "debt"            // its project is deleted; it goes when its node returns
+	ReasonOrphaned       ReasonCode = "debt"            // its project is deleted; it is removed when its node returns
 	ReasonMadeFor        ReasonCode = "made-for"        // made for web.1-a
-	ReasonVolumeLeft     ReasonCode = "volume-left"     // its project is deleted; the organization has it now
+	ReasonVolumeLeft     ReasonCode = "volume-left"     // its project is deleted; it now belongs to the organization
 	ReasonVolumeDropped  ReasonCode = "volume-dropped"  // its project is deleted with its volumes
 	ReasonNetworkUsed    ReasonCode = "network-used"    // used by web of shop (Other)
 	ReasonRetention      ReasonCode = "retention"       // only the newest versions are kept
-	ReasonNodeGivenUp    ReasonCode = "node-given-up"   // unmanaged instances went with their node
+	ReasonNodeGivenUp    ReasonCode = "node-given-up"   // unmanaged instances were removed with their node
 	ReasonRehomed        ReasonCode = "rehomed"         // its organization acme (Subject) does not exist
 	ReasonNetworkLeft    ReasonCode = "network-left"    // shop no longer uses it
 )
@@ -181,7 +181,7 @@ const (
 	TallyRunning  = "running"  // of a service that ends: would be removed after thaw
 	TallyFailed   = "failed"   // gone; would be replaced after thaw
 	TallyUnknown  = "unknown"  // on nodes that cannot be reached
-	TallyMissing  = "missing"  // would be made after thaw
+	TallyMissing  = "missing"  // would be started after thaw
 	TallySurplus  = "surplus"  // would be removed after thaw
 	TallyOutdated = "outdated" // would be replaced by the rollout after thaw
 	TallyStarting = "starting"

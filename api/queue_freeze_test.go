@@ -60,7 +60,7 @@ func TestAnOperatorLiftsAFreezeOfWhatTheyName(t *testing.T) {
 				h.crash(id)
 			}
 			h.until("b to say what is gone", func() bool {
-				return contains(h.of(project, "b").Reason, "2 instances are gone; would be replaced after thaw")
+				return contains(h.of(project, "b").Reason, "2 instances are gone and would be replaced after thaw")
 			})
 			h.awaitTask(h.startTask(project, `{"action":"thaw"}`), mariposa.TaskCompleted)
 			h.until("b to come back", func() bool {

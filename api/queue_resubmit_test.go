@@ -127,7 +127,7 @@ func TestAFirstVersionThatFailsSaysWhyItIsStopped(t *testing.T) {
 	h.joinGated("n1")
 	c := h.create("shop", strings.Replace(fleetOf(1, 1, ", on_failure: rollback"), "environment", `dummy: {fail_prop: "yes"}, environment`, 1))
 	h.awaitTask(*c.Task, mariposa.TaskFailed)
-	const why = "version 1 failed, with none before it to go back to: web: "
+	const why = "version 1 failed, and there is no earlier version to roll back to: web: "
 	if st := h.state("shop"); st.Status != mariposa.StatusStopped || !strings.HasPrefix(st.Reason, why) || st.Services[0].Reason != st.Reason {
 		t.Errorf("it is %+v", st)
 	}

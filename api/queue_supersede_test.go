@@ -188,7 +188,7 @@ func TestARevertOfAFirstCreateLeavesNothing(t *testing.T) {
 	start := h.begun(g, "shop", chain(""))
 	h.putAction("shop", `{"action":"revert","rolling":1}`).wantError(400, mariposa.InvalidArgument, "no version of shop was ever fully in force")
 	c := want[contract.Changed](h.putAction("shop", `{"action":"revert"}`), 202)
-	if c.Task == nil || c.Number != 1 || !strings.Contains(c.Reason, "it is stopped, and nothing of it is left") {
+	if c.Task == nil || c.Number != 1 || !strings.Contains(c.Reason, "it is stopped, and fully removed") {
 		t.Fatalf("it answered %+v", c)
 	}
 	h.superseded(start, *c.Task)
@@ -241,7 +241,7 @@ func TestARevertOfAFirstCreateDropsWhatWaits(t *testing.T) {
 }
 
 // A deployer's revert of a first create lifts no freeze: it waits for the thaw, and
-// what is there stays until then.
+// what is there is kept until then.
 func TestADeployersRevertOfAFirstCreateWaitsForTheThaw(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)

@@ -95,7 +95,7 @@ func TestReferencesResolveAndFollow(t *testing.T) {
 	}
 }
 
-// The old db stays until web has followed: at every moment some db that web may
+// The old db is kept until web has followed: at every moment some db that web may
 // refer to runs, and the new web comes before the old db goes.
 func TestTheOldOneGoesAfterItsFollowers(t *testing.T) {
 	t.Parallel()

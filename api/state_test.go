@@ -96,7 +96,7 @@ func TestOnItsWayAProjectSaysWhatIsAwaited(t *testing.T) {
 		t.Errorf("in the middle: %q", p.Reason)
 	}
 	h.create("empty", "services: {}")
-	if p := want[contract.Project](h.call("GET", "/v1/projects/empty", nil), 200); p.Reason != "it has not been planned yet" {
+	if p := want[contract.Project](h.call("GET", "/v1/projects/empty", nil), 200); p.Reason != "not planned yet" {
 		t.Errorf("without services: %q", p.Reason)
 	}
 }
@@ -119,7 +119,7 @@ func TestANextTryThatIsDueIsNow(t *testing.T) {
 		p := want[contract.State](h.call("GET", "/v1/state", nil), 200).Projects[0]
 		listed := want[contract.Projects](h.call("GET", "/v1/projects", nil), 200).Projects[0]
 		for _, reason := range []string{p.Reason, p.Services[1].Reason, listed.Reason} {
-			if strings.Contains(reason, "next try now: exit") != due || strings.Contains(reason, "next try at") == due {
+			if strings.Contains(reason, "next try now: exit") != due || strings.Contains(reason, "next retry at") == due {
 				t.Errorf("due %v: %s", due, reason)
 			}
 		}

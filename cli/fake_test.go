@@ -333,7 +333,7 @@ func helloState() contract.State {
 		ID: helloID, Name: "hello", Organization: acmeID, OrganizationName: "acme", Version: hashTwo, Goal: mariposa.GoalStarted, Status: mariposa.StatusConverging, Reason: "web: 1 of 2 running",
 		Services: []contract.ServiceState{
 			{Name: "backend", Goal: 1, Running: 1, Healthy: 1, Status: mariposa.StatusConverged},
-			{Name: "web", Goal: 2, Running: 1, Starting: 1, Failed: 1, Outdated: 1, Unknown: 1, Status: mariposa.StatusBackingOff, Reason: "web.2-00aaaa failed 3 times; next try at 12:11:00"},
+			{Name: "web", Goal: 2, Running: 1, Starting: 1, Failed: 1, Outdated: 1, Unknown: 1, Status: mariposa.StatusBackingOff, Reason: "web.2-00aaaa failed 3 times; next retry at 12:11:00"},
 		},
 	}}}
 }
@@ -345,7 +345,7 @@ func helloGraph() contract.Graph {
 	g := contract.Graph{Revision: 7, Project: helloID, ProjectName: "hello", Version: hashTwo, Status: mariposa.StatusConverging, Nodes: []contract.GraphNode{
 		node(1, "network", "web", mariposa.StatusConverged, 1, 1, ""),
 		node(1, "volume", "data", mariposa.StatusConverged, 1, 1, ""),
-		node(2, "service", "backend", mariposa.StatusBackingOff, 0, 1, "backend.1-00aaaa failed 3 times; next try at 12:11:00"),
+		node(2, "service", "backend", mariposa.StatusBackingOff, 0, 1, "backend.1-00aaaa failed 3 times; next retry at 12:11:00"),
 		node(3, "service", "old", mariposa.StatusConverging, 2, 0, "0 wanted"),
 		node(3, "service", "web", mariposa.StatusConverging, 0, 2, "waits for backend: it failed"),
 		node(4, "load_balancer", "front", mariposa.StatusConverging, 0, 1, "nothing that uses it runs yet"),
@@ -382,7 +382,7 @@ func helloNodes() []contract.Node {
 	return []contract.Node{
 		{ID: nodeOne, Name: "node1", Rack: "r1", DC: "d1", Status: mariposa.NodeRunning, Instances: 1, Capacity: mariposa.Resources{MilliCPU: 2000, Memory: 8 << 30}, LastHeartbeat: noon.Add(9*time.Minute + 58*time.Second), Drivers: []mariposa.ComputeType{"process", "dummy"}},
 		{
-			ID: nodeTwo, Name: "node2", Status: mariposa.NodeUnknown, Reason: "it was told to play dead", Instances: 1, Dummy: true, LastHeartbeat: noon, Drivers: []mariposa.ComputeType{"dummy"},
+			ID: nodeTwo, Name: "node2", Status: mariposa.NodeUnknown, Reason: "it was lost on request", Instances: 1, Dummy: true, LastHeartbeat: noon, Drivers: []mariposa.ComputeType{"dummy"},
 			Quarantined: []mariposa.Quarantined{{ID: "x1", Name: "web.3-0000f1", Project: "shop", Compute: "dummy", State: mariposa.StateRunning, Reason: "not of this store"}},
 		},
 	}

@@ -75,7 +75,7 @@ func TestWaitForAThawEndsWithIt(t *testing.T) {
 func TestWaitSaysHowToGoOnFromACanary(t *testing.T) {
 	t.Parallel()
 	held := helloState()
-	held.Projects[0].Services[1] = contract.ServiceState{Name: "web", Goal: 12, Running: 12, Status: mariposa.StatusHeld, Reason: "3 of 12 at version 2; reprovision continues, revert undoes it"}
+	held.Projects[0].Services[1] = contract.ServiceState{Name: "web", Goal: 12, Running: 12, Status: mariposa.StatusHeld, Reason: "3 of 12 at version 2; continue with mariposa project reprovision, or undo with mariposa project revert"}
 	other := held.Projects[0].Services[1]
 	other.Name = "other" // held as well, but not by this task
 	held.Projects[0].Services = append(held.Projects[0].Services, other)
@@ -143,7 +143,7 @@ func TestATerminatedTaskCanBeWaitedFor(t *testing.T) {
 // it does instead.
 func TestARevertThatMakesNoVersionSaysWhatItDoes(t *testing.T) {
 	t.Parallel()
-	const why = "no version of hello was ever fully in force: it is stopped, and nothing of it is left"
+	const why = "no version of hello was ever fully in force: it is stopped, and fully removed"
 	for says, done := range map[string]contract.Changed{
 		"hello: nothing to do, version 2 (2222222) is that already\n": {Version: hashTwo, Number: 2},
 		"hello: nothing to do, " + why + "\n":                         {Version: hashTwo, Number: 2, Reason: why},
@@ -158,9 +158,9 @@ func TestARevertThatMakesNoVersionSaysWhatItDoes(t *testing.T) {
 func TestAPlanThatDoesNothingSaysWhatIsHeldBack(t *testing.T) {
 	t.Parallel()
 	s := helloState()
-	s.Projects[0].Services[1].Status, s.Projects[0].Services[1].Reason = mariposa.StatusFrozen, "2 instances are gone; would be replaced after thaw"
+	s.Projects[0].Services[1].Status, s.Projects[0].Services[1].Reason = mariposa.StatusFrozen, "2 instances are gone and would be replaced after thaw"
 	f := world(t).give("POST /v1/projects/hello/plan", contract.Plan{Version: hashTwo, Complete: true}).give("GET /v1/state", s)
-	want := "hello: nothing would be done\nhello/web is frozen: 2 instances are gone; would be replaced after thaw\n"
+	want := "hello: nothing would be done\nhello/web is frozen: 2 instances are gone and would be replaced after thaw\n"
 	r := (&run{f: f}).do(t, "project", "plan", "hello")
 	r.expect(exitOK, r.stdout == "", r.stderr == want)
 }
@@ -219,11 +219,11 @@ func TestWhatPeopleHoldBackIsShownWhateverTheStatus(t *testing.T) {
 		Name: "hello", Goal: mariposa.GoalStarted, Status: mariposa.StatusFrozen, Frozen: true, Paused: true,
 		Services: []contract.ServiceState{
 			{Name: "db", Goal: 1, Running: 1, Status: mariposa.StatusFrozen, Frozen: true},
-			{Name: "web", Goal: 3, Running: 1, Status: mariposa.StatusFrozen, Frozen: true, Reason: "2 instances are gone; would be replaced after thaw"},
+			{Name: "web", Goal: 3, Running: 1, Status: mariposa.StatusFrozen, Frozen: true, Reason: "2 instances are gone and would be replaced after thaw"},
 			{Name: "api", Goal: 3, Running: 2, Starting: 1, Status: mariposa.StatusConverging, Paused: true, Reason: "2 of 3 running"},
 			{Name: "job", Goal: 3, Running: 3, Outdated: 1, Status: mariposa.StatusPaused, Paused: true, Reason: "the rollout of version 4 is paused: 2 of 3 are up to date"},
-			{Name: "new", Goal: 12, Running: 12, Outdated: 9, Status: mariposa.StatusHeld, Reason: "3 of 12 at version 4; reprovision continues, revert undoes it"},
-			{Name: "bad", Goal: 2, Status: mariposa.StatusBackingOff, Backoff: &contract.Backoff{Failures: 3, Until: noon}, Reason: "failed 3 times in a row; next try at 12:11:00: exited with code 1"},
+			{Name: "new", Goal: 12, Running: 12, Outdated: 9, Status: mariposa.StatusHeld, Reason: "3 of 12 at version 4; continue with mariposa project reprovision, or undo with mariposa project revert"},
+			{Name: "bad", Goal: 2, Status: mariposa.StatusBackingOff, Backoff: &contract.Backoff{Failures: 3, Until: noon}, Reason: "failed 3 times in a row; next retry at 12:11:00: exited with code 1"},
 		},
 	}}}
 	(&run{f: world(t).give("GET /v1/state", s)}).do(t, "state").golden("state-held")

@@ -81,7 +81,7 @@ func TestLiveViewsEndWithTheirProject(t *testing.T) {
 		f := world(t)
 		f.feed(func(w http.ResponseWriter, r *http.Request) {
 			f.on("GET /v1/state", refuse(mariposa.ResourceNotFound, "there is no such project"))
-			writeEvents(w, r, projectEvent(8, "deleted", "nothing of it is left"))
+			writeEvents(w, r, projectEvent(8, "deleted", "fully removed"))
 			<-r.Context().Done()
 		})
 		out := &until{text: "\x00"}

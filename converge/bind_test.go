@@ -119,7 +119,7 @@ func TestTheOldOneStaysWhileItsUsersAreStopping(t *testing.T) {
 	if w.instances["db.1-1"].Spec.Goal != mariposa.GoalRunning {
 		t.Errorf("the old db is told to go while the old web is stopping")
 	}
-	wantStatus(t, w, "db", mariposa.StatusConverging, "db.1-1 stays until web")
+	wantStatus(t, w, "db", mariposa.StatusConverging, "db.1-1 is kept until web")
 	w.settle()
 	if left := w.of("db"); len(left) != 1 || w.instances["db.1-1"] != nil {
 		t.Errorf("of db there are %v", left)
@@ -131,7 +131,7 @@ func TestAReferenceToWhatIsScaledAwayIsTold(t *testing.T) {
 	w := running(t, def("db", "one", 1), def("web", "one", 1, refersTo("db.id")))
 	w.scale("db", 0)
 	w.settle()
-	wantStatus(t, w, "web", mariposa.StatusBlocked, "refers to db.1-1, which is gone; it follows once db serves again")
+	wantStatus(t, w, "web", mariposa.StatusBlocked, "refers to db.1-1, which is gone; it is updated once db is running again")
 	w.scale("db", 1)
 	w.settle()
 	wantStatus(t, w, "web", mariposa.StatusConverged, "")
@@ -163,7 +163,7 @@ func TestAFrozenDependentThatBlocksIsNamed(t *testing.T) {
 	w.mode(mariposa.ModeFreeze, "web")
 	w.submit(def("db", "two", 1), def("web", "one", 1, refersTo("db.id")))
 	w.settle()
-	wantStatus(t, w, "db", mariposa.StatusConverging, "db.1-1 stays until web, which refers to it, has moved to another: it is frozen")
+	wantStatus(t, w, "db", mariposa.StatusConverging, "db.1-1 is kept until web, which refers to it, uses another: it is frozen")
 	wantStatus(t, w, "web", mariposa.StatusFrozen, "would follow db after thaw")
 	w.mode(mariposa.ModeThaw, "web")
 	w.settle()
@@ -195,7 +195,7 @@ func TestAPauseWhileHandingOverLeavesBoth(t *testing.T) {
 	w.mode(mariposa.ModePause, "web")
 	w.submit(def("db", "two", 1), def("web", "one", 1, refersTo("db.id")))
 	w.settle()
-	wantStatus(t, w, "db", mariposa.StatusConverging, "db.1-1 stays until web, which refers to it, has moved to another: its rollout is paused")
+	wantStatus(t, w, "db", mariposa.StatusConverging, "db.1-1 is kept until web, which refers to it, uses another: its rollout is paused")
 	w.mode(mariposa.ModePause, "db")
 	w.settle()
 	if both := w.of("db"); len(both) != 2 {
@@ -423,7 +423,7 @@ func TestWhatARolloutDidNotSpeakOfFollowsToo(t *testing.T) {
 	wantStatus(t, w, "web", mariposa.StatusConverged, "")
 }
 
-// A new version asks for all instances of db, of which an old one stays until app has
+// A new version asks for all instances of db, of which an old one is kept until app has
 // moved away from it. Neither waits for the other.
 func TestWhatAsksForAllForTheFirstTimeDoesNotWaitForThoseThatWaitForIt(t *testing.T) {
 	t.Parallel()

@@ -133,7 +133,7 @@ func balanceOf(v *View, name string, now time.Time, p whole) balance {
 				b.beyond++
 			}
 		case step.Action == Remove && s.members[step.Instance] == outdatedStarting:
-			b.filling-- // it goes first, and its place is taken at once
+			b.filling-- // it goes first, and its slot is taken at once
 		case (step.Action == Remove || step.Action == Preserve) && s.members[step.Instance].runs() && stoppedByPeople(v, s, v.instances[step.Instance]):
 		case (step.Action == Remove || step.Action == Preserve) && s.members[step.Instance].runs():
 			b.retired++

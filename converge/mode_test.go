@@ -27,7 +27,7 @@ func TestAFrozenServiceSettlesAndThenNothingChanges(t *testing.T) {
 	wantSteps(t, w.step(), "remove web.2-7") // it never served
 	w.settle()
 	wantServing(t, w, "web", map[string]int{"one": 4, "two": 1})
-	wantStatus(t, w, "web", mariposa.StatusFrozen, "1 instance would go after thaw; 4 instances would be replaced by the rollout after thaw")
+	wantStatus(t, w, "web", mariposa.StatusFrozen, "1 instance would be removed after thaw; 4 instances would be replaced by the rollout after thaw")
 
 	w.setState("web.3-4", mariposa.StateProvisioning, "") // started again in place: it has served
 	wantSteps(t, w.step())
@@ -41,7 +41,7 @@ func TestAFrozenServiceSettlesAndThenNothingChanges(t *testing.T) {
 			t.Fatalf("%s of a frozen service", step)
 		}
 	}
-	wantStatus(t, w, "web", mariposa.StatusFrozen, "3 instances are gone; would be replaced after thaw; 1 instance is on a node that cannot be reached")
+	wantStatus(t, w, "web", mariposa.StatusFrozen, "3 instances are gone and would be replaced after thaw; 1 instance is on a node that cannot be reached")
 	for n := range w.nodes {
 		w.comeBack(n)
 	}
@@ -76,7 +76,7 @@ func TestServicesThatAppearInAFrozenProjectAreFrozen(t *testing.T) {
 	w.mode(mariposa.ModeFreeze)
 	w.submit(def("web", "one", 1), def("db", "one", 1))
 	wantSteps(t, w.step())
-	wantStatus(t, w, "db", mariposa.StatusFrozen, "1 instance would be made after thaw")
+	wantStatus(t, w, "db", mariposa.StatusFrozen, "1 instance would be started after thaw")
 	w.lift(mariposa.Patch{Scale: map[string]int{"db": 2}}, "db")
 	wantSteps(t, w.step(), "create db.1 v2", "create db.2 v2")
 	if w.status("web").Frozen == nil || !w.goal.Frozen {

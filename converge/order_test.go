@@ -67,7 +67,7 @@ func TestAChangedEdgeTakesEffectThoughNothingElseChanged(t *testing.T) {
 		wantSteps(t, w.step())
 		w.aim(mariposa.GoalStopped)
 		wantSteps(t, w.step(), "remove web.1-2")
-		wantStatus(t, w, "db", mariposa.StatusConverging, "goes after web, which depends on it and still has 1 instance")
+		wantStatus(t, w, "db", mariposa.StatusConverging, "is removed after web, which depends on it and still has 1 instance")
 	})
 	t.Run("one that was added orders what is made from then on", func(t *testing.T) {
 		w := running(t, def("web", "one", 1))
@@ -90,7 +90,7 @@ func TestLeftoversGoInTheOrderInWhichTheyWereMade(t *testing.T) {
 	w := running(t, def("db", "one", 1), def("web", "one", 1, dependsOn("db")))
 	w.submit(def("web", "two", 1))
 	wantSteps(t, w.step(), "create web.1 v2")
-	wantStatus(t, w, "db", mariposa.StatusConverging, "goes after web, which depends on it and still has 1 instance")
+	wantStatus(t, w, "db", mariposa.StatusConverging, "is removed after web, which depends on it and still has 1 instance")
 	w.move("web.1-3")
 	wantSteps(t, w.step(), "remove web.1-2")
 	wantSteps(t, w.step())

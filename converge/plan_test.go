@@ -161,7 +161,7 @@ func TestOnePlan(t *testing.T) {
 			},
 			steps:  []string{"create web.1 v1", "create web.2 v1"},
 			status: mariposa.StatusConverging,
-			says:   "as many instances are starting as are allowed at once",
+			says:   "the limit of instances that start at once is reached",
 		},
 		{
 			name: "a change in place keeps the instance",
@@ -799,7 +799,7 @@ func TestADeletedProjectDoesNotWaitForAnAbsentNode(t *testing.T) {
 	if left := w.view.UnwantedOn(func(n Node) bool { return n.Unknown }); len(left) != 1 || w.view.Len() != 1 {
 		t.Fatalf("%d are left, %d of them on the absent node\n%s", w.view.Len(), len(left), w.formatHistory())
 	}
-	wantStatus(t, w, "web", mariposa.StatusConverged, "has been unreachable since 07:00:00 UTC; it goes when the node returns")
+	wantStatus(t, w, "web", mariposa.StatusConverged, "has been unreachable since 07:00:00 UTC; it is removed when the node returns")
 }
 
 func TestWhatIsToGoIsCountedThoughItsNodeIsAwayForLong(t *testing.T) {
@@ -808,7 +808,7 @@ func TestWhatIsToGoIsCountedThoughItsNodeIsAwayForLong(t *testing.T) {
 	w.wait(time.Hour)
 	w.aim(mariposa.GoalStopped)
 	w.step()
-	wantStatus(t, w, "db", mariposa.StatusConverging, "goes after web, which depends on it and still has 1 instance")
+	wantStatus(t, w, "db", mariposa.StatusConverging, "is removed after web, which depends on it and still has 1 instance")
 	if n := w.view.Todo("db"); n != 3 {
 		t.Errorf("%d instances of db are to go, want 3", n)
 	}

@@ -126,7 +126,7 @@ func TestAServiceIsLookedAtAgainWhenAReferrerThatItDoesNotNameLetsGo(t *testing.
 	w.submit(def("db", "three", 1, rolling("3")), web, late)
 	w.settle()
 	stays, goes := w.boundTo("web", "db"), w.boundTo("late", "db")
-	if said := reasonOf(w.status("db")); len(w.of("db")) != 3 || stays == goes || !strings.HasPrefix(said, stays+" stays until web") {
+	if said := reasonOf(w.status("db")); len(w.of("db")) != 3 || stays == goes || !strings.HasPrefix(said, stays+" is kept until web") {
 		t.Fatalf("db has %v, %q%s", w.of("db"), said, w.formatHistory())
 	}
 	w.mode(mariposa.ModeThaw, "late")

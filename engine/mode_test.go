@@ -63,7 +63,7 @@ func TestAFreezeStaysActiveUntilTheThaw(t *testing.T) {
 	r.settle()
 	r.pass(2 * time.Hour)
 	r.wantTask(task, mariposa.TaskActive)
-	r.wantService(p, "web", mariposa.StatusFrozen, "1 instance is gone; would be replaced after thaw")
+	r.wantService(p, "web", mariposa.StatusFrozen, "1 instance is gone and would be replaced after thaw")
 	r.wantService(p, "db", mariposa.StatusConverged, "")
 	if st := r.project(p); st.Status != mariposa.StatusFrozen {
 		t.Errorf("the project is %s", st.Status)
@@ -150,7 +150,7 @@ func TestATerminatedTaskLeavesNothingHalfMadeAndItsScopeFrozen(t *testing.T) {
 	}
 	r.wantTask(task, mariposa.TaskActive)
 	r.wantInstances(2)
-	r.wantService(p, "web", mariposa.StatusFrozen, "4 instances would be made after thaw")
+	r.wantService(p, "web", mariposa.StatusFrozen, "4 instances would be started after thaw")
 	r.act(p, mariposa.Patch{Mode: mariposa.ModeThaw}, "web")
 	r.settle()
 	r.wantInstances(6) // the goal stayed
@@ -225,11 +225,11 @@ func TestAFirstVersionThatFailsIsTakenBackAltogether(t *testing.T) {
 	p, task := r.create("shop", web(2, "update: {on_failure: rollback}"))
 	r.settle()
 	r.pass(10 * time.Minute)
-	if st := r.wantTask(task, mariposa.TaskFailed); !strings.HasSuffix(said(st.Reason), "; stopped, as no version has been fully in force before") {
+	if st := r.wantTask(task, mariposa.TaskFailed); !strings.HasSuffix(said(st.Reason), "; stopped, because no earlier version was ever completed") {
 		t.Errorf("the task is %+v", st)
 	}
 	r.wantInstances(0)
-	if st := r.project(p); st.Goal != mariposa.GoalStopped || st.Status != mariposa.StatusStopped || !strings.HasPrefix(said(st.Reason), "version 1 failed, with none before it to go back to: web: ") {
+	if st := r.project(p); st.Goal != mariposa.GoalStopped || st.Status != mariposa.StatusStopped || !strings.HasPrefix(said(st.Reason), "version 1 failed, and there is no earlier version to roll back to: web: ") {
 		t.Errorf("the project is %+v", st)
 	}
 	r.fail["web"] = false

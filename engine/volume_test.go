@@ -131,7 +131,7 @@ func TestASlotWhoseNodeIsAwayIsBlockedAloneAndGoesOnWhenItReturns(t *testing.T) 
 	since := r.clk.Now().UTC().Format("15:04:05 UTC")
 	r.pass(time.Minute)
 	ss := r.project(p).Services["db"]
-	want := "db.2 has its volume data on node " + lost + ", which has been unreachable since " + since + "; it is made when the node returns"
+	want := "db.2 has its volume data on node " + lost + ", which has been unreachable since " + since + "; it starts when the node returns"
 	if ss.Status != mariposa.StatusBlocked || said(ss.Reason) != want {
 		t.Errorf("%s: %s, want %s", ss.Status, said(ss.Reason), want)
 	}
@@ -158,11 +158,11 @@ func TestASlotWhoseInstanceIsGoneWaitsForItsNode(t *testing.T) {
 		"that cannot be reached": {(*rig).leave, (*rig).comeBack, "has been unreachable since"},
 		"that is drained": {
 			func(r *rig, node string) { r.drain(node, true) }, func(r *rig, node string) { r.drain(node, false) },
-			"is drained; it is made when the node is no longer drained",
+			"is drained; it starts when the drain ends",
 		},
 		"that is full": {
 			func(r *rig, node string) { r.capacity(node, 1); r.occupy(node) }, func(r *rig, node string) { r.capacity(node, 0) },
-			"is full; it is made when there is room",
+			"is full; it starts when there is room",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -239,7 +239,7 @@ func TestANodeIsUnknownAfterThreeBeatsAndRunsAgainOnReturn(t *testing.T) {
 	r.fleet.Tick(t.Context())
 	r.run()
 	_, st := r.node("n1")
-	if st.State != mariposa.NodeUnknown || reason.Sentence(st.Reason) != "nothing has been heard of it since 00:00:50 UTC" || st.Since != r.clk.Now() || !p.isClosed() {
+	if st.State != mariposa.NodeUnknown || reason.Sentence(st.Reason) != "no heartbeat since 00:00:50 UTC" || st.Since != r.clk.Now() || !p.isClosed() {
 		t.Fatalf("it is %+v", st)
 	}
 	r.clk.Pass(time.Minute)

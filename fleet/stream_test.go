@@ -158,8 +158,8 @@ func TestALogEndsWithItsSessionAndWithAnError(t *testing.T) {
 		t.Errorf("half a log looks whole: %v", err)
 	}
 	_, session := p.fleet.LastHeard("n1")
-	session.End("it was told to play dead")
-	if _, err := one.Read(make([]byte, 1)); err == nil || err.Error() != "it was told to play dead" {
+	session.End("it was lost on request")
+	if _, err := one.Read(make([]byte, 1)); err == nil || err.Error() != "it was lost on request" {
 		t.Errorf("read: %v", err)
 	}
 	come(p, "the end of the connection", a.gone)

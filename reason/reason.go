@@ -36,7 +36,7 @@ func At(r *mariposa.Reason, now time.Time) string {
 	}
 	switch {
 	case r.RolledBackTo == mariposa.NoVersion && r.Code != mariposa.ReasonRollbackFailed:
-		text += "; stopped, as no version has been fully in force before"
+		text += "; stopped, because no earlier version was ever completed"
 	case r.RolledBackTo != 0 && r.Code != mariposa.ReasonRollbackFailed:
 		text += fmt.Sprintf("; rolled back to version %d", r.RolledBackTo)
 	case isFailedRollout(r):
@@ -91,7 +91,7 @@ func isFailedRollout(r *mariposa.Reason) bool {
 	return r.Is(mariposa.ReasonStoppedFailures, mariposa.ReasonStoppedDeadline, mariposa.ReasonNotFollowed)
 }
 
-const tryAgain = "; mariposa project converge tries again, mariposa project revert goes back"
+const tryAgain = "; retry with mariposa project converge, or go back with mariposa project revert"
 
 // maxDetail is how long quoted words may be inside a sentence, in characters.
 const maxDetail = 200

@@ -241,18 +241,18 @@ func TestASentenceIsTrueWhenItIsRead(t *testing.T) {
 		now  time.Time
 		want string
 	}{
-		{"a try that is to come", backing, ten.Add(-time.Second), "web: failed 3 times in a row; next try at 10:00:00 UTC: web.1-a exited with 1"},
-		{"a try that is due", backing, ten, "web: failed 3 times in a row; next try now: web.1-a exited with 1"},
-		{"a try in a reader's zone", backing, ten.Add(-time.Second).In(time.FixedZone("east", 3600)), "web: failed 3 times in a row; next try at 10:00:00 UTC: web.1-a exited with 1"},
-		{"the same day", lost, ten.Add(time.Hour), "web.1-a is on node n1, which has been unreachable since 10:00:00 UTC; it goes when the node returns"},
-		{"another day", lost, ten.AddDate(0, 0, 2), "web.1-a is on node n1, which has been unreachable since 2026-03-01 10:00:00 UTC; it goes when the node returns"},
+		{"a try that is to come", backing, ten.Add(-time.Second), "web: failed 3 times in a row; next retry at 10:00:00 UTC: web.1-a exited with 1"},
+		{"a try that is due", backing, ten, "web: failed 3 times in a row; retrying now: web.1-a exited with 1"},
+		{"a try in a reader's zone", backing, ten.Add(-time.Second).In(time.FixedZone("east", 3600)), "web: failed 3 times in a row; next retry at 10:00:00 UTC: web.1-a exited with 1"},
+		{"the same day", lost, ten.Add(time.Hour), "web.1-a is on node n1, which has been unreachable since 10:00:00 UTC; it is removed when the node returns"},
+		{"another day", lost, ten.AddDate(0, 0, 2), "web.1-a is on node n1, which has been unreachable since 2026-03-01 10:00:00 UTC; it is removed when the node returns"},
 		{"none", nil, ten, ""},
 		{"somebody's words", mariposa.TextReason("it rains"), ten, "it rains"},
 		{"words that many have", mariposa.TextReason("it rains").AndMore(2), ten, "it rains (and 2 more)"},
 		{"a code of a newer release", &mariposa.Reason{Code: "moonstruck", Subject: "web"}, ten, "moonstruck"},
 		{"one with words", &mariposa.Reason{Code: "moonstruck", Detail: "the moon is full"}, ten, "the moon is full"},
 		{"one with a cause", (&mariposa.Reason{Code: "moonstruck"}).Because(failure), ten, "moonstruck: web.1-a exited with 1"},
-		{"the cause of a code that is not known", failureOf("moonstruck"), ten, "failed; next try now: moonstruck"},
+		{"the cause of a code that is not known", failureOf("moonstruck"), ten, "failed; retrying now: moonstruck"},
 		{"nothing at all", &mariposa.Reason{}, ten, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -53,11 +53,11 @@ var table = map[mariposa.ReasonCode]words{
 		return unreachableNode(r, now) + ", and reschedule.never is set"
 	}},
 	mariposa.ReasonStranded: {text: func(r *mariposa.Reason, now time.Time) string {
-		return unreachableNode(r, now) + "; it goes when the node returns"
+		return unreachableNode(r, now) + "; it is removed when the node returns"
 	}},
-	mariposa.ReasonStartLimit: plain("as many instances are starting as are allowed at once"),
+	mariposa.ReasonStartLimit: plain("the limit of instances that start at once is reached"),
 	mariposa.ReasonSlotBusy: say(func(r *mariposa.Reason) string {
-		return "slot " + r.Subject + " is still occupied by an instance that is stopping"
+		return "slot " + r.Subject + " is still in use by an instance that is stopping"
 	}),
 	mariposa.ReasonWaitsMissing: waits(func(*mariposa.Reason) string { return ": there is no such service" }),
 	mariposa.ReasonWaitsStopped: waits(func(*mariposa.Reason) string { return ": it is stopped" }),
@@ -68,11 +68,11 @@ var table = map[mariposa.ReasonCode]words{
 		if r.Cause != nil {
 			return ""
 		}
-		return ": its rollout is under way"
+		return ": its rollout is in progress"
 	}),
 	mariposa.ReasonWaitsHeld:  waits(func(*mariposa.Reason) string { return ", whose rollout is held" }),
 	mariposa.ReasonWaitsScale: waits(func(*mariposa.Reason) string { return ": its scale is 0, so there is nothing to refer to; scale it up" }),
-	mariposa.ReasonWaitsRest:  waits(func(*mariposa.Reason) string { return ": it has not come to rest" }),
+	mariposa.ReasonWaitsRest:  waits(func(*mariposa.Reason) string { return ": it is still changing" }),
 	mariposa.ReasonWaitsField: waits(func(r *mariposa.Reason) string { return ": " + r.Other + " has no " + quotedDetail(r) }),
 	mariposa.ReasonWaitsReference: waits(func(r *mariposa.Reason) string {
 		return ": " + r.Other + ", which it refers to, is gone"
@@ -80,21 +80,21 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonFollows:      say(func(r *mariposa.Reason) string { return "follows " + r.Subject + " to " + r.Other }),
 	mariposa.ReasonFollowsOther: plain("some of its instances refer to instances that have been replaced"),
 	mariposa.ReasonReferenceGone: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("refers to %s, which is gone; it follows once %s serves again", r.Other, r.Subject)
+		return fmt.Sprintf("refers to %s, which is gone; it is updated once %s is running again", r.Other, r.Subject)
 	}),
 	mariposa.ReasonProves: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("refers to %s, which is gone; it follows once %s has been up for %s", r.Other, r.Subject, span(r.For))
+		return fmt.Sprintf("refers to %s, which is gone; it is updated once %s has been up for %s", r.Other, r.Subject, span(r.For))
 	}),
 	mariposa.ReasonReferrers: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("%s stays until %s, which refers to it, has moved to another", r.Subject, r.Other)
+		return fmt.Sprintf("%s is kept until %s, which refers to it, uses another", r.Subject, r.Other)
 	}),
 	mariposa.ReasonGoesAfter: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("goes after %s, which depends on it and still has %s", r.Subject, Many(r.Count, "instance")) + frozen(r, " and is frozen")
+		return fmt.Sprintf("is removed after %s, which depends on it and still has %s", r.Subject, Many(r.Count, "instance")) + frozen(r, " and is frozen")
 	}),
 	mariposa.ReasonBackingOff: {text: func(r *mariposa.Reason, now time.Time) string {
-		next := "next try now"
+		next := "retrying now"
 		if now.IsZero() || r.Until.After(now) {
-			next = "next try at " + stamp(r.Until, now)
+			next = "next retry at " + stamp(r.Until, now)
 		}
 		return failedTimes(r.Count) + "; " + next
 	}},
@@ -102,7 +102,7 @@ var table = map[mariposa.ReasonCode]words{
 		return fmt.Sprintf("the rollout of version %d is paused: %d of %d are up to date", r.Version, r.Count, r.Of)
 	}).joined("; "),
 	mariposa.ReasonHeld: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("%d of %d at version %d; reprovision continues, revert undoes it", r.Count, r.Of, r.Version)
+		return fmt.Sprintf("%d of %d at version %d; continue with mariposa project reprovision, or undo with mariposa project revert", r.Count, r.Of, r.Version)
 	}),
 	mariposa.ReasonFrozen:        say(afterThaw),
 	mariposa.ReasonNeedsMetadata: say(missingValues),
@@ -111,7 +111,7 @@ var table = map[mariposa.ReasonCode]words{
 		if len(r.Keys) > 1 {
 			what = "the protected secrets "
 		}
-		return fmt.Sprintf("waits for approval of version %d by an operator: it uses %s%s; mariposa version approve %d approves it", r.Version, what, listNames(r.Keys), r.Version)
+		return fmt.Sprintf("waits for an operator to approve version %d, which uses %s%s: mariposa version approve %d", r.Version, what, listNames(r.Keys), r.Version)
 	}),
 	mariposa.ReasonStoppedFailures: say(func(r *mariposa.Reason) string {
 		return fmt.Sprintf("the rollout of version %d stopped after %s", r.Version, Many(r.Count, "failure"))
@@ -126,7 +126,7 @@ var table = map[mariposa.ReasonCode]words{
 		return "did not start within " + span(r.For)
 	}),
 	mariposa.ReasonNotFollowed: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("the rollout of version %d stopped: %s, which refers to it, does not follow", r.Version, r.Subject)
+		return fmt.Sprintf("the rollout of version %d stopped: %s, which refers to it, was not updated", r.Version, r.Subject)
 	}),
 	mariposa.ReasonFailure: say(func(r *mariposa.Reason) string {
 		if r.Subject == "" {
@@ -137,7 +137,7 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonIsFrozen:    plain("it is frozen"),
 	mariposa.ReasonIsPaused:    plain("its rollout is paused"),
 	mariposa.ReasonIsHeld:      plain("its rollout is held"),
-	mariposa.ReasonIsFollowing: plain("it is on its way"),
+	mariposa.ReasonIsFollowing: plain("it is being updated"),
 	mariposa.ReasonIsWaiting:   say(func(r *mariposa.Reason) string { return "it waits for " + r.Subject }),
 	mariposa.ReasonIsRemoved:   plain("it is being removed"),
 
@@ -159,44 +159,44 @@ var table = map[mariposa.ReasonCode]words{
 		return fmt.Sprintf("replaces %s, to follow %s, which it refers to", r.Subject, r.Other)
 	}),
 	mariposa.ReasonInPlace:        say(func(r *mariposa.Reason) string { return fmt.Sprintf("version %d changes it in place", r.Version) }),
-	mariposa.ReasonNothingLeft:    plain("nothing of it is left"),
-	mariposa.ReasonPlaceTaken:     plain("its place is taken"),
-	mariposa.ReasonSlotHeld:       say(func(r *mariposa.Reason) string { return "another one holds slot " + r.Subject }),
-	mariposa.ReasonFrozenUnserved: plain("the service is frozen before it has served"),
+	mariposa.ReasonNothingLeft:    plain("fully removed"),
+	mariposa.ReasonPlaceTaken:     plain("its slot is taken"),
+	mariposa.ReasonSlotHeld:       say(func(r *mariposa.Reason) string { return "another instance holds slot " + r.Subject }),
+	mariposa.ReasonFrozenUnserved: plain("the service was frozen before it was up"),
 	mariposa.ReasonProjectStopped: plain("the project is stopped"),
 	mariposa.ReasonProjectDeleted: plain("the project is deleted"),
 	mariposa.ReasonServiceStopped: plain("the service is stopped"),
 	mariposa.ReasonServiceRemoved: plain("the service is no longer in the manifest"),
-	mariposa.ReasonKept:           plain("kept for a while"),
-	mariposa.ReasonNotKept:        plain("it has ended, and nothing that has ended is kept"),
-	mariposa.ReasonKeptNewer:      plain("it has ended, and only the newest that have ended are kept"),
-	mariposa.ReasonKeptLong:       plain("it has ended, and was kept for a day"),
+	mariposa.ReasonKept:           plain("kept for inspection"),
+	mariposa.ReasonNotKept:        plain("ended instances are not kept"),
+	mariposa.ReasonKeptNewer:      plain("only the newest ended instances are kept"),
+	mariposa.ReasonKeptLong:       plain("kept for a day after it ended"),
 
 	// Why something cannot be made now, because of nodes or volumes.
 	mariposa.ReasonNoNodes:   plain("no node has joined yet"),
 	mariposa.ReasonNoNode:    say(noNode).joined("; "),
-	mariposa.ReasonPortsHeld: plain("its predecessors may hold a fixed port, which `update: {order: stop-first}` would free first"),
+	mariposa.ReasonPortsHeld: plain("older instances may hold its fixed port; `update: {order: stop-first}` frees it first"),
 	mariposa.ReasonNodeRefuses: say(func(r *mariposa.Reason) string {
 		return "node " + r.Node + " " + quotedDetail(r)
 	}),
 	mariposa.ReasonVolumeNodeGone: say(func(r *mariposa.Reason) string {
-		return hasVolume(r) + "has been removed: delete the volume with mariposa volume rm " + idAt(r, 0) + " to go on with an empty one"
+		return hasVolume(r) + "has been removed: delete the volume with mariposa volume rm " + idAt(r, 0) + " to start with an empty one"
 	}),
 	mariposa.ReasonVolumeNodeAway: {text: func(r *mariposa.Reason, now time.Time) string {
 		why := firstNonEmpty(quotedDetail(r), "cannot be reached")
 		if !r.Since.IsZero() {
 			why = "has been unreachable since " + stamp(r.Since, now)
 		}
-		return hasVolume(r) + why + "; it is made when the node returns"
+		return hasVolume(r) + why + "; it starts when the node returns"
 	}},
 	mariposa.ReasonVolumeDrained: say(func(r *mariposa.Reason) string {
-		return hasVolume(r) + "is drained; it is made when the node is no longer drained"
+		return hasVolume(r) + "is drained; it starts when the drain ends"
 	}),
 	mariposa.ReasonVolumeNoRoom: say(func(r *mariposa.Reason) string {
-		return hasVolume(r) + quotedDetail(r) + "; it is made when there is room"
+		return hasVolume(r) + quotedDetail(r) + "; it starts when there is room"
 	}),
 	mariposa.ReasonVolumeCompute: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("%s has its volume %s from a time when it was of compute type %s: name another volume, or delete this one with mariposa volume rm %s",
+		return fmt.Sprintf("%s: its volume %s belongs to compute type %s; use another volume name, or delete this volume with mariposa volume rm %s",
 			r.Subject, r.Other, quotedDetail(r), idAt(r, 0))
 	}),
 	mariposa.ReasonVolumesApart: say(func(r *mariposa.Reason) string {
@@ -204,16 +204,16 @@ var table = map[mariposa.ReasonCode]words{
 			r.Subject, keyAt(r, 0), r.Node, keyAt(r, 1), r.Other, idAt(r, 0), idAt(r, 1))
 	}),
 	mariposa.ReasonPlanRepeats: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("the plan of this project repeats itself; Mariposa waits up to %s between tries; please report this", span(r.For))
+		return fmt.Sprintf("the plan of this project keeps repeating; Mariposa waits up to %s between retries; please report this", span(r.For))
 	}),
 	mariposa.ReasonLeftovers: plain("leftovers are being removed"),
 	mariposa.ReasonNoFallback: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("version %d failed, with none before it to go back to", r.Version)
+		return fmt.Sprintf("version %d failed, and there is no earlier version to roll back to", r.Version)
 	}),
-	mariposa.ReasonUnplanned: plain("it has not been planned yet"),
+	mariposa.ReasonUnplanned: plain("not planned yet"),
 	mariposa.ReasonCounts:    say(counts),
 	mariposa.ReasonOutdated: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("%s outdated: made from version %d, while version %d is in force; mariposa project reprovision replaces what is outdated",
+		return fmt.Sprintf("%s outdated: made from version %d, while version %d is in force; replace them with mariposa project reprovision",
 			Many(r.Count, "instance"), r.Version, r.Of)
 	}),
 	mariposa.ReasonOutdatedValues: say(func(r *mariposa.Reason) string {
@@ -221,16 +221,16 @@ var table = map[mariposa.ReasonCode]words{
 		if len(r.Keys) > 0 {
 			what = "metadata " + keys(r)
 		}
-		return fmt.Sprintf("%s outdated: %s changed since version %d; mariposa project reprovision brings it in", Many(r.Count, "instance"), what, r.Version)
+		return fmt.Sprintf("%s outdated: %s changed since version %d; apply the change with mariposa project reprovision", Many(r.Count, "instance"), what, r.Version)
 	}),
 	mariposa.ReasonLingers: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("%s may take for ever to stop, as stop.timeout is negative: mariposa instance rm --force %s ends it", r.Subject, r.Subject)
+		return fmt.Sprintf("%s has no stop timeout (stop.timeout is negative); force it with mariposa instance rm --force %s", r.Subject, r.Subject)
 	}),
 	mariposa.ReasonUnused: plain("nothing that uses it runs yet"),
 
 	// Tasks.
 	mariposa.ReasonAsked:  quoted,
-	mariposa.ReasonClears: say(func(r *mariposa.Reason) string { return "clears away what is left of " + r.Subject }),
+	mariposa.ReasonClears: say(func(r *mariposa.Reason) string { return "cleans up " + r.Subject }),
 	mariposa.ReasonThawed: plain("thawed"),
 	mariposa.ReasonTargetLost: say(func(r *mariposa.Reason) string {
 		return fmt.Sprintf("version %d is lost; submit the manifest again", r.Version)
@@ -242,10 +242,10 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonNoProgress: {text: func(r *mariposa.Reason, now time.Time) string {
 		return "no progress since " + stamp(r.Since, now)
 	}},
-	mariposa.ReasonNotUp: plain("its instances do not come up"),
+	mariposa.ReasonNotUp: plain("its instances do not start"),
 	mariposa.ReasonRollbackFailed: say(func(r *mariposa.Reason) string {
 		if r.RolledBackTo == mariposa.NoVersion {
-			return fmt.Sprintf("version %d failed and everything was to stop, as no version has been fully in force before; that failed too", r.Version)
+			return fmt.Sprintf("version %d failed; there is no completed version to roll back to, and stopping everything failed too", r.Version)
 		}
 		return fmt.Sprintf("version %d failed and was rolled back to version %d, which failed too", r.Version, r.RolledBackTo)
 	}),
@@ -255,18 +255,18 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonAwaitOrStop: say(func(r *mariposa.Reason) string {
 		return "wait for it to end (mariposa queue show " + r.Subject + "), or stop the project"
 	}),
-	mariposa.ReasonThawFirst: plain("it is frozen already; mariposa project thaw ends that"),
-	mariposa.ReasonThawEnds:  plain("mariposa project thaw ends it"),
+	mariposa.ReasonThawFirst: plain("it is already frozen; thaw it with mariposa project thaw"),
+	mariposa.ReasonThawEnds:  plain("end it with mariposa project thaw"),
 
 	// Instances, volumes, networks and nodes.
 	mariposa.ReasonReported:    quoted,
 	mariposa.ReasonUnreachable: say(func(r *mariposa.Reason) string { return "its node " + r.Node + " cannot be reached" }),
 	mariposa.ReasonNotSeen: {text: func(r *mariposa.Reason, now time.Time) string {
-		return "nothing has been heard of it since " + stamp(r.Since, now)
+		return "no heartbeat since " + stamp(r.Since, now)
 	}},
-	mariposa.ReasonPlaysDead: plain("it was told to play dead"),
+	mariposa.ReasonPlaysDead: plain("it was lost on request"),
 	mariposa.ReasonAwaitsApproval: say(func(r *mariposa.Reason) string {
-		return "it waits until somebody approves it: mariposa node approve " + r.Subject
+		return "waiting for approval: mariposa node approve " + r.Subject
 	}),
 	mariposa.ReasonApproved: say(func(r *mariposa.Reason) string {
 		return "approved by " + r.Subject + "; its agent connects within seconds"
@@ -281,13 +281,13 @@ var table = map[mariposa.ReasonCode]words{
 		}
 		return fmt.Sprintf("found %d instances that this store does not know; they are left running until purged", r.Count)
 	}),
-	mariposa.ReasonOrphaned:      plain("its project is deleted; it goes when its node returns"),
-	mariposa.ReasonMadeFor:       say(func(r *mariposa.Reason) string { return "made for " + r.Subject }),
-	mariposa.ReasonVolumeLeft:    plain("its project is deleted; the organization has it now"),
+	mariposa.ReasonOrphaned:      plain("its project is deleted; it is removed when its node returns"),
+	mariposa.ReasonMadeFor:       say(func(r *mariposa.Reason) string { return "created for " + r.Subject }),
+	mariposa.ReasonVolumeLeft:    plain("its project is deleted; it now belongs to the organization"),
 	mariposa.ReasonVolumeDropped: plain("its project is deleted with its volumes"),
 	mariposa.ReasonNetworkUsed:   say(func(r *mariposa.Reason) string { return "used by " + r.Subject + " of " + r.Other }),
 	mariposa.ReasonRetention:     plain("only the newest versions are kept"),
-	mariposa.ReasonNodeGivenUp:   plain("unmanaged instances went with their node"),
+	mariposa.ReasonNodeGivenUp:   plain("unmanaged instances were removed with their node"),
 	mariposa.ReasonRehomed:       say(func(r *mariposa.Reason) string { return "its organization " + r.Subject + " does not exist" }),
 	mariposa.ReasonNetworkLeft:   say(func(r *mariposa.Reason) string { return r.Subject + " no longer uses it" }),
 }
@@ -351,11 +351,11 @@ func afterThaw(r *mariposa.Reason) string {
 			says = append(says, fmt.Sprintf("%d instances %s", n, firstNonEmpty(more, one)))
 		}
 	}
-	say(mariposa.TallyRunning, "runs; would go after thaw", "run; would go after thaw")
-	say(mariposa.TallyFailed, "is gone; would be replaced after thaw", "are gone; would be replaced after thaw")
+	say(mariposa.TallyRunning, "is running and would be removed after thaw", "are running and would be removed after thaw")
+	say(mariposa.TallyFailed, "is gone and would be replaced after thaw", "are gone and would be replaced after thaw")
 	say(mariposa.TallyUnknown, "is on a node that cannot be reached", "are on nodes that cannot be reached")
-	say(mariposa.TallyMissing, "would be made after thaw", "")
-	say(mariposa.TallySurplus, "would go after thaw", "")
+	say(mariposa.TallyMissing, "would be started after thaw", "")
+	say(mariposa.TallySurplus, "would be removed after thaw", "")
 	say(mariposa.TallyOutdated, "would be replaced by the rollout after thaw", "")
 	say(mariposa.TallyStopping, "is stopping", "are stopping")
 	if len(r.Keys) > 0 {
@@ -390,7 +390,7 @@ func counts(r *mariposa.Reason) string {
 		{mariposa.TallyStarting, "starting"},
 		{mariposa.TallyStopping, "stopping"},
 		{mariposa.TallyFailed, "failed"},
-		{mariposa.TallyUnknown, "out of reach"},
+		{mariposa.TallyUnknown, "unreachable"},
 		{mariposa.TallyOutdated, "outdated"},
 		{mariposa.TallyYoung, fmt.Sprintf("not yet up for %g s", r.For.Seconds())},
 	} {

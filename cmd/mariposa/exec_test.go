@@ -61,7 +61,7 @@ func TestACommandInsideAnInstance(t *testing.T) {
 	if out, _, code = h.mariposa("", "instance", "exec", "-t", name, "--", "stty", "size"); out != "24 80\r\n" || code != 0 {
 		t.Errorf("its terminal is %q, and it ended with %d", out, code)
 	}
-	h.await("nothing of it is left", func() bool { return len(h.processes()) == 1 })
+	h.await("fully removed", func() bool { return len(h.processes()) == 1 })
 }
 
 func TestMuchGoesThroughACommandUnchanged(t *testing.T) {

@@ -221,7 +221,7 @@ func TestASlotWhoseNodeIsLostWaitsForItsVolume(t *testing.T) {
 	want := lost + " has its volume data on node node-a, which has been unreachable since "
 	a.await("the slot waits for its node", func() bool {
 		s := a.state("shop")
-		return s.Status == mariposa.StatusBlocked && strings.Contains(s.Reason, want) && strings.HasSuffix(s.Reason, "; it is made when the node returns")
+		return s.Status == mariposa.StatusBlocked && strings.Contains(s.Reason, want) && strings.HasSuffix(s.Reason, "; it starts when the node returns")
 	})
 	a.must(a.Scale(t.Context(), "shop", map[string]string{"db": "3"})) // others go on
 	a.await("a new slot is filled on the other node", func() bool {

@@ -1,0 +1,167 @@
+package api
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/queue"
+	"mariposa/store"
+)
+
+func (v *viewer) task(r *store.Task) contract.Task {
+	spec := r.Spec()
+	if _, known := v.gone[spec.Project]; !known && spec.ProjectName != "" {
+		v.gone[spec.Project] = spec.ProjectName // in case the project is deleted; the first task seen is the newest
+	}
+	doc := contract.Task{
+		ID: r.ID, Project: spec.Project, ProjectName: v.projectName(spec.Project), Services: neverNil(spec.Services),
+		Component: spec.Component, Task: spec.Task, State: mariposa.TaskQueued, Origin: spec.Origin, Author: spec.Author,
+		Created: spec.Created, Version: spec.Version, Number: spec.Patch.Number,
+	}
+	if p := v.projectRecord(spec.Project); p != nil && doc.Number == 0 && p.Spec().Version == spec.Version {
+		doc.Number = p.Spec().Number
+	}
+	why := spec.Reason
+	if st := r.Status(); st != nil {
+		doc.State, doc.EndedBy, doc.Progress = mariposa.StateOfTask(st), st.EndedBy, st.Progress
+		why = cmp.Or(st.Reason, why)
+		doc.Started, doc.Finished = optionalTime(st.Started), optionalTime(st.Finished)
+	}
+	doc.Reason, doc.ReasonCode = v.sentence(why)
+	if doc.State == mariposa.TaskQueued && (v.live || !v.isPast()) {
+		v.showQueueWaits(&doc, r)
+	} else if doc.State == mariposa.TaskActive && v.isCurrent(r) && !v.isPast() {
+		doc.Waits, _ = v.sentence(v.awaited(r))
+	}
+	if doc.Waits == "" {
+		doc.ETA = v.estimateEnd(r.Status())
+	}
+	return doc
+}
+
+// awaitedThaw says which thaw a task that has not begun waits for; empty: none.
+func (v *viewer) awaitedThaw(task *mariposa.TaskSpec) string {
+	p := v.projectRecord(task.Project)
+	if p == nil || p.Status() == nil || !queue.AwaitsThaw(task) {
+		return ""
+	}
+	names := p.Status().FrozenServices(task.Services)
+	switch {
+	case len(names) == 0:
+		return ""
+	case p.Status().IsFrozen():
+		return "waits for the thaw of " + p.Spec().Name
+	}
+	return "waits for the thaw of " + strings.Join(names, ", ")
+}
+
+// showQueueWaits says what a queued task waits for: an approval, a thaw, other tasks.
+func (v *viewer) showQueueWaits(doc *contract.Task, r *store.Task) {
+	var all []string
+	if awaits := v.awaitedApproval(v.projectRecord(r.Project), r.Spec().Patch.Number); awaits != nil {
+		text, code := v.sentence(awaits)
+		all, doc.ReasonCode = append(all, text), code
+	}
+	thaw := v.awaitedThaw(r.Spec())
+	if thaw != "" {
+		all = append(all, thaw)
+	}
+	for _, o := range v.blockingTasks(r) {
+		if doc.WaitsFor = append(doc.WaitsFor, o.ID); o.Spec.Task == mariposa.TaskFreeze && thaw != "" {
+			continue
+		}
+		all = append(all, fmt.Sprintf("waits for task %s (%s, %s)", o.ID, o.Spec.Word(), o.State()))
+	}
+	doc.Waits = strings.Join(all, "; ")
+	if doc.Waits != "" {
+		doc.Reason = strings.TrimPrefix(doc.Reason+"; "+doc.Waits, "; ")
+	}
+}
+
+// isCurrent reports whether a task is shown as it is now, and not as it was.
+func (v *viewer) isCurrent(r *store.Task) bool {
+	now := v.s.Picture.Tasks.Get(r.ID)
+	return now != nil && now.Revision == r.Revision
+}
+
+// awaited returns what an active task waits for, if none of its services makes progress: the
+// reason of one that is stuck, rather than of one that waits for another; nil: it waits for
+// nothing.
+func (v *viewer) awaited(r *store.Task) (why *mariposa.Reason) {
+	stuck := false
+	p := v.projectRecord(r.Project)
+	if p == nil || p.Status() == nil || r.Spec().Task == mariposa.TaskFreeze {
+		return nil
+	}
+	services := p.Status().Services
+	for _, name := range slices.Sorted(maps.Keys(services)) {
+		ss := services[name]
+		if !queue.Overlap(r.Spec().Services, []string{name}) || ss.Status == mariposa.StatusConverged || ss.Status == mariposa.StatusStopped {
+			continue
+		}
+		if ss.Status == mariposa.StatusConverging && !isWait(ss.Reason) {
+			return nil
+		}
+		if is := ss.Status != mariposa.StatusConverging; ss.Reason != nil && (why == nil || is && !stuck) {
+			why, stuck = ss.Reason.About(name), is
+		}
+	}
+	return why
+}
+
+// isWait reports whether a service that converges can do nothing until something else
+// happens.
+func isWait(why *mariposa.Reason) bool {
+	switch codeOf(why) {
+	case "", mariposa.ReasonCounts, mariposa.ReasonLeftovers, mariposa.ReasonUnplanned, mariposa.ReasonFollows, mariposa.ReasonFollowsOther,
+		mariposa.ReasonStartLimit, mariposa.ReasonSlotBusy, mariposa.ReasonOutdated, mariposa.ReasonOutdatedValues:
+		return false
+	}
+	return true
+}
+
+// pace is how many steps of a task show how fast it is.
+const pace = 3
+
+// estimateEnd extrapolates when an active task will end; nil: there is no pace to go by, or
+// the task has fallen behind it.
+func (v *viewer) estimateEnd(st *mariposa.TaskStatus) *time.Time {
+	if st == nil || st.State != mariposa.TaskActive || st.Progress.Done < pace || st.Progress.Done >= st.Progress.Total {
+		return nil
+	}
+	each := st.LastProgress.Sub(st.Started) / time.Duration(st.Progress.Done)
+	now, at := v.now(), st.LastProgress.Add(each*time.Duration(st.Progress.Total-st.Progress.Done))
+	if now.Sub(st.LastProgress) > pace*each+time.Second {
+		return nil
+	}
+	if at.Before(now) {
+		at = now
+	}
+	return &at
+}
+
+// blockingTasks lists the open tasks that a queued one waits for, if its current state
+// is shown.
+func (v *viewer) blockingTasks(r *store.Task) []queue.Task {
+	if !v.isCurrent(r) {
+		return nil
+	}
+	open := func(r *store.Task) queue.Task {
+		return queue.Task{ID: r.ID, Spec: r.Spec(), Status: r.Status()}
+	}
+	var before []queue.Task
+	for _, o := range v.s.Picture.TasksOf(r.Spec().Project) {
+		pair := []queue.Task{open(o), open(r)}
+		ready := queue.Ready(pair, func(queue.Task) bool { return false })
+		if o.ID != r.ID && !slices.ContainsFunc(ready, func(t queue.Task) bool { return t.ID == r.ID }) {
+			before = append(before, pair[0])
+		}
+	}
+	return before
+}
