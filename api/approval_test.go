@@ -51,7 +51,7 @@ func TestAVersionThatUsesAProtectedSecretWaitsForApproval(t *testing.T) {
 	h := newTestServer(t, withPlanner)
 	h.join("n1")
 	c, deployer, operator := h.protectedShop()
-	const sentence = "waits for an operator to approve version 2: it uses the protected secret db-password"
+	const sentence = "waits for an operator to approve version 2, which uses the protected secret db-password"
 	evil := vaultOf("\"print $PASSWORD\"", "")
 	p := want[contract.Plan](deployer.call("POST", h.about(c, "/plan"), evil), 200)
 	if fmt.Sprint(p.NeedsApproval) != "[db-password]" || p.Complete || len(p.Waits) == 0 || !strings.HasPrefix(p.Waits[0], sentence) {

@@ -26,7 +26,7 @@ func TestALeftoverOnAnUnreachableNodeFailsNoTask(t *testing.T) {
 	says := func() {
 		t.Helper()
 		for _, text := range []string{h.of("shop", "web").Reason, h.state("shop").Reason} {
-			if !strings.Contains(text, "n2") || !strings.Contains(text, "it goes when the node returns") {
+			if !strings.Contains(text, "n2") || !strings.Contains(text, "it is removed when the node returns") {
 				t.Errorf("the reason is %q", text)
 			}
 		}

@@ -38,8 +38,8 @@ func TestAProjectIsFrozenIfEachServiceIs(t *testing.T) {
 	if old := h.awaitTask(one, mariposa.TaskTerminated); old.EndedBy != whole {
 		t.Errorf("the smaller freeze: %+v", old)
 	}
-	h.putAction("shop", `{"action":"freeze"}`).wantError(409, mariposa.Conflict, "frozen already")
-	h.putAction("shop", `{"action":"freeze","services":["a"]}`).wantError(409, mariposa.Conflict, "frozen already")
+	h.putAction("shop", `{"action":"freeze"}`).wantError(409, mariposa.Conflict, "already frozen")
+	h.putAction("shop", `{"action":"freeze","services":["a"]}`).wantError(409, mariposa.Conflict, "already frozen")
 	h.awaitTask(act(`{"action":"thaw","services":["a"]}`), mariposa.TaskCompleted)
 	wants(false, true, "b"+nothing)
 	if task := h.task(whole); task.State != mariposa.TaskActive {

@@ -220,7 +220,7 @@ func TestAFailedVersionIsRolledBack(t *testing.T) {
 		t.Parallel()
 		h := h.in(t)
 		c := h.create("new", bad)
-		if task := h.awaitTask(*c.Task, mariposa.TaskFailed); !contains(task.Reason, "no version has been fully in force before") {
+		if task := h.awaitTask(*c.Task, mariposa.TaskFailed); !contains(task.Reason, "no earlier version was ever completed") {
 			t.Errorf("the task says %q", task.Reason)
 		}
 		h.until("nothing to be left", func() bool { return len(h.instances("new", "")) == 0 && len(h.openTasks("new")) == 0 })

@@ -22,7 +22,7 @@ func (h *testServer) hasLingering(project string) contract.Instance {
 	h.until("an instance that takes for ever to stop", func() bool {
 		for _, one = range h.instances(project, "web") {
 		}
-		return one.State == mariposa.StateStopping && strings.Contains(h.of(project, "web").Reason, "mariposa instance rm --force "+one.Name+" ends it")
+		return one.State == mariposa.StateStopping && strings.Contains(h.of(project, "web").Reason, "force it with mariposa instance rm --force "+one.Name)
 	})
 	return one
 }
@@ -45,7 +45,7 @@ func TestWhatStopsForEverCanBeEndedByForce(t *testing.T) {
 		h.call("DELETE", "/v1/instances/"+one.ID, nil).wantError(409, mariposa.Conflict, "belongs to service web")
 		want[contract.Changed](h.call("DELETE", "/v1/instances/"+one.ID+"?force=true", nil), 200)
 		h.awaitTask(stop, mariposa.TaskCompleted)
-		if st := h.of(shop, "web"); st.Stopping != 0 || strings.Contains(st.Reason, "for ever") {
+		if st := h.of(shop, "web"); st.Stopping != 0 || strings.Contains(st.Reason, "stop timeout") {
 			t.Errorf("in the end %+v", st)
 		}
 	}

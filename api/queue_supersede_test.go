@@ -188,7 +188,7 @@ func TestARevertOfAFirstCreateLeavesNothing(t *testing.T) {
 	start := h.begun(g, "shop", chain(""))
 	h.putAction("shop", `{"action":"revert","rolling":1}`).wantError(400, mariposa.InvalidArgument, "no version of shop was ever fully in force")
 	c := want[contract.Changed](h.putAction("shop", `{"action":"revert"}`), 202)
-	if c.Task == nil || c.Number != 1 || !strings.Contains(c.Reason, "it is stopped, and fully removed") {
+	if c.Task == nil || c.Number != 1 || !strings.Contains(c.Reason, "it is stopped, and nothing of it is left") {
 		t.Fatalf("it answered %+v", c)
 	}
 	h.superseded(start, *c.Task)

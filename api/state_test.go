@@ -119,7 +119,7 @@ func TestANextTryThatIsDueIsNow(t *testing.T) {
 		p := want[contract.State](h.call("GET", "/v1/state", nil), 200).Projects[0]
 		listed := want[contract.Projects](h.call("GET", "/v1/projects", nil), 200).Projects[0]
 		for _, reason := range []string{p.Reason, p.Services[1].Reason, listed.Reason} {
-			if strings.Contains(reason, "next try now: exit") != due || strings.Contains(reason, "next retry at") == due {
+			if strings.Contains(reason, "retrying now: exit") != due || strings.Contains(reason, "next retry at") == due {
 				t.Errorf("due %v: %s", due, reason)
 			}
 		}

@@ -316,7 +316,7 @@ func TestVolumesThatContradictEachOtherBlockTheirSlotWithTheWayOut(t *testing.T)
 	}
 	r.write(store.Write{Kind: mariposa.KindVolume, ID: was["db.1 logs"].ID, Delete: true})
 	r.settle()
-	if ss := r.project(p).Services["db"]; !strings.Contains(said(ss.Reason), "db.2 has its volume data from a time when it was of compute type process") {
+	if ss := r.project(p).Services["db"]; !strings.Contains(said(ss.Reason), "db.2: its volume data belongs to compute type process") {
 		t.Errorf("%s: %s", ss.Status, said(ss.Reason))
 	}
 	if n := r.up(p, "db"); n != 1 {
@@ -373,7 +373,7 @@ func TestNoNodeForNewSlotsIsNoReasonForThoseWithAVolume(t *testing.T) {
 	r.ask(p, mariposa.TaskScale, mariposa.Patch{Scale: map[string]int{"db": 5}}, "db")
 	r.settle()
 	ss := r.project(p).Services["db"]
-	if ss.Status != mariposa.StatusBlocked || !strings.HasPrefix(said(ss.Reason), "no node fits this dummy instance: is full (1 of 1)") || strings.Contains(said(ss.Reason), "more") {
+	if ss.Status != mariposa.StatusBlocked || !strings.HasPrefix(said(ss.Reason), "no node fits this dummy instance: full (1 of 1)") || strings.Contains(said(ss.Reason), "more") {
 		t.Errorf("%s: %s", ss.Status, said(ss.Reason))
 	}
 	victim := slices.MaxFunc(r.of("db"), func(a, b store.Record) int { return strings.Compare(a.ID, b.ID) })

@@ -44,7 +44,7 @@ func TestNodesThatCannotTakeAnInstanceAreLeftOut(t *testing.T) {
 		{"one with room is taken", ready("n", roomy), need("web"), ""},
 		{"one without limits is taken", ready("n", mariposa.Resources{}), need("web"), ""},
 		{"one that cannot be reached", Node{ID: "n", NotReady: "cannot be reached"}, need("web"), "cannot be reached (1 of 1)"},
-		{"one that does not say why it is not ready", Node{ID: "n"}, need("web"), "is not ready (1 of 1)"},
+		{"one that does not say why it is not ready", Node{ID: "n"}, need("web"), "not ready (1 of 1)"},
 		{"one without the driver", ready("n", roomy), Need{Compute: mariposa.ComputeKVM}, "no node fits this kvm instance: cannot run kvm (1 of 1)"},
 		{
 			"one that says why it does not run the kind",
@@ -81,7 +81,7 @@ func TestTheReasonCountsWhatTheNodesLack(t *testing.T) {
 	drained.Ready, drained.NotReady = false, "is drained"
 	p := placer(drained, ready("n2", mariposa.Resources{Memory: 1}), ready("n3", mariposa.Resources{Memory: 1}))
 	_, err := p.Pick("i", need("web"))
-	want := "no node fits this docker instance: has less than 1024 MiB of memory free (2 of 3), is drained (1 of 3)"
+	want := "no node fits this docker instance: less than 1024 MiB of memory free (2 of 3), drained (1 of 3)"
 	if reason.Sentence(err) != want {
 		t.Fatalf("says %v, want %s", err, want)
 	}

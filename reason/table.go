@@ -374,7 +374,8 @@ func afterThaw(r *mariposa.Reason) string {
 func noNode(r *mariposa.Reason) string {
 	var parts []string
 	for _, why := range slices.Sorted(maps.Keys(r.Tally)) {
-		parts = append(parts, fmt.Sprintf("%s (%d of %d)", clip(why, 60), r.Tally[why], r.Of))
+		lacks := strings.TrimPrefix(strings.TrimPrefix(why, "is "), "has ") // nodes say it of themselves
+		parts = append(parts, fmt.Sprintf("%s (%d of %d)", clip(lacks, 60), r.Tally[why], r.Of))
 	}
 	return strings.TrimSuffix("no node fits this "+strings.TrimPrefix(clip(r.Detail, 60)+" ", " ")+"instance: "+listNames(parts), ": ")
 }
