@@ -52,10 +52,10 @@ func TestNodesThatCannotTakeAnInstanceAreLeftOut(t *testing.T) {
 			Need{Compute: mariposa.ComputeProcess},
 			"no node fits this process instance: cannot run process: instances cannot be isolated there (1 of 1)",
 		},
-		{"one with too little memory", ready("n", mariposa.Resources{Memory: gib - 1}), need("web"), "has less than 1024 MiB of memory free"},
-		{"one with too little cpu", ready("n", mariposa.Resources{MilliCPU: 499}), need("web"), "has less than 0.5 cpu free"},
-		{"one with all places taken", ready("n", mariposa.Resources{Instances: 1}), need("other"), "is full"},
-		{"one with the port taken", ready("n", roomy), port, "has port 8080 taken"},
+		{"one with too little memory", ready("n", mariposa.Resources{Memory: gib - 1}), need("web"), "less than 1024 MiB of memory free"},
+		{"one with too little cpu", ready("n", mariposa.Resources{MilliCPU: 499}), need("web"), "less than 0.5 cpu free"},
+		{"one with all places taken", ready("n", mariposa.Resources{Instances: 1}), need("other"), "full"},
+		{"one with the port taken", ready("n", roomy), port, "port 8080 taken"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := placer(c.node)
