@@ -183,7 +183,7 @@ func TestABlockedProjectSaysWhyAndGoesOnWhenItCan(t *testing.T) {
 		{"no node", web(1), "no node has joined yet", nil},
 		{"no memory", web(1, "memory: 512m"), "less than 512 MiB of memory", &mariposa.Resources{Memory: 256 << 20}},
 		{"no cpu", web(1, "cpu: 2"), "cpu free", &mariposa.Resources{MilliCPU: 1000}},
-		{"no room", web(2), "is full", &mariposa.Resources{Instances: 1}},
+		{"no room", web(2), ": full", &mariposa.Resources{Instances: 1}},
 		{"a port that is taken", web(2, `ports: ["80:8080"]`), "port 80 taken", &mariposa.Resources{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

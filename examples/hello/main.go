@@ -41,7 +41,7 @@ func run(ctx context.Context, args []string, getenv func(string) string) error {
 		args, port = args[:1], args[2]
 	}
 	if len(args) != 1 {
-		return errors.New("say which part to play\n" + usage)
+		return errors.New("the mode is missing\n" + usage)
 	}
 	mode := args[0]
 	me := identity{
@@ -60,7 +60,7 @@ func run(ctx context.Context, args []string, getenv func(string) string) error {
 		}
 		handler = web(me, cmp.Or(getenv("GREETING"), "hello"), address)
 	default:
-		return fmt.Errorf("there is no part %q to play\n%s", mode, usage)
+		return fmt.Errorf("unknown mode %q\n%s", mode, usage)
 	}
 	if port == "" {
 		return errors.New("PORT is not set; it holds the port to listen on\n" + usage)
