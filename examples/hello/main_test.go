@@ -100,8 +100,8 @@ func TestWrongUseIsExplained(t *testing.T) {
 		env  map[string]string
 		want string
 	}{
-		"no part":      {nil, nil, "say which part"},
-		"unknown part": {[]string{"sing"}, nil, `no part "sing"`},
+		"no part":      {nil, nil, "mode is missing"},
+		"unknown part": {[]string{"sing"}, nil, `unknown mode "sing"`},
 		"no port":      {[]string{"backend"}, nil, "PORT is not set"},
 		"no backend":   {[]string{"web"}, map[string]string{"PORT": "1"}, "BACKEND is not set"},
 		"no such port": {[]string{"backend"}, map[string]string{"PORT": "x"}, "listen"},
