@@ -89,8 +89,14 @@ func (c *checker) checkStatuses(sc scenario.Scenario) {
 const calm = 20 * time.Second
 
 // unsettled says what may still change by itself though no task is open: a failed
-// task is over, but the rest of its changes goes on.
+// task is over, but the rest of its changes goes on. So does the removal of what an
+// unreachable node has left, for which no task waits.
 func (c *checker) unsettled() string {
+	for _, id := range c.sorted() {
+		if spec := c.instances[id].Spec(); spec.Goal == mariposa.GoalGone && !spec.Kept && c.w.now.Sub(c.changed) < calm {
+			return spec.Name + " is still to be removed"
+		}
+	}
 	for _, r := range c.projects {
 		st := r.Status()
 		switch {
