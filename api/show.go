@@ -188,6 +188,7 @@ func (v *viewer) projectStatus(r *store.Project) (goal mariposa.ProjectGoal, sta
 	if r.Spec().Deleting && goal != mariposa.GoalDeleted {
 		goal, status = mariposa.GoalDeleted, mariposa.StatusConverging
 	}
+	why = v.awaitsThaw(r).addToProject(r, why)
 	if st := r.Status(); why == nil && (st == nil || st.Number != r.Spec().Number) {
 		why = v.awaitedApproval(r, r.Spec().Number)
 	}

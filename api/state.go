@@ -207,7 +207,6 @@ func (v *viewer) state(p picture.Project) stateWithReasons {
 	}
 	tallies := v.count(p, goals)
 	waiting := v.awaitsThaw(p.Record)
-	why = waiting.addTo(why)
 	var all []serviceReasons
 	for _, name := range slices.Sorted(maps.Keys(goals)) {
 		one, w := v.service(p.Record.ID, name, goals[name], tallies[name])
@@ -248,6 +247,20 @@ func (v *viewer) awaitsThaw(p *store.Project) *thawTask {
 		}
 	}
 	return newest
+}
+
+// addToProject adds the version to the reason of a project of which something is frozen,
+// and lets that name a service that the version changes.
+func (t *thawTask) addToProject(p *store.Project, why *mariposa.Reason) *mariposa.Reason {
+	if t == nil || !why.Is(mariposa.ReasonFrozen) {
+		return why
+	}
+	if frozen := p.Status().FrozenServices(t.Services); len(frozen) > 0 && !slices.Contains(frozen, why.Service) {
+		if of := p.Status().Services[frozen[0]].Reason; of.Is(mariposa.ReasonFrozen) {
+			why = of.About(frozen[0]).AndMore(why.More)
+		}
+	}
+	return t.addTo(why)
 }
 
 // addTo adds the version to the reason of something frozen.
