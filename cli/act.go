@@ -57,9 +57,9 @@ func (a *app) printEnded(done *contract.Changed) {
 		of := prefixed(" of ", strings.Join(t.Services, ", "))
 		switch {
 		case t.State != mariposa.TaskQueued:
-			a.note("this ends the %s%s, task %s%s", t.Task, of, t.ID, prefixed(": ", t.Reason))
+			a.note("this terminates the %s%s, task %s%s", t.Task, of, t.ID, prefixed(": ", t.Reason))
 		default:
-			a.note("this drops the %s%s that had not begun, task %s%s%s", t.Task, of, t.ID, prefixed(": ", t.Reason), prefixed("; ask again with: ", t.ContinueWith))
+			a.note("this cancels the queued %s%s, task %s%s%s", t.Task, of, t.ID, prefixed(": ", t.Reason), prefixed("; to run it again: ", t.ContinueWith))
 		}
 	}
 }
@@ -69,7 +69,7 @@ var scaleWord = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]*[a-z0-9])?)=([+-]?[0-9]
 func (a *app) projectScale() *cobra.Command {
 	var wait bool
 	cmd := &cobra.Command{
-		Use: "scale [NAME] SERVICE=N|+N|-N...", Short: "Set how many instances services have",
+		Use: "scale [NAME] SERVICE=N|+N|-N...", Short: "Change the number of instances of services",
 		Example: "  mariposa -j hello project scale web=5\n  mariposa project scale hello web=+2 backend=-1 --wait",
 		Args:    argsBetween(1, math.MaxInt),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -87,7 +87,7 @@ func (a *app) projectScale() *cobra.Command {
 			}
 			return a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) {
 				done, err := c.Scale(cmd.Context(), name, scales)
-				return a.printNothingToDo(name, "it is so already", done, err)
+				return a.printNothingToDo(name, "already at this scale", done, err)
 			})
 		},
 		ValidArgsFunction: a.scaleWords,
@@ -98,16 +98,16 @@ func (a *app) projectScale() *cobra.Command {
 
 func readScales(args []string) (map[string]string, error) {
 	if len(args) == 0 {
-		return nil, fmt.Errorf("which service, and how many? Like web=5, web=+2 or web=-1")
+		return nil, fmt.Errorf("no scale given: use SERVICE=N, such as web=5, web=+2 or web=-1")
 	}
 	scales := map[string]string{}
 	for _, arg := range args {
 		m := scaleWord.FindStringSubmatch(arg)
 		if m == nil {
-			return nil, fmt.Errorf("%q is no scale: it looks like web=5, web=+2 or web=-1", arg)
+			return nil, fmt.Errorf("%q is not a scale: use SERVICE=N, such as web=5, web=+2 or web=-1", arg)
 		}
 		if _, twice := scales[m[1]]; twice {
-			return nil, fmt.Errorf("the scale of %s is given twice", m[1])
+			return nil, fmt.Errorf("the scale of %s is given more than once", m[1])
 		}
 		scales[m[1]] = m[3]
 	}
@@ -126,11 +126,11 @@ func (a *app) printNothingToDo(name, why string, done *contract.Changed, err err
 }
 
 func rollingFlag(cmd *cobra.Command, rolling *string) {
-	cmd.Flags().StringVar(rolling, "rolling", "", "how many at a time, like 2 or 25% (default: as the services say)")
+	cmd.Flags().StringVar(rolling, "rolling", "", "number of instances to replace at a time, such as 2 or 25% (default: update.rolling of each service)")
 }
 
 func canaryFlag(cmd *cobra.Command, canary *string) {
-	cmd.Flags().StringVar(canary, "canary", "", "hold after so many, like 2 or 25%, for people to judge (default: as the services say)")
+	cmd.Flags().StringVar(canary, "canary", "", "hold the rollout after this many new instances, such as 2 or 25% (default: update.canary of each service)")
 }
 
 // checkAmounts checks flags, given as name and value, that are numbers or
@@ -139,7 +139,7 @@ func checkAmounts(pairs ...string) error {
 	for n := 0; n+1 < len(pairs); n += 2 {
 		flag, value := pairs[n], pairs[n+1]
 		if amount, ok := mariposa.ParseAmount(value); value != "" && (!ok || amount.N == 0) {
-			return Usage(fmt.Errorf("--%s is a number from 1 on or a percentage, like 2 or 25%%, not %q", flag, value))
+			return Usage(fmt.Errorf("--%s must be a number of at least 1 or a percentage, such as 2 or 25%%, not %q", flag, value))
 		}
 	}
 	return nil

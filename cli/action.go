@@ -22,51 +22,54 @@ type actionCommand struct {
 // actionCommands are the commands that need no more than an action and some flags.
 var actionCommands = map[string]actionCommand{
 	"start": {
-		short: "Bring a stopped project back, or some of its services", whyNothing: "it is started", flags: []string{"version", "rolling", "canary"},
-		long:    "Bring a stopped project back, or with --service some of its services.\n\nWith --version the project is started at that version: an older one becomes current again\nas a new version, as with `project revert`.",
+		short: "Start a stopped project or some of its services", whyNothing: "it is already started", flags: []string{"version", "rolling", "canary"},
+		long: "Start a stopped project, or some of its services with --service.\n\n" +
+			"With --version, start the project at that version. Like `project revert`, this creates a new\nversion with the content of the old one.",
 		example: "  mariposa project start shop --wait\n  mariposa -j shop project start --service web\n  mariposa -j shop project start --version 3",
 	},
 	"stop": {
-		short: "Stop all instances of a project, or of some services; it stays known", whyNothing: "it is stopped", flags: []string{"version"},
-		long: "Stop all instances of a project, or with --service those of some services. Scales and\nversions stay as they are, and `project start` brings it back.\n\n" +
-			"Each instance gets its stop signal and the time that `stop.timeout` says.\n\n" +
-			"With --version, only instances of that version are stopped. A service that also runs other\nversions keeps those; their number becomes its scale, and a rollout that is under way is\nheld.",
+		short: "Stop all instances of a project or of some services", whyNothing: "it is already stopped", flags: []string{"version"},
+		long: "Stop all instances of a project, or those of some services with --service. Scales and\nversions stay as they are; `project start` starts the project again.\n\n" +
+			"Each instance gets its stop signal and has `stop.timeout` to exit.\n\n" +
+			"With --version, stop only the instances of that version. A service that also runs other\nversions keeps those: its scale becomes their number, and a rollout in progress is held.",
 		example: "  mariposa project stop shop --wait\n  mariposa -j shop project stop --service web\n  mariposa -j shop project stop --version 7 --wait",
 	},
 	"reprovision": {
-		short: "Make instances anew, batch by batch; a rollout that is held goes on", whyNothing: "it has nothing that could be made anew",
+		short: "Replace instances in batches, or continue a held rollout", whyNothing: "it has no instances to replace",
 		flags: []string{"rolling", "count", "filters", "all"},
-		long: "Replace instances with new ones, batch by batch: all of them, or those that match every filter.\n\n" +
-			"While a rollout is held (a canary), a plain reprovision finishes it and touches nothing else.\nWith --count it replaces that many more instances and holds again. With --service, what is\nheld of the named " +
-			"services continues, and the rest of them is replaced. With filters, what\nmatches is brought to the newest version, and the rest stays held. With --all everything is\nreplaced, also what is at the new version already.",
+		long: "Replace instances with new ones in batches: all of them, or those that match every filter\n(--version, --image, --instance, --node).\n\n" +
+			"While a rollout is held (a canary), the flags decide what happens:\n\n" +
+			"  no flags      finish the held rollout; nothing else is replaced\n  --count N     replace N more instances, then hold again\n  --service S   finish the held rollout of S and replace its other instances\n  a filter      update the matching instances to the newest version; the rest stays held\n  --all         replace every instance, including those already at the new version",
 		example: "  mariposa -j shop project reprovision --all --wait\n  mariposa -j shop project reprovision --service web --rolling 25% --wait\n  mariposa -j shop project reprovision --node n7\n" +
 			"  mariposa -j shop project reprovision --version 3 --count 2",
 	},
 	"freeze": {
-		short: "Let nothing of a project change, whatever happens", whyNothing: "it is frozen",
-		long: "Let nothing of a project change, or with --service of some services.\n\nWhat is under way is settled first: what never served goes, what was told to stop ends. Then\nnothing is made, " +
-			"removed or repaired until `project thaw`. `mariposa state` says what would\nbe done after it. A start, stop, scale or reprovision by an operator lifts the freeze of\nwhat it names; a new manifest waits for the thaw.\n\n" +
-			"With --wait, it returns once all has settled.",
+		short: "Stop all changes and repairs of a project until the thaw", whyNothing: "it is already frozen",
+		long: "Freeze a project, or some of its services with --service: nothing is started, removed or\nrepaired until `project thaw`.\n\n" +
+			"Changes in progress settle first: new instances that have never served are removed, and\ninstances that are stopping finish stopping. `mariposa state` shows what will happen after\nthe thaw.\n\n" +
+			"A start, stop, scale or reprovision by an operator ends the freeze of the services that it\nnames. A new manifest waits for the thaw.\n\n" +
+			"With --wait, the command returns when everything has settled.",
 	},
 	"thaw": {
-		short: "End a freeze and go on", whyNothing: "nothing of it is frozen",
-		long: "End a freeze, of a project or with --service of some services, and go on towards the goal.\n\nWith --wait, it returns once reality matches the goal again.",
+		short: "End a freeze and continue", whyNothing: "nothing is frozen",
+		long: "End the freeze of a project, or of some services with --service, and continue towards the\ndesired state.\n\n" +
+			"With --wait, the command returns when the actual state matches the desired state.",
 	},
 	"pause": {
-		short: "Hold the rollouts of a project; repairs go on", whyNothing: "it is paused",
-		long: "Hold the rollouts of a project, or with --service of some services, until `project resume`.\nUnlike with a freeze, what fails meanwhile is repaired, at the version it had.",
+		short: "Pause the rollouts of a project; repairs continue", whyNothing: "it is already paused",
+		long: "Pause the rollouts of a project, or of some services with --service, until `project resume`.\nUnlike with a freeze, instances that fail are still repaired, at the version they had.",
 	},
 	"resume": {
-		short: "Let paused rollouts go on", whyNothing: "nothing of it is paused",
+		short: "Resume paused rollouts", whyNothing: "nothing is paused",
 	},
 	"converge": {
-		short: "Try again now, whatever back-off there is", whyNothing: "it is converged",
-		long: "Try again now: what keeps failing and waits before its next try does not, this once. What\nfails again waits longer still.",
+		short: "Retry now, without waiting for the back-off", whyNothing: "it is already converged",
+		long: "Retry now: services that are backing off start their next attempt immediately. If it fails,\nthey wait longer before the one after that.",
 	},
 	"accept": {
-		short: "Make what runs now the goal",
-		long: "Make what runs now the goal: as many instances as there are of each service, at the newest\nversion among them. What was under way is no longer wanted, so nothing is made or removed.\n\n" +
-			"A way to say \"leave it like that\" after a terminated or failed rollout; then thaw.",
+		short: "Make the actual state the desired state",
+		long: "Make the actual state the desired state: each service keeps the number of instances that it\nhas now, at the newest version among them. Changes in progress are dropped, so nothing is\nstarted or removed.\n\n" +
+			"Use it to keep things as they are after a terminated or failed rollout; then thaw the\nproject.",
 	},
 }
 
@@ -126,26 +129,26 @@ func (a *app) newActionCommand(action string) *cobra.Command {
 // addActionFlags adds the flags of an action to its command.
 func (a *app) addActionFlags(cmd *cobra.Command, o actionCommand, w *actionOptions) {
 	f := cmd.Flags()
-	f.StringSliceVar(&w.services, "service", nil, "only this service; may be given again")
+	f.StringSliceVar(&w.services, "service", nil, "only this service (repeatable)")
 	complete(cmd, "service", a.every(serviceNames))
 	for _, flag := range o.flags {
 		switch flag {
 		case "version":
-			f.StringVar(&w.version, "version", "", map[string]string{"start": "start at this version", "stop": "only instances of this version"}[o.action])
+			f.StringVar(&w.version, "version", "", map[string]string{"start": "start the project at this version", "stop": "stop only instances of this version"}[o.action])
 			complete(cmd, "version", a.every(versionNames))
 		case "rolling":
 			rollingFlag(cmd, &w.rolling)
 		case "canary":
 			canaryFlag(cmd, &w.canary)
 		case "count":
-			f.StringVar(&w.canary, "count", "", "so many, like 2 or 25%, then hold; of a rollout that is held, so many further")
+			f.StringVar(&w.canary, "count", "", "replace this many instances, such as 2 or 25%, then hold; for a held rollout: this many more")
 		case "all":
-			f.BoolVar(&w.all, "all", false, "replace everything, though a rollout is held")
+			f.BoolVar(&w.all, "all", false, "replace every instance, even if a rollout is held")
 		case "filters":
-			f.StringVar(&w.version, "version", "", "only instances made from this version")
-			f.StringVar(&w.image, "image", "", "only instances of this image")
-			f.StringSliceVar(&w.instances, "instance", nil, "only this instance, by name, slot or id; may be given again")
-			f.StringSliceVar(&w.nodes, "node", nil, "only instances on this node; may be given again")
+			f.StringVar(&w.version, "version", "", "only instances of this version")
+			f.StringVar(&w.image, "image", "", "only instances with this image")
+			f.StringSliceVar(&w.instances, "instance", nil, "only this instance, by name, slot or id (repeatable)")
+			f.StringSliceVar(&w.nodes, "node", nil, "only instances on this node (repeatable)")
 			complete(cmd, "version", a.every(versionNames))
 			complete(cmd, "instance", a.every(instanceNames))
 			complete(cmd, "node", a.every(nodeNames))
@@ -159,13 +162,13 @@ func (w actionOptions) check(o actionCommand) error {
 		hold = "canary"
 		switch {
 		case w.version != "" && len(w.services) > 0:
-			return Usage(errors.New("a version is started as a whole: leave --service out, or --version"))
+			return Usage(errors.New("--version starts the whole project and cannot be combined with --service"))
 		case w.version == "" && w.rolling+w.canary != "":
-			return Usage(errors.New("--rolling and --canary are for a start at another version: name it with --version"))
+			return Usage(errors.New("--rolling and --canary apply to a start at another version: name it with --version"))
 		}
 	}
 	if w.all && (w.version+w.image != "" || len(w.instances)+len(w.nodes) > 0) {
-		return Usage(errors.New("--all replaces everything: leave it out, or the filters"))
+		return Usage(errors.New("--all replaces every instance and cannot be combined with --version, --image, --instance or --node"))
 	}
 	return checkAmounts("rolling", w.rolling, hold, w.canary)
 }

@@ -41,10 +41,10 @@ func (a *app) confirmName(ctx context.Context, name, does string, sure bool) (bo
 		return true, nil
 	}
 	if !a.interactive() {
-		return false, Usage(withHint(fmt.Errorf("this %s", does), "say --yes if you mean it"))
+		return false, Usage(withHint(fmt.Errorf("this %s", does), "add --yes to confirm"))
 	}
 	a.note("this %s", does)
-	line, err := a.ask(ctx, "type the name "+name+" to go on: ", false)
+	line, err := a.ask(ctx, "type "+name+" to confirm: ", false)
 	if err != nil {
 		return false, err
 	}
@@ -131,7 +131,7 @@ func keepTerminal(stream any) (restore func()) {
 func readHidden(stream any) (string, error) {
 	f, ok := stream.(descriptor)
 	if !ok {
-		return "", errors.New("standard input is no terminal")
+		return "", errors.New("standard input is not a terminal")
 	}
 	line, err := term.ReadPassword(int(f.Fd()))
 	return string(line), err

@@ -63,7 +63,7 @@ func readTime(flag, s string, now time.Time) (time.Time, error) {
 		span, err = time.Duration(n)*24*time.Hour, bad
 	}
 	if err != nil || span < 0 {
-		return time.Time{}, fmt.Errorf("--%s is a time like 2026-01-31 or 2026-01-31T12:00:00Z, or how long ago like 12h or 7d, not %q", flag, s)
+		return time.Time{}, fmt.Errorf("--%s must be a time such as 2026-01-31 or 2026-01-31T12:00:00Z, or an age such as 12h or 7d, not %q", flag, s)
 	}
 	return now.Add(-span), nil
 }
@@ -97,7 +97,7 @@ func (a *app) audit(ctx context.Context, c *client.Client, project string, flags
 	}
 	a.printTable(t)
 	if page.Marker != "" {
-		a.note("there is more: --limit 0 shows all, --json exports it")
+		a.note("there are more records: use --limit 0 to show all, or --json to export them")
 	}
 	return nil
 }

@@ -138,12 +138,12 @@ type app struct {
 }
 
 func (a *app) root(extra []*cobra.Command) *cobra.Command {
-	root := a.group("mariposa", "Say what a project should be; Mariposa makes it so and keeps it so",
+	root := a.group("mariposa", "Run the services that a manifest describes and keep them running",
 		a.projectCommand(), a.metaCommand(), a.serviceCommand(), a.initCommand(), a.validateCommand(), a.stateCommand(), a.psCommand(), a.logsCommand(), a.topCommand(), a.eventsCommand(), a.queueCommand(),
 		a.instanceCommand(), a.volumeCommand(), a.networkCommand(), a.nodeCommand(), a.orgCommand(), a.userCommand(), a.tokenCommand(), a.packageCommand(), a.keyCommand(),
 		a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.versionCommand(), a.manCommand())
-	root.Long = "Say what a project should be; Mariposa makes it so, keeps it so, and shows what it is doing.\n\n" +
-		"Every flag can also be given as an environment variable: --url as MARIPOSA_URL, and so on."
+	root.Long = "Mariposa runs the services that your manifests describe, keeps them running and shows what\nit is doing.\n\n" +
+		"Every flag can also be set with an environment variable: --url with MARIPOSA_URL, and so on."
 	for _, c := range extra {
 		if c.Name() == "server" { // beside those that work on its store
 			c.AddCommand(a.serverSettings())
@@ -162,18 +162,18 @@ func (a *app) root(extra []*cobra.Command) *cobra.Command {
 	root.SetErr(a.env.Stderr)
 
 	flags := root.PersistentFlags()
-	flags.StringVarP(&a.global.project, "project", "j", "", "the project, by name or id")
-	flags.StringVarP(&a.global.org, "org", "o", "", "the organization whose projects are meant")
-	flags.BoolVar(&a.global.json, "json", false, "print the API's JSON document, and nothing else")
-	flags.StringVar(&a.global.url, "url", "", "address of the server")
-	flags.StringVar(&a.global.token, "token", "", "what proves who you are (better: MARIPOSA_TOKEN, or login)")
-	flags.StringVar(&a.global.data, "data", "", "folder of the dev server on this machine (default $XDG_DATA_HOME/mariposa)")
-	flags.StringVar(&a.global.ca, "ca", "", "file of a root certificate to trust beside the system's")
-	flags.BoolVar(&a.global.insecure, "insecure", false, "talk plain HTTP to another machine: your token travels in the clear")
-	flags.StringVar(&a.global.profile, "profile", "", "which of the servers that login remembers (default: the one without a name)")
-	flags.StringVar(&a.global.as, "as", "", "act for this user, if you run the installation; noted in the audit")
+	flags.StringVarP(&a.global.project, "project", "j", "", "project, by name or id")
+	flags.StringVarP(&a.global.org, "org", "o", "", "organization that the project belongs to")
+	flags.BoolVar(&a.global.json, "json", false, "print only the JSON document of the API")
+	flags.StringVar(&a.global.url, "url", "", "URL of the server")
+	flags.StringVar(&a.global.token, "token", "", "access token (prefer MARIPOSA_TOKEN or mariposa login)")
+	flags.StringVar(&a.global.data, "data", "", "data directory of the dev server on this machine (default $XDG_DATA_HOME/mariposa)")
+	flags.StringVar(&a.global.ca, "ca", "", "file with a root certificate to trust in addition to those of the system")
+	flags.BoolVar(&a.global.insecure, "insecure", false, "allow plain HTTP to another machine; your token is sent unencrypted")
+	flags.StringVar(&a.global.profile, "profile", "", "login profile to use (default: the unnamed one)")
+	flags.StringVar(&a.global.as, "as", "", "act for this user (installation admins only); recorded in the audit log")
 	a.global.table.add(flags)
-	flags.BoolVar(&a.global.noColor, "no-color", false, "print without colors")
+	flags.BoolVar(&a.global.noColor, "no-color", false, "disable colors")
 	complete(root, "project", a.every(projectNames))
 	complete(root, "org", a.every(orgNames))
 	complete(root, "as", a.every(userNames))
@@ -200,7 +200,7 @@ func (a *app) markStart(cmd *cobra.Command) {
 
 func (a *app) versionCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "version", Short: "Print the version of this program, or approve one of a project", Args: argsBetween(0, 0),
+		Use: "version", Short: "Print the version of mariposa, or approve a version of a project", Args: argsBetween(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			return changed(a, &map[string]string{"version": a.env.Version}, nil, "mariposa %s", a.env.Version)
 		},

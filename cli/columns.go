@@ -17,10 +17,10 @@ type tableFlags struct {
 }
 
 func (f *tableFlags) add(to *pflag.FlagSet) {
-	to.BoolVarP(&f.quiet, "quiet", "q", false, "print only the names or ids of a table")
-	to.BoolVar(&f.noHeader, "no-header", false, "print tables without their heading")
-	to.StringSliceVar(&f.columns, "columns", nil, "print only these columns of a table, like name,status")
-	to.BoolVar(&f.wide, "wide", false, "print every column of a table, and do not fold it to the width of the terminal")
+	to.BoolVarP(&f.quiet, "quiet", "q", false, "print only names or ids")
+	to.BoolVar(&f.noHeader, "no-header", false, "print tables without a header")
+	to.StringSliceVar(&f.columns, "columns", nil, "print only these table columns, such as name,status")
+	to.BoolVar(&f.wide, "wide", false, "print all table columns, without fitting them to the width of the terminal")
 }
 
 // A column is a column of a table.
@@ -72,7 +72,7 @@ func (t *table) choose(columns []string) (*table, error) {
 	for _, name := range columns {
 		n := slices.IndexFunc(t.columns, func(c column) bool { return strings.EqualFold(c.head, strings.TrimSpace(name)) })
 		if n < 0 {
-			return nil, Usage(fmt.Errorf("there is no column %q; the columns are %s", name, strings.ToLower(strings.Join(t.heads(), ", "))))
+			return nil, Usage(fmt.Errorf("there is no column %q; available columns: %s", name, strings.ToLower(strings.Join(t.heads(), ", "))))
 		}
 		at = append(at, n)
 	}

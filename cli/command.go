@@ -61,7 +61,7 @@ func (a *app) ofProject(cmd *cobra.Command, run func(ctx context.Context, c *cli
 // -A about all.
 func (a *app) ofProjects(cmd *cobra.Command, run func(ctx context.Context, c *client.Client, project string) error) *cobra.Command {
 	var everywhere bool
-	cmd.Flags().BoolVarP(&everywhere, "all-projects", "A", false, "whatever project is set")
+	cmd.Flags().BoolVarP(&everywhere, "all-projects", "A", false, "all projects, even if a default project is set")
 	cmd.Args = argsBetween(0, 0)
 	return a.withClient(cmd, func(ctx context.Context, c *client.Client, _ []string) error {
 		project, err := a.anyProject(everywhere)

@@ -130,7 +130,7 @@ func (a *app) dial(s server) (*client.Client, error) {
 	if s.ca != "" {
 		var err error
 		if o.Roots, err = os.ReadFile(s.ca); err != nil {
-			return nil, fmt.Errorf("the root certificate to trust cannot be read: %w", err)
+			return nil, fmt.Errorf("cannot read the root certificate: %w", err)
 		}
 	}
 	c, err := client.New(o)
@@ -148,7 +148,7 @@ func (a *app) projectName(args []string) (string, error) {
 	}
 	name, err := a.anyProject(false)
 	if err == nil && name == "" {
-		err = Usage(withHint(errors.New("which project?"), "name it with -j or in MARIPOSA_PROJECT, or choose one for good with `mariposa project set NAME`"))
+		err = Usage(withHint(errors.New("no project given"), "name one with -j or MARIPOSA_PROJECT, or set a default with `mariposa project set NAME`"))
 	}
 	return name, err
 }

@@ -17,8 +17,9 @@ func (a *app) projectCreate() *cobra.Command {
 	var file, values, message string
 	var wait bool
 	cmd := &cobra.Command{
-		Use: "create NAME -m FILE", Short: "Make a project from a manifest", Args: argsBetween(1, 1),
-		Long:              "Make a project from a manifest.\n\nOn a terminal, metadata that the manifest requires and --metadata does not give is asked\nfor. Elsewhere the project is made, and what lacks a value waits for it.",
+		Use: "create NAME -m FILE", Short: "Create a project from a manifest", Args: argsBetween(1, 1),
+		Long: "Create a project from a manifest.\n\n" +
+			"On a terminal, you are asked for required metadata that --metadata does not contain.\nElsewhere, the project is created, and services that lack a value wait for it.",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := a.readProject(file, values)
@@ -31,8 +32,8 @@ func (a *app) projectCreate() *cobra.Command {
 		},
 	}
 	manifestFlag(cmd, &file)
-	cmd.Flags().StringVar(&values, "metadata", "", "file of metadata values in YAML; - reads standard input")
-	cmd.Flags().StringVar(&message, "message", "", "why, for those who read the versions later")
+	cmd.Flags().StringVar(&values, "metadata", "", "file with metadata values in YAML; - reads standard input")
+	cmd.Flags().StringVar(&message, "message", "", "description of the change, shown in the list of versions")
 	waitFlag(cmd, &wait)
 	return cmd
 }
@@ -151,7 +152,7 @@ func question(key string, m manifest.Metadata, hidden bool) string {
 		about = append(about, "one of "+strings.Join(m.Choices, ", "))
 	}
 	if hidden {
-		about = append(about, "not shown as you type")
+		about = append(about, "input is hidden")
 	}
 	return key + bracketed(strings.Join(about, "; ")) + ": "
 }
@@ -170,7 +171,7 @@ func (a *app) printMissing(org, project string, p *manifest.Project, missing []s
 	if len(missing) == 0 {
 		return
 	}
-	a.note("%s waits for metadata that it requires; set it with", project)
+	a.note("%s is waiting for required metadata; set it with", project)
 	for _, key := range missing {
 		value := "VALUE"
 		if p.IsSecret(key) {
@@ -189,7 +190,7 @@ func (a *app) supply(ctx context.Context, c *client.Client, project string, p *m
 		if a.interactive() && a.file != stdinName {
 			var err error
 			if value, err = a.askKey(ctx, p, key); errors.Is(err, errInterrupted) {
-				return withHint(errors.New("interrupted; the manifest is submitted, and waits for metadata"), "see `%s meta list`", a.commandPrefix(project))
+				return withHint(errors.New("interrupted; the manifest was submitted and is waiting for metadata"), "see `%s meta list`", a.commandPrefix(project))
 			} else if err != nil {
 				return err
 			}

@@ -25,7 +25,7 @@ func (a *app) projectRemove() *cobra.Command {
 	var wait bool
 	cmd := a.projectArgument(&cobra.Command{
 		Use: "rm [NAME]", Short: "Delete a project; with -f, stop its instances first",
-		Long: "Delete a project with its versions and metadata. With -f, its instances are stopped first.\n\nOn a terminal you are asked to type the project's name; elsewhere --yes is required.\n\n" +
+		Long: "Delete a project with its versions and metadata. With -f, its instances are stopped first.\n\nOn a terminal, you are asked to type the project's name. Elsewhere, --yes is required.\n\n" +
 			"Volumes are kept and move to the organization (`volume list -A`, `volume rm`). With\n--volumes they are deleted too, with all data in them.",
 		Example: "  mariposa project rm shop\n  mariposa project rm shop -f --volumes --yes --wait",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -46,7 +46,7 @@ func (a *app) projectRemove() *cobra.Command {
 	})
 	cmd.Flags().BoolVarP(&d.force, "force", "f", false, "stop its instances first")
 	cmd.Flags().BoolVar(&d.volumes, "volumes", false, "delete its volumes too, with all data in them")
-	cmd.Flags().BoolVarP(&d.sure, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVarP(&d.sure, "yes", "y", false, "do not ask for confirmation")
 	waitFlag(cmd, &wait)
 	return cmd
 }
@@ -84,7 +84,7 @@ func (a *app) deleteProject(ctx context.Context, c *client.Client, name string, 
 	case done.Task == nil:
 		a.say("%s: deleted", p.Name)
 	default:
-		a.say("%s: stopping its instances; then it is gone%s", p.Name, prefixed("; ", done.Reason))
+		a.say("%s: stopping its instances, then deleting it%s", p.Name, prefixed("; ", done.Reason))
 	}
 	return done, nil
 }
@@ -136,6 +136,6 @@ func (a *app) printOrphans(ctx context.Context, project string) error {
 	if len(on) > 1 {
 		where = "nodes"
 	}
-	a.note("%s left on %s %s, out of reach now; what is left goes when its node comes back", plural(n, "instance is", "instances are"), where, strings.Join(slices.Sorted(maps.Keys(on)), ", "))
+	a.note("%s left on unreachable %s %s and will be removed when the node comes back", plural(n, "instance is", "instances are"), where, strings.Join(slices.Sorted(maps.Keys(on)), ", "))
 	return nil
 }

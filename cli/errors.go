@@ -122,11 +122,11 @@ func (a *app) hint(err error, m *mariposa.Error) string {
 	}
 	switch m.Code {
 	case mariposa.Unauthorized:
-		return "give a token with `mariposa login --url URL --token-stdin`, or in MARIPOSA_TOKEN"
+		return "provide a token with `mariposa login --url URL --token-stdin` or MARIPOSA_TOKEN"
 	case mariposa.Forbidden:
-		return "see `mariposa whoami` for your roles and what your token is limited to"
+		return "see `mariposa whoami` for your roles and the limits of your token"
 	case mariposa.Throttled:
-		return "wait a little, then try again"
+		return "wait a moment, then try again"
 	}
 	return ""
 }
@@ -138,7 +138,7 @@ func (a *app) unknownSelf(ctx context.Context, err error) error {
 		return err
 	}
 	if _, missing := a.server.Whoami(ctx); mariposa.CodeOf(missing) == mariposa.ResourceNotFound {
-		return withHint(err, "--as names nobody that you may act for: see `mariposa user list`")
+		return withHint(err, "--as does not name a user that you can act for; see `mariposa user list`")
 	}
 	return err
 }

@@ -21,20 +21,20 @@ func (a *app) eventsCommand() *cobra.Command {
 	var service string
 	var f auditFlags
 	cmd := &cobra.Command{
-		Use: "events", Short: "Tell what has happened, and with -f what happens; with --audit, who did it",
-		Long: "Tell what has happened, oldest first, and with -f what happens: the latest 100 events, those\nsince a time (--since 1h) or the newest so many (--limit).\n\n" +
-			"With --audit, tell who did or tried to do what, newest first: of a project, of an\norganization (-o), or of all that you may audit. --json prints every record that matches\nas a line of JSON.",
+		Use: "events", Short: "Show events; with -f, follow new ones; with --audit, show who did what",
+		Long: "Show events, oldest first: the latest 100, those since a time (--since 1h) or the newest N\n(--limit N). With -f, follow new events.\n\n" +
+			"With --audit, show who did or tried to do what, newest first: in a project, in an\norganization (-o), or everywhere that you can audit. With --json, print every matching\nrecord as a line of JSON.",
 		Example: "  mariposa events -f\n  mariposa -j shop events --since 1h --service web\n  mariposa -j shop events --audit --since 7d --actor ann\n  mariposa -o acme events --audit --outcome denied --json > denied.jsonl",
 	}
 	a.ofProjects(cmd, func(ctx context.Context, c *client.Client, project string) error {
 		said := func(flag string) bool { return cmd.Flags().Changed(flag) && !a.fromEnv[flag] }
 		switch {
 		case !audit && (said("actor") || said("action") || said("outcome") || said("until")):
-			return Usage(errors.New("--actor, --action, --outcome and --until are for --audit"))
+			return Usage(errors.New("--actor, --action, --outcome and --until require --audit"))
 		case audit && service != "":
-			return Usage(errors.New("--service is not for --audit"))
+			return Usage(errors.New("--service cannot be combined with --audit"))
 		case audit && follow:
-			return Usage(errors.New("the audit cannot be followed: leave -f out, or --audit"))
+			return Usage(errors.New("-f cannot be combined with --audit: the audit log cannot be followed"))
 		case audit:
 			return a.audit(ctx, c, project, f, said("limit"))
 		}
@@ -44,15 +44,15 @@ func (a *app) eventsCommand() *cobra.Command {
 		}
 		return p.run(ctx, f.since)
 	})
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on as things happen")
-	cmd.Flags().StringVar(&f.since, "since", "", "how far back, like 1h or 7d, or a time, or a revision (default: the latest)")
-	cmd.Flags().StringVar(&service, "service", "", "only what concerns this service")
-	cmd.Flags().BoolVar(&audit, "audit", false, "who did what, when and from where")
-	cmd.Flags().StringVar(&f.actor, "actor", "", "of an audit: by or for this user; mariposa for what it does by itself")
-	cmd.Flags().StringVar(&f.action, "action", "", "of an audit: only this, like manifest.put; with a dot at the end, all that begin so")
-	cmd.Flags().StringVar(&f.outcome, "outcome", "", "of an audit: done, denied or failed")
-	cmd.Flags().StringVar(&f.until, "until", "", "of an audit: before a time, or so long ago")
-	cmd.Flags().IntVar(&f.limit, "limit", recent, "only the newest so many; 0: all; with --since, all unless given")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow new events")
+	cmd.Flags().StringVar(&f.since, "since", "", "only events since this age, time or revision, such as 1h or 7d (default: the latest events)")
+	cmd.Flags().StringVar(&service, "service", "", "only events of this service")
+	cmd.Flags().BoolVar(&audit, "audit", false, "show the audit log: who did what, when and from where")
+	cmd.Flags().StringVar(&f.actor, "actor", "", "with --audit: only actions by or for this user; mariposa for its own actions")
+	cmd.Flags().StringVar(&f.action, "action", "", "with --audit: only this action, such as manifest.put; a name that ends with a dot matches all actions that start with it")
+	cmd.Flags().StringVar(&f.outcome, "outcome", "", "with --audit: only this outcome: done, denied or failed")
+	cmd.Flags().StringVar(&f.until, "until", "", "with --audit: only records before this time or age")
+	cmd.Flags().IntVar(&f.limit, "limit", recent, "only the newest N, or 0 for all; with --since, the default is all")
 	complete(cmd, "actor", a.every(userNames))
 	complete(cmd, "outcome", oneOf(outcomes))
 	complete(cmd, "service", a.every(serviceNames))
@@ -112,7 +112,7 @@ func (p *eventPrinter) readSince(since string) error {
 	}
 	from, err := readTime("since", since, p.a.env.Now())
 	if err != nil {
-		return Usage(fmt.Errorf("%w; or a revision like 4711", err))
+		return Usage(fmt.Errorf("%w; or a revision such as 4711", err))
 	}
 	if p.filter.From = from; since == "" {
 		p.filter.From = time.Unix(0, 0) // with --limit 0: all that there is
@@ -186,14 +186,14 @@ func (p *eventPrinter) stream(ctx context.Context, since int64) error {
 
 func tooOld(err error) error {
 	if mariposa.CodeOf(err) == mariposa.TooOld {
-		return withHint(err, "leave --since out to begin with the latest")
+		return withHint(err, "omit --since to start with the latest events")
 	}
 	return err
 }
 
 // printLost and printFound report on the connection, on standard error.
 func (a *app) printLost(err error, again time.Duration) {
-	a.note("%v; trying again in %v", err, again.Round(100*time.Millisecond))
+	a.note("%v; retrying in %v", err, again.Round(100*time.Millisecond))
 }
 
-func (a *app) printFound() { a.note("the server is back; nothing was missed") }
+func (a *app) printFound() { a.note("reconnected to the server; nothing was missed") }

@@ -23,21 +23,20 @@ type execution struct {
 func (a *app) instanceExec() *cobra.Command {
 	var e execution
 	cmd := &cobra.Command{
-		Use: "exec [-t] [-i] INSTANCE [-- COMMAND ARG...]", Short: "Run a command inside an instance, or a shell", ValidArgsFunction: a.wordsFrom(instanceNames),
-		Long: "Run a command inside an instance: where it runs, with its environment, within its limits.\n" +
-			"Without a command it is /bin/sh, which reads standard input, on a terminal as a person types.\n\n" +
-			"The exit code of the command becomes the one of this program. The command ends with the\nconnection. It takes the role operator, and is noted in the audit.",
+		Use: "exec [-t] [-i] INSTANCE [-- COMMAND ARG...]", Short: "Run a command or a shell inside an instance", ValidArgsFunction: a.wordsFrom(instanceNames),
+		Long: "Run a command inside an instance, with the same environment and limits. Without a command,\nrun /bin/sh, which reads standard input; on a terminal, it is interactive.\n\n" +
+			"The exit code is that of the command. The command ends when the connection ends. This\nrequires the role operator and is recorded in the audit log.",
 		Example: "  mariposa instance exec web.1\n  mariposa instance exec web.1 -- ps aux\n  mariposa instance exec -i db.1 -- psql < dump.sql",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return errors.New("say in which instance")
+				return errors.New("no instance given")
 			}
 			return nil
 		},
 	}
 	a.withClient(cmd, func(ctx context.Context, c *client.Client, args []string) error {
 		if dash := cmd.ArgsLenAtDash(); dash == 0 || dash > 1 {
-			return Usage(errors.New("the instance stands alone before --, the command behind it"))
+			return Usage(errors.New("give one instance before -- and the command after it"))
 		}
 		id, err := a.instanceRef(ctx, c, args[0])
 		if err != nil {
@@ -45,8 +44,8 @@ func (a *app) instanceExec() *cobra.Command {
 		}
 		return notFound(a.exec(ctx, c, id, args[1:], e), "mariposa instance list")
 	})
-	cmd.Flags().BoolVarP(&e.tty, "tty", "t", false, "run it in a terminal (default: without a command, at a terminal)")
-	cmd.Flags().BoolVarP(&e.input, "stdin", "i", false, "pass standard input on (default: without a command, or with -t)")
+	cmd.Flags().BoolVarP(&e.tty, "tty", "t", false, "run the command in a terminal (default: if no command is given and you are on a terminal)")
+	cmd.Flags().BoolVarP(&e.input, "stdin", "i", false, "pass standard input to the command (default: if no command is given, or with -t)")
 	return cmd
 }
 
@@ -151,7 +150,7 @@ func raw(stream any) (restore func(), err error) {
 	}
 	state, err := term.MakeRaw(int(f.Fd()))
 	if err != nil {
-		return nil, fmt.Errorf("cannot set the terminal up: %w", err)
+		return nil, fmt.Errorf("cannot set up the terminal: %w", err)
 	}
 	return func() { _ = term.Restore(int(f.Fd()), state) }, nil // a terminal that is gone needs no restoring
 }

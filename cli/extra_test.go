@@ -24,7 +24,7 @@ func TestExtraCommandsKeepToTheRules(t *testing.T) {
 		{name: "an error of usage", args: "dev", run: func(string) error { return Usage(errors.New("--store makes no sense")) }, code: exitUsage, want: "mariposa: --store makes no sense\n"},
 		{name: "a code of its own", args: "dev", run: func(string) error { return Exit(42, nil) }, code: 42},
 		{name: "an unknown flag", args: "dev --bogus", code: exitUsage, want: "mariposa: unknown flag: --bogus\n  see `mariposa dev --help`\n"},
-		{name: "too many words", args: "dev a", code: exitUsage, want: "mariposa: \"a\" is too much on the command line\n  usage: mariposa dev [flags]\n"},
+		{name: "too many words", args: "dev a", code: exitUsage, want: "mariposa: unexpected argument \"a\"\n  usage: mariposa dev [flags]\n"},
 		{name: "an environment variable", args: "dev", env: map[string]string{"MARIPOSA_LISTEN_ON": "host:1"}, run: func(listen string) error { return errors.New(listen) }, code: exitError, want: "mariposa: host:1\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

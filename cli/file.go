@@ -27,7 +27,7 @@ func (a *app) readDocument(name, holds string) ([]byte, error) {
 		}
 	}
 	if name == "" {
-		return nil, Usage(fmt.Errorf("which %s? Give its file with -m, or - for standard input", holds))
+		return nil, Usage(fmt.Errorf("no %s given: name its file with -m, or use -m - for standard input", holds))
 	}
 	all, shown, err := a.readFile(name, "the "+holds)
 	if err != nil {
@@ -35,7 +35,7 @@ func (a *app) readDocument(name, holds string) ([]byte, error) {
 	}
 	a.file, a.documentKind = shown, holds
 	if len(bytes.TrimSpace(all)) == 0 {
-		return nil, fmt.Errorf("the %s is empty: %s has nothing in it", holds, shown)
+		return nil, fmt.Errorf("the %s is empty: there is nothing in %s", holds, shown)
 	}
 	return all, nil
 }
@@ -50,17 +50,17 @@ func (a *app) readFile(name, holds string) (all []byte, shown string, err error)
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
-			return nil, "", fmt.Errorf("%s cannot be read: %w", holds, err)
+			return nil, "", fmt.Errorf("cannot read %s: %w", holds, err)
 		}
 		defer f.Close()
 		in, shown = f, name
 	}
 	all, err = io.ReadAll(io.LimitReader(in, maxFile+1))
 	if err != nil {
-		return nil, "", fmt.Errorf("%s cannot be read: %w", holds, err)
+		return nil, "", fmt.Errorf("cannot read %s: %w", holds, err)
 	}
 	if len(all) > maxFile {
-		return nil, "", fmt.Errorf("%s is longer than %d MiB: is it the right file?", shown, maxFile>>20)
+		return nil, "", fmt.Errorf("%s is larger than %d MiB: check that it is the right file", shown, maxFile>>20)
 	}
 	return all, shown, nil
 }
@@ -74,10 +74,10 @@ func manifestFlag(cmd *cobra.Command, file *string) {
 
 // documentFlag adds -m, which takes the file of a document.
 func documentFlag(cmd *cobra.Command, file *string, holds string) {
-	cmd.Flags().StringVarP(file, "manifest", "m", "", "file of the "+holds+"; - reads standard input")
+	cmd.Flags().StringVarP(file, "manifest", "m", "", holds+" file; - reads standard input")
 	if err := cmd.MarkFlagFilename("manifest", "yaml", "yml", "json"); err != nil {
 		panic(err) // the flag is defined above
 	}
 }
 
-var errTwice = errors.New("standard input can be read once: give one of them as a file")
+var errTwice = errors.New("standard input can be read only once: give one of the two as a file")

@@ -27,7 +27,7 @@ func (a *app) prepare(cmd *cobra.Command) error {
 			return
 		}
 		if err := cmd.Flags().Set(f.Name, value); err != nil && wrong == nil {
-			wrong = fmt.Errorf("the environment variable %s is of no use: %w", name, err)
+			wrong = fmt.Errorf("invalid environment variable %s: %w", name, err)
 		}
 		a.fromEnv[f.Name] = true
 	})
@@ -56,7 +56,7 @@ func (a *app) group(use, short string, commands ...*cobra.Command) *cobra.Comman
 			}
 			return list.RunE(list, nil)
 		}
-		return Usage(withHint(fmt.Errorf("`%s` wants a command: one of %s", cmd.CommandPath(), strings.Join(names(cmd), ", ")), "see `%s --help`", cmd.CommandPath()))
+		return Usage(withHint(fmt.Errorf("`%s` requires a command: one of %s", cmd.CommandPath(), strings.Join(names(cmd), ", ")), "see `%s --help`", cmd.CommandPath()))
 	}
 	g.AddCommand(commands...)
 	return g
@@ -138,9 +138,9 @@ func argsBetween(least, most int) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		switch {
 		case len(args) < least:
-			return errors.New("something is missing on the command line")
+			return errors.New("an argument is missing")
 		case len(args) > most:
-			return fmt.Errorf("%q is too much on the command line", redactWord(args[most]))
+			return fmt.Errorf("unexpected argument %q", redactWord(args[most]))
 		}
 		return nil
 	}

@@ -17,13 +17,13 @@ import (
 func (a *app) projectGraph() *cobra.Command {
 	var dot bool
 	cmd := a.inProject(&cobra.Command{
-		Use: "graph [PROJECT]", Short: "Show a project as a graph: what needs what, and the status of each",
-		Long: "Show the services, networks, volumes and load balancers of a project's version in force, with\nthe status of each, what it needs and what it waits for; and what is left of former versions.\n\n" +
-			"Layer 1 needs nothing; everything else stands below all that it needs. With --dot the graph is\nprinted for Graphviz, colored by status.",
+		Use: "graph [PROJECT]", Short: "Show the dependency graph of a project with the status of each resource",
+		Long: "Show the services, networks, volumes and load balancers of the version in force and what is\nleft of earlier versions, each with its status, its dependencies and what it is waiting for.\n\n" +
+			"Layer 1 has no dependencies. Every other resource is listed below all of its dependencies.\nWith --dot, print the graph for Graphviz, colored by status.",
 		Example: "  mariposa -j shop project graph\n  mariposa -j shop project graph --dot | dot -Tsvg > shop.svg",
 	}, 0, func(ctx context.Context, c *client.Client, project string, _ []string) error {
 		if dot && a.global.json {
-			return Usage(errors.New("--dot and --json are two ways to print it: choose one"))
+			return Usage(errors.New("--dot and --json cannot be combined"))
 		}
 		g, err := c.Graph(ctx, project)
 		return show(a, g, err, func() {
@@ -34,14 +34,14 @@ func (a *app) projectGraph() *cobra.Command {
 			a.printGraph(g)
 		})
 	})
-	cmd.Flags().BoolVar(&dot, "dot", false, "print it for Graphviz")
+	cmd.Flags().BoolVar(&dot, "dot", false, "print the graph for Graphviz")
 	return cmd
 }
 
 // printGraph prints a line per resource, dependencies first.
 func (a *app) printGraph(g *contract.Graph) {
 	if len(g.Nodes) == 0 {
-		a.note("%s has nothing in it", g.ProjectName)
+		a.note("%s has no resources", g.ProjectName)
 		return
 	}
 	needs := needsOf(g)

@@ -196,7 +196,7 @@ func TestALargeGraphStaysALinePerNode(t *testing.T) {
 		}
 	}
 	empty := (&run{f: world(t).give("GET /v1/projects/none/graph", contract.Graph{ProjectName: "none"})}).do(t, "project", "graph", "none")
-	if empty.stdout != "" || !strings.Contains(empty.stderr, "none has nothing in it") {
+	if empty.stdout != "" || !strings.Contains(empty.stderr, "none has no resources") {
 		t.Errorf("of nothing it says %q", empty.stderr)
 	}
 }

@@ -8,18 +8,18 @@ var helpGroups = []struct {
 	commands  []string
 }{
 	{"projects", "Projects:", []string{"init", "validate", "project", "service", "meta", "version"}},
-	{"watch", "See what happens:", []string{"state", "ps", "logs", "top", "events", "queue"}},
+	{"watch", "Monitoring:", []string{"state", "ps", "logs", "top", "events", "queue"}},
 	{"resources", "Instances and resources:", []string{"instance", "volume", "network", "node", "package"}},
-	{"people", "People and access:", []string{"login", "logout", "whoami", "org", "user", "token", "key"}},
+	{"people", "Users and access:", []string{"login", "logout", "whoami", "org", "user", "token", "key"}},
 	{"run", "Run Mariposa:", []string{"dev", "server", "agent", "bench"}},
 }
 
 const rootExample = `  mariposa dev                                        run everything on this machine
-  mariposa init                                       write a first mariposa.yaml
+  mariposa init                                       write a starter mariposa.yaml
   mariposa project create shop --wait                 create a project from ./mariposa.yaml
-  mariposa project set shop                           let the next commands mean it
+  mariposa project set shop                           make it the default project
   mariposa ps                                         list its instances
-  mariposa logs web -f                                follow what a service prints
+  mariposa logs web -f                                follow the logs of a service
   mariposa project scale web=5 --wait                 run five instances
   mariposa project revert --wait                      go back to the previous version`
 

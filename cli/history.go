@@ -49,11 +49,11 @@ func list(words []string) string { return dashIfEmpty(strings.Join(words, ",")) 
 func (a *app) projectVersion() *cobra.Command {
 	list := a.projectVersions()
 	list.Use, list.Aliases = "list [PROJECT]", nil
-	return a.group("version", "Look at single versions of a project, and approve them", list, a.versionGet(), a.versionDiff(), a.versionApprove(), a.versionWithdraw())
+	return a.group("version", "Show, compare and approve versions of a project", list, a.versionGet(), a.versionDiff(), a.versionApprove(), a.versionWithdraw())
 }
 
 func (a *app) versionGet() *cobra.Command {
-	return a.ofProject(&cobra.Command{Use: "get VERSION", Short: "Print the manifest of a version, as it was submitted", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(versionNames)},
+	return a.ofProject(&cobra.Command{Use: "get VERSION", Short: "Print the manifest of a version as it was submitted", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(versionNames)},
 		func(ctx context.Context, c *client.Client, name string, args []string) error {
 			v, err := c.Version(ctx, name, args[0])
 			if err != nil {
@@ -76,9 +76,10 @@ func (a *app) versionGet() *cobra.Command {
 
 func (a *app) versionApprove() *cobra.Command {
 	return a.ofProject(&cobra.Command{
-		Use: "approve VERSION", Short: "Let a version use protected secrets", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(versionNames),
-		Long: "Let a version use the protected secrets that it refers to; then it comes into force. This takes an\noperator, who should look at it first:\n\n  mariposa project version diff current 7\n\n" +
-			"What is approved is the manifest, byte for byte, and the values that it refers to. A version that\nchanges any of that needs an approval of its own; one that goes back to it needs none.",
+		Use: "approve VERSION", Short: "Approve a version that uses protected secrets", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(versionNames),
+		Long: "Approve the use of protected secrets by a version. The version then takes effect. This\nrequires the role operator; compare the version with the current one first:\n\n" +
+			"  mariposa project version diff current 7\n\n" +
+			"The approval covers the manifest, byte for byte, and the values that it refers to. A version\nthat changes any of these needs an approval of its own; a return to an approved version does\nnot.",
 		Example: "  mariposa -j shop version approve 7",
 	}, func(ctx context.Context, c *client.Client, name string, args []string) error {
 		done, err := c.ApproveVersion(ctx, name, args[0])
@@ -90,7 +91,7 @@ func (a *app) versionApprove() *cobra.Command {
 
 func (a *app) versionWithdraw() *cobra.Command {
 	return a.ofProject(&cobra.Command{
-		Use: "withdraw VERSION", Short: "Withdraw the approval of a version; running instances stay", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(versionNames),
+		Use: "withdraw VERSION", Short: "Withdraw the approval of a version; running instances are kept", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(versionNames),
 	}, func(ctx context.Context, c *client.Client, name string, args []string) error {
 		done, err := c.WithdrawApproval(ctx, name, args[0])
 		return show(a, done, a.noVersion(err, name), func() {
@@ -111,8 +112,8 @@ func (a *app) noVersion(err error, project string) error {
 
 func (a *app) versionDiff() *cobra.Command {
 	return a.ofProject(&cobra.Command{
-		Use: "diff A [B]", Short: "Show what differs between two versions, secrets masked", Args: argsBetween(1, 2), ValidArgsFunction: a.every(versionNames),
-		Long: "Show what differs between version A and version B, or the newest: the manifests line by line,\nthen the metadata. A version is named by its number, a tag, or the beginning of its hash.",
+		Use: "diff A [B]", Short: "Compare two versions, with secrets masked", Args: argsBetween(1, 2), ValidArgsFunction: a.every(versionNames),
+		Long: "Compare version A with version B, or with the newest version: the manifests line by line,\nthen the metadata. Name a version by its number, a tag or the beginning of its hash.",
 	}, func(ctx context.Context, c *client.Client, name string, args []string) error {
 		to := ""
 		if len(args) == 2 {
@@ -181,7 +182,7 @@ func (a *app) printDiff(project string, d *contract.Diff) {
 		a.say("  %s: %s%s", s.Service, s.Change, bracketed(strings.Join(fields, ", ")))
 	}
 	if len(text) == 0 && len(d.Metadata) == 0 && len(d.Services) == 0 {
-		a.note("they are the same")
+		a.note("the versions are identical")
 	}
 }
 
@@ -231,11 +232,11 @@ func diffLine(p paint, line string) string {
 }
 
 func (a *app) projectTag() *cobra.Command {
-	return a.group("tag", "Name versions", a.tagList(), a.tagAdd(), a.tagRemove())
+	return a.group("tag", "Manage the tags of versions", a.tagList(), a.tagAdd(), a.tagRemove())
 }
 
 func (a *app) tagList() *cobra.Command {
-	return a.inProject(&cobra.Command{Use: "list [PROJECT]", Short: "List the tags and the versions they name"}, 0,
+	return a.inProject(&cobra.Command{Use: "list [PROJECT]", Short: "List tags and their versions"}, 0,
 		func(ctx context.Context, c *client.Client, project string, _ []string) error {
 			all, err := c.Tags(ctx, project)
 			return show(a, all, err, func() {
@@ -243,7 +244,7 @@ func (a *app) tagList() *cobra.Command {
 					a.note("no tags yet: add one with `%s project tag add TAG VERSION`", a.commandPrefix(project))
 					return
 				}
-				t := newTable("TAG", "VERSION", "MOVES BY ITSELF")
+				t := newTable("TAG", "VERSION", "AUTOMATIC")
 				for _, tag := range all.Tags {
 					t.add(cell{tag.Tag, bold}, text(versionOf(tag.Number, tag.Version)), text(yesOrNo(tag.Automatic)))
 				}
@@ -253,18 +254,18 @@ func (a *app) tagList() *cobra.Command {
 }
 
 func (a *app) tagAdd() *cobra.Command {
-	return a.inProject(&cobra.Command{Use: "add [PROJECT] TAG VERSION", Short: "Name a version; a tagged one is never cleared away", ValidArgsFunction: a.every(versionNames)}, 2,
+	return a.inProject(&cobra.Command{Use: "add [PROJECT] TAG VERSION", Short: "Tag a version; tagged versions are never deleted", ValidArgsFunction: a.every(versionNames)}, 2,
 		func(ctx context.Context, c *client.Client, project string, args []string) error {
 			done, err := c.AddTag(ctx, project, args[0], args[1])
-			return changed(a, done, err, "%s: version %s is %s now", project, args[1], args[0])
+			return changed(a, done, err, "%s: version %s is now tagged %s", project, args[1], args[0])
 		})
 }
 
 func (a *app) tagRemove() *cobra.Command {
-	return a.inProject(&cobra.Command{Use: "rm [PROJECT] TAG", Short: "Take a tag away; the version stays", ValidArgsFunction: a.wordsFrom(tagNames)}, 1,
+	return a.inProject(&cobra.Command{Use: "rm [PROJECT] TAG", Short: "Remove a tag; the version is kept", ValidArgsFunction: a.wordsFrom(tagNames)}, 1,
 		func(ctx context.Context, c *client.Client, project string, args []string) error {
 			done, err := c.DeleteTag(ctx, project, args[0])
-			return changed(a, done, notFound(err, a.commandPrefix(project)+" project tag list"), "%s: no version is %s any more", project, args[0])
+			return changed(a, done, notFound(err, a.commandPrefix(project)+" project tag list"), "%s: tag %s is removed", project, args[0])
 		})
 }
 
@@ -273,9 +274,9 @@ func (a *app) projectRevert() *cobra.Command {
 	var wait bool
 	var scales []string
 	cmd := &cobra.Command{
-		Use: "revert [[PROJECT] VERSION]", Short: "Make an older version current again, as a new one", Args: argsBetween(0, 2), ValidArgsFunction: a.wordsFrom(versionNames),
-		Long: "Make an older version current again: its manifest and metadata become a new version, and\nnothing of the history is lost. Without a version, the last one that was fully in force.\nWhere none ever was, the project is stopped and nothing of it is left.\n\n" +
-			"What differs is rolled out without a canary, whatever the manifest says; with --canary to some\ninstances first. Scales stay as they are unless --with-scale or --scale says otherwise.",
+		Use: "revert [[PROJECT] VERSION]", Short: "Return to an older version, as a new version", Args: argsBetween(0, 2), ValidArgsFunction: a.wordsFrom(versionNames),
+		Long: "Return to an older version: its manifest and metadata become a new version, and the history\nis kept. Without VERSION, return to the last version that was rolled out completely. If\nthere is none, stop the project and remove everything that it has started.\n\n" +
+			"The change is rolled out without a canary, whatever the manifest says, unless you use\n--canary. Scales stay as they are unless you use --with-scale or --scale.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkAmounts("rolling", r.Rolling, "canary", r.Canary); err != nil {
 				return err
@@ -299,9 +300,9 @@ func (a *app) projectRevert() *cobra.Command {
 	}
 	rollingFlag(cmd, &r.Rolling)
 	canaryFlag(cmd, &r.Canary)
-	cmd.Flags().BoolVar(&r.WithScale, "with-scale", false, "bring its scales back too (default: scales stay as they are)")
-	cmd.Flags().StringSliceVar(&scales, "scale", nil, "set the scale of a service with it, like web=3; may be given again")
-	cmd.Flags().StringVar(&r.Message, "message", "", "why, for those who read the versions later")
+	cmd.Flags().BoolVar(&r.WithScale, "with-scale", false, "also restore the scales of that version (default: keep the current scales)")
+	cmd.Flags().StringSliceVar(&scales, "scale", nil, "also set the scale of a service, such as web=3 (repeatable)")
+	cmd.Flags().StringVar(&r.Message, "message", "", "description of the change, shown in the list of versions")
 	waitFlag(cmd, &wait)
 	return cmd
 }
@@ -322,17 +323,17 @@ func (a *app) revert(ctx context.Context, c *client.Client, name string, r clien
 	}
 	if done.Number == before.Number { // no version was created
 		if done.Task == nil {
-			a.say("%s: nothing to do, %s", name, cmp.Or(done.Reason, versionWords(done)+" is that already"))
+			a.say("%s: nothing to do, %s", name, cmp.Or(done.Reason, versionWords(done)+" already has that content"))
 		} else {
 			a.say("%s: %s", name, done.Reason)
 		}
 		return done, nil
 	}
-	again := "the last version that was in force"
+	again := "the last completed version"
 	if r.Version != "" {
 		again = "version " + r.Version
 	}
-	a.say("%s: %s is %s again", name, versionWords(done), again)
+	a.say("%s: %s restores %s", name, versionWords(done), again)
 	a.printConsequences(ctx, c, a.organizationFlag(), name, done)
 	return done, nil
 }

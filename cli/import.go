@@ -16,9 +16,9 @@ func (a *app) metaImport() *cobra.Command {
 	var file, message string
 	var force bool
 	cmd := a.metaChange(&cobra.Command{
-		Use: "import -m FILE", Short: "Add the values of a file; with -f, also overwrite those already set", Args: argsBetween(0, 0),
-		Long: "Add the values of a YAML file to a project's metadata.\n\n" +
-			"Keys that are already set keep their value, with a warning; -f overwrites them. Keys that\nthe file does not name are never touched: remove them with `meta rm`. A secret that is\nmasked in the file stays as it is.",
+		Use: "import -m FILE", Short: "Add values from a file; with -f, also overwrite existing values", Args: argsBetween(0, 0),
+		Long: "Add the values of a YAML file to the metadata of a project.\n\n" +
+			"Keys that are already set keep their value, with a warning; -f overwrites them. Keys that\nare not in the file are never changed; remove them with `meta rm`. A secret that is masked\nin the file stays unchanged.",
 		Example: "  mariposa -j shop meta import -m values.yaml\n  mariposa -j shop meta import -m values.yaml -f --wait",
 	}, func(ctx context.Context, c *client.Client, project string, _ []string) (*contract.Changed, error) {
 		doc, err := a.readDocument(file, "metadata")
@@ -29,7 +29,7 @@ func (a *app) metaImport() *cobra.Command {
 	})
 	documentFlag(cmd, &file, "metadata")
 	cmd.Flags().BoolVarP(&force, "force", "f", false, "overwrite keys that are already set")
-	cmd.Flags().StringVar(&message, "message", "", "why, for those who read the versions later")
+	cmd.Flags().StringVar(&message, "message", "", "description of the change, shown in the list of versions")
 	return cmd
 }
 
@@ -138,7 +138,7 @@ func compareValues(now []contract.MetadataKey, given *manifest.Values) (m import
 // nil if it changed nothing.
 func (a *app) printImport(project string, m importPlan, force bool, done *contract.Changed) {
 	if len(m.differ) > 0 && !force {
-		a.note("already set, not changed: %s; -f overwrites", strings.Join(m.differ, ", "))
+		a.note("already set, not changed: %s; use -f to overwrite", strings.Join(m.differ, ", "))
 	}
 	switch {
 	case a.global.json:

@@ -16,12 +16,12 @@ import (
 )
 
 func (a *app) instanceCommand() *cobra.Command {
-	return a.group("instance", "Look at instances, read what they print, make and end single ones",
+	return a.group("instance", "Show instances and their logs; create, restart and remove single ones",
 		a.instanceList(), a.instanceShow(), a.instanceLogs(), a.instanceExec(), a.instanceCreate(),
-		a.instanceAct("start", "Start an instance of your own again", "is to start"),
-		a.instanceAct("stop", "Stop an instance of your own and keep it", "is to stop"),
-		a.instanceAct("restart", "Restart an instance in its place", "is to restart"),
-		a.instanceAct("replace", "Put a new instance in the place of one of a service", "is to be replaced"),
+		a.instanceAct("start", "Start a stopped unmanaged instance", "is starting"),
+		a.instanceAct("stop", "Stop an unmanaged instance and keep it", "is stopping"),
+		a.instanceAct("restart", "Restart an instance in place", "is restarting"),
+		a.instanceAct("replace", "Replace an instance of a service with a new one", "is being replaced"),
 		a.instanceRemove(), a.instanceCrash())
 }
 
@@ -29,8 +29,8 @@ func (a *app) instanceList() *cobra.Command {
 	var f client.InstanceFilter
 	var ended bool
 	cmd := a.ofProjects(&cobra.Command{
-		Use: "list", Short: "List the instances",
-		Long: "List the instances. Those of a service that have ended and are kept for people to look at\n(`stop.preservestopped`) are shown with --all or --state; `instance show` and `instance logs`\nwork for them too.",
+		Use: "list", Short: "List instances",
+		Long: "List instances. Ended instances that are kept for inspection (`stop.preservestopped`) are\nshown with --all or --state; `instance show` and `instance logs` work for them, too.",
 	}, func(ctx context.Context, c *client.Client, project string) error {
 		f.Project = project
 		all, err := c.AllInstances(ctx, f)
@@ -48,7 +48,7 @@ func (a *app) instanceList() *cobra.Command {
 	cmd.Flags().StringVar(&f.Service, "service", "", "only instances of this service")
 	cmd.Flags().StringVar(&f.Node, "node", "", "only instances on this node")
 	cmd.Flags().StringVar(&f.State, "state", "", "only instances in this state")
-	cmd.Flags().BoolVar(&ended, "all", false, "also those that have ended and are kept to look at")
+	cmd.Flags().BoolVar(&ended, "all", false, "include ended instances that are kept for inspection")
 	complete(cmd, "service", a.every(serviceNames))
 	complete(cmd, "node", a.every(nodeNames))
 	complete(cmd, "state", oneOf(instanceStates))
@@ -74,7 +74,7 @@ func (a *app) printInstances(all []contract.Instance, project string, kept int) 
 		a.printTable(a.instanceTable(all, project))
 	}
 	if kept > 0 {
-		a.note("%s kept to look at: --all shows %s", plural(kept, "that has ended is", "that have ended are"), map[bool]string{true: "it", false: "them"}[kept == 1])
+		a.note("%s kept for inspection: use --all to show %s", plural(kept, "ended instance is", "ended instances are"), map[bool]string{true: "it", false: "them"}[kept == 1])
 	}
 }
 
@@ -139,12 +139,12 @@ func knownHealth(h mariposa.Health) cell {
 func (a *app) onInstance(use, short string, run func(ctx context.Context, c *client.Client, id string) error) *cobra.Command {
 	return a.onOne(&cobra.Command{
 		Use: use + " INSTANCE", Short: short, ValidArgsFunction: a.wordsFrom(instanceNames),
-		Long: short + ".\n\nAn instance is named by its name (web.2-ab12cd), by its slot (web.2) or by the beginning of its id.",
+		Long: short + ".\n\nName an instance by its name (web.2-ab12cd), its slot (web.2) or the beginning of its id.",
 	}, a.instanceRef, "instance list", run)
 }
 
 func (a *app) instanceShow() *cobra.Command {
-	return a.onInstance("show", "Show one instance", func(ctx context.Context, c *client.Client, id string) error {
+	return a.onInstance("show", "Show an instance", func(ctx context.Context, c *client.Client, id string) error {
 		i, err := c.Instance(ctx, id)
 		return show(a, i, err, func() {
 			a.facts("name", i.Name, "id", i.ID, "project", i.ProjectName, "service", i.ServiceName, "slot", i.Slot,
@@ -197,7 +197,7 @@ func exitCodeOf(i *contract.Instance) string {
 
 func (a *app) instanceLogs() *cobra.Command {
 	var o client.LogOptions
-	cmd := a.onInstance("logs", "Print what an instance has printed", func(ctx context.Context, c *client.Client, id string) error {
+	cmd := a.onInstance("logs", "Print the log of an instance", func(ctx context.Context, c *client.Client, id string) error {
 		logs, err := c.Logs(ctx, id, o)
 		if err != nil {
 			return err
@@ -208,7 +208,7 @@ func (a *app) instanceLogs() *cobra.Command {
 			return nil
 		}
 		if errors.Is(err, io.ErrUnexpectedEOF) {
-			return fmt.Errorf("the server broke off in the middle: %w", err)
+			return fmt.Errorf("the connection to the server broke in the middle of the log: %w", err)
 		}
 		return err
 	})
@@ -217,8 +217,8 @@ func (a *app) instanceLogs() *cobra.Command {
 }
 
 func (a *app) instanceCrash() *cobra.Command {
-	return a.onInstance("crash", "Make a dummy instance crash, to see what happens", func(ctx context.Context, c *client.Client, id string) error {
+	return a.onInstance("crash", "Crash a dummy instance, for tests", func(ctx context.Context, c *client.Client, id string) error {
 		done, err := c.ActOnInstance(ctx, id, "crash")
-		return show(a, done, err, func() { a.say("%s is told to crash", done.Name) })
+		return show(a, done, err, func() { a.say("%s will crash", done.Name) })
 	})
 }

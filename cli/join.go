@@ -19,9 +19,9 @@ func (a *app) joinToken() *cobra.Command {
 	t := contract.NewToken{Use: mariposa.TokenJoin}
 	var uses int
 	cmd := a.withClient(&cobra.Command{
-		Use: "join-token", Short: "Create a token that lets new nodes join, and print it once", Args: argsBetween(0, 0),
+		Use: "join-token", Short: "Create a join token for new nodes and print it once", Args: argsBetween(0, 0),
 		Long: "Create a token that lets new nodes join (`mariposa agent --join TOKEN`). It is printed to\nstandard output once and cannot be shown again.\n\n" +
-			"By default it is valid for a day and ten nodes. A node that has joined needs it no longer:\nits agent has its own key.",
+			"By default, it is valid for one day and ten nodes. A node needs it only to join: after that,\nits agent uses a key of its own.",
 		Example: "  MARIPOSA_JOIN=$(mariposa node join-token --uses 1) mariposa agent --server https://mariposa.example.com --data /var/lib/mariposa",
 	}, func(ctx context.Context, c *client.Client, _ []string) error {
 		if err := CheckJoinUses(uses); err != nil {
@@ -38,13 +38,13 @@ func (a *app) joinToken() *cobra.Command {
 		if a.global.json {
 			return a.printJSON(map[string]any{"token": made.Secret, "id": made.ID, "name": made.Name, "expires": made.Expires, "uses": uses})
 		}
-		a.note("token %s lets %s join until %s; keep it now: it is not shown again", made.Name, nodesOf(uses), a.stampOf(made.Expires))
+		a.note("token %s lets %s join until %s; save it now, it is not shown again", made.Name, nodesOf(uses), a.stampOf(made.Expires))
 		_, err = fmt.Fprintln(a.env.Stdout, made.Secret)
 		return err
 	})
 	cmd.Flags().StringVar(&t.Name, "name", "", "name shown in lists (default: generated)")
-	cmd.Flags().StringVar(&t.Expires, "expires", "24h", "a time like 2027-01-31T00:00:00Z, or a span like 12h or 90d; at most 365d")
-	cmd.Flags().IntVar(&uses, "uses", mariposa.JoinUses, "how many nodes it lets join; 0: any number")
+	cmd.Flags().StringVar(&t.Expires, "expires", "24h", "expiry: a time such as 2027-01-31T00:00:00Z, or a duration such as 12h or 90d; at most 365d")
+	cmd.Flags().IntVar(&uses, "uses", mariposa.JoinUses, "number of nodes that can join with it, or 0 for any number")
 	cmd.AddCommand(a.joinTokenList(), a.joinTokenRevoke())
 	return cmd
 }
@@ -68,11 +68,11 @@ func nodesOf(uses int) string {
 }
 
 func (a *app) joinTokenList() *cobra.Command {
-	return a.withClient(&cobra.Command{Use: "list", Short: "List the tokens that let nodes join", Args: argsBetween(0, 0)},
+	return a.withClient(&cobra.Command{Use: "list", Short: "List join tokens", Args: argsBetween(0, 0)},
 		func(ctx context.Context, c *client.Client, _ []string) error {
 			all, err := c.JoinTokens(ctx)
 			return show(a, all, err, func() {
-				t := newTable("NAME", "ID", "JOINED", "EXPIRES", "LAST USED?", "FROM?", "AGE", "MADE WITH?")
+				t := newTable("NAME", "ID", "JOINED", "EXPIRES", "LAST USED?", "FROM?", "AGE", "CREATED WITH?")
 				for _, k := range all.Tokens {
 					t.add(cell{k.Name, bold}, text(k.ID), text(joinedOf(&k)), a.expiry(&k), text(a.used(&k)), text(dashIfEmpty(k.LastFrom)), text(a.age(k.Created)), text(dashIfEmpty(k.ParentName)))
 				}
@@ -91,7 +91,7 @@ func joinedOf(t *contract.Token) string {
 
 func (a *app) joinTokenRevoke() *cobra.Command {
 	return a.withClient(&cobra.Command{
-		Use: "revoke TOKEN", Short: "Revoke a join token, by its name or id; nodes that have joined stay", Aliases: []string{"rm", "delete", "del", "remove"}, Args: argsBetween(1, 1),
+		Use: "revoke TOKEN", Short: "Revoke a join token by name or id; nodes that have joined stay", Aliases: []string{"rm", "delete", "del", "remove"}, Args: argsBetween(1, 1),
 		ValidArgsFunction: a.wordsFrom(joinTokenNames),
 	}, func(ctx context.Context, c *client.Client, args []string) error {
 		all, err := c.JoinTokens(ctx)
@@ -101,7 +101,7 @@ func (a *app) joinTokenRevoke() *cobra.Command {
 		for _, t := range all.Tokens {
 			if t.Name == args[0] || t.ID == args[0] {
 				done, err := c.RevokeToken(ctx, t.ID, false)
-				return changed(a, done, err, "token %s is revoked: no other node joins with it", t.Name)
+				return changed(a, done, err, "token %s is revoked; no more nodes can join with it", t.Name)
 			}
 		}
 		return withHint(mariposa.Errorf(mariposa.ResourceNotFound, "there is no join token %q", redactWord(args[0])), "see `mariposa node join-token list`")
@@ -112,10 +112,10 @@ func (a *app) nodeApprove() *cobra.Command {
 	var fingerprint string
 	cmd := a.onNode("approve", "Approve a pending node", func(ctx context.Context, c *client.Client, node string) error {
 		done, err := c.ActOnNode(ctx, node, contract.NodeAction{Action: "approve", Fingerprint: fingerprint})
-		return a.printNodeChange(done, err, "is approved and takes part")
+		return a.printNodeChange(done, err, "is approved and can run instances")
 	})
-	cmd.Long = "Approve a pending node (`pending` in `mariposa node list`). Its agent logs the fingerprint of\nits key when it starts, and `mariposa node show` prints it: compare them first, or give the\nexpected one with --fingerprint."
-	cmd.Flags().StringVar(&fingerprint, "fingerprint", "", "approve it only if its key has this fingerprint")
+	cmd.Long = "Approve a pending node (`pending` in `mariposa node list`). Its agent logs the fingerprint\nof its key when it starts, and `mariposa node show` prints it: compare the two first, or\npass the expected fingerprint with --fingerprint."
+	cmd.Flags().StringVar(&fingerprint, "fingerprint", "", "approve the node only if its key has this fingerprint")
 	return cmd
 }
 
@@ -124,6 +124,6 @@ func (a *app) nodeReject() *cobra.Command {
 		done, err := c.ActOnNode(ctx, node, contract.NodeAction{Action: "reject"})
 		return a.printNodeChange(done, err, "is rejected")
 	})
-	cmd.Long = "Reject a pending node. It is listed as `rejected` and its agent exits, until you approve it\nafter all or remove it with `mariposa node rm`. Whoever has its join token can bring another\nnode: revoke that too (`mariposa node join-token revoke`)."
+	cmd.Long = "Reject a pending node. It is listed as `rejected`, and its agent exits, until you approve it\nor remove it with `mariposa node rm`. Anyone who has its join token can add another node, so\nrevoke the token as well (`mariposa node join-token revoke`)."
 	return cmd
 }

@@ -20,10 +20,10 @@ import (
 func (a *app) loginCommand() *cobra.Command {
 	var stdin bool
 	cmd := &cobra.Command{
-		Use: "login --url URL", Short: "Remember a server and a token for it, after trying them", Args: argsBetween(0, 0),
-		Long: "Remember a server and a token for it, after trying them.\n\n" +
-			"What is remembered is a profile, in a file that only you can read. With --profile NAME\nthere can be several: commands use the one that --profile or MARIPOSA_PROFILE names, else\nthe one without a name. --org says where names of projects are looked up, --ca which root\n" +
-			"certificate to trust, --insecure that the token may travel in the clear to another machine;\nall are remembered too. Without --url, the token is for the server\nthat the profile knows already.",
+		Use: "login --url URL", Short: "Log in to a server and save the connection as a profile", Args: argsBetween(0, 0),
+		Long: "Log in to a server: check the URL and the token, then save them as a profile, in a file that\nonly you can read.\n\n" +
+			"Use --profile NAME to save several profiles. Commands use the profile that --profile or\nMARIPOSA_PROFILE names, or else the unnamed one.\n\n" +
+			"--org, --ca and --insecure are saved with the profile. Without --url, the token is for the\nserver that is already in the profile.",
 		Example: "  mariposa login --url https://mariposa.example.com --token-stdin < token\n  mariposa login --profile prod --url https://prod.example.com --org shop",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.login(cmd.Context(), stdin)
@@ -50,14 +50,14 @@ func (a *app) askToken(ctx context.Context, stdin bool) (string, error) {
 	case a.interactive():
 		raw, err = a.ask(ctx, "token: ", true)
 	default:
-		return "", Usage(errors.New("which token? Give it with --token-stdin"))
+		return "", Usage(errors.New("no token given: use --token-stdin"))
 	}
 	if err != nil {
-		return "", fmt.Errorf("the token cannot be read: %w", err)
+		return "", fmt.Errorf("cannot read the token: %w", err)
 	}
 	token := strings.TrimSpace(raw)
 	if token == "" || strings.ContainsAny(token, " \t\r\n") {
-		return "", Usage(errors.New("that is no token: it is one word"))
+		return "", Usage(errors.New("not a valid token: a token is one word without spaces"))
 	}
 	return token, nil
 }
@@ -65,7 +65,7 @@ func (a *app) askToken(ctx context.Context, stdin bool) (string, error) {
 // login saves a server that answers and accepts the token.
 func (a *app) login(ctx context.Context, stdin bool) error {
 	if a.global.as != "" {
-		return Usage(errors.New("--as is for single commands: log in as yourself"))
+		return Usage(errors.New("--as cannot be used with login: log in as yourself"))
 	}
 	p, _, err := a.findProfile()
 	if err != nil {
@@ -77,7 +77,7 @@ func (a *app) login(ctx context.Context, stdin bool) error {
 	s := server{url: strings.TrimRight(a.global.url, "/"), org: a.global.org, ca: a.global.ca, insecure: a.global.insecure}
 	if s.url == "" {
 		if s.url = p.URL; s.url == "" {
-			return Usage(errors.New("which server? Give --url"))
+			return Usage(errors.New("no server given: use --url"))
 		}
 	}
 	if sameURL(p.URL, s.url) { // keep what is not given again
@@ -87,7 +87,7 @@ func (a *app) login(ctx context.Context, stdin bool) error {
 	}
 	if s.ca != "" {
 		if s.ca, err = filepath.Abs(s.ca); err != nil {
-			return fmt.Errorf("the root certificate cannot be found: %w", err)
+			return fmt.Errorf("cannot find the root certificate: %w", err)
 		}
 	}
 	if s.token, err = a.askToken(ctx, stdin); err != nil {
@@ -104,7 +104,7 @@ func (a *app) login(ctx context.Context, stdin bool) error {
 	if a.global.json {
 		return a.printJSON(map[string]string{"url": s.url, "user": who.Name})
 	}
-	a.say("logged in to %s as %s%s", s.url, who.Name, bracketed(strings.Join(tokenBounds(&who.Token), ", ")))
+	a.say("logged in to %s as %s%s", s.url, who.Name, bracketed(prefixed("limited to ", strings.Join(tokenBounds(&who.Token), ", "))))
 	return nil
 }
 
@@ -129,8 +129,9 @@ func (a *app) checkLogin(ctx context.Context, s server) (*contract.Whoami, error
 
 func (a *app) logoutCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "logout", Short: "Forget what login remembers", Args: argsBetween(0, 0),
-		Long: "Forget what login remembers: the profile without a name, or the one of --profile.\n\nThe token itself stays good until it expires or is revoked (`mariposa token revoke`).",
+		Use: "logout", Short: "Delete the profile that login saved", Args: argsBetween(0, 0),
+		Long: "Delete the unnamed profile, or the one that --profile names.\n\n" +
+			"The token itself stays valid until it expires or is revoked (`mariposa token revoke`).",
 		RunE: func(*cobra.Command, []string) error {
 			path, err := a.profilePath()
 			if err != nil {
@@ -139,15 +140,15 @@ func (a *app) logoutCommand() *cobra.Command {
 			err = os.Remove(path)
 			gone := err == nil
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("the profile cannot be removed: %w", err)
+				return fmt.Errorf("cannot remove the profile: %w", err)
 			}
 			switch name := cmp.Or(a.global.profile, defaultProfile); {
 			case a.global.json:
 				return a.printJSON(map[string]any{"profile": name, "forgotten": gone})
 			case !gone:
-				a.note("there was no profile %s to forget", name)
+				a.note("there is no profile %s", name)
 			default:
-				a.say("profile %s is forgotten", name)
+				a.say("profile %s is deleted", name)
 			}
 			return nil
 		},
@@ -155,7 +156,7 @@ func (a *app) logoutCommand() *cobra.Command {
 }
 
 func (a *app) whoamiCommand() *cobra.Command {
-	return a.withClient(&cobra.Command{Use: "whoami", Short: "Show who you are, what your token is good for, and what is set", Args: argsBetween(0, 0)},
+	return a.withClient(&cobra.Command{Use: "whoami", Short: "Show your user, the limits of your token and your defaults", Args: argsBetween(0, 0)},
 		func(ctx context.Context, c *client.Client, _ []string) error {
 			who, err := c.Whoami(ctx)
 			if err != nil {
@@ -170,8 +171,8 @@ func (a *app) whoamiCommand() *cobra.Command {
 				Current current `json:"current"`
 			}{*who, now}
 			return show(a, &shown, nil, func() {
-				a.facts("user", cell{who.Name, bold}, "id", who.ID, "email", who.Email, "acts for", who.For, "runs the installation", wordIf("yes", who.Admin),
-					"own organization", who.OrganizationName, "server", c.URL(), "token", who.Token.Name, "good for", strings.Join(tokenBounds(&who.Token), ", "),
+				a.facts("user", cell{who.Name, bold}, "id", who.ID, "email", who.Email, "acts for", who.For, "installation admin", wordIf("yes", who.Admin),
+					"own organization", who.OrganizationName, "server", c.URL(), "token", who.Token.Name, "limited to", strings.Join(tokenBounds(&who.Token), ", "),
 					"expires", a.stampOf(who.Token.Expires), "last used", a.stampOf(who.Token.LastUsed), "last used from", who.Token.LastFrom,
 					"current organization", withRole(now.Organization, now.OrganizationRole), "current project", withRole(now.Project, now.ProjectRole))
 			})
@@ -183,12 +184,12 @@ func tokenBounds(t *contract.Token) []string {
 	var all []string
 	switch {
 	case t.Project != "":
-		all = append(all, "project "+cmp.Or(t.ProjectName, t.Project)+" only")
+		all = append(all, "project "+cmp.Or(t.ProjectName, t.Project))
 	case t.Organization != "":
-		all = append(all, "organization "+cmp.Or(t.OrganizationName, t.Organization)+" only")
+		all = append(all, "organization "+cmp.Or(t.OrganizationName, t.Organization))
 	}
 	if t.Role != "" {
-		all = append(all, "at most as "+string(t.Role))
+		all = append(all, "role "+string(t.Role))
 	}
 	return all
 }

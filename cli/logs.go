@@ -22,10 +22,11 @@ import (
 func (a *app) logsCommand() *cobra.Command {
 	var o client.LogOptions
 	cmd := a.ofProject(&cobra.Command{
-		Use: "logs [SERVICE...]", Short: "Print what the instances of a project print; with -f, follow it", ValidArgsFunction: a.every(serviceNames),
-		Long: "Print what the instances of a project have printed, or those of some services, each line with\nthe name of its instance in front.\n\n" +
-			"Instances that have ended are included as long as their node keeps them; what is gone is named.\nWith -f, new lines are printed as they come, also those of instances that start later.\nWithout --tail, the last 100 lines of each instance are printed, with --since all since then;\n--tail -1 prints all.\n\n" +
-			"With --since or --timestamps, the lines of all instances are sorted by the time they were written.\nTimes are those of the node's clock, in UTC.",
+		Use: "logs [SERVICE...]", Short: "Print the logs of a project; with -f, follow them", ValidArgsFunction: a.every(serviceNames),
+		Long: "Print the logs of the instances of a project, or of some of its services. Each line starts\nwith the name of its instance.\n\n" +
+			"Ended instances are included as long as their node keeps them; instances whose log is gone\nare named. With -f, new lines are printed as they arrive, including those of instances that\nstart later.\n\n" +
+			"By default, the last 100 lines of each instance are printed; with --since, all lines since\nthen. --tail -1 prints all lines.\n\n" +
+			"With --since or --timestamps, the lines of all instances are sorted by the time they were\nwritten. Times come from the clock of the node, in UTC.",
 		Example: "  mariposa -j shop logs\n  mariposa -j shop logs web db -f\n  mariposa -j shop logs web --tail 20\n  mariposa -j shop logs --since 10m --timestamps",
 	}, func(ctx context.Context, c *client.Client, project string, args []string) error {
 		return a.logs(ctx, c, project, args, o)
@@ -37,13 +38,13 @@ func (a *app) logsCommand() *cobra.Command {
 // logFlags adds the flags of commands that print logs, and checks them before the command
 // runs.
 func (a *app) logFlags(cmd *cobra.Command, o *client.LogOptions, tail int) {
-	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "go on as it prints")
-	cmd.Flags().BoolVar(&o.Reveal, "reveal", false, "show secrets in it, if your role lets you; noted in the audit")
-	cmd.Flags().StringVar(&o.Since, "since", "", "only lines since a time, or so long ago: 2026-01-31T12:00:00Z, 90s, 1h, 7d")
-	cmd.Flags().BoolVarP(&o.Timestamps, "timestamps", "t", false, "show when each line was written")
-	usage := "only the last so many lines (default all)"
+	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "follow new lines")
+	cmd.Flags().BoolVar(&o.Reveal, "reveal", false, "show secrets if your role allows it; recorded in the audit log")
+	cmd.Flags().StringVar(&o.Since, "since", "", "only lines since a time or age, such as 2026-01-31T12:00:00Z, 90s, 1h or 7d")
+	cmd.Flags().BoolVarP(&o.Timestamps, "timestamps", "t", false, "show the time of each line")
+	usage := "only the last N lines (default all)"
 	if tail >= 0 {
-		usage = "only the last so many lines of each instance; -1: all"
+		usage = "only the last N lines of each instance, or -1 for all"
 	}
 	cmd.Flags().IntVar(&o.Tail, "tail", tail, usage)
 	run := cmd.RunE
@@ -194,7 +195,7 @@ func (l *logPrinter) lacks(i contract.Instance, err error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.a.note("%s: no log any more (%v)", i.Name, err)
+	l.a.note("%s: the log is no longer available (%v)", i.Name, err)
 }
 
 // prefix returns the name of an instance in its color.

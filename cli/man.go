@@ -13,10 +13,10 @@ import (
 // manCommand writes the manual pages. `make man` calls it.
 func (a *app) manCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "man DIR", Short: "Write the manual pages into a folder", Args: argsBetween(1, 1), Hidden: true,
+		Use: "man DIR", Short: "Write the manual pages into a directory", Args: argsBetween(1, 1), Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil { //nolint:gosec // manual pages are for everybody
-				return fmt.Errorf("cannot make the folder: %w", err)
+				return fmt.Errorf("cannot create the directory: %w", err)
 			}
 			return a.writeManual(cmd.Root(), args[0])
 		},
@@ -27,7 +27,7 @@ func (a *app) manCommand() *cobra.Command {
 func (a *app) writeManual(cmd *cobra.Command, dir string) error {
 	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
 	if err := os.WriteFile(filepath.Join(dir, name+".1"), []byte(a.manualPage(cmd)), 0o644); err != nil { //nolint:gosec // manual pages are for everybody
-		return fmt.Errorf("cannot write the manual: %w", err)
+		return fmt.Errorf("cannot write the manual pages: %w", err)
 	}
 	for _, c := range cmd.Commands() {
 		if c.IsAvailableCommand() && c.Name() != "help" {
@@ -54,7 +54,7 @@ func (a *app) manualPage(cmd *cobra.Command) string {
 	}
 	manualFlags(&b, "OPTIONS", cmd.NonInheritedFlags())
 	if !cmd.HasParent() {
-		fmt.Fprintf(&b, ".SH ENVIRONMENT\nEvery option can also be given as an environment variable: \\-\\-url as MARIPOSA_URL, and so on.\n")
+		fmt.Fprintf(&b, ".SH ENVIRONMENT\nEvery option can also be set with an environment variable: \\-\\-url with MARIPOSA_URL, and so on.\n")
 	}
 	if len(cmd.Aliases) > 0 {
 		fmt.Fprintf(&b, ".SH ALIASES\n%s\n", roff(strings.Join(cmd.Aliases, ", ")))

@@ -20,8 +20,8 @@ import (
 )
 
 func (a *app) metaCommand() *cobra.Command {
-	return a.group("meta", "Look at and set the values and secrets that a project uses",
-		a.metaList(), a.metaGet(), a.metaSet(), a.metaRemove(), a.metaCount("incr", "Count a value up", 1), a.metaCount("decr", "Count a value down", -1),
+	return a.group("meta", "Manage the metadata and secrets of a project",
+		a.metaList(), a.metaGet(), a.metaSet(), a.metaRemove(), a.metaCount("incr", "Increase a value", 1), a.metaCount("decr", "Decrease a value", -1),
 		a.metaImport(), a.metaExport())
 }
 
@@ -29,7 +29,7 @@ func (a *app) metaCommand() *cobra.Command {
 const maxShown = 60
 
 func (a *app) metaList() *cobra.Command {
-	return a.ofProject(&cobra.Command{Use: "list", Short: "List the keys of a project's metadata, secrets masked", Args: argsBetween(0, 0)},
+	return a.ofProject(&cobra.Command{Use: "list", Short: "List the metadata of a project, with secrets masked", Args: argsBetween(0, 0)},
 		func(ctx context.Context, c *client.Client, project string, _ []string) error {
 			all, err := a.metadata(ctx, c, project, false)
 			return show(a, all, a.noProject(err), func() {
@@ -94,7 +94,7 @@ func declares(keys []contract.MetadataKey) *manifest.Project {
 
 func (a *app) metaGet() *cobra.Command {
 	var reveal bool
-	cmd := a.ofProject(&cobra.Command{Use: "get KEY", Short: "Print one value; a secret only with --reveal", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(metaKeys)},
+	cmd := a.ofProject(&cobra.Command{Use: "get KEY", Short: "Print a value; secrets only with --reveal", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(metaKeys)},
 		func(ctx context.Context, c *client.Client, project string, args []string) error {
 			if err := checkKey(args[0]); err != nil {
 				return err
@@ -111,7 +111,7 @@ func (a *app) metaGet() *cobra.Command {
 			}
 			return a.printValue(project, k, reveal)
 		})
-	cmd.Flags().BoolVar(&reveal, "reveal", false, "show a secret, if your role lets you; noted in the audit")
+	cmd.Flags().BoolVar(&reveal, "reveal", false, "show a secret if your role allows it; recorded in the audit log")
 	return cmd
 }
 
@@ -128,7 +128,7 @@ func (a *app) printValue(project string, k *contract.MetadataKey, reveal bool) e
 		value = k.Default
 		a.note("%s is not set: this is its default", k.Key)
 	case k.Secret && !reveal:
-		a.note("%s is a secret: --reveal shows it, if your role lets you", k.Key)
+		a.note("%s is a secret: use --reveal to show it, if your role allows it", k.Key)
 	}
 	if a.env.Terminal(a.env.Stdout) {
 		value = plainLines(value)
@@ -150,7 +150,7 @@ func plainLines(s string) string {
 }
 
 func (a *app) metaRemove() *cobra.Command {
-	return a.metaChange(&cobra.Command{Use: "rm KEY [CAS]", Short: "Take a value out", Aliases: []string{"unset"}, Args: argsBetween(1, 2), ValidArgsFunction: a.wordsFrom(metaKeys)},
+	return a.metaChange(&cobra.Command{Use: "rm KEY [CAS]", Short: "Remove a value", Aliases: []string{"unset"}, Args: argsBetween(1, 2), ValidArgsFunction: a.wordsFrom(metaKeys)},
 		func(ctx context.Context, c *client.Client, project string, args []string) (*contract.Changed, error) {
 			cas, err := readCAS(args[1:])
 			if err = cmp.Or(checkKey(args[0]), err); err != nil {
@@ -158,7 +158,7 @@ func (a *app) metaRemove() *cobra.Command {
 			}
 			done, err := c.DeleteMetadata(ctx, project, args[0], cas)
 			if err == nil && !a.global.json {
-				a.say("%s: %s is taken out, %s", project, args[0], versionWords(done))
+				a.say("%s: %s is removed, %s", project, args[0], versionWords(done))
 			}
 			return done, a.noKey(err, project)
 		})
@@ -178,7 +178,7 @@ func (a *app) metaCount(verb, short string, sign int64) *cobra.Command {
 		if len(args) == 2 {
 			n, err := strconv.ParseInt(args[1], 10, 64)
 			if err != nil || n <= 0 {
-				return nil, Usage(fmt.Errorf("by how much? %q is no whole number above 0", args[1]))
+				return nil, Usage(fmt.Errorf("%q is not a whole number of at least 1", args[1]))
 			}
 			by = n
 		}
@@ -237,8 +237,9 @@ func versionWords(done *contract.Changed) string {
 func (a *app) metaExport() *cobra.Command {
 	var reveal bool
 	cmd := a.ofProject(&cobra.Command{
-		Use: "export", Short: "Print a project's metadata as YAML; secrets only with --reveal", Args: argsBetween(0, 0),
-		Long: "Print a project's metadata as YAML, byte for byte as it was imported but for secrets.\n\nSecrets are masked unless revealed. What is exported can be imported again: a secret that\ncomes back masked stays as it is.",
+		Use: "export", Short: "Print the metadata of a project as YAML; secrets only with --reveal", Args: argsBetween(0, 0),
+		Long: "Print the metadata of a project as YAML, byte for byte as it was imported, except for\nsecrets.\n\n" +
+			"Secrets are masked unless you use --reveal. You can import the output again: a masked secret\nstays unchanged.",
 	}, func(ctx context.Context, c *client.Client, project string, _ []string) error {
 		if a.global.json {
 			all, err := a.metadata(ctx, c, project, reveal)
@@ -251,7 +252,7 @@ func (a *app) metaExport() *cobra.Command {
 		_, err = a.env.Stdout.Write(doc)
 		return err
 	})
-	cmd.Flags().BoolVar(&reveal, "reveal", false, "show secrets, if your role lets you; noted in the audit")
+	cmd.Flags().BoolVar(&reveal, "reveal", false, "show secrets if your role allows it; recorded in the audit log")
 	return cmd
 }
 
@@ -261,7 +262,7 @@ var keyName = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 // log: it may be a misplaced value.
 func checkKey(key string) error {
 	if !keyName.MatchString(key) {
-		return Usage(errors.New("that is no name of a key: letters, digits, dots, dashes and underscores make one"))
+		return Usage(errors.New("invalid key: use letters, digits, dots, dashes and underscores"))
 	}
 	return nil
 }
@@ -273,7 +274,7 @@ func readCAS(words []string) (string, error) {
 	case len(words) == 0:
 		return "", nil
 	case len(words) > 1 || !isNumber(words[0]):
-		return "", Usage(errors.New("there are too many words on the command line, or the last is no CAS, which is a number: a value with blanks in it goes in quotes"))
+		return "", Usage(errors.New("too many arguments, or the CAS is not a number: put a value that contains spaces in quotes"))
 	}
 	return words[0], nil
 }
@@ -283,4 +284,4 @@ func isNumber(s string) bool {
 	return err == nil
 }
 
-var errNoValue = errors.New("which value? Give it as a word, with --from-file FILE, or - for standard input")
+var errNoValue = errors.New("no value given: pass it as an argument, with --from-file FILE, or use - for standard input")

@@ -21,15 +21,15 @@ func (a *app) metaSet() *cobra.Command {
 	var file, cas, message string
 	var secret bool
 	cmd := &cobra.Command{
-		Use: "set KEY [VALUE [CAS]] | KEY=VALUE...", Aliases: []string{"add", "create", "new", "update"}, Short: "Set values; without one, a terminal asks",
-		Long: "Set values of a project's metadata.\n\n" +
-			"A word on the command line can be seen by others on the machine and stays in the shell's\nhistory: give a secret behind - from standard input, from a file, or on a terminal when\nasked. - drops the last end of line, --from-file takes every byte.\n\n" +
-			"With a CAS, as `meta list` and `meta get --json` show it, the value is set only if nobody\nhas changed it since. A secret stays one until it is taken out.",
+		Use: "set KEY [VALUE [CAS]] | KEY=VALUE...", Aliases: []string{"add", "create", "new", "update"}, Short: "Set values; on a terminal, ask for a value that is not given",
+		Long: "Set values in the metadata of a project.\n\n" +
+			"Other users of this machine can see the arguments of a command, and your shell saves them in\nits history. Pass a secret on standard input (-), from a file (--from-file) or at the prompt\non a terminal. With -, the last line break is removed; --from-file keeps every byte.\n\n" +
+			"With a CAS, as shown by `meta list` and `meta get --json`, the value is set only if nobody\nhas changed it since. A secret stays a secret until you remove it.",
 		Example: "  mariposa -j shop meta set mode production\n  mariposa -j shop meta set mode=production color=blue\n  pass show shop/db | mariposa -j shop meta set db_password - --secret\n  mariposa -j shop meta set cert --from-file cert.pem --secret",
 		// Excess arguments are not shown: they may be parts of a secret.
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return errors.New("something is missing on the command line")
+				return errors.New("an argument is missing")
 			}
 			return nil
 		},
@@ -42,11 +42,11 @@ func (a *app) metaSet() *cobra.Command {
 		}
 		switch {
 		case id != "" && cas != "":
-			return nil, Usage(errors.New("the CAS is given twice"))
+			return nil, Usage(errors.New("the CAS is given more than once"))
 		case cas != "" && len(settings) > 1:
-			return nil, Usage(errors.New("a CAS is that of one key: set one at a time"))
+			return nil, Usage(errors.New("a CAS applies to one key: set one key at a time"))
 		case cas != "" && !isNumber(cas):
-			return nil, Usage(errors.New("--cas is a number, as `meta list` shows it"))
+			return nil, Usage(errors.New("--cas must be a number, as shown by `meta list`"))
 		}
 		var marked *bool
 		if cmd.Flags().Changed("secret") {
@@ -56,12 +56,12 @@ func (a *app) metaSet() *cobra.Command {
 	})
 	// A value may look like a flag, so a wrong flag is not shown either.
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, _ error) error {
-		return Usage(withHint(errors.New("one of the words that begin with - is no flag of this command: a value that begins so goes behind --"), "see `%s --help`", cmd.CommandPath()))
+		return Usage(withHint(errors.New("an argument that starts with - is not a flag of this command: put a value that starts with - after --"), "see `%s --help`", cmd.CommandPath()))
 	})
-	cmd.Flags().StringVar(&file, "from-file", "", "file of the value, every byte of it; - reads standard input")
-	cmd.Flags().StringVar(&message, "message", "", "why, for those who read the versions later")
-	cmd.Flags().StringVar(&cas, "cas", "", "only if the key still has this CAS")
-	cmd.Flags().BoolVar(&secret, "secret", false, "never show it to those who may not read secrets")
+	cmd.Flags().StringVar(&file, "from-file", "", "file with the value, used byte for byte; - reads standard input")
+	cmd.Flags().StringVar(&message, "message", "", "description of the change, shown in the list of versions")
+	cmd.Flags().StringVar(&cas, "cas", "", "set the value only if the key still has this CAS")
+	cmd.Flags().BoolVar(&secret, "secret", false, "make it a secret: show it only to users who can read secrets")
 	return cmd
 }
 
@@ -99,7 +99,7 @@ func (a *app) settings(ctx context.Context, c *client.Client, project string, ar
 // pairs parses settings of the form key=value. It never shows values.
 func pairs(args []string, file string) ([]setting, error) {
 	if file != "" {
-		return nil, Usage(errors.New("--from-file is the value of one KEY: leave =VALUE out"))
+		return nil, Usage(errors.New("--from-file sets the value of one KEY: omit =VALUE"))
 	}
 	var all []setting
 	seen := map[string]bool{}
@@ -107,9 +107,9 @@ func pairs(args []string, file string) ([]setting, error) {
 		key, value, ok := strings.Cut(arg, "=")
 		switch {
 		case !ok || checkKey(key) != nil:
-			return nil, Usage(fmt.Errorf("word %d is not of the form KEY=VALUE", n+1))
+			return nil, Usage(fmt.Errorf("argument %d is not of the form KEY=VALUE", n+1))
 		case seen[key]:
-			return nil, Usage(fmt.Errorf("the value of %s is given twice", key))
+			return nil, Usage(fmt.Errorf("the value of %s is given more than once", key))
 		}
 		seen[key] = true
 		all = append(all, setting{key, value})
@@ -133,7 +133,7 @@ func (a *app) askValue(ctx context.Context, c *client.Client, project, key strin
 	about.Secret = about.Secret || secret
 	value, err := a.askKey(ctx, declares([]contract.MetadataKey{*about}), key)
 	if err == nil && value == "" {
-		err = errors.New("nothing was given, so nothing was changed")
+		err = errors.New("no value given; nothing was changed")
 	}
 	return value, err
 }
@@ -145,7 +145,7 @@ func (a *app) set(ctx context.Context, c *client.Client, project string, setting
 		next, err := c.SetMetadata(ctx, project, s.key, contract.MetadataValue{Value: inJSON(s.value), Secret: secret}, change)
 		if err != nil {
 			if err = a.noProject(err); n > 0 {
-				err = fmt.Errorf("%s: %w; what stands before it on the command line is set", s.key, err)
+				err = fmt.Errorf("%s: %w; the keys before it on the command line are set", s.key, err)
 			}
 			return nil, err
 		}

@@ -12,11 +12,11 @@ import (
 )
 
 func (a *app) networkCommand() *cobra.Command {
-	return a.group("network", "Look at networks, where instances find each other, and delete them", a.networkList(), a.networkShow(), a.networkRemove())
+	return a.group("network", "Show and delete networks", a.networkList(), a.networkShow(), a.networkRemove())
 }
 
 func (a *app) networkList() *cobra.Command {
-	return a.ofProjects(&cobra.Command{Use: "list", Short: "List the networks"}, func(ctx context.Context, c *client.Client, project string) error {
+	return a.ofProjects(&cobra.Command{Use: "list", Short: "List networks"}, func(ctx context.Context, c *client.Client, project string) error {
 		all, err := c.AllNetworks(ctx, project)
 		return show(a, all, err, func() { a.printNetworks(all.Networks) })
 	})
@@ -45,7 +45,7 @@ func projectsOn(n contract.Network) (names []string) {
 func (a *app) onNetwork(use, short string, run func(ctx context.Context, c *client.Client, id string) error) *cobra.Command {
 	return a.onOne(&cobra.Command{
 		Use: use + " NETWORK", Short: short, ValidArgsFunction: a.wordsFrom(networkNames),
-		Long: short + ".\n\nA network is named as in the manifest, or by the beginning of its id.",
+		Long: short + ".\n\nName a network as in the manifest, or by the beginning of its id.",
 	}, a.networkRef, "network list", run)
 }
 
@@ -79,7 +79,7 @@ func ownerOf(n contract.Network) string {
 }
 
 func (a *app) networkShow() *cobra.Command {
-	return a.onNetwork("show", "Show one network, with its part on each node", func(ctx context.Context, c *client.Client, id string) error {
+	return a.onNetwork("show", "Show a network and its state on each node", func(ctx context.Context, c *client.Client, id string) error {
 		n, err := c.Network(ctx, id)
 		return show(a, n, err, func() {
 			a.facts("network", cell{n.Name, bold}, "id", n.ID, "organization", n.OrganizationName, "project", n.ProjectName, "shared", yesOrNo(n.Shared),
@@ -99,7 +99,7 @@ func (a *app) networkShow() *cobra.Command {
 
 func (a *app) networkRemove() *cobra.Command {
 	var sure bool
-	cmd := a.onNetwork("rm", "Delete a network that nothing uses", func(ctx context.Context, c *client.Client, id string) error {
+	cmd := a.onNetwork("rm", "Delete an unused network", func(ctx context.Context, c *client.Client, id string) error {
 		n, err := c.Network(ctx, id)
 		if err != nil {
 			return err
@@ -113,7 +113,7 @@ func (a *app) networkRemove() *cobra.Command {
 		}
 		return changed(a, done, nil, "network %s is deleted: %s", n.Name, done.Reason)
 	})
-	cmd.Long += "\n\nNot while an instance uses it, or is to be made that would: take it out of the manifest\nfirst. Then it goes by itself, with the last instance that is on it."
-	cmd.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask")
+	cmd.Long += "\n\nYou cannot delete a network that an instance uses or is about to use. Remove it from the\nmanifest instead: it is then deleted automatically, with the last instance that uses it."
+	cmd.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask for confirmation")
 	return cmd
 }

@@ -16,15 +16,15 @@ import (
 )
 
 func (a *app) nodeCommand() *cobra.Command {
-	return a.group("node", "Look at nodes and what they run, let new ones join",
+	return a.group("node", "Show, approve and remove nodes; create join tokens",
 		a.nodeList(), a.nodeShow(),
-		a.nodeAct("lose", "Make a dummy node play dead", "plays dead"),
-		a.nodeAct("restore", "Let a dummy node come back", "may come back"),
+		a.nodeAct("lose", "Disconnect a dummy node, for tests", "is disconnected"),
+		a.nodeAct("restore", "Reconnect a dummy node, for tests", "can connect again"),
 		a.nodePurge(), a.nodeRemove(), a.nodeApprove(), a.nodeReject(), a.joinToken())
 }
 
 func (a *app) nodeList() *cobra.Command {
-	return a.withClient(&cobra.Command{Use: "list", Short: "List the nodes", Args: argsBetween(0, 0)}, func(ctx context.Context, c *client.Client, _ []string) error {
+	return a.withClient(&cobra.Command{Use: "list", Short: "List nodes", Args: argsBetween(0, 0)}, func(ctx context.Context, c *client.Client, _ []string) error {
 		all, err := c.Nodes(ctx)
 		return show(a, all, err, func() {
 			if len(all.Nodes) == 0 {
@@ -69,7 +69,7 @@ func (a *app) onNode(use, short string, run func(ctx context.Context, c *client.
 }
 
 func (a *app) nodeShow() *cobra.Command {
-	return a.onNode("show", "Show one node", func(ctx context.Context, c *client.Client, node string) error {
+	return a.onNode("show", "Show a node", func(ctx context.Context, c *client.Client, node string) error {
 		n, err := c.Node(ctx, node)
 		return show(a, n, err, func() {
 			a.facts("name", n.Name, "id", n.ID, "status", word(n.Status), "reason", n.Reason, "instances", n.Instances,
@@ -86,7 +86,7 @@ func (a *app) nodeShow() *cobra.Command {
 				t.add(text(q.ID), text(dashIfEmpty(q.Name)), text(dashIfEmpty(q.Project)), text(string(q.Compute)), word(q.State), text(dashIfEmpty(q.PhysicalID)), text(q.Reason))
 			}
 			a.printTable(t)
-			a.note("they are left running until somebody removes them with `mariposa node purge %s`", n.Name)
+			a.note("they keep running until you remove them with `mariposa node purge %s`", n.Name)
 		})
 	})
 }
@@ -117,24 +117,26 @@ func (a *app) nodeAct(action, short, effect string) *cobra.Command {
 
 func (a *app) nodePurge() *cobra.Command {
 	var only []string
-	cmd := a.onNode("purge", "Remove the quarantined instances of a node, which the server does not know", func(ctx context.Context, c *client.Client, node string) error {
+	cmd := a.onNode("purge", "Remove the quarantined instances of a node", func(ctx context.Context, c *client.Client, node string) error {
 		done, err := c.ActOnNode(ctx, node, contract.NodeAction{Action: "purge", Instances: only})
-		return show(a, done, err, func() { a.say("%s%s", done.Name, cmp.Or(prefixed(": ", done.Reason), " clears its quarantine")) })
+		return show(a, done, err, func() {
+			a.say("%s%s", done.Name, cmp.Or(prefixed(": ", done.Reason), " is removing its quarantined instances"))
+		})
 	})
-	cmd.Flags().StringSliceVar(&only, "instance", nil, "only these, by id (default: all of them)")
+	cmd.Flags().StringSliceVar(&only, "instance", nil, "only these instances, by id (default: all)")
 	return cmd
 }
 
 func (a *app) nodeRemove() *cobra.Command {
 	var force bool
-	cmd := a.onNode("rm", "Forget a node that will not come back", func(ctx context.Context, c *client.Client, node string) error {
+	cmd := a.onNode("rm", "Remove a node that will not come back", func(ctx context.Context, c *client.Client, node string) error {
 		done, err := c.DeleteNode(ctx, node, force)
-		return a.printNodeChange(done, err, "is forgotten")
+		return a.printNodeChange(done, err, "is removed")
 	})
-	cmd.Long = "Forget a node that will not come back: one that is unknown.\n\n" +
-		"While instances are assigned to it, or volumes are on it, --force is needed: they are\nforgotten with it. Instances are made anew on other nodes, with empty volumes. Should the\n" +
-		"node come back after all, it joins as a new one; what it still runs is left running in\nquarantine (`node show`, `node purge`), and the folders of its volumes are left alone."
-	cmd.Flags().BoolVarP(&force, "force", "f", false, "forget the instances and volumes on it too")
+	cmd.Long = "Remove a node that will not come back. Its status must be unknown.\n\n" +
+		"If instances are assigned to the node or volumes are on it, --force is required: they are\ndropped with the node. Instances are then started on other nodes, with empty volumes.\n\n" +
+		"If the node comes back after all, it joins as a new one. Whatever it still runs keeps\nrunning in quarantine (`node show`, `node purge`), and the directories of its volumes are\nnot touched."
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "also drop the instances and volumes on the node")
 	return cmd
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 func (a *app) orgCommand() *cobra.Command {
-	return a.group("org", "Manage organizations: who is in them, what they may use",
+	return a.group("org", "Manage organizations, their members, quotas and policies",
 		a.orgList(), a.orgCreate(), a.orgShow(), a.orgSet(), a.orgUnset(), a.orgUpdate(), a.orgRename(), a.orgDelete(),
 		a.orgMembers(), a.orgAdd(), a.orgRemove(), a.orgLeave(), a.orgQuota(), a.orgPolicy())
 }
@@ -37,7 +37,7 @@ func (a *app) onOrg(cmd *cobra.Command, words int, run func(ctx context.Context,
 				return err
 			}
 			if org = s.org; org == "" {
-				return Usage(withHint(errors.New("which organization?"), "name it with -o or in MARIPOSA_ORG, or choose one with `mariposa org set ORG`; `mariposa org list` shows yours"))
+				return Usage(withHint(errors.New("no organization given"), "name one with -o or MARIPOSA_ORG, or set a default with `mariposa org set ORG`; `mariposa org list` shows yours"))
 			}
 		}
 		return noOrg(run(ctx, c, org, args))
@@ -53,7 +53,7 @@ func (a *app) orgList() *cobra.Command {
 			all, err := c.Organizations(ctx)
 			return show(a, all, err, func() {
 				sel, _ := a.selected() // a damaged profile was reported when we connected
-				t := newTable("NAME", "YOU ARE", "BASE ROLE", "MEMBERS", "PROJECTS", "AGE")
+				t := newTable("NAME", "YOUR ROLE", "BASE ROLE", "MEMBERS", "PROJECTS", "AGE")
 				for _, o := range all.Organizations {
 					t.add(markCurrent(o.Name, sel.Org == o.Name), text(dashIfEmpty(string(o.Role))), text(baseRole(o)), number(o.Members), number(o.Projects), text(a.age(o.Created)))
 				}
@@ -72,13 +72,13 @@ func baseRole(o contract.Organization) string {
 
 func (a *app) orgCreate() *cobra.Command {
 	var base string
-	cmd := a.withClient(&cobra.Command{Use: "create NAME", Short: "Make an organization; you become its owner", Args: argsBetween(1, 1), ValidArgsFunction: cobra.NoFileCompletions},
+	cmd := a.withClient(&cobra.Command{Use: "create NAME", Short: "Create an organization; you become its owner", Args: argsBetween(1, 1), ValidArgsFunction: cobra.NoFileCompletions},
 		func(ctx context.Context, c *client.Client, args []string) error {
 			if err := checkRole("base-role", base, baseRoles); err != nil {
 				return err
 			}
 			done, err := c.CreateOrganization(ctx, contract.NewOrganization{Name: args[0], BaseRole: mariposa.Role(base)})
-			return changed(a, done, err, "organization %s is made, and you own it", args[0])
+			return changed(a, done, err, "organization %s is created; you are its owner", args[0])
 		})
 	baseRoleFlag(cmd, &base)
 	return cmd
@@ -105,12 +105,12 @@ func roleFlag(cmd *cobra.Command, role *string, name, standard, usage string, ro
 }
 
 func baseRoleFlag(cmd *cobra.Command, base *string) {
-	roleFlag(cmd, base, "base-role", "", "what every member may do in every project (default viewer)", baseRoles)
+	roleFlag(cmd, base, "base-role", "", "role of every member in every project (default viewer)", baseRoles)
 }
 
 func checkRole(flag, role string, roles []string) error {
 	if role != "" && !slices.Contains(roles, role) {
-		return Usage(fmt.Errorf("--%s is one of %s, not %q", flag, strings.Join(roles, ", "), role))
+		return Usage(fmt.Errorf("--%s must be one of %s, not %q", flag, strings.Join(roles, ", "), role))
 	}
 	return nil
 }
@@ -120,7 +120,7 @@ func (a *app) orgShow() *cobra.Command {
 		func(ctx context.Context, c *client.Client, org string, _ []string) error {
 			o, err := c.Organization(ctx, org)
 			return show(a, o, err, func() {
-				a.facts("name", cell{o.Name, bold}, "id", o.ID, "personal", wordIf("yes", o.Personal), "you are", string(o.Role), "base role", string(o.BaseRole),
+				a.facts("name", cell{o.Name, bold}, "id", o.ID, "personal", wordIf("yes", o.Personal), "your role", string(o.Role), "base role", string(o.BaseRole),
 					"members", o.Members, "projects", o.Projects, "created", a.stamp(o.Created))
 			})
 		})
@@ -128,26 +128,26 @@ func (a *app) orgShow() *cobra.Command {
 
 func (a *app) orgUpdate() *cobra.Command {
 	var base string
-	cmd := a.onOrg(&cobra.Command{Use: "update [ORG] --base-role ROLE", Short: "Change what members of an organization may do"}, 0,
+	cmd := a.onOrg(&cobra.Command{Use: "update [ORG] --base-role ROLE", Short: "Change the role of the members in all projects of an organization"}, 0,
 		func(ctx context.Context, c *client.Client, org string, _ []string) error {
 			if base == "" {
-				return Usage(errors.New("what shall members be? Say it with --base-role"))
+				return Usage(errors.New("nothing to change: use --base-role"))
 			}
 			if err := checkRole("base-role", base, baseRoles); err != nil {
 				return err
 			}
 			done, err := c.UpdateOrganization(ctx, org, contract.OrganizationChange{BaseRole: mariposa.Role(base)})
-			return changed(a, done, err, "members of %s are %s in its projects now", org, base)
+			return changed(a, done, err, "members of %s now have the role %s in its projects", org, base)
 		})
 	baseRoleFlag(cmd, &base)
 	return cmd
 }
 
 func (a *app) orgRename() *cobra.Command {
-	return a.onOrg(&cobra.Command{Use: "rename [ORG] NEW-NAME", Short: "Give an organization another name"}, 1,
+	return a.onOrg(&cobra.Command{Use: "rename [ORG] NEW-NAME", Short: "Rename an organization"}, 1,
 		func(ctx context.Context, c *client.Client, org string, args []string) error {
 			done, err := c.UpdateOrganization(ctx, org, contract.OrganizationChange{Name: args[0]})
-			return changed(a, done, err, "organization %s is called %s now", org, args[0])
+			return changed(a, done, err, "organization %s is now called %s", org, args[0])
 		})
 }
 
@@ -181,7 +181,7 @@ func memberTable(members []contract.Member) *table {
 func (a *app) orgAdd() *cobra.Command {
 	var role string
 	cmd := a.onOrg(&cobra.Command{
-		Use: "add-member [ORG] USER", Aliases: []string{"add"}, Short: "Make a user a member of an organization, or give one another role", ValidArgsFunction: a.last(orgNames, userNames),
+		Use: "add-member [ORG] USER", Aliases: []string{"add"}, Short: "Add a member to an organization, or change the role of a member", ValidArgsFunction: a.last(orgNames, userNames),
 		Example: "  mariposa -o shop org add ann\n  mariposa org add shop ann --role owner",
 	}, 1, func(ctx context.Context, c *client.Client, org string, args []string) error {
 		if err := checkRole("role", role, orgRoles); err != nil {
@@ -189,29 +189,29 @@ func (a *app) orgAdd() *cobra.Command {
 		}
 		done, err := c.PutMember(ctx, org, args[0], mariposa.OrgRole(role))
 		err = unknownUser(err, "mariposa user list", func() error { _, err := c.Organization(ctx, org); return err })
-		return changed(a, done, err, "%s is %s of %s", args[0], role, org)
+		return changed(a, done, err, "%s is now %s of %s", args[0], role, org)
 	})
-	roleFlag(cmd, &role, "role", string(mariposa.OrgMember), "what the user becomes", orgRoles)
+	roleFlag(cmd, &role, "role", string(mariposa.OrgMember), "role of the user", orgRoles)
 	return cmd
 }
 
 func (a *app) orgRemove() *cobra.Command {
-	return a.onOrg(&cobra.Command{Use: "rm-member [ORG] USER", Short: "End a user's membership in an organization", Aliases: []string{"remove-member", "remove"}, ValidArgsFunction: a.last(orgNames, userNames)}, 1,
+	return a.onOrg(&cobra.Command{Use: "rm-member [ORG] USER", Short: "Remove a member from an organization", Aliases: []string{"remove-member", "remove"}, ValidArgsFunction: a.last(orgNames, userNames)}, 1,
 		func(ctx context.Context, c *client.Client, org string, args []string) error {
 			done, err := c.RemoveMember(ctx, org, args[0])
 			err = unknownUser(err, "mariposa org members "+org, func() error { _, err := c.Organization(ctx, org); return err })
-			return changed(a, done, err, "%s is no member of %s any more", args[0], org)
+			return changed(a, done, err, "%s is no longer a member of %s", args[0], org)
 		})
 }
 
 func (a *app) orgLeave() *cobra.Command {
-	return a.onOrg(&cobra.Command{Use: "leave [ORG]", Short: "End your own membership in an organization"}, 0,
+	return a.onOrg(&cobra.Command{Use: "leave [ORG]", Short: "Leave an organization"}, 0,
 		func(ctx context.Context, c *client.Client, org string, _ []string) error {
 			who, err := c.Whoami(ctx)
 			if err != nil {
 				return err
 			}
 			done, err := c.RemoveMember(ctx, org, who.Name)
-			return changed(a, done, err, "you are no member of %s any more", org)
+			return changed(a, done, err, "you are no longer a member of %s", org)
 		})
 }

@@ -12,17 +12,17 @@ import (
 )
 
 func (a *app) packageCommand() *cobra.Command {
-	return a.group("package", "Look at the named sizes that manifests can ask for, and change them",
+	return a.group("package", "Manage packages, the named sizes that manifests can use",
 		a.packageList(), a.packageSet(), a.packageRemove())
 }
 
 func (a *app) packageList() *cobra.Command {
-	return a.withClient(&cobra.Command{Use: "list", Short: "List the packages", Args: argsBetween(0, 0)},
+	return a.withClient(&cobra.Command{Use: "list", Short: "List packages", Args: argsBetween(0, 0)},
 		func(ctx context.Context, c *client.Client, _ []string) error {
 			all, err := c.Packages(ctx)
 			return show(a, all, err, func() {
 				if len(all.Packages) == 0 {
-					a.note("no packages yet: make one with `mariposa package set NAME --memory 512m --cpu 0.5`")
+					a.note("no packages yet: create one with `mariposa package set NAME --memory 512m --cpu 0.5`")
 					return
 				}
 				t := newTable("NAME", "FAMILY?", "MEMORY?", "CPU?", "DISK?")
@@ -41,11 +41,11 @@ func (a *app) packageList() *cobra.Command {
 func (a *app) packageSet() *cobra.Command {
 	var p contract.Package
 	var memory, cpu, disk string
-	cmd := a.withClient(&cobra.Command{Use: "set NAME --memory SIZE --cpu CORES", Short: "Make a package, or give one another size", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(packageNames)},
+	cmd := a.withClient(&cobra.Command{Use: "set NAME --memory SIZE --cpu CORES", Short: "Create a package or change its size", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(packageNames)},
 		func(ctx context.Context, c *client.Client, args []string) (err error) {
 			p.Name = args[0]
 			if memory == "" || cpu == "" {
-				return Usage(errors.New("how large? Give --memory and --cpu"))
+				return Usage(errors.New("no size given: use --memory and --cpu"))
 			}
 			if p.Memory, err = readSize("memory", memory); err != nil {
 				return Usage(err)
@@ -59,13 +59,13 @@ func (a *app) packageSet() *cobra.Command {
 				}
 			}
 			done, err := c.PutPackage(ctx, p)
-			return changed(a, done, err, "package %s is %s of memory and %g cpu now", p.Name, sizeOfBytes(p.Memory), p.CPU)
+			return changed(a, done, err, "package %s now has %s of memory and %g cpu", p.Name, sizeOfBytes(p.Memory), p.CPU)
 		})
 	f := cmd.Flags()
-	f.StringVar(&memory, "memory", "", "memory of each instance, like 512m")
-	f.StringVar(&cpu, "cpu", "", "cores of each instance, like 0.5")
-	f.StringVar(&disk, "disk", "", "disk of each instance, like 10g")
-	f.StringVar(&p.Family, "family", "", "a word that groups packages")
+	f.StringVar(&memory, "memory", "", "memory of each instance, such as 512m")
+	f.StringVar(&cpu, "cpu", "", "CPU cores of each instance, such as 0.5")
+	f.StringVar(&disk, "disk", "", "disk of each instance, such as 10g")
+	f.StringVar(&p.Family, "family", "", "name of the group that the package belongs to")
 	return cmd
 }
 
@@ -78,14 +78,15 @@ func (a *app) packageRemove() *cobra.Command {
 }
 
 func (a *app) keyCommand() *cobra.Command {
-	return a.group("key", "Change the key that seals the installation's secrets", a.withClient(&cobra.Command{
-		Use: "rotate", Short: "Make a new key and seal with it what the old one sealed", Args: argsBetween(0, 0),
-		Long: "Make a new key, seal with it what the old one sealed, and drop the old one.\n\nIt works while everything runs; nothing restarts. Should it be cut short, run it again.",
+	return a.group("key", "Change the key that encrypts the secrets of the installation", a.withClient(&cobra.Command{
+		Use: "rotate", Short: "Replace the key with a new one", Args: argsBetween(0, 0),
+		Long: "Create a new key, re-encrypt with it everything that the old key encrypts, and delete the\nold key.\n\n" +
+			"You can do this while the system is running; nothing restarts. If the command is\ninterrupted, run it again.",
 	}, func(ctx context.Context, c *client.Client, _ []string) error {
 		done, err := c.RotateKey(ctx)
 		return show(a, done, err, func() {
-			a.say("key %s is in force: %s with it", done.Key, plural(done.Rewrapped, "inner key is sealed", "inner keys are sealed"))
-			a.note("keep a copy of the key file apart from copies of the store: without it, secrets cannot be read")
+			a.say("key %s is in use: %s with it", done.Key, plural(done.Rewrapped, "inner key is encrypted", "inner keys are encrypted"))
+			a.note("keep a backup of the key file, separate from backups of the store: without it, secrets cannot be read")
 		})
 	}))
 }

@@ -12,7 +12,7 @@ import (
 )
 
 func (a *app) projectUsers() *cobra.Command {
-	return a.inProject(&cobra.Command{Use: "users [PROJECT]", Short: "List who may do what in a project, and why", Aliases: []string{"people", "collaborators"}}, 0,
+	return a.inProject(&cobra.Command{Use: "users [PROJECT]", Short: "List users, their roles in a project and where the roles come from", Aliases: []string{"people", "collaborators"}}, 0,
 		func(ctx context.Context, c *client.Client, project string, _ []string) error {
 			all, err := c.ProjectUsers(ctx, project)
 			return show(a, all, err, func() {
@@ -28,32 +28,33 @@ func (a *app) projectUsers() *cobra.Command {
 func (a *app) projectAddUser() *cobra.Command {
 	var role string
 	cmd := a.inProject(&cobra.Command{
-		Use: "add-user [PROJECT] USER --role ROLE", Short: "Give a user a role in a project, in place of any before", Aliases: []string{"share", "invite"},
+		Use: "add-user [PROJECT] USER --role ROLE", Short: "Give a user a role in a project, replacing any previous one", Aliases: []string{"share", "invite"},
 		ValidArgsFunction: a.last(projectNames, userNames),
 		Example:           "  mariposa project add-user shop ann --role operator\n  mariposa -j shop project share ci --role deployer",
 	}, 1, func(ctx context.Context, c *client.Client, project string, args []string) error {
 		if role == "" {
-			return Usage(errors.New("as what? Say it with --role"))
+			return Usage(errors.New("no role given: use --role"))
 		}
 		if err := checkRole("role", role, projectRoles); err != nil {
 			return err
 		}
 		done, err := c.PutProjectUser(ctx, project, args[0], mariposa.Role(role))
 		err = unknownUser(err, "mariposa user list", func() error { _, err := c.Project(ctx, project); return err })
-		return changed(a, done, err, "%s is %s of %s", args[0], role, project)
+		return changed(a, done, err, "%s is now %s of %s", args[0], role, project)
 	})
-	roleFlag(cmd, &role, "role", "", "what the user becomes", projectRoles)
+	roleFlag(cmd, &role, "role", "", "role of the user", projectRoles)
 	return cmd
 }
 
 func (a *app) projectRemoveUser() *cobra.Command {
 	return a.inProject(&cobra.Command{
-		Use: "rm-user [PROJECT] USER", Short: "Take a user's own role in a project away", Aliases: []string{"unshare", "remove-user"}, ValidArgsFunction: a.last(projectNames, userNames),
-		Long: "Take a user's own role in a project away.\n\nWhat they may do as members or owners of the project's organization stays.",
+		Use: "rm-user [PROJECT] USER", Short: "Remove the role that a user has in a project", Aliases: []string{"unshare", "remove-user"}, ValidArgsFunction: a.last(projectNames, userNames),
+		Long: "Remove the role that a user has in the project itself.\n\n" +
+			"Rights that come from membership in the organization of the project stay.",
 	}, 1, func(ctx context.Context, c *client.Client, project string, args []string) error {
 		done, err := c.RemoveProjectUser(ctx, project, args[0])
 		err = unknownUser(err, a.commandPrefix(project)+" project users", func() error { _, err := c.Project(ctx, project); return err })
-		return changed(a, done, err, "%s has no role of their own in %s any more", args[0], project)
+		return changed(a, done, err, "%s no longer has a role of their own in %s", args[0], project)
 	})
 }
 

@@ -17,16 +17,16 @@ import (
 func (a *app) projectPlan() *cobra.Command {
 	var file, rolling, canary string
 	cmd := a.projectArgument(&cobra.Command{
-		Use: "plan [NAME] [-m FILE]", Short: "Tell what would be done, and change nothing",
-		Long: "Tell what would be done, step by step with reasons, if a project had another manifest; without\none, what would be done now. " +
-			"Every step is taken to succeed. Nothing is changed.\n\nFor a project that does not exist yet, everything in the manifest would be created.",
+		Use: "plan [NAME] [-m FILE]", Short: "Show what would be done, without changing anything",
+		Long: "Show what would be done, step by step with reasons, if you submitted a manifest; without a\nmanifest, show what would be done now. The plan assumes that every step succeeds. Nothing is\nchanged.\n\n" +
+			"If the project does not exist yet, everything in the manifest would be created.",
 		Example: "  mariposa -j shop project plan -m shop.yaml\n  mariposa -j shop project plan --json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkAmounts("rolling", rolling, "canary", canary); err != nil {
 				return err
 			}
 			if file == "" && rolling+canary != "" {
-				return Usage(errors.New("--rolling and --canary say how a new manifest is rolled out: name its file with -m"))
+				return Usage(errors.New("--rolling and --canary apply to a new manifest: name its file with -m"))
 			}
 			name, err := a.projectName(args)
 			if err != nil {
@@ -77,12 +77,12 @@ func (a *app) planNew(ctx context.Context, c *client.Client, name string, text [
 // printNewPlan prints the plan of a project that does not exist yet.
 func (a *app) printNewPlan(p *contract.Plan, name, file string) {
 	a.printTable(resourceTable(p.Resources))
-	a.note("there is no project %s yet: everything would be created; nothing was changed", name)
+	a.note("project %s does not exist yet: everything would be created; nothing was changed", name)
 	if len(p.Missing) > 0 {
-		a.note("it would wait for metadata that is required and not set: %s", strings.Join(p.Missing, ", "))
+		a.note("it would wait for required metadata that is not set: %s", strings.Join(p.Missing, ", "))
 	}
 	if a.file != stdinName {
-		a.note("do it with `%s project create %s -m %s`", a.commandPrefix(""), name, file)
+		a.note("apply it with `%s project create %s -m %s`", a.commandPrefix(""), name, file)
 	}
 }
 
@@ -113,18 +113,18 @@ func (a *app) printPlan(p *contract.Plan, name, update string) {
 // printPlanNotes prints what the plan means, on standard error.
 func (a *app) printPlanNotes(p *contract.Plan, name, update string) {
 	if len(p.Steps) == 0 && len(p.Waits) == 0 {
-		a.note("%s: nothing would be done", name)
+		a.note("%s: nothing to do", name)
 	} else {
-		a.note("%s, if all succeed; nothing was changed", plural(len(p.Steps), "step", "steps"))
+		a.note("%s if all succeed; nothing was changed", plural(len(p.Steps), "step", "steps"))
 	}
 	if !p.Complete && len(p.Waits) == 0 {
-		a.note("there are more steps than are shown")
+		a.note("there are more steps than shown")
 	}
 	if len(p.Missing) > 0 {
-		a.note("it would wait for metadata that is required and not set: %s", strings.Join(p.Missing, ", "))
+		a.note("it would wait for required metadata that is not set: %s", strings.Join(p.Missing, ", "))
 	}
 	if update != "" && a.file != stdinName {
-		a.note("do it with `%s project update%s`", a.commandPrefix(name), update)
+		a.note("apply it with `%s project update%s`", a.commandPrefix(name), update)
 	}
 }
 
@@ -166,7 +166,7 @@ func resourceTable(all []contract.PlanResource) *table {
 			words = "follows " + r.Follows + prefixed("; ", words)
 		}
 		if r.Retried {
-			words = "tried again" + prefixed("; ", words)
+			words = "retried" + prefixed("; ", words)
 		}
 		t.add(cell{name, bold}, cell{r.Change, changes[r.Change]}, text(scale), text(words))
 	}

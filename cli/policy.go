@@ -17,20 +17,20 @@ func (a *app) orgPolicy() *cobra.Command {
 	var standard string
 	var set struct{ hostPorts, lowPorts, noHostPorts, noLowPorts, allTypes, noStandard bool }
 	cmd := &cobra.Command{
-		Use: "policy [ORG]", Short: "Show what the manifests of an organization may ask for, or change it",
-		Long: "Show what the manifests of an organization may ask for, or change it.\n\nOnly those who run the installation change policies. What is not named stays. Versions are checked when they\n" +
-			"are submitted and when they are brought back; what runs goes on.",
+		Use: "policy [ORG]", Short: "Show or change what the manifests of an organization can use",
+		Long: "Show or change what the manifests of an organization can use.\n\n" +
+			"Only installation admins can change policies. Settings that you do not name stay unchanged.\nVersions are checked when they are submitted and when you return to them; running instances\nare not affected.",
 		Example: "  mariposa org policy shop\n  mariposa org policy shop --compute-types docker,process --host-ports\n  mariposa org policy shop --default-package small",
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&types, "compute-types", nil, "the allowed compute types: docker, infrastructure, kvm, process, dummy")
+	flags.StringSliceVar(&types, "compute-types", nil, "allowed compute types: docker, infrastructure, kvm, process, dummy")
 	flags.BoolVar(&set.allTypes, "all-compute-types", false, "allow every compute type")
-	flags.BoolVar(&set.hostPorts, "host-ports", false, "services may take fixed ports of nodes, from 1024")
-	flags.BoolVar(&set.noHostPorts, "no-host-ports", false, "services take no fixed ports of nodes")
-	flags.BoolVar(&set.lowPorts, "low-ports", false, "services may take any fixed port of nodes, also below 1024")
-	flags.BoolVar(&set.noLowPorts, "no-low-ports", false, "among the fixed ports, none below 1024")
-	flags.StringVar(&standard, "default-package", "", "the package of services that do not say their size")
-	flags.BoolVar(&set.noStandard, "no-default-package", false, "no package for services that do not say their size")
+	flags.BoolVar(&set.hostPorts, "host-ports", false, "allow services to use fixed ports of nodes, from 1024")
+	flags.BoolVar(&set.noHostPorts, "no-host-ports", false, "do not allow services to use fixed ports of nodes")
+	flags.BoolVar(&set.lowPorts, "low-ports", false, "allow services to use any fixed port of nodes, including those below 1024")
+	flags.BoolVar(&set.noLowPorts, "no-low-ports", false, "do not allow fixed ports below 1024")
+	flags.StringVar(&standard, "default-package", "", "package of services that do not set their size")
+	flags.BoolVar(&set.noStandard, "no-default-package", false, "no package for services that do not set their size")
 	return a.onOrg(cmd, 0, func(ctx context.Context, c *client.Client, org string, _ []string) error {
 		var change contract.PolicyChange
 		said := 0
@@ -38,7 +38,7 @@ func (a *app) orgPolicy() *cobra.Command {
 		choose := func(flag string, on, off bool, value **bool) error {
 			switch {
 			case on && off:
-				return Usage(fmt.Errorf("--%s allows what --no-%s forbids: say one of them", flag, flag))
+				return Usage(fmt.Errorf("--%s and --no-%s cannot be combined", flag, flag))
 			case on:
 				*value = &yes
 			case off:
@@ -57,10 +57,10 @@ func (a *app) orgPolicy() *cobra.Command {
 		}
 		switch {
 		case set.allTypes && types != nil, set.noStandard && standard != "":
-			return Usage(fmt.Errorf("--compute-types and --all-compute-types, --default-package and --no-default-package exclude each other: say one of them"))
+			return Usage(fmt.Errorf("--compute-types and --all-compute-types cannot be combined, and neither can --default-package and --no-default-package"))
 		}
 		if types != nil && len(types) == 0 {
-			return Usage(errors.New("--compute-types names no compute type: name those that are allowed, or say --all-compute-types"))
+			return Usage(errors.New("--compute-types is empty: name the allowed compute types, or use --all-compute-types"))
 		}
 		if set.allTypes || types != nil {
 			all := append([]string{}, types...)
@@ -102,9 +102,9 @@ func (a *app) serverSettings() *cobra.Command {
 	var orgs string
 	var anyOrgs bool
 	cmd := a.withClient(&cobra.Command{
-		Use: "settings", Short: "Show what is set for the whole installation, or change it", Args: argsBetween(0, 0),
-		Long: "Show what is set for the whole installation, or change it, through a running server.\n\nFor those who run the installation. The figures of the quota are what organizations made from now on begin with;\n" +
-			"--stored-per-project holds for all that have none of their own. What is not named stays.",
+		Use: "settings", Short: "Show or change the settings of the installation", Args: argsBetween(0, 0),
+		Long: "Show or change the settings of the installation, through a running server. Only installation\nadmins can do this.\n\n" +
+			"The quota applies to organizations that are created from now on. --stored-per-project\napplies to every organization that has no limit of its own. Settings that you do not name\nstay unchanged.",
 		Example: "  mariposa server settings\n  mariposa server settings --projects 10 --instances 50 --memory 16g --organizations-per-user 3",
 	}, func(ctx context.Context, c *client.Client, _ []string) error {
 		change, err := settingsChange(&quota, orgs, anyOrgs)
@@ -120,10 +120,10 @@ func (a *app) serverSettings() *cobra.Command {
 		return show(a, s, err, func() { a.printSettings(s) })
 	})
 	quota.add(cmd, " in a new organization")
-	cmd.Flags().Lookup(figures[4]).Usage = "how many bytes of versions and metadata are stored of each project at most, like 256m"
-	cmd.Flags().Lookup("no-" + figures[4]).Usage = "go back to the default limit of --stored-per-project"
-	cmd.Flags().StringVar(&orgs, "organizations-per-user", "", "how many organizations a user may own at most, beside their own")
-	cmd.Flags().BoolVar(&anyOrgs, "no-organizations-per-user", false, "no limit of organizations per user")
+	cmd.Flags().Lookup(figures[4]).Usage = "maximum size of the stored versions and metadata of each project, such as 256m"
+	cmd.Flags().Lookup("no-" + figures[4]).Usage = "restore the default of --stored-per-project"
+	cmd.Flags().StringVar(&orgs, "organizations-per-user", "", "maximum number of organizations that a user can own, in addition to their personal one")
+	cmd.Flags().BoolVar(&anyOrgs, "no-organizations-per-user", false, "no limit on organizations per user")
 	return cmd
 }
 
@@ -148,7 +148,7 @@ func settingsChange(quota *quotaFlags, orgs string, anyOrgs bool) (*client.Setti
 	}
 	switch {
 	case orgs != "" && anyOrgs:
-		return nil, fmt.Errorf("--organizations-per-user sets a limit and --no-organizations-per-user lifts it: say one of them")
+		return nil, fmt.Errorf("--organizations-per-user and --no-organizations-per-user cannot be combined")
 	case orgs != "":
 		n, err := readCount("organizations-per-user", orgs)
 		if err != nil {

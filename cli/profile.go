@@ -41,7 +41,7 @@ func (a *app) profilePath() (string, error) {
 	case name == "" || name == defaultProfile:
 		return filepath.Join(dir, "profile.json"), nil
 	case !profileName.MatchString(name):
-		return "", Usage(fmt.Errorf("%q is no name of a profile: letters, digits, dots and dashes make one", name))
+		return "", Usage(fmt.Errorf("invalid profile name %q: use letters, digits, dots and dashes", name))
 	default:
 		return filepath.Join(dir, "profiles", name+".json"), nil
 	}
@@ -51,8 +51,8 @@ func (a *app) profilePath() (string, error) {
 func (a *app) readProfile() (profile, error) {
 	p, found, err := a.findProfile()
 	if err == nil && !found && a.global.profile != "" && a.global.profile != defaultProfile {
-		return p, Usage(withHint(fmt.Errorf("there is no profile %q%s", a.global.profile, prefixed("; there are ", strings.Join(a.profileNames(), ", "))),
-			"make it with `mariposa login --profile %s --url URL`", a.global.profile))
+		return p, Usage(withHint(fmt.Errorf("there is no profile %q%s", a.global.profile, prefixed("; available profiles: ", strings.Join(a.profileNames(), ", "))),
+			"create it with `mariposa login --profile %s --url URL`", a.global.profile))
 	}
 	return p, err
 }
@@ -67,10 +67,10 @@ func (a *app) findProfile() (p profile, found bool, err error) {
 		return p, false, nil
 	}
 	if err != nil {
-		return p, false, fmt.Errorf("the profile cannot be read: %w", err)
+		return p, false, fmt.Errorf("cannot read the profile: %w", err)
 	}
 	if err := json.Unmarshal(text, &p); err != nil {
-		return profile{}, true, withHint(fmt.Errorf("the profile %s is damaged: %w", path, err), "remove it, then `mariposa login` again")
+		return profile{}, true, withHint(fmt.Errorf("the profile %s is damaged: %w", path, err), "remove it, then run `mariposa login` again")
 	}
 	return p, true, nil
 }
@@ -87,18 +87,18 @@ func (a *app) writeProfile(p profile) error {
 	}
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("the profile cannot be written: %w", err)
+		return fmt.Errorf("cannot write the profile: %w", err)
 	}
 	f, err := os.CreateTemp(dir, ".profile-*") // 0600
 	if err != nil {
-		return fmt.Errorf("the profile cannot be written: %w", err)
+		return fmt.Errorf("cannot write the profile: %w", err)
 	}
 	_, err = f.Write(append(text, '\n'))
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		return fmt.Errorf("the profile cannot be written: %w", errors.Join(err, os.Remove(f.Name())))
+		return fmt.Errorf("cannot write the profile: %w", errors.Join(err, os.Remove(f.Name())))
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ func (a *app) progress() display {
 }
 
 // frozenPhrase describes a freeze that has settled.
-const frozenPhrase = "settled; nothing of it changes until a thaw"
+const frozenPhrase = "settled; nothing changes until the thaw"
 
 // lines shows progress in logs and pipes.
 type lines struct {
@@ -67,7 +67,7 @@ func (l *lines) projectStatus(_ mariposa.Status, why string, at time.Time) {
 }
 
 func (l *lines) trouble(why string) {
-	l.say(cmp.Or(why, "the server is back; nothing was missed"), time.Time{})
+	l.say(cmp.Or(why, "reconnected to the server; nothing was missed"), time.Time{})
 }
 
 func (l *lines) end() {}

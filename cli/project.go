@@ -15,7 +15,7 @@ import (
 )
 
 func (a *app) projectCommand() *cobra.Command {
-	return a.group("project", "Make, change, watch over and delete projects",
+	return a.group("project", "Create, update, scale, inspect and delete projects",
 		a.projectList(), a.projectCreate(), a.projectShow(), a.projectSet(), a.projectUnset(), a.projectUpdate(),
 		a.projectVersions(), a.projectVersion(), a.projectTag(), a.projectRevert(), a.projectCopy(), a.projectRename(), a.projectMove(), a.projectRemove(),
 		a.projectUsers(), a.projectAddUser(), a.projectRemoveUser(), a.projectScale(), a.projectInstances(), a.projectPlan(), a.projectGraph(),
@@ -24,7 +24,7 @@ func (a *app) projectCommand() *cobra.Command {
 }
 
 func (a *app) projectList() *cobra.Command {
-	return a.withClient(&cobra.Command{Use: "list", Short: "List the projects", Args: argsBetween(0, 0)}, func(ctx context.Context, c *client.Client, _ []string) error {
+	return a.withClient(&cobra.Command{Use: "list", Short: "List projects", Args: argsBetween(0, 0)}, func(ctx context.Context, c *client.Client, _ []string) error {
 		all, err := c.Projects(ctx, "")
 		return show(a, all, err, func() {
 			if len(all.Projects) == 0 {
@@ -51,11 +51,11 @@ func usualGoal(g mariposa.ProjectGoal) cell {
 }
 
 func (a *app) noProjectsYet() {
-	a.note("no projects yet: make one with `%s project create NAME -m FILE`", a.commandPrefix(""))
+	a.note("no projects yet: create one with `%s project create NAME -m FILE`", a.commandPrefix(""))
 }
 
 func (a *app) projectShow() *cobra.Command {
-	return a.inProject(&cobra.Command{Use: "show [NAME]", Short: "Show what a project should be and what it is"}, 0,
+	return a.inProject(&cobra.Command{Use: "show [NAME]", Short: "Show the desired and actual state of a project"}, 0,
 		func(ctx context.Context, c *client.Client, name string, _ []string) error {
 			p, err := c.Project(ctx, name)
 			if err != nil || a.global.json {
@@ -65,7 +65,7 @@ func (a *app) projectShow() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			a.facts("name", p.Name, "id", p.ID, "organization", cmp.Or(p.OrganizationName, p.Organization), "you are", string(p.Role), "version", versionOf(p.Number, p.Version),
+			a.facts("name", p.Name, "id", p.ID, "organization", cmp.Or(p.OrganizationName, p.Organization), "your role", string(p.Role), "version", versionOf(p.Number, p.Version),
 				"goal", string(p.Goal), "status", word(p.Status), reasonLabel(p), p.Reason, "created", a.stamp(p.Created), "author", p.Author, "stored", storedOf(p.Stored))
 			for _, s := range state.Projects {
 				if len(s.Services) > 0 {
@@ -111,7 +111,7 @@ func (a *app) noProject(err error) error {
 }
 
 func waitFlag(cmd *cobra.Command, wait *bool) {
-	cmd.Flags().BoolVar(wait, "wait", false, "follow the task to its end; exit with 3 if it fails")
+	cmd.Flags().BoolVar(wait, "wait", false, "wait until the task has ended; exit with 3 if it fails")
 }
 
 func yesOrNo(b bool) string {

@@ -15,7 +15,7 @@ func (a *app) psCommand() *cobra.Command {
 	var ended bool
 	cmd := a.ofProject(&cobra.Command{
 		Use: "ps [SERVICE...]", Short: "List the instances of a project", ValidArgsFunction: a.every(serviceNames),
-		Long: "List the instances of a project, or those of some services. Instances that have ended and are\nkept to look at are shown with --all. `instance list` lists those of all projects.",
+		Long: "List the instances of a project, or of some of its services. With --all, include ended\ninstances that are kept for inspection. To list the instances of all projects, use\n`instance list`.",
 	}, func(ctx context.Context, c *client.Client, project string, args []string) error {
 		all, err := c.AllInstances(ctx, client.InstanceFilter{Project: project})
 		if err != nil {
@@ -30,7 +30,7 @@ func (a *app) psCommand() *cobra.Command {
 		}
 		return show(a, all, nil, func() { a.printInstances(all.Instances, project, kept) })
 	})
-	cmd.Flags().BoolVarP(&ended, "all", "a", false, "also those that have ended and are kept to look at")
+	cmd.Flags().BoolVarP(&ended, "all", "a", false, "include ended instances that are kept for inspection")
 	return cmd
 }
 

@@ -17,14 +17,14 @@ import (
 )
 
 func (a *app) queueCommand() *cobra.Command {
-	return a.group("queue", "Look at the tasks that change things, end them, hold everything still",
+	return a.group("queue", "Show and terminate tasks; freeze and thaw projects",
 		a.queueList(), a.queueShow(), a.queueTerminate(), a.newActionCommand("freeze"), a.newActionCommand("thaw"))
 }
 
 func (a *app) queueList() *cobra.Command {
 	var f client.TaskFilter
 	cmd := a.ofProjects(&cobra.Command{
-		Use: "list", Short: "List the tasks that wait or are at work, newest first",
+		Use: "list", Short: "List open tasks, newest first",
 		Example: "  mariposa queue list\n  mariposa -j shop queue list --all --state failed --limit 20",
 	}, func(ctx context.Context, c *client.Client, project string) error {
 		if f.Limit < 0 {
@@ -34,8 +34,8 @@ func (a *app) queueList() *cobra.Command {
 		all, err := c.Queue(ctx, f)
 		return show(a, all, err, func() { a.printTasks(all) })
 	})
-	cmd.Flags().BoolVar(&f.All, "all", false, "those that have ended too")
-	cmd.Flags().IntVar(&f.Limit, "limit", 100, "only the newest so many; 0: all")
+	cmd.Flags().BoolVar(&f.All, "all", false, "include tasks that have ended")
+	cmd.Flags().IntVar(&f.Limit, "limit", 100, "only the newest N, or 0 for all")
 	cmd.Flags().StringVar(&f.Service, "service", "", "only tasks of this service")
 	cmd.Flags().StringVar(&f.State, "state", "", "only tasks in this state: "+strings.Join(taskStates, ", "))
 	complete(cmd, "service", a.every(serviceNames))
@@ -45,7 +45,7 @@ func (a *app) queueList() *cobra.Command {
 
 var taskStates = words([]mariposa.TaskState{mariposa.TaskQueued, mariposa.TaskActive, mariposa.TaskCompleted, mariposa.TaskFailed, mariposa.TaskTerminated})
 
-var errLimit = errors.New("--limit is a number from 0 on; 0 means all")
+var errLimit = errors.New("--limit must be a number of at least 0; 0 means all")
 
 func (a *app) printTasks(all *contract.Tasks) {
 	if len(all.Tasks) == 0 {
@@ -60,7 +60,7 @@ func (a *app) printTasks(all *contract.Tasks) {
 	}
 	a.printTable(t)
 	if all.Marker != "" {
-		a.note("there are more: --limit says how many to show, 0 all of them")
+		a.note("there are more tasks: use --limit N to show more, or --limit 0 to show all")
 	}
 }
 
@@ -114,7 +114,7 @@ func (a *app) queueShow() *cobra.Command {
 	var limit int
 	cmd := a.withClient(&cobra.Command{
 		Use: "show TASK", Short: "Show a task and its newest steps", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(taskIDs),
-		Long: "Show a task and its newest steps. A task is named by its id, or the beginning of it.",
+		Long: "Show a task and its newest steps. Name the task by its id or the beginning of its id.",
 	}, func(ctx context.Context, c *client.Client, args []string) error {
 		if limit < 0 {
 			return Usage(errLimit)
@@ -126,7 +126,7 @@ func (a *app) queueShow() *cobra.Command {
 		t, err := c.TaskSteps(ctx, id, limit)
 		return show(a, t, a.noTask(err), func() { a.printTask(t) })
 	})
-	cmd.Flags().IntVar(&limit, "limit", 200, "only the newest so many steps; 0: all")
+	cmd.Flags().IntVar(&limit, "limit", 200, "only the newest N steps, or 0 for all")
 	return cmd
 }
 
@@ -146,7 +146,7 @@ func (a *app) printTask(t *contract.Task) {
 		"created", a.stamp(t.Created), "started", a.stampOf(t.Started), "finished", a.stampOf(t.Finished), "took", took(t))
 	a.printSteps(t.Steps)
 	if t.Marker != "" {
-		a.note("there are older steps: --limit says how many to show, 0 all of them")
+		a.note("there are older steps: use --limit N to show more, or --limit 0 to show all")
 	}
 }
 
@@ -165,15 +165,16 @@ func (a *app) printSteps(steps []contract.TaskStep) {
 func (a *app) queueTerminate() *cobra.Command {
 	var sure, wait bool
 	cmd := a.withClient(&cobra.Command{
-		Use: "terminate TASK", Short: "End a task; what it was at is kept as it is", Args: argsBetween(1, 1),
+		Use: "terminate TASK", Short: "Terminate a task; the services of an active task are frozen", Args: argsBetween(1, 1),
 		ValidArgsFunction: a.wordsFrom(taskIDs),
-		Long: "End a task. A task is named by its id, or the beginning of it.\n\n" +
-			"Of an active one no further step begins, what is half-made is finished or removed, and its\nscope is frozen. The goal stays: the answer says how to go on towards it, and how to take\nback what was done. " +
-			"Of one that waits, its change is dropped and nothing is frozen.\n\nWith --wait, it returns once all has settled.",
+		Long: "Terminate a task. Name it by its id or the beginning of its id.\n\n" +
+			"If the task is active, it starts no further steps. Whatever is half finished is completed or\nremoved, and the scope of the task is frozen. The desired state stays: the output shows the\ncommands that continue or undo the change.\n\n" +
+			"If the task is queued, its change is dropped, and nothing is frozen.\n\n" +
+			"With --wait, the command returns when everything has settled.",
 	}, func(ctx context.Context, c *client.Client, args []string) error {
 		return a.terminate(ctx, c, args[0], sure, wait)
 	})
-	cmd.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask for confirmation")
 	waitFlag(cmd, &wait)
 	return cmd
 }
@@ -209,7 +210,7 @@ func (a *app) terminate(ctx context.Context, c *client.Client, ref string, sure,
 // describeOpenTask describes an open task and what ending it means.
 func describeOpenTask(t *contract.Task) string {
 	if t.State == mariposa.TaskQueued {
-		return describeTask(t) + ", which has not begun"
+		return describeTask(t) + ", which has not started"
 	}
 	far := ""
 	if t.Progress.Total > 0 {
@@ -221,9 +222,9 @@ func describeOpenTask(t *contract.Task) string {
 // printTerminated prints the state of a terminated task's scope, and how to
 // continue from there.
 func (a *app) printTerminated(t *contract.Task, ended *contract.Terminated) {
-	again := "go on with"
+	again := "continue with"
 	if ended.Freeze == nil {
-		again = "ask again with"
+		again = "run again with"
 		a.say("%s is terminated; nothing was frozen", describeTask(t))
 	} else {
 		a.say("%s is terminated; its scope is frozen by task %s", describeTask(t), *ended.Freeze)

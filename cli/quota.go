@@ -24,20 +24,20 @@ type quotaFlags struct {
 
 func (f *quotaFlags) add(cmd *cobra.Command, of string) {
 	for n, what := range []string{
-		"how many projects", "how many instances", "how many cores", "how much memory, like 512m or 64g,",
-		"how many bytes of versions and metadata are stored of each project, like 256m,",
+		"number of projects", "number of instances", "number of CPU cores", "memory (such as 512m or 64g)",
+		"size of the stored versions and metadata of each project (such as 256m)",
 	} {
-		cmd.Flags().StringVar(&f.limits[n], figures[n], "", what+" at most"+of)
-		cmd.Flags().BoolVar(&f.lifted[n], "no-"+figures[n], false, "no limit of "+figures[n]+" of its own"+of)
+		cmd.Flags().StringVar(&f.limits[n], figures[n], "", "maximum "+what+of)
+		cmd.Flags().BoolVar(&f.lifted[n], "no-"+figures[n], false, "no limit on "+figures[n]+of)
 	}
 }
 
 func (a *app) orgQuota() *cobra.Command {
 	var f quotaFlags
 	cmd := a.onOrg(&cobra.Command{
-		Use: "quota [ORG]", Short: "Show what an organization may use, or change it",
-		Long: "Show what an organization may use and what it does, or change it.\n\nOnly those who run the installation change quotas. A figure that is not named stays.\n" +
-			"Under a memory or cpu quota every service must say its size, or gets the default package of `org policy`.",
+		Use: "quota [ORG]", Short: "Show or change the quota of an organization",
+		Long: "Show how much of its quota an organization uses, or change the quota.\n\n" +
+			"Only installation admins can change quotas. Limits that you do not name stay unchanged.\nUnder a memory or CPU quota, every service must set its size or gets the default package of\n`org policy`.",
 		Example: "  mariposa org quota shop\n  mariposa org quota shop --instances 200 --memory 64g --no-cpu",
 	}, 0, func(ctx context.Context, c *client.Client, org string, _ []string) error {
 		change, err := f.change()
@@ -53,6 +53,7 @@ func (a *app) orgQuota() *cobra.Command {
 		return show(a, q, err, func() { a.printTable(quotaTable(q)) })
 	})
 	f.add(cmd, "")
+	cmd.Flags().Lookup("no-" + figures[4]).Usage = "use the limit of the installation for --" + figures[4]
 	return cmd
 }
 
@@ -62,7 +63,7 @@ func (f *quotaFlags) change() (*client.QuotaChange, error) {
 	said := false
 	for n, figure := range figures {
 		if f.lifted[n] && f.limits[n] != "" {
-			return nil, fmt.Errorf("--%s sets a limit and --no-%s lifts it: say one of them", figure, figure)
+			return nil, fmt.Errorf("--%s and --no-%s cannot be combined", figure, figure)
 		}
 		if f.lifted[n] {
 			c.Lift = append(c.Lift, strings.ReplaceAll(figure, "-", "_"))
@@ -113,7 +114,7 @@ func readCount(flag, s string) (int, error) {
 func readCores(s string) (float64, error) {
 	cores, err := strconv.ParseFloat(s, 64)
 	if err != nil || cores < 0 || math.IsNaN(cores) || math.IsInf(cores, 0) {
-		return 0, fmt.Errorf("--cpu is a number of cores, like 4 or 0.5, not %q", s)
+		return 0, fmt.Errorf("--cpu must be a number of cores, such as 4 or 0.5, not %q", s)
 	}
 	return cores, nil
 }
@@ -132,7 +133,7 @@ func readSize(flag, s string) (int64, error) {
 	unit, known := units[word[len(digits):]]
 	n, err := strconv.ParseFloat(digits, 64)
 	if !known || err != nil || n < 0 || n*float64(unit) >= 1<<62 || n != n {
-		return 0, fmt.Errorf("--%s is a number of bytes, like 512m or 64g, not %q", flag, s)
+		return 0, fmt.Errorf("--%s must be a number of bytes, such as 512m or 64g, not %q", flag, s)
 	}
 	return int64(n * float64(unit)), nil
 }

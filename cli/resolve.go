@@ -89,7 +89,7 @@ func (a *app) pick(found []candidate, what, list string) (string, error) {
 	for _, c := range found[:min(len(found), 5)] {
 		like = append(like, c.name+" ("+c.id+")")
 	}
-	return "", withHint(mariposa.Errorf(mariposa.InvalidArgument, "there is more than one %s", what), "give the id of one: %s", strings.Join(like, ", "))
+	return "", withHint(mariposa.Errorf(mariposa.InvalidArgument, "there is more than one %s", what), "use the id of one of them: %s", strings.Join(like, ", "))
 }
 
 // describeTask says what a task does, briefly: scale hello/web. It uses people's

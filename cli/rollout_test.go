@@ -145,9 +145,9 @@ func TestARevertThatMakesNoVersionSaysWhatItDoes(t *testing.T) {
 	t.Parallel()
 	const why = "no version of hello was ever fully in force: it is stopped, and fully removed"
 	for says, done := range map[string]contract.Changed{
-		"hello: nothing to do, version 2 (2222222) is that already\n": {Version: hashTwo, Number: 2},
-		"hello: nothing to do, " + why + "\n":                         {Version: hashTwo, Number: 2, Reason: why},
-		"hello: " + why + "\ntask " + taskOne + "\n":                  {Version: hashTwo, Number: 2, Reason: why, Task: ptr(taskOne)},
+		"hello: nothing to do, version 2 (2222222) already has that content\n": {Version: hashTwo, Number: 2},
+		"hello: nothing to do, " + why + "\n":                                  {Version: hashTwo, Number: 2, Reason: why},
+		"hello: " + why + "\ntask " + taskOne + "\n":                           {Version: hashTwo, Number: 2, Reason: why, Task: ptr(taskOne)},
 	} {
 		r := (&run{f: world(t).give("PUT /v1/projects/hello/state", done)}).do(t, "-j", "hello", "project", "revert", "2")
 		r.expect(exitOK, r.stdout == says)
@@ -160,7 +160,7 @@ func TestAPlanThatDoesNothingSaysWhatIsHeldBack(t *testing.T) {
 	s := helloState()
 	s.Projects[0].Services[1].Status, s.Projects[0].Services[1].Reason = mariposa.StatusFrozen, "2 instances are gone and would be replaced after thaw"
 	f := world(t).give("POST /v1/projects/hello/plan", contract.Plan{Version: hashTwo, Complete: true}).give("GET /v1/state", s)
-	want := "hello: nothing would be done\nhello/web is frozen: 2 instances are gone and would be replaced after thaw\n"
+	want := "hello: nothing to do\nhello/web is frozen: 2 instances are gone and would be replaced after thaw\n"
 	r := (&run{f: f}).do(t, "project", "plan", "hello")
 	r.expect(exitOK, r.stdout == "", r.stderr == want)
 }
@@ -185,7 +185,7 @@ func TestWhatAnOrderDoesNotFindIsLookedForInTheRightPlace(t *testing.T) {
 
 func TestNothingToDoSaysWhy(t *testing.T) {
 	t.Parallel()
-	for action, why := range map[string]string{"start": "it is started", "thaw": "nothing of it is frozen", "resume": "nothing of it is paused", "converge": "it is converged"} {
+	for action, why := range map[string]string{"start": "it is already started", "thaw": "nothing is frozen", "resume": "nothing is paused", "converge": "it is already converged"} {
 		f := world(t).on("PUT /v1/projects/hello/state", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"task":null}`)) }).stream()
 		r := (&run{f: f}).do(t, "project", action, "hello", "--wait")
 		r.expect(exitOK, r.stdout == "hello: nothing to do, "+why+"\n")
@@ -208,7 +208,7 @@ func TestWhatHasEndedIsListedOnRequest(t *testing.T) {
 	}
 	golden(t, "instance-list-ended", stories.String())
 	f.give("GET /v1/instances", contract.Instances{Instances: []contract.Instance{ended}})
-	if r := (&run{f: f}).do(t, "instance", "list"); r.stdout != "" || r.stderr != "no instances\n1 that has ended is kept to look at: --all shows it\n" {
+	if r := (&run{f: f}).do(t, "instance", "list"); r.stdout != "" || r.stderr != "no instances\n1 ended instance is kept for inspection: use --all to show it\n" {
 		t.Errorf("got %q, %q", r.stdout, r.stderr)
 	}
 }
@@ -287,8 +287,8 @@ func TestAChangeSaysWhichTasksItEnds(t *testing.T) {
 	}
 	f := world(t).give("PUT /v1/projects/hello/state", contract.Changed{Task: ptr(taskOne), Ended: ended})
 	r := (&run{f: f}).do(t, "project", "stop", "hello")
-	want := "this ends the freeze, task " + freezeOne + ": ann asked to freeze it\n" +
-		"this drops the reprovision of a, b that had not begun, task t-9: version 2; ask again with: mariposa -j hello project revert 2\n"
+	want := "this terminates the freeze, task " + freezeOne + ": ann asked to freeze it\n" +
+		"this cancels the queued reprovision of a, b, task t-9: version 2; to run it again: mariposa -j hello project revert 2\n"
 	if r.code != 0 || r.stderr != want || r.stdout != "task "+taskOne+"\n" {
 		t.Errorf("exit %d, printed %q and %q", r.code, r.stdout, r.stderr)
 	}

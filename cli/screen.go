@@ -428,12 +428,12 @@ func shareRoom(room int, wants []int) []int {
 
 // footer explains the keys.
 func (s *screen) footer() string {
-	ends := "Ctrl-C ends this view and nothing else"
+	ends := "Ctrl-C closes only this view"
 	switch {
 	case s.inside:
-		ends = "Ctrl-C to end" // what else ends is the caller's business
+		ends = "Ctrl-C to stop" // what else ends is the caller's business
 	case s.keys:
-		ends = "q ends this view and nothing else"
+		ends = "q closes only this view"
 	}
 	if s.keys && s.maxScroll > 0 {
 		return ends + "; arrows, PgUp, PgDn, Home and End scroll"

@@ -273,9 +273,9 @@ func TestProfilesStandBesideEachOther(t *testing.T) {
 		{args: "project list --profile prod", says: "no projects yet"},
 		{args: "project list", env: map[string]string{"MARIPOSA_PROFILE": "prod"}, says: "no projects yet"},
 		{args: "project list --profile prod", env: map[string]string{"MARIPOSA_URL": one.url, "MARIPOSA_TOKEN": "of-one"}, says: "no projects yet"},
-		{args: "project list --profile prd", says: "there are default, prod", code: exitUsage},
-		{args: "project list --profile ../x", says: "is no name of a profile", code: exitUsage},
-		{args: "login --profile ../x --token t --url http://x", says: "is no name of a profile", code: exitUsage},
+		{args: "project list --profile prd", says: "available profiles: default, prod", code: exitUsage},
+		{args: "project list --profile ../x", says: "invalid profile name", code: exitUsage},
+		{args: "login --profile ../x --token t --url http://x", says: "invalid profile name", code: exitUsage},
 		{args: "login --as bob --token t", says: "log in as yourself", code: exitUsage},
 		{args: "login --org nowhere --token t", says: "nothing was saved", code: exitError},
 		{args: "__complete --profile ", says: "default\nprod\n"},
@@ -302,7 +302,7 @@ func TestLoginAgainKeepsWhatIsNotSaidAndLogoutForgets(t *testing.T) {
 	if !strings.Contains(string(text), `"org": "acme"`) || !strings.Contains(string(text), `"project": "hello"`) {
 		t.Errorf("saved %s", text)
 	}
-	for _, says := range []string{"profile default is forgotten\n", ""} {
+	for _, says := range []string{"profile default is deleted\n", ""} {
 		r := (&run{home: home}).do(t, "logout")
 		r.expect(exitOK, r.stdout == says)
 	}

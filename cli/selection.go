@@ -99,9 +99,9 @@ func markCurrent(name string, current bool) cell {
 
 func (a *app) projectSet() *cobra.Command {
 	return a.withClient(&cobra.Command{
-		Use: "set NAME", Short: "Choose the project that commands mean when none is named", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(projectNames),
-		Long: "Choose the project that commands mean when none is named, for this server and user.\n\n" +
-			"With -o, the organization is remembered too, as with `org set`. `whoami` and `project list`\nshow what is set, `project unset` forgets it. -j, MARIPOSA_PROJECT and -o take precedence.",
+		Use: "set NAME", Short: "Set the default project", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(projectNames),
+		Long: "Set the default project: the one that commands use when you name none. It applies to this\nserver and user.\n\n" +
+			"With -o, the organization becomes the default, too, as with `org set`. `whoami` and\n`project list` show the default, and `project unset` removes it. -j, MARIPOSA_PROJECT and -o\ntake precedence.",
 		Example: "  mariposa project set shop\n  mariposa -o acme project set shop",
 	}, func(ctx context.Context, c *client.Client, args []string) error {
 		p, err := c.Project(ctx, args[0])
@@ -114,13 +114,13 @@ func (a *app) projectSet() *cobra.Command {
 				s.Org = cmp.Or(p.OrganizationName, a.global.org)
 			}
 		})
-		return changed(a, p, err, "commands that name no project mean %s%s from now on", p.Name, prefixed(" of ", a.global.org))
+		return changed(a, p, err, "the default project is now %s%s", p.Name, prefixed(" of ", a.global.org))
 	})
 }
 
 func (a *app) projectUnset() *cobra.Command {
 	return &cobra.Command{
-		Use: "unset", Short: "Forget the project that was set", Args: argsBetween(0, 0),
+		Use: "unset", Short: "Unset the default project", Args: argsBetween(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			var was selection
 			err := a.changeSelection(func(s *selection) { was, s.Project = *s, "" })
@@ -131,9 +131,9 @@ func (a *app) projectUnset() *cobra.Command {
 
 func (a *app) orgSet() *cobra.Command {
 	return a.withClient(&cobra.Command{
-		Use: "set ORG", Short: "Choose the organization that commands mean when none is named", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(orgNames),
-		Long: "Choose the organization that commands mean when none is named, for this server and user.\n\n" +
-			"A project that was set in another organization is forgotten. `whoami` and `org list` show\nwhat is set, `org unset` forgets it. -o and MARIPOSA_ORG take precedence.",
+		Use: "set ORG", Short: "Set the default organization", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(orgNames),
+		Long: "Set the default organization: the one that commands use when you name none. It applies to\nthis server and user.\n\n" +
+			"A default project in another organization is unset. `whoami` and `org list` show the\ndefault, and `org unset` removes it. -o and MARIPOSA_ORG take precedence.",
 	}, func(ctx context.Context, c *client.Client, args []string) error {
 		o, err := c.Organization(ctx, args[0])
 		if err != nil {
@@ -144,13 +144,13 @@ func (a *app) orgSet() *cobra.Command {
 				*s = selection{Org: o.Name}
 			}
 		})
-		return changed(a, o, err, "commands that name no organization mean %s from now on", o.Name)
+		return changed(a, o, err, "the default organization is now %s", o.Name)
 	})
 }
 
 func (a *app) orgUnset() *cobra.Command {
 	return &cobra.Command{
-		Use: "unset", Short: "Forget the organization that was set, and the project in it", Args: argsBetween(0, 0),
+		Use: "unset", Short: "Unset the default organization and the default project in it", Args: argsBetween(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			var was selection
 			err := a.changeSelection(func(s *selection) {
@@ -165,9 +165,9 @@ func (a *app) orgUnset() *cobra.Command {
 
 func unsetWords(what, was string) string {
 	if was == "" {
-		return "no " + what + " was set"
+		return "no default " + what + " was set"
 	}
-	return what + " " + was + " is no longer set"
+	return "default " + what + " " + was + " is unset"
 }
 
 // A current is what commands mean when nothing is named, with the caller's roles.
@@ -207,5 +207,5 @@ func withRole(name, role string) string {
 	if name == "" || role == "" {
 		return name
 	}
-	return name + " (you are " + role + ")"
+	return name + " (your role: " + role + ")"
 }

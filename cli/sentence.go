@@ -155,22 +155,22 @@ func (n *narrator) sentenceOf(e client.Event) string {
 
 // verbs describe events of an instance, up to the name of its node.
 var verbs = map[string]string{
-	"pending":      "waits for a node",
-	"provisioning": "is being made on %s",
+	"pending":      "is waiting for a node",
+	"provisioning": "is being created on %s",
 	"running":      "is running on %s",
 	"draining":     "is draining on %s",
 	"stopping":     "is stopping on %s",
 	"stopped":      "has stopped on %s",
 	"failed":       "failed on %s",
-	"unknown":      "cannot be reached on %s",
-	"destroyed":    "is gone from %s",
-	"collected":    "is cleared away",
-	"updating":     "is being changed in place on %s",
-	"debt":         "is left to %s",
-	"forgotten":    "is forgotten",
-	"crash":        "is told to crash on %s",
-	"starting":     "is told to start on %s",
-	"restarting":   "is told to restart on %s",
+	"unknown":      "is unreachable on %s",
+	"destroyed":    "was removed from %s",
+	"collected":    "was cleaned up",
+	"updating":     "is being updated in place on %s",
+	"debt":         "is left on %s",
+	"forgotten":    "was dropped with its node",
+	"crash":        "was told to crash on %s",
+	"starting":     "was told to start on %s",
+	"restarting":   "was told to restart on %s",
 	"kept":         "has ended and is kept on %s",
 }
 
@@ -199,12 +199,12 @@ func (n *narrator) volume(e client.Event) string {
 		n.rememberName(v.Node, v.NodeName)
 	}
 	what := map[string]string{
-		"created": "is to be made on %s", "made": "is there on %s", "pending": "cannot be made on %s", "left": "is left to the organization", "deleting": "is to be deleted on %s", "deleted": "is deleted",
+		"created": "is being created on %s", "made": "was created on %s", "pending": "cannot be created on %s", "left": "now belongs to the organization", "deleting": "is being deleted on %s", "deleted": "was deleted",
 	}[e.Verb()]
 	return owned(e) + name + " " + n.withNode(cmp.Or(what, "is "+e.Verb()), e.Node) + bracketed(e.Reason)
 }
 
-// network describes a network event: hello/backend is there on node1.
+// network describes a network event: hello/backend was created on node1.
 func (n *narrator) network(e client.Event) string {
 	name := "a network"
 	if v := e.AsNetwork(); v != nil {
@@ -214,8 +214,8 @@ func (n *narrator) network(e client.Event) string {
 		}
 	}
 	what := map[string]string{
-		"created": "is made", "joined": "is used by one more project", "left": "is used by one project less", "deleted": "is deleted", "pending": "cannot be made on %s",
-		"attaching": "is to be made on %s", "attached": "is there on %s", "detaching": "is to be removed from %s", "detached": "is gone from %s",
+		"created": "was created", "joined": "is used by one more project", "left": "is used by one fewer project", "deleted": "was deleted", "pending": "cannot be created on %s",
+		"attaching": "is being created on %s", "attached": "was created on %s", "detaching": "is being removed from %s", "detached": "was removed from %s",
 	}[e.Verb()]
 	return owned(e) + name + " " + n.withNode(cmp.Or(what, "is "+e.Verb()), e.Node) + bracketed(e.Reason)
 }
@@ -233,8 +233,7 @@ func (n *narrator) withNode(verb, node string) string {
 		return verb
 	}
 	if node == "" {
-		before, _ = strings.CutSuffix(before, " on")
-		return before
+		return strings.TrimSuffix(strings.TrimSuffix(before, " on"), " from")
 	}
 	return before + " " + n.nodeName(node)
 }
@@ -300,7 +299,7 @@ func (n *narrator) version(e client.Event) string {
 			e.Reason = ""
 		}
 	}
-	what := map[string]string{"created": "was submitted", "completed": "is fully in force", "deleted": "is deleted", "withdrawn": "is no longer approved", "forgotten": "is no longer kept"}[e.Verb()]
+	what := map[string]string{"created": "was submitted", "completed": "is rolled out completely", "deleted": "was deleted", "withdrawn": "is no longer approved", "forgotten": "is no longer kept"}[e.Verb()]
 	by := ""
 	switch e.Verb() {
 	case "created", "approved", "withdrawn":
@@ -314,7 +313,7 @@ func (n *narrator) node(e client.Event) string {
 	if node := e.AsNode(); node != nil {
 		n.rememberName(node.ID, node.Name)
 	}
-	what := map[string]string{"unknown": "cannot be reached", "quarantine": "has instances in quarantine", "lost": "is told to play dead", "restored": "may come back", "purged": "is to clear its quarantine", "deleted": "is forgotten"}[e.Verb()]
+	what := map[string]string{"unknown": "is unreachable", "quarantine": "has instances in quarantine", "lost": "was told to disconnect", "restored": "can connect again", "purged": "was told to clear its quarantine", "deleted": "was removed"}[e.Verb()]
 	return "node " + n.nodeName(e.Node) + " " + cmp.Or(what, "is "+e.Verb()) + bracketed(e.Reason)
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 func (a *app) serviceCommand() *cobra.Command {
-	return a.group("service", "Look at, change and control single services of a project",
+	return a.group("service", "Show, change and control the services of a project",
 		a.serviceList(), a.serviceShow(), a.serviceAdd(), a.serviceUpdate(), a.serviceRemove(), a.serviceScale(),
 		a.serviceAction("start"), a.serviceAction("stop"), a.serviceAction("reprovision"),
 		a.serviceVersions(), a.serviceInstances(), a.serviceLogs())
@@ -48,7 +48,7 @@ func (a *app) noService(err error, project string) error {
 }
 
 func (a *app) serviceShow() *cobra.Command {
-	return a.onService(&cobra.Command{Use: "show SERVICE", Short: "Show what a service should be and what it is"}, func(ctx context.Context, c *client.Client, project, service string) error {
+	return a.onService(&cobra.Command{Use: "show SERVICE", Short: "Show the desired and actual state of a service"}, func(ctx context.Context, c *client.Client, project, service string) error {
 		s, err := c.Service(ctx, project, service)
 		return show(a, s, err, func() {
 			a.facts("service", cell{s.Name, bold}, "id", s.ID, "project", s.ProjectName, "compute type", string(s.ComputeType), "image", s.Image, "version", versionOf(s.Number, s.Version),
@@ -80,8 +80,8 @@ func (a *app) serviceEdit(cmd *cobra.Command, verb string, edit func(ctx context
 		})
 	}
 	f := cmd.Flags()
-	f.StringVar(&u.Previous, "previous", "", "only if this is the newest version")
-	f.StringVar(&u.Message, "message", "", "why, for those who read the versions later")
+	f.StringVar(&u.Previous, "previous", "", "change the service only if this is the newest version")
+	f.StringVar(&u.Message, "message", "", "description of the change, shown in the list of versions")
 	if verb != "removed" {
 		rollingFlag(cmd, &u.Rolling)
 		canaryFlag(cmd, &u.Canary)
@@ -93,8 +93,8 @@ func (a *app) serviceEdit(cmd *cobra.Command, verb string, edit func(ctx context
 func (a *app) serviceAdd() *cobra.Command {
 	var file string
 	cmd := a.serviceEdit(&cobra.Command{
-		Use: "add SERVICE -m FILE", Short: "Add a service to a project's manifest", ValidArgsFunction: cobra.NoFileCompletions,
-		Long:    "Add a service to a project's manifest. The file holds the keys of the service, such as image\nand scale. It makes a new version; all other lines of the manifest stay as they are.",
+		Use: "add SERVICE -m FILE", Short: "Add a service to the manifest of a project", ValidArgsFunction: cobra.NoFileCompletions,
+		Long:    "Add a service to the manifest of a project. The file contains the keys of the service, such\nas image and scale. This creates a new version; all other lines of the manifest stay\nunchanged.",
 		Example: "  mariposa -j shop service add cache -m cache.yaml --wait\n  echo 'image: redis:8' | mariposa -j shop service add cache -m -",
 	}, "added", func(ctx context.Context, c *client.Client, project, service string, u client.Update) (*contract.Changed, error) {
 		def, err := a.readDocument(file, "definition")
@@ -110,8 +110,8 @@ func (a *app) serviceAdd() *cobra.Command {
 func (a *app) serviceUpdate() *cobra.Command {
 	var file string
 	cmd := a.serviceEdit(&cobra.Command{
-		Use: "update SERVICE -m FILE", Short: "Replace a service in a project's manifest", ValidArgsFunction: a.wordsFrom(serviceNames),
-		Long: "Replace a service in a project's manifest. The file holds all keys of the service. It makes a\nnew version; all other lines of the manifest stay as they are.",
+		Use: "update SERVICE -m FILE", Short: "Replace a service in the manifest of a project", ValidArgsFunction: a.wordsFrom(serviceNames),
+		Long: "Replace a service in the manifest of a project. The file contains all keys of the service.\nThis creates a new version; all other lines of the manifest stay unchanged.",
 	}, "updated", func(ctx context.Context, c *client.Client, project, service string, u client.Update) (*contract.Changed, error) {
 		def, err := a.readDocument(file, "definition")
 		if err != nil {
@@ -126,8 +126,9 @@ func (a *app) serviceUpdate() *cobra.Command {
 func (a *app) serviceRemove() *cobra.Command {
 	var sure bool
 	cmd := a.serviceEdit(&cobra.Command{
-		Use: "rm SERVICE", Short: "Remove a service from a project's manifest, and its instances", ValidArgsFunction: a.wordsFrom(serviceNames),
-		Long: "Remove a service from a project's manifest, and its instances.\n\nOn a terminal you are asked to type the service's name; elsewhere --yes is required.",
+		Use: "rm SERVICE", Short: "Remove a service from the manifest of a project, and its instances", ValidArgsFunction: a.wordsFrom(serviceNames),
+		Long: "Remove a service from the manifest of a project, and its instances.\n\n" +
+			"On a terminal, you are asked to type the name of the service. Elsewhere, --yes is required.",
 	}, "removed", func(ctx context.Context, c *client.Client, project, service string, u client.Update) (*contract.Changed, error) {
 		s, err := c.Service(ctx, project, service)
 		if err != nil {
@@ -139,14 +140,14 @@ func (a *app) serviceRemove() *cobra.Command {
 		}
 		return c.DeleteService(ctx, project, service, u)
 	})
-	cmd.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask for confirmation")
 	return cmd
 }
 
 func (a *app) serviceScale() *cobra.Command {
 	cmd := a.projectScale()
 	run := cmd.RunE
-	cmd.Use, cmd.Short, cmd.Args = "scale SERVICE N|+N|-N", "Set how many instances a service has", argsBetween(1, math.MaxInt)
+	cmd.Use, cmd.Short, cmd.Args = "scale SERVICE N|+N|-N", "Change the number of instances of a service", argsBetween(1, math.MaxInt)
 	cmd.Example = "  mariposa -j shop service scale web 5\n  mariposa -j shop service scale web=+2 --wait"
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 2 && !strings.Contains(args[0], "=") {
@@ -157,13 +158,22 @@ func (a *app) serviceScale() *cobra.Command {
 	return cmd
 }
 
+// serviceActions describe the actions on services.
+var serviceActions = map[string]string{
+	"start": "Start stopped services.",
+	"stop": "Stop all instances of services. Scales and versions stay as they are; `service start` starts\nthe services again.\n\n" +
+		"Each instance gets its stop signal and has `stop.timeout` to exit.\n\n" +
+		"With --version, stop only the instances of that version. A service that also runs other\nversions keeps those: its scale becomes their number, and a rollout in progress is held.",
+	"reprovision": "Replace the instances of services with new ones in batches: all of them, or those that match\nevery filter (--version, --image, --instance, --node).\n\n" +
+		"If a rollout of a service is held (a canary), it is finished, and the other instances of the\nservice are replaced. With --count N, N more instances are replaced, then the rollout is\nheld again. With a filter, the matching instances are updated to the newest version, and the\nrest stays held. With --all, every instance is replaced, including those already at the new\nversion.",
+}
+
 // serviceAction makes the command for an action on services.
 func (a *app) serviceAction(action string) *cobra.Command {
-	o := actionCommands[action]
 	cmd := a.newActionCommand(action)
 	run := cmd.RunE
-	cmd.Use, cmd.Short = action+" SERVICE...", map[string]string{"start": "Start stopped services", "stop": "Stop all instances of services", "reprovision": "Replace the instances of services, batch by batch"}[action]
-	cmd.Long, cmd.Example = strings.TrimSpace(strings.ReplaceAll(o.long, ", or with --service some of its services", "")), ""
+	cmd.Use, cmd.Short = action+" SERVICE...", map[string]string{"start": "Start stopped services", "stop": "Stop all instances of services", "reprovision": "Replace the instances of services in batches"}[action]
+	cmd.Long, cmd.Example = serviceActions[action], ""
 	cmd.Args, cmd.ValidArgsFunction = argsBetween(1, math.MaxInt), a.every(serviceNames)
 	cmd.Flags().Lookup("service").Hidden = true
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -178,7 +188,7 @@ func (a *app) serviceAction(action string) *cobra.Command {
 }
 
 func (a *app) serviceVersions() *cobra.Command {
-	return a.onService(&cobra.Command{Use: "versions SERVICE", Short: "List the versions of a project that changed a service, newest first"}, func(ctx context.Context, c *client.Client, project, service string) error {
+	return a.onService(&cobra.Command{Use: "versions SERVICE", Short: "List the versions that changed a service, newest first"}, func(ctx context.Context, c *client.Client, project, service string) error {
 		all, err := c.Versions(ctx, project)
 		if err != nil {
 			return err
@@ -196,6 +206,6 @@ func (a *app) serviceInstances() *cobra.Command {
 
 func (a *app) serviceLogs() *cobra.Command {
 	cmd := a.logsCommand()
-	cmd.Use, cmd.Short, cmd.Args = "logs SERVICE...", "Print what the instances of services print; with -f, follow it", argsBetween(1, math.MaxInt)
+	cmd.Use, cmd.Short, cmd.Args = "logs SERVICE...", "Print the logs of services; with -f, follow them", argsBetween(1, math.MaxInt)
 	return cmd
 }

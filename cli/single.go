@@ -23,16 +23,16 @@ func (a *app) instanceCreate() *cobra.Command {
 	var d definition
 	var file string
 	cmd := &cobra.Command{
-		Use: "create NAME -m FILE | --compute-type TYPE ... [-- COMMAND...]", Short: "Make an instance that belongs to no service", Args: argsBetween(1, 1000),
-		Long: "Make an instance that belongs to no service: nothing scales, repairs or replaces it.\n\n" +
-			"The file holds the keys of one service, as in a manifest. Flags go before what it says; the\nwords behind -- are the command.",
+		Use: "create NAME -m FILE | --compute-type TYPE ... [-- COMMAND...]", Short: "Create an unmanaged instance, which belongs to no service", Args: argsBetween(1, 1000),
+		Long: "Create an unmanaged instance. It belongs to no service: nothing scales, repairs or replaces\nit.\n\n" +
+			"The file contains the keys of one service, as in a manifest. Flags take precedence over the\nfile. The arguments after -- are the command.",
 		Example:           "  mariposa -j shop instance create migrate --compute-type process -- /bin/migrate up\n  mariposa -j shop instance create shell -m shell.yaml --env MODE=test",
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		args, words := args[:1], args[1:]
 		if len(words) > 0 && cmd.ArgsLenAtDash() != 1 {
-			return Usage(fmt.Errorf("%q is too much on the command line: the command goes behind --", words[0]))
+			return Usage(fmt.Errorf("unexpected argument %q: put the command after --", words[0]))
 		}
 		keys, err := a.readDefinition(file)
 		if err != nil {
@@ -49,18 +49,18 @@ func (a *app) instanceCreate() *cobra.Command {
 			return err
 		}
 		done, err := c.CreateInstance(cmd.Context(), project, args[0], keys)
-		return changed(a, done, a.noProject(err), "instance %s is being made", args[0])
+		return changed(a, done, a.noProject(err), "instance %s is being created", args[0])
 	}
 	documentFlag(cmd, &file, "definition")
 	f := cmd.Flags()
-	f.StringVar(&d.kind, "compute-type", "", "docker (default), process, dummy, …")
+	f.StringVar(&d.kind, "compute-type", "", "compute type: docker (default), process, dummy, …")
 	f.StringVar(&d.image, "image", "", "image to run")
-	f.StringVar(&d.command, "command", "", "command as one text, split into words")
-	f.StringArrayVarP(&d.env, "env", "e", nil, "a variable, NAME=value; may be given again")
-	f.StringSliceVarP(&d.ports, "port", "p", nil, "a port, like 8080 or 443:8443; may be given again")
-	f.StringVar(&d.pkg, "package", "", "a named size")
-	f.StringVar(&d.memory, "memory", "", "limit of memory, like 512m")
-	f.StringVar(&d.cpu, "cpu", "", "limit of cores, like 0.5")
+	f.StringVar(&d.command, "command", "", "command as one string, which is split into words")
+	f.StringArrayVarP(&d.env, "env", "e", nil, "environment variable, as NAME=value (repeatable)")
+	f.StringSliceVarP(&d.ports, "port", "p", nil, "port, such as 8080 or 443:8443 (repeatable)")
+	f.StringVar(&d.pkg, "package", "", "package (named size)")
+	f.StringVar(&d.memory, "memory", "", "memory limit, such as 512m")
+	f.StringVar(&d.cpu, "cpu", "", "CPU limit in cores, such as 0.5")
 	complete(cmd, "package", a.every(packageNames))
 	return cmd
 }
@@ -103,7 +103,7 @@ func (a *app) readDefinition(file string) (map[string]any, error) {
 	}
 	keys, ok := doc.(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("%s holds no mapping: it should have the keys of one service, like image and command", a.file)
+		return nil, fmt.Errorf("%s is not a mapping: it must contain the keys of one service, such as image and command", a.file)
 	}
 	return keys, nil
 }
@@ -117,11 +117,12 @@ func (a *app) instanceAct(action, short, effect string) *cobra.Command {
 
 func (a *app) instanceRemove() *cobra.Command {
 	var force bool
-	cmd := a.instanceChange("rm", "Remove an instance of your own, or end by force what is stopping", "is to be removed", func(ctx context.Context, c *client.Client, id string) (*contract.Changed, error) {
+	cmd := a.instanceChange("rm", "Remove an unmanaged instance, or force an instance that is stopping to end", "is being removed", func(ctx context.Context, c *client.Client, id string) (*contract.Changed, error) {
 		return c.DeleteInstance(ctx, id, force)
 	})
-	cmd.Long = "Remove an instance that belongs to no service. With --force it gets no time to stop.\nAn instance of a service that is stopping already can be ended with --force, too: that is the way\nout where `stop.timeout` waits for ever."
-	cmd.Flags().BoolVarP(&force, "force", "f", false, "by force, however long it may take to stop")
+	cmd.Long = "Remove an unmanaged instance. With --force, it gets no time to stop.\n\n" +
+		"--force also ends an instance of a service that is already stopping. Use it if\n`stop.timeout` waits forever."
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "kill the instance without waiting for it to stop")
 	return cmd
 }
 

@@ -29,7 +29,7 @@ services:
 func (a *app) initCommand() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
-		Use: "init", Short: "Write a first " + manifestName + " into this folder", Args: argsBetween(0, 0),
+		Use: "init", Short: "Write a starter " + manifestName + " into this directory", Args: argsBetween(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			flags := os.O_WRONLY | os.O_CREATE | os.O_EXCL
 			if force {
@@ -37,7 +37,7 @@ func (a *app) initCommand() *cobra.Command {
 			}
 			f, err := os.OpenFile(manifestName, flags, 0o644) //nolint:gosec // a manifest holds no secrets
 			if errors.Is(err, fs.ErrExist) {
-				return withHint(fmt.Errorf("%s exists already; nothing was changed", manifestName), "overwrite it with --force")
+				return withHint(fmt.Errorf("%s already exists; nothing was changed", manifestName), "use --force to overwrite it")
 			}
 			if err != nil {
 				return fmt.Errorf("cannot write %s: %w", manifestName, err)
@@ -56,8 +56,8 @@ func (a *app) initCommand() *cobra.Command {
 func (a *app) validateCommand() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
-		Use: "validate [-m FILE]", Short: "Check a manifest, without a server", Args: argsBetween(0, 0),
-		Long: "Check a manifest, by default ./" + manifestName + ", without a server. All faults are listed with their\nlines. What only a server knows, such as quotas and packages, is checked by `project plan`.",
+		Use: "validate [-m FILE]", Short: "Check a manifest without a server", Args: argsBetween(0, 0),
+		Long: "Check a manifest, by default ./" + manifestName + ", without a server. All errors are listed with their\nlines. To check what only a server knows, such as quotas and packages, use `project plan`.",
 		RunE: func(*cobra.Command, []string) error {
 			text, err := a.readManifest(file)
 			if err != nil {

@@ -16,7 +16,7 @@ import (
 func (a *app) stateCommand() *cobra.Command {
 	var watch bool
 	var service string
-	cmd := a.ofProjects(&cobra.Command{Use: "state", Short: "Show what should be and what is; with -w, live"}, func(ctx context.Context, c *client.Client, project string) error {
+	cmd := a.ofProjects(&cobra.Command{Use: "state", Short: "Show the desired and actual state; with -w, live"}, func(ctx context.Context, c *client.Client, project string) error {
 		if watch {
 			return a.watcher(c, project, service).run(ctx)
 		}
@@ -29,7 +29,7 @@ func (a *app) stateCommand() *cobra.Command {
 			a.printTable(stateTable(s.Projects))
 		})
 	})
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it live")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "keep showing the state live")
 	cmd.Flags().StringVar(&service, "service", "", "only this service")
 	complete(cmd, "service", a.every(serviceNames))
 	return cmd
@@ -96,7 +96,7 @@ func serviceNotes(s contract.ServiceState) string {
 		what      string
 		impliedBy []mariposa.ReasonCode // reasons that already say it
 	}{
-		{s.Unknown, "out of reach", []mariposa.ReasonCode{mariposa.ReasonCounts}},
+		{s.Unknown, "unreachable", []mariposa.ReasonCode{mariposa.ReasonCounts}},
 		{s.Outdated, "outdated", []mariposa.ReasonCode{mariposa.ReasonCounts, mariposa.ReasonOutdated, mariposa.ReasonOutdatedValues}},
 	} {
 		if n.n > 0 && !slices.Contains(n.impliedBy, s.ReasonCode) {

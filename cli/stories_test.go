@@ -137,7 +137,7 @@ func TestADifferenceOfVersionsIsColoredForATerminalAlone(t *testing.T) {
 		}
 	}
 	f := world(t).give("GET /v1/projects/hello/diff", contract.Diff{From: contract.Version{Version: hashTwo, Number: 2}, To: contract.Version{Version: hashTwo, Number: 2}})
-	if r := (&run{f: f}).do(t, args...); r.stdout != "" || !strings.Contains(r.stderr, "they are the same") {
+	if r := (&run{f: f}).do(t, args...); r.stdout != "" || !strings.Contains(r.stderr, "the versions are identical") {
 		t.Errorf("equal versions: %q, %q", r.stdout, r.stderr)
 	}
 }
@@ -241,7 +241,7 @@ func TestAnAuditIsExportedAsLinesOfJSON(t *testing.T) {
 func TestRefusalsAreShownInTheServersWords(t *testing.T) {
 	t.Parallel()
 	for code, hint := range map[mariposa.Code]string{
-		mariposa.Forbidden: "whoami", mariposa.Conflict: "", mariposa.QuotaExceeded: "", mariposa.TooLarge: "", mariposa.Throttled: "wait a little", mariposa.ResourceNotFound: "project list",
+		mariposa.Forbidden: "whoami", mariposa.Conflict: "", mariposa.QuotaExceeded: "", mariposa.TooLarge: "", mariposa.Throttled: "wait a moment", mariposa.ResourceNotFound: "project list",
 	} {
 		f := world(t).on("PUT /v1/projects/hello/metadata/mode", refuse(code, "because of "+string(code)))
 		r := (&run{f: f}).do(t, "-j", "hello", "meta", "set", "mode", "x")
@@ -264,7 +264,7 @@ func TestAnotherRootCertificateIsRead(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
 	r := (&run{f: world(t), home: home}).do(t, "state", "--ca", filepath.Join(home, "none.pem"))
-	r.expect(exitError, strings.Contains(r.stderr, "root certificate to trust cannot be read"))
+	r.expect(exitError, strings.Contains(r.stderr, "cannot read the root certificate"))
 	must(t, os.WriteFile(filepath.Join(home, "odd.pem"), []byte("odd"), 0o600))
 	r = (&run{f: world(t), home: home, env: map[string]string{"MARIPOSA_CA": home + "/odd.pem"}}).do(t, "state")
 	r.expect(exitUsage, strings.Contains(r.stderr, "BEGIN CERTIFICATE"))

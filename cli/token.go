@@ -24,7 +24,7 @@ func (a *app) tokenCreate() *cobra.Command {
 	cmd := a.withClient(&cobra.Command{
 		Use: "create NAME", Short: "Create a token and print it; it is not shown again", Args: argsBetween(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
 		Long: "Create a token. It is printed to standard output once and cannot be shown again.\n\n" +
-			"It may do what its user may. --org and --project on the command line bind it to that\norganization or project, --role to what that role may, --expires to a time. It ends with\nthe token that you make it with, at the latest.",
+			"The token has the rights of its user. You can limit it to an organization or a project\n(--org, --project), to a role (--role) and in time (--expires). It ends at the latest with\nthe token that you create it with.",
 		Example: "  T=$(mariposa token create ci --project shop --role deployer --expires 90d)",
 	}, func(ctx context.Context, c *client.Client, args []string) error {
 		if err := checkRole("role", role, projectRoles); err != nil {
@@ -43,18 +43,18 @@ func (a *app) tokenCreate() *cobra.Command {
 		if made.Expires != nil {
 			limits = append(limits, "until "+a.stampOf(made.Expires))
 		}
-		a.note("token %s of %s%s; keep it now: it is not shown again", made.Name, made.UserName, prefixed(", good for ", strings.Join(limits, ", ")))
+		a.note("token %s of %s%s; save it now, it is not shown again", made.Name, made.UserName, prefixed(", limited to ", strings.Join(limits, ", ")))
 		_, err = fmt.Fprintln(a.env.Stdout, made.Secret)
 		return err
 	})
-	roleFlag(cmd, &role, "role", "", "no more than this", projectRoles)
-	cmd.Flags().StringVar(&t.Expires, "expires", "", "a time like 2027-01-31T00:00:00Z, or a span like 12h or 90d (default: never)")
+	roleFlag(cmd, &role, "role", "", "limit the token to this role", projectRoles)
+	cmd.Flags().StringVar(&t.Expires, "expires", "", "expiry: a time such as 2027-01-31T00:00:00Z, or a duration such as 12h or 90d (default: never)")
 	tokenUserFlag(cmd, a, &t.User)
 	return cmd
 }
 
 func tokenUserFlag(cmd *cobra.Command, a *app, user *string) {
-	cmd.Flags().StringVar(user, "user", "", "the user it belongs to (installation admins only; default: you)")
+	cmd.Flags().StringVar(user, "user", "", "user that the token belongs to (installation admins only; default: you)")
 	complete(cmd, "user", a.every(userNames))
 }
 
@@ -75,11 +75,11 @@ func (a *app) limitToken(t *contract.NewToken) {
 
 func (a *app) tokenList() *cobra.Command {
 	var user string
-	cmd := a.withClient(&cobra.Command{Use: "list", Short: "List your tokens, and when each was last used", Args: argsBetween(0, 0)},
+	cmd := a.withClient(&cobra.Command{Use: "list", Short: "List your tokens and when each was last used", Args: argsBetween(0, 0)},
 		func(ctx context.Context, c *client.Client, _ []string) error {
 			all, err := c.Tokens(ctx, user)
 			return show(a, all, a.noOwner(ctx, c, user, err), func() {
-				t := newTable("NAME", "ID", "GOOD FOR", "EXPIRES", "LAST USED?", "FROM?", "AGE", "MADE WITH?")
+				t := newTable("NAME", "ID", "LIMITED TO", "EXPIRES", "LAST USED?", "FROM?", "AGE", "CREATED WITH?")
 				for _, k := range all.Tokens {
 					name := k.Name
 					if k.Current {
@@ -128,10 +128,10 @@ func (a *app) used(t *contract.Token) string {
 func (a *app) tokenRevoke() *cobra.Command {
 	var user string
 	var sure bool
-	cmd := a.withClient(&cobra.Command{Use: "revoke TOKEN", Short: "Revoke a token, by name or id, and the tokens that it created", Aliases: []string{"rm", "delete", "del", "remove"}, Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(tokenNames)},
+	cmd := a.withClient(&cobra.Command{Use: "revoke TOKEN", Short: "Revoke a token by name or id, and the tokens created with it", Aliases: []string{"rm", "delete", "del", "remove"}, Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(tokenNames)},
 		func(ctx context.Context, c *client.Client, args []string) error {
 			if strings.HasPrefix(args[0], tokenPrefix) {
-				return Usage(errors.New("that is a token itself: revoke it by its name or id, as `mariposa token list` shows them"))
+				return Usage(errors.New("this is a token, not the name of one: use the name or id that `mariposa token list` shows"))
 			}
 			token, err := a.tokenRef(ctx, c, args[0], user)
 			if err != nil {
@@ -144,12 +144,12 @@ func (a *app) tokenRevoke() *cobra.Command {
 			done, err := c.RevokeToken(ctx, token.ID, cascade)
 			err = show(a, done, notFound(err, "mariposa token list"), func() { a.say("token %s is revoked%s", token.Name, prefixed("; ", done.Reason)) })
 			if err == nil && token.Current && !a.global.json {
-				a.note("it was the one you are logged in with: log in again with another")
+				a.note("you were logged in with this token: log in with another one")
 			}
 			return err
 		})
 	tokenUserFlag(cmd, a, &user)
-	cmd.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask, even if it created others")
+	cmd.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask for confirmation, even if others were created with it")
 	return cmd
 }
 
@@ -165,7 +165,7 @@ func (a *app) confirmMade(ctx context.Context, c *client.Client, id string, sure
 			a.note("%s", line)
 		}
 	}
-	ok, err = a.confirm(ctx, fmt.Sprintf("revoke %s and all that it made?", t.Name), sure)
+	ok, err = a.confirm(ctx, fmt.Sprintf("revoke %s and all tokens created with it?", t.Name), sure)
 	return sure || (ok && a.interactive()), ok, err
 }
 
@@ -184,7 +184,7 @@ func tokenTree(t *contract.Token, indent string) []string {
 
 func (a *app) tokenShow() *cobra.Command {
 	var user string
-	cmd := a.withClient(&cobra.Command{Use: "show TOKEN", Short: "Show a token, with those that it made", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(tokenNames)},
+	cmd := a.withClient(&cobra.Command{Use: "show TOKEN", Short: "Show a token and the tokens created with it", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(tokenNames)},
 		func(ctx context.Context, c *client.Client, args []string) error {
 			found, err := a.tokenRef(ctx, c, args[0], user)
 			if err != nil {
@@ -192,12 +192,12 @@ func (a *app) tokenShow() *cobra.Command {
 			}
 			t, err := c.Token(ctx, found.ID)
 			return show(a, t, notFound(err, "mariposa token list"), func() {
-				a.facts("name", cell{t.Name, bold}, "id", t.ID, "user", t.UserName, "good for", strings.Join(tokenBounds(t), ", "), "created", a.stamp(t.Created),
-					"expires", a.stampOf(t.Expires), "last used", a.stampOf(t.LastUsed), "last used from", t.LastFrom, "made with", t.ParentName)
+				a.facts("name", cell{t.Name, bold}, "id", t.ID, "user", t.UserName, "limited to", strings.Join(tokenBounds(t), ", "), "created", a.stamp(t.Created),
+					"expires", a.stampOf(t.Expires), "last used", a.stampOf(t.LastUsed), "last used from", t.LastFrom, "created with", t.ParentName)
 				for i := range t.Made {
 					if i == 0 {
 						fmt.Fprintln(a.env.Stdout)
-						a.say("It made these, which end with it:")
+						a.say("Tokens created with it, which are revoked with it:")
 					}
 					for _, line := range tokenTree(&t.Made[i], "  ") {
 						a.say("%s", line)
@@ -212,8 +212,8 @@ func (a *app) tokenShow() *cobra.Command {
 func (a *app) tokenAdopt() *cobra.Command {
 	var user string
 	cmd := a.withClient(&cobra.Command{
-		Use: "adopt TOKEN", Short: "Take over the tokens that a token created, so that revoking it keeps them", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(tokenNames),
-		Long: "Take over the tokens that a token created: from now on they are revoked with the token that\nyou use, and no longer with the old one. Only installation admins may do this, with a token\nthat the old one did not create, such as one of `mariposa server token`.",
+		Use: "adopt TOKEN", Short: "Take over the tokens created with a token, so that revoking it keeps them", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(tokenNames),
+		Long: "Take over the tokens created with a token: from now on, they are revoked with the token that\nyou use, and no longer with the old one. Only installation admins can do this, with a token\nthat was not created with the old one, such as one from `mariposa server token`.",
 	}, func(ctx context.Context, c *client.Client, args []string) error {
 		found, err := a.tokenRef(ctx, c, args[0], user)
 		if err != nil {

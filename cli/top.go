@@ -23,17 +23,17 @@ func (a *app) topCommand() *cobra.Command {
 	var looks int
 	cmd := a.ofProjects(&cobra.Command{
 		Use: "top", Short: "Show projects, open tasks, nodes and the latest events, live",
-		Long: "Show the status of projects, which tasks are open and how far, what services and nodes use, and\nwhat happened last: on a terminal live (q quits), elsewhere once.\n\n" +
-			"CPU is in cores: now, or at the first look the average since an instance started. Up to 200\ninstances are measured. Nodes are shown to those who run the installation.",
+		Long: "Show the status of projects, open tasks and their progress, what services and nodes use, and\nthe latest events: live on a terminal (press q to quit), once elsewhere.\n\n" +
+			"CPU is in cores: the current usage, or in the first update the average since the instance\nstarted. Up to 200 instances are measured. Nodes are shown only to installation admins.",
 		Example: "  mariposa top\n  mariposa -j shop top -n 1",
 	}, func(ctx context.Context, c *client.Client, project string) error {
 		if looks < 0 {
-			return Usage(errors.New("-n is a number from 0 on; 0 means until interrupted"))
+			return Usage(errors.New("-n must be a number of at least 0; 0 means until interrupted"))
 		}
 		o := &overview{a: a, c: c, project: project, looks: looks}
 		return o.run(ctx)
 	})
-	cmd.Flags().IntVarP(&looks, "looks", "n", 0, "end after so many looks; 1 prints tables (default: on a terminal when interrupted, elsewhere 1)")
+	cmd.Flags().IntVarP(&looks, "looks", "n", 0, "stop after N updates; 1 prints tables once (default: on a terminal until interrupted, elsewhere 1)")
 	return cmd
 }
 
@@ -161,7 +161,7 @@ func (o *overview) summary() string {
 	}
 	words := []string{plural(len(o.now.State.Projects), "project", "projects")}
 	if troubled > 0 {
-		words = append(words, fmt.Sprintf("%d not at rest", troubled))
+		words = append(words, fmt.Sprintf("%d not settled", troubled))
 	}
 	return strings.Join(append(words, fmt.Sprintf("%d of %d running", running, goal), plural(len(o.now.Tasks), "open task", "open tasks")), ", ")
 }
@@ -254,7 +254,7 @@ func load(used, all int64, bars bool) cell {
 func (o *overview) page() error {
 	switch {
 	case o.gone:
-		_, err := fmt.Fprintln(o.a.env.Stdout, "the project is gone")
+		_, err := fmt.Fprintln(o.a.env.Stdout, "the project was deleted")
 		return err
 	case o.a.global.json && o.looks > 1:
 		return o.a.printLine(o.now)

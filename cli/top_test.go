@@ -65,7 +65,7 @@ func TestTopEndsAfterSoManyLooks(t *testing.T) {
 		if n := strings.Count(f.requests(), "GET /v1/state"); r.code != exitOK || n != c.looks {
 			t.Errorf("%s: exit %d after %d looks: %s", c.args, r.code, n, r.stderr)
 		}
-		if pages := strings.Count(r.stdout, "1 not at rest"); !c.tty && !strings.Contains(c.args, "json") && pages != c.looks {
+		if pages := strings.Count(r.stdout, "1 not settled"); !c.tty && !strings.Contains(c.args, "json") && pages != c.looks {
 			t.Errorf("%s: %d pages", c.args, pages)
 		}
 		if c.looks == 3 && strings.Contains(c.args, "json") && strings.Count(r.stdout, "\n") != 3 {

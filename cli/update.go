@@ -21,18 +21,20 @@ func (a *app) projectUpdate() *cobra.Command {
 	var file string
 	var wait, sure bool
 	cmd := a.projectArgument(&cobra.Command{
-		Use: "update [NAME] -m FILE", Short: "Give a project a new manifest",
-		Long:    "Give a project a new manifest.\n\nOn a terminal, the difference from the newest version is shown, and you are asked to confirm.\nElsewhere, --previous must say which version the file is based on, or --force that it\nreplaces whatever is there.\n\nIf somebody else has changed the project since that version, nothing is changed. On a\nterminal you see what they did and what your update would change now, and are asked again.",
+		Use: "update [NAME] -m FILE", Short: "Update a project to a new manifest",
+		Long: "Update a project to a new manifest.\n\n" +
+			"On a terminal, you see the difference from the newest version and are asked to confirm.\nElsewhere, --previous must name the version that the file is based on, or --force must say\nthat it replaces whatever is there.\n\n" +
+			"If somebody else has submitted a version since then, nothing is changed. On a terminal, you\nsee their change and what your update would change now, and are asked again.",
 		Example: "  mariposa -j shop project update -m mariposa.yaml --wait\n  mariposa -j shop project update -m mariposa.yaml --previous 7 --message \"$GIT_SHA\" --wait\n  mariposa -j shop project update -m - --force < mariposa.yaml",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if u.Force && u.Previous != "" {
-				return Usage(errors.New("--force says whatever the previous version is, so --previous makes no sense beside it"))
+				return Usage(errors.New("--previous and --force cannot be combined"))
 			}
 			if err := checkAmounts("rolling", u.Rolling, "canary", u.Canary); err != nil {
 				return err
 			}
 			if u.Previous == "" && !u.Force && !a.interactive() {
-				return Usage(withHint(errors.New("outside a terminal, an update needs --previous VERSION, the version that the file is based on, or --force to replace whatever is there"),
+				return Usage(withHint(errors.New("outside a terminal, an update requires --previous VERSION, the version that the file is based on, or --force to replace whatever is there"),
 					"`%s project versions` lists the versions", a.commandPrefix("")))
 			}
 			name, err := a.projectName(args)
@@ -50,10 +52,10 @@ func (a *app) projectUpdate() *cobra.Command {
 	})
 	manifestFlag(cmd, &file)
 	f := cmd.Flags()
-	f.StringVar(&u.Previous, "previous", "", "the version the change is based on")
-	f.BoolVar(&u.Force, "force", false, "whatever the newest version is")
-	f.StringVar(&u.Message, "message", "", "why, for those who read the versions later")
-	f.BoolVarP(&sure, "yes", "y", false, "do not ask")
+	f.StringVar(&u.Previous, "previous", "", "version that the change is based on")
+	f.BoolVar(&u.Force, "force", false, "replace the newest version, whatever it is")
+	f.StringVar(&u.Message, "message", "", "description of the change, shown in the list of versions")
+	f.BoolVarP(&sure, "yes", "y", false, "do not ask for confirmation")
 	rollingFlag(cmd, &u.Rolling)
 	canaryFlag(cmd, &u.Canary)
 	waitFlag(cmd, &wait)
@@ -106,9 +108,9 @@ func (a *app) resubmit(ctx context.Context, c *client.Client, name string, text 
 		return done, err
 	}
 	if done.Task == nil {
-		a.say("%s: nothing to do, version %s is this manifest", name, versionOf(done.Number, done.Version))
+		a.say("%s: nothing to do, version %s has this manifest", name, versionOf(done.Number, done.Version))
 	} else {
-		a.say("%s: version %s is tried again", name, versionOf(done.Number, done.Version))
+		a.say("%s: version %s is retried", name, versionOf(done.Number, done.Version))
 	}
 	return done, nil
 }
@@ -129,13 +131,13 @@ func (a *app) submit(ctx context.Context, c *client.Client, name string, text []
 		if sure || !a.interactive() {
 			return nil, a.errOvertaken(name, u.Previous, newest, by)
 		}
-		a.note("somebody was faster: the newest version of %s is %s%s, and your change is based on %s", name, versionOf(newest.Number, newest.Version), by, shortVersion(u.Previous))
+		a.note("somebody else has changed the project: the newest version of %s is %s%s, but your change is based on %s", name, versionOf(newest.Number, newest.Version), by, shortVersion(u.Previous))
 		if newest.Manifest == string(text) {
-			a.note("it is the same manifest: nothing to do")
+			a.note("it has the same manifest: nothing to do")
 			return &contract.Changed{Version: newest.Version, Number: newest.Number}, nil
 		}
 		a.showDiff(fmt.Sprintf("%s, version %s", name, versionOf(newest.Number, newest.Version)), a.file, newest.Manifest, string(text))
-		if ok, err := a.confirm(ctx, fmt.Sprintf("update %s all the same?", name), false); err != nil || !ok {
+		if ok, err := a.confirm(ctx, fmt.Sprintf("update %s anyway?", name), false); err != nil || !ok {
 			return nil, err
 		}
 		u.Previous = newest.Version
@@ -159,8 +161,8 @@ func (a *app) findNewer(ctx context.Context, c *client.Client, name, previous st
 // errOvertaken says who made the newer version and how to view it.
 func (a *app) errOvertaken(name, previous string, newest *contract.Version, by string) error {
 	return withHint(
-		fmt.Errorf("somebody was faster: the newest version of %s is %s%s, and your change is based on %s; nothing was changed", name, versionOf(newest.Number, newest.Version), by, shortVersion(previous)),
-		"look at it with `%s project version diff %s %s`, bring your manifest up to date, then update again; or overwrite it with --force", a.commandPrefix(name), shortVersion(previous), shortVersion(newest.Version))
+		fmt.Errorf("somebody else has changed the project: the newest version of %s is %s%s, but your change is based on %s; nothing was changed", name, versionOf(newest.Number, newest.Version), by, shortVersion(previous)),
+		"compare them with `%s project version diff %s %s`, merge the changes into your manifest and update again; or overwrite them with --force", a.commandPrefix(name), shortVersion(previous), shortVersion(newest.Version))
 }
 
 // isVersion reports whether a word refers to the newest version of a project, by

@@ -11,10 +11,10 @@ import (
 )
 
 func (a *app) userCommand() *cobra.Command {
-	return a.group("user", "Look at users; make, disable and delete them",
+	return a.group("user", "Show, create, disable and delete users",
 		a.userList(), a.userCreate(), a.userShow(), a.userUpdate(),
-		a.userToggle("disable", "Disable a user: none of their tokens work any more", "is disabled: their tokens no longer work", true),
-		a.userToggle("enable", "Let a user's tokens in again", "is enabled again", false),
+		a.userToggle("disable", "Disable a user and their tokens", "is disabled; their tokens no longer work", true),
+		a.userToggle("enable", "Enable a disabled user and their tokens", "is enabled again; their tokens work again", false),
 		a.userDelete())
 }
 
@@ -32,7 +32,7 @@ func (a *app) userList() *cobra.Command {
 		func(ctx context.Context, c *client.Client, _ []string) error {
 			all, err := c.Users(ctx)
 			return show(a, all, err, func() {
-				t := newTable("NAME", "EMAIL?", "RUNS THE INSTALLATION", "STATE", "AGE")
+				t := newTable("NAME", "EMAIL?", "ADMIN", "STATE", "AGE")
 				for _, u := range all.Users {
 					state := cell{"enabled", dim}
 					if u.Disabled {
@@ -48,19 +48,19 @@ func (a *app) userList() *cobra.Command {
 func (a *app) userCreate() *cobra.Command {
 	var user contract.NewUser
 	cmd := a.withClient(&cobra.Command{
-		Use: "create NAME", Short: "Make a user, with an organization of the same name", Args: argsBetween(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
+		Use: "create NAME", Short: "Create a user, with an organization of the same name", Args: argsBetween(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
 		Example: "  mariposa user create ann --email ann@example.com\n  mariposa token create laptop --user ann",
 	}, func(ctx context.Context, c *client.Client, args []string) error {
 		user.Name = args[0]
 		done, err := c.CreateUser(ctx, user)
-		err = changed(a, done, err, "user %s is made", user.Name)
+		err = changed(a, done, err, "user %s is created", user.Name)
 		if err == nil && !a.global.json {
-			a.note("to let them in, make a token: `mariposa token create NAME --user %s`", user.Name)
+			a.note("create a token for them with `mariposa token create NAME --user %s`", user.Name)
 		}
 		return err
 	})
-	cmd.Flags().StringVar(&user.Email, "email", "", "where to reach them")
-	cmd.Flags().BoolVar(&user.Admin, "admin", false, "they run the installation: may do everything")
+	cmd.Flags().StringVar(&user.Email, "email", "", "email address")
+	cmd.Flags().BoolVar(&user.Admin, "admin", false, "make the user an installation admin, who can do everything")
 	return cmd
 }
 
@@ -68,7 +68,7 @@ func (a *app) userShow() *cobra.Command {
 	return a.onUser(&cobra.Command{Use: "show", Short: "Show a user"}, func(ctx context.Context, c *client.Client, user string) error {
 		u, err := c.User(ctx, user)
 		return show(a, u, err, func() {
-			a.facts("name", cell{u.Name, bold}, "id", u.ID, "email", u.Email, "runs the installation", yesOrNo(u.Admin), "disabled", yesOrNo(u.Disabled),
+			a.facts("name", cell{u.Name, bold}, "id", u.ID, "email", u.Email, "installation admin", yesOrNo(u.Admin), "disabled", yesOrNo(u.Disabled),
 				"own organization", u.OrganizationName, "created", a.stamp(u.Created))
 		})
 	})
@@ -77,7 +77,7 @@ func (a *app) userShow() *cobra.Command {
 func (a *app) userUpdate() *cobra.Command {
 	var email string
 	var admin, sure bool
-	cmd := &cobra.Command{Use: "update", Short: "Change a user's email, or whether they run the installation"}
+	cmd := &cobra.Command{Use: "update", Short: "Change the email address or the admin rights of a user"}
 	a.onUser(cmd, func(ctx context.Context, c *client.Client, user string) error {
 		var change contract.UserChange
 		if cmd.Flags().Changed("email") {
@@ -87,14 +87,14 @@ func (a *app) userUpdate() *cobra.Command {
 			change.Admin = &admin
 		}
 		if change == (contract.UserChange{}) {
-			return Usage(errors.New("what shall change? Say it with --email or --admin"))
+			return Usage(errors.New("nothing to change: use --email or --admin"))
 		}
 		done, err := c.UpdateUser(ctx, user, change, sure)
-		return changed(a, done, err, "user %s is changed", user)
+		return changed(a, done, err, "user %s is updated", user)
 	})
-	cmd.Flags().StringVar(&email, "email", "", "where to reach them")
-	cmd.Flags().BoolVar(&admin, "admin", false, "they run the installation; --admin=false: no longer")
-	cmd.Flags().BoolVar(&sure, "yes", false, "with --admin=false: also shut out the tokens that they created for others")
+	cmd.Flags().StringVar(&email, "email", "", "email address")
+	cmd.Flags().BoolVar(&admin, "admin", false, "make the user an installation admin; --admin=false takes the rights away")
+	cmd.Flags().BoolVar(&sure, "yes", false, "with --admin=false: also disable the tokens that they created for others")
 	return cmd
 }
 
@@ -118,7 +118,7 @@ func madeFlag(cmd *cobra.Command, sure *bool) {
 
 func (a *app) userDelete() *cobra.Command {
 	var sure bool
-	cmd := a.onUser(&cobra.Command{Use: "rm", Short: "Delete a user who owns nothing any more"}, func(ctx context.Context, c *client.Client, user string) error {
+	cmd := a.onUser(&cobra.Command{Use: "rm", Short: "Delete a user who no longer owns anything"}, func(ctx context.Context, c *client.Client, user string) error {
 		done, err := c.DeleteUser(ctx, user, sure)
 		return changed(a, done, err, "user %s is deleted", user)
 	})

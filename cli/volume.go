@@ -13,14 +13,14 @@ import (
 )
 
 func (a *app) volumeCommand() *cobra.Command {
-	return a.group("volume", "Look at volumes, which outlive instances, and delete them", a.volumeList(), a.volumeShow(), a.volumeRemove())
+	return a.group("volume", "Show and delete volumes", a.volumeList(), a.volumeShow(), a.volumeRemove())
 }
 
 func (a *app) volumeList() *cobra.Command {
 	var f client.VolumeFilter
 	cmd := a.ofProjects(&cobra.Command{
-		Use: "list", Short: "List the volumes",
-		Long: "List the volumes. Those of projects that are gone belong to the organization:\n-A shows them too, and -o ORG -A all that an organization has.",
+		Use: "list", Short: "List volumes",
+		Long: "List volumes. Volumes of deleted projects belong to the organization: -A includes them, and\n-o ORG -A lists all volumes of an organization.",
 	}, func(ctx context.Context, c *client.Client, project string) error {
 		f.Project = project
 		all, err := c.AllVolumes(ctx, f)
@@ -74,7 +74,7 @@ func volumeState(state string) cell {
 func (a *app) onVolume(use, short string, run func(ctx context.Context, c *client.Client, id string) error) *cobra.Command {
 	return a.onOne(&cobra.Command{
 		Use: use + " VOLUME", Short: short, ValidArgsFunction: a.wordsFrom(volumeNames),
-		Long: short + ".\n\nA volume is named by its slot and its name in the manifest (db.1:data), or by the beginning of its id.",
+		Long: short + ".\n\nName a volume by its slot and its name in the manifest (db.1:data), or by the beginning of its\nid.",
 	}, a.volumeRef, "volume list", run)
 }
 
@@ -103,7 +103,7 @@ func (a *app) volumeRef(ctx context.Context, c *client.Client, word string) (str
 }
 
 func (a *app) volumeShow() *cobra.Command {
-	return a.onVolume("show", "Show one volume", func(ctx context.Context, c *client.Client, id string) error {
+	return a.onVolume("show", "Show a volume", func(ctx context.Context, c *client.Client, id string) error {
 		v, err := c.Volume(ctx, id)
 		return show(a, v, err, func() {
 			a.facts("volume", cell{slotted(*v), bold}, "id", v.ID, "organization", v.OrganizationName, "project", v.ProjectName, "service", v.ServiceName, "slot", v.Slot,
@@ -115,12 +115,12 @@ func (a *app) volumeShow() *cobra.Command {
 
 func (a *app) volumeRemove() *cobra.Command {
 	var sure bool
-	cmd := a.onVolume("rm", "Delete a volume with all that is in it", func(ctx context.Context, c *client.Client, id string) error {
+	cmd := a.onVolume("rm", "Delete a volume and its data", func(ctx context.Context, c *client.Client, id string) error {
 		v, err := c.Volume(ctx, id)
 		if err != nil {
 			return err
 		}
-		if ok, err := a.confirm(ctx, fmt.Sprintf("delete volume %s of %s, and all that is in it, for good?", slotted(*v), v.ProjectName), sure); err != nil || !ok {
+		if ok, err := a.confirm(ctx, fmt.Sprintf("permanently delete volume %s of %s and all data in it?", slotted(*v), v.ProjectName), sure); err != nil || !ok {
 			return err
 		}
 		done, err := c.DeleteVolume(ctx, v.ID)
@@ -129,7 +129,7 @@ func (a *app) volumeRemove() *cobra.Command {
 		}
 		return changed(a, done, nil, "volume %s is deleted: %s", slotted(*v), done.Reason)
 	})
-	cmd.Long += "\n\nNot while an instance uses it, or is to be made that would. Its node removes it as soon\nas it can be reached."
-	cmd.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask")
+	cmd.Long += "\n\nYou cannot delete a volume that an instance uses or is about to use. The node deletes the\ndata as soon as it can be reached."
+	cmd.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask for confirmation")
 	return cmd
 }

@@ -29,9 +29,9 @@ func (a *app) wait(ctx context.Context, c *client.Client, id string, since int64
 	f.show.end()
 	switch {
 	case interrupted(ctx, err):
-		return withHint(errors.New("interrupted; the task goes on"), "see `%s queue show %s`", a.commandPrefix(""), id)
+		return withHint(errors.New("interrupted; the task continues"), "see `%s queue show %s`", a.commandPrefix(""), id)
 	case err != nil:
-		return withHint(fmt.Errorf("lost sight of the task, which goes on: %w", err), "see `%s queue show %s`", a.commandPrefix(""), id)
+		return withHint(fmt.Errorf("cannot follow the task any more, but it continues: %w", err), "see `%s queue show %s`", a.commandPrefix(""), id)
 	case task.State == mariposa.TaskCompleted:
 		a.printHowToGoOn(ctx, c, task)
 		return nil
@@ -78,8 +78,8 @@ func (a *app) printHowToGoOn(ctx context.Context, c *client.Client, t *contract.
 				continue
 			}
 			a.note("%s/%s is held%s", p.Name, s.Name, prefixed(": ", s.Reason))
-			a.note("  go on with      %s project reprovision --service %s   # --count N: so many further", a.commandPrefix(p.Name), s.Name)
-			a.note("  take back with  %s project revert", a.commandPrefix(p.Name))
+			a.note("  continue with  %s project reprovision --service %s   # --count N: only N more", a.commandPrefix(p.Name), s.Name)
+			a.note("  undo with      %s project revert", a.commandPrefix(p.Name))
 		}
 	}
 }
@@ -136,7 +136,7 @@ func (f *follower) follow(ctx context.Context, since int64) (*contract.Task, err
 func (f *follower) read(ctx context.Context, since int64) (*contract.Task, error) {
 	o := client.StreamOptions{Since: since, Project: f.project}
 	o.Lost = func(err error, again time.Duration) {
-		f.show.trouble(fmt.Sprintf("%v; trying again in %v", err, again.Round(100*time.Millisecond)))
+		f.show.trouble(fmt.Sprintf("%v; retrying in %v", err, again.Round(100*time.Millisecond)))
 	}
 	o.Found = func() { f.show.trouble("") }
 	for e, err := range f.c.Stream(ctx, o) {

@@ -119,7 +119,7 @@ func TestAnInterruptedWaitSaysThatTheTaskGoesOn(t *testing.T) {
 		<-r.Context().Done()
 	})
 	r := (&run{f: f, ctx: ctx}).do(t, "project", "scale", "hello", "web=2", "--wait")
-	if r.code != exitError || !strings.Contains(r.stderr, "interrupted; the task goes on") || !strings.Contains(r.stderr, "queue show "+taskOne) {
+	if r.code != exitError || !strings.Contains(r.stderr, "interrupted; the task continues") || !strings.Contains(r.stderr, "queue show "+taskOne) {
 		t.Errorf("exit %d: %s", r.code, r.stderr)
 	}
 }
@@ -140,7 +140,7 @@ func TestTheBarShowsHowFarAndHowLong(t *testing.T) {
 	quarter.ETA = after(41 * time.Second)
 	show.task(&quarter, noon.Add(11*time.Second))
 	show.projectStatus(mariposa.StatusBlocked, "web: no node has room for it, and a very long story follows that no terminal can hold", noon.Add(12*time.Second))
-	show.trouble("lost the server; trying again in 1s")
+	show.trouble("lost the server; retrying in 1s")
 	show.projectStatus(mariposa.StatusConverging, "", noon.Add(20*time.Second)) // it progresses again, and the earlier reason is gone
 	show.task(ptr(task(mariposa.TaskActive, 99, 100)), noon.Add(21*time.Second))
 	show.task(ptr(task(mariposa.TaskCompleted, 100, 100)), noon.Add(60*time.Second))
@@ -317,8 +317,8 @@ func TestADeletedProjectSaysWhatItLeavesOnNodesOutOfReach(t *testing.T) {
 		says string
 	}{
 		{"nothing", nil, ""},
-		{"one", []contract.Instance{{ID: webOne, NodeName: "node2"}}, "1 instance is left on node node2, out of reach now; what is left goes when its node comes back\n"},
-		{"more", []contract.Instance{{ID: webOne, NodeName: "node2"}, {ID: webTwo, NodeName: "node1"}, {ID: "x", NodeName: "node2"}}, "3 instances are left on nodes node1, node2, out of reach now; what is left goes when its node comes back\n"},
+		{"one", []contract.Instance{{ID: webOne, NodeName: "node2"}}, "1 instance is left on unreachable node node2 and will be removed when the node comes back\n"},
+		{"more", []contract.Instance{{ID: webOne, NodeName: "node2"}, {ID: webTwo, NodeName: "node1"}, {ID: "x", NodeName: "node2"}}, "3 instances are left on unreachable nodes node1, node2 and will be removed when the node comes back\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -334,10 +334,10 @@ func TestWhatTheReasonSaysIsNotSaidTwice(t *testing.T) {
 	t.Parallel()
 	for code, wanted := range map[mariposa.ReasonCode]string{
 		mariposa.ReasonCounts:         "so it is",
-		mariposa.ReasonOutdated:       "so it is; 2 out of reach",
-		mariposa.ReasonOutdatedValues: "so it is; 2 out of reach",
-		mariposa.ReasonNoNode:         "so it is; 2 out of reach; 4 outdated",
-		"":                            "so it is; 2 out of reach; 4 outdated",
+		mariposa.ReasonOutdated:       "so it is; 2 unreachable",
+		mariposa.ReasonOutdatedValues: "so it is; 2 unreachable",
+		mariposa.ReasonNoNode:         "so it is; 2 unreachable; 4 outdated",
+		"":                            "so it is; 2 unreachable; 4 outdated",
 	} {
 		if got := serviceNotes(contract.ServiceState{Reason: "so it is", ReasonCode: code, Outdated: 4, Unknown: 2}); got != wanted {
 			t.Errorf("%s became %q", code, got)

@@ -172,7 +172,7 @@ func rank(p contract.ProjectState) int {
 func (w *watcher) page() error {
 	switch {
 	case w.gone:
-		_, err := fmt.Fprintln(w.a.env.Stdout, "the project is gone")
+		_, err := fmt.Fprintln(w.a.env.Stdout, "the project was deleted")
 		return err
 	case len(w.state.Projects) > 0:
 		w.a.printTable(stateTable(w.state.Projects))

@@ -51,11 +51,11 @@ func TestWatchForOthersDoesNotSayWhatEnds(t *testing.T) {
 	c, err := client.New(client.Options{URL: f.url, Token: secret})
 	must(t, err)
 	defer c.Close()
-	out := &until{text: "Ctrl-C to end", done: cancel}
+	out := &until{text: "Ctrl-C to stop", done: cancel}
 	if err := Watch(ctx, c, "hello", "", out, true); err != nil {
 		t.Error(err)
 	}
-	if !strings.Contains(out.String(), "Ctrl-C to end") || strings.Contains(out.String(), "nothing else") {
+	if !strings.Contains(out.String(), "Ctrl-C to stop") || strings.Contains(out.String(), "only this view") {
 		t.Errorf("drew %q", out.String())
 	}
 }
@@ -77,7 +77,7 @@ func TestLiveViewsEndWithTheirProject(t *testing.T) {
 	for _, c := range []struct {
 		args, says string
 		tty        bool
-	}{{"state -w -j hello", "hello was deleted", false}, {"state -w -j hello", "the project is gone", true}, {"top -j hello", "the project is gone", true}} {
+	}{{"state -w -j hello", "hello was deleted", false}, {"state -w -j hello", "the project was deleted", true}, {"top -j hello", "the project was deleted", true}} {
 		f := world(t)
 		f.feed(func(w http.ResponseWriter, r *http.Request) {
 			f.on("GET /v1/state", refuse(mariposa.ResourceNotFound, "there is no such project"))

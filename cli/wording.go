@@ -26,11 +26,11 @@ var spoken = []struct {
 	{regexp.MustCompile(`\bnull (for|sets) no limit`), "none $1 no limit"}, // org quota
 	{regexp.MustCompile(`\bstored_per_project\b`), "--stored-per-project"}, // org quota
 	{regexp.MustCompile(`\bwith_scale\b`), "--with-scale"},                 // project revert
-	{regexp.MustCompile(`^rolling, canary, scale, --with-scale: `), "--rolling, --canary and --with-scale are of no use: "},
+	{regexp.MustCompile(`^rolling, canary, scale, --with-scale: `), "--rolling, --canary and --with-scale cannot be used: "},
 	{regexp.MustCompile(`the path says (\S+), the body (\S+)`), "it is called both $1 and $2"},
-	{regexp.MustCompile(`^the body of the request is larger`), "what you send is larger"}, // any
-	{regexp.MustCompile(`^the body of the request did not arrive`), "what you send did not arrive"},
-	{regexp.MustCompile(`^the body of the request is empty: it must be JSON`), "there is nothing to send"},
+	{regexp.MustCompile(`^the body of the request is larger`), "the input is larger"}, // any
+	{regexp.MustCompile(`^the body of the request did not arrive`), "the input did not arrive"},
+	{regexp.MustCompile(`^the body of the request is empty: it must be JSON`), "there is no input"},
 }
 
 // speak puts a sentence of the server into the words of the command line.

@@ -54,7 +54,7 @@ func TestAnUpdateOutsideATerminalSaysWhatItIsBasedOn(t *testing.T) {
 	h.converged("shop", "d", 1)
 	file := fileOf(t, strings.Replace(dummies, "d:", "e:", 1))
 	for _, more := range [][]string{nil, {"--yes"}} {
-		h.wants(2, "needs --previous VERSION", append([]string{"-j", "shop", "project", "update", "-m", file}, more...)...)
+		h.wants(2, "requires --previous VERSION", append([]string{"-j", "shop", "project", "update", "-m", file}, more...)...)
 	}
 	if p, err := h.Project(t.Context(), "shop"); err != nil || p.Number != 1 {
 		t.Errorf("it has version %+v, %v", p, err)
@@ -68,11 +68,11 @@ func TestADeletionIsAskedAbout(t *testing.T) {
 	h.create("shop", dummies)
 	h.converged("shop", "d", 1)
 	h.wants(1, "still has 1 running instance", "project", "delete", "shop", "--yes")
-	h.wants(2, "say --yes", "project", "rm", "shop", "-f")
+	h.wants(2, "add --yes", "project", "rm", "shop", "-f")
 	h.converged("shop", "d", 1)
 	askedAbout(t, h, "nope\n", "nothing was changed")
 	h.converged("shop", "d", 1)
-	askedAbout(t, h, "shop\n", "then it is gone")
+	askedAbout(t, h, "shop\n", "then deleting it")
 	h.await("it is gone", func() bool {
 		all, err := h.Projects(t.Context(), "")
 		return err == nil && len(all.Projects) == 0
@@ -87,7 +87,7 @@ func askedAbout(t *testing.T, h *devServer, answer, says string) {
 	x := newTerminal(t, 24, 100)
 	before := x.settings()
 	cmd := x.runs(h, filepath.Join(binaries, "mariposa"), "project", "rm", "shop", "-f")
-	x.shows("type the name shop to go on: ")
+	x.shows("type shop to confirm: ")
 	x.types(answer)
 	x.shows(says)
 	x.ended(cmd, 0, before)
@@ -114,7 +114,7 @@ func TestDownAsksAndSaysWhatIsLeft(t *testing.T) {
 	down(0, "volume db.1:data of shop", "--yes")
 	down(2, "deletes all volumes", "--purge")
 	write(t, filepath.Join(h.dir, "mine"), []byte("x"))
-	down(0, "is kept: it holds files that Mariposa did not make", "--purge", "--yes")
+	down(0, "is kept: it contains files that Mariposa did not create", "--purge", "--yes")
 	left, err := os.ReadDir(h.dir)
 	must(t, err)
 	if len(left) != 1 || left[0].Name() != "mine" {
@@ -145,9 +145,9 @@ func TestWhatIsSetBelongsToOneServer(t *testing.T) {
 	want(h, "acme", "project", "show") // no -o, no -j
 	want(h, "shop *", "project", "list")
 	want(h, "acme *", "org", "list")
-	want(h, "acme (you are owner)", "whoami")
-	want(h, "shop (you are admin)", "whoami")
-	if out, code := on(other, "project", "show"); code != 2 || !strings.Contains(out, "which project?") {
+	want(h, "acme (your role: owner)", "whoami")
+	want(h, "shop (your role: admin)", "whoami")
+	if out, code := on(other, "project", "show"); code != 2 || !strings.Contains(out, "no project given") {
 		t.Errorf("it leaks to another server: exit %d\n%s", code, out)
 	}
 	if out, _ := on(other, "project", "list"); !strings.Contains(out, "own") || strings.Contains(out, "*") {
@@ -155,12 +155,12 @@ func TestWhatIsSetBelongsToOneServer(t *testing.T) {
 	}
 	want(h, "shop is called store", "project", "rename", "store")
 	want(h, "store", "project", "show")
-	want(h, "project store is no longer set", "project", "unset")
+	want(h, "default project store is unset", "project", "unset")
 	if out, code := on(h, "project", "show"); code != 2 {
 		t.Errorf("still set: %s", out)
 	}
 	want(h, "store", "project", "list") // the organization is still set
-	want(h, "organization acme is no longer set", "org", "unset")
+	want(h, "default organization acme is unset", "org", "unset")
 	want(h, "own", "project", "list")
 	want(h, "no organization was set", "org", "unset")
 	want(h, "mean acme from now on", "org", "set", "acme")
@@ -299,7 +299,7 @@ func TestTablesAndFilesAsPeopleWantThem(t *testing.T) {
 	}
 	want(2, "which manifest?", "validate")
 	want(0, "wrote mariposa.yaml", "init")
-	want(1, "exists already", "init")
+	want(1, "already exists", "init")
 	want(0, "mariposa.yaml is valid: 1 service (web)", "validate")
 	want(0, "everything would be created", "project", "plan", "shop", "-m", "mariposa.yaml")
 	want(0, "version 1", "project", "create", "shop", "--wait")

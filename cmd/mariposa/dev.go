@@ -41,20 +41,20 @@ func devCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "dev",
 		Short: "Run the whole system in one process on this machine",
-		Long: "Runs control plane, web API and one node agent for this machine in one process, with an embedded store under DIR.\n" +
-			"Started again on the same DIR it goes on where it was; instances that kept running are taken over, not restarted.",
+		Long: "Run the control plane, the API and a node agent for this machine in one process, with an\nembedded store in the data directory.\n\n" +
+			"If you start it again on the same directory, it continues where it stopped. It takes over\ninstances that kept running; it does not restart them.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runDev(cmd.Context(), f, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	f.add(c.Flags())
-	c.Flags().StringVar(&f.data, "data", "", "folder for everything that is kept (default $XDG_DATA_HOME/mariposa)")
-	c.Flags().IntVar(&f.dummies, "dummy-nodes", 0, "how many simulated nodes to add")
-	c.Flags().StringVar(&f.deploy, "deploy", "", "a manifest to deploy once it runs, as [NAME=]FILE; then show a live view")
+	c.Flags().StringVar(&f.data, "data", "", "data directory (default $XDG_DATA_HOME/mariposa)")
+	c.Flags().IntVar(&f.dummies, "dummy-nodes", 0, "number of simulated nodes to add")
+	c.Flags().StringVar(&f.deploy, "deploy", "", "manifest to deploy after the start, as [NAME=]FILE; then show a live view")
 	f.down.add(c.Flags())
-	c.Flags().StringVar(&f.name, "name", "", "this machine's name among the nodes (default: the host's)")
-	c.Flags().BoolVar(&f.verbose, "verbose", false, "log more")
+	c.Flags().StringVar(&f.name, "name", "", "node name of this machine (default: the host name)")
+	c.Flags().BoolVar(&f.verbose, "verbose", false, "log debug messages")
 	f.process.add(c.Flags())
 	return c
 }
@@ -69,7 +69,7 @@ type dev struct {
 
 func runDev(ctx context.Context, f devFlags, stdin io.Reader, stdout, stderr io.Writer) error {
 	if f.dummies < 0 || f.dummies > 100_000 {
-		return cli.Usage(fmt.Errorf("--dummy-nodes %d: give a number from 0 to 100000", f.dummies))
+		return cli.Usage(fmt.Errorf("--dummy-nodes must be a number from 0 to 100000, not %d", f.dummies))
 	}
 	if err := f.down.check(); err != nil {
 		return err
@@ -91,7 +91,7 @@ func runDev(ctx context.Context, f devFlags, stdin io.Reader, stdout, stderr io.
 	fmt.Fprintf(stdout, "Mariposa is running at %s (version %s)\n", d.control.URL, version)
 	switch _, why, lacks := process.Probe(); {
 	case why != "":
-		fmt.Fprintf(stdout, "Process instances are not isolated here (%s): they can read whatever you can.\n", why)
+		fmt.Fprintf(stdout, "Process instances are not isolated here (%s): they can read everything that you can read.\n", why)
 	case lacks != "":
 		fmt.Fprintf(stdout, "Process instances are isolated, but without %s. See docs/hardening.md.\n", lacks)
 	}
@@ -125,7 +125,7 @@ func logTo(w io.Writer, verbose, quiet bool) {
 func startDev(ctx context.Context, f devFlags) (*dev, error) {
 	dir := cmp.Or(f.data, cli.DataDir(os.Getenv))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("cannot make the data folder: %w", err)
+		return nil, fmt.Errorf("cannot create the data directory: %w", err)
 	}
 	st, err := sqlite.Open(ctx, filepath.Join(dir, "mariposa.db"), sqlite.Options{Clock: clock.Real{}})
 	if err != nil {
@@ -182,7 +182,7 @@ func (d *dev) run(ctx context.Context, link agent.Link, cfg assembly.NodeConfig)
 	d.agents.Go(func() {
 		// The rest works without the node, and people can repair it.
 		if err := assembly.RunNode(ctx, link, cfg); err != nil && ctx.Err() == nil {
-			slog.Error("this machine does not take part as a node", "err", err)
+			slog.Error("this machine cannot run as a node", "err", err)
 		}
 	})
 }
@@ -234,7 +234,7 @@ func (d *dev) deployAndWatch(ctx context.Context, what string, stdout io.Writer)
 		cancel()
 		<-ended
 	}
-	fmt.Fprintf(stdout, "\nMariposa has ended; the instances of %s run on.\nStart it again to go on where it was, or run it with --down to delete every project.\n", name)
+	fmt.Fprintf(stdout, "\nMariposa has stopped; the instances of %s keep running.\nStart it again to continue, or run it with --down to delete every project.\n", name)
 	return err
 }
 
@@ -262,7 +262,7 @@ func (d *dev) createOrUpdate(ctx context.Context, name, file string, body []byte
 		case i == 0:
 			return "", nil
 		default:
-			return fmt.Sprintf("%s has changed since %s was deployed and goes on as it is; to go back: mariposa -j %s project update -m %s --force", name, file, name, file), nil
+			return fmt.Sprintf("%s has changed since %s was deployed and stays as it is; to return to the file: mariposa -j %s project update -m %s --force", name, file, name, file), nil
 		}
 	}
 	if len(versions.Versions) == 0 {

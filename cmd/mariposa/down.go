@@ -28,14 +28,14 @@ type downFlags struct {
 }
 
 func (f *downFlags) add(to *pflag.FlagSet) {
-	to.BoolVar(&f.down, "down", false, "delete every project, wait until its instances are gone, say what is left, and end")
+	to.BoolVar(&f.down, "down", false, "delete every project, wait until all instances are removed, list what is left, and exit")
 	to.BoolVar(&f.purge, "purge", false, "with --down: also delete all volumes, the store, its keys and tokens")
-	to.BoolVarP(&f.sure, "yes", "y", false, "with --down: do not ask")
+	to.BoolVarP(&f.sure, "yes", "y", false, "with --down: do not ask for confirmation")
 }
 
 func (f downFlags) check() error {
 	if !f.down && (f.purge || f.sure) {
-		return cli.Usage(errors.New("--purge and --yes are for --down"))
+		return cli.Usage(errors.New("--purge and --yes require --down"))
 	}
 	return nil
 }
@@ -99,12 +99,12 @@ func describeWait(left []contract.Instance) string {
 	}
 	var b strings.Builder
 	for _, node := range slices.Sorted(maps.Keys(counts)) {
-		fmt.Fprintf(&b, "waiting for %s to go", reason.Many(counts[node], "instance"))
+		fmt.Fprintf(&b, "waiting for the removal of %s", reason.Many(counts[node], "instance"))
 		switch {
 		case node == "":
 			b.WriteString(", not on any node yet\n")
 		case unknown[node]:
-			fmt.Fprintf(&b, " on node %s, which is not connected: start it again, or forget it and them in another terminal with `mariposa node rm %s --force`\n", node, node)
+			fmt.Fprintf(&b, " on node %s, which is not connected: start it again, or remove the node and its instances in another terminal with `mariposa node rm %s --force`\n", node, node)
 		default:
 			fmt.Fprintf(&b, " on node %s\n", node)
 		}
@@ -207,12 +207,12 @@ func (d *dev) printLeftovers(ctx context.Context, f downFlags, stdout io.Writer)
 	for _, n := range nodes.Nodes {
 		if len(n.Quarantined) > 0 {
 			clean = false
-			fmt.Fprintf(stdout, "node %s still has %d in quarantine, which this store does not know: see `mariposa node show %s`, then `mariposa node purge %s`\n",
-				n.Name, len(n.Quarantined), n.Name, n.Name)
+			fmt.Fprintf(stdout, "node %s still has %s in quarantine, unknown to this store: see `mariposa node show %s`, then run `mariposa node purge %s`\n",
+				n.Name, reason.Many(len(n.Quarantined), "instance"), n.Name, n.Name)
 		}
 	}
 	if f.purge && !clean {
-		return fmt.Errorf("the store in %s is kept, because it is needed to remove what is in quarantine", d.dir)
+		return fmt.Errorf("the store in %s is kept: it is needed to remove the instances in quarantine", d.dir)
 	}
 	if f.purge {
 		return nil
@@ -221,7 +221,7 @@ func (d *dev) printLeftovers(ctx context.Context, f downFlags, stdout io.Writer)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(stdout, "All projects and their instances are gone. What is left:")
+	fmt.Fprintln(stdout, "All projects and their instances are deleted. What is left:")
 	for _, v := range volumes.Volumes {
 		fmt.Fprintf(stdout, "  volume %s\n", volumeName(v))
 	}
@@ -240,15 +240,15 @@ var dataFiles = []string{
 func purgeData(dir string, stdout io.Writer) error {
 	for _, name := range dataFiles {
 		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
-			return fmt.Errorf("cannot remove all of the data folder: %w", err)
+			return fmt.Errorf("cannot remove all of the data directory: %w", err)
 		}
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		fmt.Fprintf(stdout, "%s is kept: it holds files that Mariposa did not make\n", dir)
+		fmt.Fprintf(stdout, "%s is kept: it contains files that Mariposa did not create\n", dir)
 		return err
 	}
 	if err := os.Remove(dir); err != nil {
-		return fmt.Errorf("cannot remove the data folder: %w", err)
+		return fmt.Errorf("cannot remove the data directory: %w", err)
 	}
 	fmt.Fprintln(stdout, "nothing is left")
 	return nil

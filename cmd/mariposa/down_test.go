@@ -24,7 +24,7 @@ func TestTakingDownSaysWhichNodeItWaitsFor(t *testing.T) {
 	go func() { over <- down.Wait() }()
 	t.Cleanup(func() { _ = down.Process.Kill() }) // it has ended, unless the test failed
 	h.await("it says what it waits for", func() bool {
-		return strings.Contains(out.String(), "waiting for 2 instances to go on node dummy-1, which is not connected")
+		return strings.Contains(out.String(), "waiting for the removal of 2 instances on node dummy-1, which is not connected")
 	})
 	if !strings.Contains(out.String(), "`mariposa node rm dummy-1 --force`") {
 		t.Errorf("it does not say how to go on:\n%s", &out)
@@ -32,7 +32,7 @@ func TestTakingDownSaysWhichNodeItWaitsFor(t *testing.T) {
 	if _, said, code := finish(t, program(t.Context(), h.dir, []string{"MARIPOSA_DATA=" + h.dir}, "node", "rm", "dummy-1", "--force"), ""); code != 0 {
 		t.Fatalf("node rm: exit %d, %s", code, said)
 	}
-	if err := <-over; err != nil || !strings.Contains(out.String(), "All projects and their instances are gone") {
+	if err := <-over; err != nil || !strings.Contains(out.String(), "All projects and their instances are deleted") {
 		t.Errorf("it ended with %v:\n%s", err, &out)
 	}
 }

@@ -21,10 +21,10 @@ type processFlags struct {
 }
 
 func (f *processFlags) add(to *pflag.FlagSet) {
-	to.StringVar(&f.uids, "process-uids", process.DefaultUIDs.String(), "uids that belong to process instances alone, when the agent is root")
-	to.StringArrayVar(&f.paths, "process-path", nil, "a folder or file that process instances can read, beside the system's, /opt and /srv; may be given more than once")
-	to.StringVar(&f.tmp, "process-tmp", "64m", "how much a process instance may have in /tmp, which is in memory")
-	to.Int64Var(&f.processes, "process-pids", process.DefaultProcesses, "how many processes and threads a process instance may have")
+	to.StringVar(&f.uids, "process-uids", process.DefaultUIDs.String(), "uids reserved for process instances, if the agent runs as root")
+	to.StringArrayVar(&f.paths, "process-path", nil, "directory or file that process instances can read, in addition to system directories, /opt and /srv (repeatable)")
+	to.StringVar(&f.tmp, "process-tmp", "64m", "size of /tmp in a process instance; it is kept in memory")
+	to.Int64Var(&f.processes, "process-pids", process.DefaultProcesses, "maximum number of processes and threads of a process instance")
 }
 
 func (f *processFlags) options() (process.Options, error) {
@@ -34,10 +34,10 @@ func (f *processFlags) options() (process.Options, error) {
 	}
 	size, ok := manifest.ParseSize(f.tmp)
 	if !ok || size < 1<<20 {
-		return process.Options{}, errors.New("--process-tmp: give a size of at least 1m, like 64m")
+		return process.Options{}, errors.New("--process-tmp must be a size of at least 1m, such as 64m")
 	}
 	if f.processes < 16 {
-		return process.Options{}, errors.New("--process-pids: give at least 16")
+		return process.Options{}, errors.New("--process-pids must be at least 16")
 	}
 	o := process.Options{UIDs: uids, Paths: f.paths, TmpSize: size, Processes: f.processes}
 	if f.allowUnisolated {
@@ -55,9 +55,9 @@ func logIsolation(allowed bool) {
 	case why == "":
 		slog.Warn("process instances are isolated, but not fully", "by", how, "missing", lacks)
 	case allowed:
-		slog.Warn("process instances are not isolated: each can read what the agent's user can, and end what it runs", "because", why)
+		slog.Warn("process instances are not isolated: they can read everything that the user of the agent can read, and kill its processes", "because", why)
 	default:
-		slog.Error("this node runs no process instances, because it cannot isolate them; run the agent as root on Linux 5.12 or newer, or with --allow-unisolated", "because", why)
+		slog.Error("this node cannot isolate process instances and does not run them; run the agent as root on Linux 5.12 or newer, or with --allow-unisolated", "because", why)
 	}
 }
 
@@ -65,6 +65,6 @@ func logIsolation(allowed bool) {
 // and environment, which hold keys and tokens.
 func hideMemory() {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		slog.Warn("other processes of this user can read this one's memory", "err", err)
+		slog.Warn("other processes of this user can read the memory of this one", "err", err)
 	}
 }

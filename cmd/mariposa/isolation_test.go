@@ -121,7 +121,7 @@ func TestANodeThatCannotIsolateRunsNoProcesses(t *testing.T) {
 	if offer := n.Offers[mariposa.ComputeProcess]; slices.Contains(n.Drivers, mariposa.ComputeProcess) || !strings.Contains(offer.Unavailable, why) || !strings.HasPrefix(offer.Details["isolation"], "none: ") {
 		t.Errorf("the node shows %+v", n)
 	}
-	if s := a.out.String(); !strings.Contains(s, "this node runs no process instances") {
+	if s := a.out.String(); !strings.Contains(s, "this node cannot isolate process instances") {
 		t.Errorf("the agent said:\n%s", s)
 	}
 	end(agent)

@@ -71,7 +71,7 @@ networks: {table: {}}
 	if out := h.ok("logs", "--since", "2100-01-01"); out != "" {
 		t.Errorf("since a time to come:\n%s", out)
 	}
-	h.wants(2, "--since is a time like", "logs", "--since", "yesterday")
+	h.wants(2, "--since must be a time such as", "logs", "--since", "yesterday")
 
 	// The same of one service and of one instance.
 	if _, texts, _ := stampsOf(t, h.ok("service", "logs", "ping", "-t", "--tail", "2")); !slices.Equal(texts, []string{"say 5", "say 7"}) {

@@ -122,12 +122,12 @@ func TestCtrlCEndsAServerWithItsView(t *testing.T) {
 	h := &devServer{t: t, dir: dir}
 	cmd := x.runs(h, filepath.Join(binaries, "mariposa"), "dev", "--listen", "127.0.0.1:0", "--data", dir, "--deploy", file)
 	x.shows(ownScreen)
-	x.shows("Ctrl-C to end")
+	x.shows("Ctrl-C to stop")
 	x.types("q")
 	h.ok("project", "scale", "shop", "d=2") // a screen that is drawn over itself shows only what is new
 	x.shows("scaled d")
 	x.types("\x03")
 	x.shows(oldScreen)
-	x.shows("Mariposa has ended")
+	x.shows("Mariposa has stopped")
 	x.ended(cmd, 0, before)
 }

@@ -47,22 +47,22 @@ type controlFlags struct {
 
 func (f *controlFlags) add(to *pflag.FlagSet) {
 	to.StringVar(&f.listen, "listen", "127.0.0.1:8080", "address to listen on")
-	to.StringVar(&f.cert, "tls-cert", "", "certificate (PEM) to serve HTTPS with; read again when it changes")
-	to.StringVar(&f.key, "tls-key", "", "the certificate's private key (PEM)")
-	to.BoolVar(&f.insecure, "insecure", false, "serve plain HTTP to other machines: tokens travel in the clear")
-	to.BoolVar(&f.approveNodes, "approve-nodes", false, "new nodes take part only once somebody approves them (mariposa node approve); give it to every replica")
-	to.StringVar(&f.keyFile, "key-file", "", "the key that seals secrets in the store; made the first time (default secret.key in the data folder)")
-	to.StringVar(&f.domain, "domain", "", "the domain that services and instances have their names under (default mariposa.internal)")
-	to.IntVar(&f.keepVersions, "keep-versions", change.DefaultKeep, "how many versions of a project are kept; tagged and running ones always are")
-	to.IntVar(&f.keepTasks, "keep-tasks", 30, "for how many days tasks that have ended are kept; 0: for ever")
-	to.IntVar(&f.keepAudit, "keep-audit", 365, "for how many days audit records are kept; 0: for ever")
-	to.StringSliceVar(&f.proxies, "trust-proxy", nil, "address or network of a proxy, like 10.0.0.0/8, whose X-Forwarded-For and Forwarded headers are trusted; repeatable")
-	to.IntVar(&f.connections.Max, "max-connections", 0, "how many connections there may be, agents included (default: three quarters of the limit of open files)")
-	to.IntVar(&f.connections.PerAddress, "max-connections-per-address", listener.DefaultPerAddress, "how many unauthenticated connections one address may have")
-	to.IntVar(&f.limits.RequestRate, "max-request-rate", api.DefaultLimits.RequestRate, "how many requests a second one user may send, after a burst; admins of the installation any number")
-	to.IntVar(&f.limits.Requests, "max-requests", api.DefaultLimits.Requests, "how many requests of one user are handled at once; installation admins have no limit")
-	to.IntVar(&f.limits.Streams, "max-streams", api.DefaultLimits.Streams, "how many event and log streams one user may have open; installation admins have no limit")
-	to.IntVar(&f.limits.Commands, "max-execs", api.DefaultLimits.Commands, "how many commands one user may run inside instances at once; installation admins have no limit")
+	to.StringVar(&f.cert, "tls-cert", "", "certificate (PEM) for HTTPS; reloaded when it changes")
+	to.StringVar(&f.key, "tls-key", "", "private key (PEM) of the certificate")
+	to.BoolVar(&f.insecure, "insecure", false, "serve plain HTTP to other machines; tokens are sent unencrypted")
+	to.BoolVar(&f.approveNodes, "approve-nodes", false, "new nodes run instances only after somebody approves them (mariposa node approve); set it on every replica")
+	to.StringVar(&f.keyFile, "key-file", "", "file with the key that encrypts secrets in the store; created if missing (default secret.key in the data directory)")
+	to.StringVar(&f.domain, "domain", "", "domain of the names of services and instances (default mariposa.internal)")
+	to.IntVar(&f.keepVersions, "keep-versions", change.DefaultKeep, "number of versions to keep of each project; tagged and running ones are always kept")
+	to.IntVar(&f.keepTasks, "keep-tasks", 30, "number of days to keep ended tasks, or 0 to keep them forever")
+	to.IntVar(&f.keepAudit, "keep-audit", 365, "number of days to keep audit records, or 0 to keep them forever")
+	to.StringSliceVar(&f.proxies, "trust-proxy", nil, "address or network of a proxy, such as 10.0.0.0/8, whose X-Forwarded-For and Forwarded headers are trusted (repeatable)")
+	to.IntVar(&f.connections.Max, "max-connections", 0, "maximum number of connections, including agents (default: three quarters of the open file limit)")
+	to.IntVar(&f.connections.PerAddress, "max-connections-per-address", listener.DefaultPerAddress, "maximum number of unauthenticated connections from one address")
+	to.IntVar(&f.limits.RequestRate, "max-request-rate", api.DefaultLimits.RequestRate, "maximum number of requests per second of one user, after a burst; no limit for installation admins")
+	to.IntVar(&f.limits.Requests, "max-requests", api.DefaultLimits.Requests, "maximum number of concurrent requests of one user; no limit for installation admins")
+	to.IntVar(&f.limits.Streams, "max-streams", api.DefaultLimits.Streams, "maximum number of open event and log streams of one user; no limit for installation admins")
+	to.IntVar(&f.limits.Commands, "max-execs", api.DefaultLimits.Commands, "maximum number of concurrent commands of one user inside instances; no limit for installation admins")
 }
 
 // config returns the configuration of a control plane. Dir is where its key is kept
@@ -72,7 +72,7 @@ func (f *controlFlags) config(st store.Store, dir string) (assembly.Config, erro
 		return assembly.Config{}, cli.Usage(errors.New("--keep-versions must be at least 1, --keep-audit and --keep-tasks at least 0"))
 	}
 	if f.connections.Max < 0 || (f.connections.Max > 0 && f.connections.Max < minConnections) {
-		return assembly.Config{}, cli.Usage(fmt.Errorf("--max-connections %d: give at least %d, or 0 for what the limit of open files allows", f.connections.Max, minConnections))
+		return assembly.Config{}, cli.Usage(fmt.Errorf("--max-connections must be at least %d, or 0 for the default, not %d", minConnections, f.connections.Max))
 	}
 	if min(f.connections.PerAddress, f.limits.RequestRate, f.limits.Requests, f.limits.Streams, f.limits.Commands) < 1 {
 		return assembly.Config{}, cli.Usage(errors.New("--max-connections-per-address, --max-request-rate, --max-requests, --max-streams and --max-execs must be at least 1"))
@@ -86,7 +86,7 @@ func (f *controlFlags) config(st store.Store, dir string) (assembly.Config, erro
 	path := f.keyFile
 	if path == "" {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return assembly.Config{}, fmt.Errorf("cannot make the folder for the key: %w", err)
+			return assembly.Config{}, fmt.Errorf("cannot create the directory for the key: %w", err)
 		}
 		path = filepath.Join(dir, "secret.key")
 	}
@@ -142,17 +142,16 @@ func serverCommand() *cobra.Command {
 	var f controlFlags
 	c := &cobra.Command{
 		Use:   "server",
-		Short: "Run one replica of the control plane",
-		Long: "Runs one replica of the control plane. On PostgreSQL run as many as you like on the same database: they share the\n" +
-			"projects, and when one is lost the others take its part over within seconds.",
-		Args: cobra.NoArgs,
+		Short: "Run a replica of the control plane",
+		Long:  "Run a replica of the control plane. With PostgreSQL, run as many as you like on the same\ndatabase: they share the projects, and if one fails, the others take over within seconds.",
+		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			logTo(cmd.ErrOrStderr(), false, false)
 			hideMemory()
 			return runServer(cmd.Context(), where, &f, cmd.OutOrStdout())
 		},
 	}
-	c.PersistentFlags().StringVar(&where, "store", "", "where everything is kept: sqlite:PATH or postgres://…; better given as MARIPOSA_STORE when it holds a password")
+	c.PersistentFlags().StringVar(&where, "store", "", "store: sqlite:PATH or postgres://…; use MARIPOSA_STORE if it contains a password")
 	f.add(c.Flags())
 	c.AddCommand(tokenCommand(&where))
 	return c
@@ -193,14 +192,14 @@ func waitFor(ctx context.Context, control *assembly.Control) error {
 func startReplica(ctx context.Context, st store.Store, dir string, f *controlFlags) (*assembly.Control, string, error) {
 	if dir != "" {
 		c, _, err := startControl(ctx, dir, f, st, "")
-		return c, fmt.Sprintf("Its admin token is in %s: clients on this machine use it with --data %s. Let nodes join with `mariposa node join-token --data %s`", dir, dir, dir), err
+		return c, fmt.Sprintf("The admin token is in %s; clients on this machine use it with --data %s. Create join tokens for nodes with `mariposa node join-token --data %s`", dir, dir, dir), err
 	}
 	cfg, err := f.config(st, cli.DataDir(os.Getenv))
 	if err != nil {
 		return nil, "", err
 	}
 	c, err := assembly.Start(ctx, cfg)
-	return c, "Make tokens with `mariposa server token` (people) and `mariposa server token --join` (nodes)", err
+	return c, "Create tokens with `mariposa server token` (for users) and `mariposa server token --join` (for nodes)", err
 }
 
 type agentFlags struct {
@@ -216,7 +215,7 @@ func agentCommand() *cobra.Command {
 	var f agentFlags
 	c := &cobra.Command{
 		Use:   "agent",
-		Short: "Run the agent of a compute node",
+		Short: "Run the agent of a node",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			logTo(cmd.ErrOrStderr(), false, false)
@@ -225,29 +224,29 @@ func agentCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&f.server, "server", "", "URLs of the control plane, separated by commas")
-	c.Flags().StringVar(&f.join, "join", "", "a join token (mariposa node join-token), for a node that has not joined before; better given as MARIPOSA_JOIN")
-	c.Flags().BoolVar(&f.insecure, "insecure", false, "talk plain HTTP to other machines: the token and the node's key travel in the clear")
-	c.Flags().StringVar(&f.data, "data", "", "folder for the node's identity and instances")
-	c.Flags().StringVar(&f.ca, "ca", "", "certificates (PEM) to trust beside the system's, for https servers")
-	c.Flags().StringVar(&f.name, "name", "", "the node's name (default: the host's)")
-	c.Flags().StringVar(&f.rack, "rack", "", "the rack it stands in")
-	c.Flags().StringVar(&f.dc, "dc", "", "the data centre it stands in")
-	c.Flags().StringArrayVar(&f.traits, "trait", nil, "a trait of the node, as key=value; may be given more than once")
-	c.Flags().IntVar(&f.dummies, "dummy-nodes", 0, "act as so many simulated nodes instead of this machine")
+	c.Flags().StringVar(&f.join, "join", "", "join token (mariposa node join-token), required when the node joins for the first time; prefer MARIPOSA_JOIN")
+	c.Flags().BoolVar(&f.insecure, "insecure", false, "allow plain HTTP to other machines; the token and the key of the node are sent unencrypted")
+	c.Flags().StringVar(&f.data, "data", "", "directory for the identity and the instances of the node")
+	c.Flags().StringVar(&f.ca, "ca", "", "file with certificates (PEM) to trust in addition to those of the system")
+	c.Flags().StringVar(&f.name, "name", "", "name of the node (default: the host name)")
+	c.Flags().StringVar(&f.rack, "rack", "", "rack of the node")
+	c.Flags().StringVar(&f.dc, "dc", "", "data center of the node")
+	c.Flags().StringArrayVar(&f.traits, "trait", nil, "trait of the node, as key=value (repeatable)")
+	c.Flags().IntVar(&f.dummies, "dummy-nodes", 0, "run this many simulated nodes instead of this machine")
 	f.process.add(c.Flags())
-	c.Flags().BoolVar(&f.process.allowUnisolated, "allow-unisolated", false, "run process instances also where this machine cannot isolate them: as plain processes of the agent's user")
+	c.Flags().BoolVar(&f.process.allowUnisolated, "allow-unisolated", false, "run process instances even if this machine cannot isolate them, as plain processes of the user of the agent")
 	return c
 }
 
 func runAgent(ctx context.Context, f agentFlags) error {
 	if f.server == "" || f.data == "" {
-		return cli.Usage(errors.New("--server and --data are needed, and --join for a node that has not joined before"))
+		return cli.Usage(errors.New("--server and --data are required, and --join when the node joins for the first time"))
 	}
 	traits := map[string]string{}
 	for _, t := range f.traits {
 		k, v, ok := strings.Cut(t, "=")
 		if !ok || k == "" {
-			return cli.Usage(fmt.Errorf("--trait %q: write it as key=value", t))
+			return cli.Usage(fmt.Errorf("--trait must be of the form key=value, not %q", t))
 		}
 		traits[k] = v
 	}

@@ -23,7 +23,7 @@ func openStore(ctx context.Context, where string) (st store.Store, name, dir str
 	}
 	path, ok := strings.CutPrefix(where, "sqlite:")
 	if !ok || path == "" {
-		return nil, "", "", cli.Usage(fmt.Errorf("--store %q: give sqlite:PATH or postgres://…", masked(where)))
+		return nil, "", "", cli.Usage(fmt.Errorf("--store must be sqlite:PATH or postgres://…, not %q", masked(where)))
 	}
 	dir = filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

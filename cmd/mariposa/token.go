@@ -27,14 +27,13 @@ func tokenCommand(where *string) *cobra.Command {
 	var f tokenFlags
 	c := &cobra.Command{
 		Use:   "token",
-		Short: "Make a token and print it, once",
-		Long: "Makes an admin token, or with --join one for nodes, and prints it. The store keeps only its hash, so it cannot be shown\n" +
-			"again, and a record of who made it. `mariposa token list` and `mariposa node join-token list` show what there is, and\n" +
-			"`mariposa token revoke` ends one. With SQLite the server must not be running; its folder has an admin token already.",
+		Short: "Create a token and print it once",
+		Long: "Create an admin token, or with --join a join token for nodes, and print it. It cannot be\nshown again: the store contains only its hash and a record of who created it.\n\n" +
+			"`mariposa token list` and `mariposa node join-token list` list the existing tokens;\n`mariposa token revoke` revokes one. With SQLite, the server must not be running; its data\ndirectory already contains an admin token.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("uses") && !f.join {
-				return cli.Usage(errors.New("--uses is for tokens that let nodes join: say --join too"))
+				return cli.Usage(errors.New("--uses requires --join"))
 			}
 			if err := cli.CheckJoinUses(f.uses); err != nil {
 				return err
@@ -51,10 +50,10 @@ func tokenCommand(where *string) *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&f.join, "join", false, "a token for nodes instead of people")
-	c.Flags().StringVar(&f.name, "name", "", "what lists call it (default: made up)")
-	c.Flags().StringVar(&f.expires, "expires", "", "a time like 2027-01-31T00:00:00Z, or a span like 12h or 90d (default: never; for nodes 24h, and at most 365d)")
-	c.Flags().IntVar(&f.uses, "uses", mariposa.JoinUses, "how many nodes it lets join; 0: any number")
+	c.Flags().BoolVar(&f.join, "join", false, "create a join token for nodes instead of an admin token")
+	c.Flags().StringVar(&f.name, "name", "", "name shown in lists (default: generated)")
+	c.Flags().StringVar(&f.expires, "expires", "", "expiry: a time such as 2027-01-31T00:00:00Z, or a duration such as 12h or 90d (default: never; with --join: 24h, at most 365d)")
+	c.Flags().IntVar(&f.uses, "uses", mariposa.JoinUses, "with --join: number of nodes that can join, or 0 for any number")
 	return c
 }
 
@@ -77,7 +76,7 @@ func makeToken(ctx context.Context, st store.Store, f tokenFlags) (string, error
 	secret := auth.NewSecret(spec.Use)
 	spec.Hash = mariposa.HashToken(secret)
 	spec.Name = cmp.Or(spec.Name, "server-token-"+spec.Hash[:6])
-	unit := auth.NewToken(&spec, mariposa.Audit{Actor: "operator", ActorName: spec.Author, Reason: string(spec.Use) + " token, made by mariposa server token"})
+	unit := auth.NewToken(&spec, mariposa.Audit{Actor: "operator", ActorName: spec.Author, Reason: string(spec.Use) + " token, created by mariposa server token"})
 	unit.Writes[0].Event = mariposa.Event{Kind: "token.created", Actor: spec.Author, Reason: mariposa.Asked(string(spec.Use))}
 	return secret, st.Commit(ctx, unit)[0].Err
 }

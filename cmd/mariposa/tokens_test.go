@@ -244,7 +244,7 @@ func TestServerTokensAreOnRecord(t *testing.T) {
 			t.Errorf("the audit does not say who made %s:\n%s", id, out)
 		}
 	}
-	if !strings.Contains(out, "made by mariposa server token") || strings.Contains(out, short) || strings.Contains(out, c.join) {
+	if !strings.Contains(out, "created by mariposa server token") || strings.Contains(out, short) || strings.Contains(out, c.join) {
 		t.Errorf("the audit says:\n%s", out)
 	}
 	c.env = []string{"MARIPOSA_URL=" + c.replicas[0].url, "MARIPOSA_TOKEN=" + c.admin}
