@@ -48,7 +48,7 @@ func TestDeployAppliesAChangedFile(t *testing.T) {
 	h.ok("project", "update", "shop", "-m", other, "--force", "--wait")
 	again()
 	h.await("it to say so", func() bool {
-		return strings.Contains(h.out.String(), "goes on as it is; to go back: mariposa -j shop project update -m "+file+" --force")
+		return strings.Contains(h.out.String(), "stays as it is; to return to the file: mariposa -j shop project update -m "+file+" --force")
 	})
 	if n := newest(); n != 3 {
 		t.Errorf("version %d is the newest", n)

@@ -74,6 +74,14 @@ func runDev(ctx context.Context, f devFlags, stdin io.Reader, stdout, stderr io.
 	if err := f.down.check(); err != nil {
 		return err
 	}
+	if f.down.down {
+		if err := requireData(cmp.Or(f.data, cli.DataDir(os.Getenv))); err != nil {
+			return err
+		}
+		if f.data != "" {
+			f.down.dataFlag = " --data " + f.data
+		}
+	}
 	f.process.allowUnisolated = true // who tries it out on a laptop may not be able to isolate
 	if _, err := f.process.options(); err != nil {
 		return cli.Usage(err)

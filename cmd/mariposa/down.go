@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -25,6 +26,7 @@ import (
 // downFlags are the flags of `mariposa dev --down`.
 type downFlags struct {
 	down, purge, sure bool
+	dataFlag          string // for the same data directory, with a space before it; empty: the default
 }
 
 func (f *downFlags) add(to *pflag.FlagSet) {
@@ -36,6 +38,14 @@ func (f *downFlags) add(to *pflag.FlagSet) {
 func (f downFlags) check() error {
 	if !f.down && (f.purge || f.sure) {
 		return cli.Usage(errors.New("--purge and --yes require --down"))
+	}
+	return nil
+}
+
+// requireData refuses to take down what never was: it would create a store first.
+func requireData(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, "mariposa.db")); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is no store in %s, so there is nothing to take down: name its directory with --data", dir)
 	}
 	return nil
 }
@@ -226,7 +236,7 @@ func (d *dev) printLeftovers(ctx context.Context, f downFlags, stdout io.Writer)
 		fmt.Fprintf(stdout, "  volume %s\n", volumeName(v))
 	}
 	fmt.Fprintf(stdout, "  the store with its keys and tokens, in %s\n", d.dir)
-	fmt.Fprintln(stdout, "`mariposa dev --down --purge` deletes that too.")
+	fmt.Fprintf(stdout, "`mariposa dev --down --purge%s` deletes that too.\n", f.dataFlag)
 	return nil
 }
 

@@ -32,7 +32,20 @@ func TestTakingDownSaysWhichNodeItWaitsFor(t *testing.T) {
 	if _, said, code := finish(t, program(t.Context(), h.dir, []string{"MARIPOSA_DATA=" + h.dir}, "node", "rm", "dummy-1", "--force"), ""); code != 0 {
 		t.Fatalf("node rm: exit %d, %s", code, said)
 	}
-	if err := <-over; err != nil || !strings.Contains(out.String(), "All projects and their instances are deleted") {
+	if err := <-over; err != nil || !strings.Contains(out.String(), "All projects and their instances are deleted") || !strings.Contains(out.String(), "--down --purge --data "+h.dir) {
 		t.Errorf("it ended with %v:\n%s", err, &out)
+	}
+}
+
+// Nothing is taken down, or created, where there is no store.
+func TestTakingDownNeedsAStore(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "nosuch")
+	_, said, code := finish(t, program(t.Context(), t.TempDir(), nil, "dev", "--listen", "127.0.0.1:0", "--data", dir, "--down", "--yes"), "")
+	if code != 1 || !strings.Contains(said, "there is no store in "+dir) {
+		t.Errorf("exit %d: %s", code, said)
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Errorf("%s was created", dir)
 	}
 }
