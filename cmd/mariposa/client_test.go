@@ -141,7 +141,7 @@ func TestWhatIsSetBelongsToOneServer(t *testing.T) {
 			t.Errorf("mariposa %s: exit %d without %q\n%s", strings.Join(args, " "), code, words, out)
 		}
 	}
-	want(h, "mean shop of acme", "-o", "acme", "project", "set", "shop")
+	want(h, "the default project is now shop of acme", "-o", "acme", "project", "set", "shop")
 	want(h, "acme", "project", "show") // no -o, no -j
 	want(h, "shop *", "project", "list")
 	want(h, "acme *", "org", "list")
@@ -153,7 +153,7 @@ func TestWhatIsSetBelongsToOneServer(t *testing.T) {
 	if out, _ := on(other, "project", "list"); !strings.Contains(out, "own") || strings.Contains(out, "*") {
 		t.Errorf("another server lists\n%s", out)
 	}
-	want(h, "shop is called store", "project", "rename", "store")
+	want(h, "shop is now called store", "project", "rename", "store")
 	want(h, "store", "project", "show")
 	want(h, "default project store is unset", "project", "unset")
 	if out, code := on(h, "project", "show"); code != 2 {
@@ -162,8 +162,8 @@ func TestWhatIsSetBelongsToOneServer(t *testing.T) {
 	want(h, "store", "project", "list") // the organization is still set
 	want(h, "default organization acme is unset", "org", "unset")
 	want(h, "own", "project", "list")
-	want(h, "no organization was set", "org", "unset")
-	want(h, "mean acme from now on", "org", "set", "acme")
+	want(h, "no default organization was set", "org", "unset")
+	want(h, "the default organization is now acme", "org", "set", "acme")
 	out, _ := on(h, "whoami", "--json")
 	var who struct {
 		Name    string
@@ -297,7 +297,7 @@ func TestTablesAndFilesAsPeopleWantThem(t *testing.T) {
 			t.Errorf("mariposa %s: exit %d, want %d with %q\n%s", strings.Join(args, " "), got, code, words, out)
 		}
 	}
-	want(2, "which manifest?", "validate")
+	want(2, "no manifest given", "validate")
 	want(0, "wrote mariposa.yaml", "init")
 	want(1, "already exists", "init")
 	want(0, "mariposa.yaml is valid: 1 service (web)", "validate")
