@@ -32,7 +32,7 @@ func TestAnImportAddsKeysAndTouchesNothingElse(t *testing.T) {
 	h.create("shop", "services: {d: {compute_type: dummy}}\nmetadata: {password: {secret: true}}\n")
 	h.ok("meta", "set", "kept=1", "mode=test", "password=hunter2")
 	file := fileOf(t, "mode: production\nfresh: x\npassword: other\n")
-	h.wants(0, "already set, not changed: mode, password; -f overwrites", "meta", "import", "-m", file)
+	h.wants(0, "already set, not changed: mode, password; use -f to overwrite", "meta", "import", "-m", file)
 	if got := h.ok("meta", "export", "--reveal"); !strings.Contains(got, "fresh: x") || !strings.Contains(got, "mode: test") || !strings.Contains(got, "hunter2") || !strings.Contains(got, "kept") {
 		t.Errorf("without -f:\n%s", got)
 	}

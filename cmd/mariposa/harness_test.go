@@ -3,8 +3,10 @@ package main_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -210,6 +212,9 @@ func (h *devServer) tearDown() {
 	case <-h.done:
 	default:
 		h.kill()
+	}
+	if _, err := os.Stat(filepath.Join(h.dir, "mariposa.db")); errors.Is(err, fs.ErrNotExist) {
+		return // the test has removed it already
 	}
 	// Twenty thousand instances take a while on a busy machine.
 	ctx, cancel := context.WithTimeout(context.Background(), 2*limit)

@@ -220,7 +220,7 @@ func TestEventsAreToldOnceInSentences(t *testing.T) {
 	if strings.Contains(out, "web") || !strings.Contains(out, "shop/db.1-") {
 		t.Errorf("of db:\n%s", out)
 	}
-	h.wants(2, "or how long ago", "events", "--since", "soon")
+	h.wants(2, "or an age such as 12h", "events", "--since", "soon")
 	var stdout lockedBuffer
 	cmd := launch(t, program(t.Context(), h.dir, []string{"MARIPOSA_DATA=" + h.dir}, "-j", "shop", "events", "-f", "--since", "1h", "--service", "db", "--limit", "1"), &stdout)
 	defer end(cmd)
