@@ -6,6 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"mariposa/manifest"
 )
 
 // similarFlags returns the flags of a command that an unknown one may have meant.
@@ -16,31 +18,10 @@ func similarFlags(cmd *cobra.Command, err error) []string {
 	}
 	var like []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden && (editDistance(unknown, f.Name) <= max(1, len(unknown)/3) || len(unknown) > 2 && strings.HasPrefix(f.Name, unknown)) {
+		if !f.Hidden && (manifest.EditDistance(unknown, f.Name) <= max(1, len(unknown)/3) || len(unknown) > 2 && strings.HasPrefix(f.Name, unknown)) {
 			like = append(like, "--"+f.Name)
 		}
 	})
 	slices.Sort(like)
 	return like
-}
-
-// editDistance returns how many letters must be inserted, deleted or replaced to turn
-// one word into another.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		before := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			before, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, before+cost)
-		}
-	}
-	return row[len(b)]
 }

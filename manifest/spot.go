@@ -131,31 +131,39 @@ func (c *checker) guess(name string, known []string) string {
 		if len(name) > 64 || len(k) > len(name)+least || len(name) > len(k)+least {
 			continue
 		}
-		if d := editDistance(name, k); d <= least && (best == "" || d < least) {
+		if d := EditDistance(name, k); d <= least && (best == "" || d < least) {
 			best, least = k, d
 		}
 	}
 	return best
 }
 
-// editDistance returns the number of edits between two short names.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+// EditDistance returns the number of typing mistakes between two short names: letters that
+// are missing, added, wrong, or swapped with their neighbor.
+func EditDistance(a, b string) int {
+	rows := [3][]int{} // before the last, the last, this one
+	for i := range rows {
+		rows[i] = make([]int, len(b)+1)
+	}
+	for j := range rows[2] {
+		rows[2][j] = j
 	}
 	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
+		rows[0], rows[1], rows[2] = rows[1], rows[2], rows[0]
+		rows[2][0] = i + 1
 		for j := range len(b) {
 			cost := 1
 			if a[i] == b[j] {
 				cost = 0
 			}
-			diagonal, row[j+1] = row[j+1], min(row[j]+1, row[j+1]+1, diagonal+cost)
+			least := min(rows[2][j]+1, rows[1][j+1]+1, rows[1][j]+cost)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				least = min(least, rows[0][j-1]+1)
+			}
+			rows[2][j+1] = least
 		}
 	}
-	return row[len(b)]
+	return rows[2][len(b)]
 }
 
 // err returns the error for the user; nil if nothing is wrong.
