@@ -82,6 +82,22 @@ func TestAnAcceptedVersionIsNotCompleted(t *testing.T) {
 			t.Errorf("version %d is tagged completed: %s", got, h.values("finish", "web"))
 		}
 	})
+	t.Run("a revert to what runs completes", func(t *testing.T) {
+		t.Parallel()
+		h := h.in(t)
+		h.create("same", fleetOf(3, 1, ""))
+		h.awaitRest("same")
+		g.spoil("same", true)
+		h.awaitTask(h.putManifest("same", fleetOf(3, 2, ""), ""), mariposa.TaskFailed)
+		h.awaitTask(h.startTask("same", `{"action":"accept"}`), mariposa.TaskCompleted)
+		g.spoil("same", false)
+		h.awaitRest("same")
+		if got := tag(h, "same"); got != 1 || h.values("same", "web") != "3 of V=1" {
+			t.Errorf("version %d is tagged completed: %s", got, h.values("same", "web"))
+		}
+		h.awaitTask(h.startTask("same", `{"action":"revert","version":"1"}`), mariposa.TaskCompleted)
+		h.until("version 3 to be completed", func() bool { return tag(h, "same") == 3 })
+	})
 	t.Run("nothing that runs is not a version either", func(t *testing.T) {
 		t.Parallel()
 		h := h.in(t)
@@ -108,4 +124,40 @@ func TestAnAcceptedVersionIsNotCompleted(t *testing.T) {
 			t.Errorf("version %d is tagged completed", got)
 		}
 	})
+}
+
+// A person who accepts what runs does not want the changes that still wait: they once
+// began after the thaw.
+func TestAcceptEndsTheChangesThatWait(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
+	for _, v := range []int{1, 2} {
+		if v == 1 {
+			h.create("shop", fleetOf(2, v, "")+"  db: {compute_type: dummy, update: {min_healthy: 0}}\n")
+		} else {
+			h.awaitTask(h.putManifest("shop", fleetOf(2, v, "")+"  db: {compute_type: dummy, update: {min_healthy: 0}}\n", ""), mariposa.TaskCompleted)
+		}
+		h.awaitRest("shop")
+	}
+	h.startTask("shop", `{"action":"freeze"}`)
+	h.until("the freeze to settle", func() bool { return h.state("shop").Status == mariposa.StatusFrozen })
+	revert := h.startTask("shop", `{"action":"revert","version":"1"}`)
+	part := want[contract.Changed](h.putAction("shop", `{"action":"accept","services":["db"]}`), 202)
+	if len(part.Ended) != 0 {
+		t.Errorf("accepting db ended %+v, which is not about db", part.Ended)
+	}
+	whole := want[contract.Changed](h.putAction("shop", `{"action":"accept"}`), 202)
+	if len(whole.Ended) != 1 || whole.Ended[0].ID != revert || whole.Ended[0].ContinueWith == "" {
+		t.Errorf("accepting all ended %+v, not the revert", whole.Ended)
+	}
+	h.awaitTask(revert, mariposa.TaskTerminated)
+	h.awaitTask(h.startTask("shop", `{"action":"thaw"}`), mariposa.TaskCompleted)
+	h.awaitRest("shop")
+	if got := h.values("shop", "web"); got != "2 of V=2" || len(h.instances("shop", "db")) != 1 {
+		t.Errorf("after the thaw: %s, %d db", got, len(h.instances("shop", "db")))
+	}
+	if st := h.state("shop"); st.Status != mariposa.StatusConverged {
+		t.Errorf("after the thaw: %s, %v", st.Status, st.Reason)
+	}
 }

@@ -68,7 +68,7 @@ var actionCommands = map[string]actionCommand{
 	},
 	"accept": {
 		short: "Make the actual state the desired state",
-		long: "Make the actual state the desired state: each service keeps the number of instances that it\nhas now, at the newest version among them. Changes in progress are dropped, so nothing is\nstarted or removed.\n\n" +
+		long: "Make the actual state the desired state: each service keeps the number of instances that it\nhas now, at the newest version among them. Changes in progress are dropped and queued tasks\nend, so nothing is started or removed.\n\n" +
 			"Use it to keep things as they are after a terminated or failed rollout; then thaw the\nproject.",
 	},
 }

@@ -46,10 +46,10 @@ func Apply(old *mariposa.ProjectStatus, p mariposa.Patch, c Change) *mariposa.Pr
 		applyVersion(st, p, &c)
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Scale)) {
-		rescale(st, name, func(int) int { return p.Scale[name] })
+		rescale(st, name, c.Now, func(int) int { return p.Scale[name] })
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.ScaleBy)) {
-		rescale(st, name, func(n int) int { return n + p.ScaleBy[name] })
+		rescale(st, name, c.Now, func(n int) int { return n + p.ScaleBy[name] })
 	}
 	if p.StopVersion > 0 {
 		stopVersion(st, p.StopVersion, &c)
@@ -96,8 +96,8 @@ func setProjectGoal(st *mariposa.ProjectStatus, goal mariposa.ProjectGoal, c *Ch
 				ss.Stopped = before && st.Goal == mariposa.GoalStarted // only the named services start
 			case goal == mariposa.GoalStarted:
 				ss.Stopped = false
-				if retryRollout(ss, before, c.Now); before && ss.Rollout == nil {
-					ss.Rollout = &mariposa.Rollout{Number: ss.Number, From: ss.Number, Progress: c.Now, First: true}
+				if retryRollout(ss, before, c.Now); before {
+					watchStart(ss, c.Now)
 				}
 			case alone:
 				ss.Stopped = true
@@ -115,6 +115,15 @@ func retryRollout(ss *mariposa.ServiceStatus, idle bool, now time.Time) {
 	r := *ss.Rollout
 	r.FailureReason, r.Failures, r.Progress = nil, 0, now
 	ss.Rollout, ss.Backoff = &r, nil
+}
+
+// watchStart gives a service that starts from nothing a rollout, so that the
+// start is complete once its instances have proved themselves, and does not
+// wait for earlier failures. One that has a rollout keeps it.
+func watchStart(ss *mariposa.ServiceStatus, now time.Time) {
+	if ss.Rollout == nil {
+		ss.Rollout, ss.Backoff = &mariposa.Rollout{Number: ss.Number, From: ss.Number, Progress: now, First: true}, nil
+	}
 }
 
 // RetriedServices returns the services whose rollouts stopped by themselves and are
@@ -141,14 +150,19 @@ func RetriedServices(goal *mariposa.ProjectStatus) []string {
 	return slices.Sorted(slices.Values(append(stopped, waiting...)))
 }
 
-// rescale changes a scale. A scale that a person sets survives a rollback.
-func rescale(st *mariposa.ProjectStatus, name string, f func(int) int) {
+// rescale changes a scale. A scale that a person sets survives a rollback. A
+// service that had none starts like a new one.
+func rescale(st *mariposa.ProjectStatus, name string, now time.Time, f func(int) int) {
 	ss := st.Services[name]
 	if ss == nil {
 		return
 	}
 	n := *ss
 	n.Scale, n.Retired = max(0, f(ss.Scale)), 0
+	if ss.Scale == 0 && n.Scale > 0 && !ss.Removed {
+		retryRollout(&n, false, now)
+		watchStart(&n, now)
+	}
 	st.Services[name] = &n
 	if _, kept := st.Fallback[name]; kept {
 		st.Fallback[name] = n.Scale
@@ -221,6 +235,8 @@ func redefine(ss *mariposa.ServiceStatus, was, def *mariposa.Service, p mariposa
 			r.Held = r.Held && r.Limit > 0
 		}
 		n.Rollout = &r
+	case ss.Scale == 0 && n.Scale > 0:
+		watchStart(&n, now)
 	}
 	return &n
 }

@@ -85,7 +85,7 @@ func stopVersion(st *mariposa.ProjectStatus, number int, c *Change) {
 		case others == 0:
 			editService(st, name, func(ss *mariposa.ServiceStatus) { ss.Stopped = true })
 		default:
-			rescale(st, name, func(scale int) int { return min(scale, others) })
+			rescale(st, name, c.Now, func(scale int) int { return min(scale, others) })
 			editService(st, name, func(ss *mariposa.ServiceStatus) {
 				ss.Retired = number
 				if ss.Rollout != nil && !ss.Rollout.HasFailed() {

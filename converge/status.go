@@ -17,6 +17,16 @@ func (t *turn) reportStatus() {
 		t.pending = true
 	}
 	t.st.Status, t.st.Reason = t.statusAndReason()
+	if t.st.Status == mariposa.StatusConverged && t.isFullyAtVersion() {
+		t.st.Accepted = false
+	}
+}
+
+// isFullyAtVersion reports whether the service has instances and all of them
+// are at the project's version. What a person accepted in another state is no
+// longer there then.
+func (t *turn) isFullyAtVersion() bool {
+	return t.st.Number == t.view.number && t.st.Rollout == nil && t.goal > 0 && t.outdated == 0
 }
 
 // measureTodo measures how far reality is from the goal, in instances. It is 0

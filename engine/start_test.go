@@ -114,3 +114,38 @@ func TestTimeWithoutAPlannerDoesNotCount(t *testing.T) {
 	r.pass(10 * time.Second) // with a planner it counts
 	r.wantTask(task, mariposa.TaskFailed)
 }
+
+// A scale from nothing is a start as well: it once counted as completed as soon as
+// the instances ran.
+func TestAScaleFromNothingIsCompleteOnceItsInstancesStayUp(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.replica("r1")
+	r.node("n1", mariposa.Resources{})
+	p, _ := r.create("shop", web(0))
+	r.settle()
+	scale := func(n int) string {
+		return r.ask(p, mariposa.TaskScale, mariposa.Patch{Scale: map[string]int{"web": n}}, "web")
+	}
+	r.fail["web"] = true
+	task := scale(1)
+	r.runOut()
+	r.pass(5 * time.Second)
+	if st := r.wantTask(task, mariposa.TaskFailed); !strings.HasPrefix(said(st.Reason), "web: failed to start 3 times: web.1-") {
+		t.Errorf("the task says %s", said(st.Reason))
+	}
+
+	task = scale(0)
+	r.settle()
+	r.wantTask(task, mariposa.TaskCompleted)
+	r.fail["web"] = false
+	task = scale(2)
+	r.runOut()
+	if n := r.up(p, "web"); n != 2 {
+		t.Fatalf("%d run", n)
+	}
+	r.wantTask(task, mariposa.TaskActive)
+	r.pass(1500 * time.Millisecond)
+	r.wantTask(task, mariposa.TaskCompleted)
+	r.wantService(p, "web", mariposa.StatusConverged, "")
+}

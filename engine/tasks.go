@@ -253,16 +253,14 @@ func (t *turn) whyFailed(task queue.Task) *mariposa.Reason {
 	if task.Spec.Origin != mariposa.OriginUser && task.Spec.Component != followComponent {
 		return nil
 	}
-	if task.Spec.Task == mariposa.TaskReprovision || task.Spec.Task == mariposa.TaskStart || task.Spec.Patch.Retry {
-		first := ""
-		t.eachService(task.Spec.Services, func(name string, ss *mariposa.ServiceStatus) {
-			if ss.Rollout.HasFailed() && (first == "" || name < first) {
-				first = name
-			}
-		})
-		if first != "" {
-			return t.failureAfterFault(task, t.services[first].Rollout.FailureReason.About(first))
+	first := ""
+	t.eachService(task.Spec.Services, func(name string, ss *mariposa.ServiceStatus) {
+		if ss.Rollout.HasFailed() && t.tookPart(task, ss.Rollout) && (first == "" || name < first) {
+			first = name
 		}
+	})
+	if first != "" {
+		return t.failureAfterFault(task, t.services[first].Rollout.FailureReason.About(first))
 	}
 	if due := t.stallsAt(task); !due.IsZero() && !due.After(t.now) {
 		_, why := projectStatus(&mariposa.ProjectStatus{Services: t.services}, t.plan.Todo)
@@ -273,6 +271,19 @@ func (t *turn) whyFailed(task queue.Task) *mariposa.Reason {
 		return t.failureAfterFault(task, still.Because(why.Root()))
 	}
 	return nil
+}
+
+// tookPart reports whether a rollout in a task's scope is work of the task. Of
+// the rollouts in its scope, a scale is only responsible for starts that it
+// caused.
+func (t *turn) tookPart(task queue.Task, r *mariposa.Rollout) bool {
+	switch {
+	case task.Spec.Task == mariposa.TaskReprovision || task.Spec.Task == mariposa.TaskStart || task.Spec.Patch.Retry:
+		return true
+	case task.Spec.Task == mariposa.TaskScale:
+		return r.First && !r.Progress.Before(t.status(task).Started)
+	}
+	return false
 }
 
 // failureAfterFault says of a task that rolls back that the rollback failed

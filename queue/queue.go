@@ -73,6 +73,10 @@ func Admit(open []Task, add *mariposa.TaskSpec) (Admission, error) {
 	var a Admission
 	waits := slices.ContainsFunc(open, func(t Task) bool { return interact(t, add) && freezeBlocks(t.Spec, add) })
 	for _, t := range open {
+		if isDroppedBy(t, add) {
+			a.Terminate = append(a.Terminate, t)
+			continue
+		}
 		if !interact(t, add) {
 			continue
 		}
@@ -100,6 +104,12 @@ func Admit(open []Task, add *mariposa.TaskSpec) (Admission, error) {
 		}
 	}
 	return a, nil
+}
+
+// isDroppedBy reports whether a task that has not begun ends because a person
+// accepts what runs in all of its scope. Freezes stay: they change nothing.
+func isDroppedBy(t Task, add *mariposa.TaskSpec) bool {
+	return add.Patch.Accept && t.State() == mariposa.TaskQueued && t.Spec.Task != mariposa.TaskFreeze && !isExempt(t.Spec) && includes(add.Services, t.Spec.Services)
 }
 
 // isKeptBy reports whether an open freeze already keeps all of a scope.
