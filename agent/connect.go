@@ -38,7 +38,7 @@ func (l Link) Check() error {
 	for _, s := range l.Servers {
 		u, err := url.Parse(s)
 		if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-			return mariposa.Errorf(mariposa.InvalidArgument, "%q is no address of a server: give a URL like https://10.0.0.1:8080", s)
+			return mariposa.Errorf(mariposa.InvalidArgument, "invalid server address %q: use a URL such as https://10.0.0.1:8080", s)
 		}
 		if err := mariposa.CheckEncrypted(u, l.Insecure); err != nil {
 			return err
@@ -58,11 +58,11 @@ func (l Link) client() *http.Client {
 		first := via[0].URL
 		switch {
 		case len(via) >= maxRedirects:
-			return errors.New("the server sends us from address to address")
+			return errors.New("the server redirects too many times")
 		case next.URL.Hostname() != first.Hostname():
-			return fmt.Errorf("the server sends us to %s: name that one with --server if its certificate is to be trusted with the key of this node", next.URL.Redacted())
+			return fmt.Errorf("the server redirects to %s: name that address with --server if it may receive the key of this node", next.URL.Redacted())
 		case first.Scheme == "https" && next.URL.Scheme != "https":
-			return fmt.Errorf("the server sends us to %s, where the key of this node would travel in the clear", next.URL.Redacted())
+			return fmt.Errorf("the server redirects to %s, where the key of this node would be sent unencrypted: use an https address", next.URL.Redacted())
 		}
 		return nil
 	}
@@ -121,13 +121,13 @@ func keepConnected(ctx context.Context, l Link, n *Node) error {
 		err := connect(ctx, l.Servers[i%len(l.Servers)], l, n)
 		var no *refusal
 		if errors.As(err, &no) {
-			return fmt.Errorf("the control plane refuses this node: %w", no)
+			return fmt.Errorf("the control plane rejected this node: %w", no)
 		}
 		if time.Since(began) > 10*time.Second {
 			pause, log = 100*time.Millisecond, reasonLog{}
 		}
 		if ctx.Err() == nil && err != nil && log.isNew(err, time.Now()) {
-			slog.Warn("not connected to the control plane; trying again; instances run on", "node", n.Hello.Name, "err", err)
+			slog.Warn("not connected to the control plane; retrying; instances keep running", "node", n.Hello.Name, "err", err)
 		}
 		wait := pause/2 + rand.N(pause) // so that a fleet does not reconnect all at once
 		select {
@@ -189,7 +189,7 @@ func connect(ctx context.Context, server string, l Link, n *Node) error {
 	}
 	if err != nil {
 		if resp != nil && resp.StatusCode == http.StatusUnauthorized {
-			return &refusal{cmp.Or(why, "the join token is not right")}
+			return &refusal{cmp.Or(why, "the join token is invalid")}
 		}
 		return err
 	}

@@ -15,11 +15,11 @@ import (
 // exec runs a command inside an instance, for as long as its stream lasts.
 func (s *streams) exec(ctx context.Context, st *wire.Stream, in streamTarget, o *wire.Open) (exit int, err error) {
 	if in.instance.ID == "" || in.isForeign {
-		return 0, mariposa.Errorf(mariposa.Unavailable, "the node does not have this instance")
+		return 0, mariposa.Errorf(mariposa.Unavailable, "the instance is not on this node")
 	}
 	d, ok := in.driver.(driver.Execer)
 	if !ok {
-		return 0, mariposa.Errorf(mariposa.Conflict, "in instances of the kind %s no commands can be run", in.compute)
+		return 0, mariposa.Errorf(mariposa.Conflict, "instances of compute type %s cannot run commands", in.compute)
 	}
 	options := driver.ExecOptions{Command: o.Command}
 	if o.Terminal != nil {
@@ -35,7 +35,7 @@ func (s *streams) exec(ctx context.Context, st *wire.Stream, in streamTarget, o 
 	case errors.As(err, &fault):
 		err = mariposa.Errorf(mariposa.InvalidArgument, "%w", err)
 	case errors.Is(err, driver.ErrNotFound):
-		err = mariposa.Errorf(mariposa.Conflict, "the instance does not run")
+		err = mariposa.Errorf(mariposa.Conflict, "the instance is not running")
 	case errors.Is(err, driver.ErrNotSupported), errors.Is(err, driver.ErrInstanceEnded):
 		err = mariposa.Errorf(mariposa.Conflict, "%w", err)
 	}

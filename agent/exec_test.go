@@ -212,10 +212,10 @@ func TestWhyACommandIsNotRun(t *testing.T) {
 		says     string
 	}{
 		"its own fault":          {&driver.CommandError{Err: errors.New("cannot run it")}, "i1", mariposa.InvalidArgument, "cannot run it"},
-		"the instance has ended": {driver.ErrNotFound, "i1", mariposa.Conflict, "the instance does not run"},
+		"the instance has ended": {driver.ErrNotFound, "i1", mariposa.Conflict, "the instance is not running"},
 		"not in this kind":       {driver.ErrNotSupported, "i1", mariposa.Conflict, driver.ErrNotSupported.Error()},
 		"something else":         {errBroken, "i1", "", errBroken.Error()},
-		"nobody knows it":        {nil, "i2", mariposa.Unavailable, "the node does not have this instance"},
+		"nobody knows it":        {nil, "i2", mariposa.Unavailable, "the instance is not on this node"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -108,12 +108,12 @@ func (n *Node) addInstance(it *wire.Assignment) (*instance, *driver.Observed) {
 	case here && n.isForeign(known): // never touch another cluster's instance
 		i.foreign = true
 		i.status.State, i.status.Finished = mariposa.StateFailed, n.Clock.Now()
-		i.status.Reason = "another cluster has an instance of this id on the node"
+		i.status.Reason = "an instance of another cluster on this node has the same id"
 	case here:
 		return i, n.adopt(i, known)
 	case i.status.State == mariposa.StateRunning || i.status.State == mariposa.StateStopping:
 		i.status.State, i.status.Finished = mariposa.StateFailed, n.Clock.Now()
-		i.status.Reason = "was gone from its node when the agent came back"
+		i.status.Reason = "was gone from its node when the agent restarted"
 	}
 	return i, nil
 }
@@ -213,7 +213,7 @@ func (n *Node) mayRestart(i *instance, o driver.Observed) bool {
 	case !r.Allows(o.ExitCode):
 		return false
 	case r.Policy == mariposa.RestartOnFailure && r.Max > 0 && i.status.Restarts >= r.Max:
-		i.status.Reason += " and was restarted as often as its policy allows"
+		i.status.Reason += "; its restart policy allows no more restarts"
 		return false
 	}
 	now := n.Clock.Now()

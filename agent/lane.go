@@ -136,7 +136,7 @@ func (n *Node) startWithImage(i *instance, d driver.Driver) operation {
 			}
 		})
 		if err != nil {
-			return driver.Observed{ID: in.ID}, fmt.Errorf("cannot get its image %s: %w", image, err)
+			return driver.Observed{ID: in.ID}, fmt.Errorf("cannot pull image %s: %w", image, err)
 		}
 		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), n.Timeout) // the timeout begins only now
 		defer stop()
@@ -147,6 +147,6 @@ func (n *Node) startWithImage(i *instance, d driver.Driver) operation {
 // noteFetchProgress records the progress of an image fetch during a start.
 func (n *Node) noteFetchProgress(i *instance, image string, percent int64) {
 	if i.starting {
-		n.setState(i, mariposa.StateProvisioning, fmt.Sprintf("its image %s is being fetched: %d %%", image, percent))
+		n.setState(i, mariposa.StateProvisioning, fmt.Sprintf("pulling image %s: %d %%", image, percent))
 	}
 }

@@ -115,7 +115,7 @@ func (n *Node) List(ctx context.Context) error {
 	for kind, l := range n.lanes {
 		all, err := l.driver.List(ctx)
 		if err != nil {
-			return fmt.Errorf("list the %s instances on this node: %w", kind, err)
+			return fmt.Errorf("list %s instances on this node: %w", kind, err)
 		}
 		for _, o := range all {
 			n.found[o.ID] = found{kind, o}
@@ -161,7 +161,7 @@ func (n *Node) Receive(out Outlet, f wire.Frame) {
 			return // from an earlier connection
 		}
 		if err := n.handleFrame(&f); err != nil {
-			slog.Warn("hanging up on the control plane", "node", n.Hello.Name, "err", err)
+			slog.Warn("closing the connection to the control plane", "node", n.Hello.Name, "err", err)
 			n.out.Close()
 			n.resetConnection()
 		}
@@ -203,7 +203,7 @@ func (n *Node) send(f wire.Frame) {
 
 func (n *Node) handleFrame(f *wire.Frame) error {
 	if f.Bye != nil {
-		return fmt.Errorf("it said goodbye: %s", f.Bye.Reason)
+		return fmt.Errorf("the control plane ended the session: %s", f.Bye.Reason)
 	}
 	if next, err := n.order.Accept(f.Seq); err != nil || !next {
 		return err
@@ -220,12 +220,12 @@ func (n *Node) handleFrame(f *wire.Frame) error {
 		return n.handleMdata(f.Mdata)
 	case f.Heartbeat != nil:
 		if f.Heartbeat.Seen < n.sentAtBeats[0] {
-			return fmt.Errorf("a frame to it was lost")
+			return fmt.Errorf("a frame to the control plane was lost")
 		}
 	case f.Crash != nil:
 		n.crash(f.Crash.Instance)
 	default:
-		return fmt.Errorf("it sent a frame that makes no sense here")
+		return fmt.Errorf("the control plane sent an unexpected frame")
 	}
 	return nil
 }
@@ -252,7 +252,7 @@ func (n *Node) scheduleHeartbeat(out Outlet) {
 				return
 			}
 			if n.Clock.Now().Sub(n.lastHeard) >= 3*n.beat {
-				slog.Warn("the control plane is silent; connecting anew", "node", n.Hello.Name)
+				slog.Warn("no message from the control plane; reconnecting", "node", n.Hello.Name)
 				n.out.Close()
 				n.resetConnection()
 				return
@@ -367,9 +367,9 @@ func (n *Node) quarantined() []mariposa.Quarantined {
 		}
 		switch {
 		case f.seen.Labels.Cluster != n.labels.Cluster:
-			q.Reason = "it was made by another store"
+			q.Reason = "it was created by another store"
 		case f.seen.Labels.Incarnation != n.labels.Incarnation:
-			q.Reason = "it was made under another incarnation of the store"
+			q.Reason = "it was created under another incarnation of the store"
 		}
 		out = append(out, q)
 	}

@@ -180,7 +180,7 @@ func TestOnFailureWithANumberEndsThere(t *testing.T) {
 	r.wantState("a", mariposa.StateRunning)
 	r.linger(time.Hour)
 	r.crash("a")
-	if st := r.wantState("a", mariposa.StateFailed); st.Restarts != 1 || !strings.Contains(st.Reason, "as often as its policy allows") {
+	if st := r.wantState("a", mariposa.StateFailed); st.Restarts != 1 || !strings.Contains(st.Reason, "its restart policy allows no more restarts") {
 		t.Errorf("reported %+v", st)
 	}
 }
@@ -262,7 +262,7 @@ func TestAStartThatFailsSaysWhy(t *testing.T) {
 	if st := r.wantState("a", mariposa.StateFailed); st.Reason != "could not be started: the disk is broken" || st.Finished.IsZero() || st.Generation != 1 {
 		t.Errorf("reported %+v", st)
 	}
-	if st := r.wantState("b", mariposa.StateFailed); !strings.Contains(st.Reason, "cannot run kvm") {
+	if st := r.wantState("b", mariposa.StateFailed); !strings.Contains(st.Reason, "does not support compute type kvm") {
 		t.Errorf("reported %+v", st)
 	}
 	r.assign(unwanted("a", 2), unwanted("b", 2))

@@ -117,7 +117,9 @@ func (n *Node) operate(i *instance) {
 	case m == doNothing || m == reportStopped || m == await: // its goal changed, or it ended, while it was queued
 		n.post(func() { n.finishOperation(i) })
 	case l.driver == nil:
-		n.post(func() { n.startDone(i, driver.Observed{}, errors.New("this node cannot run "+string(i.compute))) })
+		n.post(func() {
+			n.startDone(i, driver.Observed{}, errors.New("this node does not support compute type "+string(i.compute)))
+		})
 	case m == doRemove:
 		n.runAsync(l, i.id, i.workload, func(ctx context.Context) func() {
 			err := l.driver.Remove(ctx, i.id)
@@ -239,7 +241,7 @@ func (n *Node) updateDone(i *instance, o driver.Observed, err error) {
 	switch {
 	case err != nil:
 		n.observe(i, mariposa.StateFailed, o)
-		i.status.Reason = "could not be changed in place: " + err.Error()
+		i.status.Reason = "could not be updated in place: " + err.Error()
 	case i.status.State == mariposa.StateRunning:
 		n.noteRunning(i, o)
 	}

@@ -68,11 +68,11 @@ func (n *Node) logUnclaimed() {
 		}
 		all, err := p.Provided(n.stepCtx)
 		if err != nil {
-			slog.Warn("cannot list the resources of this node", "node", n.Hello.Name, "compute", kind, "err", err)
+			slog.Warn("cannot list the volumes and networks on this node", "node", n.Hello.Name, "compute", kind, "err", err)
 		}
 		for _, r := range all {
 			if !n.offeredResources[r.ID] {
-				slog.Warn("found a resource that the control plane does not know; it is left alone", "node", n.Hello.Name, "kind", r.Kind, "id", r.ID)
+				slog.Warn("found a resource that is unknown to the control plane; leaving it in place", "node", n.Hello.Name, "kind", r.Kind, "id", r.ID)
 			}
 		}
 	}
@@ -142,7 +142,7 @@ func (i *instance) missingResources() string {
 			continue
 		}
 		if r.reason != "" {
-			return fmt.Sprintf("its %s %s cannot be made yet: %s", r.desired.Kind, r.desired.Name, r.reason)
+			return fmt.Sprintf("its %s %s cannot be created yet: %s", r.desired.Kind, r.desired.Name, r.reason)
 		}
 		for _, need := range i.neededResources() {
 			if need.ID == r.desired.ID {
@@ -178,7 +178,7 @@ func (n *Node) callProvider(r *resource, state mariposa.ResourceState) {
 	p, ok := l.driver.(driver.Provider)
 	if !ok {
 		n.post(func() {
-			n.resourceDone(r, state, "", fmt.Errorf("this node has no %s for %s", r.desired.Kind, r.desired.Compute))
+			n.resourceDone(r, state, "", fmt.Errorf("this node cannot create a %s for compute type %s", r.desired.Kind, r.desired.Compute))
 		})
 		return
 	}
@@ -208,7 +208,7 @@ func (n *Node) resourceDone(r *resource, state mariposa.ResourceState, path stri
 		r.state, r.path, r.reason = state, path, ""
 		again()
 	} else {
-		slog.Warn("a resource is not as it should be; trying again", "node", n.Hello.Name, "kind", r.desired.Kind, "id", r.desired.ID, "goal", r.desired.Goal, "err", err)
+		slog.Warn("cannot bring a resource to its desired state; retrying", "node", n.Hello.Name, "kind", r.desired.Kind, "id", r.desired.ID, "goal", r.desired.Goal, "err", err)
 		r.reason = err.Error()
 		n.Clock.After(retryDelay, func() { n.post(again) })
 	}

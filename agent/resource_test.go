@@ -111,7 +111,7 @@ func TestAVolumeThatCannotBeMadeIsTriedAgainAndItsInstanceSaysWhy(t *testing.T) 
 	r := newRig(t, k)
 	r.begin([]wire.Provision{volume("v1", mariposa.GoalKept)}, using(wanted("i1", 1, processWork()), "v1"))
 	r.end(&k.manualDriver, "provide", "v1", driver.Observed{}, errBroken)
-	if st := r.wantState("i1", mariposa.StateProvisioning); st.Reason != "its volume data cannot be made yet: the disk is broken" {
+	if st := r.wantState("i1", mariposa.StateProvisioning); st.Reason != "its volume data cannot be created yet: the disk is broken" {
 		t.Errorf("says %q", st.Reason)
 	}
 	if p := r.provided("v1"); p.State != mariposa.ResourcePending || p.Reason != errBroken.Error() {
@@ -129,7 +129,7 @@ func TestAVolumeOfAKindThatTheNodeDoesNotHaveIsSaidSo(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, &manualDriver{}) // a driver without volumes
 	r.begin([]wire.Provision{volume("v1", mariposa.GoalKept)})
-	if p := r.provided("v1"); !strings.Contains(p.Reason, "this node has no volume for process") {
+	if p := r.provided("v1"); !strings.Contains(p.Reason, "this node cannot create a volume for compute type process") {
 		t.Errorf("reported %+v", p)
 	}
 }

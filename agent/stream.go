@@ -65,7 +65,7 @@ func (s *streams) sendAnswer(ctx context.Context, st *wire.Stream, o *wire.Open)
 	case len(o.Command) > 0:
 		return s.exec(ctx, st, of, o)
 	case of.driver == nil:
-		return 0, errors.New("the node does not have this instance")
+		return 0, errors.New("the instance is not on this node")
 	}
 	r, err := openSource(ctx, of.driver, o)
 	if err != nil {

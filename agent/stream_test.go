@@ -157,7 +157,7 @@ func TestALogOfWhatIsNotThereIsAnError(t *testing.T) {
 	r := newRig(t, h)
 	r.connect(wanted("a", 1, processWork()))
 	p, _ := r.plug()
-	if end, _ := r.ends(r.ask(p, wire.Open{Instance: "nobody"})); !strings.Contains(end.Error, "does not have") {
+	if end, _ := r.ends(r.ask(p, wire.Open{Instance: "nobody"})); !strings.Contains(end.Error, "is not on this node") {
 		t.Errorf("of what is not there it said %+v", end)
 	}
 	if end, _ := r.ends(r.ask(p, wire.Open{Instance: "a"})); end.Error == "" {

@@ -146,7 +146,7 @@ func TestAnImageIsFetchedBeforeAStart(t *testing.T) {
 	}
 	before := len(r.conn.sent())
 	r.run()
-	if st := r.wantState("a", mariposa.StateProvisioning); st.Reason != "its image base is being fetched: 40 %" || len(r.conn.sent()) != before+1 {
+	if st := r.wantState("a", mariposa.StateProvisioning); st.Reason != "pulling image base: 40 %" || len(r.conn.sent()) != before+1 {
 		t.Errorf("reported is %q in %d frames", st.Reason, len(r.conn.sent())-before)
 	}
 	r.end(&s.manualDriver, "fetch", "base", driver.Observed{}, nil)

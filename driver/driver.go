@@ -285,7 +285,7 @@ var (
 	// ErrNotFound: the driver knows no such instance.
 	ErrNotFound = errors.New("no such instance on this node")
 	// ErrNotSupported: this kind of compute cannot do that.
-	ErrNotSupported = errors.New("not supported by this kind of compute")
+	ErrNotSupported = errors.New("not supported by this compute type")
 	// ErrInstanceEnded: the instance ended, and with it the command inside.
 	ErrInstanceEnded = errors.New("the instance has ended")
 )

@@ -355,14 +355,14 @@ func (e *Engine) Step(ctx context.Context, project string) {
 	switch {
 	case err == nil:
 	case errors.Is(err, store.ErrFenced):
-		slog.Warn("another replica plans this project now", "project", project)
+		slog.Warn("another replica has taken over this project", "project", project)
 		e.loseShard(a)
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNoCapacity):
 		a.reload() // somebody else was faster: read again
 		a.wakeIn(10 * time.Millisecond)
 	case errors.Is(err, store.ErrClosed), ctx.Err() != nil:
 	default:
-		slog.Warn("cannot plan; trying again", "project", project, "err", err)
+		slog.Warn("cannot plan a project; retrying", "project", project, "err", err)
 		a.reload()
 		a.wakeIn(time.Second)
 	}
@@ -384,7 +384,7 @@ func (e *Engine) Used(node string) mariposa.Resources { return e.placer.Used(nod
 func (e *Engine) Place(id string, spec *mariposa.InstanceSpec) (claim store.Claim, release func(), err error) {
 	node, why := e.placer.Pick(id, needOf(spec))
 	if why != nil {
-		return store.Claim{}, nil, &mariposa.Error{Code: mariposa.Conflict, Message: "no node takes the instance", Reason: why}
+		return store.Claim{}, nil, &mariposa.Error{Code: mariposa.Conflict, Message: "no node can run the instance", Reason: why}
 	}
 	spec.Node = node.ID
 	return store.Claim{Node: node.ID, Take: spec.Resources(), Limit: node.Capacity}, func() { e.placer.Release(id) }, nil

@@ -162,7 +162,7 @@ func (t *turn) holdBack() {
 	g := &t.guard
 	if g.pause == 0 {
 		t.e.loops.Add(1)
-		slog.Error("the plan of this project repeats itself; please report this", "project", t.project, "name", t.spec.Name,
+		slog.Error("the plan of this project keeps repeating; please report this", "project", t.project, "name", t.spec.Name,
 			"commits", g.commits, "steps", g.steps, "made", g.changedInstances)
 	}
 	g.pause = min(max(2*g.pause, firstPause), maxPause)

@@ -238,7 +238,7 @@ func (r *rig) nodesAct() bool {
 		case spec.Goal == mariposa.GoalHalted && state != mariposa.StateStopped:
 			next.State, next.Reason = mariposa.StateStopped, "stopped"
 		case spec.Goal == mariposa.GoalRunning && state == mariposa.StateProvisioning && r.fail[spec.ServiceName]:
-			next.State, next.Reason = mariposa.StateFailed, "told to fail"
+			next.State, next.Reason = mariposa.StateFailed, "configured to fail"
 		case spec.Goal == mariposa.GoalRunning && (state == mariposa.StateProvisioning || state == mariposa.StateRunning && st.Generation < spec.Generation):
 			next.State = mariposa.StateRunning
 		default:

@@ -67,7 +67,7 @@ func (r *Runner) Run(ctx context.Context, e *Engine) {
 	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
 	defer cancel()
 	if err := e.Release(bye); err != nil {
-		slog.Warn("cannot hand the leases over; they lapse by themselves", "err", err)
+		slog.Warn("cannot hand over the leases; they will expire", "err", err)
 	}
 }
 
@@ -76,7 +76,7 @@ func (r *Runner) keepLeases(ctx context.Context, e *Engine) {
 	defer every.Stop()
 	for {
 		if err := e.Renew(ctx); err != nil && ctx.Err() == nil {
-			slog.Warn("cannot renew the leases; trying again", "err", err)
+			slog.Warn("cannot renew the leases; retrying", "err", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -55,7 +55,7 @@ func TestAStartWhoseInstancesEndFailsWithTheReason(t *testing.T) {
 			p, task := r.create("shop", web(1, c.update))
 			r.runOut()
 			r.pass(5 * time.Second)
-			if st := r.wantTask(task, mariposa.TaskFailed); !strings.HasPrefix(said(st.Reason), c.says) || !strings.Contains(said(st.Reason), "told to fail") {
+			if st := r.wantTask(task, mariposa.TaskFailed); !strings.HasPrefix(said(st.Reason), c.says) || !strings.Contains(said(st.Reason), "configured to fail") {
 				t.Errorf("the task says %s", said(st.Reason))
 			}
 			r.wantService(p, "web", c.status, "")

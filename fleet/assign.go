@@ -226,11 +226,11 @@ func (s *Session) addWorkload(ctx context.Context, into map[string]*mariposa.Wor
 	}
 	w, err := manifest.Resolve(def, s.scope(ctx, id, spec, v, project))
 	if err != nil { // one bad instance must not block its whole node
-		slog.Warn("cannot resolve what an instance is to run", "instance", spec.Name, "err", err)
+		slog.Warn("cannot resolve the workload of an instance", "instance", spec.Name, "err", err)
 		return "", errLost
 	}
 	if wire.WorkloadWeight(w) > wire.MaxWeight {
-		slog.Warn("what an instance is to run is too large for any frame", "instance", spec.Name)
+		slog.Warn("the workload of an instance is too large for a frame", "instance", spec.Name)
 		return "", errLost
 	}
 	into[key] = w

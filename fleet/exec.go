@@ -54,7 +54,7 @@ func (x *Shell) Read() (piece []byte, stderr bool, err error) {
 	case errors.Is(err, io.EOF):
 		x.exit = m.Exit
 	case !errors.Is(err, io.ErrClosedPipe):
-		err = mariposa.Errorf(mariposa.Unavailable, "the connection to node %s is lost, and the command with it: %w", x.control.s.hello.Name, err)
+		err = mariposa.Errorf(mariposa.Unavailable, "the connection to node %s was lost, and the command with it: %w", x.control.s.hello.Name, err)
 	}
 	x.Close() // no more output will be read
 	return nil, false, err

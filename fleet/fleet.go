@@ -102,7 +102,7 @@ func (f *Fleet) Open(ctx context.Context, h *wire.Hello, by Admission, out Outle
 	f.joined = make(chan struct{})
 	f.mu.Unlock()
 	if old != nil {
-		old.end("the node has opened another session")
+		old.end("the node opened another session")
 	}
 	writes.Fences = s.fence()
 	writes.Urgent = true
@@ -194,9 +194,9 @@ func (f *Fleet) Tick(ctx context.Context) {
 			}
 			heard = gone
 		}
-		why, bye := &mariposa.Reason{Code: mariposa.ReasonNotSeen, Since: heard.UTC()}, "it has not been heard of for too long"
+		why, bye := &mariposa.Reason{Code: mariposa.ReasonNotSeen, Since: heard.UTC()}, "no heartbeat for too long"
 		if r.Spec().Lost {
-			why, bye = &mariposa.Reason{Code: mariposa.ReasonPlaysDead}, "it was told to play dead"
+			why, bye = &mariposa.Reason{Code: mariposa.ReasonPlaysDead}, "the node is simulating a failure"
 		} else if now.Sub(heard) <= f.lifetime() {
 			continue
 		}
@@ -215,7 +215,7 @@ func (f *Fleet) markUnknown(ctx context.Context, r *store.Node, st *mariposa.Nod
 	unit.Put(store.Write{Kind: mariposa.KindNode, ID: r.ID, Status: &next, Event: mariposa.Event{Kind: "node.unknown", Node: r.ID, Actor: "mariposa", Reason: why}})
 	res := f.Store.Commit(ctx, unit)[0]
 	if res.Err != nil && !errors.Is(res.Err, store.ErrConflict) {
-		slog.Warn("cannot write that a node is unknown; trying again", "node", r.ID, "err", res.Err)
+		slog.Warn("cannot mark a node as unknown; retrying", "node", r.ID, "err", res.Err)
 	}
 }
 

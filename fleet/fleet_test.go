@@ -194,7 +194,7 @@ func TestRefusals(t *testing.T) {
 		hello      *wire.Hello
 	}{
 		{"another protocol", "protocol", with(func(h *wire.Hello) { h.Protocol = wire.Protocol + 1 })},
-		{"an id that is none", "node's id", with(func(h *wire.Hello) { h.Node = "../x" })},
+		{"an id that is none", "invalid node id", with(func(h *wire.Hello) { h.Node = "../x" })},
 		{"no name", "name", with(func(h *wire.Hello) { h.Name = "" })},
 		{"a key that can be guessed", "key", with(func(h *wire.Hello) { h.Key = "short" })},
 		{"a name that is taken", "another node is named n1", with(func(h *wire.Hello) { h.Name = "n1" })},

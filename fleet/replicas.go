@@ -23,7 +23,7 @@ func (f *Fleet) findReplicas(ctx context.Context, now time.Time) *replicas {
 	r := &replicas{f: f, now: now, living: map[string]bool{}}
 	leases, err := f.Store.Leases(ctx, store.ReplicaPrefix)
 	if err != nil {
-		slog.Warn("cannot see which replicas live; judging none of their nodes", "err", err)
+		slog.Warn("cannot read which replicas are alive; the status of their nodes stays unchanged", "err", err)
 		return r
 	}
 	r.known = true

@@ -136,7 +136,7 @@ func (s *Session) handleNodeChange(c *store.Change) bool {
 	}
 	spec := c.Record.Spec.(*mariposa.NodeSpec)
 	if c.Spec && spec.Lost {
-		s.end("the node was told to play dead")
+		s.end("the node is simulating a failure")
 		return false
 	}
 	if c.Spec && s.snapshotSent {
@@ -156,9 +156,9 @@ func (s *Session) handleFrame(ctx context.Context, f *wire.Frame) error {
 	case f.Heartbeat != nil:
 		return s.handleHeartbeat(f.Heartbeat)
 	case f.Bye != nil:
-		return errors.New("the agent said goodbye: " + f.Bye.Reason)
+		return errors.New("the agent ended the session: " + f.Bye.Reason)
 	default:
-		return errors.New("the agent sent a frame that only servers send")
+		return errors.New("the agent sent a frame that only servers may send")
 	}
 	return nil
 }
@@ -207,7 +207,7 @@ func (s *Session) completeStatus(id string, known *store.Instance, next *maripos
 	}
 	from := mariposa.StateOf(known.Spec(), last)
 	if !mariposa.CanFollow(from, next.State) {
-		slog.Warn("a node reported a move that cannot be", "node", s.node, "instance", id, "from", from, "to", next.State)
+		slog.Warn("a node reported an invalid change of state", "node", s.node, "instance", id, "from", from, "to", next.State)
 		return false
 	}
 	if last == nil && next.State == mariposa.StateProvisioning && next.PhysicalID == "" && next.Reason == "" {
@@ -250,9 +250,9 @@ func (s *Session) storePending(ctx context.Context) error {
 			s.recentAt = max(s.recentAt, res.Last)
 			s.markStored(batches[i])
 		case errors.Is(res.Err, store.ErrFenced):
-			return errors.New("the node has opened another session")
+			return errors.New("the node opened another session")
 		default:
-			slog.Warn("cannot write what a node reports; trying again", "node", s.node, "err", res.Err)
+			slog.Warn("cannot store the report of a node; retrying", "node", s.node, "err", res.Err)
 			s.retryLater()
 		}
 	}
@@ -292,7 +292,7 @@ type batch struct {
 	resource string
 }
 
-// fence makes the session's writes fail once the node has opened another session.
+// fence makes the session's writes fail once the node opened another session.
 func (s *Session) fence() []store.Fence {
 	return []store.Fence{{Lease: leaseName(s.node), Epoch: s.epoch}}
 }
@@ -384,7 +384,7 @@ func (s *Session) end(why string) {
 func (s *Session) endReason() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return errors.New(cmp.Or(s.endCause, "its connection ended"))
+	return errors.New(cmp.Or(s.endCause, "the connection ended"))
 }
 
 func (s *Session) isEnded() bool {

@@ -148,8 +148,8 @@ func TestALogEndsWithItsSessionAndWithAnError(t *testing.T) {
 	a.next()
 	two := p.logs("i2")
 	s := a.next()
-	_ = s.Send(wire.Message{Last: true, Error: "the node does not have this instance"})
-	if _, err := two.Read(make([]byte, 1)); err == nil || err.Error() != "the node does not have this instance" {
+	_ = s.Send(wire.Message{Last: true, Error: "the instance is not on this node"})
+	if _, err := two.Read(make([]byte, 1)); err == nil || err.Error() != "the instance is not on this node" {
 		t.Errorf("read: %v", err)
 	}
 	three := p.logs("i3")

@@ -112,7 +112,7 @@ func (s *Session) sendValues(ctx context.Context, records []*store.Instance) err
 		s.send(wire.Frame{Mdata: m})
 	}
 	for _, it := range heavy {
-		slog.Warn("the live values of an instance are too large for any frame; it keeps the former ones", "instance", it.ID)
+		slog.Warn("the live values of an instance are too large for a frame; it keeps the previous ones", "instance", it.ID)
 	}
 	return nil
 }
@@ -245,7 +245,7 @@ func (s *Session) definition(ctx context.Context, spec *mariposa.InstanceSpec, n
 	def := v.Services[spec.ServiceName]
 	if !spec.Managed {
 		if def, err = manifest.ParseService(spec.Name, manifest.Modernize(spec.Definition), v.Manifest); err != nil {
-			slog.Warn("cannot read what an unmanaged instance is to run", "instance", spec.Name, "err", err)
+			slog.Warn("cannot read the workload of an unmanaged instance", "instance", spec.Name, "err", err)
 			return nil, nil, errLost
 		}
 	}
@@ -277,7 +277,7 @@ func (s *Session) maskSecrets(ctx context.Context, spec *mariposa.InstanceSpec, 
 	mask, err := s.f.Cache.Mask(ctx, project, spec)
 	if err != nil { // better to show nothing than a secret
 		slog.Warn("cannot read a project's secrets to mask them", "project", spec.Project, "err", err)
-		st.Reason, st.Details = "the node's words are not shown: the project's secrets cannot be read to mask them", nil
+		st.Reason, st.Details = "the message of the node is hidden: the project's secrets cannot be read to mask them", nil
 		return
 	}
 	st.Reason = mask.Text(st.Reason)

@@ -19,7 +19,7 @@ func Main(m *testing.M) {
 	code := m.Run()
 	if code == 0 {
 		if err := settled(); err != nil {
-			fmt.Fprintln(os.Stderr, "the tests passed and left goroutines behind:", err)
+			fmt.Fprintln(os.Stderr, "the tests passed but leaked goroutines:", err)
 			code = 1
 		}
 	}

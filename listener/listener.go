@@ -140,7 +140,7 @@ func (l *Listener) warn(c *Conn) {
 	}
 	l.mu.Unlock()
 	if due {
-		slog.Warn("too many connections without a valid request: closing the oldest of the address that has the most", "address", c.address.Addr(),
+		slog.Warn("too many connections without a valid request: closing the oldest connection of the address with the most", "address", c.address.Addr(),
 			"pending", stats.Pending, "held", stats.Held, "closed_so_far", stats.Evicted)
 	}
 }

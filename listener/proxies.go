@@ -22,10 +22,10 @@ func ParseProxies(texts []string) (Proxies, error) {
 		}
 		p, err := netip.ParsePrefix(text)
 		if err != nil {
-			return nil, fmt.Errorf("%q is no address and no network: write it like 10.0.0.7 or 10.0.0.0/8", text)
+			return nil, fmt.Errorf("%q is not an address or a network: use a form such as 10.0.0.7 or 10.0.0.0/8", text)
 		}
 		if p.Bits() == 0 {
-			return nil, fmt.Errorf("%q would let every client choose its address: name the network of the proxies only", text)
+			return nil, fmt.Errorf("%q would let every client choose its address: list only the networks of your proxies", text)
 		}
 		all = append(all, p.Masked())
 	}

@@ -41,7 +41,7 @@ func (p *Pipe) multiplexer(create bool) (*yamux.Session, error) {
 	case p.mux != nil:
 		return p.mux, nil
 	case !create:
-		return nil, mariposa.Errorf(mariposa.InvalidArgument, "there is a stream that nobody opened")
+		return nil, mariposa.Errorf(mariposa.InvalidArgument, "message for a stream that was not opened")
 	}
 	side, config := yamux.Client, yamux.DefaultConfig()
 	config.StreamCloseTimeout = closeTimeout // a node that never closes its end keeps none of ours
@@ -100,7 +100,7 @@ func (f *streamFilter) check(b []byte) error {
 			f.body = int(binary.BigEndian.Uint32(f.header[8:]))
 		case 1: // a window update
 		default:
-			return mariposa.Errorf(mariposa.InvalidArgument, "there is a message of the streams that no stream needs")
+			return mariposa.Errorf(mariposa.InvalidArgument, "unexpected stream message")
 		}
 	}
 	return nil

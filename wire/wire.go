@@ -191,13 +191,13 @@ func Encode(f Frame) ([]byte, error) { return json.Marshal(f) }
 func Decode(b []byte) (Frame, error) {
 	var f Frame
 	if len(b) > MaxFrame {
-		return f, mariposa.Errorf(mariposa.TooLarge, "a frame of %d bytes is larger than %d", len(b), MaxFrame)
+		return f, mariposa.Errorf(mariposa.TooLarge, "frame of %d bytes exceeds the limit of %d bytes", len(b), MaxFrame)
 	}
 	if err := json.Unmarshal(b, &f); err != nil {
-		return f, mariposa.Errorf(mariposa.InvalidArgument, "a frame is not readable: %w", err)
+		return f, mariposa.Errorf(mariposa.InvalidArgument, "invalid frame: %w", err)
 	}
 	if n := f.countMessages(); n != 1 {
-		return f, mariposa.Errorf(mariposa.InvalidArgument, "a frame says %d things instead of one", n)
+		return f, mariposa.Errorf(mariposa.InvalidArgument, "invalid frame: it contains %d messages instead of one", n)
 	}
 	return f, nil
 }
@@ -225,7 +225,7 @@ func (o *FrameOrder) Accept(seq int64) (bool, error) {
 	case seq <= o.seen:
 		return false, nil
 	case seq > o.seen+1:
-		return false, mariposa.Errorf(mariposa.InvalidArgument, "frame %d came after %d: something was lost on the way", seq, o.seen)
+		return false, mariposa.Errorf(mariposa.InvalidArgument, "frame %d arrived after frame %d: a frame was lost", seq, o.seen)
 	}
 	o.seen = seq
 	return true, nil

@@ -31,16 +31,16 @@ var (
 )
 
 // ErrConfiguredToFail is the error of a dummy with the fail knob.
-var ErrConfiguredToFail = errors.New("dummy told to fail")
+var ErrConfiguredToFail = errors.New("the dummy is configured to fail")
 
 var (
 	errClosed     = errors.New("the dummy driver is closed")
-	errNotRunning = errors.New("the dummy does not run")
+	errNotRunning = errors.New("the dummy is not running")
 )
 
 const (
-	reasonUnderWay = "its start is under way"
-	reasonGivenUp  = "its start was given up"
+	reasonUnderWay = "it is still starting"
+	reasonGivenUp  = "its start was cancelled"
 )
 
 // Driver acts on a World. The world's mutex guards its state; events are reported

@@ -160,7 +160,7 @@ func TestPhysicalIDIsThereBeforeWaitAndFailure(t *testing.T) {
 	if passed := run(v); passed != time.Minute {
 		t.Errorf("it waited %v", passed)
 	}
-	if !r.done || !errors.Is(r.err, dummy.ErrConfiguredToFail) || r.o.Running || r.o.PhysicalID != list[0].PhysicalID || r.o.Reason != "dummy told to fail" {
+	if !r.done || !errors.Is(r.err, dummy.ErrConfiguredToFail) || r.o.Running || r.o.PhysicalID != list[0].PhysicalID || r.o.Reason != "the dummy is configured to fail" {
 		t.Errorf("%+v", r)
 	}
 	// Deleting what failed waits, and does not fail.
@@ -299,7 +299,7 @@ func TestContextAndCloseEndWaits(t *testing.T) {
 	d = dummy.New(w, clock.Real{})
 	defer d.Close()
 	list, err := d.List(t.Context())
-	if err != nil || len(list) != 2 || list[1].Running || list[1].Reason != "its start was given up" {
+	if err != nil || len(list) != 2 || list[1].Running || list[1].Reason != "its start was cancelled" {
 		t.Errorf("%+v, %v", list, err)
 	}
 	if o, err := d.Start(t.Context(), make1("b", mariposa.Dummy{})); err != nil || o.PhysicalID != list[1].PhysicalID {

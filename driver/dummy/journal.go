@@ -24,7 +24,7 @@ type journal struct {
 func openJournal(path string, instances map[string]*instance) (*journal, error) {
 	b, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("cannot read the dummies: %w", err)
+		return nil, fmt.Errorf("cannot read the dummy journal: %w", err)
 	}
 	for n := 1; ; n++ {
 		line, rest, whole := bytes.Cut(b, []byte("\n"))
@@ -36,7 +36,7 @@ func openJournal(path string, instances map[string]*instance) (*journal, error) 
 			if len(rest) == 0 {
 				break
 			}
-			return nil, fmt.Errorf("cannot read the dummies: %s is damaged in line %d; delete it to begin anew", path, n)
+			return nil, fmt.Errorf("cannot read the dummy journal: %s is damaged in line %d; delete it to start over", path, n)
 		}
 		if in.Reason == reasonUnderWay {
 			in.Reason = reasonGivenUp // the agent that started it is gone
@@ -59,7 +59,7 @@ func openJournal(path string, instances map[string]*instance) (*journal, error) 
 func (j *journal) rewrite(instances map[string]*instance) error {
 	f, err := os.OpenFile(j.path+".tmp", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
-		return fmt.Errorf("cannot write the dummies down: %w", err)
+		return fmt.Errorf("cannot write the dummy journal: %w", err)
 	}
 	j.line.Reset()
 	encoder := json.NewEncoder(&j.line)
@@ -74,7 +74,7 @@ func (j *journal) rewrite(instances map[string]*instance) error {
 	}
 	if err != nil {
 		_ = f.Close()
-		return fmt.Errorf("cannot write the dummies down: %w", err)
+		return fmt.Errorf("cannot write the dummy journal: %w", err)
 	}
 	if j.file != nil {
 		_ = j.file.Close()
@@ -103,7 +103,7 @@ func (j *journal) append(in *instance, instances map[string]*instance) error {
 		// Half a line in the middle would damage the file; the next line overwrites it.
 		_ = j.file.Truncate(j.size)
 		_, _ = j.file.Seek(j.size, io.SeekStart)
-		return fmt.Errorf("cannot write a dummy down: %w", err)
+		return fmt.Errorf("cannot write the dummy journal: %w", err)
 	}
 	j.lines++
 	j.size += int64(n)

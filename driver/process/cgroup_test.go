@@ -30,12 +30,12 @@ func TestMemoryLimit(t *testing.T) {
 		t.Fatalf("limits: %q", o.Details["limits"])
 	}
 	end := a.awaitEnd(t)
-	if end.Reason != "killed: it passed its memory limit of 32 MiB" || end.ExitCode == nil || *end.ExitCode != 137 {
+	if end.Reason != "killed: it exceeded its memory limit of 32 MiB" || end.ExitCode == nil || *end.ExitCode != 137 {
 		t.Errorf("it ended as %+v", end)
 	}
 	a.start(t, nested)
 	// The kernel ends what takes most, or, when that is on its way out already, the shell.
-	if end := a.awaitEnd(t); end.Reason != "exited with code 137 after it passed its memory limit of 32 MiB" && end.Reason != "killed: it passed its memory limit of 32 MiB" {
+	if end := a.awaitEnd(t); end.Reason != "exited with code 137 after it exceeded its memory limit of 32 MiB" && end.Reason != "killed: it exceeded its memory limit of 32 MiB" {
 		t.Errorf("it ended as %+v", end)
 	}
 }
@@ -89,7 +89,7 @@ func TestVersion2(t *testing.T) {
 	if groups := groupsOf(t, o); !strings.Contains(groups, "0::/mariposa/"+id+".") {
 		t.Errorf("it is not in its group:\n%s", groups)
 	}
-	if l := o.Details["limits"]; l != "not enforced: memory 64 MiB (this machine's cgroups have no such controller)" {
+	if l := o.Details["limits"]; l != "not enforced: memory 64 MiB (this machine has no such cgroup controller)" {
 		t.Errorf("limits: %q", l)
 	}
 	a.remove(t, id)

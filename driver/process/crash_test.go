@@ -408,7 +408,7 @@ func TestRestartedMachineAndRecycledPids(t *testing.T) {
 	t.Cleanup(func() { _ = bystander.Process.Kill(); _ = bystander.Wait() })
 	for reason, change := range map[string]func(map[string]any){
 		"the machine was restarted": func(s map[string]any) { s["boot"] = "another"; s["pid"] = bystander.Process.Pid },
-		"it disappeared":            func(s map[string]any) { s["pid"] = bystander.Process.Pid },
+		"its process disappeared":   func(s map[string]any) { s["pid"] = bystander.Process.Pid },
 	} {
 		t.Run(reason, func(t *testing.T) {
 			a, root, id := newAgent(t)

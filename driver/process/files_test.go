@@ -156,7 +156,7 @@ func TestFilesThatCannotBeMade(t *testing.T) {
 				a.remove(t, i.ID)
 				return
 			}
-			if err == nil || o.Running || !strings.Contains(err.Error(), "cannot make its file") || strings.Contains(err.Error(), planted) {
+			if err == nil || o.Running || !strings.Contains(err.Error(), "cannot create its file") || strings.Contains(err.Error(), planted) {
 				t.Errorf("Start answered %+v, %v", o, err)
 			}
 		})
@@ -266,12 +266,12 @@ func TestCommandsAndVariablesThatNoMachineTakes(t *testing.T) {
 	a := open(t, process.Options{Root: newRoot(t)})
 	big := strings.Repeat(planted, 20_000)
 	for want, change := range map[string]func(w *mariposa.Workload){
-		"the variable A cannot hold a NUL": func(w *mariposa.Workload) { w.Environment = vars("A", planted+"\x00") },
-		`"A=B" cannot be the name`:         func(w *mariposa.Workload) { w.Environment = vars("A=B", planted) },
-		`"" cannot be the name`:            func(w *mariposa.Workload) { w.Environment = vars("", planted) },
-		"the command cannot hold a NUL":    func(w *mariposa.Workload) { w.Command = append(w.Command, planted+"\x00") },
-		"more than this machine takes":     func(w *mariposa.Workload) { w.Environment = vars("A", big) },
-		"put what is large into files":     func(w *mariposa.Workload) { w.Command = append(w.Command, big) },
+		"the value of variable A cannot contain a NUL": func(w *mariposa.Workload) { w.Environment = vars("A", planted+"\x00") },
+		`invalid name of a variable: "A=B"`:            func(w *mariposa.Workload) { w.Environment = vars("A=B", planted) },
+		`invalid name of a variable: ""`:               func(w *mariposa.Workload) { w.Environment = vars("", planted) },
+		"the command cannot contain a NUL":             func(w *mariposa.Workload) { w.Command = append(w.Command, planted+"\x00") },
+		"too large for this machine":                   func(w *mariposa.Workload) { w.Environment = vars("A", big) },
+		"move large values into files":                 func(w *mariposa.Workload) { w.Command = append(w.Command, big) },
 	} {
 		i := instance(drivertest.NewID(), "sleep", "1000")
 		change(i.Workload)

@@ -81,7 +81,7 @@ func Probe() (how, why, lacks string) {
 func tryIsolation(m mode) error {
 	dir, err := os.MkdirTemp("", "mariposa-trial-")
 	if err != nil {
-		return fmt.Errorf("cannot try it: %w", err)
+		return fmt.Errorf("cannot create a directory for the trial: %w", err)
 	}
 	defer os.RemoveAll(dir)
 	if err := os.Mkdir(filepath.Join(dir, workDir), 0o700); err != nil {
@@ -101,7 +101,7 @@ func tryIsolation(m mode) error {
 // isolate decides how this driver keeps instances apart.
 func (d *Driver) isolate() error {
 	if d.options.Isolation == IsolationOff {
-		d.walls.missing = "isolation is switched off"
+		d.walls.missing = "isolation is disabled"
 		return nil
 	}
 	d.walls = tryWalls()
@@ -114,11 +114,11 @@ func (d *Driver) isolate() error {
 		real, err := filepath.EvalSymlinks(path)
 		switch {
 		case !filepath.IsAbs(path) || filepath.Clean(path) == "/":
-			return fmt.Errorf("--process-path %q: give the absolute path of a folder or a file, other than /", path)
+			return fmt.Errorf("--process-path %q: use the absolute path of a directory or a file, other than /", path)
 		case err != nil:
 			return fmt.Errorf("--process-path %q: %w", path, errors.Unwrap(err))
 		case d.isHidden(real):
-			return fmt.Errorf("--process-path %q: it lies in a folder of Mariposa's own, which instances never see", path)
+			return fmt.Errorf("--process-path %q: it is inside a directory of Mariposa, which instances cannot see", path)
 		}
 		d.options.Paths[n] = filepath.Clean(path)
 	}
@@ -150,9 +150,9 @@ func (d *Driver) Details() map[string]string {
 func (w walls) describe() string {
 	switch w.mode {
 	case modeRoot:
-		return "a uid, a view of the file system, and PID and IPC namespaces for each instance"
+		return "each instance has its own uid, file system view, and PID and IPC namespaces"
 	case modeUser:
-		return "a user namespace, a view of the file system, and PID and IPC namespaces for each instance"
+		return "each instance has its own user namespace, file system view, and PID and IPC namespaces"
 	case modeNone:
 	}
 	return "none: " + w.missing
@@ -166,16 +166,16 @@ func (w walls) lacks(h hierarchy) string {
 	var list []string
 	switch {
 	case w.landlock == 0:
-		list = append(list, "Landlock, and with it the isolation of ports (not in this kernel)")
+		list = append(list, "Landlock and port isolation (not supported by this kernel)")
 	case w.landlock < landlockPorts:
-		list = append(list, "isolation of ports and abstract sockets (this kernel's Landlock is too old)")
+		list = append(list, "isolation of ports and abstract sockets (the Landlock version of this kernel is too old)")
 	case w.landlock < landlockScopes:
-		list = append(list, "isolation of abstract sockets (this kernel's Landlock is too old)")
+		list = append(list, "isolation of abstract sockets (the Landlock version of this kernel is too old)")
 	}
 	if w.mode == modeUser {
-		list = append(list, "a uid of its own, and limits of memory and cpu (the agent is not root)")
+		list = append(list, "separate uids, memory limits and cpu limits (the agent is not root)")
 	} else if h.Pids == "" && h.Unified == "" {
-		list = append(list, "a cgroup that counts processes (this machine's cgroups have no such controller; the limit of its uid counts)")
+		list = append(list, "a process limit by cgroup (this machine has no such cgroup controller; the limit of its uid applies)")
 	}
 	return strings.Join(list, "; ")
 }
@@ -194,7 +194,7 @@ func ParseUIDs(s string) (UIDs, error) {
 	f, err1 := strconv.Atoi(first)
 	l, err2 := strconv.Atoi(last)
 	if !ok || err1 != nil || err2 != nil || f < 1000 || l < f+1 || int64(l) >= 1<<32-1 {
-		return UIDs{}, fmt.Errorf("%q is no range of uids: write FIRST-LAST, from 1000 on, like %s", s, DefaultUIDs)
+		return UIDs{}, fmt.Errorf("invalid range of uids %q: use FIRST-LAST with uids of at least 1000, such as %s", s, DefaultUIDs)
 	}
 	return UIDs{First: f, Last: l}, nil
 }
@@ -218,7 +218,7 @@ func (u UIDs) check(files []string) error {
 		for line := range strings.Lines(string(b)) {
 			name, first, last, ok := parseAccount(file, strings.TrimSpace(line))
 			if ok && first <= u.Last && last >= u.First {
-				return fmt.Errorf("the uids %s for instances are not free: %s gives %d to %s; choose others with --process-uids FIRST-LAST", u, file, max(first, u.First), name)
+				return fmt.Errorf("the uids %s for instances are not free: %s assigns %d to %s; choose others with --process-uids FIRST-LAST", u, file, max(first, u.First), name)
 			}
 		}
 	}
@@ -260,7 +260,7 @@ func (d *Driver) assignUID(e *entry) (int, error) {
 			return uid, nil
 		}
 	}
-	return 0, fmt.Errorf("all %d uids for instances are taken; give this node more with --process-uids", span)
+	return 0, fmt.Errorf("all %d uids for instances are in use; give this node more with --process-uids", span)
 }
 
 // freeUID forgets the uid of an instance. The caller holds the mutex.

@@ -46,7 +46,7 @@ func TestInstancesOnANetworkMeetInItsFolder(t *testing.T) {
 	}
 	lost := instance("i3", "sleep", "1000")
 	lost.Networks = []driver.Network{{Name: "back-end"}} // of another kind of compute
-	if _, err := b.tryStart(t, lost); err == nil || !strings.Contains(err.Error(), "its network back-end was not made for processes") {
+	if _, err := b.tryStart(t, lost); err == nil || !strings.Contains(err.Error(), "its network back-end was not created for compute type process") {
 		t.Errorf("says %v", err)
 	}
 }

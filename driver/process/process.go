@@ -98,7 +98,7 @@ func New(o Options) (*Driver, error) {
 	}
 	executable, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("cannot find our own executable: %w", err)
+		return nil, fmt.Errorf("cannot find the mariposa executable: %w", err)
 	}
 	if o.Volumes, err = filepath.Abs(cmp.Or(o.Volumes, filepath.Join(root, ".volumes"))); err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ func New(o Options) (*Driver, error) {
 	}
 	// A fork that the killed agent had under way may hold the lock for a moment.
 	if d.rootLock, err = lockWithin(filepath.Join(root, ".lock"), 2*time.Second); err != nil {
-		return nil, fmt.Errorf("cannot use %s, another agent has it open: %w", root, err)
+		return nil, fmt.Errorf("cannot use %s: another agent has it open: %w", root, err)
 	}
 	if d.exits, err = watchExits(d.shimGone); err != nil {
 		_ = d.rootLock.Close()
@@ -149,7 +149,7 @@ func openRoot(root string) (string, error) {
 		return "", errors.New("the process driver needs a directory for its instances")
 	}
 	if err := os.MkdirAll(root, 0o700); err != nil {
-		return "", fmt.Errorf("cannot make the directory of the process instances: %w", err)
+		return "", fmt.Errorf("cannot create the directory of the process instances: %w", err)
 	}
 	root, err := filepath.Abs(root)
 	if err != nil {

@@ -169,7 +169,7 @@ func lockWithin(path string, d time.Duration) (*os.File, error) {
 // checkID keeps ids from being paths.
 func checkID(id string) error {
 	if id == "" || len(id) > 200 || id[0] == '.' || strings.ContainsAny(id, "/\x00=") {
-		return fmt.Errorf("%q cannot be the id of a process instance", id)
+		return fmt.Errorf("invalid id of a process instance: %q", id)
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ func (r *rootfs) enter() error {
 func (r *rootfs) mount(fstype, target string, flags uintptr, data string) error {
 	if target != "" {
 		if err := r.root.MkdirAll(target[1:], 0o755); err != nil {
-			return fmt.Errorf("cannot make its %s: %w", target, err)
+			return fmt.Errorf("cannot create its %s: %w", target, err)
 		}
 	}
 	if err := unix.Mount(fstype, r.path+target, fstype, flags, data); err != nil {
@@ -103,7 +103,7 @@ func (r *rootfs) mountBinds() error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("cannot show it %s: %w", b.Target, err)
+			return fmt.Errorf("cannot mount %s for it: %w", b.Target, err)
 		}
 	}
 	return nil
@@ -198,7 +198,7 @@ func (r *rootfs) seal() error {
 	}
 	for _, path := range paths {
 		if err := unix.MountSetattr(unix.AT_FDCWD, path, 0, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
-			return fmt.Errorf("cannot make its view read-only: %w", err)
+			return fmt.Errorf("cannot make its file system read-only: %w", err)
 		}
 	}
 	return nil

@@ -197,14 +197,14 @@ func TestPorts(t *testing.T) {
 	held := a.start(t, make(mariposa.Port{Target: 8080})) // it does not listen
 	number, _ := strconv.Atoi(strings.TrimPrefix(held.Addresses[0], "127.0.0.1:"))
 	same := make(mariposa.Port{Target: 1, Host: number})
-	if _, err := a.tryStart(t, same); err == nil || !strings.Contains(err.Error(), "is used by instance web.1") {
+	if _, err := a.tryStart(t, same); err == nil || !strings.Contains(err.Error(), "is in use by instance web.1") {
 		t.Errorf("a fixed port that another instance was given: %v", err)
 	}
 	a.stop(t, held.ID, 0)
 	a.start(t, same)
 	taken := l.Addr().(*net.TCPAddr).Port
 	fixed := make(mariposa.Port{Target: taken, Host: taken})
-	if _, err := a.tryStart(t, fixed); err == nil || !strings.Contains(err.Error(), "used by another program") {
+	if _, err := a.tryStart(t, fixed); err == nil || !strings.Contains(err.Error(), "in use by another program") {
 		t.Errorf("a fixed port that someone else has taken: %v", err)
 	}
 	if _, there := a.find(t, fixed.ID); there {
@@ -423,7 +423,7 @@ func TestUnprivileged(t *testing.T) {
 		i := instance(id, "sleep", "1000")
 		i.Workload.Memory = 64 << 20
 		o := a.start(t, i)
-		if o.Details["limits"] != "not enforced: memory 64 MiB (the agent may not make cgroups; run it as root)" {
+		if o.Details["limits"] != "not enforced: memory 64 MiB (the agent may not create cgroups; run it as root)" {
 			t.Errorf("limits: %q", o.Details["limits"])
 		}
 		return

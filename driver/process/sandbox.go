@@ -170,7 +170,7 @@ func (d *Driver) programBind(s *sandbox, i driver.Instance) ([]bind, error) {
 			return nil, nil
 		}
 		if d.isHidden(path) {
-			return nil, refusal(fmt.Sprintf("cannot run %q: it lies in a folder of Mariposa's own, which instances never see", name))
+			return nil, refusal(fmt.Sprintf("cannot run %q: it is inside a directory of Mariposa, which instances cannot see", name))
 		}
 	}
 	path, real, err := d.findProgram(s, name, env, startDir(i, filepath.Dir(s.Work)))
@@ -188,7 +188,7 @@ func (d *Driver) programBind(s *sandbox, i driver.Instance) ([]bind, error) {
 	case err != nil && !errors.Is(err, os.ErrPermission):
 		return nil, refusal(err.Error())
 	}
-	return nil, refusal(fmt.Sprintf("cannot run %q: it lies in a folder that is closed to other users; put it below /opt or /srv, or start the node's agent with --process-path", name))
+	return nil, refusal(fmt.Sprintf("cannot run %q: it is inside a directory that is closed to other users; put it below /opt or /srv, or start the node's agent with --process-path", name))
 }
 
 // findProgram finds a program on the machine: beside our own, or as the instance's

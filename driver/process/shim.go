@@ -32,7 +32,7 @@ func ShimMain(args []string) int {
 		}
 	}
 	if len(args) != 1 || !holdsLock(args[0]) {
-		fmt.Fprintln(os.Stderr, "mariposa shim is started by the agent, never by hand")
+		fmt.Fprintln(os.Stderr, "mariposa shim is started by the agent: do not run it by hand")
 		return 2
 	}
 	unix.CloseOnExec(shimLockFD)
@@ -43,13 +43,13 @@ func ShimMain(args []string) int {
 	// Processes that lose their parent become ours, whatever session they are
 	// in, so that none outlives the instance unseen.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return s.refuse(fmt.Errorf("cannot supervise: %w", err))
+		return s.refuse(fmt.Errorf("cannot start supervising: %w", err))
 	}
 	if err := readJSON(filepath.Join(s.dir, specFile), &s.spec); err != nil {
-		return s.refuse(fmt.Errorf("cannot read what to run: %w", err))
+		return s.refuse(fmt.Errorf("cannot read the start request: %w", err))
 	}
 	if err := s.takeOrders(); err != nil {
-		return s.refuse(fmt.Errorf("cannot read what to run: %w", err))
+		return s.refuse(fmt.Errorf("cannot read the start request: %w", err))
 	}
 	if err := s.start(); err != nil {
 		return s.refuse(err)
@@ -98,7 +98,7 @@ func (s *shim) takeOrders() error {
 		return err
 	}
 	if len(s.Argv) == 0 {
-		return errors.New("there is no command")
+		return errors.New("the command is empty")
 	}
 	return nil
 }
@@ -312,19 +312,19 @@ func (s *shim) finish() {
 	oom := s.group.oomKills() > s.group.ooms
 	code := s.exitCode()
 	x.Code = &code
-	switch passed := "it passed its memory limit of " + formatSize(s.spec.Memory); {
+	switch exceeded := "it exceeded its memory limit of " + formatSize(s.spec.Memory); {
 	case oom && s.status.Signaled() && s.status.Signal() == unix.SIGKILL:
-		x.Reason = "killed: " + passed
+		x.Reason = "killed: " + exceeded
 	case s.status.Signaled():
 		x.Reason = "killed by signal " + strconv.Itoa(int(s.status.Signal()))
 	case oom && code != 0:
-		x.Reason = "exited with code " + strconv.Itoa(code) + " after " + passed
+		x.Reason = "exited with code " + strconv.Itoa(code) + " after " + exceeded
 	default:
 		x.Reason = "exited with code " + strconv.Itoa(code)
 	}
 	s.group.killMembers()
 	_ = s.group.remove()
 	if err := writeJSON(filepath.Join(s.dir, exitFile), x); err != nil {
-		fmt.Fprintln(os.Stderr, "cannot write how it ended:", err)
+		fmt.Fprintln(os.Stderr, "cannot write the exit record:", err)
 	}
 }

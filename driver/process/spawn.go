@@ -176,7 +176,7 @@ func explain(name, path string, err error) error {
 	case errors.Is(err, unix.EACCES):
 		return fmt.Errorf("cannot run %q: the user that it runs as may not execute it; open it to other users (chmod o+rx)", name)
 	case errors.Is(err, unix.E2BIG):
-		return fmt.Errorf("cannot run %q: its words and variables are more than this machine takes; put what is large into files", name)
+		return fmt.Errorf("cannot run %q: its arguments and environment are too large for this machine; move large values into files", name)
 	}
 	return fmt.Errorf("cannot run %q: %w", name, err)
 }

@@ -42,20 +42,20 @@ func check(i driver.Instance) error {
 	}
 	for _, v := range i.Volumes {
 		if !filepath.IsAbs(v.Source) {
-			return fmt.Errorf("its volume %s was not made for processes", v.Name)
+			return fmt.Errorf("its volume %s was not created for compute type process", v.Name)
 		}
 	}
 	for _, n := range i.Networks {
 		if !filepath.IsAbs(n.Source) {
-			return fmt.Errorf("its network %s was not made for processes", n.Name)
+			return fmt.Errorf("its network %s was not created for compute type process", n.Name)
 		}
 	}
 	for _, v := range i.Workload.Environment {
 		if v.Name == "" || strings.ContainsAny(v.Name, "=\x00") {
-			return fmt.Errorf("%q cannot be the name of a variable", v.Name)
+			return fmt.Errorf("invalid name of a variable: %q", v.Name)
 		}
 		if strings.Contains(v.Value, "\x00") {
-			return fmt.Errorf("the variable %s cannot hold a NUL character; put the value into a file", v.Name)
+			return fmt.Errorf("the value of variable %s cannot contain a NUL character; put the value into a file", v.Name)
 		}
 	}
 	return nil
@@ -63,7 +63,7 @@ func check(i driver.Instance) error {
 
 func hasNUL(word string) bool { return strings.Contains(word, "\x00") }
 
-var errNUL = errors.New("the command cannot hold a NUL character")
+var errNUL = errors.New("the command cannot contain a NUL character")
 
 func (d *Driver) start(ctx context.Context, e *entry, i driver.Instance) error {
 	if e.live {
@@ -152,7 +152,7 @@ func (d *Driver) prepare(e *entry, i driver.Instance, first bool) (*os.File, err
 	if !first {
 		lock, err := lockWithin(filepath.Join(e.dir, lockFile), shimTimeout)
 		if err != nil {
-			return nil, fmt.Errorf("cannot start instance %s again: %w", e.id, err)
+			return nil, fmt.Errorf("cannot restart instance %s: %w", e.id, err)
 		}
 		err = d.giveWork(e.dir, &s)
 		if err == nil {
@@ -168,7 +168,7 @@ func (d *Driver) prepare(e *entry, i driver.Instance, first bool) (*os.File, err
 	}
 	lock, err := d.makeDirectory(e, s)
 	if err != nil {
-		return nil, fmt.Errorf("cannot make the directory of instance %s: %w", e.id, err)
+		return nil, fmt.Errorf("cannot create the directory of instance %s: %w", e.id, err)
 	}
 	e.spec = s
 	return lock, nil
@@ -222,7 +222,7 @@ func (d *Driver) launch(ctx context.Context, e *entry, i driver.Instance, lock *
 		WorkDir: startDir(i, e.dir), Sandbox: sandbox,
 	})
 	if err != nil {
-		return report{}, refusal("cannot tell the supervisor what to run: " + err.Error())
+		return report{}, refusal("cannot send the start request to the supervisor: " + err.Error())
 	}
 	defer told.Close()
 	reader, writer, err := os.Pipe()

@@ -51,18 +51,18 @@ func (d *Driver) enterResource(ctx context.Context, r driver.Resource) (path str
 
 func (d *Driver) makeFolder(kind mariposa.Kind, path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("cannot make the folder of %ss: %w", kind, err)
+		return fmt.Errorf("cannot create the directory of %ss: %w", kind, err)
 	}
 	err := os.Mkdir(path, 0o700)
 	if err == nil && d.walls.mode == modeRoot {
 		err = os.Lchown(path, d.options.UIDs.First, d.options.UIDs.First)
 	}
 	if err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("cannot make the %s's folder: %w", kind, err)
+		return fmt.Errorf("cannot create the directory of the %s: %w", kind, err)
 	}
 	info, err := os.Stat(path)
 	if err == nil && !info.IsDir() {
-		err = fmt.Errorf("%s is no folder", path)
+		err = fmt.Errorf("%s is not a directory", path)
 	}
 	return err
 }
@@ -81,7 +81,7 @@ func (d *Driver) Withdraw(ctx context.Context, r driver.Resource) error {
 	}
 	gone := filepath.Join(filepath.Dir(path), gonePrefix+filepath.Base(path))
 	if err := os.Rename(path, gone); err != nil && !isGone(err) {
-		return fmt.Errorf("cannot remove the %s's folder: %w", r.Kind, err)
+		return fmt.Errorf("cannot remove the directory of the %s: %w", r.Kind, err)
 	}
 	return removeAll(gone)
 }
@@ -133,10 +133,10 @@ func (d *Driver) clearResources() {
 func (d *Driver) resourcePath(r driver.Resource) (string, error) {
 	place, known := d.resourceDirs()[r.Kind]
 	if !known {
-		return "", fmt.Errorf("a process has no %s: %w", r.Kind, driver.ErrNotSupported)
+		return "", fmt.Errorf("compute type process has no %s: %w", r.Kind, driver.ErrNotSupported)
 	}
 	if checkID(r.ID) != nil {
-		return "", fmt.Errorf("%q cannot be the id of a %s", r.ID, r.Kind)
+		return "", fmt.Errorf("invalid id %q of a %s", r.ID, r.Kind)
 	}
 	return filepath.Join(place, r.ID), nil
 }
@@ -155,13 +155,13 @@ func linkVolumes(work string, volumes []driver.Volume, owner int) error {
 	}
 	root, err := os.OpenRoot(work) // paths lead nowhere else, whatever links the instance has made
 	if err != nil {
-		return fmt.Errorf("cannot open its working folder: %w", err)
+		return fmt.Errorf("cannot open its working directory: %w", err)
 	}
 	defer root.Close()
 	for _, v := range volumes {
 		below, absolute := strings.CutPrefix(filepath.Clean(v.Path), "/")
 		if !absolute || !filepath.IsLocal(below) || below == "." {
-			return fmt.Errorf("cannot show its volume %s at %q: the path must be absolute, like /var/lib/data", v.Name, v.Path)
+			return fmt.Errorf("cannot mount its volume %s at %q: the path must be absolute, such as /var/lib/data", v.Name, v.Path)
 		}
 		if there, err := root.Readlink(below); err == nil && there == v.Source {
 			continue
@@ -174,7 +174,7 @@ func linkVolumes(work string, volumes []driver.Volume, owner int) error {
 			err = root.Symlink(v.Source, below)
 		}
 		if err != nil {
-			return fmt.Errorf("cannot show its volume %s at %q: something is in the way: %w", v.Name, v.Path, err)
+			return fmt.Errorf("cannot mount its volume %s at %q: the path is already in use: %w", v.Name, v.Path, err)
 		}
 	}
 	return nil

@@ -139,12 +139,12 @@ func TestVolumesThatCannotBeAreRefused(t *testing.T) {
 	if _, err := a.provide(t, "file"); err == nil {
 		t.Error("a file was taken for a volume")
 	}
-	for path, says := range map[string]string{"relative": "must be absolute", "/": "must be absolute", "/../../etc": "something is in the way"} {
+	for path, says := range map[string]string{"relative": "must be absolute", "/": "must be absolute", "/../../etc": "the path is already in use"} {
 		i := instance(drivertest.NewID(), "sleep", "1000")
 		i.Volumes = []driver.Volume{{Mount: mariposa.Mount{Name: "data", Path: path}, Source: place}}
 		if path == "/../../etc" { // cleaned, it is /etc below its own folder
 			i.Volumes = append(i.Volumes, driver.Volume{Mount: mariposa.Mount{Name: "more", Path: "/etc/x"}, Source: place})
-			says = "something is in the way"
+			says = "the path is already in use"
 			must(t, os.WriteFile(filepath.Join(place, "x"), nil, 0o600))
 		}
 		if _, err := a.tryStart(t, i); err == nil || !strings.Contains(err.Error(), says) {
@@ -153,7 +153,7 @@ func TestVolumesThatCannotBeAreRefused(t *testing.T) {
 	}
 	i := instance(drivertest.NewID(), "sleep", "1000")
 	i.Volumes = []driver.Volume{{Mount: mariposa.Mount{Name: "data", Path: "/d"}}} // of another kind of compute
-	if _, err := a.tryStart(t, i); err == nil || !strings.Contains(err.Error(), "was not made for processes") {
+	if _, err := a.tryStart(t, i); err == nil || !strings.Contains(err.Error(), "was not created for compute type process") {
 		t.Errorf("says %v", err)
 	}
 }
