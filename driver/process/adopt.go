@@ -60,7 +60,7 @@ func (d *Driver) adopt(id string) error {
 		return d.adoptDamaged(e)
 	}
 	if e.spec.Root == d.root { // else it is a copy, and the private directory belongs to the original
-		e.folder.path, e.folder.owner = e.spec.Private, e.spec.owner()
+		e.private.path, e.private.owner = e.spec.Private, e.spec.owner()
 	}
 	lock, err := d.awaitShim(e)
 	if err != nil {
@@ -103,7 +103,7 @@ func (d *Driver) adoptDamaged(e *entry) error {
 	// Nothing shows which run these belong to, so a new run must not read them.
 	_ = os.Remove(filepath.Join(e.dir, stateFile))
 	_ = os.Remove(filepath.Join(e.dir, exitFile))
-	e.exit.Reason, e.folder.path = reasonDamaged, d.privatePath(e)
+	e.exit.Reason, e.private.path = reasonDamaged, d.privatePath(e)
 	d.addEntry(e)
 	return nil
 }
@@ -232,7 +232,7 @@ func (d *Driver) adoptStrays() error {
 			continue // it has ended meanwhile
 		}
 		e := newEntry(id, filepath.Join(d.root, id))
-		e.stray, e.live, e.folder.path = true, true, d.privatePath(e)
+		e.stray, e.live, e.private.path = true, true, d.privatePath(e)
 		e.spec = spec{ID: id, Labels: l.labels, Ports: portsOf(l.env), Volumes: sourcesOf(l.env)}
 		e.state = state{PID: l.pid, Start: l.start, Boot: d.boot, Started: startTime(l.start)}
 		for _, p := range e.spec.Ports {

@@ -14,7 +14,7 @@ import (
 func (c *sandbox) limitSelf() error {
 	limits := map[int]uint64{
 		unix.RLIMIT_NOFILE: maxOpenFiles, unix.RLIMIT_CORE: 0,
-		unix.RLIMIT_NPROC: uint64(c.Processes), // per uid and user namespace; the init is one of them
+		unix.RLIMIT_NPROC: uint64(c.Processes), // per uid and user namespace; one of the two belongs to the instance alone
 	}
 	for what, most := range limits {
 		var now syscall.Rlimit

@@ -16,7 +16,7 @@ type entry struct {
 	dir string
 	op  chan struct{} // contains one token while an operation is in progress
 
-	folder folder
+	private privateFiles
 
 	spec  spec
 	state state

@@ -83,7 +83,7 @@ func (d *Driver) searchPath(isolated bool) string {
 	list := []string{filepath.Dir(d.executable)}
 	for _, dir := range filepath.SplitList(cmp.Or(os.Getenv("PATH"), "/usr/local/bin:/usr/bin:/bin")) {
 		sees := func(folder string) bool { return contains(folder, dir) }
-		if !isolated || slices.ContainsFunc(systemFolders, sees) || slices.ContainsFunc(d.options.Paths, sees) {
+		if !isolated || slices.ContainsFunc(systemDirs, sees) || slices.ContainsFunc(d.options.Paths, sees) {
 			list = append(list, dir)
 		}
 	}

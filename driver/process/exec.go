@@ -111,14 +111,14 @@ func (s *session) start(ctx context.Context, i driver.Instance, o driver.ExecOpt
 		}
 	}
 	env.set(envExec, s.label)
-	told, err := writeOrders(execOrders{
-		orders: orders{Argv: o.Command, Env: env, Sandbox: in.confinement}, Dir: startDir(i, in.dir), Groups: in.group.dirs, Unified: in.group.unified, Terminal: s.tty,
+	request, err := writeRequest(execRequest{
+		startRequest: startRequest{Argv: o.Command, Env: env, Sandbox: in.confinement}, Dir: startDir(i, in.dir), Groups: in.group.dirs, Unified: in.group.unified, Terminal: s.tty,
 	})
 	if err != nil {
 		return fmt.Errorf("cannot send the command to the supervisor: %w", err)
 	}
-	defer told.Close()
-	if err := s.spawn(i.ID, in, theirs, told); err != nil {
+	defer request.Close()
+	if err := s.spawn(i.ID, in, theirs, request); err != nil {
 		closeAll([]*os.File{s.reports})
 		return fmt.Errorf("cannot start the supervisor: %w", err)
 	}
@@ -159,7 +159,7 @@ func (s *session) streams(size *driver.Size, in *execContext) (theirs []*os.File
 
 // spawn starts the supervisor in its own session, with an environment built from scratch,
 // like the instance's own supervisor. For an isolated instance, the init starts it.
-func (s *session) spawn(id string, in *execContext, theirs []*os.File, ordersFile *os.File) error {
+func (s *session) spawn(id string, in *execContext, theirs []*os.File, requestFile *os.File) error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -177,7 +177,7 @@ func (s *session) spawn(id string, in *execContext, theirs []*os.File, ordersFil
 	}
 	s.control = line
 	defer theirControl.Close()
-	files := append(slices.Clone(theirs), theirReports, ordersFile, theirControl)
+	files := append(slices.Clone(theirs), theirReports, requestFile, theirControl)
 	if in.confinement != nil {
 		return askInit(in.dir, files)
 	}

@@ -18,13 +18,13 @@ const execArgument = "exec"
 const (
 	execStreamsFD = 3
 	execReportFD  = 6
-	execOrdersFD  = 7
+	execRequestFD = 7
 	execControlFD = 8
 )
 
 // execRequest says what it runs. It is passed in memory.
-type execOrders struct {
-	orders
+type execRequest struct {
+	startRequest
 	Dir      string   `json:"dir"`
 	Groups   []string `json:"groups,omitempty"`
 	Unified  bool     `json:"unified,omitempty"`
@@ -48,13 +48,13 @@ func execMain() int {
 	for fd := execStreamsFD; fd <= execControlFD; fd++ {
 		unix.CloseOnExec(fd)
 	}
-	var o execOrders
-	told := os.NewFile(execOrdersFD, "orders")
-	if json.NewDecoder(told).Decode(&o) != nil || len(o.Argv) == 0 {
+	var o execRequest
+	request := os.NewFile(execRequestFD, "request")
+	if json.NewDecoder(request).Decode(&o) != nil || len(o.Argv) == 0 {
 		fmt.Fprintln(os.Stderr, "mariposa shim is started by the agent: do not run it by hand")
 		return 2
 	}
-	_ = told.Close()
+	_ = request.Close()
 	closeInherited(execControlFD)
 	reports := json.NewEncoder(os.NewFile(execReportFD, "report"))
 	s := shim{deaths: make(chan os.Signal, 1)}
@@ -79,7 +79,7 @@ func execMain() int {
 
 // run starts the command; the first result reports whether the command itself caused the
 // error.
-func (s *shim) run(o *execOrders) (bool, error) {
+func (s *shim) run(o *execRequest) (bool, error) {
 	var path string
 	var err error
 	look := func() {
@@ -117,19 +117,19 @@ func (s *shim) run(o *execOrders) (bool, error) {
 
 // watchControl waits for the end of the command or of the control pipe.
 func (s *shim) watchControl(control *os.File) {
-	orders := make(chan unix.Signal)
+	signals := make(chan unix.Signal)
 	go func() { // ends with the program
-		defer close(orders)
+		defer close(signals)
 		for b := make([]byte, 1); ; {
 			if n, err := control.Read(b); n == 0 || err != nil {
 				return
 			}
-			orders <- unix.Signal(b[0])
+			signals <- unix.Signal(b[0])
 		}
 	}()
 	for {
 		select {
-		case sig, more := <-orders:
+		case sig, more := <-signals:
 			if !more {
 				_ = unix.Kill(-s.child, unix.SIGKILL)
 				s.killLeftovers()

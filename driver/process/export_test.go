@@ -68,7 +68,7 @@ func (d *Driver) Private(id string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if e := d.entries[id]; e != nil {
-		return e.folder.path
+		return e.private.path
 	}
 	return ""
 }

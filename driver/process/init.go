@@ -24,7 +24,7 @@ const initArgument = "init"
 // These are its open files. User namespaces for volumes follow.
 const (
 	initReportFD   = 3
-	initOrdersFD   = 4
+	initRequestFD  = 4
 	initOutputFD   = 5
 	initListenerFD = 6
 	initUserNSFD   = 7
@@ -36,8 +36,8 @@ const execSocket = "exec.sock"
 
 // initRequest says what to build and run. Without a command, everything else is tried. It
 // is passed in memory.
-type initOrders struct {
-	orders
+type initRequest struct {
+	startRequest
 	Dir    string      `json:"dir"`
 	UserNS map[int]int `json:"user_ns,omitempty"`
 }
@@ -50,7 +50,7 @@ type initReport struct {
 }
 
 type initStage struct {
-	initOrders
+	initRequest
 	command int // its pid in this PID namespace
 	signals chan os.Signal
 	deaths  chan os.Signal
@@ -61,12 +61,12 @@ func initMain() int {
 		unix.CloseOnExec(fd)
 	}
 	var i initStage
-	told := os.NewFile(initOrdersFD, "orders")
-	if os.Getpid() != 1 || json.NewDecoder(told).Decode(&i.initOrders) != nil || i.Sandbox == nil {
+	request := os.NewFile(initRequestFD, "request")
+	if os.Getpid() != 1 || json.NewDecoder(request).Decode(&i.initRequest) != nil || i.Sandbox == nil {
 		fmt.Fprintln(os.Stderr, "mariposa shim is started by the agent: do not run it by hand")
 		return 2
 	}
-	_ = told.Close()
+	_ = request.Close()
 	for _, fd := range i.UserNS {
 		unix.CloseOnExec(fd)
 	}
@@ -128,7 +128,7 @@ func (i *initStage) start() error {
 	if err != nil {
 		return explain(i.Argv[0], path, err)
 	}
-	i.orders = orders{Sandbox: i.Sandbox} // the rest is no longer needed
+	i.startRequest = startRequest{Sandbox: i.Sandbox} // the rest is no longer needed
 	return nil
 }
 

@@ -79,7 +79,7 @@ func (s *shim) openInitFiles(output *os.File) (theirs []*os.File, err error) {
 	if err := unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_PASSCRED, 1); err != nil {
 		return theirs, err
 	}
-	o := initOrders{orders: s.orders, Dir: s.dir, UserNS: map[int]int{}}
+	o := initRequest{startRequest: s.startRequest, Dir: s.dir, UserNS: map[int]int{}}
 	var namespaces []*os.File
 	for _, b := range s.Sandbox.Binds {
 		if _, have := o.UserNS[b.Owner]; b.Kind != bindMapped || have {
@@ -93,22 +93,22 @@ func (s *shim) openInitFiles(output *os.File) (theirs []*os.File, err error) {
 		o.UserNS[b.Owner] = initUserNSFD + len(namespaces)
 		namespaces = append(namespaces, os.NewFile(uintptr(ns), "user namespace"))
 	}
-	told, err := writeOrders(o)
+	request, err := writeRequest(o)
 	if err != nil {
 		closeAll(namespaces)
 		return theirs, err
 	}
 	listener, err := listenIn(s.dir)
 	if err != nil {
-		closeAll(append(namespaces, told))
+		closeAll(append(namespaces, request))
 		return theirs, fmt.Errorf("cannot listen for commands: %w", err)
 	}
 	copied, err := unix.FcntlInt(output.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		closeAll(append(namespaces, told, listener))
+		closeAll(append(namespaces, request, listener))
 		return theirs, err
 	}
-	return append(append(theirs, told, os.NewFile(uintptr(copied), "output"), listener), namespaces...), nil
+	return append(append(theirs, request, os.NewFile(uintptr(copied), "output"), listener), namespaces...), nil
 }
 
 // listenIn creates the socket in a directory. The path may be longer than a socket

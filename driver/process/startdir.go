@@ -12,9 +12,9 @@ import (
 	"mariposa/driver"
 )
 
-// startDir is where the command of an instance starts, and commands inside it: in the
-// directory that its workload names, else in its working folder. A directory at or below
-// the path of a volume is in that volume.
+// startDir returns the directory in which the command of an instance starts, and commands
+// that people run in it: the one that its workload names, otherwise its working
+// directory. A directory at or below the path of a volume is in that volume.
 func startDir(i driver.Instance, dir string) string {
 	want := i.Workload.WorkingDir
 	if want == "" {
@@ -28,10 +28,10 @@ func startDir(i driver.Instance, dir string) string {
 	return want
 }
 
-// checkStartDir says why a command cannot start in a directory. It is called where the
-// command will run: with the instance's view of the file system, and its rights.
+// checkStartDir explains why a command cannot start in a directory. It is called where
+// the command will run: with the instance's file system view and permissions.
 func checkStartDir(dir string, isolated bool) error {
-	_, err := os.Stat(dir + "/.") // as entering it takes the right to search it
+	_, err := os.Stat(dir + "/.") // entering it requires the right to search it
 	switch {
 	case err == nil:
 		return nil

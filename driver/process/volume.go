@@ -15,23 +15,22 @@ import (
 
 var _ driver.Provider = (*Driver)(nil)
 
-// What the names of the variables begin with that say where a volume is, and where a
-// network.
+// These are the prefixes of the variables with the paths of volumes and networks.
 const (
 	envVolume  = "MARIPOSA_VOLUME_"
 	envNetwork = "MARIPOSA_NETWORK_"
 )
 
-// A volume is a directory, named by its id, for nobody but whom instances run as.
-// It knows no size: the file system it lies on is the limit. A network is one too:
-// its instances on this node put their sockets there.
+// A volume is a directory named by its id, which only the user of instances can access.
+// It has no size limit: its file system is the limit. A network is a directory too: its
+// instances on this node create their sockets there.
 
-// resourceDirs are the directories in which resources are, by kind.
+// resourceDirs returns the parent directories of resources, by kind.
 func (d *Driver) resourceDirs() map[mariposa.Kind]string {
 	return map[mariposa.Kind]string{mariposa.KindVolume: d.options.Volumes, mariposa.KindNetwork: d.options.Networks}
 }
 
-// Provide makes the directory of a resource unless it is there.
+// Provide creates the directory of a resource unless it exists.
 func (d *Driver) Provide(ctx context.Context, r driver.Resource) (string, error) {
 	path, leave, err := d.enterResource(ctx, r)
 	if err != nil {
@@ -41,7 +40,7 @@ func (d *Driver) Provide(ctx context.Context, r driver.Resource) (string, error)
 	return path, d.makeFolder(r.Kind, path)
 }
 
-// enterResource says where a resource is, and lets Close wait for what is done to it.
+// enterResource returns the path of a resource, and makes Close wait for the operation.
 func (d *Driver) enterResource(ctx context.Context, r driver.Resource) (path string, leave func(), err error) {
 	if path, err = d.resourcePath(r); err == nil {
 		_, leave, err = d.enter(ctx)
@@ -54,7 +53,7 @@ func (d *Driver) makeFolder(kind mariposa.Kind, path string) error {
 		return fmt.Errorf("cannot create the directory of %ss: %w", kind, err)
 	}
 	err := os.Mkdir(path, 0o700)
-	if err == nil && d.walls.mode == modeRoot {
+	if err == nil && d.support.mode == modeRoot {
 		err = os.Lchown(path, d.options.UIDs.First, d.options.UIDs.First)
 	}
 	if err != nil && !errors.Is(err, os.ErrExist) {
@@ -67,9 +66,9 @@ func (d *Driver) makeFolder(kind mariposa.Kind, path string) error {
 	return err
 }
 
-// Withdraw removes the directory of a resource, unless something that this driver
-// runs still uses it. It changes its name first: half removed, it must not be
-// taken for a whole one.
+// Withdraw removes the directory of a resource, unless an instance of this driver still
+// uses it. It renames the directory first: a half-removed one must not be taken for a
+// complete one.
 func (d *Driver) Withdraw(ctx context.Context, r driver.Resource) error {
 	path, leave, err := d.enterResource(ctx, r)
 	if err != nil {
@@ -86,7 +85,7 @@ func (d *Driver) Withdraw(ctx context.Context, r driver.Resource) error {
 	return removeAll(gone)
 }
 
-// mountedBy names a running instance that was given a resource.
+// mountedBy returns the name of a running instance that uses a resource.
 func (d *Driver) mountedBy(path string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -98,7 +97,7 @@ func (d *Driver) mountedBy(path string) string {
 	return ""
 }
 
-// Provided lists the resources that are there.
+// Provided lists the existing resources.
 func (d *Driver) Provided(ctx context.Context) ([]driver.Resource, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -118,10 +117,10 @@ func (d *Driver) Provided(ctx context.Context) ([]driver.Resource, error) {
 	return all, nil
 }
 
-// clearResources finishes what an agent killed while it removed one has left.
+// clearResources completes removals that were interrupted because the agent was killed.
 func (d *Driver) clearResources() {
 	for _, place := range d.resourceDirs() {
-		list, _ := os.ReadDir(place) // what cannot be read now is cleared another time
+		list, _ := os.ReadDir(place) // unreadable ones are removed another time
 		for _, f := range list {
 			if strings.HasPrefix(f.Name(), gonePrefix) {
 				_ = removeAll(filepath.Join(place, f.Name()))
@@ -141,19 +140,19 @@ func (d *Driver) resourcePath(r driver.Resource) (string, error) {
 	return filepath.Join(place, r.ID), nil
 }
 
-// variableName is the name of the variable that says where a resource is: names of
-// resources have no underscore, so no two share one.
+// variableName returns the name of the variable with the path of a resource. Names of
+// resources contain no underscore, so no two share a variable.
 func variableName(prefix, name string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 }
 
-// linkVolumes lets an instance find its volumes at their paths below its working folder.
-// What the instance itself has put in the way on an earlier run is left alone.
+// linkVolumes links an instance's volumes at their paths below its working directory. A
+// file that the instance itself created there on an earlier run is left in place.
 func linkVolumes(work string, volumes []driver.Volume, owner int) error {
 	if len(volumes) == 0 {
 		return nil
 	}
-	root, err := os.OpenRoot(work) // paths lead nowhere else, whatever links the instance has made
+	root, err := os.OpenRoot(work) // paths stay inside it, whatever links the instance has created
 	if err != nil {
 		return fmt.Errorf("cannot open its working directory: %w", err)
 	}
@@ -180,7 +179,7 @@ func linkVolumes(work string, volumes []driver.Volume, owner int) error {
 	return nil
 }
 
-// sources are where an instance's volumes and networks are.
+// sources returns the directories of an instance's volumes and networks.
 func sources(i driver.Instance) []string {
 	var all []string
 	for _, v := range i.Volumes {
@@ -192,7 +191,7 @@ func sources(i driver.Instance) []string {
 	return all
 }
 
-// sourcesOf reads back what environment has written, for a stray.
+// sourcesOf reads the sources of a stray from its environment.
 func sourcesOf(env []string) []string {
 	var all []string
 	for _, v := range env {

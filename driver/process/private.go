@@ -26,7 +26,7 @@ const (
 // privateFiles is the private directory of an instance, with its files and values. Only
 // the user that the instance runs as can read it. It has its own lock, because values may
 // be published while an operation waits.
-type folder struct {
+type privateFiles struct {
 	mu    sync.Mutex
 	path  string // empty if there is none
 	owner int    // who may read it
@@ -34,7 +34,7 @@ type folder struct {
 
 // make recreates the directory. Readers see either the old or the new contents. It is
 // called while the instance is not running.
-func (f *folder) make(path string, owner int, files, values []mariposa.Variable) error {
+func (f *privateFiles) make(path string, owner int, files, values []mariposa.Variable) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.path != "" && f.path != path {
@@ -113,7 +113,7 @@ func writePrivate(path string, content []byte) error {
 
 // publish replaces the values atomically. Publishing the same values again changes
 // nothing, so that a process that watches the file is not woken without a change.
-func (f *folder) publish(values []mariposa.Variable) error {
+func (f *privateFiles) publish(values []mariposa.Variable) error {
 	b, err := encodeValues(values)
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ func (f *folder) publish(values []mariposa.Variable) error {
 }
 
 // published reads the values back.
-func (f *folder) published() ([]mariposa.Variable, error) {
+func (f *privateFiles) published() ([]mariposa.Variable, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.path == "" {
@@ -162,7 +162,7 @@ func (f *folder) published() ([]mariposa.Variable, error) {
 	return list, nil
 }
 
-func (f *folder) remove() error {
+func (f *privateFiles) remove() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.path == "" {
