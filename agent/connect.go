@@ -24,16 +24,16 @@ import (
 // Path is the path on which the control plane accepts agents.
 const Path = "/v1/agent"
 
-// Link says how to reach the control plane.
+// Link describes how to reach the control plane.
 type Link struct {
 	Servers []string // URLs of equivalent servers
 	Token   string   // a join token; a node that has joined before needs none
 	Client  *http.Client
-	// Insecure lets tokens and keys travel in the clear to other machines.
+	// Insecure allows sending tokens and keys unencrypted to other machines.
 	Insecure bool
 }
 
-// Check says what is wrong with the addresses.
+// Check validates the server addresses.
 func (l Link) Check() error {
 	for _, s := range l.Servers {
 		u, err := url.Parse(s)
@@ -47,8 +47,9 @@ func (l Link) Check() error {
 	return nil
 }
 
-// client follows redirects only within the server that was named, and never out of
-// encryption: the node's key goes with every request.
+// client returns an HTTP client that follows redirects only within the same server, and
+// never from an encrypted to an unencrypted address: every request contains the node's
+// key.
 func (l Link) client() *http.Client {
 	var c http.Client
 	if l.Client != nil {
@@ -158,13 +159,13 @@ func (l *reasonLog) isNew(err error, now time.Time) bool {
 	return true
 }
 
-// readRefusal reads what the control plane says to an agent that it does not admit; empty
-// if it is no answer of ours.
+// readRefusal reads the message for an agent that the control plane does not admit; empty
+// if the response is not from Mariposa.
 func readRefusal(body io.Reader) string {
 	var doc struct {
 		Message string `json:"message"`
 	}
-	_ = json.NewDecoder(io.LimitReader(body, 64<<10)).Decode(&doc) // an answer that is not ours says nothing
+	_ = json.NewDecoder(io.LimitReader(body, 64<<10)).Decode(&doc) // on an error, the message is empty
 	return doc.Message
 }
 
@@ -177,7 +178,7 @@ func connect(ctx context.Context, server string, l Link, n *Node) error {
 	dial, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	at := strings.Replace(strings.TrimSuffix(server, "/"), "http", "ws", 1) + Path
-	header := http.Header{wire.NodeHeader: {n.Hello.Node + ":" + n.Hello.Key}} // enough where the node is known
+	header := http.Header{wire.NodeHeader: {n.Hello.Node + ":" + n.Hello.Key}} // sufficient if the node has joined before
 	if l.Token != "" {
 		header.Set("Authorization", "Bearer "+l.Token)
 	}

@@ -12,7 +12,7 @@ import (
 	"mariposa/wire"
 )
 
-// exec runs a command inside an instance, for as long as its stream lasts.
+// exec runs a command in an instance, for as long as its stream lasts.
 func (s *streams) exec(ctx context.Context, st *wire.Stream, in streamTarget, o *wire.Open) (exit int, err error) {
 	if in.instance.ID == "" || in.isForeign {
 		return 0, mariposa.Errorf(mariposa.Unavailable, "the instance is not on this node")
@@ -42,12 +42,12 @@ func (s *streams) exec(ctx context.Context, st *wire.Stream, in streamTarget, o 
 	return exit, err
 }
 
-// sendOutput sends what a command writes until it ends.
+// sendOutput sends the output of a command until it ends.
 func (s *streams) sendOutput(ctx context.Context, st *wire.Stream, session driver.Session) (exit int, err error) {
 	defer session.Close() // pending writes fail
 	s.shells.Store(st.Number(), session)
 	defer s.shells.Delete(st.Number())
-	_ = st.Send(wire.Message{}) // the command runs; if the peer is gone, the context ends
+	_ = st.Send(wire.Message{}) // the command is running; if the peer is gone, the context ends
 	var outputs sync.WaitGroup
 	outputs.Go(func() { _, _ = io.Copy(st, session.Stdout()) })
 	if r := session.Stderr(); r != nil {

@@ -25,7 +25,7 @@ type instance struct {
 	foreign            bool // belongs to another cluster: never touched
 	stoppedByUs        bool // we stopped it, so it can be removed
 	mayExist           bool // the driver may have it
-	recountRestarts    bool // the store is another one and counts manual restarts anew
+	recountRestarts    bool // another store counts manual restarts from its own start
 	awaiting           bool // its reason names a resource that it waits for
 	restarts           []time.Time
 	generation         int64            // the generation that the operation in progress applies
@@ -199,8 +199,8 @@ func (n *Node) handleEnd(i *instance, o driver.Observed) {
 	i.status.State = mariposa.StateProvisioning
 }
 
-// noteNotRestarted says why an ended instance that its policy would restart stays as it
-// is: its service is frozen. The control plane repairs it after the thaw.
+// noteNotRestarted explains why an ended instance is not restarted although its policy
+// would: its service is frozen. The control plane repairs it after the thaw.
 func (i *instance) noteNotRestarted(o driver.Observed) {
 	if i.workload.Restart.Allows(o.ExitCode) {
 		i.status.Reason = strings.TrimPrefix(i.status.Reason+"; it is not restarted while its service is frozen", "; ")

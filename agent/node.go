@@ -1,13 +1,12 @@
-// Package agent is the node's side: it holds one connection to the control plane,
-// carries out its assignments with the node's drivers, and reports the actual state.
-// Without a connection, instances keep running. No instance is removed for lack of
-// information: one that the control plane does not know is quarantined until a tombstone
-// names it.
+// Package agent is the node's side: it has one connection to the control plane, carries
+// out its assignments with the node's drivers, and reports the actual state. Without a
+// connection, instances keep running. No instance is removed for lack of information: one
+// that the control plane does not know is quarantined until a tombstone names it.
 //
 // The package owns the state of the node's instances between driver and wire: one loop
-// and one set of timers per node, goroutines only for operations that may block, and one
-// server on loopback where instances read their values. It refuses to know projects,
-// versions and goals beyond a single instance.
+// and one set of timers for each node, goroutines only for operations that may block, and
+// one server on loopback where instances read their values. It does not know projects,
+// versions, or goals beyond a single instance.
 package agent
 
 import (
@@ -31,7 +30,7 @@ type Options struct {
 	Drivers []driver.Driver
 	Clock   clock.Clock
 	Wake    func()        // asks for a call of Step
-	Mdata   string        // the loopback address where instances read their values; empty: none
+	Mdata   string        // the loopback address where instances read their values; empty if none
 	Slots   int           // concurrent driver operations per kind; 16 if zero
 	Timeout time.Duration // of one driver operation, in addition to an instance's stop timeout; 2 min if zero
 	Spawn   func(func())  // runs a driver operation off the loop; a goroutine if nil. Virtual time uses coroutines
@@ -356,7 +355,7 @@ func (n *Node) quarantined() []mariposa.Quarantined {
 	for _, id := range slices.Sorted(maps.Keys(n.found)) {
 		f := n.found[id]
 		if n.isForeign(f) {
-			continue // none of our business
+			continue // it belongs to another cluster
 		}
 		q := mariposa.Quarantined{
 			ID: id, Name: f.seen.Name, Project: f.seen.Project, Compute: f.compute, PhysicalID: f.seen.PhysicalID,

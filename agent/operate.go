@@ -76,7 +76,7 @@ func (i *instance) nextToStop() action {
 		return doNothing
 	case i.status.State == mariposa.StateStopped || !i.mayExist:
 		return reportStopped
-	case i.status.State == mariposa.StateFailed && !i.status.Finished.IsZero(): // else it may run: it could not be changed
+	case i.status.State == mariposa.StateFailed && !i.status.Finished.IsZero(): // else it may be running: it could not be updated
 		return reportStopped
 	}
 	return doStop
@@ -181,7 +181,7 @@ func (i *instance) stopTimeout() time.Duration {
 }
 
 // cancelObsolete cancels obsolete work in progress: a stop whose timeout has become
-// shorter is retried, and the fetch of an image that is no longer needed ends.
+// shorter is retried, and the pull of an image that is no longer needed ends.
 func (i *instance) cancelObsolete() {
 	if i.starting && i.cancelFetch != nil && i.desired.Goal != mariposa.GoalRunning {
 		i.cancelFetch()
@@ -274,7 +274,7 @@ func (n *Node) stopDone(i *instance, was mariposa.InstanceStatus, o driver.Obser
 		switch {
 		case i.desired.Goal == mariposa.GoalHalted:
 			i.status.Generation = max(i.status.Generation, i.generation)
-		case i.nextAction() == doStart, i.nextAction() == await: // it may have to queue, and must not look dead meanwhile
+		case i.nextAction() == doStart, i.nextAction() == await: // it may have to wait in the queue, and must not look dead meanwhile
 			n.setState(i, mariposa.StateProvisioning, "")
 		}
 	}
@@ -298,8 +298,8 @@ func (n *Node) removeDone(i *instance, err error) {
 	n.finishOperation(i)
 }
 
-// forgetIfDone forgets a destroyed instance once that is reported. If the report is
-// lost, the control plane asks again and gets the same answer.
+// forgetIfDone removes a destroyed instance once that is reported. If the report is lost,
+// the control plane asks again and gets the same answer.
 func (n *Node) forgetIfDone(i *instance) {
 	if i.status.State == mariposa.StateDestroyed && !i.inOperation {
 		n.releaseResources(i)

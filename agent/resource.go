@@ -13,10 +13,10 @@ import (
 )
 
 // resource is a volume or a network of the node, which instances use and which outlives
-// them. It is made before the first instance that needs it starts, and removed only by a
-// tombstone, once no instance uses it.
+// them. It is created before the first instance that needs it starts, and removed only by
+// a tombstone, once no instance uses it.
 type resource struct {
-	desired     wire.Provision // no goal: only instances refer to it so far
+	desired     wire.Provision // without a goal, only instances refer to it so far
 	state       mariposa.ResourceState
 	path        string
 	reason      string // why it is not in its desired state
@@ -58,8 +58,8 @@ func (n *Node) resource(id string) *resource {
 	return r
 }
 
-// logUnclaimed logs resources that exist but are not named by the control plane. They
-// may hold data that somebody misses, so they are left alone.
+// logUnclaimed logs resources that exist but are not named by the control plane. They may
+// contain data that people need, so they stay in place.
 func (n *Node) logUnclaimed() {
 	for kind, l := range n.lanes {
 		p, ok := l.driver.(driver.Provider)
@@ -118,7 +118,7 @@ func (n *Node) releaseResources(i *instance) {
 	i.resources = nil
 }
 
-// dropResource forgets a resource that neither the control plane nor an instance refers
+// dropResource removes a resource that neither the control plane nor an instance refers
 // to.
 func (n *Node) dropResource(r *resource) {
 	if r.desired.Goal == "" && len(r.users) == 0 && !r.inOperation {
@@ -171,7 +171,7 @@ func (r *resource) driverResource() driver.Resource {
 	return driver.Resource{Kind: r.desired.Kind, ID: r.desired.ID, Name: r.desired.Name, Size: r.desired.Size}
 }
 
-// callProvider has the driver make or remove a resource.
+// callProvider makes the driver create or remove a resource.
 func (n *Node) callProvider(r *resource, state mariposa.ResourceState) {
 	r.inOperation = true
 	l := n.lane(r.desired.Compute)
@@ -244,8 +244,8 @@ func (n *Node) networks(i *instance) []driver.Network {
 }
 
 // reportProvided sends the changes of resources: of those that are gone, or of the
-// others. A resource that is gone is then forgotten: if the report is lost, the control
-// plane asks again and gets the same answer.
+// others. Then it removes those that are gone. If the report is lost, the control plane
+// asks again and gets the same answer.
 func (n *Node) reportProvided(gone bool) {
 	var all []wire.Provided
 	for _, id := range slices.Sorted(maps.Keys(n.staleResources)) {

@@ -24,17 +24,17 @@ const (
 	maxWait = 60 * time.Second
 	// requestTimeout is how long a request may take to arrive.
 	requestTimeout = 10 * time.Second
-	// maxConnections is how many connections of all instances there may be; those that
-	// have not shown a token make room for others.
+	// maxConnections is how many connections all instances together may have. Those
+	// without a valid token are closed first.
 	maxConnections = 4096
-	// maxWaiting is how many requests of one instance may wait for news.
+	// maxWaiting is how many requests of one instance may wait for changes.
 	maxWaiting = 32
 	// listenRetry is the pause before a port in use is tried again.
 	listenRetry = time.Second
 )
 
 // serve answers requests of instances until the context ends. It retries a port that is
-// in use for as long as it takes: running instances know no other.
+// in use until it is free: running instances know no other.
 func (b *valuesServer) serve(ctx context.Context, address string) {
 	for warned := false; ctx.Err() == nil; {
 		tcp, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
@@ -143,7 +143,7 @@ func (b *valuesServer) findForRequest(w http.ResponseWriter, r *http.Request) (p
 	return seen, true
 }
 
-// beginWait counts a request that waits for news; false: its instance has too many.
+// beginWait counts a request that waits for changes; false if its instance has too many.
 func (b *valuesServer) beginWait(token string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

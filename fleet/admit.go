@@ -14,16 +14,16 @@ import (
 	"mariposa/wire"
 )
 
-// Admission is what let an agent connect: a join token, or the key of a node that has
-// joined before.
+// Admission is what an agent authenticated with: a join token, or the key of a node that
+// has joined before.
 type Admission struct {
-	Token *store.Token // a join token; nil: it brought none that is good
-	Own   bool         // it is an agent of the server's own process, which needs neither record nor approval
-	Node  string       // the node whose key it proved to have; empty: none
-	From  string       // the address it comes from
+	Token *store.Token // a join token; nil if it sent no valid one
+	Own   bool         // an agent in the server's own process, which needs neither record nor approval
+	Node  string       // the node whose key it has; empty if none
+	From  string       // its address
 }
 
-// canJoin reports whether a node that is new may come in with this.
+// canJoin reports whether it admits a new node.
 func (a Admission) canJoin() bool { return a.Own || a.Token != nil }
 
 var nodeID = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
@@ -58,13 +58,13 @@ func checkHello(h *wire.Hello, by Admission) *wire.Bye {
 	return nil
 }
 
-// isShortText reports whether something can be stored and shown on any terminal.
+// isShortText reports whether a text can be stored and shown on any terminal.
 func isShortText(s string) bool {
 	return s != "" && len(s) <= 253 && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar })
 }
 
-// register prepares the node's record: the first hello of a node fixes its key. From then
-// on the key is what proves who it is.
+// register prepares the node's record. The first hello of a node sets its key, which
+// proves its identity from then on.
 func (f *Fleet) register(h *wire.Hello, by Admission) (next *mariposa.NodeSpec, unit store.Unit, bye *wire.Bye) {
 	hash := mariposa.HashKey(h.Key)
 	r := f.Picture.Nodes.Get(h.Node)
@@ -90,8 +90,7 @@ func (f *Fleet) register(h *wire.Hello, by Admission) (next *mariposa.NodeSpec, 
 	return &spec, unit, nil
 }
 
-// registerNew prepares the record of a node that nobody has heard of, and takes one use of
-// its join token.
+// registerNew prepares the record of an unknown node, and uses its join token once.
 func (f *Fleet) registerNew(h *wire.Hello, hash string, by Admission) (next *mariposa.NodeSpec, unit store.Unit, bye *wire.Bye) {
 	if !by.canJoin() {
 		return nil, unit, finalError("node %s is no longer registered: give its agent a join token (mariposa node join-token)", h.Name)
@@ -126,8 +125,8 @@ func nodeEvent(kind string, h *wire.Hello) mariposa.Event {
 	return mariposa.Event{Kind: kind, Node: h.Node, Actor: "node " + h.Name}
 }
 
-// checkName refuses a name by which a node could be taken for another. Who was rejected
-// keeps no name.
+// checkName rejects a name that could be confused with another node. Rejected nodes do
+// not keep their name.
 func (f *Fleet) checkName(h *wire.Hello) *wire.Bye {
 	if err := mariposa.CheckNodeName(h.Name); err != nil {
 		return finalError("%s; choose another name with --name", err)
@@ -145,8 +144,8 @@ func (f *Fleet) checkName(h *wire.Hello) *wire.Bye {
 	return nil
 }
 
-// takeUse counts a node that a join token lets in. It must be as it was seen: it may have
-// been revoked meanwhile, or have let its last node in.
+// takeUse counts one use of a join token. The token must be unchanged: it may have been
+// revoked meanwhile, or have admitted its last node.
 func takeUse(unit *store.Unit, by Admission, now time.Time) {
 	unit.Unchanged(by.Token)
 	w := store.Write{Kind: mariposa.KindToken, ID: by.Token.ID, Status: &mariposa.TokenStatus{Used: now, From: by.From}}
@@ -157,8 +156,8 @@ func takeUse(unit *store.Unit, by Admission, now time.Time) {
 	unit.Put(w)
 }
 
-// pendingStatus is what is known of a node that waits for approval. What it has and can do
-// is nobody's business before.
+// pendingStatus is the status of a node that waits for approval. Its resources and
+// capabilities are not recorded before.
 func (f *Fleet) pendingStatus(h *wire.Hello, by Admission) *mariposa.NodeStatus {
 	return &mariposa.NodeStatus{
 		State: mariposa.NodePending, Since: f.Clock.Now(), Replica: f.Replica, Address: by.From,
@@ -166,13 +165,13 @@ func (f *Fleet) pendingStatus(h *wire.Hello, by Admission) *mariposa.NodeStatus 
 	}
 }
 
-// awaitApproval answers the agent of a node that nobody has approved. It learns nothing of
-// this installation, and comes again until a person has decided.
+// awaitApproval responds to the agent of a node that is not approved. The agent learns
+// nothing about this installation, and retries until a person has decided.
 func (f *Fleet) awaitApproval(ctx context.Context, h *wire.Hello, spec *mariposa.NodeSpec, unit store.Unit) *wire.Bye {
 	switch {
 	case spec.Approval == mariposa.ApprovalRejected:
 		return finalError("node %s was rejected: an operator of the installation can approve it with `mariposa node approve` or remove it with `mariposa node rm`", h.Name)
-	case spec.Name != h.Name: // people approve what they have seen
+	case spec.Name != h.Name: // people must approve the name that they have seen
 		return finalError("this node is waiting for approval as %s and cannot be renamed to %s until it is approved", spec.Name, h.Name)
 	case len(unit.Writes) > 0 && f.countPending() >= maxPending:
 		return &wire.Bye{Reason: fmt.Sprintf("%d nodes are already waiting for approval", maxPending)}

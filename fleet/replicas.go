@@ -9,8 +9,8 @@ import (
 	"mariposa/store"
 )
 
-// replicas are the replicas that the store says are alive. If that is unknown, none
-// counts as dead.
+// replicas are the replicas that are alive according to the store. If that is unknown,
+// none counts as dead.
 type replicas struct {
 	f      *Fleet
 	now    time.Time
@@ -34,7 +34,7 @@ func (f *Fleet) findReplicas(ctx context.Context, now time.Time) *replicas {
 }
 
 // goneSince returns when a replica was first seen to be gone. From then on, its nodes
-// have a lifetime to connect to another one.
+// have one lifetime to connect to another replica.
 func (r *replicas) goneSince(replica string) (time.Time, bool) {
 	r.f.mu.Lock()
 	defer r.f.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"mariposa/wire"
 )
 
-// Serve runs one agent's connection until it ends. The caller decides who may connect, and
-// says what admitted this one.
+// Serve runs one agent's connection until it ends. The caller decides who may connect,
+// and passes what admitted the agent.
 func (f *Fleet) Serve(ctx context.Context, conn *websocket.Conn, by Admission) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -73,7 +73,7 @@ func (s *Session) openStream(ctx context.Context, o wire.Open) (*wire.Stream, er
 		select {
 		case opened <- st:
 		case <-ctx.Done():
-			_ = st.Close() // nobody waits for it
+			_ = st.Close() // the caller no longer waits for it
 		}
 	}()
 	select {

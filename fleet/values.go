@@ -15,8 +15,8 @@ import (
 	"mariposa/wire"
 )
 
-// liveFacts are the facts from which the live values of a project's instances are made
-// and which can change while the instances run, and whether they are frozen.
+// liveFacts are the facts that determine the live values of a project's instances and can
+// change while the instances run, and whether the instances are frozen.
 type liveFacts struct {
 	project  string            // metadata, names, the version in force, approvals
 	services map[string]string // the version in force, the scale, the bindings and the freeze of each
@@ -94,8 +94,8 @@ func factsOfService(ss *mariposa.ServiceStatus) string {
 	return facts
 }
 
-// sendValues sends the node the live values of instances: of those that are new to the
-// node, or whose project has other values.
+// sendValues sends the node the live values of instances that are new to the node, or
+// whose project has changed its values.
 func (s *Session) sendValues(ctx context.Context, records []*store.Instance) error {
 	var items []wire.MdataItem
 	for _, r := range records {
@@ -165,8 +165,9 @@ func (s *Session) liveValues(ctx context.Context, r *store.Instance) (*wire.Mdat
 	return &wire.MdataItem{ID: r.ID, Number: project.Revision, Values: entries}, nil
 }
 
-// ownVersion is the version whose code an instance runs: the one in force if that defines
-// it the same way, else the one that it was made from. It is empty if that is lost.
+// ownVersion returns the version that an instance runs: the one in force if that defines
+// it in the same way, otherwise the one that it was created from. It is empty if that is
+// lost.
 func (s *Session) ownVersion(ctx context.Context, spec *mariposa.InstanceSpec, def *mariposa.Service, inForce *picture.Version) (*picture.Version, error) {
 	if !spec.Managed || spec.Number == inForce.Spec.Number || spec.Digest == def.Digest {
 		return inForce, nil
@@ -178,9 +179,9 @@ func (s *Session) ownVersion(ctx context.Context, spec *mariposa.InstanceSpec, d
 	return own, err
 }
 
-// covers reports whether a version uses all protected secrets that another gives to an
-// instance. If it does not, nobody has approved what it tells that instance, which may be
-// to reveal them.
+// covers reports whether a version uses all protected secrets that another one passes to
+// an instance. If it does not, nobody has approved the values that it sends to that
+// instance, which could make the instance reveal them.
 func covers(v, own *picture.Version, of *mariposa.InstanceSpec, project *store.Project) bool {
 	protected := project.Spec().Protected
 	uses := v.Manifest.UsesAny(protected)
@@ -189,8 +190,8 @@ func covers(v, own *picture.Version, of *mariposa.InstanceSpec, project *store.P
 	})
 }
 
-// newestValues are the values that an instance reads live while a version is in force:
-// the newest, unless those wait for an approval, or go with a version that needs none
+// newestValues returns the live values of an instance while a version is in force: the
+// newest ones, unless they wait for an approval, or belong to a version that needs none
 // because it does not use the protected secrets that the instance has.
 func (s *Session) newestValues(ctx context.Context, of *mariposa.InstanceSpec, project *store.Project, inForce, own *picture.Version) (*manifest.Values, error) {
 	spec := project.Spec()
