@@ -307,7 +307,7 @@ func TestTheEndpointWaitsForItsPortAndEndsWithTheAgent(t *testing.T) {
 	<-waits // with an answer or without, but not after a minute
 }
 
-// oversized sends a header that nobody needs.
+// oversized sends a useless header.
 func (r *reader) oversized(address string) {
 	r.t.Helper()
 	if got, err := r.try(strings.Repeat("x", 64<<10), "/v1/mdata"); err != nil || got.status != http.StatusRequestHeaderFieldsTooLarge {

@@ -91,7 +91,7 @@ func (s *streams) writeInput(st *wire.Stream, number uint32) {
 	if !ok {
 		return // it has ended
 	}
-	session, deaf := shell.(driver.Session), false
+	session, inputClosed := shell.(driver.Session), false
 	for {
 		m, err := st.Receive()
 		switch {
@@ -99,9 +99,9 @@ func (s *streams) writeInput(st *wire.Stream, number uint32) {
 			return
 		case m.Last:
 			_ = session.CloseWrite() // if it has ended, its input is closed already
-		case !deaf:
+		case !inputClosed:
 			_, err = session.Write(m.Bytes)
-			deaf = err != nil
+			inputClosed = err != nil
 		}
 	}
 }

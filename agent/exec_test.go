@@ -98,7 +98,7 @@ func TestACommandInsideGoesBothWays(t *testing.T) {
 	p, _ := r.plug()
 	control, input, s := r.exec(h, p, wire.Open{Command: []string{"a", "b"}, Terminal: &wire.Size{Rows: 24, Cols: 80}})
 	if s.instance.ID != "i1" || s.instance.Workload == nil || len(s.options.Command) != 2 || *s.options.Terminal != (driver.Size{Rows: 24, Cols: 80}) || s.options.Environment[0].Name != "TERM" {
-		t.Errorf("it was told to run %+v in %+v", s.options, s.instance)
+		t.Errorf("it got %+v in %+v", s.options, s.instance)
 	}
 	_, _ = input.Write([]byte("hello"))
 	_ = input.Send(wire.Message{Last: true})
@@ -149,7 +149,7 @@ func TestOutputThatNobodyTakesIsNotRead(t *testing.T) {
 	await(r, "as much as there is room for", full)
 	_ = control.Close()
 	if n := await(r, "its end", written); n > 10 {
-		t.Errorf("%d pieces were made for somebody who takes none", n)
+		t.Errorf("%d pieces were made for a peer that reads none", n)
 	}
 }
 
@@ -190,7 +190,7 @@ func TestACommandEndsWithWhoAskedForIt(t *testing.T) {
 	for name, end := range map[string]func(control *wire.Stream, cut func()){
 		"closed":                       func(control *wire.Stream, _ func()) { _ = control.Close() },
 		"the connection is lost":       func(_ *wire.Stream, cut func()) { cut() },
-		"a larger message than may be": func(control *wire.Stream, _ func()) { go control.Send(wire.Message{Bytes: make([]byte, 2<<20)}) }, // nobody takes all of it
+		"a larger message than may be": func(control *wire.Stream, _ func()) { go control.Send(wire.Message{Bytes: make([]byte, 2<<20)}) }, // nothing reads all of it
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -215,7 +215,7 @@ func TestWhyACommandIsNotRun(t *testing.T) {
 		"the instance has ended": {driver.ErrNotFound, "i1", mariposa.Conflict, "the instance is not running"},
 		"not in this kind":       {driver.ErrNotSupported, "i1", mariposa.Conflict, driver.ErrNotSupported.Error()},
 		"something else":         {errBroken, "i1", "", errBroken.Error()},
-		"nobody knows it":        {nil, "i2", mariposa.Unavailable, "the instance is not on this node"},
+		"it is unknown":          {nil, "i2", mariposa.Unavailable, "the instance is not on this node"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -272,7 +272,7 @@ func TestABounceRestartsTheSameInstanceOnce(t *testing.T) {
 	if got := h.last(t, "stop").timeout; got != 3*time.Second {
 		t.Errorf("it has %v to stop", got)
 	}
-	h.changed(driver.Observed{ID: "a", Started: r.clk.Now(), Reason: "told all the same"})
+	h.changed(driver.Observed{ID: "a", Started: r.clk.Now(), Reason: "reported anyway"})
 	r.run()
 	r.end(h, "stop", "a", driver.Observed{Finished: r.clk.Now()}, nil)
 	h.want(t, "start a")

@@ -75,7 +75,7 @@ func TestWhatWasKnownAsRunningAndIsGoneHasFailed(t *testing.T) {
 		t.Errorf("reported %+v", st)
 	}
 	if _, there := r.real("a"); there {
-		t.Error("it was made anew behind the planner's back")
+		t.Error("it was recreated without the planner")
 	}
 }
 
@@ -304,7 +304,7 @@ func TestANewGenerationChangesWhatRunsInPlace(t *testing.T) {
 
 func TestWhatEndsWhileItIsChangedInPlaceIsNotCalledRunning(t *testing.T) {
 	t.Parallel()
-	for _, told := range []bool{true, false} {
+	for _, running := range []bool{true, false} {
 		h := &manualDriver{}
 		r := newRig(t, h)
 		r.connect(wanted("a", 1, processWork()))
@@ -315,7 +315,7 @@ func TestWhatEndsWhileItIsChangedInPlaceIsNotCalledRunning(t *testing.T) {
 		h.changed(driver.Observed{ID: "a", Started: at, Reason: "killed by signal 9"})
 		r.run()
 		// The driver may have looked before or after the end.
-		r.end(h, "update", "a", driver.Observed{Running: told, Started: at, Reason: "killed by signal 9"}, nil)
+		r.end(h, "update", "a", driver.Observed{Running: running, Started: at, Reason: "killed by signal 9"}, nil)
 		if st := r.wantState("a", mariposa.StateFailed); st.Reason != "killed by signal 9" {
 			t.Errorf("reported %+v", st)
 		}

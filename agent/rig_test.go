@@ -404,7 +404,7 @@ func (h *manualDriver) Remove(_ context.Context, id string) error {
 }
 
 func (h *manualDriver) PublishValues(_ context.Context, id string, values []mariposa.Variable) error {
-	_, err := h.do(&call{what: "tell", id: id, values: values})
+	_, err := h.do(&call{what: "publish", id: id, values: values})
 	return err
 }
 

@@ -70,7 +70,7 @@ func TestAServerThatMissedAFrameIsLeft(t *testing.T) {
 		r.say(wire.Frame{Heartbeat: &wire.Heartbeat{Seen: 1}})
 	}
 	if !c.isClosed() {
-		t.Error("frames were lost and nobody minds")
+		t.Error("lost frames went unnoticed")
 	}
 }
 

@@ -180,7 +180,7 @@ func TestTheEndOfAnOldConnectionDoesNotEndWhatRunsOverTheNewOne(t *testing.T) {
 	r.next(s) // it runs
 	cut()
 	await(r, "the end of the old command", old.ctx.Done())
-	input := r.ask(after, wire.Open{Input: s.Number()}) // numbers begin anew with every connection
+	input := r.ask(after, wire.Open{Input: s.Number()}) // numbers start again with every connection
 	_, _ = input.Write([]byte("hello"))
 	if got := await(r, "input", present.read); string(got) != "hello" {
 		t.Errorf("it read %q", got)

@@ -164,7 +164,7 @@ func (t *turn) holdBack() {
 	if g.pause == 0 {
 		t.e.loops.Add(1)
 		slog.Error("the plan of this project keeps repeating; please report this", "project", t.project, "name", t.spec.Name,
-			"commits", g.commits, "steps", g.steps, "made", g.changedInstances)
+			"commits", g.commits, "steps", g.steps, "created", g.changedInstances)
 	}
 	g.pause = min(max(2*g.pause, firstPause), maxPause)
 	g.until = t.now.Add(g.pause)

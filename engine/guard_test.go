@@ -250,7 +250,7 @@ func TestWorkIsNoLoop(t *testing.T) {
 			}
 			r.create("shop", body)
 			r.settle()
-			for i := range 560 { // each was up for so long that it is made anew at once
+			for i := range 560 { // each was up for so long that it is recreated at once
 				r.kill(r.running(fmt.Sprint("s", i%10)))
 				r.pass(66 * time.Second)
 			}

@@ -109,7 +109,7 @@ func TestANetworkComesWithTheFirstInstanceOnEachNode(t *testing.T) {
 		t.Errorf("there are %v with %v", got, r.parts())
 	}
 	if made, parts := r.events("network.created"), r.events("network.attaching"); made != 1 || parts != 3 {
-		t.Errorf("told of %d networks and %d parts", made, parts)
+		t.Errorf("got %d networks and %d parts", made, parts)
 	}
 	r.node("n4", mariposa.Resources{}) // emptier than all others
 	r.ask(p, mariposa.TaskScale, mariposa.Patch{Scale: map[string]int{"web": 8}}, "web")
@@ -144,7 +144,7 @@ func TestANetworkGoesWithTheLastInstanceThatUsesIt(t *testing.T) {
 		t.Errorf("nothing uses it, and there are %v with %v", r.networks(), r.parts())
 	}
 	if r.events("network.deleted") != 1 || r.events("network.detaching") != 3 {
-		t.Error("it was not told once")
+		t.Error("it was not written once")
 	}
 	r.resubmit(p, 3, joining(3, "")) // its parts are not gone yet
 	r.rest()

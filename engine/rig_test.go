@@ -146,7 +146,7 @@ func (r *rig) isProving() bool {
 	return false
 }
 
-// runOut lets everybody act until nobody has anything left to do now.
+// runOut runs all parts until none has anything left to do now.
 func (r *rig) runOut() {
 	r.t.Helper()
 	for n := 0; ; n++ {

@@ -71,8 +71,8 @@ func (t *turn) rollBack(ctx context.Context, why *mariposa.Reason) (bool, error)
 func (t *turn) noteFault(fault *mariposa.Reason) bool {
 	found := false
 	for _, task := range t.open {
-		anew := task.Spec.Task == mariposa.TaskReprovision && task.Spec.Origin == mariposa.OriginUser && t.isInScope(task, t.plan.Rollback)
-		if t.status(task).State == mariposa.TaskActive && (anew || task.Spec.Patch.Number == t.goal.Number) {
+		reprovisions := task.Spec.Task == mariposa.TaskReprovision && task.Spec.Origin == mariposa.OriginUser && t.isInScope(task, t.plan.Rollback)
+		if t.status(task).State == mariposa.TaskActive && (reprovisions || task.Spec.Patch.Number == t.goal.Number) {
 			t.setTask(task.ID, func(st *mariposa.TaskStatus) { st.Fault = fault })
 			found = true
 		}

@@ -25,7 +25,7 @@ type watchedStore struct {
 	mu      sync.Mutex
 	inside  map[string]int
 	doubled atomic.Bool
-	entered chan string   // a commit has begun; nil: nobody looks
+	entered chan string   // a commit has begun; nil if not observed
 	leave   chan struct{} // it may end
 }
 
@@ -190,7 +190,7 @@ func TestLeasesThatLapseAndComeBackDisturbNoStep(t *testing.T) {
 	}
 	for i := range 10 {
 		x.create(fmt.Sprint("shop", i), web(2))
-		if i%3 == 1 { // somebody else takes them all, and lets go again
+		if i%3 == 1 { // another holder takes them all, and releases them again
 			for _, n := range names {
 				if _, err := x.store.Seize(x.ctx, "thief", n); err != nil {
 					t.Fatal(err)

@@ -108,7 +108,7 @@ func TestServicesInsideAProjectBecomeRecords(t *testing.T) {
 		t.Errorf("the project still has them: %+v, %v", rec.Status, err)
 	}
 	if n := r.events("instance.provisioning"); n != made {
-		t.Errorf("%d instances were made anew", n-made)
+		t.Errorf("%d instances were recreated", n-made)
 	}
 	r.wantInstances(4)
 }
@@ -270,17 +270,17 @@ func BenchmarkManyServices(b *testing.B) {
 // comeUp lets nodes bring up so many at a time, every 10 ms, until all are.
 func (r *rig) comeUp(a *replica, batch int) {
 	r.t.Helper()
-	var told int64
+	var seen int64
 	waiting := []string{}
 	for range 100_000 {
 		for a.turn() {
 		}
-		cs, err := r.store.Changes(r.t.Context(), told, 0)
+		cs, err := r.store.Changes(r.t.Context(), seen, 0)
 		if err != nil {
 			r.t.Fatal(err)
 		}
 		for _, c := range cs {
-			if told = c.Revision; c.Record.Kind == mariposa.KindInstance && c.Record.Status == nil {
+			if seen = c.Revision; c.Record.Kind == mariposa.KindInstance && c.Record.Status == nil {
 				waiting = append(waiting, c.Record.ID)
 			}
 		}

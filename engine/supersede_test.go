@@ -98,7 +98,7 @@ func TestAStartThatWaitsBeginsBeforeTheVersionThatSupersedesIt(t *testing.T) {
 	r.settle()
 	made := r.events("instance.provisioning")
 	start := r.lift(p, mariposa.TaskStart, mariposa.Patch{Goal: mariposa.GoalStarted}, "a")
-	next := r.add(p, r.next(p, 2, chain(2), "a")) // nobody has planned meanwhile
+	next := r.add(p, r.next(p, 2, chain(2), "a")) // not planned meanwhile
 	r.wantTask(start, mariposa.TaskQueued)
 	r.settle()
 	r.wantTask(next, mariposa.TaskCompleted)

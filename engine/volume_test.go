@@ -86,7 +86,7 @@ func TestASlotGetsItsVolumesWithItsFirstInstanceInOneCommit(t *testing.T) {
 		}
 	}
 	if n := r.events("volume.created"); n != 6 {
-		t.Errorf("%d times it was told that a volume was made", n)
+		t.Errorf("%d events that a volume was created", n)
 	}
 }
 
@@ -213,7 +213,7 @@ func (r *rig) capacity(node string, instances int) {
 	r.write(store.Write{Kind: mariposa.KindNode, ID: node, Status: &st})
 }
 
-// occupy puts an instance that nobody manages on a node.
+// occupy puts an instance without a manager on a node.
 func (r *rig) occupy(node string) {
 	r.t.Helper()
 	spec := &mariposa.InstanceSpec{Name: "other", Node: node, Compute: mariposa.ComputeDummy, Goal: mariposa.GoalRunning, Generation: 1}

@@ -66,7 +66,7 @@ func TestACommandOnANodeIsReadToItsEnd(t *testing.T) {
 		{input, wire.Message{Last: true}},
 	} {
 		if m, err := c.to.Receive(); !reflect.DeepEqual(m, c.want) || err != nil {
-			t.Errorf("told %+v (%v), want %+v", m, err, c.want)
+			t.Errorf("the node got %+v (%v), want %+v", m, err, c.want)
 		}
 	}
 	_, _ = control.Write([]byte("out"))

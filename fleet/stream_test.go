@@ -203,10 +203,10 @@ func TestANodeCannotTellOfUsageWithoutEnd(t *testing.T) {
 		t.Errorf("measured: %v", err)
 	}
 	s.wantEnd(p)
-	come(p, "the end of what it tells", endless)
+	come(p, "the end of its output", endless)
 }
 
-// A node that does not read holds nobody up for longer than they want to wait.
+// A node that does not read blocks callers no longer than they want to wait.
 func TestOpeningAStreamEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	p := newTestServer(t, time.Hour)

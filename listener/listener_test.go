@@ -227,7 +227,7 @@ func TestClientAddressBehindProxies(t *testing.T) {
 		forwardedFor, formal []string
 		want                 string
 	}{
-		"nobody is believed who is no proxy":             {"203.0.113.9:4", []string{"1.2.3.4"}, []string{"for=1.2.3.4"}, "203.0.113.9"},
+		"a client that is not a proxy is not trusted":    {"203.0.113.9:4", []string{"1.2.3.4"}, []string{"for=1.2.3.4"}, "203.0.113.9"},
 		"a proxy that says nothing":                      {"10.0.0.1:4", nil, nil, "10.0.0.1"},
 		"a proxy says whom it speaks for":                {"10.0.0.1:4", []string{"203.0.113.9"}, nil, "203.0.113.9"},
 		"what the client put in front is not believed":   {"10.0.0.1:4", []string{"1.2.3.4, 203.0.113.9"}, nil, "203.0.113.9"},

@@ -118,7 +118,7 @@ func TestASlowReaderHoldsUpItsOwnStreamAlone(t *testing.T) {
 		t.Errorf("beside the others came %q (%v)", m.Bytes, err)
 	}
 	if n := flooded.Load(); n > idle*window {
-		t.Errorf("%d bytes were taken for streams that nobody reads", n)
+		t.Errorf("%d bytes were taken for streams without a reader", n)
 	}
 }
 
@@ -322,7 +322,7 @@ func TestAPeerThatBreaksTheRulesIsCutOff(t *testing.T) {
 		open bool // there is a stream already
 		say  []byte
 	}{
-		"a stream that nobody opened":        {false, data(1, 0)},
+		"a stream that was not opened":       {false, data(1, 0)},
 		"nonsense":                           {true, []byte("this is no message of the streams")},
 		"more than the window":               {true, append(data(1, window+1), make([]byte, window+1)...)},
 		"a ping, which takes a goroutine":    {true, []byte{0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}},

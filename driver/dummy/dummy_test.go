@@ -58,7 +58,7 @@ func harness(open func(t *testing.T) driver.Driver, wait time.Duration) driverte
 				t.Error(err)
 			}
 		},
-		LoseEngine: func(_ *testing.T, d driver.Driver) func() { return d.(*dummy.Driver).LoseEngine("it plays dead") },
+		LoseEngine: func(_ *testing.T, d driver.Driver) func() { return d.(*dummy.Driver).LoseEngine("it is unreachable") },
 	}
 }
 
@@ -196,16 +196,16 @@ func TestUpdateInPlace(t *testing.T) {
 func TestCrash(t *testing.T) {
 	v := clocktest.New()
 	d := dummy.New(dummy.NewWorld(1), v)
-	var told []driver.Observed
-	d.Watch(func(e driver.Event) { told = append(told, e.Instance) })
+	var reported []driver.Observed
+	d.Watch(func(e driver.Event) { reported = append(reported, e.Instance) })
 	start(d, v, make1("a", mariposa.Dummy{}))
 	if err := d.Crash("a"); err != nil {
 		t.Fatal(err)
 	}
-	if len(told) != 1 || told[0].ID != "a" || *told[0].ExitCode != 137 || told[0].Reason == "" {
-		t.Errorf("told %+v", told)
+	if len(reported) != 1 || reported[0].ID != "a" || *reported[0].ExitCode != 137 || reported[0].Reason == "" {
+		t.Errorf("reported %+v", reported)
 	}
-	if d.Crash("a") == nil || !errors.Is(d.Crash("b"), driver.ErrNotFound) || len(told) != 1 {
+	if d.Crash("a") == nil || !errors.Is(d.Crash("b"), driver.ErrNotFound) || len(reported) != 1 {
 		t.Error("what does not run crashed")
 	}
 }

@@ -84,7 +84,7 @@ func TestKilledAgentFindsItsInstancesAgain(t *testing.T) {
 	touch(t, filepath.Join(root, id, "work", "go"))
 	end := a.awaitEnd(t)
 	if end.ID != id || end.ExitCode == nil || *end.ExitCode != 7 || end.Reason != "exited with code 7" {
-		t.Errorf("its end was told as %+v", end)
+		t.Errorf("its end was reported as %+v", end)
 	}
 }
 
@@ -307,7 +307,7 @@ func TestKilledShimTakesItsProcessesAlong(t *testing.T) {
 	kill(t, shims[0], syscall.SIGKILL)
 	end := a.awaitEnd(t)
 	if end.ID != id || end.Running || end.Reason != "its supervisor was killed" || end.ExitCode != nil {
-		t.Errorf("its end was told as %+v", end)
+		t.Errorf("its end was reported as %+v", end)
 	}
 	for _, pid := range pids {
 		if alive(pid) {
@@ -329,7 +329,7 @@ func TestWhatDiesSlowlyIsAwaited(t *testing.T) {
 	_, shims, _ := process.Labelled(root)
 	kill(t, shims[0], syscall.SIGKILL)
 	if end := a.awaitEnd(t); end.Reason != "its supervisor was killed" {
-		t.Errorf("its end was told as %+v", end)
+		t.Errorf("its end was reported as %+v", end)
 	}
 	if alive(slow) {
 		t.Errorf("process %d lives on", slow)
@@ -343,7 +343,7 @@ func TestKilledInitTakesItsProcessesAlong(t *testing.T) {
 	child := outerPID(t, o, awaitLog(t, a, id, "up")[0])
 	kill(t, process.Inits(root)[0], syscall.SIGKILL)
 	if end := a.awaitEnd(t); end.ID != id || end.Running || end.Reason != "killed by signal 9" || *end.ExitCode != 137 {
-		t.Errorf("its end was told as %+v", end)
+		t.Errorf("its end was reported as %+v", end)
 	}
 	if alive(child) || alive(pidOf(t, o)) {
 		t.Error("a process lives on")

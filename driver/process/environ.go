@@ -82,7 +82,7 @@ func (d *Driver) environment(i driver.Instance, dir, private string, ports []por
 func (d *Driver) searchPath(isolated bool) string {
 	list := []string{filepath.Dir(d.executable)}
 	for _, dir := range filepath.SplitList(cmp.Or(os.Getenv("PATH"), "/usr/local/bin:/usr/bin:/bin")) {
-		sees := func(folder string) bool { return contains(folder, dir) }
+		sees := func(parent string) bool { return contains(parent, dir) }
 		if !isolated || slices.ContainsFunc(systemDirs, sees) || slices.ContainsFunc(d.options.Paths, sees) {
 			list = append(list, dir)
 		}

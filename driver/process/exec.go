@@ -269,13 +269,13 @@ func (s *session) killAll() {
 	}
 	s.main.kill(unix.SIGKILL)
 	deadline := time.Now().Add(shimTimeout)
-	for nobody := 0; nobody < 2 && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		nobody++
+	for quiet := 0; quiet < 2 && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		quiet++
 		all, _ := findLabelled(s.d.root) // processes that are not found end with the instance
 		for _, l := range all {
 			if l.exec == s.label {
 				l.kill(unix.SIGKILL)
-				nobody = 0
+				quiet = 0
 			}
 		}
 	}

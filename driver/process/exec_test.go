@@ -56,7 +56,7 @@ func TestACommandInsideIsInTheSameCgroupsAndFolder(t *testing.T) {
 		}
 	}
 	if _, folder := a.execute(t, i, "pwd; exec sleep 1000"); folder != filepath.Join(root, i.ID, "work") {
-		t.Errorf("it is in the folder %s", folder)
+		t.Errorf("it is in the directory %s", folder)
 	}
 	a.stop(t, i.ID, drivertest.Limit)
 	left, err := filepath.Glob("/sys/fs/cgroup/*/mariposa/" + i.ID + ".*")
@@ -141,7 +141,7 @@ func TestWhatACommandInsideIsToldIsOnNoDisk(t *testing.T) {
 		}
 		b, err := os.ReadFile(path)
 		if bytes.Contains(b, []byte("planted")) {
-			t.Errorf("%s holds what it was told", path)
+			t.Errorf("%s contains what it was sent", path)
 		}
 		return err
 	})

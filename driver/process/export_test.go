@@ -12,7 +12,7 @@ import (
 
 // UseFailpoints makes starts die at the place that the file ROOT/.failpoint
 // names. A shim has no environment of the agent's, so a file it is: "stage
-// self" kills whoever gets there, "stage parent" the agent that started it,
+// self" kills the process that gets there, "stage parent" the agent that started it,
 // and "stage hang" stops it for good, or has it sleep if it is an init.
 func UseFailpoints() {
 	failpoint = func(root, stage string) {
@@ -56,14 +56,14 @@ func Labelled(root string) (pids, shims []int, err error) {
 	return pids, shims, err
 }
 
-// KeepBeside makes a driver keep private folders beside instances, as on a
+// KeepBeside makes a driver keep private directories beside instances, as on a
 // machine without a file system in memory.
 func (d *Driver) KeepBeside() {
-	_ = os.Remove(d.memory.dir) // it is empty, or nobody's business
+	_ = os.Remove(d.memory.dir) // fails unless it is empty
 	d.memory.places, d.memory.dir = nil, ""
 }
 
-// Private is where an instance's private folder is.
+// Private is where an instance's private directory is.
 func (d *Driver) Private(id string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

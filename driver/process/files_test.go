@@ -29,7 +29,7 @@ func vars(pairs ...string) (list []mariposa.Variable) {
 	return list
 }
 
-// kept runs a test where private folders lie in memory, and where they lie beside
+// kept runs a test where private directories are in memory, and where they are beside
 // their instances.
 func kept(t *testing.T, test func(t *testing.T, open func(root string) *agent)) {
 	t.Helper()
@@ -91,7 +91,7 @@ func TestFilesAreForTheInstanceAlone(t *testing.T) {
 		}
 		a.remove(t, id)
 		if _, err := os.Lstat(private); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("its folder is left: %v", err)
+			t.Errorf("its directory is left: %v", err)
 		}
 		checkNothing(t, root)
 	})
@@ -112,7 +112,7 @@ func TestFilesAreMadeAgainWithEveryStartAndByNothingElse(t *testing.T) {
 		_ = a.Close()
 		a = open(root)
 		if a.Private(id) != private {
-			t.Errorf("its folder is now %s, was %s", a.Private(id), private)
+			t.Errorf("its directory is now %s, was %s", a.Private(id), private)
 		}
 		if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) {
 			t.Errorf("taking it over touched its file: %v", err)
@@ -252,7 +252,7 @@ func TestACommandThatCannotRunIsNotNamedOnTheDisk(t *testing.T) {
 		a.awaitEnd(t)
 		_, err := a.tryStart(t, instance(id, fmt.Sprintf(command, secret)))
 		if o, _ := a.find(t, id); err == nil || !strings.Contains(err.Error(), secret) || !strings.Contains(o.Reason, secret) {
-			t.Errorf("%s: whoever asks is told %v, and then %q", name, err, o.Reason)
+			t.Errorf("%s: Start returned %v, List shows %q", name, err, o.Reason)
 		}
 		b, err := os.ReadFile(filepath.Join(root, id, "exit.json"))
 		if err != nil || strings.Contains(string(b), secret) || !strings.Contains(string(b), "cannot run its command: no such file") {
@@ -307,7 +307,7 @@ func TestFoldersOfInstancesThatAreNoMoreAreCleared(t *testing.T) {
 	must(t, os.RemoveAll(filepath.Join(root, id)))
 	a.remove(t, id)
 	if _, err := os.Lstat(filepath.Join(memory, id)); err == nil {
-		t.Error("its private folder is still there")
+		t.Error("its private directory is still there")
 	}
 }
 
@@ -323,13 +323,13 @@ func TestTheMemoryBeingClearedAwayIsNoEnd(t *testing.T) {
 	if b, err := os.ReadFile(filepath.Join(a.Private(other), "files/a")); string(b) != "one" {
 		t.Errorf("a new one has %q (%v)", b, err)
 	}
-	a.tell(t, id, "k", "v")
+	a.publish(t, id, "k", "v")
 	if got, err := a.PublishedValues(t.Context(), id); err != nil || !slices.Equal(got, vars("k", "v")) {
-		t.Errorf("the old one was told %v (%v)", got, err)
+		t.Errorf("the old one has %v (%v)", got, err)
 	}
 }
 
-func (a *agent) tell(t *testing.T, id string, pairs ...string) {
+func (a *agent) publish(t *testing.T, id string, pairs ...string) {
 	t.Helper()
 	if err := a.PublishValues(within(t), id, vars(pairs...)); err != nil {
 		t.Errorf("Tell: %v", err)
@@ -347,11 +347,11 @@ func TestValuesThatAreNoNewsLeaveTheFileAlone(t *testing.T) {
 		t.Errorf("its values are %q (%v)", b, err)
 	}
 	before, _ := os.Stat(path)
-	a.tell(t, id, "a", "1", "b", "<2>")
+	a.publish(t, id, "a", "1", "b", "<2>")
 	if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) {
 		t.Errorf("the same values again made a new file: %v", err)
 	}
-	a.tell(t, id, "a", "2")
+	a.publish(t, id, "a", "2")
 	if after, err := os.Stat(path); err != nil || os.SameFile(before, after) {
 		t.Errorf("new values were written into the old file: %v", err)
 	}

@@ -68,6 +68,6 @@ func TestAnIDIsNeverAPath(t *testing.T) {
 		t.Error("a path was taken for an instance")
 	}
 	if _, err := os.Stat(outside); err != nil {
-		t.Errorf("a folder outside was removed: %v", err)
+		t.Errorf("a directory outside was removed: %v", err)
 	}
 }

@@ -132,7 +132,7 @@ func newAgent(t *testing.T) (a *agent, root, id string) {
 	return open(t, process.Options{Root: root}), root, drivertest.NewID()
 }
 
-// agent is a driver in the test's own process with what it has told.
+// agent is a driver in the test's own process with what it has reported.
 type agent struct {
 	*process.Driver
 	ended chan driver.Observed
@@ -193,7 +193,7 @@ func (a *agent) awaitEnd(t *testing.T) driver.Observed {
 	case o := <-a.ended:
 		return o
 	case <-time.After(drivertest.Limit):
-		t.Fatal("no end was told")
+		t.Fatal("no end was reported")
 		return driver.Observed{}
 	}
 }

@@ -35,11 +35,11 @@ func TestInstancesOnANetworkMeetInItsFolder(t *testing.T) {
 	must(t, a.Close())
 	b := open(t, process.Options{Root: root, Networks: place}) // a restarted agent knows who is on it
 	if err := b.withdraw(t, net); err == nil {
-		t.Error("it was taken away")
+		t.Error("it was removed")
 	}
 	b.remove(t, "i2")
 	if err := b.withdraw(t, net); err != nil {
-		t.Errorf("nobody is on it: %v", err)
+		t.Errorf("an unused one: %v", err)
 	}
 	if list, err := os.ReadDir(place); err != nil || len(list) != 0 {
 		t.Errorf("left are %v, %v", list, err)

@@ -29,7 +29,7 @@ const (
 type privateFiles struct {
 	mu    sync.Mutex
 	path  string // empty if there is none
-	owner int    // who may read it
+	owner int    // the uid that may read it
 }
 
 // make recreates the directory. Readers see either the old or the new contents. It is

@@ -346,7 +346,7 @@ func TestStrayProcessesCanBeRemovedAndEnd(t *testing.T) {
 	a = open(t, process.Options{Root: root})
 	kill(t, pidOf(t, o2), syscall.SIGTERM)
 	if end := a.awaitEnd(t); end.ID != id2 || end.Running || end.Reason == "" {
-		t.Errorf("its end was told as %+v", end)
+		t.Errorf("its end was reported as %+v", end)
 	}
 	a.remove(t, id2)
 	a.remove(t, id)
@@ -370,7 +370,7 @@ func TestDirectoryWipedUnderARunningAgent(t *testing.T) {
 	}
 	kill(t, pidOf(t, o), syscall.SIGTERM)
 	if end := a.awaitEnd(t); end.ID != id || end.Running || end.Reason == "" {
-		t.Errorf("its end was told as %+v", end)
+		t.Errorf("its end was reported as %+v", end)
 	}
 	a.start(t, instance(id, "sleep", "1000"))
 }

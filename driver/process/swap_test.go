@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestNothingIsHandedOverThroughALink changes a folder into a link to the outside and
+// TestNothingIsHandedOverThroughALink changes a directory into a link to the outside and
 // back, as fast as it goes, while its tree is handed over.
 func TestNothingIsHandedOverThroughALink(t *testing.T) {
 	t.Parallel()

@@ -172,7 +172,7 @@ func notAllowed(errno syscall.Errno) error {
 	return nil
 }
 
-// target is what a tenant is after: a node's folder with secrets in it, and another
+// target is what a tenant is after: a node's directory with secrets in it, and another
 // tenant's instance with its own.
 type target struct {
 	*agent
@@ -225,33 +225,33 @@ func (g *target) attacks(t *testing.T) map[string][]string {
 	program := func(name, argument string) []string { return []string{os.Args[0], "tenant", name, argument} }
 	pid, dir := g.victim.Details["pid"], g.victim.Details["directory"]
 	all := map[string][]string{
-		"the admin token":            read(g.base + "/admin.token"),
-		"the key that seals secrets": read(g.base + "/secret.key"),
-		"the store":                  read(g.base + "/mariposa.db"),
-		"the node's key":             read(g.base + "/node.json"),
-		"another's files":            read(g.Private(g.victim.ID) + "/files/run/secrets/db"),
-		"another's values":           read(g.Private(g.victim.ID) + "/mdata.json"),
-		"another's volume":           read(g.volume + "/mine"),
-		"another's working folder":   read(dir + "/work/mine"),
-		"another's log":              read(dir + "/log"),
-		"another's environment":      shell(`cat /proc/[0-9]*/environ 2>/dev/null | grep -q planted-in-the-vic[t]im && echo ` + gotIt),
-		"another's root":             read("/proc/" + pid + "/root" + dir + "/work/mine"),
-		"who else is there":          shell(`test -d /proc/` + pid + ` && echo ` + gotIt),
-		"the agent's files":          shell(`ls /proc/` + strconv.Itoa(os.Getpid()) + `/fd && echo ` + gotIt),
-		"listing the instances":      shell(`ls ` + g.root + ` | grep -q ` + g.victim.ID + ` && echo ` + gotIt),
-		"ptrace":                     program("ptrace", pid),
-		"a signal":                   program("signal", pid),
-		"an abstract socket":         program("abstract socket", g.socket),
-		"shared memory":              program("shared memory", strconv.Itoa(g.key)),
-		"a fork bomb":                program("fork", "150"),
-		"filling /tmp":               shell(`f=$(mktemp); head -c 5000000 /dev/zero > $f; c=$?; rm -f $f; [ $c = 0 ] && echo ` + gotIt),
-		"a user namespace":           program("unshare user", ""),
+		"the admin token":             read(g.base + "/admin.token"),
+		"the key that seals secrets":  read(g.base + "/secret.key"),
+		"the store":                   read(g.base + "/mariposa.db"),
+		"the node's key":              read(g.base + "/node.json"),
+		"another's files":             read(g.Private(g.victim.ID) + "/files/run/secrets/db"),
+		"another's values":            read(g.Private(g.victim.ID) + "/mdata.json"),
+		"another's volume":            read(g.volume + "/mine"),
+		"another's working directory": read(dir + "/work/mine"),
+		"another's log":               read(dir + "/log"),
+		"another's environment":       shell(`cat /proc/[0-9]*/environ 2>/dev/null | grep -q planted-in-the-vic[t]im && echo ` + gotIt),
+		"another's root":              read("/proc/" + pid + "/root" + dir + "/work/mine"),
+		"who else is there":           shell(`test -d /proc/` + pid + ` && echo ` + gotIt),
+		"the agent's files":           shell(`ls /proc/` + strconv.Itoa(os.Getpid()) + `/fd && echo ` + gotIt),
+		"listing the instances":       shell(`ls ` + g.root + ` | grep -q ` + g.victim.ID + ` && echo ` + gotIt),
+		"ptrace":                      program("ptrace", pid),
+		"a signal":                    program("signal", pid),
+		"an abstract socket":          program("abstract socket", g.socket),
+		"shared memory":               program("shared memory", strconv.Itoa(g.key)),
+		"a fork bomb":                 program("fork", "150"),
+		"filling /tmp":                shell(`f=$(mktemp); head -c 5000000 /dev/zero > $f; c=$?; rm -f $f; [ $c = 0 ] && echo ` + gotIt),
+		"a user namespace":            program("unshare user", ""),
 	}
 	if process.LandlockVersion() >= 4 { // older kernels cannot restrict ports, and the node says so
-		all["a port of somebody else's"] = program("tcp", strconv.Itoa(freePort(t)))
+		all["a port of another program"] = program("tcp", strconv.Itoa(freePort(t)))
 		all["such a port by multipath TCP"] = program("multipath tcp", strconv.Itoa(freePort(t)))
 	}
-	if os.Getuid() == 0 { // what nobody could do without isolation either
+	if os.Getuid() == 0 { // impossible without isolation, too
 		must(t, os.WriteFile(filepath.Join(filepath.Dir(g.base), "other"), nil, 0o600))
 		suid := filepath.Join(filepath.Dir(g.base), "suid-"+strconv.Itoa(g.key))
 		install(t, os.Args[0], suid, "4755")
@@ -300,7 +300,7 @@ func TestATenantGetsNothingBeyondTheirInstance(t *testing.T) {
 	}
 }
 
-// freePort is a port that nobody listens on, and that the kernel gives to nobody.
+// freePort is a port on which nothing listens and which the kernel does not assign.
 func freePort(t *testing.T) int {
 	t.Helper()
 	for n := 15_000 + os.Getpid()%4000; n < 20_000; n++ {
@@ -397,7 +397,7 @@ func TestACommandInsideHasNoMoreRightsThanTheInstance(t *testing.T) {
 	}
 }
 
-// /var/tmp is a link to /tmp inside, and may hold the folders of a node outside.
+// /var/tmp is a link to /tmp inside, and may contain the directories of a node outside.
 func TestANodeMayKeepItsFoldersInVarTmp(t *testing.T) {
 	t.Parallel()
 	root, err := os.MkdirTemp("/var/tmp", "mariposa-test-")
@@ -430,7 +430,7 @@ echo shm > /dev/shm/x && cat /dev/shm/x; nproc > /dev/null && echo cpus; echo $H
 }
 
 // TestTheKernelEndsTheCommandBeforeItsSupervisors reads whom the kernel takes first
-// when an instance passes its memory limit: else nobody could say how it ended.
+// when an instance exceeds its memory limit: otherwise its end would not be recorded.
 func TestTheKernelEndsTheCommandBeforeItsSupervisors(t *testing.T) {
 	t.Parallel()
 	a, root, id := newAgent(t)
@@ -481,11 +481,11 @@ func TestNoCommandTellsWhatThereIs(t *testing.T) {
 		return fmt.Sprint(err)
 	}
 	for what, answers := range map[string][]string{
-		"a file":          {answer(closed + "/there"), answer(closed + "/missing"), answer(closed + "/folder")},
-		"PATH":            {answer("there", "PATH", closed), answer("missing", "PATH", closed)},
-		"a link":          {linked(closed + "/there"), linked(closed + "/missing"), linked(closed + "/folder")},
-		"our own folders": {answer(root + "/" + victim.ID + "/spec.json"), answer(root + "/missing")},
-		"another's root":  {answer("/proc/" + pid + "/root/etc/passwd"), answer("/proc/" + pid + "/root/etc/missing")},
+		"a file":              {answer(closed + "/there"), answer(closed + "/missing"), answer(closed + "/folder")},
+		"PATH":                {answer("there", "PATH", closed), answer("missing", "PATH", closed)},
+		"a link":              {linked(closed + "/there"), linked(closed + "/missing"), linked(closed + "/folder")},
+		"our own directories": {answer(root + "/" + victim.ID + "/spec.json"), answer(root + "/missing")},
+		"another's root":      {answer("/proc/" + pid + "/root/etc/passwd"), answer("/proc/" + pid + "/root/etc/missing")},
 	} {
 		for _, other := range answers[1:] {
 			if other != answers[0] {

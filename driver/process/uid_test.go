@@ -63,7 +63,7 @@ func TestUIDsOfSomebodyElseAreRefused(t *testing.T) {
 }
 
 // Old and new of a rolling update use one volume at the same time, and instances of
-// a network meet in its folder, whoever they run as.
+// a network share its directory, whatever their uid.
 func TestAVolumeBelongsToAllThatUseIt(t *testing.T) {
 	t.Parallel()
 	for name, maps := range map[string]bool{"shown to each as its own": true, "on a file system that cannot do that": false} {

@@ -78,7 +78,7 @@ func TestAVolumeIsNotTakenFromUnderARunningInstance(t *testing.T) {
 	must(t, a.Close())
 	b := open(t, process.Options{Root: root}) // a restarted agent knows who uses what
 	if err := b.withdraw(t, aVolume("v1")); err == nil {
-		t.Error("it was taken away")
+		t.Error("it was removed")
 	}
 	kill(t, pidOf(t, o), syscall.SIGKILL)
 	b.awaitEnd(t)
@@ -102,7 +102,7 @@ func TestAVolumeIsNotTakenFromUnderAStray(t *testing.T) {
 	must(t, os.RemoveAll(filepath.Join(root, "i1")))
 	b := open(t, process.Options{Root: root, Volumes: place})
 	if err := b.withdraw(t, aVolume("v1")); err == nil {
-		t.Error("it was taken away")
+		t.Error("it was removed")
 	}
 }
 
@@ -142,7 +142,7 @@ func TestVolumesThatCannotBeAreRefused(t *testing.T) {
 	for path, says := range map[string]string{"relative": "must be absolute", "/": "must be absolute", "/../../etc": "the path is already in use"} {
 		i := instance(drivertest.NewID(), "sleep", "1000")
 		i.Volumes = []driver.Volume{{Mount: mariposa.Mount{Name: "data", Path: path}, Source: place}}
-		if path == "/../../etc" { // cleaned, it is /etc below its own folder
+		if path == "/../../etc" { // cleaned, it is /etc below its own directory
 			i.Volumes = append(i.Volumes, driver.Volume{Mount: mariposa.Mount{Name: "more", Path: "/etc/x"}, Source: place})
 			says = "the path is already in use"
 			must(t, os.WriteFile(filepath.Join(place, "x"), nil, 0o600))
