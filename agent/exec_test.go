@@ -16,7 +16,7 @@ import (
 	"mariposa/wire"
 )
 
-// execDriver is a driver whose instances run commands that tests play.
+// execDriver is a driver whose commands are simulated by tests.
 type execDriver struct {
 	*manualDriver
 	fail     error
@@ -35,14 +35,14 @@ func (h *execDriver) Exec(ctx context.Context, i driver.Instance, o driver.ExecO
 	return s, nil
 }
 
-// fakeSession is a command, played by a test.
+// fakeSession is a command that a test simulates.
 type fakeSession struct {
-	ctx         context.Context //nolint:containedctx // what a test looks at
+	ctx         context.Context //nolint:containedctx // checked by tests
 	instance    driver.Instance
 	options     driver.ExecOptions
 	out, errs   *io.PipeReader
 	outW, errsW *io.PipeWriter
-	read        chan []byte // what it is given to read, an empty one at the end
+	read        chan []byte // its input, with an empty one at the end
 	sizes       chan driver.Size
 	signals     chan syscall.Signal
 	ended       chan error
@@ -71,7 +71,7 @@ func (s *fakeSession) Write(p []byte) (n int, e error) {
 	}
 }
 
-// newExecRig is a rig with one instance that lets commands run inside.
+// newExecRig returns a rig with one instance that can run commands.
 func newExecRig(t *testing.T) (*rig, *execDriver) {
 	h := &execDriver{manualDriver: &manualDriver{}, sessions: make(chan *fakeSession, 9)}
 	r := newRig(t, h)
@@ -153,7 +153,7 @@ func TestOutputThatNobodyTakesIsNotRead(t *testing.T) {
 	}
 }
 
-// A command that does not read holds up its input, and nothing else.
+// A command that does not read blocks its input, and nothing else.
 func TestACommandThatDoesNotReadCanStillBeSteeredAndEnded(t *testing.T) {
 	t.Parallel()
 	r, h := newExecRig(t)

@@ -314,7 +314,7 @@ func TestWhatEndsWhileItIsChangedInPlaceIsNotCalledRunning(t *testing.T) {
 		h.want(t, "update a")
 		h.changed(driver.Observed{ID: "a", Started: at, Reason: "killed by signal 9"})
 		r.run()
-		// The driver may have looked before or after the end.
+		// The driver may have checked before or after the end.
 		r.end(h, "update", "a", driver.Observed{Running: running, Started: at, Reason: "killed by signal 9"}, nil)
 		if st := r.wantState("a", mariposa.StateFailed); st.Reason != "killed by signal 9" {
 			t.Errorf("reported %+v", st)
@@ -332,7 +332,7 @@ func TestAnEndThatOvertakesItsOwnStartCounts(t *testing.T) {
 	r.run()
 	r.end(h, "start", "a", driver.Observed{Running: true, Started: first}, nil)
 	h.want(t, "start a")
-	// News of the first run during the second start is old.
+	// Reports of the first run during the second start are outdated.
 	h.changed(driver.Observed{ID: "a", Started: first, Reason: "exited with code 1"})
 	r.run()
 	r.end(h, "start", "a", driver.Observed{Running: true, Started: first.Add(time.Second)}, nil)

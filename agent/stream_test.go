@@ -13,7 +13,7 @@ import (
 	"mariposa/wire/wiretest"
 )
 
-// await lets the node work until something comes.
+// await runs the node until a value arrives.
 func await[T any](r *rig, what string, from <-chan T) T {
 	r.t.Helper()
 	late := time.After(time.Minute)
@@ -45,7 +45,7 @@ func (r *rig) ask(p *wire.Pipe, o wire.Open) *wire.Stream {
 	return s
 }
 
-// next is what comes next over a stream.
+// next returns the next message of a stream.
 func (r *rig) next(s *wire.Stream) wire.Message {
 	r.t.Helper()
 	got := make(chan wire.Message, 1)
@@ -59,7 +59,7 @@ func (r *rig) next(s *wire.Stream) wire.Message {
 	return await(r, "the next message", got)
 }
 
-// ends is how a stream ends, and what came before.
+// ends returns how a stream ends, and the output before.
 func (r *rig) ends(s *wire.Stream) (last wire.Message, before []wire.Message) {
 	r.t.Helper()
 	for last = r.next(s); !last.Last && !r.t.Failed(); last = r.next(s) {

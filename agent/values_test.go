@@ -72,7 +72,7 @@ func TestAStartIsGivenTheValuesItself(t *testing.T) {
 		t.Errorf("the start was given %+v", got)
 	}
 	r.sendValues("a", 2, "k", "two")
-	h.want(t, "start a") // one thing at a time: it does not run yet
+	h.want(t, "start a") // one operation at a time: it is not running yet
 	r.end(h, "start", "a", driver.Observed{Running: true}, nil)
 	h.want(t, "publish a")
 	r.sendValues("a", 3, "k", "three")
@@ -118,7 +118,7 @@ func TestTellingThatFailsIsTriedAgain(t *testing.T) {
 	h.want(t, "publish a")
 	r.end(h, "publish", "a", driver.Observed{}, driver.ErrNotFound)
 	r.pass(10 * time.Second)
-	h.want(t) // it is not there: nothing to publish to
+	h.want(t) // there is no instance to publish to
 }
 
 func TestWhoComesLastOfATellAndAStartDoesNotMatter(t *testing.T) {
@@ -214,7 +214,7 @@ func TestValuesForNobodyAreBoundedAndForgotten(t *testing.T) {
 	c := r.connect()
 	big := strings.Repeat("x", 15<<20)
 	for n := range 3 {
-		r.sendValues("again", int64(n), "k", big) // the newest alone is kept
+		r.sendValues("again", int64(n), "k", big) // only the newest is kept
 		r.sendValues(fmt.Sprint("b", n), 1, "k", big)
 	}
 	if c.isClosed() {

@@ -18,8 +18,8 @@ import (
 	"mariposa/store/memory"
 )
 
-// watchedStore is a store that sees who commits for which project, and can hold
-// commits up.
+// watchedStore is a store that records which replica commits for which project, and can
+// block commits.
 type watchedStore struct {
 	store.Store
 	mu      sync.Mutex
@@ -54,7 +54,7 @@ func (w *watchedStore) Commit(ctx context.Context, units ...store.Unit) []store.
 	return res
 }
 
-// stepRunning is an engine that runs for real, with a rig for its people.
+// stepRunning is an engine that runs on real time, with a rig for its people.
 type stepRunning struct {
 	*rig
 	watched *watchedStore
@@ -141,7 +141,7 @@ func TestAWakeUpDuringAStepIsNotLost(t *testing.T) {
 	x.watched.entered, x.watched.leave = make(chan string), make(chan struct{})
 	x.watched.mu.Unlock()
 	x.ask(p, mariposa.TaskScale, mariposa.Patch{Scale: map[string]int{"web": 2}}, "web")
-	<-x.watched.entered // the step that plans it is under way
+	<-x.watched.entered // the step that plans it is in progress
 	x.watched.mu.Lock()
 	x.watched.entered = nil
 	x.watched.mu.Unlock()

@@ -18,7 +18,7 @@ func db(scale int, more ...string) string {
 	return strings.Replace(web(scale, append([]string{"volumes: [data:/d]"}, more...)...), "web:", "db:", 1) + volumesBelow
 }
 
-// volumes are those of the store, by slot and name, with those that are to go.
+// volumes returns those of the store, by slot and name, including those to be removed.
 func (r *rig) volumes() map[string]store.Record {
 	r.t.Helper()
 	all := map[string]store.Record{}
@@ -361,8 +361,8 @@ func TestADeletedProjectLeavesItsVolumesToItsOrganizationUnlessTheyGoToo(t *test
 	}
 }
 
-// A service of which no node takes one more is still not asked for in vain, slot
-// after slot; but those whose volume is somewhere are.
+// A service for which no node can run one more instance is not tried again for every
+// slot; but slots whose volume is on a node are.
 func TestNoNodeForNewSlotsIsNoReasonForThoseWithAVolume(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -18,7 +18,7 @@ type opened struct {
 	err   error
 }
 
-// exec runs a command in the background, as it waits for the node's answer.
+// exec runs a command in the background, because it waits for the node.
 func (p *testServer) exec(ctx context.Context) <-chan opened {
 	done := make(chan opened, 1)
 	go func() {
@@ -28,7 +28,7 @@ func (p *testServer) exec(ctx context.Context) <-chan opened {
 	return done
 }
 
-// begun is a node with a running command, and the streams of both.
+// begun returns a node with a running command, and its streams.
 func begun(t *testing.T) (p *testServer, a *player, x *fleet.Shell, control, input played) {
 	t.Helper()
 	p, a = play(t)
@@ -116,7 +116,7 @@ func TestInputWaitsForTheNode(t *testing.T) {
 	if err := come(p, "the end of the input", done); err != nil {
 		t.Error(err)
 	}
-	go write() // and the node takes none of it
+	go write() // the node reads none of it
 	x.Close()
 	if err := come(p, "the end of the input", done); err == nil {
 		t.Error("what is closed takes input")

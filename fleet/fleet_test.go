@@ -388,7 +388,7 @@ func TestTwoMovesBeforeTheFeedHasCaughtUpAreHeldAgainstEachOther(t *testing.T) {
 	p := r.connect("n1")
 	for _, s := range []mariposa.State{mariposa.StateRunning, mariposa.StateFailed, mariposa.StateDraining} {
 		p.say(wire.Frame{Report: &wire.Report{Items: []wire.Status{statusItem("i1", s)}}})
-		if err := p.session.Step(t.Context()); err != nil { // the picture stands still
+		if err := p.session.Step(t.Context()); err != nil { // the picture does not change
 			t.Fatal(err)
 		}
 	}
@@ -482,14 +482,14 @@ func TestADebtGivesItsClaimBackOnceHoweverOftenItIsTried(t *testing.T) {
 	all := r.debts(3)
 	r.commit(put("z", instance("z", "n1", "web")))
 	p := r.connect("n1")
-	// The units of the orphaned instances are stored, the one with them is not.
+	// The units of the orphaned instances are stored; the combined one is not.
 	r.store.setFault(store.ErrUnavailable, func(u store.Unit) bool { return u.Writes[0].ID == "z" })
 	items := []wire.Status{statusItem("z", mariposa.StateRunning)}
 	for _, id := range all {
 		items = append(items, statusItem(id, mariposa.StateDestroyed))
 	}
 	p.say(wire.Frame{Report: &wire.Report{Items: items}})
-	for range 3 { // the picture stands still meanwhile
+	for range 3 { // the picture does not change meanwhile
 		if err := p.session.Step(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -510,7 +510,7 @@ func TestADebtGivesItsClaimBackOnceThoughNobodyLearnsOfIt(t *testing.T) {
 	r := newRig(t)
 	r.debts(2)
 	p := r.connect("n1")
-	r.store.lies = true // it commits, but the result is lost
+	r.store.lies = true // it commits but reports a failure
 	r.store.setFault(store.ErrUnavailable, nil)
 	p.say(wire.Frame{Report: &wire.Report{Items: []wire.Status{statusItem("i0000", mariposa.StateDestroyed)}}})
 	for range 3 {

@@ -47,7 +47,7 @@ func TestANodeIsToldOfItsPartOfANetworkAndWhatItSaysIsStored(t *testing.T) {
 	}
 	gone := made
 	gone.State = mariposa.ResourceGone
-	p.provide(gone) // not requested: it will be made again
+	p.provide(gone) // not requested: it will be recreated
 	if rec, _ := r.attachment("a1"); rec == nil {
 		t.Fatal("it was forgotten without a tombstone")
 	}

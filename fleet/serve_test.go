@@ -141,7 +141,7 @@ func (p *testServer) commit(ws ...store.Write) {
 	}
 }
 
-// agent runs a node until stop is called; it returns what Run said.
+// agent runs a node until stop is called, which returns the result of Run.
 func (p *testServer) agent(token string, h wire.Hello, drivers ...driver.Driver) (stop func() error) {
 	ctx, cancel := context.WithCancel(p.ctx)
 	ended := make(chan error, 1)
@@ -154,7 +154,7 @@ func (p *testServer) agent(token string, h wire.Hello, drivers ...driver.Driver)
 	})
 }
 
-// refused runs a node that is expected to give up by itself.
+// refused runs a node that is expected to stop by itself.
 func (p *testServer) refused(token string, h wire.Hello, drivers ...driver.Driver) error {
 	p.t.Helper()
 	ended := make(chan error, 1)

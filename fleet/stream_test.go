@@ -16,11 +16,11 @@ import (
 	"mariposa/wire/wiretest"
 )
 
-// player is an agent that a test plays, over a real connection.
+// player is an agent that a test simulates, over a real connection.
 type player struct {
 	p      *testServer
 	conn   *websocket.Conn
-	opened chan played // in the order of their coming
+	opened chan played // in the order of arrival
 	gone   chan error  // why the connection to the control plane ended
 }
 
@@ -30,7 +30,7 @@ type played struct {
 	open wire.Open
 }
 
-// play connects a node that does only what the test says, apart from its heartbeats.
+// play connects a node that only sends heartbeats and what the test decides.
 func play(t *testing.T) (*testServer, *player) {
 	t.Helper()
 	p := newTestServer(t, time.Hour)
@@ -50,7 +50,7 @@ func play(t *testing.T) (*testServer, *player) {
 	return p, a
 }
 
-// next is the stream that the control plane opens next.
+// next returns the next stream that the control plane opens.
 func (a *player) next() played {
 	a.p.t.Helper()
 	return come(a.p, "a stream", a.opened)
@@ -214,7 +214,7 @@ func TestOpeningAStreamEndsWithItsContext(t *testing.T) {
 	defer pipe.Close()
 	pipe.Send(wire.Frame{Seq: 1, Hello: hello("n1")})
 	p.until("the node joins", func() bool { return p.epoch("n1") == 1 })
-	for range 256 { // so many may wait for the node's word
+	for range 256 { // the number of streams that may wait for the node
 		p.logs("i1")
 	}
 	for name, open := range map[string]func(context.Context) error{

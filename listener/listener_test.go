@@ -119,7 +119,7 @@ func TestAConnectionThatIsHeldStaysWhateverComes(t *testing.T) {
 	}
 }
 
-// An answer arrives whole although the server reads no more of what the client sends.
+// A response arrives completely although the server stops reading the request.
 func TestAnAnswerToAnUnreadRequestArrivesWhole(t *testing.T) {
 	t.Parallel()
 	tcp, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -145,7 +145,7 @@ func TestAnAnswerToAnUnreadRequestArrivesWhole(t *testing.T) {
 	}
 }
 
-// The books are right whatever happens to connections, in whichever order.
+// The counts are correct whatever happens to connections, in any order.
 func TestTheBooksAreRight(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
@@ -204,7 +204,7 @@ type pipes struct {
 
 func (p *pipes) Accept() (net.Conn, error) { return <-p.conns, nil }
 
-// fake is a connection from an address that carries nothing.
+// fake is a connection without data from an address.
 type fake struct {
 	net.Conn
 	far int

@@ -73,7 +73,7 @@ func TestConformance(t *testing.T) {
 		drivertest.Run(t, func(t *testing.T) drivertest.Harness {
 			path := filepath.Join(t.TempDir(), "dummies")
 			h := harness(func(t *testing.T) driver.Driver {
-				w, err := dummy.OpenWorld(path, 1) // the one before is lost, as with a killed agent
+				w, err := dummy.OpenWorld(path, 1) // the previous one is lost, as with a killed agent
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -163,7 +163,7 @@ func TestPhysicalIDIsThereBeforeWaitAndFailure(t *testing.T) {
 	if !r.done || !errors.Is(r.err, dummy.ErrConfiguredToFail) || r.o.Running || r.o.PhysicalID != list[0].PhysicalID || r.o.Reason != "the dummy is configured to fail" {
 		t.Errorf("%+v", r)
 	}
-	// Deleting what failed waits, and does not fail.
+	// Removing a failed dummy waits, and does not fail.
 	removed := false
 	v.Go(func() { removed = d.Remove(t.Context(), "a") == nil })
 	if passed := run(v); passed != time.Minute || !removed {
@@ -383,7 +383,7 @@ func TestJournalCopesWithATornLine(t *testing.T) {
 	}
 	for cut := 1; cut < len(`{"id":"b"`); cut++ {
 		write(b[:len(b)-cut])
-		check("a", "b", "c") // that b is gone was torn off
+		check("a", "b", "c") // the line that removed b is incomplete
 	}
 	write(append(slices.Clone(b), "{}\n"...))
 	check("a", "c")

@@ -19,7 +19,7 @@ import (
 	"mariposa/driver/process"
 )
 
-// helper is an agent in a process of its own, to be killed.
+// helper is an agent in its own process, which tests kill.
 type helper struct {
 	cmd     *exec.Cmd
 	answers *bufio.Scanner
@@ -37,7 +37,7 @@ func startHelper(t *testing.T, root, id string, command ...string) *helper {
 	return h
 }
 
-// answer is what the helper's Start came to.
+// answer is the result of the helper's Start.
 func (h *helper) answer(t *testing.T) (o driver.Observed) {
 	t.Helper()
 	if !h.answers.Scan() {
@@ -106,11 +106,11 @@ func TestEndWhileNoAgentRunsIsFoundLater(t *testing.T) {
 	})
 }
 
-// runsOnce starts a sleeper that leaves a line for every time it is run.
+// runsOnce starts a sleeper that writes a line each time it is run.
 var runsOnce = []string{"sh", "-c", "echo $$ >> runs; exec sleep 1000"}
 
-// checkOne sees that exactly one process and one shim run, and returns the pid
-// and how often the command was run in this directory.
+// checkOne checks that exactly one process and one shim run, and returns the pid and how
+// often the command was run in this directory.
 func checkOne(t *testing.T, root, id string, o driver.Observed) {
 	t.Helper()
 	eventually(t, "one process and one shim", func() bool {
@@ -317,9 +317,9 @@ func TestKilledShimTakesItsProcessesAlong(t *testing.T) {
 	a.start(t, instance(id, "sleep", "1000"))
 }
 
-// TestWhatDiesSlowlyIsAwaited kills the shim of an instance with a process that
-// has no label and a lot of memory to give back, so that it dies long after the
-// main process whose session it is known by.
+// TestWhatDiesSlowlyIsAwaited kills the shim of an instance with a process that has no
+// label and a lot of memory to release, so that it dies long after the main process whose
+// session identifies it.
 func TestWhatDiesSlowlyIsAwaited(t *testing.T) {
 	t.Parallel()
 	root, id := newRoot(t), drivertest.NewID()

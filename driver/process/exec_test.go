@@ -19,7 +19,7 @@ import (
 	"mariposa/driver/process"
 )
 
-// execute runs a script inside an instance; the line that it writes first is read.
+// execute runs a script in an instance and returns the first line that it writes.
 func (a *agent) execute(t *testing.T, i driver.Instance, script string) (driver.Session, string) {
 	t.Helper()
 	s, err := a.Exec(t.Context(), i, driver.ExecOptions{Command: []string{"sh", "-c", script}})
@@ -169,7 +169,7 @@ func TestOutputIsReadToItsEndHoweverLateItIsRead(t *testing.T) {
 }
 
 // TestASupervisorThatIsStoppedHoldsNobodyUp stops the supervisor of a command, as an
-// instance can that runs as the agent's user.
+// instance that runs as the agent's user can.
 func TestASupervisorThatIsStoppedHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	a := open(t, process.Options{Root: newRoot(t)})

@@ -60,7 +60,7 @@ func checkMode(t *testing.T, path string, owner int, want fs.FileMode) {
 	}
 }
 
-// ownerOf is whom an instance runs as.
+// ownerOf returns the uid of an instance.
 func ownerOf(t *testing.T, o driver.Observed) int {
 	t.Helper()
 	var st syscall.Stat_t
@@ -178,7 +178,7 @@ func TestTheSameInstanceOnTwoNodesOfOneMachine(t *testing.T) {
 	}
 }
 
-// grep looks for a text in every file below a directory, and in the names.
+// grep searches for a text in every file below a directory, and in the file names.
 func grep(t *testing.T, dir, text string) {
 	t.Helper()
 	files := 0
@@ -200,8 +200,8 @@ func grep(t *testing.T, dir, text string) {
 	}
 }
 
-// TestSecretsAreNotInTheNodesFolder takes an instance through everything that can
-// happen to it and looks for what its command and environment hold.
+// TestSecretsAreNotInTheNodesFolder takes an instance through everything that can happen
+// to it and searches for the contents of its command and environment.
 func TestSecretsAreNotInTheNodesFolder(t *testing.T) {
 	t.Parallel()
 	root, id := newRoot(t), drivertest.NewID()
@@ -303,7 +303,7 @@ func TestFoldersOfInstancesThatAreNoMoreAreCleared(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(memory, id, "mdata.json")); err != nil {
 		t.Errorf("what runs has lost its values: %v", err)
 	}
-	// A directory that is gone takes its secrets along when the instance goes.
+	// If the directory is gone, its secrets are removed with the instance.
 	must(t, os.RemoveAll(filepath.Join(root, id)))
 	a.remove(t, id)
 	if _, err := os.Lstat(filepath.Join(memory, id)); err == nil {

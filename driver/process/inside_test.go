@@ -82,7 +82,7 @@ func TestFollowingAcrossRotations(t *testing.T) {
 		if _, err := log.Write([]byte(line)); err != nil {
 			t.Fatal(err)
 		}
-		if n%17 != 0 { // never more behind than the files kept hold
+		if n%17 != 0 { // never further behind than the kept files reach
 			continue
 		}
 		for {

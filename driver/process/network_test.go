@@ -33,7 +33,7 @@ func TestInstancesOnANetworkMeetInItsFolder(t *testing.T) {
 		t.Errorf("says %v", err)
 	}
 	must(t, a.Close())
-	b := open(t, process.Options{Root: root, Networks: place}) // a restarted agent knows who is on it
+	b := open(t, process.Options{Root: root, Networks: place}) // a restarted agent knows the instances on it
 	if err := b.withdraw(t, net); err == nil {
 		t.Error("it was removed")
 	}
@@ -45,7 +45,7 @@ func TestInstancesOnANetworkMeetInItsFolder(t *testing.T) {
 		t.Errorf("left are %v, %v", list, err)
 	}
 	lost := instance("i3", "sleep", "1000")
-	lost.Networks = []driver.Network{{Name: "back-end"}} // of another kind of compute
+	lost.Networks = []driver.Network{{Name: "back-end"}} // of another compute type
 	if _, err := b.tryStart(t, lost); err == nil || !strings.Contains(err.Error(), "its network back-end was not created for compute type process") {
 		t.Errorf("says %v", err)
 	}

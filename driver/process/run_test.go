@@ -20,7 +20,7 @@ import (
 	"mariposa/driver/process"
 )
 
-// awaitLog follows a log until a line is there, and returns the lines before it.
+// awaitLog follows a log until a line appears, and returns the lines before it.
 func awaitLog(t *testing.T, a *agent, id, line string) (before []string) {
 	t.Helper()
 	r, err := a.Logs(within(t), id, driver.LogOptions{Tail: -1, Follow: true})
@@ -45,9 +45,9 @@ func TestOnlyOneDriverHasARoot(t *testing.T) {
 	}
 }
 
-// install copies a program by a process of its own: written by us, it could
-// still be open for writing in a child that another test forks just now, and
-// then cannot be executed.
+// install copies a program in another process. If this process wrote it, the file could
+// still be open for writing in a child that another test is just forking, and could not
+// be executed.
 func install(t *testing.T, from, to, mode string) {
 	t.Helper()
 	if out, err := exec.CommandContext(t.Context(), "install", "-m", mode, from, to).CombinedOutput(); err != nil {
@@ -58,7 +58,7 @@ func install(t *testing.T, from, to, mode string) {
 func TestCommandsThatCannotRun(t *testing.T) {
 	t.Parallel()
 	root, dir := newRoot(t), t.TempDir()
-	must(t, os.Chmod(filepath.Dir(dir), 0o755)) // else instances could not get at what is in it
+	must(t, os.Chmod(filepath.Dir(dir), 0o755)) // else instances could not access it
 	write := func(name, text, mode string) string {
 		path := filepath.Join(dir, name)
 		must(t, os.WriteFile(path+".text", []byte(text), 0o644))
@@ -130,7 +130,7 @@ func TestEnvironmentHoldsNothingOfTheAgents(t *testing.T) {
 	checkOrdinary(t, pidOf(t, o), root, id)
 }
 
-// checkOrdinary sees that a command finds what a program expects to find.
+// checkOrdinary checks that a command finds what programs expect.
 func checkOrdinary(t *testing.T, pid int, root, id string) {
 	t.Helper()
 	proc := "/proc/" + strconv.Itoa(pid)
@@ -415,7 +415,7 @@ func TestWithoutIsolation(t *testing.T) {
 	}
 }
 
-// TestUnprivileged runs the suite again as nobody, as `make run` does for most
+// TestUnprivileged runs the suite again as the user nobody, as `make run` does for most
 // people.
 func TestUnprivileged(t *testing.T) {
 	if os.Getuid() != 0 {

@@ -26,7 +26,7 @@ func TestEachInstanceHasAUIDOfItsOwnForLife(t *testing.T) {
 		t.Errorf("a third was started: %v", err)
 	}
 	must(t, a.Close())
-	a = open(t, few) // a restarted agent knows who has which
+	a = open(t, few) // a restarted agent knows the uid of each instance
 	if _, err := a.tryStart(t, three); err == nil {
 		t.Error("a third was started")
 	}
@@ -62,8 +62,8 @@ func TestUIDsOfSomebodyElseAreRefused(t *testing.T) {
 	}
 }
 
-// Old and new of a rolling update use one volume at the same time, and instances of
-// a network share its directory, whatever their uid.
+// The old and new instances of a rolling update use one volume at the same time, and the
+// instances of a network share its directory, whatever their uid.
 func TestAVolumeBelongsToAllThatUseIt(t *testing.T) {
 	t.Parallel()
 	for name, maps := range map[string]bool{"shown to each as its own": true, "on a file system that cannot do that": false} {

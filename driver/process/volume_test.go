@@ -26,7 +26,7 @@ func (a *agent) withdraw(t *testing.T, r driver.Resource) error {
 	return a.Withdraw(within(t), r)
 }
 
-// volumeAt makes a volume for an instance.
+// volumeAt creates a volume for an instance.
 func (a *agent) volumeAt(t *testing.T, id, name, path string) driver.Volume {
 	t.Helper()
 	source, err := a.provide(t, id)
@@ -76,7 +76,7 @@ func TestAVolumeIsNotTakenFromUnderARunningInstance(t *testing.T) {
 		t.Errorf("says %v", err)
 	}
 	must(t, a.Close())
-	b := open(t, process.Options{Root: root}) // a restarted agent knows who uses what
+	b := open(t, process.Options{Root: root}) // a restarted agent knows which instance uses what
 	if err := b.withdraw(t, aVolume("v1")); err == nil {
 		t.Error("it was removed")
 	}
@@ -90,7 +90,7 @@ func TestAVolumeIsNotTakenFromUnderARunningInstance(t *testing.T) {
 	}
 }
 
-// A stray is found by its label alone; its environment says what it uses.
+// A stray is found by its label alone; its environment shows what it uses.
 func TestAVolumeIsNotTakenFromUnderAStray(t *testing.T) {
 	t.Parallel()
 	root, place := newRoot(t), t.TempDir()
@@ -152,7 +152,7 @@ func TestVolumesThatCannotBeAreRefused(t *testing.T) {
 		}
 	}
 	i := instance(drivertest.NewID(), "sleep", "1000")
-	i.Volumes = []driver.Volume{{Mount: mariposa.Mount{Name: "data", Path: "/d"}}} // of another kind of compute
+	i.Volumes = []driver.Volume{{Mount: mariposa.Mount{Name: "data", Path: "/d"}}} // of another compute type
 	if _, err := a.tryStart(t, i); err == nil || !strings.Contains(err.Error(), "was not created for compute type process") {
 		t.Errorf("says %v", err)
 	}
