@@ -54,8 +54,8 @@ func (w *watchedStore) Commit(ctx context.Context, units ...store.Unit) []store.
 	return res
 }
 
-// stepRunning is an engine that runs on real time, with a rig for its people.
-type stepRunning struct {
+// liveEngine is an engine that runs on real time, with a rig for its people.
+type liveEngine struct {
 	*rig
 	watched *watchedStore
 	pic     *picture.Picture
@@ -65,12 +65,12 @@ type stepRunning struct {
 	stop    func()
 }
 
-func run(t *testing.T) *stepRunning {
+func run(t *testing.T) *liveEngine {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	st := memory.New(clock.Real{})
 	r := &rig{t: t, clk: clocktest.New(), store: st, away: map[string]bool{}, fail: map[string]bool{}}
-	x := &stepRunning{rig: r, watched: &watchedStore{Store: st, inside: map[string]int{}}, runner: engine.NewRunner(8), ctx: ctx}
+	x := &liveEngine{rig: r, watched: &watchedStore{Store: st, inside: map[string]int{}}, runner: engine.NewRunner(8), ctx: ctx}
 	var err error
 	if x.pic, err = picture.Open(ctx, st); err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func run(t *testing.T) *stepRunning {
 }
 
 // until waits for the picture to show something.
-func (x *stepRunning) until(what string, ok func() bool) {
+func (x *liveEngine) until(what string, ok func() bool) {
 	x.t.Helper()
 	for {
 		at := x.pic.Revision()
