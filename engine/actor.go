@@ -102,7 +102,7 @@ func (a *actor) step(ctx context.Context) error {
 		goal = goal || kind == mariposa.KindProject || kind == mariposa.KindService
 	}
 	if goal && a.record != nil {
-		a.takeGoal()
+		a.readGoal()
 	}
 	if a.record == nil {
 		a.e.removeActor(a)
@@ -115,7 +115,7 @@ func (a *actor) step(ctx context.Context) error {
 		a.wakeIn(wait)
 		return nil
 	}
-	if err := a.learnVersions(ctx); err != nil {
+	if err := a.loadVersions(ctx); err != nil {
 		return err
 	}
 	t, err := a.newTurn(ctx)
@@ -144,9 +144,9 @@ func (a *actor) load() {
 	}
 }
 
-// takeGoal reads the project's status from the picture, which has merged the services
+// readGoal reads the project's status from the picture, which has merged the services
 // into it. No other writer changes either.
-func (a *actor) takeGoal() {
+func (a *actor) readGoal() {
 	current := a.e.Picture.Projects.Get(a.project)
 	if current == nil {
 		a.record = nil // the change that deletes it will follow
@@ -209,9 +209,9 @@ func (a *actor) apply(c *store.Change) {
 	}
 }
 
-// learnVersions reads the definitions that the view refers to. One that no longer exists
+// loadVersions reads the definitions that the view refers to. One that no longer exists
 // counts as empty; the services that need it report that.
-func (a *actor) learnVersions(ctx context.Context) error {
+func (a *actor) loadVersions(ctx context.Context) error {
 	for n := range a.recountedVersions {
 		if a.view.HasVersion(n) {
 			d, _, err := a.definitions(ctx, n)

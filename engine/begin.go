@@ -137,7 +137,7 @@ func (t *turn) updateViewGoal(ctx context.Context) error {
 		return nil
 	}
 	t.view.SetGoal(t.goal)
-	return t.learnVersions(ctx)
+	return t.loadVersions(ctx)
 }
 
 // isStuck reports whether an active task makes no progress for a reason that

@@ -236,9 +236,9 @@ func (e *Engine) removeActor(a *actor) {
 	e.gate.Set(a.project, 0)
 }
 
-// loseShard ends every actor of a shard whose lease another replica has taken. Renew
+// dropLostShard ends every actor of a shard whose lease another replica has taken. Renew
 // tries to take the shard again.
-func (e *Engine) loseShard(a *actor) {
+func (e *Engine) dropLostShard(a *actor) {
 	e.removeActor(a)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -355,7 +355,7 @@ func (e *Engine) Step(ctx context.Context, project string) {
 	case err == nil:
 	case errors.Is(err, store.ErrFenced):
 		slog.Warn("another replica has taken over this project", "project", project)
-		e.loseShard(a)
+		e.dropLostShard(a)
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNoCapacity):
 		a.reload() // another writer was faster: read again
 		a.wakeIn(10 * time.Millisecond)

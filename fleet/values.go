@@ -107,11 +107,11 @@ func (s *Session) sendValues(ctx context.Context, records []*store.Instance) err
 			items = append(items, *it)
 		}
 	}
-	frames, heavy := wire.Pack(items)
+	frames, tooLarge := wire.Pack(items)
 	for _, m := range frames {
 		s.send(wire.Frame{Mdata: m})
 	}
-	for _, it := range heavy {
+	for _, it := range tooLarge {
 		slog.Warn("the live values of an instance are too large for a frame; it keeps the previous ones", "instance", it.ID)
 	}
 	return nil

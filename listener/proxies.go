@@ -68,8 +68,8 @@ func (p Proxies) Client(r *http.Request) string {
 
 // walk follows the addresses that proxies named, from the nearest back, as long as a
 // trusted proxy named them.
-func (p Proxies) walk(peer netip.Addr, said []string) netip.Addr {
-	for _, one := range slices.Backward(said) {
+func (p Proxies) walk(peer netip.Addr, named []string) netip.Addr {
+	for _, one := range slices.Backward(named) {
 		if !p.contains(peer) {
 			break
 		}

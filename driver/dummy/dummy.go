@@ -39,8 +39,8 @@ var (
 )
 
 const (
-	reasonUnderWay = "it is still starting"
-	reasonGivenUp  = "its start was cancelled"
+	reasonStarting = "it is still starting"
+	reasonCanceled = "its start was cancelled"
 )
 
 // Driver acts on a World. The world's mutex guards its state; events are reported
@@ -110,13 +110,13 @@ func (d *Driver) Start(ctx context.Context, i driver.Instance) (driver.Observed,
 	in.Attempt++
 	in.Knobs, in.values = knobsOf(i), i.Mdata.Values
 	if wait := w.wait(in); wait > 0 {
-		in.Running, in.Started, in.Finished, in.Exit, in.Reason = false, time.Time{}, time.Time{}, nil, reasonUnderWay
+		in.Running, in.Started, in.Finished, in.Exit, in.Reason = false, time.Time{}, time.Time{}, nil, reasonStarting
 		err := w.put(in)
 		if err == nil {
 			err = d.sleep(ctx, wait)
 		}
 		if err != nil {
-			in.Reason = reasonGivenUp
+			in.Reason = reasonCanceled
 			return in.observe(in.ID), err
 		}
 	}

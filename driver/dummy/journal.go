@@ -39,8 +39,8 @@ func openJournal(path string, instances map[string]*instance) (*journal, error) 
 			}
 			return nil, fmt.Errorf("cannot read the dummy journal: %s is damaged in line %d; delete it to start over", path, n)
 		}
-		if in.Reason == reasonUnderWay {
-			in.Reason = reasonGivenUp // the agent that started it is gone
+		if in.Reason == reasonStarting {
+			in.Reason = reasonCanceled // the agent that started it is gone
 		}
 		if in.Gone {
 			delete(instances, in.ID)

@@ -37,7 +37,7 @@ func (c *sandbox) fork(path string, argv []string, attr syscall.ProcAttr) (pid i
 	if c.Mode == modeRoot {
 		sys.Credential = &syscall.Credential{Uid: uint32(c.UID), Gid: uint32(c.GID)}
 	}
-	defer offerToKiller()()
+	defer preferForOOM()()
 	onOwnThread(func() {
 		if err = c.confineThread(); err == nil {
 			pid, err = syscall.ForkExec(path, argv, &attr)
@@ -46,10 +46,10 @@ func (c *sandbox) fork(path string, argv []string, attr syscall.ProcAttr) (pid i
 	return pid, err
 }
 
-// offerToKiller makes the OOM killer prefer the processes that are started now over the
+// preferForOOM makes the OOM killer prefer the processes that are started now over the
 // agent and over the supervisor inside the same memory limit, which has to record how
 // they ended. It returns a function that ends this.
-func offerToKiller() (end func()) {
+func preferForOOM() (end func()) {
 	before, err := os.ReadFile(oomScore)
 	if err != nil || os.WriteFile(oomScore, []byte("300"), 0) != nil {
 		return func() {}

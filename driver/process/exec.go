@@ -179,7 +179,7 @@ func (s *session) spawn(id string, in *execContext, theirs []*os.File, requestFi
 	defer theirControl.Close()
 	files := append(slices.Clone(theirs), theirReports, requestFile, theirControl)
 	if in.confinement != nil {
-		return askInit(in.dir, files)
+		return requestExec(in.dir, files)
 	}
 	s.shim, err = os.StartProcess(s.d.ownExecutable(), []string{"mariposa", "shim", execArgument}, &os.ProcAttr{
 		Dir: "/", Env: []string{envRoot + "=" + s.d.root, envShim + "=" + id, "GOMAXPROCS=1", "GOGC=20"},
@@ -242,7 +242,7 @@ func (s *session) awaitStart(ctx context.Context, in *execContext) error {
 		case <-over:
 			return
 		}
-		s.letGo() // its output can still be read
+		s.abandon() // its output can still be read
 	}()
 	return nil
 }
@@ -334,9 +334,9 @@ func (s *session) Wait() (int, error) {
 	return s.code, s.err
 }
 
-// letGo ends the command. It does not wait for a supervisor that does not respond because
+// abandon ends the command. It does not wait for a supervisor that does not respond because
 // the instance has stopped it.
-func (s *session) letGo() {
+func (s *session) abandon() {
 	closeAll([]*os.File{s.control})
 	if s.reports != nil {
 		_ = s.reports.SetReadDeadline(time.Now().Add(shimTimeout))
@@ -345,7 +345,7 @@ func (s *session) letGo() {
 
 func (s *session) Close() error {
 	s.closeOnce.Do(func() {
-		s.letGo()
+		s.abandon()
 		files := []*os.File{s.in}
 		for _, o := range []*output{s.out, s.errs} {
 			if o != nil {

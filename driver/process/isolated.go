@@ -200,8 +200,8 @@ func (s *shim) tryInit() error {
 	return unix.Close(s.initReports)
 }
 
-// askInit sends an init the files of a command to run.
-func askInit(dir string, files []*os.File) error {
+// requestExec sends an init the files of a command to run.
+func requestExec(dir string, files []*os.File) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err

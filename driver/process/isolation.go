@@ -73,7 +73,7 @@ var probeIsolation = sync.OnceValue(func() isolationSupport {
 // lacks names the protections that are missing nevertheless.
 func Probe() (how, why, lacks string) {
 	w := probeIsolation()
-	return w.describe(), w.missing, w.lacks(findHierarchy())
+	return w.describe(), w.missing, w.missingProtections(findHierarchy())
 }
 
 // tryIsolation sets up the isolation of an instance without a command.
@@ -137,8 +137,8 @@ func (d *Driver) Unavailable() string {
 // Details describe how instances are isolated.
 func (d *Driver) Details() map[string]string {
 	m := map[string]string{"isolation": d.support.describe()}
-	if lacks := d.support.lacks(d.hierarchy); lacks != "" {
-		m["isolation_lacks"] = lacks
+	if missing := d.support.missingProtections(d.hierarchy); missing != "" {
+		m["isolation_lacks"] = missing
 	}
 	if d.support.mode == modeRoot {
 		m["uids"] = d.options.UIDs.String()
@@ -157,8 +157,9 @@ func (w isolationSupport) describe() string {
 	return "none: " + w.missing
 }
 
-// lacks names the protections that an isolated instance does not have on this machine.
-func (w isolationSupport) lacks(h hierarchy) string {
+// missingProtections names the protections that an isolated instance does not have on
+// this machine.
+func (w isolationSupport) missingProtections(h hierarchy) string {
 	if w.mode == modeNone {
 		return ""
 	}

@@ -51,7 +51,7 @@ func (f *privateFiles) make(path string, owner int, files, values []mariposa.Var
 		_ = removeAll(tmp) // it is incomplete; the error is returned
 		return err
 	}
-	if err := giveTree(tmp, owner); err != nil {
+	if err := chownTree(tmp, owner); err != nil {
 		return err
 	}
 	return os.Rename(tmp, path)
@@ -135,7 +135,7 @@ func (f *privateFiles) publish(values []mariposa.Variable) error {
 	tmp := filepath.Join(f.path, "."+mdataFile)
 	_ = os.Remove(tmp) // left by an agent that was killed
 	if err = writePrivate(tmp, b); err == nil {
-		err = errors.Join(giveTree(f.path, f.owner), os.Rename(tmp, path))
+		err = errors.Join(chownTree(f.path, f.owner), os.Rename(tmp, path))
 	}
 	if err != nil {
 		return fmt.Errorf("cannot write the live values of an instance: %w", err)

@@ -250,16 +250,16 @@ func (d *Driver) volumeBind(uid int, source string) (bind, error) {
 	case d.canMap(source):
 		b.Kind, b.Owner = bindMapped, owner
 	default: // the instance has the uid of its volumes
-		if err := handOver(source, owner, uid); err != nil {
+		if err := changeOwner(source, owner, uid); err != nil {
 			return b, refusal("cannot open its volume: " + err.Error())
 		}
 	}
 	return b, nil
 }
 
-// handOver changes the owner of a tree. Files of other owners keep theirs, as does a file
+// changeOwner changes the owner of a tree. Files of other owners keep theirs, as does a file
 // with another hard link elsewhere.
-func handOver(dir string, from, to int) error {
+func changeOwner(dir string, from, to int) error {
 	return walkTree(dir, func(root *os.Root, path string) error {
 		info, err := root.Lstat(path)
 		if err != nil {
@@ -326,21 +326,21 @@ func (s *spec) owner() int {
 	return os.Geteuid()
 }
 
-// giveWork makes an instance the owner of its working directory, which may have had
+// chownWork makes an instance the owner of its working directory, which may have had
 // another owner.
-func (d *Driver) giveWork(dir string, s *spec) error {
+func (d *Driver) chownWork(dir string, s *spec) error {
 	work := filepath.Join(dir, workDir)
 	info, err := os.Lstat(work)
 	if err != nil || !info.IsDir() || ownerOf(info) == s.owner() {
 		return err
 	}
-	return handOver(work, ownerOf(info), s.owner())
+	return changeOwner(work, ownerOf(info), s.owner())
 }
 
-// giveTree gives a directory that we have just created to its owner.
-func giveTree(dir string, owner int) error {
+// chownTree gives a directory that we have just created to its owner.
+func chownTree(dir string, owner int) error {
 	if owner == os.Geteuid() {
 		return nil
 	}
-	return handOver(dir, os.Geteuid(), owner)
+	return changeOwner(dir, os.Geteuid(), owner)
 }

@@ -131,7 +131,7 @@ func (s *shim) start() error {
 	s.startRequest = startRequest{} // no longer needed
 	failpoint(root, "forked")
 	s.output, s.logged = output, make(chan struct{})
-	go pump(log, output, s.logged)
+	go copyOutput(log, output, s.logged)
 	s.sendReport(report{State: s.writeState()})
 	return nil
 }

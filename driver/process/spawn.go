@@ -103,9 +103,9 @@ func onOwnThread(f func()) {
 	<-done
 }
 
-// pump copies the command's output into the log. A log that cannot be written (a full
+// copyOutput copies the command's output into the log. A log that cannot be written (a full
 // disk) loses lines, but never blocks the command.
-func pump(log io.Writer, output *os.File, done chan<- struct{}) {
+func copyOutput(log io.Writer, output *os.File, done chan<- struct{}) {
 	defer close(done)
 	buffer := make([]byte, 32<<10)
 	for {

@@ -154,7 +154,7 @@ func (d *Driver) prepare(e *entry, i driver.Instance, first bool) (*os.File, err
 		if err != nil {
 			return nil, fmt.Errorf("cannot restart instance %s: %w", e.id, err)
 		}
-		err = d.giveWork(e.dir, &s)
+		err = d.chownWork(e.dir, &s)
 		if err == nil {
 			err = writeJSON(filepath.Join(e.dir, specFile), s)
 		}
@@ -182,7 +182,7 @@ func (d *Driver) makeDirectory(e *entry, s spec) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Join(tmp, workDir), 0o700); err != nil {
 		return nil, err
 	}
-	if err := d.giveWork(tmp, &s); err != nil {
+	if err := d.chownWork(tmp, &s); err != nil {
 		return nil, err
 	}
 	failpoint(d.root, "made")

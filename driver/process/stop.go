@@ -26,7 +26,7 @@ func (d *Driver) stop(ctx context.Context, e *entry, timeout time.Duration) erro
 	if !e.live {
 		return nil
 	}
-	d.stopGently(e)
+	d.stopGracefully(e)
 	var expired <-chan time.Time
 	if timeout >= 0 {
 		timer := time.NewTimer(timeout)
@@ -44,7 +44,7 @@ func (d *Driver) stop(ctx context.Context, e *entry, timeout time.Duration) erro
 	return nil
 }
 
-func (d *Driver) stopGently(e *entry) {
+func (d *Driver) stopGracefully(e *entry) {
 	if !e.stray {
 		signal(e.pidfd, signalStop)
 		return

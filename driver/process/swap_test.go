@@ -52,8 +52,8 @@ func TestNothingIsHandedOverThroughALink(t *testing.T) {
 		if n%2 == 1 {
 			from, to = other, owner
 		}
-		_ = handOver(tree, 0, from) // the result does not matter, only which files it changes
-		_ = handOver(tree, from, to)
+		_ = changeOwner(tree, 0, from) // the result does not matter, only which files it changes
+		_ = changeOwner(tree, from, to)
 	}
 	close(done)
 	<-swapped

@@ -37,7 +37,7 @@ func (d *Driver) Provide(ctx context.Context, r driver.Resource) (string, error)
 		return "", err
 	}
 	defer leave()
-	return path, d.makeFolder(r.Kind, path)
+	return path, d.makeResourceDir(r.Kind, path)
 }
 
 // enterResource returns the path of a resource, and makes Close wait for the operation.
@@ -48,7 +48,7 @@ func (d *Driver) enterResource(ctx context.Context, r driver.Resource) (path str
 	return path, leave, err
 }
 
-func (d *Driver) makeFolder(kind mariposa.Kind, path string) error {
+func (d *Driver) makeResourceDir(kind mariposa.Kind, path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("cannot create the directory of %ss: %w", kind, err)
 	}
