@@ -122,7 +122,7 @@ func TestInputWaitsForTheNode(t *testing.T) {
 		t.Error("what is closed takes input")
 	}
 	control.wantEnd(p)
-	input.wantEnd(p)
+	input.wantCut(p)
 }
 
 func TestACommandThatIsNotRunSaysWhy(t *testing.T) {

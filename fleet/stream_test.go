@@ -70,6 +70,23 @@ func come[T any](p *testServer, what string, from <-chan T) T {
 // wantEnd waits until the control plane has closed a stream.
 func (s played) wantEnd(p *testServer) {
 	p.t.Helper()
+	if err := s.awaitEnd(p); !errors.Is(err, io.EOF) {
+		p.t.Errorf("it ended with %v", err)
+	}
+}
+
+// wantCut waits until the control plane has closed a stream while it was sending: the last
+// message may be incomplete.
+func (s played) wantCut(p *testServer) {
+	p.t.Helper()
+	if err := s.awaitEnd(p); !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		p.t.Errorf("it ended with %v", err)
+	}
+}
+
+// awaitEnd reads a stream to its end and returns the error that ended it.
+func (s played) awaitEnd(p *testServer) error {
+	p.t.Helper()
 	ended := make(chan error, 1)
 	go func() {
 		for {
@@ -79,10 +96,9 @@ func (s played) wantEnd(p *testServer) {
 			}
 		}
 	}()
-	if err := come(p, "the end of a stream", ended); !errors.Is(err, io.EOF) {
-		p.t.Errorf("it ended with %v", err)
-	}
+	err := come(p, "the end of a stream", ended)
 	_ = s.Close()
+	return err
 }
 
 func (p *testServer) logs(instance string) io.ReadCloser {
