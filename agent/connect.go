@@ -24,21 +24,21 @@ import (
 // Path is the path on which the control plane accepts agents.
 const Path = "/v1/agent"
 
-// Link says how to reach the control plane.
+// Link describes how to reach the control plane.
 type Link struct {
 	Servers []string // URLs of equivalent servers
 	Token   string   // a join token; a node that has joined before needs none
 	Client  *http.Client
-	// Insecure lets tokens and keys travel in the clear to other machines.
+	// Insecure allows sending tokens and keys unencrypted to other machines.
 	Insecure bool
 }
 
-// Check says what is wrong with the addresses.
+// Check validates the server addresses.
 func (l Link) Check() error {
 	for _, s := range l.Servers {
 		u, err := url.Parse(s)
 		if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-			return mariposa.Errorf(mariposa.InvalidArgument, "%q is no address of a server: give a URL like https://10.0.0.1:8080", s)
+			return mariposa.Errorf(mariposa.InvalidArgument, "invalid server address %q: use a URL such as https://10.0.0.1:8080", s)
 		}
 		if err := mariposa.CheckEncrypted(u, l.Insecure); err != nil {
 			return err
@@ -47,8 +47,9 @@ func (l Link) Check() error {
 	return nil
 }
 
-// client follows redirects only within the server that was named, and never out of
-// encryption: the node's key goes with every request.
+// client returns an HTTP client that follows redirects only within the same server, and
+// never from an encrypted to an unencrypted address: every request contains the node's
+// key.
 func (l Link) client() *http.Client {
 	var c http.Client
 	if l.Client != nil {
@@ -58,11 +59,11 @@ func (l Link) client() *http.Client {
 		first := via[0].URL
 		switch {
 		case len(via) >= maxRedirects:
-			return errors.New("the server sends us from address to address")
+			return errors.New("the server redirects too many times")
 		case next.URL.Hostname() != first.Hostname():
-			return fmt.Errorf("the server sends us to %s: name that one with --server if its certificate is to be trusted with the key of this node", next.URL.Redacted())
+			return fmt.Errorf("the server redirects to %s: name that address with --server if it may receive the key of this node", next.URL.Redacted())
 		case first.Scheme == "https" && next.URL.Scheme != "https":
-			return fmt.Errorf("the server sends us to %s, where the key of this node would travel in the clear", next.URL.Redacted())
+			return fmt.Errorf("the server redirects to %s, where the key of this node would be sent unencrypted: use an https address", next.URL.Redacted())
 		}
 		return nil
 	}
@@ -121,13 +122,13 @@ func keepConnected(ctx context.Context, l Link, n *Node) error {
 		err := connect(ctx, l.Servers[i%len(l.Servers)], l, n)
 		var no *refusal
 		if errors.As(err, &no) {
-			return fmt.Errorf("the control plane refuses this node: %w", no)
+			return fmt.Errorf("the control plane rejected this node: %w", no)
 		}
 		if time.Since(began) > 10*time.Second {
 			pause, log = 100*time.Millisecond, reasonLog{}
 		}
 		if ctx.Err() == nil && err != nil && log.isNew(err, time.Now()) {
-			slog.Warn("not connected to the control plane; trying again; instances run on", "node", n.Hello.Name, "err", err)
+			slog.Warn("not connected to the control plane; retrying; instances keep running", "node", n.Hello.Name, "err", err)
 		}
 		wait := pause/2 + rand.N(pause) // so that a fleet does not reconnect all at once
 		select {
@@ -158,13 +159,13 @@ func (l *reasonLog) isNew(err error, now time.Time) bool {
 	return true
 }
 
-// readRefusal reads what the control plane says to an agent that it does not admit; empty
-// if it is no answer of ours.
+// readRefusal reads the message for an agent that the control plane does not admit; empty
+// if the response is not from Mariposa.
 func readRefusal(body io.Reader) string {
 	var doc struct {
 		Message string `json:"message"`
 	}
-	_ = json.NewDecoder(io.LimitReader(body, 64<<10)).Decode(&doc) // an answer that is not ours says nothing
+	_ = json.NewDecoder(io.LimitReader(body, 64<<10)).Decode(&doc) // on an error, the message is empty
 	return doc.Message
 }
 
@@ -177,7 +178,7 @@ func connect(ctx context.Context, server string, l Link, n *Node) error {
 	dial, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	at := strings.Replace(strings.TrimSuffix(server, "/"), "http", "ws", 1) + Path
-	header := http.Header{wire.NodeHeader: {n.Hello.Node + ":" + n.Hello.Key}} // enough where the node is known
+	header := http.Header{wire.NodeHeader: {n.Hello.Node + ":" + n.Hello.Key}} // sufficient if the node has joined before
 	if l.Token != "" {
 		header.Set("Authorization", "Bearer "+l.Token)
 	}
@@ -189,7 +190,7 @@ func connect(ctx context.Context, server string, l Link, n *Node) error {
 	}
 	if err != nil {
 		if resp != nil && resp.StatusCode == http.StatusUnauthorized {
-			return &refusal{cmp.Or(why, "the join token is not right")}
+			return &refusal{cmp.Or(why, "the join token is invalid")}
 		}
 		return err
 	}

@@ -14,8 +14,8 @@ import (
 	"mariposa/wire"
 )
 
-// The key of a node goes with every request, and headers of ours are not taken out of one
-// that is sent elsewhere.
+// Every request contains the key of the node, and our headers are not removed on a
+// redirect.
 func TestAnAgentIsNotLedAwayWithItsKey(t *testing.T) {
 	t.Parallel()
 	for name, elsewhere := range map[string]func(http.Handler) *httptest.Server{
@@ -39,14 +39,14 @@ func TestAnAgentIsNotLedAwayWithItsKey(t *testing.T) {
 			defer cancel()
 			front := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if asked.Add(1) == 2 {
-					cancel() // it has come back from there
+					cancel() // the redirected request has returned
 				}
 				http.Redirect(w, r, to+r.URL.Path, http.StatusTemporaryRedirect)
 			}))
 			defer front.Close()
 			client := front.Client()
 			transport := client.Transport.(*http.Transport)
-			transport.TLSClientConfig.InsecureSkipVerify = true //nolint:gosec // only where it is sent is looked at
+			transport.TLSClientConfig.InsecureSkipVerify = true //nolint:gosec // only the destination matters
 			_ = agent.Run(ctx, agent.Link{Servers: []string{front.URL}, Token: "mrj_x", Client: client}, agent.Options{
 				Hello: wire.Hello{Node: "n1", Name: "n1", Key: "0123456789abcdef"}, Clock: clock.Real{},
 			}) // it ends with the context

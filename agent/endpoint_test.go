@@ -24,7 +24,7 @@ func variables(pairs ...string) (list []mariposa.Variable) {
 	return list
 }
 
-// reader asks as an instance does.
+// reader sends requests like an instance.
 type reader struct {
 	t      *testing.T
 	base   string
@@ -165,7 +165,7 @@ func TestARequestIsAnsweredAtOnceWhenThereIsNews(t *testing.T) {
 	}
 }
 
-// An instance that opens wait after wait keeps no other from its values.
+// An instance that opens many waiting requests does not block the others.
 func TestWaitsOfOneInstanceAreBounded(t *testing.T) {
 	t.Parallel()
 	b, r := newTestBoard(t)
@@ -220,7 +220,7 @@ func TestARequestWaitsForNews(t *testing.T) {
 		}
 		careful, careless := ask(time.Minute, &seven), ask(time.Minute, nil)
 		time.Sleep(time.Second)
-		b.publish("a", 7, variables("k", "one")) // no news for who says what it has
+		b.publish("a", 7, variables("k", "one")) // no change for a client that names the number it has
 		synctest.Wait()
 		if got := <-careless; !got.ok || got.took != time.Second {
 			t.Errorf("got %+v", got)
@@ -282,7 +282,7 @@ func TestTheEndpointWaitsForItsPortAndEndsWithTheAgent(t *testing.T) {
 	if !strings.HasPrefix(b.url, "http://"+address+"/v1/mdata") {
 		t.Errorf("its instances look for it at %s", b.url)
 	}
-	_ = taken.Close() // whenever it was tried before, it is tried again
+	_ = taken.Close() // the port is retried
 	r := newReader(t, "http://"+address)
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		if got, err := r.try(b.token("a"), "/v1/mdata/k"); err == nil && got.text == "v" {
@@ -304,10 +304,10 @@ func TestTheEndpointWaitsForItsPortAndEndsWithTheAgent(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("it goes on without its agent")
 	}
-	<-waits // with an answer or without, but not after a minute
+	<-waits // with a response or without, but before a minute is over
 }
 
-// oversized sends a header that nobody needs.
+// oversized sends a useless header.
 func (r *reader) oversized(address string) {
 	r.t.Helper()
 	if got, err := r.try(strings.Repeat("x", 64<<10), "/v1/mdata"); err != nil || got.status != http.StatusRequestHeaderFieldsTooLarge {

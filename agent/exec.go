@@ -12,14 +12,14 @@ import (
 	"mariposa/wire"
 )
 
-// exec runs a command inside an instance, for as long as its stream lasts.
+// exec runs a command in an instance, for as long as its stream lasts.
 func (s *streams) exec(ctx context.Context, st *wire.Stream, in streamTarget, o *wire.Open) (exit int, err error) {
 	if in.instance.ID == "" || in.isForeign {
-		return 0, mariposa.Errorf(mariposa.Unavailable, "the node does not have this instance")
+		return 0, mariposa.Errorf(mariposa.Unavailable, "the instance is not on this node")
 	}
 	d, ok := in.driver.(driver.Execer)
 	if !ok {
-		return 0, mariposa.Errorf(mariposa.Conflict, "in instances of the kind %s no commands can be run", in.compute)
+		return 0, mariposa.Errorf(mariposa.Conflict, "instances of compute type %s cannot run commands", in.compute)
 	}
 	options := driver.ExecOptions{Command: o.Command}
 	if o.Terminal != nil {
@@ -35,19 +35,19 @@ func (s *streams) exec(ctx context.Context, st *wire.Stream, in streamTarget, o 
 	case errors.As(err, &fault):
 		err = mariposa.Errorf(mariposa.InvalidArgument, "%w", err)
 	case errors.Is(err, driver.ErrNotFound):
-		err = mariposa.Errorf(mariposa.Conflict, "the instance does not run")
+		err = mariposa.Errorf(mariposa.Conflict, "the instance is not running")
 	case errors.Is(err, driver.ErrNotSupported), errors.Is(err, driver.ErrInstanceEnded):
 		err = mariposa.Errorf(mariposa.Conflict, "%w", err)
 	}
 	return exit, err
 }
 
-// sendOutput sends what a command writes until it ends.
+// sendOutput sends the output of a command until it ends.
 func (s *streams) sendOutput(ctx context.Context, st *wire.Stream, session driver.Session) (exit int, err error) {
 	defer session.Close() // pending writes fail
 	s.shells.Store(st.Number(), session)
 	defer s.shells.Delete(st.Number())
-	_ = st.Send(wire.Message{}) // the command runs; if the peer is gone, the context ends
+	_ = st.Send(wire.Message{}) // the command is running; if the peer is gone, the context ends
 	var outputs sync.WaitGroup
 	outputs.Go(func() { _, _ = io.Copy(st, session.Stdout()) })
 	if r := session.Stderr(); r != nil {
@@ -91,7 +91,7 @@ func (s *streams) writeInput(st *wire.Stream, number uint32) {
 	if !ok {
 		return // it has ended
 	}
-	session, deaf := shell.(driver.Session), false
+	session, inputClosed := shell.(driver.Session), false
 	for {
 		m, err := st.Receive()
 		switch {
@@ -99,9 +99,9 @@ func (s *streams) writeInput(st *wire.Stream, number uint32) {
 			return
 		case m.Last:
 			_ = session.CloseWrite() // if it has ended, its input is closed already
-		case !deaf:
+		case !inputClosed:
 			_, err = session.Write(m.Bytes)
-			deaf = err != nil
+			inputClosed = err != nil
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"mariposa/wire"
 )
 
-// execDriver is a driver whose instances run commands that tests play.
+// execDriver is a driver whose commands are simulated by tests.
 type execDriver struct {
 	*manualDriver
 	fail     error
@@ -35,14 +35,14 @@ func (h *execDriver) Exec(ctx context.Context, i driver.Instance, o driver.ExecO
 	return s, nil
 }
 
-// fakeSession is a command, played by a test.
+// fakeSession is a command that a test simulates.
 type fakeSession struct {
-	ctx         context.Context //nolint:containedctx // what a test looks at
+	ctx         context.Context //nolint:containedctx // checked by tests
 	instance    driver.Instance
 	options     driver.ExecOptions
 	out, errs   *io.PipeReader
 	outW, errsW *io.PipeWriter
-	read        chan []byte // what it is given to read, an empty one at the end
+	read        chan []byte // its input, with an empty one at the end
 	sizes       chan driver.Size
 	signals     chan syscall.Signal
 	ended       chan error
@@ -71,7 +71,7 @@ func (s *fakeSession) Write(p []byte) (n int, e error) {
 	}
 }
 
-// newExecRig is a rig with one instance that lets commands run inside.
+// newExecRig returns a rig with one instance that can run commands.
 func newExecRig(t *testing.T) (*rig, *execDriver) {
 	h := &execDriver{manualDriver: &manualDriver{}, sessions: make(chan *fakeSession, 9)}
 	r := newRig(t, h)
@@ -98,7 +98,7 @@ func TestACommandInsideGoesBothWays(t *testing.T) {
 	p, _ := r.plug()
 	control, input, s := r.exec(h, p, wire.Open{Command: []string{"a", "b"}, Terminal: &wire.Size{Rows: 24, Cols: 80}})
 	if s.instance.ID != "i1" || s.instance.Workload == nil || len(s.options.Command) != 2 || *s.options.Terminal != (driver.Size{Rows: 24, Cols: 80}) || s.options.Environment[0].Name != "TERM" {
-		t.Errorf("it was told to run %+v in %+v", s.options, s.instance)
+		t.Errorf("it got %+v in %+v", s.options, s.instance)
 	}
 	_, _ = input.Write([]byte("hello"))
 	_ = input.Send(wire.Message{Last: true})
@@ -149,11 +149,11 @@ func TestOutputThatNobodyTakesIsNotRead(t *testing.T) {
 	await(r, "as much as there is room for", full)
 	_ = control.Close()
 	if n := await(r, "its end", written); n > 10 {
-		t.Errorf("%d pieces were made for somebody who takes none", n)
+		t.Errorf("%d pieces were made for a peer that reads none", n)
 	}
 }
 
-// A command that does not read holds up its input, and nothing else.
+// A command that does not read blocks its input, and nothing else.
 func TestACommandThatDoesNotReadCanStillBeSteeredAndEnded(t *testing.T) {
 	t.Parallel()
 	r, h := newExecRig(t)
@@ -190,7 +190,7 @@ func TestACommandEndsWithWhoAskedForIt(t *testing.T) {
 	for name, end := range map[string]func(control *wire.Stream, cut func()){
 		"closed":                       func(control *wire.Stream, _ func()) { _ = control.Close() },
 		"the connection is lost":       func(_ *wire.Stream, cut func()) { cut() },
-		"a larger message than may be": func(control *wire.Stream, _ func()) { go control.Send(wire.Message{Bytes: make([]byte, 2<<20)}) }, // nobody takes all of it
+		"a larger message than may be": func(control *wire.Stream, _ func()) { go control.Send(wire.Message{Bytes: make([]byte, 2<<20)}) }, // nothing reads all of it
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -212,10 +212,10 @@ func TestWhyACommandIsNotRun(t *testing.T) {
 		says     string
 	}{
 		"its own fault":          {&driver.CommandError{Err: errors.New("cannot run it")}, "i1", mariposa.InvalidArgument, "cannot run it"},
-		"the instance has ended": {driver.ErrNotFound, "i1", mariposa.Conflict, "the instance does not run"},
+		"the instance has ended": {driver.ErrNotFound, "i1", mariposa.Conflict, "the instance is not running"},
 		"not in this kind":       {driver.ErrNotSupported, "i1", mariposa.Conflict, driver.ErrNotSupported.Error()},
 		"something else":         {errBroken, "i1", "", errBroken.Error()},
-		"nobody knows it":        {nil, "i2", mariposa.Unavailable, "the node does not have this instance"},
+		"it is unknown":          {nil, "i2", mariposa.Unavailable, "the instance is not on this node"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -14,9 +14,10 @@ func frozen(it wire.Assignment) wire.Assignment {
 	return it
 }
 
-// What ends in a frozen service stays as it is, whatever its policy says: with a
-// connection, without one, and when the agent was away itself. What ended under the
-// freeze is left to the control plane after the thaw; what runs then is restarted again.
+// An instance that ends in a frozen service is not restarted, whatever its policy: with a
+// connection, without one, and while the agent was away. Instances that ended during the
+// freeze are left to the control plane after the thaw; those that run then are restarted
+// again.
 func TestWhatIsFrozenIsNotRestarted(t *testing.T) {
 	t.Parallel()
 	w := work(mariposa.Workload{Compute: mariposa.ComputeDummy, Restart: mariposa.Restart{Policy: mariposa.RestartAlways}})

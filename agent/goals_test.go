@@ -25,7 +25,7 @@ func TestWhatShouldStopIsStoppedAndKept(t *testing.T) {
 	if o, there := r.real("a"); !there || o.Running {
 		t.Errorf("the driver has %+v", o)
 	}
-	r.assign(halted("a", 3, w)) // a new definition: nothing to do but to report it
+	r.assign(halted("a", 3, w)) // a new definition only has to be reported
 	if st := r.wantState("a", mariposa.StateStopped); st.Generation != 3 {
 		t.Errorf("reported %+v", st)
 	}
@@ -51,7 +51,7 @@ func TestAStopHasItsOwnTimeoutAndIsSeenOnTheWay(t *testing.T) {
 	r.wantState("a", mariposa.StateStopping)
 	code := 143
 	r.end(h, "stop", "a", driver.Observed{ExitCode: &code, Finished: r.clk.Now(), Reason: "killed by signal 15"}, nil)
-	h.want(t) // its restart policy is for those that should run
+	h.want(t) // the restart policy applies only to instances that should run
 	if st := r.wantState("a", mariposa.StateStopped); st.ExitCode == nil || *st.ExitCode != 143 || st.Restarts != 0 {
 		t.Errorf("reported %+v", st)
 	}
@@ -62,7 +62,7 @@ func TestAStopHasItsOwnTimeoutAndIsSeenOnTheWay(t *testing.T) {
 	h.want(t, "remove a") // there is nothing left to stop
 }
 
-// A stop whose timeout becomes shorter begins again with the new one, whether the
+// A stop whose timeout becomes shorter starts again with the new one, whether the
 // instance is to be kept or removed. A longer timeout changes nothing.
 func TestAStopUnderWayHearsThatItHasLessTime(t *testing.T) {
 	t.Parallel()
@@ -93,7 +93,7 @@ func TestAStopUnderWayHearsThatItHasLessTime(t *testing.T) {
 			}
 			gives(2, -time.Second)
 			first := stops(-time.Second)
-			gives(2, 3*time.Second) // from a definition, which makes no new generation
+			gives(2, 3*time.Second) // from a definition, without a new generation
 			if first.ctx.Err() == nil {
 				t.Fatal("a stop that waits for ever goes on")
 			}
@@ -130,7 +130,7 @@ func TestAStoppedOneAfterTheAgentWasKilled(t *testing.T) {
 		found driver.Observed
 		knew  mariposa.State
 		goal  func(string, int64, string) wire.Assignment
-		then  []string // the calls of the driver, each of which succeeds
+		then  []string // the successful calls of the driver
 		state mariposa.State
 	}{
 		{"before the stop", runs, mariposa.StateRunning, halted, []string{"stop a"}, mariposa.StateStopped},
@@ -272,7 +272,7 @@ func TestABounceRestartsTheSameInstanceOnce(t *testing.T) {
 	if got := h.last(t, "stop").timeout; got != 3*time.Second {
 		t.Errorf("it has %v to stop", got)
 	}
-	h.changed(driver.Observed{ID: "a", Started: r.clk.Now(), Reason: "told all the same"})
+	h.changed(driver.Observed{ID: "a", Started: r.clk.Now(), Reason: "reported anyway"})
 	r.run()
 	r.end(h, "stop", "a", driver.Observed{Finished: r.clk.Now()}, nil)
 	h.want(t, "start a")
@@ -290,7 +290,7 @@ func TestABounceRestartsTheSameInstanceOnce(t *testing.T) {
 	r.assign(withManualRestarts(wanted("a", 2, w), 1)) // a replay
 	r.connect(known(withManualRestarts(wanted("a", 2, w), 1), mariposa.InstanceStatus{State: mariposa.StateRunning, Generation: 2}))
 	h.want(t)
-	r.assign(withManualRestarts(wanted("a", 3, w), 3)) // two at once are one restart
+	r.assign(withManualRestarts(wanted("a", 3, w), 3)) // two at once cause one restart
 	r.end(h, "stop", "a", driver.Observed{}, nil)
 	r.end(h, "start", "a", driver.Observed{Running: true, Started: r.clk.Now().Add(time.Minute)}, nil)
 	h.want(t)
@@ -404,7 +404,7 @@ func TestABounceOfWhatDoesNotRun(t *testing.T) {
 	if st := r.wantState("a", mariposa.StateFailed); st.ManualRestarts != 1 {
 		t.Errorf("reported %+v", st)
 	}
-	h.want(t, "start gone") // one request, one try
+	h.want(t, "start gone") // one attempt for one request
 	r.assign(withManualRestarts(halted("a", 3, w), 2))
 	h.want(t, "start gone") // it has ended: there is nothing to stop
 	if st := r.wantState("a", mariposa.StateStopped); st.ManualRestarts != 1 || !strings.Contains(st.Reason, "the disk is broken") {

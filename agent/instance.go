@@ -25,7 +25,7 @@ type instance struct {
 	foreign            bool // belongs to another cluster: never touched
 	stoppedByUs        bool // we stopped it, so it can be removed
 	mayExist           bool // the driver may have it
-	recountRestarts    bool // the store is another one and counts manual restarts anew
+	recountRestarts    bool // another store counts manual restarts from its own start
 	awaiting           bool // its reason names a resource that it waits for
 	restarts           []time.Time
 	generation         int64            // the generation that the operation in progress applies
@@ -108,12 +108,12 @@ func (n *Node) addInstance(it *wire.Assignment) (*instance, *driver.Observed) {
 	case here && n.isForeign(known): // never touch another cluster's instance
 		i.foreign = true
 		i.status.State, i.status.Finished = mariposa.StateFailed, n.Clock.Now()
-		i.status.Reason = "another cluster has an instance of this id on the node"
+		i.status.Reason = "an instance of another cluster on this node has the same id"
 	case here:
 		return i, n.adopt(i, known)
 	case i.status.State == mariposa.StateRunning || i.status.State == mariposa.StateStopping:
 		i.status.State, i.status.Finished = mariposa.StateFailed, n.Clock.Now()
-		i.status.Reason = "was gone from its node when the agent came back"
+		i.status.Reason = "was gone from its node when the agent restarted"
 	}
 	return i, nil
 }
@@ -199,8 +199,8 @@ func (n *Node) handleEnd(i *instance, o driver.Observed) {
 	i.status.State = mariposa.StateProvisioning
 }
 
-// noteNotRestarted says why an ended instance that its policy would restart stays as it
-// is: its service is frozen. The control plane repairs it after the thaw.
+// noteNotRestarted explains why an ended instance is not restarted although its policy
+// would: its service is frozen. The control plane repairs it after the thaw.
 func (i *instance) noteNotRestarted(o driver.Observed) {
 	if i.workload.Restart.Allows(o.ExitCode) {
 		i.status.Reason = strings.TrimPrefix(i.status.Reason+"; it is not restarted while its service is frozen", "; ")
@@ -213,7 +213,7 @@ func (n *Node) mayRestart(i *instance, o driver.Observed) bool {
 	case !r.Allows(o.ExitCode):
 		return false
 	case r.Policy == mariposa.RestartOnFailure && r.Max > 0 && i.status.Restarts >= r.Max:
-		i.status.Reason += " and was restarted as often as its policy allows"
+		i.status.Reason += "; its restart policy allows no more restarts"
 		return false
 	}
 	now := n.Clock.Now()

@@ -15,8 +15,8 @@ import (
 // instance. What an instance needs is decided when its turn comes, not when it is
 // queued.
 type lane struct {
-	driver driver.Driver // nil: this node has no driver for this kind
-	limit  int           // operations at once; 0: any number
+	driver driver.Driver // nil if this node has no driver for this compute type
+	limit  int           // concurrent operations; no limit if zero
 	busy   int
 	queue  []*instance
 }
@@ -38,7 +38,7 @@ func (n *Node) addDriver(d driver.Driver) {
 	d.Watch(func(e driver.Event) { n.post(func() { n.handleDriverEvent(kind, e) }) })
 }
 
-// lane returns the lane of a kind; this node may have no driver for it.
+// lane returns the lane of a compute type; this node may have no driver for it.
 func (n *Node) lane(kind mariposa.ComputeType) *lane {
 	l := n.lanes[kind]
 	if l == nil {
@@ -117,8 +117,8 @@ func (n *Node) runAsync(l *lane, id string, w *mariposa.Workload, call func(ctx 
 // fetchTimeout is how long an image fetch may take.
 const fetchTimeout = time.Hour
 
-// startWithImage returns a start that first fetches the instance's image, if its kind
-// has images. The fetch is canceled if the start becomes obsolete.
+// startWithImage returns a start that first pulls the instance's image, if its compute
+// type has images. The pull is canceled if the start becomes obsolete.
 func (n *Node) startWithImage(i *instance, d driver.Driver) operation {
 	im, ok := d.(driver.Imager)
 	if !ok || i.workload.Image == "" {
@@ -136,7 +136,7 @@ func (n *Node) startWithImage(i *instance, d driver.Driver) operation {
 			}
 		})
 		if err != nil {
-			return driver.Observed{ID: in.ID}, fmt.Errorf("cannot get its image %s: %w", image, err)
+			return driver.Observed{ID: in.ID}, fmt.Errorf("cannot pull image %s: %w", image, err)
 		}
 		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), n.Timeout) // the timeout begins only now
 		defer stop()
@@ -147,6 +147,6 @@ func (n *Node) startWithImage(i *instance, d driver.Driver) operation {
 // noteFetchProgress records the progress of an image fetch during a start.
 func (n *Node) noteFetchProgress(i *instance, image string, percent int64) {
 	if i.starting {
-		n.setState(i, mariposa.StateProvisioning, fmt.Sprintf("its image %s is being fetched: %d %%", image, percent))
+		n.setState(i, mariposa.StateProvisioning, fmt.Sprintf("pulling image %s: %d %%", image, percent))
 	}
 }

@@ -22,7 +22,7 @@ type person struct {
 	specs    map[string]*wire.Assignment
 	statuses map[string]*mariposa.InstanceStatus
 	values   map[string]wire.MdataItem
-	read     int // frames of the present connection that were taken in
+	read     int // frames read from the current connection
 }
 
 var lifeWork = work(mariposa.Workload{
@@ -52,7 +52,7 @@ func (p *person) connectAgain() {
 	p.say(wire.Frame{Assign: &wire.Assign{Snapshot: true, Last: true, Items: items, Workloads: workloads(items)}})
 }
 
-// takeReports keeps what was reported, and holds every move against the rules.
+// takeReports keeps the reports, and checks every change of state against the rules.
 func (p *person) takeReports() {
 	frames := p.conn.sent()
 	for _, f := range frames[p.read:] {
@@ -73,7 +73,7 @@ func (p *person) takeReports() {
 	p.read = len(frames)
 }
 
-// want changes what is wanted of an instance and sends it.
+// want changes the goal of an instance and sends it.
 func (p *person) want(id string, change func(*wire.Assignment)) {
 	it := p.specs[id]
 	if it == nil {
@@ -81,14 +81,14 @@ func (p *person) want(id string, change func(*wire.Assignment)) {
 		p.specs[id] = it
 	}
 	if it.Goal == mariposa.GoalGone {
-		return // there is no way back
+		return // the goal gone is final
 	}
 	change(it)
 	it.Generation++
 	p.assign(*it)
 }
 
-// step does one thing, as it comes.
+// step does one random action.
 func (p *person) step() {
 	id := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(p.rt, "id")
 	switch rapid.SampledFrom([]string{"run", "stop", "go", "bounce", "bounce", "values", "crash", "wait", "wait", "read", "kill", "cut", "replay"}).Draw(p.rt, "step") {
@@ -130,8 +130,8 @@ func (p *person) step() {
 	}
 }
 
-// TestWhateverHappensAnInstanceComesToItsGoal plays lives of instances with
-// crashes, killed agents, lost reports and people who change their mind.
+// TestWhateverHappensAnInstanceComesToItsGoal simulates instances with crashes, killed
+// agents, lost reports and changing goals.
 func TestWhateverHappensAnInstanceComesToItsGoal(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

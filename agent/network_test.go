@@ -43,7 +43,7 @@ func TestANetworkIsThereForItsInstancesAndGoesAfterThem(t *testing.T) {
 
 	r.provide(network("a1", mariposa.GoalGone)) // two are on it
 	k.want(t)
-	r.provide(network("a1", mariposa.GoalKept)) // and it is to stay after all
+	r.provide(network("a1", mariposa.GoalKept)) // it is kept after all
 	r.provide(network("a1", mariposa.GoalGone))
 	for _, id := range []string{"i1", "i2"} {
 		k.want(t)

@@ -1,13 +1,12 @@
-// Package agent is the node's side: it holds one connection to the control plane,
-// carries out its assignments with the node's drivers, and reports the actual state.
-// Without a connection, instances keep running. No instance is removed for lack of
-// information: one that the control plane does not know is quarantined until a tombstone
-// names it.
+// Package agent is the node's side: it has one connection to the control plane, carries
+// out its assignments with the node's drivers, and reports the actual state. Without a
+// connection, instances keep running. No instance is removed for lack of information: one
+// that the control plane does not know is quarantined until a tombstone names it.
 //
 // The package owns the state of the node's instances between driver and wire: one loop
-// and one set of timers per node, goroutines only for operations that may block, and one
-// server on loopback where instances read their values. It refuses to know projects,
-// versions and goals beyond a single instance.
+// and one set of timers for each node, goroutines only for operations that may block, and
+// one server on loopback where instances read their values. It does not know projects,
+// versions, or goals beyond a single instance.
 package agent
 
 import (
@@ -31,7 +30,7 @@ type Options struct {
 	Drivers []driver.Driver
 	Clock   clock.Clock
 	Wake    func()        // asks for a call of Step
-	Mdata   string        // the loopback address where instances read their values; empty: none
+	Mdata   string        // the loopback address where instances read their values; empty if none
 	Slots   int           // concurrent driver operations per kind; 16 if zero
 	Timeout time.Duration // of one driver operation, in addition to an instance's stop timeout; 2 min if zero
 	Spawn   func(func())  // runs a driver operation off the loop; a goroutine if nil. Virtual time uses coroutines
@@ -115,7 +114,7 @@ func (n *Node) List(ctx context.Context) error {
 	for kind, l := range n.lanes {
 		all, err := l.driver.List(ctx)
 		if err != nil {
-			return fmt.Errorf("list the %s instances on this node: %w", kind, err)
+			return fmt.Errorf("list %s instances on this node: %w", kind, err)
 		}
 		for _, o := range all {
 			n.found[o.ID] = found{kind, o}
@@ -161,7 +160,7 @@ func (n *Node) Receive(out Outlet, f wire.Frame) {
 			return // from an earlier connection
 		}
 		if err := n.handleFrame(&f); err != nil {
-			slog.Warn("hanging up on the control plane", "node", n.Hello.Name, "err", err)
+			slog.Warn("closing the connection to the control plane", "node", n.Hello.Name, "err", err)
 			n.out.Close()
 			n.resetConnection()
 		}
@@ -203,7 +202,7 @@ func (n *Node) send(f wire.Frame) {
 
 func (n *Node) handleFrame(f *wire.Frame) error {
 	if f.Bye != nil {
-		return fmt.Errorf("it said goodbye: %s", f.Bye.Reason)
+		return fmt.Errorf("the control plane ended the session: %s", f.Bye.Reason)
 	}
 	if next, err := n.order.Accept(f.Seq); err != nil || !next {
 		return err
@@ -220,12 +219,12 @@ func (n *Node) handleFrame(f *wire.Frame) error {
 		return n.handleMdata(f.Mdata)
 	case f.Heartbeat != nil:
 		if f.Heartbeat.Seen < n.sentAtBeats[0] {
-			return fmt.Errorf("a frame to it was lost")
+			return fmt.Errorf("a frame to the control plane was lost")
 		}
 	case f.Crash != nil:
 		n.crash(f.Crash.Instance)
 	default:
-		return fmt.Errorf("it sent a frame that makes no sense here")
+		return fmt.Errorf("the control plane sent an unexpected frame")
 	}
 	return nil
 }
@@ -252,7 +251,7 @@ func (n *Node) scheduleHeartbeat(out Outlet) {
 				return
 			}
 			if n.Clock.Now().Sub(n.lastHeard) >= 3*n.beat {
-				slog.Warn("the control plane is silent; connecting anew", "node", n.Hello.Name)
+				slog.Warn("no message from the control plane; reconnecting", "node", n.Hello.Name)
 				n.out.Close()
 				n.resetConnection()
 				return
@@ -356,7 +355,7 @@ func (n *Node) quarantined() []mariposa.Quarantined {
 	for _, id := range slices.Sorted(maps.Keys(n.found)) {
 		f := n.found[id]
 		if n.isForeign(f) {
-			continue // none of our business
+			continue // it belongs to another cluster
 		}
 		q := mariposa.Quarantined{
 			ID: id, Name: f.seen.Name, Project: f.seen.Project, Compute: f.compute, PhysicalID: f.seen.PhysicalID,
@@ -367,9 +366,9 @@ func (n *Node) quarantined() []mariposa.Quarantined {
 		}
 		switch {
 		case f.seen.Labels.Cluster != n.labels.Cluster:
-			q.Reason = "it was made by another store"
+			q.Reason = "it was created by another store"
 		case f.seen.Labels.Incarnation != n.labels.Incarnation:
-			q.Reason = "it was made under another incarnation of the store"
+			q.Reason = "it was created under another incarnation of the store"
 		}
 		out = append(out, q)
 	}

@@ -75,7 +75,7 @@ func TestWhatWasKnownAsRunningAndIsGoneHasFailed(t *testing.T) {
 		t.Errorf("reported %+v", st)
 	}
 	if _, there := r.real("a"); there {
-		t.Error("it was made anew behind the planner's back")
+		t.Error("it was recreated without the planner")
 	}
 }
 
@@ -180,7 +180,7 @@ func TestOnFailureWithANumberEndsThere(t *testing.T) {
 	r.wantState("a", mariposa.StateRunning)
 	r.linger(time.Hour)
 	r.crash("a")
-	if st := r.wantState("a", mariposa.StateFailed); st.Restarts != 1 || !strings.Contains(st.Reason, "as often as its policy allows") {
+	if st := r.wantState("a", mariposa.StateFailed); st.Restarts != 1 || !strings.Contains(st.Reason, "its restart policy allows no more restarts") {
 		t.Errorf("reported %+v", st)
 	}
 }
@@ -262,7 +262,7 @@ func TestAStartThatFailsSaysWhy(t *testing.T) {
 	if st := r.wantState("a", mariposa.StateFailed); st.Reason != "could not be started: the disk is broken" || st.Finished.IsZero() || st.Generation != 1 {
 		t.Errorf("reported %+v", st)
 	}
-	if st := r.wantState("b", mariposa.StateFailed); !strings.Contains(st.Reason, "cannot run kvm") {
+	if st := r.wantState("b", mariposa.StateFailed); !strings.Contains(st.Reason, "does not support compute type kvm") {
 		t.Errorf("reported %+v", st)
 	}
 	r.assign(unwanted("a", 2), unwanted("b", 2))
@@ -304,7 +304,7 @@ func TestANewGenerationChangesWhatRunsInPlace(t *testing.T) {
 
 func TestWhatEndsWhileItIsChangedInPlaceIsNotCalledRunning(t *testing.T) {
 	t.Parallel()
-	for _, told := range []bool{true, false} {
+	for _, running := range []bool{true, false} {
 		h := &manualDriver{}
 		r := newRig(t, h)
 		r.connect(wanted("a", 1, processWork()))
@@ -314,8 +314,8 @@ func TestWhatEndsWhileItIsChangedInPlaceIsNotCalledRunning(t *testing.T) {
 		h.want(t, "update a")
 		h.changed(driver.Observed{ID: "a", Started: at, Reason: "killed by signal 9"})
 		r.run()
-		// The driver may have looked before or after the end.
-		r.end(h, "update", "a", driver.Observed{Running: told, Started: at, Reason: "killed by signal 9"}, nil)
+		// The driver may have checked before or after the end.
+		r.end(h, "update", "a", driver.Observed{Running: running, Started: at, Reason: "killed by signal 9"}, nil)
 		if st := r.wantState("a", mariposa.StateFailed); st.Reason != "killed by signal 9" {
 			t.Errorf("reported %+v", st)
 		}
@@ -332,7 +332,7 @@ func TestAnEndThatOvertakesItsOwnStartCounts(t *testing.T) {
 	r.run()
 	r.end(h, "start", "a", driver.Observed{Running: true, Started: first}, nil)
 	h.want(t, "start a")
-	// News of the first run during the second start is old.
+	// Reports of the first run during the second start are outdated.
 	h.changed(driver.Observed{ID: "a", Started: first, Reason: "exited with code 1"})
 	r.run()
 	r.end(h, "start", "a", driver.Observed{Running: true, Started: first.Add(time.Second)}, nil)

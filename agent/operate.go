@@ -76,7 +76,7 @@ func (i *instance) nextToStop() action {
 		return doNothing
 	case i.status.State == mariposa.StateStopped || !i.mayExist:
 		return reportStopped
-	case i.status.State == mariposa.StateFailed && !i.status.Finished.IsZero(): // else it may run: it could not be changed
+	case i.status.State == mariposa.StateFailed && !i.status.Finished.IsZero(): // else it may be running: it could not be updated
 		return reportStopped
 	}
 	return doStop
@@ -117,7 +117,9 @@ func (n *Node) operate(i *instance) {
 	case m == doNothing || m == reportStopped || m == await: // its goal changed, or it ended, while it was queued
 		n.post(func() { n.finishOperation(i) })
 	case l.driver == nil:
-		n.post(func() { n.startDone(i, driver.Observed{}, errors.New("this node cannot run "+string(i.compute))) })
+		n.post(func() {
+			n.startDone(i, driver.Observed{}, errors.New("this node does not support compute type "+string(i.compute)))
+		})
 	case m == doRemove:
 		n.runAsync(l, i.id, i.workload, func(ctx context.Context) func() {
 			err := l.driver.Remove(ctx, i.id)
@@ -179,7 +181,7 @@ func (i *instance) stopTimeout() time.Duration {
 }
 
 // cancelObsolete cancels obsolete work in progress: a stop whose timeout has become
-// shorter is retried, and the fetch of an image that is no longer needed ends.
+// shorter is retried, and the pull of an image that is no longer needed ends.
 func (i *instance) cancelObsolete() {
 	if i.starting && i.cancelFetch != nil && i.desired.Goal != mariposa.GoalRunning {
 		i.cancelFetch()
@@ -239,7 +241,7 @@ func (n *Node) updateDone(i *instance, o driver.Observed, err error) {
 	switch {
 	case err != nil:
 		n.observe(i, mariposa.StateFailed, o)
-		i.status.Reason = "could not be changed in place: " + err.Error()
+		i.status.Reason = "could not be updated in place: " + err.Error()
 	case i.status.State == mariposa.StateRunning:
 		n.noteRunning(i, o)
 	}
@@ -272,7 +274,7 @@ func (n *Node) stopDone(i *instance, was mariposa.InstanceStatus, o driver.Obser
 		switch {
 		case i.desired.Goal == mariposa.GoalHalted:
 			i.status.Generation = max(i.status.Generation, i.generation)
-		case i.nextAction() == doStart, i.nextAction() == await: // it may have to queue, and must not look dead meanwhile
+		case i.nextAction() == doStart, i.nextAction() == await: // it may have to wait in the queue, and must not look dead meanwhile
 			n.setState(i, mariposa.StateProvisioning, "")
 		}
 	}
@@ -296,8 +298,8 @@ func (n *Node) removeDone(i *instance, err error) {
 	n.finishOperation(i)
 }
 
-// forgetIfDone forgets a destroyed instance once that is reported. If the report is
-// lost, the control plane asks again and gets the same answer.
+// forgetIfDone removes a destroyed instance once that is reported. If the report is lost,
+// the control plane asks again and gets the same answer.
 func (n *Node) forgetIfDone(i *instance) {
 	if i.status.State == mariposa.StateDestroyed && !i.inOperation {
 		n.releaseResources(i)

@@ -13,10 +13,10 @@ import (
 )
 
 // resource is a volume or a network of the node, which instances use and which outlives
-// them. It is made before the first instance that needs it starts, and removed only by a
-// tombstone, once no instance uses it.
+// them. It is created before the first instance that needs it starts, and removed only by
+// a tombstone, once no instance uses it.
 type resource struct {
-	desired     wire.Provision // no goal: only instances refer to it so far
+	desired     wire.Provision // without a goal, only instances refer to it so far
 	state       mariposa.ResourceState
 	path        string
 	reason      string // why it is not in its desired state
@@ -58,8 +58,8 @@ func (n *Node) resource(id string) *resource {
 	return r
 }
 
-// logUnclaimed logs resources that exist but are not named by the control plane. They
-// may hold data that somebody misses, so they are left alone.
+// logUnclaimed logs resources that exist but are not named by the control plane. They may
+// contain data that people need, so they stay in place.
 func (n *Node) logUnclaimed() {
 	for kind, l := range n.lanes {
 		p, ok := l.driver.(driver.Provider)
@@ -68,11 +68,11 @@ func (n *Node) logUnclaimed() {
 		}
 		all, err := p.Provided(n.stepCtx)
 		if err != nil {
-			slog.Warn("cannot list the resources of this node", "node", n.Hello.Name, "compute", kind, "err", err)
+			slog.Warn("cannot list the volumes and networks on this node", "node", n.Hello.Name, "compute", kind, "err", err)
 		}
 		for _, r := range all {
 			if !n.offeredResources[r.ID] {
-				slog.Warn("found a resource that the control plane does not know; it is left alone", "node", n.Hello.Name, "kind", r.Kind, "id", r.ID)
+				slog.Warn("found a resource that is unknown to the control plane; leaving it in place", "node", n.Hello.Name, "kind", r.Kind, "id", r.ID)
 			}
 		}
 	}
@@ -118,7 +118,7 @@ func (n *Node) releaseResources(i *instance) {
 	i.resources = nil
 }
 
-// dropResource forgets a resource that neither the control plane nor an instance refers
+// dropResource removes a resource that neither the control plane nor an instance refers
 // to.
 func (n *Node) dropResource(r *resource) {
 	if r.desired.Goal == "" && len(r.users) == 0 && !r.inOperation {
@@ -142,7 +142,7 @@ func (i *instance) missingResources() string {
 			continue
 		}
 		if r.reason != "" {
-			return fmt.Sprintf("its %s %s cannot be made yet: %s", r.desired.Kind, r.desired.Name, r.reason)
+			return fmt.Sprintf("its %s %s cannot be created yet: %s", r.desired.Kind, r.desired.Name, r.reason)
 		}
 		for _, need := range i.neededResources() {
 			if need.ID == r.desired.ID {
@@ -171,14 +171,14 @@ func (r *resource) driverResource() driver.Resource {
 	return driver.Resource{Kind: r.desired.Kind, ID: r.desired.ID, Name: r.desired.Name, Size: r.desired.Size}
 }
 
-// callProvider has the driver make or remove a resource.
+// callProvider makes the driver create or remove a resource.
 func (n *Node) callProvider(r *resource, state mariposa.ResourceState) {
 	r.inOperation = true
 	l := n.lane(r.desired.Compute)
 	p, ok := l.driver.(driver.Provider)
 	if !ok {
 		n.post(func() {
-			n.resourceDone(r, state, "", fmt.Errorf("this node has no %s for %s", r.desired.Kind, r.desired.Compute))
+			n.resourceDone(r, state, "", fmt.Errorf("this node cannot create a %s for compute type %s", r.desired.Kind, r.desired.Compute))
 		})
 		return
 	}
@@ -208,7 +208,7 @@ func (n *Node) resourceDone(r *resource, state mariposa.ResourceState, path stri
 		r.state, r.path, r.reason = state, path, ""
 		again()
 	} else {
-		slog.Warn("a resource is not as it should be; trying again", "node", n.Hello.Name, "kind", r.desired.Kind, "id", r.desired.ID, "goal", r.desired.Goal, "err", err)
+		slog.Warn("cannot bring a resource to its desired state; retrying", "node", n.Hello.Name, "kind", r.desired.Kind, "id", r.desired.ID, "goal", r.desired.Goal, "err", err)
 		r.reason = err.Error()
 		n.Clock.After(retryDelay, func() { n.post(again) })
 	}
@@ -244,8 +244,8 @@ func (n *Node) networks(i *instance) []driver.Network {
 }
 
 // reportProvided sends the changes of resources: of those that are gone, or of the
-// others. A resource that is gone is then forgotten: if the report is lost, the control
-// plane asks again and gets the same answer.
+// others. Then it removes those that are gone. If the report is lost, the control plane
+// asks again and gets the same answer.
 func (n *Node) reportProvided(gone bool) {
 	var all []wire.Provided
 	for _, id := range slices.Sorted(maps.Keys(n.staleResources)) {

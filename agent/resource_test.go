@@ -11,7 +11,7 @@ import (
 	"mariposa/wire"
 )
 
-// providerDriver is a driver with volumes, whose operations end when the test says so.
+// providerDriver is a driver with volumes, whose operations end when the test decides.
 // The path of a volume is reported as a physical id.
 type providerDriver struct {
 	manualDriver
@@ -59,7 +59,7 @@ func (r *rig) begin(volumes []wire.Provision, items ...wire.Assignment) {
 	r.say(wire.Frame{Assign: &wire.Assign{Snapshot: true, Last: true, Items: items, Workloads: workloads(items)}})
 }
 
-// provided is what the node last said of a volume.
+// provided returns what the node last reported about a volume.
 func (r *rig) provided(id string) (last wire.Provided) {
 	for _, f := range r.conn.sent() {
 		if f.Report == nil {
@@ -111,7 +111,7 @@ func TestAVolumeThatCannotBeMadeIsTriedAgainAndItsInstanceSaysWhy(t *testing.T) 
 	r := newRig(t, k)
 	r.begin([]wire.Provision{volume("v1", mariposa.GoalKept)}, using(wanted("i1", 1, processWork()), "v1"))
 	r.end(&k.manualDriver, "provide", "v1", driver.Observed{}, errBroken)
-	if st := r.wantState("i1", mariposa.StateProvisioning); st.Reason != "its volume data cannot be made yet: the disk is broken" {
+	if st := r.wantState("i1", mariposa.StateProvisioning); st.Reason != "its volume data cannot be created yet: the disk is broken" {
 		t.Errorf("says %q", st.Reason)
 	}
 	if p := r.provided("v1"); p.State != mariposa.ResourcePending || p.Reason != errBroken.Error() {
@@ -129,7 +129,7 @@ func TestAVolumeOfAKindThatTheNodeDoesNotHaveIsSaidSo(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, &manualDriver{}) // a driver without volumes
 	r.begin([]wire.Provision{volume("v1", mariposa.GoalKept)})
-	if p := r.provided("v1"); !strings.Contains(p.Reason, "this node has no volume for process") {
+	if p := r.provided("v1"); !strings.Contains(p.Reason, "this node cannot create a volume for compute type process") {
 		t.Errorf("reported %+v", p)
 	}
 }
@@ -157,9 +157,9 @@ func TestATombstoneTakesAVolumeOnceNoInstanceUsesIt(t *testing.T) {
 	if p := r.provided("v1"); p.State != mariposa.ResourceGone || p.Path != "" {
 		t.Errorf("reported %+v", p)
 	}
-	r.provide(volume("v1", mariposa.GoalGone)) // the answer was lost: it is asked for again
+	r.provide(volume("v1", mariposa.GoalGone)) // the response was lost: it is requested again
 	r.end(&k.manualDriver, "withdraw", "v1", driver.Observed{}, nil)
-	r.assign(using(unwanted("i1", 2), "v1")) // likewise
+	r.assign(using(unwanted("i1", 2), "v1")) // the same for the instance
 	r.provide(volume("v1", mariposa.GoalGone))
 	r.end(&k.manualDriver, "withdraw", "v1", driver.Observed{}, nil)
 	if p := r.provided("v1"); p.State != mariposa.ResourceGone {
@@ -176,7 +176,7 @@ func TestAnAgentThatComesBackFindsVolumesAndTombstonesAgain(t *testing.T) {
 	r.boot()
 	r.begin([]wire.Provision{volume("v1", mariposa.GoalKept), volume("v2", mariposa.GoalGone), volume("v3", mariposa.GoalGone)},
 		known(using(wanted("i1", 1, processWork()), "v1", "v3"), mariposa.InstanceStatus{State: mariposa.StateRunning, Generation: 1}))
-	k.want(t, "provide v1", "withdraw v2") // v3 is in use, whatever anybody says
+	k.want(t, "provide v1", "withdraw v2") // v3 is still in use
 	r.end(&k.manualDriver, "provide", "v1", at("/d/v1"), nil)
 	r.end(&k.manualDriver, "withdraw", "v2", driver.Observed{}, nil)
 	r.wantState("i1", mariposa.StateRunning)

@@ -21,11 +21,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // trouble is the point here
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // the tests cause many warnings
 	leaktest.Main(m)
 }
 
-// conn is the server's end of a connection, played by a test.
+// conn is the server's end of a connection, simulated by a test.
 type conn struct {
 	mu     sync.Mutex
 	frames []wire.Frame
@@ -58,7 +58,7 @@ func (c *conn) sent() []wire.Frame {
 	return slices.Clone(c.frames)
 }
 
-// rig is one node with a test for a server.
+// rig is one node with the test as its server.
 type rig struct {
 	t     *testing.T
 	clk   *clocktest.Virtual
@@ -83,7 +83,7 @@ func newRig(t *testing.T, extra ...driver.Driver) *rig {
 	return r
 }
 
-// shared is a place where other clusters keep theirs too.
+// shared is a driver that is shared with other clusters.
 type shared struct{ *dummy.Driver }
 
 func (s shared) List(ctx context.Context) ([]driver.Observed, error) {
@@ -94,7 +94,7 @@ func (s shared) List(ctx context.Context) ([]driver.Observed, error) {
 	return all, err
 }
 
-// boot starts the agent, again if there was one: what runs outlives it.
+// boot starts or restarts the agent. Running instances outlive it.
 func (r *rig) boot() {
 	r.t.Helper()
 	r.clk.Forget() // the timers of the previous agent
@@ -130,7 +130,7 @@ func (r *rig) wake() {
 	}
 }
 
-// linger lets time pass before a server that answers.
+// linger lets time pass while the server responds to heartbeats.
 func (r *rig) linger(d time.Duration) {
 	for end := r.clk.Now().Add(d); r.clk.Now().Before(end); {
 		r.pass(5 * time.Second)
@@ -153,7 +153,7 @@ func (r *rig) pass(d time.Duration) {
 	}
 }
 
-// dial opens a connection without an answer.
+// dial opens a connection without a response.
 func (r *rig) dial() *conn {
 	r.t.Helper()
 	r.conn = &conn{}
@@ -186,7 +186,7 @@ func (r *rig) assign(items ...wire.Assignment) {
 	r.say(wire.Frame{Assign: &wire.Assign{Items: items, Workloads: workloads(items)}})
 }
 
-// kept are the workloads that tests speak of, by their key.
+// kept are the workloads of the tests, by key.
 var kept sync.Map
 
 func workloads(items []wire.Assignment) map[string]*mariposa.Workload {
@@ -223,7 +223,7 @@ func halted(id string, generation int64, workload string) wire.Assignment {
 	return it
 }
 
-// withManualRestarts is an assignment that asks for so many restarts in all.
+// withManualRestarts returns an assignment that requests a total number of restarts.
 func withManualRestarts(it wire.Assignment, n int) wire.Assignment {
 	it.ManualRestarts = n
 	return it
@@ -264,7 +264,7 @@ func (r *rig) states(id string) []mariposa.State {
 	return out
 }
 
-// quarantine is the newest inventory.
+// quarantine returns the newest inventory.
 func (r *rig) quarantine() []mariposa.Quarantined {
 	for _, f := range slices.Backward(r.conn.sent()) {
 		if f.Report != nil && f.Report.Inventory {
@@ -284,7 +284,7 @@ func (r *rig) wantState(id string, state mariposa.State) mariposa.InstanceStatus
 	return st
 }
 
-// real looks at what the driver has.
+// real returns the state of an instance in the driver.
 func (r *rig) real(id string) (driver.Observed, bool) {
 	r.t.Helper()
 	all, err := r.dummy.List(r.t.Context())
@@ -307,7 +307,7 @@ func (r *rig) crash(id string) {
 	r.run()
 }
 
-// make puts a dummy into the world behind the agent's back.
+// make adds a dummy to the world without the agent.
 func (r *rig) make(id, cluster, incarnation string) {
 	r.t.Helper()
 	labels := driver.Labels{Cluster: cluster, Incarnation: incarnation}
@@ -316,7 +316,7 @@ func (r *rig) make(id, cluster, incarnation string) {
 	}
 }
 
-// manualDriver is a driver whose operations end when the test says so.
+// manualDriver is a driver whose operations end when the test decides.
 type manualDriver struct {
 	suspend     func(arm func(wake func())) error // of the rig's clock
 	mu          sync.Mutex
@@ -346,7 +346,7 @@ var (
 	_ driver.ValuePublisher = (*manualDriver)(nil)
 )
 
-// do is a call that waits for the test.
+// do waits until the test ends the call.
 func (h *manualDriver) do(c *call) (driver.Observed, error) {
 	err := h.suspend(func(wake func()) {
 		c.wake = wake
@@ -361,7 +361,7 @@ func (h *manualDriver) do(c *call) (driver.Observed, error) {
 	return c.o, c.err
 }
 
-// last is the newest call of a kind.
+// last returns the newest call of a kind.
 func (h *manualDriver) last(t *testing.T, what string) *call {
 	t.Helper()
 	h.mu.Lock()
@@ -404,7 +404,7 @@ func (h *manualDriver) Remove(_ context.Context, id string) error {
 }
 
 func (h *manualDriver) PublishValues(_ context.Context, id string, values []mariposa.Variable) error {
-	_, err := h.do(&call{what: "tell", id: id, values: values})
+	_, err := h.do(&call{what: "publish", id: id, values: values})
 	return err
 }
 
@@ -429,7 +429,7 @@ func (h *manualDriver) Logs(ctx context.Context, id string, _ driver.LogOptions)
 	return h.logs(ctx, id)
 }
 
-// suspendBy sets what makes operations wait.
+// suspendBy sets the function that makes operations wait.
 func (h *manualDriver) suspendBy(f func(arm func(wake func())) error) { h.suspend = f }
 
 // underWay lists the operations in progress.

@@ -32,7 +32,7 @@ func TestASilentServerIsLeft(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	c := r.connect(wanted("a", 1, dummyWork()))
-	r.linger(time.Minute) // as long as it answers, all is well
+	r.linger(time.Minute) // the session lasts as long as the server responds
 	if c.isClosed() {
 		t.Fatal("it left a server that answers")
 	}
@@ -70,7 +70,7 @@ func TestAServerThatMissedAFrameIsLeft(t *testing.T) {
 		r.say(wire.Frame{Heartbeat: &wire.Heartbeat{Seen: 1}})
 	}
 	if !c.isClosed() {
-		t.Error("frames were lost and nobody minds")
+		t.Error("lost frames went unnoticed")
 	}
 }
 
@@ -108,7 +108,7 @@ func TestALostFrameEndsTheSessionAndTheNextOneMakesItGood(t *testing.T) {
 	r.wantState("b", mariposa.StateRunning)
 	r.node.Receive(c, wire.Frame{Seq: 99, Assign: &wire.Assign{Items: []wire.Assignment{unwanted("b", 9)}}})
 	r.run()
-	r.wantState("b", mariposa.StateRunning) // of a connection that is no more
+	r.wantState("b", mariposa.StateRunning) // from a closed connection
 }
 
 func TestFramesThatMakeNoSenseEndTheSession(t *testing.T) {
@@ -251,11 +251,11 @@ func TestAnOperationEndsBeforeItsInstanceIsSetAside(t *testing.T) {
 	w := processWork()
 	r.connect(wanted("a", 1, w), wanted("b", 1, w), wanted("c", 1, w))
 	h.want(t, "start a")
-	// The store was wiped, or a backup restored: it knows c alone.
+	// The store was wiped, or a backup was restored: it only knows c.
 	r.connect(wanted("c", 1, w))
 	h.want(t, "start a")
 	r.end(h, "start", "a", driver.Observed{Running: true, PhysicalID: "pid 7"}, nil)
-	h.want(t, "start c") // b never began, and blocks no other
+	h.want(t, "start c") // b never started, and does not block others
 	q := r.quarantine()
 	if len(q) != 1 || q[0].ID != "a" || q[0].State != mariposa.StateRunning || q[0].PhysicalID != "pid 7" {
 		t.Errorf("in quarantine: %+v", q)
@@ -277,7 +277,7 @@ func TestARemovalUnderWayIsTheLastThingDoneToWhatIsSetAside(t *testing.T) {
 	r.inc = "restored"
 	r.connect()
 	r.end(h, "stop", "a", driver.Observed{}, nil)
-	h.want(t) // this store never said that it may go
+	h.want(t) // this store has not requested its removal
 	if q := r.quarantine(); len(q) != 1 || q[0].State != mariposa.StateStopped {
 		t.Errorf("in quarantine: %+v", q)
 	}
@@ -291,7 +291,7 @@ func TestAnAssignmentDuringTheLastOperationTakesItBack(t *testing.T) {
 	r.connect(wanted("a", 5, w))
 	r.connect()
 	r.connect(wanted("a", 1, w))
-	h.want(t, "start a") // the one from before: never two side by side
+	h.want(t, "start a") // the start from before: there are never two at once
 	r.end(h, "start", "a", driver.Observed{Running: true}, nil)
 	r.wantState("a", mariposa.StateRunning)
 	if len(r.quarantine()) != 0 {

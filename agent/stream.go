@@ -13,8 +13,8 @@ import (
 	"mariposa/wire"
 )
 
-// streams serves the streams of one connection, in which the control plane reads from
-// this node's instances and runs commands inside them.
+// streams serves the streams of one connection, on which the control plane reads from
+// this node's instances and runs commands in them.
 type streams struct {
 	n      *Node
 	ctx    context.Context //nolint:containedctx // the life of the connection
@@ -65,7 +65,7 @@ func (s *streams) sendAnswer(ctx context.Context, st *wire.Stream, o *wire.Open)
 	case len(o.Command) > 0:
 		return s.exec(ctx, st, of, o)
 	case of.driver == nil:
-		return 0, errors.New("the node does not have this instance")
+		return 0, errors.New("the instance is not on this node")
 	}
 	r, err := openSource(ctx, of.driver, o)
 	if err != nil {
@@ -91,10 +91,10 @@ func openSource(ctx context.Context, d driver.Driver, o *wire.Open) (io.ReadClos
 
 // streamTarget is the instance that a stream is about.
 type streamTarget struct {
-	instance  driver.Instance // an empty ID: the node does not have it
+	instance  driver.Instance // with an empty ID if it is not on this node
 	compute   mariposa.ComputeType
-	driver    driver.Driver // nil: the node has no driver for its kind
-	isForeign bool          // not this control plane's: no commands may run inside
+	driver    driver.Driver // nil if the node has no driver for its compute type
+	isForeign bool          // belongs to another cluster: no commands may run in it
 }
 
 // find looks up an instance on the node's loop.

@@ -13,7 +13,7 @@ import (
 	"mariposa/wire/wiretest"
 )
 
-// await lets the node work until something comes.
+// await runs the node until a value arrives.
 func await[T any](r *rig, what string, from <-chan T) T {
 	r.t.Helper()
 	late := time.After(time.Minute)
@@ -45,7 +45,7 @@ func (r *rig) ask(p *wire.Pipe, o wire.Open) *wire.Stream {
 	return s
 }
 
-// next is what comes next over a stream.
+// next returns the next message of a stream.
 func (r *rig) next(s *wire.Stream) wire.Message {
 	r.t.Helper()
 	got := make(chan wire.Message, 1)
@@ -59,7 +59,7 @@ func (r *rig) next(s *wire.Stream) wire.Message {
 	return await(r, "the next message", got)
 }
 
-// ends is how a stream ends, and what came before.
+// ends returns how a stream ends, and the output before.
 func (r *rig) ends(s *wire.Stream) (last wire.Message, before []wire.Message) {
 	r.t.Helper()
 	for last = r.next(s); !last.Last && !r.t.Failed(); last = r.next(s) {
@@ -157,7 +157,7 @@ func TestALogOfWhatIsNotThereIsAnError(t *testing.T) {
 	r := newRig(t, h)
 	r.connect(wanted("a", 1, processWork()))
 	p, _ := r.plug()
-	if end, _ := r.ends(r.ask(p, wire.Open{Instance: "nobody"})); !strings.Contains(end.Error, "does not have") {
+	if end, _ := r.ends(r.ask(p, wire.Open{Instance: "nobody"})); !strings.Contains(end.Error, "is not on this node") {
 		t.Errorf("of what is not there it said %+v", end)
 	}
 	if end, _ := r.ends(r.ask(p, wire.Open{Instance: "a"})); end.Error == "" {
@@ -180,7 +180,7 @@ func TestTheEndOfAnOldConnectionDoesNotEndWhatRunsOverTheNewOne(t *testing.T) {
 	r.next(s) // it runs
 	cut()
 	await(r, "the end of the old command", old.ctx.Done())
-	input := r.ask(after, wire.Open{Input: s.Number()}) // numbers begin anew with every connection
+	input := r.ask(after, wire.Open{Input: s.Number()}) // numbers start again with every connection
 	_, _ = input.Write([]byte("hello"))
 	if got := await(r, "input", present.read); string(got) != "hello" {
 		t.Errorf("it read %q", got)

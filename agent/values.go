@@ -46,7 +46,7 @@ func (e *earlyValues) put(it wire.MdataItem) error {
 	}
 	e.items[it.ID] = it
 	if e.bytes += it.Weight(); e.bytes > earlyBytes {
-		return fmt.Errorf("it sent values for %d instances that it never assigned", len(e.items))
+		return fmt.Errorf("the control plane sent values for %d instances that it has not assigned", len(e.items))
 	}
 	return nil
 }
@@ -137,7 +137,7 @@ func (n *Node) valuesPublished(i *instance, err error) {
 		v.overlap, v.unpublished = false, true
 	}
 	if err != nil && !errors.Is(err, driver.ErrNotFound) { // not found: it is gone meanwhile
-		slog.Warn("cannot tell an instance its values; trying again", "instance", i.id, "err", err)
+		slog.Warn("cannot publish live values to an instance; retrying", "instance", i.id, "err", err)
 		v.unpublished = true
 		n.Clock.After(retryDelay, func() { n.post(func() { n.publishValues(i) }) })
 		return

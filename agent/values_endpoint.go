@@ -24,23 +24,23 @@ const (
 	maxWait = 60 * time.Second
 	// requestTimeout is how long a request may take to arrive.
 	requestTimeout = 10 * time.Second
-	// maxConnections is how many connections of all instances there may be; those that
-	// have not shown a token make room for others.
+	// maxConnections is how many connections all instances together may have. Those
+	// without a valid token are closed first.
 	maxConnections = 4096
-	// maxWaiting is how many requests of one instance may wait for news.
+	// maxWaiting is how many requests of one instance may wait for changes.
 	maxWaiting = 32
 	// listenRetry is the pause before a port in use is tried again.
 	listenRetry = time.Second
 )
 
 // serve answers requests of instances until the context ends. It retries a port that is
-// in use for as long as it takes: running instances know no other.
+// in use until it is free: running instances know no other.
 func (b *valuesServer) serve(ctx context.Context, address string) {
 	for warned := false; ctx.Err() == nil; {
 		tcp, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 		if err == nil {
 			if warned {
-				slog.Info("instances can read their values over HTTP again", "address", address)
+				slog.Info("instances can read their live values over HTTP again", "address", address)
 			}
 			warned = false
 			err = b.serveOn(ctx, tcp)
@@ -49,7 +49,7 @@ func (b *valuesServer) serve(ctx context.Context, address string) {
 			return
 		}
 		if !warned {
-			slog.Warn("instances cannot read their values over HTTP until this port is free; trying again. Their files with the values are kept up to date", "address", address, "err", err)
+			slog.Warn("instances cannot read their live values over HTTP until this port is free; retrying. Their value files are kept up to date", "address", address, "err", err)
 			warned = true
 		}
 		select {
@@ -126,7 +126,7 @@ func (b *valuesServer) findForRequest(w http.ResponseWriter, r *http.Request) (p
 			}
 			if !held {
 				w.Header().Set("Retry-After", "1")
-				writeError(w, http.StatusTooManyRequests, mariposa.Throttled, "too many requests wait for news: read the values as they are, or wait with fewer")
+				writeError(w, http.StatusTooManyRequests, mariposa.Throttled, "too many requests are waiting for changes: read the current values without wait, or wait with fewer requests")
 				return publishedValues{}, false
 			}
 			defer release()
@@ -136,14 +136,14 @@ func (b *valuesServer) findForRequest(w http.ResponseWriter, r *http.Request) (p
 	}
 	if !ok {
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		writeError(w, http.StatusUnauthorized, mariposa.Unauthorized, "show the token of an instance of this node: Authorization: Bearer $MARIPOSA_MDATA_TOKEN")
+		writeError(w, http.StatusUnauthorized, mariposa.Unauthorized, "missing or invalid token: send the token of an instance on this node as Authorization: Bearer $MARIPOSA_MDATA_TOKEN")
 		return publishedValues{}, false
 	}
 	w.Header().Set(mdataNumber, strconv.FormatInt(seen.number, 10))
 	return seen, true
 }
 
-// beginWait counts a request that waits for news; false: its instance has too many.
+// beginWait counts a request that waits for changes; false if its instance has too many.
 func (b *valuesServer) beginWait(token string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -188,14 +188,14 @@ func waitParameters(r *http.Request) (wait time.Duration, after *int64, err erro
 	if s := r.FormValue("wait"); s != "" {
 		n, err := strconv.ParseFloat(s, 64)
 		if err != nil || !(n >= 0) { // also rejects NaN
-			return 0, nil, errors.New("wait is a number of seconds")
+			return 0, nil, errors.New("invalid wait: use a number of seconds")
 		}
 		wait = time.Duration(min(n, maxWait.Seconds()) * float64(time.Second))
 	}
 	if s := r.FormValue("after"); s != "" {
 		n, err := strconv.ParseInt(s, 10, 64)
 		if err != nil {
-			return 0, nil, errors.New("after is the number that an earlier answer had in its " + mdataNumber + " header")
+			return 0, nil, errors.New("invalid after: use the number in the " + mdataNumber + " header of an earlier response")
 		}
 		after = &n
 	}

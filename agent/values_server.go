@@ -10,7 +10,7 @@ import (
 )
 
 // valuesServer lets instances read their values over HTTP. The node's loop writes to it,
-// requests read from it. A nil server serves nobody.
+// requests read from it. A nil server serves nothing.
 type valuesServer struct {
 	url string
 	key []byte
@@ -18,7 +18,7 @@ type valuesServer struct {
 	mu               sync.Mutex
 	published        map[string]publishedValues   // by instance
 	instancesByToken map[[sha256.Size]byte]string // instances by a hash of their token, so that the time of a lookup does not reveal how much of a guess is right
-	waiting          map[string]int               // requests that wait for news, by the token of their instance
+	waiting          map[string]int               // requests that wait for changes, by the token of their instance
 }
 
 // publishedValues are the values of one instance. They are never changed, only replaced.

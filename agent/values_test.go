@@ -72,17 +72,17 @@ func TestAStartIsGivenTheValuesItself(t *testing.T) {
 		t.Errorf("the start was given %+v", got)
 	}
 	r.sendValues("a", 2, "k", "two")
-	h.want(t, "start a") // one thing at a time: it does not run yet
+	h.want(t, "start a") // one operation at a time: it is not running yet
 	r.end(h, "start", "a", driver.Observed{Running: true}, nil)
-	h.want(t, "tell a")
+	h.want(t, "publish a")
 	r.sendValues("a", 3, "k", "three")
 	r.sendValues("a", 4, "k", "four")
-	h.want(t, "tell a")
-	r.end(h, "tell", "a", driver.Observed{}, nil)
-	if got := h.last(t, "tell").values; !slices.Equal(got, vars("k", "four")) {
-		t.Errorf("it was told %v", got)
+	h.want(t, "publish a")
+	r.end(h, "publish", "a", driver.Observed{}, nil)
+	if got := h.last(t, "publish").values; !slices.Equal(got, vars("k", "four")) {
+		t.Errorf("it got %v", got)
 	}
-	r.end(h, "tell", "a", driver.Observed{}, nil)
+	r.end(h, "publish", "a", driver.Observed{}, nil)
 	r.sendValues("a", 4, "k", "four")
 	r.sendValues("a", 9, "k", "four")
 	h.want(t) // nothing has changed
@@ -98,11 +98,11 @@ func TestValuesAreToldWhileAnInstanceIsStoppedOrChanged(t *testing.T) {
 	r.assign(halted("a", 2, processWork()), wanted("b", 2, processWork()))
 	r.sendValues("a", 1, "k", "v")
 	r.sendValues("b", 1, "k", "v")
-	h.want(t, "stop a", "update b", "tell a", "tell b")
+	h.want(t, "stop a", "update b", "publish a", "publish b")
 	r.end(h, "stop", "a", driver.Observed{}, nil)
-	r.end(h, "tell", "a", driver.Observed{}, driver.ErrNotFound)
+	r.end(h, "publish", "a", driver.Observed{}, driver.ErrNotFound)
 	r.sendValues("a", 2, "k", "w")
-	h.want(t, "update b", "tell b")
+	h.want(t, "update b", "publish b")
 }
 
 func TestTellingThatFailsIsTriedAgain(t *testing.T) {
@@ -112,13 +112,13 @@ func TestTellingThatFailsIsTriedAgain(t *testing.T) {
 	r.connect(wanted("a", 1, processWork()))
 	r.end(h, "start", "a", driver.Observed{Running: true}, nil)
 	r.sendValues("a", 1, "k", "v")
-	r.end(h, "tell", "a", driver.Observed{}, errBroken)
+	r.end(h, "publish", "a", driver.Observed{}, errBroken)
 	h.want(t)
 	r.pass(5 * time.Second)
-	h.want(t, "tell a")
-	r.end(h, "tell", "a", driver.Observed{}, driver.ErrNotFound)
+	h.want(t, "publish a")
+	r.end(h, "publish", "a", driver.Observed{}, driver.ErrNotFound)
 	r.pass(10 * time.Second)
-	h.want(t) // it is not there: nothing to publish to
+	h.want(t) // there is no instance to publish to
 }
 
 func TestWhoComesLastOfATellAndAStartDoesNotMatter(t *testing.T) {
@@ -131,12 +131,12 @@ func TestWhoComesLastOfATellAndAStartDoesNotMatter(t *testing.T) {
 	r.sendValues("a", 2, "k", "two")
 	h.changed(driver.Observed{ID: "a", Started: r.clk.Now(), Reason: "exited with code 1"})
 	r.run()
-	h.want(t, "tell a", "start a") // the start has two; the earlier PublishValues may yet overwrite them with one
-	r.end(h, "tell", "a", driver.Observed{}, nil)
+	h.want(t, "publish a", "start a") // the start has two; the earlier PublishValues may yet overwrite them with one
+	r.end(h, "publish", "a", driver.Observed{}, nil)
 	r.end(h, "start", "a", driver.Observed{Running: true, Started: r.clk.Now().Add(time.Second)}, nil)
-	h.want(t, "tell a")
-	if got := h.last(t, "tell").values; !slices.Equal(got, vars("k", "two")) {
-		t.Errorf("it was told %v", got)
+	h.want(t, "publish a")
+	if got := h.last(t, "publish").values; !slices.Equal(got, vars("k", "two")) {
+		t.Errorf("it got %v", got)
 	}
 }
 
@@ -159,10 +159,10 @@ func TestARestartedAgentKeepsWhatItsInstancesCanRead(t *testing.T) {
 func TestARestartedAgentTellsOnlyNews(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		name string
-		kept map[string][]mariposa.Variable
-		sent []string
-		tell bool
+		name    string
+		kept    map[string][]mariposa.Variable
+		sent    []string
+		publish bool
 	}{
 		{"the same", map[string][]mariposa.Variable{"a": vars("k", "v")}, []string{"k", "v"}, false},
 		{"others", map[string][]mariposa.Variable{"a": vars("k", "v")}, []string{"k", "w"}, true},
@@ -178,8 +178,8 @@ func TestARestartedAgentTellsOnlyNews(t *testing.T) {
 			r.sendValues("a", 1, c.sent...)
 			items := []wire.Assignment{known(wanted("a", 1, processWork()), mariposa.InstanceStatus{State: mariposa.StateRunning, Generation: 1})}
 			r.say(wire.Frame{Assign: &wire.Assign{Snapshot: true, Last: true, Items: items, Workloads: workloads(items)}})
-			if c.tell {
-				h.want(t, "tell a")
+			if c.publish {
+				h.want(t, "publish a")
 			} else {
 				h.want(t)
 			}
@@ -214,7 +214,7 @@ func TestValuesForNobodyAreBoundedAndForgotten(t *testing.T) {
 	c := r.connect()
 	big := strings.Repeat("x", 15<<20)
 	for n := range 3 {
-		r.sendValues("again", int64(n), "k", big) // the newest alone is kept
+		r.sendValues("again", int64(n), "k", big) // only the newest is kept
 		r.sendValues(fmt.Sprint("b", n), 1, "k", big)
 	}
 	if c.isClosed() {

@@ -17,10 +17,10 @@ func (n *Node) handleDriverEvent(kind mariposa.ComputeType, e driver.Event) {
 	case driver.InstanceChanged:
 		n.handleInstanceChange(e.Instance)
 	case driver.EngineLost:
-		slog.Warn("a driver has lost its engine", "node", n.Hello.Name, "compute", kind, "reason", e.Reason)
+		slog.Warn("a driver lost its engine", "node", n.Hello.Name, "compute", kind, "reason", e.Reason)
 		for _, i := range n.instances {
 			if i.compute == kind && i.status.State == mariposa.StateRunning {
-				n.setState(i, mariposa.StateRunning, "its state is not certain: "+e.Reason)
+				n.setState(i, mariposa.StateRunning, "its state is uncertain: "+e.Reason)
 			}
 		}
 	case driver.EngineBack:
@@ -83,7 +83,7 @@ func (n *Node) relist(kind mariposa.ComputeType) {
 
 func (n *Node) reconcile(kind mariposa.ComputeType, begun time.Time, all []driver.Observed, err error) {
 	if err != nil {
-		slog.Warn("cannot list instances; trying again", "node", n.Hello.Name, "compute", kind, "err", err)
+		slog.Warn("cannot list instances; retrying", "node", n.Hello.Name, "compute", kind, "err", err)
 		n.Clock.After(retryDelay, func() { n.post(func() { n.relist(kind) }) })
 		return
 	}

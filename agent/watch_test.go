@@ -53,7 +53,7 @@ func TestWhatAnEngineRunsAgainIsBroughtToItsGoal(t *testing.T) {
 	r.assign(halted("a", 2, processWork()))
 	r.end(h, "stop", "a", driver.Observed{Started: begun, Finished: begun}, nil)
 	r.wantState("a", mariposa.StateStopped)
-	h.changed(driver.Observed{ID: "a", Running: true, Started: begun}) // old news
+	h.changed(driver.Observed{ID: "a", Running: true, Started: begun}) // outdated
 	r.run()
 	h.want(t)
 	h.changed(driver.Observed{ID: "a", Running: true, Started: begun.Add(time.Second)})
@@ -119,7 +119,7 @@ func TestAListThatFailsAfterALossIsTriedAgain(t *testing.T) {
 	r.wantState("a", mariposa.StateFailed) // the list is empty
 }
 
-// imageDriver is a driver with images that arrive when the test says so.
+// imageDriver is a driver with images that arrive when the test decides.
 type imageDriver struct {
 	manualDriver
 	progress func(driver.Progress)
@@ -146,7 +146,7 @@ func TestAnImageIsFetchedBeforeAStart(t *testing.T) {
 	}
 	before := len(r.conn.sent())
 	r.run()
-	if st := r.wantState("a", mariposa.StateProvisioning); st.Reason != "its image base is being fetched: 40 %" || len(r.conn.sent()) != before+1 {
+	if st := r.wantState("a", mariposa.StateProvisioning); st.Reason != "pulling image base: 40 %" || len(r.conn.sent()) != before+1 {
 		t.Errorf("reported is %q in %d frames", st.Reason, len(r.conn.sent())-before)
 	}
 	r.end(&s.manualDriver, "fetch", "base", driver.Observed{}, nil)

@@ -174,11 +174,11 @@ func TestNoNodeCanBeTakenForAnother(t *testing.T) {
 		"its name as an id":       {"node-a", "node-x", "another node has that name"},
 		"upper case":              {"x1", "Node-A", "cannot be a node's name"},
 		"an id of nobody's":       {"x1", "01a1e292-dec4-7ded-baeb-00a6b6bf75b3", "looks like an id"},
-		"what moves the cursor":   {"x1", "node-b\x1b[2J", "a name of at most 253 characters"},
+		"what moves the cursor":   {"x1", "node-b\x1b[2J", "the name of a node must have 1 to 253 characters"},
 		"a path":                  {"x1", "../../etc", "cannot be a node's name"},
 		"a space at the end":      {"x1", "node-a ", "cannot be a node's name"},
-		"no name":                 {"x1", "", "a name of at most 253 characters"},
-		"a long name":             {"x1", strings.Repeat("a.", 126) + "aa", "a name of at most 253 characters"},
+		"no name":                 {"x1", "", "the name of a node must have 1 to 253 characters"},
+		"a long name":             {"x1", strings.Repeat("a.", 126) + "aa", "the name of a node must have 1 to 253 characters"},
 		"a dash at the beginning": {"x1", "-rf", "cannot be a node's name"},
 	} {
 		if err := h.tryJoin(c.node, c.name, nodeKey+"x", joinToken); err == nil || !strings.Contains(err.Error(), c.why) {
@@ -238,7 +238,7 @@ func TestANewNodeWaitsForApproval(t *testing.T) {
 	if bye.Bye == nil || bye.Bye.Final || bye.Welcome != nil || !strings.Contains(bye.Bye.Reason, fingerprint) {
 		t.Errorf("it hears %+v", bye)
 	}
-	if f := h.sayHello("w1", "other-name", nodeKey+"w", token); f.Bye == nil || !f.Bye.Final || !strings.Contains(f.Bye.Reason, "waits for approval as waiting") {
+	if f := h.sayHello("w1", "other-name", nodeKey+"w", token); f.Bye == nil || !f.Bye.Final || !strings.Contains(f.Bye.Reason, "is waiting for approval as waiting") {
 		t.Errorf("it becomes another while it waits: %+v", f)
 	}
 	h.call("PUT", "/v1/nodes/waiting", contract.NodeAction{Action: "approve", Fingerprint: "SHA256:of-another"}).wantError(409, mariposa.Conflict, fingerprint)

@@ -1,7 +1,7 @@
-// Package driver defines what a kind of compute must do for an agent: start, stop,
-// remove and list instances, and report every change that no operation made. Each driver
-// wraps one kind; drivertest holds all of them to the same contract. The package refuses
-// to know goals, versions, tasks and servers.
+// Package driver defines what a driver of a compute type must do for an agent: start,
+// stop, remove and list instances, and report every change that no operation made.
+// Package drivertest checks all drivers against the same contract. The package does not
+// know goals, versions, tasks or servers.
 package driver
 
 import (
@@ -15,19 +15,19 @@ import (
 )
 
 // Driver runs instances of one compute type on this node. Its methods block until the
-// work is done or ctx ends; ctx bounds the operation, not the instance. A canceled
+// work is done or ctx ends; ctx limits the operation, not the instance. A canceled
 // operation leaves an instance that List shows as it is and that can be stopped, removed
 // or started again. Start, Update, Stop and Remove are never called concurrently for one
-// instance; for different ones they are. The agent calls each on a goroutine of its own,
-// so a driver needs neither workers nor callbacks.
+// instance; for different ones they are. The agent calls each on its own goroutine, so a
+// driver needs neither workers nor callbacks.
 //
-// A driver declares what else its kind can do by its capabilities, and by implementing
-// the interfaces below.
+// A driver declares what else its compute type can do by its capabilities, and by
+// implementing the interfaces below.
 type Driver interface {
-	// Compute returns the kind of compute that the driver runs.
+	// Compute returns the compute type that the driver runs.
 	Compute() mariposa.ComputeType
 
-	// Capabilities returns what this kind can do. It never changes.
+	// Capabilities returns what this compute type can do. It never changes.
 	Capabilities() mariposa.Capabilities
 
 	// Start makes the instance exist and run. It is idempotent by id: an instance that
@@ -35,17 +35,17 @@ type Driver interface {
 	// instance again.
 	Start(ctx context.Context, i Instance) (Observed, error)
 
-	// Update changes a running instance in place, as far as its kind can; the physical id
-	// stays.
+	// Update changes a running instance in place, as far as its compute type can; the
+	// physical id stays.
 	Update(ctx context.Context, i Instance) (Observed, error)
 
 	// Stop stops the instance gracefully, then by force after timeout (negative: never by
-	// force). The stopped instance can be inspected. Stopping one that has ended, or does
-	// not exist, is no error.
+	// force). The stopped instance can be inspected. It is not an error if the instance
+	// has ended or does not exist.
 	Stop(ctx context.Context, id string, timeout time.Duration) (Observed, error)
 
 	// Remove stops the instance by force if it still runs and removes every trace of it,
-	// logs included. Removing one that does not exist is no error.
+	// including logs. It is not an error if the instance does not exist.
 	Remove(ctx context.Context, id string) error
 
 	// List returns every instance that carries our label, running or ended, whoever
@@ -57,12 +57,12 @@ type Driver interface {
 	// those of one instance are sent one after the other.
 	Watch(report func(Event))
 
-	// Logs opens the output of an instance. ErrNotFound when it is unknown,
-	// ErrNotSupported when its kind has no logs.
+	// Logs opens the output of an instance. It returns ErrNotFound if the instance is
+	// unknown, and ErrNotSupported if its compute type has no logs.
 	Logs(ctx context.Context, id string, o LogOptions) (io.ReadCloser, error)
 
-	// Usage measures the current resource usage of an instance. ErrNotFound when it does
-	// not run.
+	// Usage measures the current resource usage of an instance. It returns ErrNotFound if
+	// the instance is not running.
 	Usage(ctx context.Context, id string) (mariposa.Usage, error)
 
 	// Close cancels operations in progress and releases the driver's own resources;
@@ -75,7 +75,7 @@ type Instance struct {
 	ID             string
 	Name           string
 	Project        string // its name, for labels that people read
-	Service        string // likewise
+	Service        string // the same for its service
 	Labels         Labels
 	ManualRestarts int // the manual restarts requested before this start
 	Workload       *mariposa.Workload
@@ -99,7 +99,7 @@ type Volume struct {
 // Mdata is the values that an instance can read, and where.
 type Mdata struct {
 	Values []mariposa.Variable
-	URL    string // where the agent serves them; empty: nowhere
+	URL    string // where the agent serves them; empty if it does not
 	Token  string // authenticates the instance there
 }
 
@@ -127,9 +127,9 @@ type Observed struct {
 	Details        map[string]string
 }
 
-// LogOptions selects which part of a log is read. Following it ends when ctx ends or the
-// instance is removed. With timestamps, each line begins as AppendLogTime has it: with
-// the time of its first byte.
+// LogOptions selects which part of a log is read. Following ends when ctx ends or the
+// instance is removed. With timestamps, each line begins with the time of its first byte,
+// in the format of AppendLogTime.
 type LogOptions = mariposa.LogOptions
 
 // Event is a change that no operation made.
@@ -143,9 +143,9 @@ type Event struct {
 type EventKind int
 
 const (
-	// InstanceChanged: an instance has ended (it does not run; reported once per run),
-	// was restarted by its engine (it runs, and started later than before), or has other
-	// addresses or details.
+	// InstanceChanged: an instance has ended (it is not running; reported once for each
+	// run), was restarted by its engine (it is running, and started later than before),
+	// or has other addresses or details.
 	InstanceChanged EventKind = iota
 	// EngineLost: the engine that runs the instances (a daemon) cannot be reached.
 	// Instances are assumed to be unchanged.
@@ -157,24 +157,24 @@ const (
 
 // Conditional is implemented by drivers that cannot run instances everywhere.
 type Conditional interface {
-	// Unavailable says why no instance can be started on this node, as the rest of a
-	// sentence; empty: they can. Those that run can still be stopped and removed.
+	// Unavailable explains why no instance can be started on this node, as the rest of a
+	// sentence; empty if instances can be started. Running ones can still be stopped and
+	// removed.
 	Unavailable() string
 
-	// Details say what people may want to know of how instances run here.
+	// Details describe for people how instances run here.
 	Details() map[string]string
 }
 
-// ValuePublisher is implemented by drivers whose instances can read values that change
-// while they run.
+// ValuePublisher is implemented by drivers whose instances can read live values.
 type ValuePublisher interface {
 	// PublishValues replaces the values that a running instance can read. Unlike
 	// operations, it may be called while another operation except a start is in progress
-	// on the same instance. ErrNotFound when there is no such instance.
+	// on the same instance. It returns ErrNotFound if there is no such instance.
 	PublishValues(ctx context.Context, id string, values []mariposa.Variable) error
 
 	// PublishedValues returns the values that an instance can read now, sorted by name.
-	// ErrNotFound when there is no such instance.
+	// It returns ErrNotFound if there is no such instance.
 	PublishedValues(ctx context.Context, id string) ([]mariposa.Variable, error)
 }
 
@@ -182,12 +182,12 @@ type ValuePublisher interface {
 // instances use and which outlive them. There are no concurrent calls for one resource,
 // and none is withdrawn while the agent knows an instance that uses it.
 type Provider interface {
-	// Provide makes a resource unless it exists, and returns where it is. It leaves
-	// existing content as it is.
+	// Provide creates a resource unless it exists, and returns its path. Existing content
+	// stays.
 	Provide(ctx context.Context, r Resource) (path string, err error)
 
-	// Withdraw removes a resource with its content. Removing one that does not exist is
-	// no error; removing one in use is.
+	// Withdraw removes a resource with its content. It is not an error if it does not
+	// exist, but it is one if it is in use.
 	Withdraw(ctx context.Context, r Resource) error
 
 	// Provided returns the resources that exist, whoever requested them.
@@ -198,11 +198,11 @@ type Provider interface {
 type Resource struct {
 	Kind mariposa.Kind
 	ID   string
-	Name string // as people know it
-	Size int64  // bytes; 0: no limit
+	Name string // the name that people use
+	Size int64  // bytes; no limit if zero
 }
 
-// Imager is implemented by drivers whose instances are made from images.
+// Imager is implemented by drivers whose instances are created from images.
 type Imager interface {
 	// EnsureImage makes an image present on this node, and reports its progress. Start
 	// may be called without it; then it fetches a missing image itself.
@@ -211,7 +211,7 @@ type Imager interface {
 
 // Progress is the progress of an image fetch.
 type Progress struct {
-	Done, Total int64 // bytes; a Total of 0: not known yet
+	Done, Total int64 // bytes; Total is 0 until it is known
 }
 
 // Crasher is implemented by drivers whose instances can be made to fail, for tests
@@ -229,29 +229,29 @@ type NonBlocker interface {
 	IsNonBlocking(id string, w *mariposa.Workload) bool
 }
 
-// Execer is implemented by drivers that can run commands inside their instances.
+// Execer is implemented by drivers that can run commands in their instances.
 type Execer interface {
-	// Exec runs a command inside a running instance, in the same place, environment and
-	// limits as the instance itself. The command, with everything it has started, is
+	// Exec runs a command in a running instance, with the same environment, limits and
+	// isolation as the instance itself. The command and everything it has started are
 	// killed when ctx ends, when the session is closed, and when the instance ends. Exec
-	// may be called while an operation is in progress on the same instance. ErrNotFound
-	// when the instance does not run here; a *CommandError when the command itself is at
-	// fault.
+	// may be called while an operation is in progress on the same instance. It returns
+	// ErrNotFound if the instance is not running here, and a *CommandError if the command
+	// itself causes the failure.
 	Exec(ctx context.Context, i Instance, o ExecOptions) (Session, error)
 }
 
-// ExecOptions say what to run inside an instance, and how.
+// ExecOptions describe the command to run in an instance.
 type ExecOptions struct {
 	Command     []string
 	Environment []mariposa.Variable // defaults: the instance's own variables take precedence
-	Terminal    *Size               // nil: no terminal, but a pipe for each stream
+	Terminal    *Size               // if nil, each stream is a pipe instead of a terminal
 }
 
 // Size is the size of a terminal.
 type Size struct{ Rows, Cols uint16 }
 
-// Session is a command that runs inside an instance. Its methods may be called
-// concurrently; the caller of Exec must close it.
+// Session is a command that runs in an instance. Its methods may be called concurrently;
+// the caller of Exec must close it.
 type Session interface {
 	// Stdout is the command's output; with a terminal, all of it. It ends once the
 	// command has ended and everything was read.
@@ -259,7 +259,7 @@ type Session interface {
 	// Stderr is the command's standard error; nil with a terminal.
 	Stderr() io.Reader
 	// Write writes to the command's input. It blocks while the command does not read, and
-	// fails once it never will.
+	// fails once the command can no longer read.
 	Write(p []byte) (int, error)
 	// CloseWrite closes the command's input.
 	CloseWrite() error
@@ -274,7 +274,8 @@ type Session interface {
 	Close() error
 }
 
-// CommandError is the error of a command that cannot be run through a fault of its own.
+// CommandError is the error of a command that cannot be run because of the command
+// itself.
 type CommandError struct{ Err error }
 
 func (e *CommandError) Error() string { return e.Err.Error() }
@@ -282,10 +283,10 @@ func (e *CommandError) Error() string { return e.Err.Error() }
 func (e *CommandError) Unwrap() error { return e.Err }
 
 var (
-	// ErrNotFound: the driver knows no such instance.
+	// ErrNotFound means that the driver does not know the instance.
 	ErrNotFound = errors.New("no such instance on this node")
-	// ErrNotSupported: this kind of compute cannot do that.
-	ErrNotSupported = errors.New("not supported by this kind of compute")
-	// ErrInstanceEnded: the instance ended, and with it the command inside.
+	// ErrNotSupported means that this compute type does not support the operation.
+	ErrNotSupported = errors.New("not supported by this compute type")
+	// ErrInstanceEnded means that the instance ended, and with it the command in it.
 	ErrInstanceEnded = errors.New("the instance has ended")
 )

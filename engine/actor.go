@@ -17,15 +17,14 @@ import (
 	"mariposa/store"
 )
 
-// actor plans one project. Its view is changed by the feed alone: after a
-// commit it waits until its own changes come back, so there is only one source
-// of changes.
+// actor plans one project. Only the feed changes its view: after a commit it waits until
+// its own changes come back, so there is only one source of changes.
 type actor struct {
 	e       *Engine
 	project string
 	shard   int
 	epoch   int64
-	since   time.Time // when it began to plan the project
+	since   time.Time // when this actor began to plan the project
 	inbox   *mailbox.Box[store.Change]
 
 	loaded            bool
@@ -47,7 +46,7 @@ type actor struct {
 	stopped bool
 }
 
-// maxSteps bounds the size of one commit, so that nobody waits long behind it.
+// maxSteps limits the size of one commit, so that others do not wait long behind it.
 const maxSteps = 500
 
 func newActor(e *Engine, project string, epoch int64) *actor {
@@ -103,20 +102,20 @@ func (a *actor) step(ctx context.Context) error {
 		goal = goal || kind == mariposa.KindProject || kind == mariposa.KindService
 	}
 	if goal && a.record != nil {
-		a.takeGoal()
+		a.readGoal()
 	}
 	if a.record == nil {
 		a.e.removeActor(a)
 		return nil
 	}
 	if a.seenRevision < a.ownRevision {
-		return nil // its own commit is still on its way here
+		return nil // its own commit has not come back through the feed yet
 	}
 	if wait := a.heldBackFor(); wait > 0 {
 		a.wakeIn(wait)
 		return nil
 	}
-	if err := a.learnVersions(ctx); err != nil {
+	if err := a.loadVersions(ctx); err != nil {
 		return err
 	}
 	t, err := a.newTurn(ctx)
@@ -145,12 +144,12 @@ func (a *actor) load() {
 	}
 }
 
-// takeGoal takes the project's status from the picture, which has merged the
-// services into it. Nobody else writes either.
-func (a *actor) takeGoal() {
+// readGoal reads the project's status from the picture, which has merged the services
+// into it. No other writer changes either.
+func (a *actor) readGoal() {
 	current := a.e.Picture.Projects.Get(a.project)
 	if current == nil {
-		a.record = nil // the change that deletes it is on its way
+		a.record = nil // the change that deletes it will follow
 		return
 	}
 	r := *a.record
@@ -210,9 +209,9 @@ func (a *actor) apply(c *store.Change) {
 	}
 }
 
-// learnVersions reads the definitions that the view refers to. One that no
-// longer exists counts as empty: the services that need it report that.
-func (a *actor) learnVersions(ctx context.Context) error {
+// loadVersions reads the definitions that the view refers to. One that no longer exists
+// counts as empty; the services that need it report that.
+func (a *actor) loadVersions(ctx context.Context) error {
 	for n := range a.recountedVersions {
 		if a.view.HasVersion(n) {
 			d, _, err := a.definitions(ctx, n)

@@ -12,8 +12,8 @@ import (
 	"mariposa/store"
 )
 
-// adoptValues brings a version into force that differs from the one in force
-// only in metadata values. Such a version needs no task.
+// adoptValues brings a version into force that differs from the one in force only in
+// metadata values. Such a version needs no task.
 func (t *turn) adoptValues(ctx context.Context) error {
 	if t.goal != nil && t.goal.Number == t.spec.Number && t.goal.Version != t.spec.Version { // only a counter changed, under the same number
 		counted := *t.goal
@@ -41,9 +41,9 @@ func (t *turn) adoptValues(ctx context.Context) error {
 	return err
 }
 
-// onlyValuesDiffer reports whether a newer version was made by a change of
-// metadata and has the manifest of an older one. Versions between them may be
-// gone, so they are not compared.
+// onlyValuesDiffer reports whether a newer version was created by a change of metadata
+// and has the manifest of an older one. Versions between them may be gone, so they are
+// not compared.
 func (t *turn) onlyValuesDiffer(ctx context.Context, older, newer int) (bool, error) {
 	b, err := t.version(ctx, newer)
 	if err != nil || b == nil || b.Spec.Cause != mariposa.CauseMetadata {
@@ -53,12 +53,12 @@ func (t *turn) onlyValuesDiffer(ctx context.Context, older, newer int) (bool, er
 	return a != nil && bytes.Equal(a.Spec.Manifest, b.Spec.Manifest), err
 }
 
-// version reads one version; nil if there is none that can be read.
+// version reads one version; nil if it does not exist or cannot be read.
 func (a *actor) version(ctx context.Context, number int) (*picture.Version, error) {
 	v, err := a.e.Cache.Version(ctx, a.project, number)
 	switch {
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, picture.ErrUnreadable):
-		return nil, nil //nolint:nilnil // there is none, which is no failure
+		return nil, nil //nolint:nilnil // a missing version is not an error
 	case err != nil:
 		return nil, fmt.Errorf("read version %d of project %s: %w", number, a.project, err)
 	}

@@ -9,8 +9,7 @@ import (
 	"mariposa/store"
 )
 
-// version submits a version of a project without any task, as a change of
-// metadata does.
+// version submits a version of a project without a task, like a change of metadata.
 func (r *rig) version(project string, number int, cause mariposa.Cause, body string) {
 	r.t.Helper()
 	rec, err := r.store.Get(r.t.Context(), mariposa.KindProject, project)

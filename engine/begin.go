@@ -9,10 +9,10 @@ import (
 	"mariposa/queue"
 )
 
-// activate starts the tasks whose turn it is: their change of the goal takes
-// effect. Tasks that waited for a thaw begin together with it, and a task that
-// supersedes a start begins together with that: no step is taken towards a goal
-// that is about to change.
+// activate starts the tasks whose turn it is: their change of the goal takes effect.
+// Tasks that waited for a thaw start together with it, and a task that supersedes a start
+// begins together with that start. So no step is taken towards a goal that is about to
+// change.
 func (t *turn) activate(ctx context.Context) error {
 	for more := true; more; {
 		more = false
@@ -40,8 +40,8 @@ func (t *turn) activate(ctx context.Context) error {
 	return t.updateViewGoal(ctx)
 }
 
-// begin makes a task active and records what it found. A task that needs no work of
-// its own ends at once.
+// begin makes a task active and records the state that it started from. A task that needs
+// no work of its own ends at once.
 func (t *turn) begin(task queue.Task, lost *mariposa.Reason, was *mariposa.ProjectStatus) {
 	p := task.Spec.Patch
 	t.setTask(task.ID, func(st *mariposa.TaskStatus) {
@@ -65,7 +65,7 @@ func (t *turn) begin(task queue.Task, lost *mariposa.Reason, was *mariposa.Proje
 	}
 }
 
-// needsApproval reports whether a task that has not begun brings a version that uses
+// needsApproval reports whether a task that has not started brings a version that uses
 // protected secrets without an approval.
 func (t *turn) needsApproval(ctx context.Context, task queue.Task) (bool, error) {
 	if len(t.spec.Protected) == 0 || task.Spec.Patch.Number == 0 || task.State() != mariposa.TaskQueued {
@@ -74,7 +74,7 @@ func (t *turn) needsApproval(ctx context.Context, task queue.Task) (bool, error)
 	return t.isUnapproved(ctx, task.Spec.Patch.Number)
 }
 
-// isUnapproved reports whether a version needs an approval that nobody has given.
+// isUnapproved reports whether a version needs an approval that is still missing.
 func (t *turn) isUnapproved(ctx context.Context, number int) (bool, error) {
 	v, err := t.version(ctx, number)
 	return v != nil && len(v.NeedsApproval(t.spec)) > 0, err
@@ -89,8 +89,8 @@ func (t *turn) supersede(by queue.Task) {
 	}
 }
 
-// resetRemaining makes the tasks in a scope measure again how much is left to
-// do: another task has added to it.
+// resetRemaining makes the tasks in a scope count again how much is left to do, because
+// another task has added to it.
 func (t *turn) resetRemaining(by queue.Task) {
 	for _, task := range t.open {
 		if st := t.status(task); st.State == mariposa.TaskActive && st.Remaining > 0 && task.ID != by.ID && queue.Overlap(task.Spec.Services, by.Spec.Services) {
@@ -115,7 +115,7 @@ func (t *turn) resumeTasks(by queue.Task) {
 	}
 }
 
-// hasFrozen reports whether something of a scope is frozen by the goal.
+// hasFrozen reports whether any service of a scope is frozen by the goal.
 func (t *turn) hasFrozen(services []string) bool {
 	if t.goal == nil {
 		return false
@@ -137,13 +137,13 @@ func (t *turn) updateViewGoal(ctx context.Context) error {
 		return nil
 	}
 	t.view.SetGoal(t.goal)
-	return t.learnVersions(ctx)
+	return t.loadVersions(ctx)
 }
 
 // isStuck reports whether an active task makes no progress for a reason that
 // others should not wait for.
 func (t *turn) isStuck(task queue.Task) bool {
-	if task.Unapproved { // what is in force meanwhile can be worked on; before the first version nothing is
+	if task.Unapproved { // the version in force can be worked on meanwhile; before the first one there is none
 		return t.stored != nil && t.stored.Number > 0
 	}
 	if task.State() != mariposa.TaskActive || t.stored == nil || t.changedTasks[task.ID] != nil { // or it has just begun, or may continue
@@ -161,8 +161,8 @@ func (t *turn) isStuck(task queue.Task) bool {
 	return false
 }
 
-// applyPatch changes the goal in force. A version that cannot be read is not
-// brought into force; lost says why.
+// applyPatch changes the goal in force. A version that cannot be read is not brought into
+// force; lost is the reason.
 func (t *turn) applyPatch(ctx context.Context, p mariposa.Patch, c converge.Change) (lost *mariposa.Reason, err error) {
 	known := map[int]converge.Definitions{}
 	if err := t.loadDefinitions(ctx, known); err != nil {
@@ -205,7 +205,7 @@ func (t *turn) loadDefinitions(ctx context.Context, known map[int]converge.Defin
 	return nil
 }
 
-// completeChange fills in what a change of the goal needs.
+// completeChange adds what a change of the goal needs.
 func (t *turn) completeChange(c converge.Change, known map[int]converge.Definitions) converge.Change {
 	c.Now, c.IDs = t.now, t.spec.Services
 	c.Versions = func(n int) converge.Definitions { return known[n] }

@@ -8,8 +8,8 @@ import (
 	"mariposa"
 )
 
-// What clears away the last try of a service that backs off goes on to the next try:
-// that is a repair, and says what failed.
+// A step that removes the last attempt of a service that backs off belongs to the next
+// attempt: it is a repair, and names the failure.
 func TestATaskThatWaitsForTheNextTryIsARepair(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -1,11 +1,11 @@
-// Package engine keeps every project converging: it holds shards of projects by
-// lease, runs one actor for each of their projects, and turns the feed into
-// plans and plans into commits. An actor drains its inbox, plans once, and
-// commits the steps as one unit that fails if the lease has moved on.
+// Package engine keeps every project converging. It holds leases on shards of projects,
+// runs one actor for each of their projects, and turns the feed into plans and plans into
+// commits. An actor drains its inbox, plans once, and commits the steps as one unit that
+// fails if another replica has taken the lease.
 //
-// The package owns leases and actors; converge decides what to do, place where,
-// and pace how fast. It does not know agents, HTTP or the wall clock:
-// everything here is a step that somebody else runs.
+// The package owns leases and actors; converge decides what to do, place decides where,
+// and pace decides how fast. It does not know agents, HTTP or the wall clock: everything
+// here is a step that the caller runs.
 package engine
 
 import (
@@ -40,14 +40,14 @@ type Options struct {
 	Picture *picture.Picture
 	Cache   *picture.VersionCache
 	Clock   clock.Clock
-	NewID   func() string        // makes ids that grow
+	NewID   func() string        // returns ascending ids
 	Wake    func(project string) // asks for a Step of this project soon
 	Holder  string               // this replica's name
 	TTL     time.Duration        // of leases; 6 s if zero
-	Limit   int                  // instances on their way up at once; 8,192 if zero
-	// Reachable reports whether a node that counts as up really has a
-	// connection, so that nothing is placed where nobody listens; nil: assume
-	// so.
+	Limit   int                  // instances that may start at the same time; 8,192 if zero
+	// Reachable reports whether a node that counts as up has a connection, so that no
+	// instance is placed on a node that cannot receive it. If nil, every node is assumed
+	// to have one.
 	Reachable func(node *store.Node) bool
 }
 
@@ -59,8 +59,8 @@ type Engine struct {
 
 	mu            sync.Mutex
 	epochs        map[int]int64     // shards held -> epoch of the lease
-	pendingShards map[int]int64     // shards taken, before the picture shows what their former holder wrote
-	readyAt       int64             // the revision at which it does
+	pendingShards map[int]int64     // shards taken, but the picture does not show yet what their former holder wrote
+	readyAt       int64             // the revision at which the picture shows it
 	actors        map[string]*actor // by project
 	blocked       map[string]bool   // projects that found no node
 	closed        bool
@@ -68,7 +68,7 @@ type Engine struct {
 	loops atomic.Int64 // how often a plan was found to repeat itself
 }
 
-// New makes an engine that holds nothing yet; Renew takes shards.
+// New returns an engine without shards; Renew takes them.
 func New(o Options) *Engine {
 	if o.TTL == 0 {
 		o.TTL = 6 * time.Second
@@ -117,9 +117,9 @@ func (e *Engine) Renew(ctx context.Context) error {
 	if !e.noteLeases(leases) {
 		return nil
 	}
-	// Former holders of the shards can no longer write, so the newest revision
-	// is their last. Planning waits until the picture shows it: a plan made
-	// from less would repeat their work.
+	// Former holders of the shards can no longer write, so the newest revision is their
+	// last. Planning waits until the picture shows it: a plan based on an older state
+	// would repeat their work.
 	newest, err := e.Store.History(ctx, store.HistoryQuery{Limit: 1})
 	if err != nil {
 		return err // the shards are taken and not used yet; the next call tries again
@@ -178,8 +178,8 @@ func (e *Engine) startActors(shown int64) {
 	}
 }
 
-// Release hands the shards over, so that other replicas need not wait for them
-// to expire.
+// Release hands over the shards, so that other replicas need not wait for the leases to
+// expire.
 func (e *Engine) Release(ctx context.Context) error {
 	e.mu.Lock()
 	names := append(make([]string, 0, Shards+1), store.ReplicaPrefix+e.Holder)
@@ -207,8 +207,8 @@ func (e *Engine) dropShard(shard int) {
 	}
 }
 
-// actor returns the actor of a project, creating it if its shard is ours; nil
-// if not.
+// actor returns the actor of a project, and creates it if this replica holds its shard;
+// nil if not.
 func (e *Engine) actor(project string) *actor {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -224,7 +224,7 @@ func (e *Engine) actor(project string) *actor {
 	return a
 }
 
-// removeActor ends an actor whose project is gone, or whose lease is.
+// removeActor ends an actor whose project or lease is gone.
 func (e *Engine) removeActor(a *actor) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -236,9 +236,9 @@ func (e *Engine) removeActor(a *actor) {
 	e.gate.Set(a.project, 0)
 }
 
-// loseShard ends every actor of a shard whose lease has moved on. Renew tries
-// to take the shard again.
-func (e *Engine) loseShard(a *actor) {
+// dropLostShard ends every actor of a shard whose lease another replica has taken. Renew
+// tries to take the shard again.
+func (e *Engine) dropLostShard(a *actor) {
 	e.removeActor(a)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -290,9 +290,8 @@ func (e *Engine) routeChanges(changes []store.Change) {
 		}
 		byProject[project] = append(byProject[project], c)
 	}
-	// All changes of a project go to its actor at once and in order: it takes
-	// the newest revision it received as a sign that it knows everything before
-	// it.
+	// All changes of a project go to its actor at once and in order: the actor assumes
+	// that it knows everything up to the newest revision that it received.
 	for project, cs := range byProject {
 		if a := e.actor(project); a != nil {
 			a.inbox.Put(cs...)
@@ -355,14 +354,14 @@ func (e *Engine) Step(ctx context.Context, project string) {
 	switch {
 	case err == nil:
 	case errors.Is(err, store.ErrFenced):
-		slog.Warn("another replica plans this project now", "project", project)
-		e.loseShard(a)
+		slog.Warn("another replica has taken over this project", "project", project)
+		e.dropLostShard(a)
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNoCapacity):
-		a.reload() // somebody else was faster: read again
+		a.reload() // another writer was faster: read again
 		a.wakeIn(10 * time.Millisecond)
 	case errors.Is(err, store.ErrClosed), ctx.Err() != nil:
 	default:
-		slog.Warn("cannot plan; trying again", "project", project, "err", err)
+		slog.Warn("cannot plan a project; retrying", "project", project, "err", err)
 		a.reload()
 		a.wakeIn(time.Second)
 	}
@@ -378,23 +377,22 @@ func (e *Engine) Held() (shards, projects int) {
 // Used returns what is claimed of a node.
 func (e *Engine) Used(node string) mariposa.Resources { return e.placer.Used(node) }
 
-// Place finds a node for an instance that no project's planner creates and puts
-// it into its spec. The caller commits the claim with the instance, and calls
-// release if that fails.
+// Place finds a node for an instance that no planner creates and sets it in the spec. The
+// caller commits the claim with the instance, and calls release if that fails.
 func (e *Engine) Place(id string, spec *mariposa.InstanceSpec) (claim store.Claim, release func(), err error) {
 	node, why := e.placer.Pick(id, needOf(spec))
 	if why != nil {
-		return store.Claim{}, nil, &mariposa.Error{Code: mariposa.Conflict, Message: "no node takes the instance", Reason: why}
+		return store.Claim{}, nil, &mariposa.Error{Code: mariposa.Conflict, Message: "no node can run the instance", Reason: why}
 	}
 	spec.Node = node.ID
 	return store.Claim{Node: node.ID, Take: spec.Resources(), Limit: node.Capacity}, func() { e.placer.Release(id) }, nil
 }
 
-// Trial returns a copy of the known nodes and claims, to try things with. The
-// given instances can be released from it.
+// Trial returns a copy of the known nodes and claims for dry runs. The given instances
+// can be released from it.
 func (e *Engine) Trial(instances []string) *place.Placer { return e.placer.Trial(instances) }
 
-// nodeOffer returns what a node's record says to the placer.
+// nodeOffer converts a node's record for the placer.
 func (e *Engine) nodeOffer(r *store.Node) place.Node {
 	spec := r.Spec()
 	n := place.Node{ID: r.ID, Name: spec.Name, NotReady: "is not connected"}

@@ -73,8 +73,8 @@ func TestAnActorWhoseLastWordWasOfAVersionGoesOn(t *testing.T) {
 	r.node("n1", mariposa.Resources{})
 	p, _ := r.create("shop", web(1))
 	r.settle()
-	// The same version once more: the goal does not change, so the last write of
-	// the turn that completes the task is the version's.
+	// The same version again: the goal does not change, so the last write of the turn
+	// that completes the task is the version's.
 	r.ask(p, mariposa.TaskStart, mariposa.Patch{Number: 1, Goal: mariposa.GoalStarted})
 	r.settle()
 	cs, err := r.store.Changes(t.Context(), 0, 0)
@@ -100,7 +100,7 @@ func TestProgressNeverRunsBackwards(t *testing.T) {
 			x.turn()
 		}
 		r.nodesAct()
-		if n == 12 { // one that ran is lost on the way
+		if n == 12 { // a running one fails meanwhile
 			for _, rec := range r.instances() {
 				if st, _ := rec.Status.(*mariposa.InstanceStatus); st != nil && st.State == mariposa.StateRunning {
 					r.kill(rec.ID)
@@ -154,7 +154,7 @@ func TestATaskThatFailsForWantOfANodeSaysSo(t *testing.T) {
 	}
 }
 
-// A project speaks of one service, and counts those of the same status.
+// The reason of a project names one service, and counts the others with the same status.
 func TestAProjectNamesOneServiceAndCountsTheOthers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -308,7 +308,7 @@ func TestAQueuedTaskThatWasTerminatedChangesNothing(t *testing.T) {
 	}
 }
 
-// delete asks for a project's end as the API would.
+// delete requests a project's deletion like the API.
 func (r *rig) delete(project string) string {
 	r.t.Helper()
 	rec, err := r.store.Get(r.t.Context(), mariposa.KindProject, project)
@@ -450,7 +450,7 @@ func TestALapsedLeaseIsTakenOverAndTheFormerHolderStops(t *testing.T) {
 	if n, _ := b.eng.Held(); n != engine.Shards {
 		t.Fatalf("the second holds %d", n)
 	}
-	// The former holder does not know yet, and has the first look at the news.
+	// The former holder does not know yet, and sees the change first.
 	r.ask(p, mariposa.TaskScale, mariposa.Patch{Scale: map[string]int{"web": 4}}, "web")
 	at := r.events("instance.provisioning")
 	a.turn()
@@ -544,7 +544,7 @@ func TestAMendedChangeReachesAnActorThatWasLoadedAfterIt(t *testing.T) {
 	rev := r.newest()
 	r.kill(r.instances()[0].ID)
 	st.hide[rev+1] = true
-	r.node("n9", mariposa.Resources{}) // the feed goes on behind the lost change
+	r.node("n9", mariposa.Resources{}) // the feed continues after the lost change
 	r.settle()
 	if len(r.own()) != 0 {
 		t.Fatal("the change was not lost")
@@ -576,7 +576,7 @@ func TestNewsOfANodeDoesNotOvertakeAnActorsOwnCommit(t *testing.T) {
 	r.lazy = true
 	r.kill(r.instances()[0].ID)
 	x.turn()                              // it sees the failure and repairs it
-	r.setNode("n1", mariposa.NodeRunning) // the next batch holds its own commit, then this
+	r.setNode("n1", mariposa.NodeRunning) // the next batch contains its own commit, then this
 	x.turn()
 	x.turn()
 	if n := r.events("instance.provisioning"); n != made+1 {
@@ -584,7 +584,7 @@ func TestNewsOfANodeDoesNotOvertakeAnActorsOwnCommit(t *testing.T) {
 	}
 }
 
-// A task that only clears away what has ended is no repair.
+// A task that only removes ended instances is not a repair.
 func TestATaskThatOnlyClearsAwayWhatEndedIsACleanup(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -8,8 +8,8 @@ import (
 	"mariposa"
 )
 
-// A service that follows another and does not come up says so with its task, and
-// what it refers to is kept until it has followed.
+// If a service follows another and does not start, its task reports that, and the
+// instance it refers to is kept until the service has followed.
 func TestAFollowThatFailsEndsFailed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -8,48 +8,49 @@ import (
 	"mariposa/store"
 )
 
-// No plan may commit for ever while the world stands still. The planner is
-// designed not to; the guard notices if it does nevertheless, reports it and
-// backs off, so that a faulty rule costs one project some time instead of
-// everybody a core and the store its disk.
+// A plan must not commit forever while nothing changes. The planner is designed not to.
+// If it does nevertheless, the guard notices, reports it and backs off, so that a faulty
+// rule delays one project instead of using a core and the disk of the store.
 //
-// A project is caught in either of two ways:
+// The guard reacts in either of two cases:
 //
-//   - Its planner commits again and again though nothing changed outside.
-//     Commits that touch no instance are bounded by the number of services,
-//     those that do by the number of instances there are and should be: each can
-//     be made, changed, stopped, and forgotten once.
-//   - Its planner makes instances again and again, and nodes carry that out.
-//     Such an echo is no change of the world. What people do is one, and nodes
-//     that come and go. Failures halve the count: their repair is not a loop.
+//   - The planner commits again and again although nothing changed outside. Commits without
+//     instances are limited by the number of services, those with instances by the number of
+//     instances that exist or should exist: each can be created, changed, stopped and deleted
+//     once.
 //
-// Time that passes is no change either, but a long pause between two commits
-// ends a row of them: the guard itself never waits longer.
+//   - The planner creates instances again and again, and nodes carry that out. The reports
+//     of nodes about that work (echoes) do not count as changes. Actions of people do, and so
+//     do nodes that connect or disconnect. Failures halve the count: their repair is not a
+//     loop.
+//
+// Passing time is not a change either, but a long pause between two commits ends a row of
+// them. The guard itself never waits longer than that.
 
 const (
-	baseCommits = 40   // without a change of the world, and 3 for each service
+	baseCommits = 40   // without an outside change, plus 3 for each service
 	maxCommits  = 1000 // however many services there are
-	baseSteps   = 100  // without a change of the world, and 4 for each instance that exists or should
-	baseChanges = 100  // with echoes alone, and 20 for each service and each instance that should exist
+	baseSteps   = 100  // without an outside change, plus 4 for each instance that exists or should exist
+	baseChanges = 100  // with echoes only, plus 20 for each service and each instance that should exist
 	firstPause  = time.Second
 	maxPause    = time.Minute
 	rowGap      = 2 * maxPause // the gap between two commits that ends a row
 )
 
-// guard counts what an actor has committed since the world last changed.
+// guard counts what an actor has committed since the last outside change.
 type guard struct {
 	first, last      int64 // the revisions of its newest commit
 	at               time.Time
-	commits          int // those that touched no instance
-	steps            int // instances written by the others
+	commits          int // commits without instances
+	steps            int // instances written by other commits
 	base             int // how many instances there were at the start
-	changedInstances int // instances made or changed in place since the last change that was no echo
+	changedInstances int // instances created or changed in place since the last change that was not an echo
 
-	stepLimit, madeLimit int // 0: not computed yet
+	stepLimit, madeLimit int // zero if not computed yet
 
-	pause        time.Duration // before the next plan; 0: it is not held back
+	pause        time.Duration // before the next plan; zero if it is not held back
 	until        time.Time
-	makesTooMany bool // it is held back because it made too many instances
+	makesTooMany bool // it is held back because it created too many instances
 }
 
 // observe records a change that came through the feed.
@@ -69,8 +70,8 @@ func (g *guard) observe(c *store.Change) {
 	}
 }
 
-// isEcho reports whether a change is a report of a node: nearly always that it
-// has carried out its work.
+// isEcho reports whether a change is a report of a node, which nearly always means that
+// the node has carried out its work.
 func isEcho(c *store.Change) bool {
 	switch c.Record.Kind {
 	case mariposa.KindInstance:
@@ -86,7 +87,7 @@ func endedByItself(spec, status any) bool {
 	return st != nil && (st.State == mariposa.StateFailed || st.State == mariposa.StateStopped && spec.(*mariposa.InstanceSpec).Goal == mariposa.GoalRunning)
 }
 
-// heldBackFor returns for how long the next plan is held back; 0: not at all.
+// heldBackFor returns how long the next plan is held back; zero if it is not.
 func (a *actor) heldBackFor() time.Duration {
 	g := &a.guard
 	if g.pause == 0 {
@@ -126,8 +127,8 @@ func (t *turn) countCommit(res store.Result) {
 	}
 }
 
-// repeatsItself reports whether more was committed than there can be to do
-// without a change of the world.
+// repeatsItself reports whether more was committed than can be necessary without an
+// outside change.
 func (t *turn) repeatsItself() bool {
 	g := &t.guard
 	if t.touched > 0 && g.steps > max(g.stepLimit, baseSteps) {
@@ -137,8 +138,8 @@ func (t *turn) repeatsItself() bool {
 	return t.touched == 0 && g.commits > min(baseCommits+3*len(t.goal.Services), maxCommits)
 }
 
-// makesTooMany reports whether more instances were made than any change of the
-// world asks for.
+// makesTooMany reports whether more instances were created than any outside change can
+// require.
 func (t *turn) makesTooMany() bool {
 	g := &t.guard
 	if g.changedInstances <= max(g.madeLimit, baseChanges) {
@@ -157,21 +158,20 @@ func (t *turn) countDesired() int {
 	return n
 }
 
-// holdBack holds the next plan back, for twice as long each time.
+// holdBack delays the next plan, twice as long each time.
 func (t *turn) holdBack() {
 	g := &t.guard
 	if g.pause == 0 {
 		t.e.loops.Add(1)
-		slog.Error("the plan of this project repeats itself; please report this", "project", t.project, "name", t.spec.Name,
-			"commits", g.commits, "steps", g.steps, "made", g.changedInstances)
+		slog.Error("the plan of this project keeps repeating; please report this", "project", t.project, "name", t.spec.Name,
+			"commits", g.commits, "steps", g.steps, "created", g.changedInstances)
 	}
 	g.pause = min(max(2*g.pause, firstPause), maxPause)
 	g.until = t.now.Add(g.pause)
 }
 
-// delayWake returns when to plan next, given when the plan would like to; zero:
-// never. A held-back project plans once more when its row of commits has ended,
-// to report that.
+// delayWake returns when to plan next, given when the plan asks for it; zero means never.
+// A held-back project plans once more when its row of commits has ended, to report that.
 func (g *guard) delayWake(wake time.Time) time.Time {
 	if g.pause == 0 {
 		return wake
@@ -185,8 +185,8 @@ func (g *guard) delayWake(wake time.Time) time.Time {
 	return wake
 }
 
-// explain says that a project's plan is held back, with the project's own
-// reason as the cause.
+// explain adds that the plan of a project is held back, with the project's own reason as
+// the cause.
 func (g *guard) explain(why *mariposa.Reason) *mariposa.Reason {
 	if g.pause == 0 {
 		return why
@@ -195,5 +195,5 @@ func (g *guard) explain(why *mariposa.Reason) *mariposa.Reason {
 	return repeats.Because(why)
 }
 
-// Loops counts how often a plan was found to repeat itself.
+// Loops returns how often a repeating plan was found.
 func (e *Engine) Loops() int64 { return e.loops.Load() }

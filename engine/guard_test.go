@@ -12,9 +12,9 @@ import (
 	"mariposa/store"
 )
 
-// forgetful is a store that keeps something else than it was given. The planner
-// reads its own words back, finds them wrong and says them again: a plan that
-// never comes to an end, made by the real planner.
+// forgetful is a store that does not keep what it was given. The planner reads its own
+// write back, finds it wrong and writes it again: an endless plan, made by the real
+// planner.
 type forgetful struct {
 	store.Store
 	change func(*store.Write) // of a planner's write; nil: none
@@ -35,7 +35,7 @@ func (f *forgetful) Commit(ctx context.Context, units ...store.Unit) []store.Res
 	return f.Store.Commit(ctx, units...)
 }
 
-// forgetWhy keeps another reason for a service than it was given.
+// forgetWhy stores another reason for a service than it was given.
 func forgetWhy(w *store.Write) {
 	if st, ok := w.Status.(*mariposa.ServiceStatus); ok && st != nil {
 		c := *st
@@ -44,8 +44,7 @@ func forgetWhy(w *store.Write) {
 	}
 }
 
-// forgetForm keeps another digest of a new instance, which is outdated from the
-// beginning.
+// forgetForm stores another digest for a new instance, which is outdated from the start.
 func forgetForm(w *store.Write) {
 	if spec, ok := w.Spec.(*mariposa.InstanceSpec); ok && spec.Generation == 1 {
 		c := *spec
@@ -76,7 +75,7 @@ func TestAPlanThatRepeatsItselfIsHeldBack(t *testing.T) {
 	r, x, f, project := loopingRig(t, web(1))
 	f.change = forgetWhy
 	r.ask(project, mariposa.TaskScale, mariposa.Patch{Scale: map[string]int{"web": 2}}, "web")
-	r.settle() // it would never come to rest
+	r.settle() // it would never settle
 	if x.eng.Loops() != 1 {
 		t.Fatalf("%d loops were found, want 1", x.eng.Loops())
 	}
@@ -131,8 +130,8 @@ func TestAChangeOfTheWorldEndsAHold(t *testing.T) {
 	}
 }
 
-// TestALoopThatEndsByItselfIsForgotten has the store mended while the plan is held
-// back: nothing more happens, and the project does not say for ever that it loops.
+// TestALoopThatEndsByItselfIsForgotten repairs the store while the plan is held back:
+// nothing more happens, and the project stops reporting the loop.
 func TestALoopThatEndsByItselfIsForgotten(t *testing.T) {
 	t.Parallel()
 	r, _, f, project := loopingRig(t, web(1))
@@ -147,8 +146,8 @@ func TestALoopThatEndsByItselfIsForgotten(t *testing.T) {
 	}
 }
 
-// TestMakingTheSameAgainAndAgainIsHeldBack has nodes carry out every step:
-// every new instance runs, is outdated, and is replaced.
+// TestMakingTheSameAgainAndAgainIsHeldBack makes nodes carry out every step: every new
+// instance runs, is outdated, and is replaced.
 func TestMakingTheSameAgainAndAgainIsHeldBack(t *testing.T) {
 	t.Parallel()
 	r, x, f, project := loopingRig(t, web(2, "update: {min_healthy: 0}"))
@@ -250,7 +249,7 @@ func TestWorkIsNoLoop(t *testing.T) {
 			}
 			r.create("shop", body)
 			r.settle()
-			for i := range 560 { // each was up for so long that it is made anew at once
+			for i := range 560 { // each was up for so long that it is recreated at once
 				r.kill(r.running(fmt.Sprint("s", i%10)))
 				r.pass(66 * time.Second)
 			}
@@ -269,7 +268,7 @@ func TestWorkIsNoLoop(t *testing.T) {
 	}
 }
 
-// running is an instance of a service that runs; empty: there is none.
+// running returns a running instance of a service; empty if there is none.
 func (r *rig) running(service string) string {
 	r.t.Helper()
 	for _, rec := range r.instances() {

@@ -21,7 +21,7 @@ func scaleTo(name string, n int) mariposa.Patch {
 	return mariposa.Patch{Scale: map[string]int{name: n}}
 }
 
-// settled starts a project and lets it come to rest.
+// settled starts a project and waits until it has converged.
 func settled(t *testing.T, body string) (*rig, string) {
 	t.Helper()
 	r := newRig(t)

@@ -8,13 +8,13 @@ import (
 	"mariposa/store"
 )
 
-// networks is what a turn does to networks. They are read from the picture, not
-// from the actor's view, as projects of other actors may share them. So every
-// write requires the network to be unchanged.
+// networks is what a turn does to networks. They are read from the picture, not from the
+// actor's view, because projects of other actors may share them. So every write requires
+// that the network is unchanged.
 type networks struct {
-	joined        map[string]*mariposa.NetworkSpec // by id: as this turn leaves them
-	attached      map[string]bool                  // by id: brought to their node in this turn
-	checkedUnused bool                             // networks that nothing uses any more were looked for
+	joined        map[string]*mariposa.NetworkSpec // by id, as they are after this turn
+	attached      map[string]bool                  // by id, attachments written in this turn
+	checkedUnused bool                             // unused networks were searched for
 }
 
 // networkID returns the id of the network that a definition names.
@@ -68,9 +68,8 @@ func (t *turn) join(s converge.Step, j mariposa.Join, shared bool) {
 	t.unit.Exists(mariposa.KindNetwork, j.Network)
 }
 
-// attach brings a network to an instance's node. The attachment is written for
-// every instance, once a turn, so that nobody can remove the network at the
-// same moment unnoticed.
+// attach attaches a network to an instance's node. The attachment is written for every
+// instance, once in a turn, so that a concurrent removal of the network conflicts.
 func (t *turn) attach(s converge.Step, j mariposa.Join, on *mariposa.InstanceSpec) {
 	if t.networks.attached[j.Attachment] {
 		return
@@ -152,8 +151,8 @@ func (t *turn) goalUsesNetwork(network *store.Network) bool {
 	return false
 }
 
-// hasInstanceOn reports whether an instance of this project is on a network.
-// One that is only kept for people to look at does not count.
+// hasInstanceOn reports whether an instance of this project uses a network. Instances
+// that are only kept for inspection do not count.
 func (t *turn) hasInstanceOn(network string) (used bool) {
 	t.e.Picture.EachInstanceOf(t.project, func(r *store.Instance) bool {
 		spec := r.Spec()

@@ -11,12 +11,12 @@ import (
 	"mariposa/store"
 )
 
-// joining is a manifest with a service on a network.
+// joining returns a manifest with a service on a network.
 func joining(scale int, networks string, more ...string) string {
 	return web(scale, append([]string{"networks: [backend]"}, more...)...) + "networks: {backend: {" + networks + "}}\n"
 }
 
-// networks are those of the store.
+// networks returns those of the store.
 func (r *rig) networks() (all []string) {
 	r.t.Helper()
 	for _, rec := range r.list(mariposa.KindNetwork) {
@@ -36,8 +36,8 @@ func (r *rig) parts() map[mariposa.Goal]int {
 	return all
 }
 
-// wantJoined checks that every instance is on a network that is there, by its part on
-// the instance's node.
+// wantJoined checks that every instance is on an existing network, attached on the
+// instance's node.
 func (r *rig) wantJoined(n int) {
 	r.t.Helper()
 	for _, rec := range r.wantInstances(n) {
@@ -74,7 +74,7 @@ func (r *rig) resubmit(project string, number int, body string) string {
 	return r.ask(project, mariposa.TaskReprovision, mariposa.Patch{Number: number})
 }
 
-// deletes lets a project go.
+// deletes requests the deletion of a project.
 func (r *rig) deletes(project string) {
 	r.t.Helper()
 	rec, err := r.store.Get(r.t.Context(), mariposa.KindProject, project)
@@ -88,7 +88,7 @@ func (r *rig) deletes(project string) {
 	r.rest()
 }
 
-// rest lets everything come to rest, however often planners have to look again.
+// rest waits until everything has converged, however often planners have to retry.
 func (r *rig) rest() {
 	r.t.Helper()
 	r.settle()
@@ -109,7 +109,7 @@ func TestANetworkComesWithTheFirstInstanceOnEachNode(t *testing.T) {
 		t.Errorf("there are %v with %v", got, r.parts())
 	}
 	if made, parts := r.events("network.created"), r.events("network.attaching"); made != 1 || parts != 3 {
-		t.Errorf("told of %d networks and %d parts", made, parts)
+		t.Errorf("got %d networks and %d parts", made, parts)
 	}
 	r.node("n4", mariposa.Resources{}) // emptier than all others
 	r.ask(p, mariposa.TaskScale, mariposa.Patch{Scale: map[string]int{"web": 8}}, "web")
@@ -132,7 +132,7 @@ func TestANetworkGoesWithTheLastInstanceThatUsesIt(t *testing.T) {
 	p, _ := r.create("shop", joining(3, ""))
 	r.rest()
 	node := r.wantInstances(3)[0].Spec.(*mariposa.InstanceSpec).Node
-	r.leave(node) // the instance there cannot go
+	r.leave(node) // the instance there cannot be removed
 	r.resubmit(p, 2, web(3))
 	r.rest()
 	if len(r.networks()) != 1 || r.parts()[mariposa.GoalGone] != 0 {
@@ -144,7 +144,7 @@ func TestANetworkGoesWithTheLastInstanceThatUsesIt(t *testing.T) {
 		t.Errorf("nothing uses it, and there are %v with %v", r.networks(), r.parts())
 	}
 	if r.events("network.deleted") != 1 || r.events("network.detaching") != 3 {
-		t.Error("it was not told once")
+		t.Error("it was not written once")
 	}
 	r.resubmit(p, 3, joining(3, "")) // its parts are not gone yet
 	r.rest()
@@ -183,7 +183,7 @@ func TestASharedNetworkIsOneAndGoesWithItsLastProject(t *testing.T) {
 	}
 }
 
-// To share a network, or no longer to, is to be on another one.
+// Starting or ending the sharing of a network means joining another one.
 func TestWhoSharesANetworkIsOnAnother(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -202,8 +202,8 @@ func TestWhoSharesANetworkIsOnAnother(t *testing.T) {
 	}
 }
 
-// Two replicas plan two projects that begin to share a network at the same moment:
-// one of them looks again.
+// Two replicas plan two projects that begin to share a network at the same moment: one of
+// them retries.
 func TestTwoPlannersMakeASharedNetworkOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -8,8 +8,8 @@ import (
 	"mariposa"
 )
 
-// Whatever comes on top on the way, neither what is done nor its part of the
-// whole falls, and all is done when nothing is left.
+// Whatever work is added, neither the work done nor its share of the total decreases, and
+// all is done when nothing is left.
 func TestProgressIsNeverTakenBack(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -9,13 +9,13 @@ import (
 	"mariposa/reason"
 )
 
-// xy are a service that others need, and one whose instances may fail.
+// xy is a service that others need, and one whose instances may fail.
 func xy(y, x string) string {
 	return "services:\n  x: {compute_type: dummy, scale: " + x + ", update: {min_healthy: 0}, environment: {V: " + x + "}}\n" +
 		"  y: {compute_type: dummy, update: {min_healthy: 0}, environment: {V: " + y + "}}\n"
 }
 
-// broken is a project of which version 2 failed for x.
+// broken returns a project whose version 2 failed because of x.
 func broken(t *testing.T) (r *rig, project string) {
 	t.Helper()
 	r, project = settled(t, xy("1", "1"))
@@ -30,7 +30,7 @@ func broken(t *testing.T) (r *rig, project string) {
 	return r, project
 }
 
-// retry asks for converge as the API does.
+// retry requests converge like the API.
 func (r *rig) retry(project string, services ...string) string {
 	r.t.Helper()
 	w := r.newTask(project, r.newID(), mariposa.TaskScale, mariposa.Patch{Retry: true}, services...)
@@ -38,7 +38,7 @@ func (r *rig) retry(project string, services ...string) string {
 	return r.add(project, w)
 }
 
-// A version that mends y alone tries x again, and is completed once x has got there.
+// A version that repairs only y retries x, and completes once x is up.
 func TestAVersionThatMendsTheCauseTriesAFailedRolloutAgain(t *testing.T) {
 	t.Parallel()
 	r, p := broken(t)
@@ -50,7 +50,7 @@ func TestAVersionThatMendsTheCauseTriesAFailedRolloutAgain(t *testing.T) {
 	r.wantNumber(p, 3, 3)
 }
 
-// Where it fails once more, so does the task that tried again.
+// If it fails again, so does the task that retried it.
 func TestWhatFailsAgainFailsTheTaskThatTriedIt(t *testing.T) {
 	t.Parallel()
 	r, p := broken(t)
@@ -73,7 +73,7 @@ func TestWhatFailsAgainFailsTheTaskThatTriedIt(t *testing.T) {
 	}
 }
 
-// Where it gets there, the task is completed.
+// If it succeeds, the task completes.
 func TestConvergeTriesAFailedRolloutAgain(t *testing.T) {
 	t.Parallel()
 	r, p := broken(t)

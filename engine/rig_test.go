@@ -24,14 +24,14 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil))) // trouble is the point here
+	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil))) // the tests cause many warnings
 	leaktest.Main(m)
 }
 
-// said is a reason as people read it.
+// said returns the sentence of a reason.
 func said(r *mariposa.Reason) string { return reason.Sentence(r) }
 
-// rig is a store with engines on it, and a test for nodes and people.
+// rig is a store with engines on it; the test acts as nodes and people.
 type rig struct {
 	t        testing.TB
 	clk      *clocktest.Virtual
@@ -40,7 +40,7 @@ type rig struct {
 	ids      int
 	away     map[string]bool // nodes that do nothing
 	lazy     bool            // no node does anything
-	limit    int             // of the engines; 0: as they are made
+	limit    int             // of the engines; their default if zero
 	bulk     bool            // nodes do all their work at once
 	fail     map[string]bool // services whose instances fail instead of running
 	hang     map[string]bool // services whose instances never come up
@@ -53,7 +53,7 @@ type replica struct {
 	pic   *picture.Picture
 	eng   *engine.Engine
 	ready map[string]bool
-	deaf  bool // its feed stands still
+	deaf  bool // its feed is blocked
 	eager bool // it steps the moment it is woken
 	dead  bool // it renews no lease
 	steps int
@@ -70,7 +70,7 @@ func (r *rig) newID() string {
 	return fmt.Sprintf("00000000-0000-7000-8000-%012x", r.ids)
 }
 
-// replica starts an engine; it takes what shards it can get.
+// replica starts an engine, which takes the shards that it can get.
 func (r *rig) replica(name string) *replica { return r.replicaOn(name, r.store) }
 
 func (r *rig) replicaOn(name string, st store.Store) *replica {
@@ -124,7 +124,7 @@ func (x *replica) turn() bool {
 	return busy
 }
 
-// settle lets everybody act until nothing is left to do.
+// settle runs all parts until nothing is left to do.
 func (r *rig) settle() {
 	r.t.Helper()
 	r.runOut()
@@ -133,8 +133,8 @@ func (r *rig) settle() {
 	}
 }
 
-// isProving reports whether a service is up and must stay so for a while before its
-// start is complete.
+// isProving reports whether a service is up and must stay up for a while before its start
+// is complete.
 func (r *rig) isProving() bool {
 	for _, p := range r.list(mariposa.KindProject) {
 		for name, ss := range r.project(p.ID).Services {
@@ -146,7 +146,7 @@ func (r *rig) isProving() bool {
 	return false
 }
 
-// runOut lets everybody act until nobody has anything left to do now.
+// runOut runs all parts until none has anything left to do now.
 func (r *rig) runOut() {
 	r.t.Helper()
 	for n := 0; ; n++ {
@@ -238,7 +238,7 @@ func (r *rig) nodesAct() bool {
 		case spec.Goal == mariposa.GoalHalted && state != mariposa.StateStopped:
 			next.State, next.Reason = mariposa.StateStopped, "stopped"
 		case spec.Goal == mariposa.GoalRunning && state == mariposa.StateProvisioning && r.fail[spec.ServiceName]:
-			next.State, next.Reason = mariposa.StateFailed, "told to fail"
+			next.State, next.Reason = mariposa.StateFailed, "configured to fail"
 		case spec.Goal == mariposa.GoalRunning && (state == mariposa.StateProvisioning || state == mariposa.StateRunning && st.Generation < spec.Generation):
 			next.State = mariposa.StateRunning
 		default:
@@ -271,12 +271,12 @@ func (r *rig) list(kind mariposa.Kind) []store.Record {
 	return all
 }
 
-// instances lists all but what has ended and is kept.
+// instances lists all instances except ended ones that are kept.
 func (r *rig) instances() []store.Record {
 	return slices.DeleteFunc(r.list(mariposa.KindInstance), func(rec store.Record) bool { return rec.Spec.(*mariposa.InstanceSpec).Kept })
 }
 
-// kept lists what has ended and is kept.
+// kept lists ended instances that are kept.
 func (r *rig) kept() []store.Record {
 	return slices.DeleteFunc(r.list(mariposa.KindInstance), func(rec store.Record) bool { return !rec.Spec.(*mariposa.InstanceSpec).Kept })
 }
@@ -290,7 +290,7 @@ func (r *rig) wantInstances(n int) []store.Record {
 	return all
 }
 
-// create makes a project with its first task.
+// create creates a project with its first task.
 func (r *rig) create(name, body string) (project, task string) {
 	r.t.Helper()
 	project, task = r.newID(), r.newID()
@@ -340,7 +340,7 @@ func (r *rig) act(project string, patch mariposa.Patch, services ...string) stri
 	return r.add(project, w)
 }
 
-// lift asks for a task that ends the freeze of its scope.
+// lift requests a task that ends the freeze of its scope.
 func (r *rig) lift(project string, kind mariposa.TaskKind, patch mariposa.Patch, services ...string) string {
 	r.t.Helper()
 	w := r.newTask(project, r.newID(), kind, patch, services...)
@@ -464,7 +464,7 @@ func web(scale int, more ...string) string {
 	return b
 }
 
-// lossy is a store whose feed leaves changes out.
+// lossy is a store whose feed drops changes.
 type lossy struct {
 	store.Store
 	hide map[int64]bool

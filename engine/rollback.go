@@ -13,8 +13,8 @@ import (
 // rollbackComponent is the component of Mariposa's own tasks that roll a version back.
 const rollbackComponent = "rollback"
 
-// makePlan plans. If the plan asks for a rollback, the version is rolled back
-// and the plan made again.
+// makePlan plans. If the plan requests a rollback, the version is rolled back and the
+// plan is made again.
 func (t *turn) makePlan(ctx context.Context) error {
 	budget := converge.Budget{Starting: t.e.gate.Share(t.project), Steps: maxSteps}
 	t.plan = t.view.Plan(t.now, budget)
@@ -35,8 +35,8 @@ func (t *turn) makePlan(ctx context.Context) error {
 	return nil
 }
 
-// rollBack rolls back the version in force. The tasks that brought it carry
-// that out, and then end as failed.
+// rollBack rolls back the version in force. The tasks that brought it carry out the
+// rollback, and then end as failed.
 func (t *turn) rollBack(ctx context.Context, why *mariposa.Reason) (bool, error) {
 	known := map[int]converge.Definitions{}
 	if err := t.loadDefinitions(ctx, known); err != nil {
@@ -65,14 +65,14 @@ func (t *turn) rollBack(ctx context.Context, why *mariposa.Reason) (bool, error)
 	return true, t.updateViewGoal(ctx)
 }
 
-// noteFault records what went wrong in the tasks that carry out the rollback:
-// those that brought the version, and those that reprovision the failing
-// service. It reports whether there are any.
+// noteFault records the failure in the tasks that carry out the rollback: those that
+// brought the version, and those that reprovision the failing service. It reports whether
+// there are any.
 func (t *turn) noteFault(fault *mariposa.Reason) bool {
 	found := false
 	for _, task := range t.open {
-		anew := task.Spec.Task == mariposa.TaskReprovision && task.Spec.Origin == mariposa.OriginUser && t.isInScope(task, t.plan.Rollback)
-		if t.status(task).State == mariposa.TaskActive && (anew || task.Spec.Patch.Number == t.goal.Number) {
+		reprovisions := task.Spec.Task == mariposa.TaskReprovision && task.Spec.Origin == mariposa.OriginUser && t.isInScope(task, t.plan.Rollback)
+		if t.status(task).State == mariposa.TaskActive && (reprovisions || task.Spec.Patch.Number == t.goal.Number) {
 			t.setTask(task.ID, func(st *mariposa.TaskStatus) { st.Fault = fault })
 			found = true
 		}
@@ -80,8 +80,8 @@ func (t *turn) noteFault(fault *mariposa.Reason) bool {
 	return found
 }
 
-// openRollback opens a task for a rollback of a version that no open task
-// brought (a person ended it, for example): nothing is rolled back unseen.
+// openRollback opens a task for the rollback of a version that no open task brought, for
+// example because a person terminated it. So no rollback goes unseen.
 func (t *turn) openRollback(goal *mariposa.ProjectStatus, why *mariposa.Reason) {
 	spec := &mariposa.TaskSpec{
 		Project: t.project, ProjectName: t.spec.Name, Component: rollbackComponent, Task: mariposa.TaskReprovision, Origin: mariposa.OriginMariposa,

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Runner calls Step for the projects that were woken, each at most once at a
-// time, many concurrently: most of a step is waiting for the group commit.
+// Runner calls Step for the projects that were woken: for each at most once at a time,
+// for many concurrently. Most of a step is waiting for the group commit.
 type Runner struct {
 	workers int
 	step    func(ctx context.Context, project string)
@@ -28,14 +28,14 @@ const (
 	wokenAgain            // a worker has it, and it was woken again
 )
 
-// NewRunner makes a runner with a number of workers. Step is set by Run.
+// NewRunner returns a runner with a number of workers, which Run starts.
 func NewRunner(workers int) *Runner {
 	r := &Runner{workers: workers, state: map[string]turnState{}}
 	r.notEmpty = sync.NewCond(&r.mu)
 	return r
 }
 
-// Wake asks for a step of a project. It never blocks.
+// Wake requests a step of a project. It never blocks.
 func (r *Runner) Wake(project string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,9 +49,8 @@ func (r *Runner) Wake(project string) {
 	}
 }
 
-// Run keeps an engine going until the context ends: it renews the leases and
-// steps the woken projects. When it returns, no step is running and the leases
-// are handed over.
+// Run keeps an engine running until the context ends: it renews the leases and steps the
+// woken projects. When it returns, no step is running and the leases are handed over.
 func (r *Runner) Run(ctx context.Context, e *Engine) {
 	r.step = e.Step
 	var all sync.WaitGroup
@@ -67,7 +66,7 @@ func (r *Runner) Run(ctx context.Context, e *Engine) {
 	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
 	defer cancel()
 	if err := e.Release(bye); err != nil {
-		slog.Warn("cannot hand the leases over; they lapse by themselves", "err", err)
+		slog.Warn("cannot hand over the leases; they will expire", "err", err)
 	}
 }
 
@@ -76,7 +75,7 @@ func (r *Runner) keepLeases(ctx context.Context, e *Engine) {
 	defer every.Stop()
 	for {
 		if err := e.Renew(ctx); err != nil && ctx.Err() == nil {
-			slog.Warn("cannot renew the leases; trying again", "err", err)
+			slog.Warn("cannot renew the leases; retrying", "err", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -18,14 +18,14 @@ import (
 	"mariposa/store/memory"
 )
 
-// watchedStore is a store that sees who commits for which project, and can hold
-// commits up.
+// watchedStore is a store that records which replica commits for which project, and can
+// block commits.
 type watchedStore struct {
 	store.Store
 	mu      sync.Mutex
 	inside  map[string]int
 	doubled atomic.Bool
-	entered chan string   // a commit has begun; nil: nobody looks
+	entered chan string   // a commit has begun; nil if not observed
 	leave   chan struct{} // it may end
 }
 
@@ -54,8 +54,8 @@ func (w *watchedStore) Commit(ctx context.Context, units ...store.Unit) []store.
 	return res
 }
 
-// stepRunning is an engine that runs for real, with a rig for its people.
-type stepRunning struct {
+// liveEngine is an engine that runs on real time, with a rig for its people.
+type liveEngine struct {
 	*rig
 	watched *watchedStore
 	pic     *picture.Picture
@@ -65,12 +65,12 @@ type stepRunning struct {
 	stop    func()
 }
 
-func run(t *testing.T) *stepRunning {
+func run(t *testing.T) *liveEngine {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	st := memory.New(clock.Real{})
 	r := &rig{t: t, clk: clocktest.New(), store: st, away: map[string]bool{}, fail: map[string]bool{}}
-	x := &stepRunning{rig: r, watched: &watchedStore{Store: st, inside: map[string]int{}}, runner: engine.NewRunner(8), ctx: ctx}
+	x := &liveEngine{rig: r, watched: &watchedStore{Store: st, inside: map[string]int{}}, runner: engine.NewRunner(8), ctx: ctx}
 	var err error
 	if x.pic, err = picture.Open(ctx, st); err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func run(t *testing.T) *stepRunning {
 }
 
 // until waits for the picture to show something.
-func (x *stepRunning) until(what string, ok func() bool) {
+func (x *liveEngine) until(what string, ok func() bool) {
 	x.t.Helper()
 	for {
 		at := x.pic.Revision()
@@ -141,7 +141,7 @@ func TestAWakeUpDuringAStepIsNotLost(t *testing.T) {
 	x.watched.entered, x.watched.leave = make(chan string), make(chan struct{})
 	x.watched.mu.Unlock()
 	x.ask(p, mariposa.TaskScale, mariposa.Patch{Scale: map[string]int{"web": 2}}, "web")
-	<-x.watched.entered // the step that plans it is under way
+	<-x.watched.entered // the step that plans it is in progress
 	x.watched.mu.Lock()
 	x.watched.entered = nil
 	x.watched.mu.Unlock()
@@ -190,7 +190,7 @@ func TestLeasesThatLapseAndComeBackDisturbNoStep(t *testing.T) {
 	}
 	for i := range 10 {
 		x.create(fmt.Sprint("shop", i), web(2))
-		if i%3 == 1 { // somebody else takes them all, and lets go again
+		if i%3 == 1 { // another holder takes them all, and releases them again
 			for _, n := range names {
 				if _, err := x.store.Seize(x.ctx, "thief", n); err != nil {
 					t.Fatal(err)

@@ -8,11 +8,11 @@ import (
 	"mariposa/store"
 )
 
-// Each service is a record of its own: if one of ten thousand changes, only
-// that one is written.
+// Each service has its own record: if one of ten thousand changes, only that one is
+// written.
 
-// writeServices stores the services that have changed, and removes those of
-// which nothing is left.
+// writeServices stores the services that have changed, and removes those that no longer
+// exist.
 func (t *turn) writeServices(are map[string]*mariposa.ServiceStatus) {
 	var was map[string]*mariposa.ServiceStatus
 	if t.stored != nil && !t.inline {

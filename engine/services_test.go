@@ -13,7 +13,7 @@ import (
 	"mariposa/store"
 )
 
-// many is a manifest of n services on a root.
+// many returns a manifest of n services on a root.
 func many(n int, how string) string {
 	var b strings.Builder
 	b.WriteString("services:\n  root: {compute_type: dummy}\n")
@@ -48,8 +48,8 @@ func (r *rig) services(project string) map[mariposa.Status]int {
 	return out
 }
 
-// TestEachServiceWritesItselfAlone has two hundred services come up one by one. Each
-// is written when it has something to say, and not when others have.
+// TestEachServiceWritesItselfAlone starts two hundred services one by one. Each is
+// written when it changes, and not when others do.
 func TestEachServiceWritesItselfAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -75,8 +75,8 @@ func TestEachServiceWritesItselfAlone(t *testing.T) {
 	}
 }
 
-// TestServicesInsideAProjectBecomeRecords takes a store over in which the services
-// were a part of the project's status.
+// TestServicesInsideAProjectBecomeRecords takes over a store in which the services were a
+// part of the project's status.
 func TestServicesInsideAProjectBecomeRecords(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -108,7 +108,7 @@ func TestServicesInsideAProjectBecomeRecords(t *testing.T) {
 		t.Errorf("the project still has them: %+v, %v", rec.Status, err)
 	}
 	if n := r.events("instance.provisioning"); n != made {
-		t.Errorf("%d instances were made anew", n-made)
+		t.Errorf("%d instances were recreated", n-made)
 	}
 	r.wantInstances(4)
 }
@@ -131,7 +131,7 @@ func TestARemovedServiceLeavesNoRecord(t *testing.T) {
 	}
 }
 
-// TestTroubleIsReportedAtOnce has one of many services fail while the others come up.
+// TestTroubleIsReportedAtOnce makes one of many services fail while the others start.
 func TestTroubleIsReportedAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -160,8 +160,8 @@ func TestTroubleIsReportedAtOnce(t *testing.T) {
 	}
 }
 
-// TestTheNextPlannerGoesOnWithManyServices ends a planner in the middle of a rollout.
-// The next one goes on from what is stored, and makes nothing twice.
+// TestTheNextPlannerGoesOnWithManyServices ends a planner in the middle of a rollout. The
+// next one continues from the stored state, and creates nothing twice.
 func TestTheNextPlannerGoesOnWithManyServices(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -191,8 +191,8 @@ func TestTheNextPlannerGoesOnWithManyServices(t *testing.T) {
 	}
 }
 
-// TestAChainRollsWithoutTimePassing rolls out a chain of services: each goes on when
-// what it depends on is through.
+// TestAChainRollsWithoutTimePassing rolls out a chain of services: each continues when
+// its dependency is done.
 func TestAChainRollsWithoutTimePassing(t *testing.T) {
 	t.Parallel()
 	chain := func(length int) string {
@@ -221,7 +221,7 @@ func TestAChainRollsWithoutTimePassing(t *testing.T) {
 	}
 }
 
-// submit brings a further version with the task that rolls it out.
+// submit adds a new version with the task that rolls it out.
 func (r *rig) submit(project string, number int, body string) string {
 	r.t.Helper()
 	rec, err := r.store.Get(r.t.Context(), mariposa.KindProject, project)
@@ -244,9 +244,8 @@ func (r *rig) submit(project string, number int, body string) string {
 	return task
 }
 
-// BenchmarkManyServices brings services up on a root, as many as a group commit
-// reports at a time, every 10 ms. It reports how many bytes of project and
-// service status are written.
+// BenchmarkManyServices starts services on a root, as many as a group commit reports at a
+// time, every 10 ms. It reports how many bytes of project and service status are written.
 func BenchmarkManyServices(b *testing.B) {
 	for _, n := range []int{1000, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -267,20 +266,20 @@ func BenchmarkManyServices(b *testing.B) {
 	}
 }
 
-// comeUp lets nodes bring up so many at a time, every 10 ms, until all are.
+// comeUp lets nodes start a number of instances at a time, every 10 ms, until all are up.
 func (r *rig) comeUp(a *replica, batch int) {
 	r.t.Helper()
-	var told int64
+	var seen int64
 	waiting := []string{}
 	for range 100_000 {
 		for a.turn() {
 		}
-		cs, err := r.store.Changes(r.t.Context(), told, 0)
+		cs, err := r.store.Changes(r.t.Context(), seen, 0)
 		if err != nil {
 			r.t.Fatal(err)
 		}
 		for _, c := range cs {
-			if told = c.Revision; c.Record.Kind == mariposa.KindInstance && c.Record.Status == nil {
+			if seen = c.Revision; c.Record.Kind == mariposa.KindInstance && c.Record.Status == nil {
 				waiting = append(waiting, c.Record.ID)
 			}
 		}
@@ -301,8 +300,8 @@ func (r *rig) comeUp(a *replica, batch int) {
 	r.t.Fatal("it never comes up")
 }
 
-// countingStore is a store that encodes what is written of projects and services, as one on
-// a disk does, and weighs it.
+// countingStore is a store that encodes the writes of projects and services, like one on
+// a disk, and counts the bytes.
 type countingStore struct {
 	store.Store
 	bytes, times int

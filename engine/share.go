@@ -8,10 +8,9 @@ import (
 	"mariposa/store"
 )
 
-// findOwnShards returns the shards of this replica, given the live replicas:
-// each shard goes to the replica whose name hashes highest with it, so that all
-// agree without asking, and adding or removing a replica moves only its own
-// part.
+// findOwnShards returns the shards of this replica, given the live replicas. Each shard
+// goes to the replica whose name hashes highest with it. So all replicas agree without
+// communication, and adding or removing a replica moves only its own part.
 func (e *Engine) findOwnShards(ctx context.Context) (map[int]bool, error) {
 	living, err := e.Store.Leases(ctx, store.ReplicaPrefix)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"mariposa"
 )
 
-// Tries that fail again and again are no progress: a start that never comes up
-// fails by its deadline, however often it is tried meanwhile.
+// Repeated failures are not progress: a start that never comes up fails at its deadline,
+// however often it is retried meanwhile.
 func TestTriesThatFailAreNoProgress(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -8,7 +8,7 @@ import (
 	"mariposa"
 )
 
-// A start once counted as completed as soon as its instances ran, though they ended
+// A start used to count as completed as soon as its instances ran, although they ended
 // right away.
 func TestAStartIsCompleteOnceItsInstancesStayUp(t *testing.T) {
 	t.Parallel()
@@ -55,7 +55,7 @@ func TestAStartWhoseInstancesEndFailsWithTheReason(t *testing.T) {
 			p, task := r.create("shop", web(1, c.update))
 			r.runOut()
 			r.pass(5 * time.Second)
-			if st := r.wantTask(task, mariposa.TaskFailed); !strings.HasPrefix(said(st.Reason), c.says) || !strings.Contains(said(st.Reason), "told to fail") {
+			if st := r.wantTask(task, mariposa.TaskFailed); !strings.HasPrefix(said(st.Reason), c.says) || !strings.Contains(said(st.Reason), "configured to fail") {
 				t.Errorf("the task says %s", said(st.Reason))
 			}
 			r.wantService(p, "web", c.status, "")
@@ -66,7 +66,7 @@ func TestAStartWhoseInstancesEndFailsWithTheReason(t *testing.T) {
 	}
 }
 
-// What fails to start is tried again, and the version completes once it stays up.
+// A service that fails to start is retried, and the version completes once it stays up.
 func TestAStartThatFailedGoesOn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -85,7 +85,7 @@ func TestAStartThatFailedGoesOn(t *testing.T) {
 	}
 }
 
-// Deadlines once ran on while no control plane was there.
+// Deadlines used to continue while no control plane was running.
 func TestTimeWithoutAPlannerDoesNotCount(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

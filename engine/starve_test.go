@@ -8,7 +8,7 @@ import (
 	"mariposa"
 )
 
-// up counts the instances of a project's service that run.
+// up counts the running instances of a project's service.
 func (r *rig) up(project, service string) int {
 	n := 0
 	for _, rec := range r.of(service) {
@@ -20,9 +20,9 @@ func (r *rig) up(project, service string) int {
 	return n
 }
 
-// TestAServiceThatKeepsCrashingDoesNotStarveOthers lets a thousand instances of
-// one service fail again and again, on an engine with little room, and checks
-// the other services: in its own project and in another.
+// TestAServiceThatKeepsCrashingDoesNotStarveOthers makes a thousand instances of one
+// service fail again and again, on an engine with a low limit, and checks the other
+// services, in its own project and in another.
 func TestAServiceThatKeepsCrashingDoesNotStarveOthers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -66,8 +66,8 @@ func TestAServiceThatKeepsCrashingDoesNotStarveOthers(t *testing.T) {
 	}
 }
 
-// TestAServiceThatHangsDoesNotStarveItsProject lets the instances of one service
-// take all places to start in, and never come up.
+// TestAServiceThatHangsDoesNotStarveItsProject lets the instances of one service use all
+// start slots, and never come up.
 func TestAServiceThatHangsDoesNotStarveItsProject(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -8,8 +8,8 @@ import (
 	"mariposa/store"
 )
 
-// chain is three services, each of which needs the one before; v is something of the
-// first.
+// chain returns three services, each of which depends on the one before; v is a value of
+// the first.
 func chain(v int) string {
 	return fmt.Sprintf("services:\n"+
 		"  a: {compute_type: dummy, update: {min_healthy: 0}, environment: {V: %d}}\n"+
@@ -17,7 +17,7 @@ func chain(v int) string {
 		"  c: {compute_type: dummy, update: {min_healthy: 0}, depends_on: [b]}\n", v)
 }
 
-// next is the task that brings a version, as the API makes it.
+// next returns the task that brings a version, as the API creates it.
 func (r *rig) next(project string, number int, body string, services ...string) store.Write {
 	r.t.Helper()
 	r.version(project, number, mariposa.CauseManifest, body)
@@ -26,7 +26,7 @@ func (r *rig) next(project string, number int, body string, services ...string) 
 	return w
 }
 
-// A chain that is mended at its beginning while a start builds it is built once,
+// A chain that is repaired at its beginning while a start creates it is created once,
 // however slow its steps are.
 func TestAVersionThatSupersedesTheFirstStartBuildsNothingTwice(t *testing.T) {
 	t.Parallel()
@@ -85,8 +85,8 @@ func TestAVersionEndsTheStartWhenItBegins(t *testing.T) {
 	r.wantNumber(p, 2, 2)
 }
 
-// A start of some services that has not begun goes first: its goal is in force when
-// the version takes its place, and no step was taken towards the old one.
+// A start of some services that has not begun goes first: its goal is in force when the
+// version replaces it, and no step was taken towards the old one.
 func TestAStartThatWaitsBeginsBeforeTheVersionThatSupersedesIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -98,7 +98,7 @@ func TestAStartThatWaitsBeginsBeforeTheVersionThatSupersedesIt(t *testing.T) {
 	r.settle()
 	made := r.events("instance.provisioning")
 	start := r.lift(p, mariposa.TaskStart, mariposa.Patch{Goal: mariposa.GoalStarted}, "a")
-	next := r.add(p, r.next(p, 2, chain(2), "a")) // nobody has planned meanwhile
+	next := r.add(p, r.next(p, 2, chain(2), "a")) // not planned meanwhile
 	r.wantTask(start, mariposa.TaskQueued)
 	r.settle()
 	r.wantTask(next, mariposa.TaskCompleted)

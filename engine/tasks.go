@@ -12,7 +12,7 @@ import (
 	"mariposa/store"
 )
 
-// followComponent is the component of a task that makes a service follow what
+// followComponent is the component of a task that updates a service to the services that
 // it refers to.
 const followComponent = "follow"
 
@@ -44,8 +44,8 @@ func (t *turn) setTask(id string, f func(*mariposa.TaskStatus)) {
 	f(st)
 }
 
-// taskOf finds the task that a step belongs to: the newest one of a person in
-// that scope, else Mariposa's own, which is opened if there is none.
+// taskOf finds the task that a step belongs to: the newest one of a person in that scope,
+// otherwise one of Mariposa, which is opened if there is none.
 func (t *turn) taskOf(s converge.Step) string {
 	var own string
 	for _, task := range slices.Backward(t.open) {
@@ -69,7 +69,7 @@ func (t *turn) taskOf(s converge.Step) string {
 		kind, component = mariposa.TaskReprovision, followComponent
 	} else if t.onlyClears(s.Service) {
 		component = "cleanup"
-		if service := t.plan.Services[s.Service]; service != nil && service.Status == mariposa.StatusBackingOff { // the next try is part of it
+		if service := t.plan.Services[s.Service]; service != nil && service.Status == mariposa.StatusBackingOff { // the next retry is part of it
 			component, why = "repair", service.Reason
 		}
 	}
@@ -88,8 +88,7 @@ func (t *turn) taskOf(s converge.Step) string {
 	return id
 }
 
-// onlyClears reports whether this turn does nothing to a service except clear
-// away ended instances.
+// onlyClears reports whether this turn only removes ended instances of a service.
 func (t *turn) onlyClears(service string) bool {
 	for _, s := range t.plan.Steps {
 		if s.Service != service || s.Action == converge.Collect {
@@ -103,8 +102,8 @@ func (t *turn) onlyClears(service string) bool {
 	return true
 }
 
-// doesWorkFor reports whether a task does the work on a service. A freeze does
-// so only while the service is frozen: to settle it.
+// doesWorkFor reports whether a task does the work on a service. A freeze does so only
+// while the service is frozen, until it has settled.
 func (t *turn) doesWorkFor(task queue.Task, service string) bool {
 	if !t.isInScope(task, service) {
 		return false
@@ -129,7 +128,7 @@ func (t *turn) judgeTasks() {
 func (t *turn) judgeTask(task queue.Task) {
 	todo := t.countTodo(task)
 	was := t.status(task)
-	p, gotOn := advance(was.Progress, todo), was.Remaining == 0 || todo < was.Remaining // tries that fail again and again are no progress
+	p, gotOn := advance(was.Progress, todo), was.Remaining == 0 || todo < was.Remaining // repeated failures are not progress
 	if p != was.Progress || gotOn && todo != was.Remaining {
 		t.setTask(task.ID, func(st *mariposa.TaskStatus) {
 			if p.Done > st.Progress.Done || gotOn && st.Remaining > 0 {
@@ -154,8 +153,8 @@ func (t *turn) judgeTask(task queue.Task) {
 	}
 }
 
-// advance updates progress. Neither the work done nor its share of the total
-// ever falls: work that is added after some is done only delays it.
+// advance updates progress. Neither the work done nor its share of the total ever
+// decreases: work that is added later only slows the progress.
 func advance(p mariposa.Progress, todo int) mariposa.Progress {
 	if p.Done == 0 {
 		p.Total = max(p.Total, todo)
@@ -181,7 +180,8 @@ func (t *turn) countTodo(task queue.Task) int {
 	return n
 }
 
-// eachService walks the services of a scope in no particular order; none: all.
+// eachService calls f for the services of a scope in no particular order; for all
+// services if the scope is empty.
 func (t *turn) eachService(services []string, f func(name string, ss *mariposa.ServiceStatus)) {
 	if len(services) == 0 {
 		for name, ss := range t.services {
@@ -237,7 +237,7 @@ func (t *turn) takenOverBy(task queue.Task) string {
 	}
 	for _, o := range t.open {
 		if task.Spec.Component == rollbackComponent && !o.Spec.Created.After(task.Spec.Created) {
-			continue // nobody asked for a rollback: only a later task ends it
+			continue // a rollback was not requested by a person: only a later task ends it
 		}
 		if o.Spec.Origin == mariposa.OriginUser && t.status(o).State == mariposa.TaskActive &&
 			slices.ContainsFunc(task.Spec.Services, func(name string) bool { return t.doesWorkFor(o, name) }) {
@@ -247,8 +247,8 @@ func (t *turn) takenOverBy(task queue.Task) string {
 	return ""
 }
 
-// whyFailed says why a task has failed; nil while it has not. The goal stays:
-// whatever can still be repaired is.
+// whyFailed returns why a task has failed; nil if it has not. The goal stays: whatever
+// can still be repaired is repaired.
 func (t *turn) whyFailed(task queue.Task) *mariposa.Reason {
 	if task.Spec.Origin != mariposa.OriginUser && task.Spec.Component != followComponent {
 		return nil
@@ -286,8 +286,7 @@ func (t *turn) tookPart(task queue.Task, r *mariposa.Rollout) bool {
 	return false
 }
 
-// failureAfterFault says of a task that rolls back that the rollback failed
-// too.
+// failureAfterFault returns, for a task that rolls back, that the rollback failed too.
 func (t *turn) failureAfterFault(task queue.Task, why *mariposa.Reason) *mariposa.Reason {
 	fault := t.status(task).Fault
 	if fault == nil {
@@ -307,15 +306,15 @@ func (t *turn) stallsAt(task queue.Task) time.Time {
 	if may == 0 {
 		return time.Time{}
 	}
-	if st.LastProgress.Before(t.since) { // nobody planned before
+	if st.LastProgress.Before(t.since) { // this project was not planned before
 		return t.since.Add(may)
 	}
 	return st.LastProgress.Add(may)
 }
 
-// stallLimit returns how long a task may make no progress; 0: without limit,
-// while a person keeps part of it frozen or paused. It is cached, as it is
-// needed more than once in a turn and there may be very many services.
+// stallLimit returns how long a task may make no progress; zero means no limit, while a
+// person keeps part of it frozen or paused. It is cached, because it is needed more than
+// once in a turn and there may be very many services.
 func (t *turn) stallLimit(task queue.Task) time.Duration {
 	if may, known := t.stallLimits[task.ID]; known {
 		return may
@@ -381,8 +380,8 @@ func (t *turn) completeGoalVersion(st *mariposa.ProjectStatus) {
 	t.markCompleted("")
 }
 
-// isAtRest reports whether everything is as the goal says, and nothing is held
-// back from it or was accepted in another state.
+// isAtRest reports whether everything matches the goal, and nothing is held back from it
+// or was accepted in another state.
 func (t *turn) isAtRest() bool {
 	if t.plan.Todo > 0 {
 		return false
@@ -395,7 +394,7 @@ func (t *turn) isAtRest() bool {
 	return true
 }
 
-// markCompleted writes, once a turn, that the version in force is complete.
+// markCompleted records, once in a turn, that the version in force is complete.
 func (t *turn) markCompleted(task string) {
 	if t.completed {
 		return
@@ -442,13 +441,13 @@ func (t *turn) unreachableInstances() []*converge.Instance {
 	return t.view.UnwantedOn(func(n converge.Node) bool { return n.Unknown })
 }
 
-// removeProject removes the project. What its unreachable nodes still run
-// becomes orphaned instances, which are removed when the nodes return.
+// removeProject removes the project. Instances on unreachable nodes become orphaned
+// instances, which are removed when the nodes return.
 func (t *turn) removeProject(ctx context.Context) error {
 	for _, i := range t.unreachableInstances() {
 		spec := *i.Spec
 		spec.Orphaned = true
-		if spec.Goal != mariposa.GoalGone { // it was to be stopped and kept
+		if spec.Goal != mariposa.GoalGone { // its goal was to be stopped and kept
 			spec.Goal, spec.Generation = mariposa.GoalGone, spec.Generation+1
 		}
 		t.putInstance(converge.Step{Instance: i.ID, Service: spec.ServiceName, Reason: &mariposa.Reason{Code: mariposa.ReasonOrphaned}}, &spec, false, "instance.debt", spec.Task)

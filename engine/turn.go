@@ -13,8 +13,8 @@ import (
 	"mariposa/store"
 )
 
-// turn is one planning of one project: tasks begin, the plan is made, its steps
-// get nodes, and everything becomes one unit of the store.
+// turn is one planning of one project: tasks start, the plan is made, its steps get
+// nodes, and everything becomes one unit of the store.
 type turn struct {
 	*actor
 	now          time.Time
@@ -26,13 +26,13 @@ type turn struct {
 	newTasks     map[string]*mariposa.TaskSpec   // tasks that Mariposa opens itself
 	plan         converge.Plan
 	services     map[string]*mariposa.ServiceStatus // goal and status of every service after the plan
-	blocked      map[string]*mariposa.Reason        // by service, the first reason why something of it cannot be made
+	blocked      map[string]*mariposa.Reason        // by service, the first reason why an instance of it cannot be created
 	blockedMore  map[string]int                     // how many other reasons there are
-	withoutNode  map[string]bool                    // services of which no node takes another instance
+	withoutNode  map[string]bool                    // services for which no node can run another instance
 	unit         store.Unit
 	claimed      []string
 	touched      int  // instances that this turn writes
-	made         int  // those of them that it makes or changes in place
+	made         int  // those of them that it creates or changes in place
 	isTruncated  bool // there were more steps than one commit carries
 	// completed: this turn records that the version in force is complete.
 	completed   bool
@@ -87,7 +87,7 @@ func (t *turn) run(ctx context.Context) error {
 	return nil
 }
 
-// explainBlocks says why no node takes instances of the blocked services.
+// explainBlocks records why no node can run instances of the blocked services.
 func (t *turn) explainBlocks() {
 	for name, why := range t.blocked {
 		ss := *t.goal.Services[name]
@@ -95,7 +95,7 @@ func (t *turn) explainBlocks() {
 			ss = *said
 		}
 		if ss.Rollout.HasFailed() {
-			continue // that is why nothing more is made of it
+			continue // that is why no more instances of it are created
 		}
 		ss.Status, ss.Reason = mariposa.StatusBlocked, why.AndMore(t.blockedMore[name])
 		if t.plan.Services == nil {
@@ -105,8 +105,8 @@ func (t *turn) explainBlocks() {
 	}
 }
 
-// explainFailedRollouts gives a rollout that has just stopped the reason it was
-// blocked by as its cause: the plan does not know nodes.
+// explainFailedRollouts adds the reason why a service was blocked as the cause of a
+// rollout that has just stopped: the plan does not know nodes.
 func (t *turn) explainFailedRollouts() {
 	if t.stored == nil {
 		return
@@ -129,8 +129,8 @@ func rank(s converge.Step) int {
 	return 1
 }
 
-// writeStep turns a step into writes. A create that no node takes becomes a
-// reason.
+// writeStep turns a step into writes. An instance that no node can run becomes a reason
+// instead.
 func (t *turn) writeStep(s converge.Step) {
 	switch s.Action {
 	case converge.Create:
@@ -153,8 +153,8 @@ func (t *turn) writeStep(s converge.Step) {
 	}
 }
 
-// preserveInstance stops an instance and keeps it for people to look at. Once
-// it has ended it no longer uses its node's resources.
+// preserveInstance stops an instance and keeps it for inspection. Once it has ended, it
+// no longer uses its node's resources.
 func (t *turn) preserveInstance(s converge.Step) {
 	i := t.view.Instance(s.Instance)
 	spec, kind := *i.Spec, "instance.stopping"
@@ -168,7 +168,7 @@ func (t *turn) preserveInstance(s converge.Step) {
 	t.putInstance(s, &spec, false, kind, t.taskOf(s))
 }
 
-// releaseClaim returns what an instance uses of its node.
+// releaseClaim releases the resources that an instance uses on its node.
 func (t *turn) releaseClaim(spec *mariposa.InstanceSpec) {
 	if take := spec.Resources(); take != (mariposa.Resources{}) {
 		t.unit.GiveBack(spec.Node, take)
@@ -191,9 +191,8 @@ func (t *turn) putInstance(s converge.Step, spec *mariposa.InstanceSpec, remove 
 	t.unit.Urgent = t.unit.Urgent || s.Repair
 }
 
-// createInstance creates an instance. One that has volumes is placed where they
-// are; if that is not possible, its slot waits and the other slots of its
-// service do not.
+// createInstance creates an instance. One that has volumes is placed on their node. If
+// that is not possible, its slot waits; the other slots of its service do not.
 func (t *turn) createInstance(s converge.Step) {
 	def := t.view.Definition(s.Number, s.Service)
 	service := t.goal.Services[s.Service].ID
@@ -237,7 +236,7 @@ func (t *turn) writeGoal() {
 	before := len(t.unit.Writes)
 	if t.inline || t.stored == nil || !sameExceptServices(t.stored, &st) {
 		alone := st
-		alone.Services = nil // they are records of their own
+		alone.Services = nil // they have their own records
 		t.unit.Put(store.Write{
 			Kind: mariposa.KindProject, ID: t.project, Project: t.project, Status: &alone,
 			Event: mariposa.OwnEvent("project."+string(st.Status), t.project, st.Reason),
@@ -284,7 +283,8 @@ func projectStatus(st *mariposa.ProjectStatus, todo int) (mariposa.Status, *mari
 	return mariposa.StatusConverged, left
 }
 
-// severity says which status of a service matters most for the project.
+// severity ranks the statuses of services: the highest determines the status of the
+// project.
 var severity = map[mariposa.Status]int{
 	mariposa.StatusFailed: 7, mariposa.StatusBlocked: 6, mariposa.StatusBackingOff: 5, mariposa.StatusHeld: 4,
 	mariposa.StatusPaused: 3, mariposa.StatusFrozen: 2, mariposa.StatusConverging: 1,
@@ -302,7 +302,7 @@ func (t *turn) commit(ctx context.Context) error {
 	t.e.gate.Set(t.project, t.view.Starting(t.now)+len(t.claimed))
 	var res store.Result
 	if len(t.unit.Writes) > 0 {
-		// Tasks come first in the feed: nobody sees a step before its task.
+		// Tasks come first in the feed, so that no reader sees a step before its task.
 		slices.SortStableFunc(t.unit.Writes, func(a, b store.Write) int { return cmp.Compare(rankOf(a), rankOf(b)) })
 		t.unit.Fences = []store.Fence{{Lease: leaseName(t.shard), Epoch: t.epoch}}
 		res = t.e.Store.Commit(ctx, t.unit)[0]
@@ -324,7 +324,7 @@ func (t *turn) commit(ctx context.Context) error {
 		t.e.blocked[t.project] = true
 		t.e.mu.Unlock()
 		if again := t.now.Add(10 * time.Second); wake.IsZero() || again.Before(wake) {
-			wake = again // in case the notification of free room was missed
+			wake = again // in case the notification of free capacity was missed
 		}
 	}
 	if at := t.nextStall(); !at.IsZero() && (wake.IsZero() || at.Before(wake)) {

@@ -11,15 +11,15 @@ import (
 	"mariposa/store"
 )
 
-// volumes are the volumes of a project. A slot has at most one kept volume of a
-// name; those with a tombstone belong to no slot any more.
+// volumes are the volumes of a project. A slot has at most one kept volume of each name;
+// those with a tombstone no longer belong to a slot.
 type volumes struct {
 	byID   map[string]*store.Volume
 	bySlot map[slot]map[string]string // name -> id
 }
 
-// slot names a slot by the id of its service, which stays the same when the
-// service leaves the manifest and returns.
+// slot identifies a slot by the id of its service, which stays the same when the service
+// is removed from the manifest and added again.
 type slot struct {
 	service string
 	number  int
@@ -57,10 +57,10 @@ func (v *volumes) remove(id string) {
 	}
 }
 
-// of returns the volume of a name that a slot has; nil: none.
+// of returns the volume of a name that a slot has; nil if none.
 func (v *volumes) of(at slot, name string) *store.Volume { return v.byID[v.bySlot[at][name]] }
 
-// nodeOfOthers returns a node where a slot has volumes of other names; empty: none.
+// nodeOfOthers returns a node where a slot has volumes of other names; empty if none.
 func (v *volumes) nodeOfOthers(at slot) string {
 	for _, name := range slices.Sorted(maps.Keys(v.bySlot[at])) {
 		return v.of(at, name).Spec().Node
@@ -71,14 +71,13 @@ func (v *volumes) nodeOfOthers(at slot) string {
 // storage is the volumes that a new instance needs.
 type storage struct {
 	mounts   []mariposa.Mount
-	existing map[string]*store.Volume // by name: those that its slot has already
-	node     string                   // the node they are on; empty: there are none, so any node will do
-	near     string                   // the node where its slot has others, which it may need later; empty: none
+	existing map[string]*store.Volume // by name, those that its slot already has
+	node     string                   // the node they are on; empty if there are none, so that any node will do
+	near     string                   // the node where its slot has other volumes, which it may need later; empty if none
 }
 
-// storageOf finds the volumes of a slot. Volumes that it does not have yet get
-// their ids here, and a node together with the instance. Why says what prevents
-// it.
+// storageOf finds the volumes of a slot. Volumes that it does not have yet get their ids
+// here, and a node together with the instance. why is the reason if that is impossible.
 func (t *turn) storageOf(s converge.Step, def *mariposa.Service, service string) (st storage, why *mariposa.Reason) {
 	ids, at := map[string]string{}, slot{service, s.Slot}
 	for _, text := range def.Volumes {
@@ -105,8 +104,8 @@ func (t *turn) storageOf(s converge.Step, def *mariposa.Service, service string)
 	return st, nil
 }
 
-// whyContradicts says why a volume cannot be used together with the rest of a
-// slot's definition.
+// whyContradicts returns why a volume cannot be used together with the rest of a slot's
+// definition.
 func (t *turn) whyContradicts(s converge.Step, def *mariposa.Service, st storage, r *store.Volume) *mariposa.Reason {
 	spec := r.Spec()
 	if spec.Compute != def.Compute {
@@ -122,7 +121,7 @@ func (t *turn) whyContradicts(s converge.Step, def *mariposa.Service, st storage
 	return nil
 }
 
-// slotName returns what people call the slot of a step.
+// slotName returns the name of the slot of a step.
 func slotName(s converge.Step) string { return fmt.Sprintf("%s.%d", s.Service, s.Slot) }
 
 func (t *turn) nodeName(id string) string {
@@ -132,8 +131,8 @@ func (t *turn) nodeName(id string) string {
 	return id
 }
 
-// whyRefused says why the node with a slot's volumes does not take an instance,
-// and what has to happen.
+// whyRefused returns why the node with a slot's volumes cannot run an instance, and what
+// has to happen.
 func (t *turn) whyRefused(s converge.Step, st storage, by *mariposa.Reason) *mariposa.Reason {
 	name := slices.Sorted(maps.Keys(st.existing))[0]
 	why := &mariposa.Reason{Subject: slotName(s), Other: name, Node: t.nodeName(by.Node)}
@@ -156,8 +155,8 @@ func (t *turn) whyRefused(s converge.Step, st storage, by *mariposa.Reason) *mar
 	return why
 }
 
-// block records why something of a service cannot be made. Of several reasons
-// the first is kept, with a count of the others.
+// block records why an instance of a service cannot be created. Of several reasons, the
+// first is kept, with a count of the others.
 func (t *turn) block(service string, why *mariposa.Reason) {
 	if t.blocked[service] == nil {
 		t.blocked[service] = why
@@ -166,9 +165,8 @@ func (t *turn) block(service string, why *mariposa.Reason) {
 	t.blockedMore[service]++
 }
 
-// useVolumes writes the volumes of a new instance: those that it is the first
-// to use, and the new user of the others. So if somebody deletes one at the
-// same moment, one of the two commits conflicts.
+// useVolumes writes the volumes of a new instance: new ones, and the new user of existing
+// ones. So a concurrent deletion of a volume conflicts.
 func (t *turn) useVolumes(s converge.Step, spec *mariposa.InstanceSpec, def *mariposa.Service, st storage) {
 	done, made := map[string]bool{}, &mariposa.Reason{Code: mariposa.ReasonMadeFor, Subject: spec.Name}
 	for _, m := range st.mounts {
@@ -190,8 +188,8 @@ func (t *turn) useVolumes(s converge.Step, spec *mariposa.InstanceSpec, def *mar
 	}
 }
 
-// releaseVolumes hands the volumes of a removed project to its organization, or
-// removes them too if a person asked for that.
+// releaseVolumes moves the volumes of a removed project to its organization, or removes
+// them too if a person requested that.
 func (t *turn) releaseVolumes() {
 	for _, id := range slices.Sorted(maps.Keys(t.volumes.byID)) {
 		r := t.volumes.byID[id]
@@ -210,11 +208,11 @@ func (t *turn) releaseVolumes() {
 	}
 }
 
-// pickNode finds a node for an instance; false: there is none now, and the
-// reason is recorded.
+// pickNode finds a node for an instance; false if there is none now, with the reason
+// recorded.
 func (t *turn) pickNode(s converge.Step, spec *mariposa.InstanceSpec, def *mariposa.Service, st storage) (place.Node, bool) {
 	need := needOf(spec)
-	if need.Node = st.near; need.Node != "" { // volumes of one slot on different nodes would get in each other's way
+	if need.Node = st.near; need.Node != "" { // volumes of one slot must not be on different nodes
 		if node, why := t.e.placer.Pick(s.Instance, need); why == nil {
 			return node, true
 		}

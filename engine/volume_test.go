@@ -18,7 +18,7 @@ func db(scale int, more ...string) string {
 	return strings.Replace(web(scale, append([]string{"volumes: [data:/d]"}, more...)...), "web:", "db:", 1) + volumesBelow
 }
 
-// volumes are those of the store, by slot and name, with those that are to go.
+// volumes returns those of the store, by slot and name, including those to be removed.
 func (r *rig) volumes() map[string]store.Record {
 	r.t.Helper()
 	all := map[string]store.Record{}
@@ -86,7 +86,7 @@ func TestASlotGetsItsVolumesWithItsFirstInstanceInOneCommit(t *testing.T) {
 		}
 	}
 	if n := r.events("volume.created"); n != 6 {
-		t.Errorf("%d times it was told that a volume was made", n)
+		t.Errorf("%d events that a volume was created", n)
 	}
 }
 
@@ -213,7 +213,7 @@ func (r *rig) capacity(node string, instances int) {
 	r.write(store.Write{Kind: mariposa.KindNode, ID: node, Status: &st})
 }
 
-// occupy puts an instance that nobody manages on a node.
+// occupy puts an instance without a manager on a node.
 func (r *rig) occupy(node string) {
 	r.t.Helper()
 	spec := &mariposa.InstanceSpec{Name: "other", Node: node, Compute: mariposa.ComputeDummy, Goal: mariposa.GoalRunning, Generation: 1}
@@ -361,8 +361,8 @@ func TestADeletedProjectLeavesItsVolumesToItsOrganizationUnlessTheyGoToo(t *test
 	}
 }
 
-// A service of which no node takes one more is still not asked for in vain, slot
-// after slot; but those whose volume is somewhere are.
+// A service for which no node can run one more instance is not tried again for every
+// slot; but slots whose volume is on a node are.
 func TestNoNodeForNewSlotsIsNoReasonForThoseWithAVolume(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -24,9 +24,9 @@ func (s *Session) sendSnapshot(ctx context.Context) error {
 	for _, r := range s.f.Picture.AttachmentsOn(s.node) {
 		resources = append(resources, resourceOf(r.Record()).item)
 	}
-	s.sendProvisions(resources, true) // before the instances: they find them when they start
+	s.sendProvisions(resources, true) // before the instances, which need them to start
 	records := s.f.Picture.InstancesOn(s.node)
-	if err := s.sendValues(ctx, records); err != nil { // before the instances: they find them when they start
+	if err := s.sendValues(ctx, records); err != nil { // before the instances, which read them at their start
 		return err
 	}
 	frames, err := s.packFrames(ctx, records, true)
@@ -46,8 +46,8 @@ func (s *Session) sendSnapshot(ctx context.Context) error {
 	return nil
 }
 
-// sendChanges sends the node what has changed on it. Whatever the feed carried, it sends
-// the newest state in the picture.
+// sendChanges sends the node what has changed on it: always the newest state in the
+// picture, whatever the feed contained.
 func (s *Session) sendChanges(ctx context.Context, changes []store.Change) error {
 	seen := map[string]bool{}
 	var records []*store.Instance
@@ -170,8 +170,8 @@ func isFrozen(spec *mariposa.InstanceSpec, project *store.Project) bool {
 	return ss != nil && ss.Frozen != nil
 }
 
-// frozenOrThawed returns those instances that were frozen or thawed since the node was
-// last told.
+// frozenOrThawed returns the instances that were frozen or thawed since the node was last
+// informed.
 func (s *Session) frozenOrThawed(records []*store.Instance) []*store.Instance {
 	var changed []*store.Instance
 	for _, r := range records {
@@ -183,8 +183,8 @@ func (s *Session) frozenOrThawed(records []*store.Instance) []*store.Instance {
 	return changed
 }
 
-// stopTimeout returns how long an instance may take to stop: as the definition in force
-// says, or no time at all if the stop is forced. Nil: unknown.
+// stopTimeout returns how long an instance may take to stop: the timeout of the
+// definition in force, or zero if the stop is forced. Nil if unknown.
 func (s *Session) stopTimeout(ctx context.Context, spec *mariposa.InstanceSpec, project *store.Project) (*time.Duration, error) {
 	if spec.Forced {
 		return new(time.Duration), nil
@@ -226,11 +226,11 @@ func (s *Session) addWorkload(ctx context.Context, into map[string]*mariposa.Wor
 	}
 	w, err := manifest.Resolve(def, s.scope(ctx, id, spec, v, project))
 	if err != nil { // one bad instance must not block its whole node
-		slog.Warn("cannot resolve what an instance is to run", "instance", spec.Name, "err", err)
+		slog.Warn("cannot resolve the workload of an instance", "instance", spec.Name, "err", err)
 		return "", errLost
 	}
 	if wire.WorkloadWeight(w) > wire.MaxWeight {
-		slog.Warn("what an instance is to run is too large for any frame", "instance", spec.Name)
+		slog.Warn("the workload of an instance is too large for a frame", "instance", spec.Name)
 		return "", errLost
 	}
 	into[key] = w
@@ -242,9 +242,9 @@ func (s *Session) scope(ctx context.Context, id string, spec *mariposa.InstanceS
 	return s.scopeWithout(ctx, id, spec, v, project, hiddenFrom(spec, v, project))
 }
 
-// hiddenFrom reports which protected secrets an instance of a version must not be given:
-// all that the version itself does not give to its service. Instances of an older version
-// may have them in their environment, which the service may refer to.
+// hiddenFrom reports which protected secrets must not be passed to an instance of a
+// version: all that the version itself does not pass to its service. Instances of an
+// older version may have them in their environment, which the service may refer to.
 func hiddenFrom(spec *mariposa.InstanceSpec, v *picture.Version, project *store.Project) func(key string) bool {
 	protected := project.Spec().Protected
 	return func(key string) bool {

@@ -12,12 +12,12 @@ const (
 	// sessionTimeout is how long to wait for a new session to become ready.
 	sessionTimeout = 2 * time.Second
 	// reconnectTimeout is how long to wait for the session of a node that is about to
-	// connect again: its server, or its connection, has just come back.
+	// reconnect: its server, or its connection, has just come back.
 	reconnectTimeout = 5 * time.Second
 )
 
 // awaitSession returns the session of an instance's node, once the node knows its
-// instances. A node that has only just lost its session is given a moment.
+// instances. It waits a moment for a node that has just lost its session.
 func (f *Fleet) awaitSession(ctx context.Context, node, instance string) (*Session, error) {
 	waits, cancel := context.WithTimeout(ctx, reconnectTimeout)
 	defer cancel()
@@ -61,9 +61,9 @@ func (f *Fleet) sessionOf(node string) (*Session, <-chan struct{}) {
 	return f.sessions[node], f.joined
 }
 
-// isReturning reports whether a node without a session here is about to connect again.
-// The store says that it runs, and it was connected here, or to a replica that is gone,
-// or this replica has only just started.
+// isReturning reports whether a node without a session here is about to reconnect: the
+// store has it as running, and it was connected here or to a replica that is gone, or
+// this replica has just started.
 func (f *Fleet) isReturning(node string) bool {
 	r := f.Picture.Nodes.Get(node)
 	if r == nil || r.Spec().Lost {
@@ -79,7 +79,8 @@ func (f *Fleet) isReturning(node string) bool {
 	return dead || st.Replica == "" || st.Replica == f.Replica || f.Clock.Now().Sub(f.began) < f.lifetime()
 }
 
-// absenceError says where the node of an instance is, and how long it was waited for.
+// absenceError reports where the node of an instance is, and how long the request waited
+// for it.
 func (f *Fleet) absenceError(node, instance string, waited time.Duration) error {
 	where := f.describeAbsence(node)
 	if waited > 0 {

@@ -10,17 +10,16 @@ import (
 	"mariposa/wire"
 )
 
-// Shell is a command that runs inside an instance on its node. Read, Write and Close may
-// be called concurrently.
+// Shell is a command that runs in an instance on its node. Read, Write and Close may be
+// called concurrently.
 type Shell struct {
 	control *stream
 	input   *wire.Stream
 	exit    int
 }
 
-// Exec runs a command inside an instance, in a terminal if its size is given, and
-// returns once it runs. The context bounds the start only: the caller must close the
-// shell.
+// Exec runs a command in an instance, in a terminal if its size is given, and returns
+// once it is running. The context limits the start only: the caller must close the shell.
 func (f *Fleet) Exec(ctx context.Context, node, instance string, command []string, terminal *wire.Size) (*Shell, error) {
 	st, err := f.openStream(ctx, node, wire.Open{Instance: instance, Command: command, Terminal: terminal})
 	if err != nil {
@@ -42,8 +41,8 @@ func (f *Fleet) Exec(ctx context.Context, node, instance string, command []strin
 	return nil, err
 }
 
-// Read waits for the next output. After the last it fails, with io.EOF if the command
-// ended by itself.
+// Read waits for the next output. After the last output it fails, with io.EOF if the
+// command ended by itself.
 func (x *Shell) Read() (piece []byte, stderr bool, err error) {
 	m, err := x.control.next()
 	switch {
@@ -54,7 +53,7 @@ func (x *Shell) Read() (piece []byte, stderr bool, err error) {
 	case errors.Is(err, io.EOF):
 		x.exit = m.Exit
 	case !errors.Is(err, io.ErrClosedPipe):
-		err = mariposa.Errorf(mariposa.Unavailable, "the connection to node %s is lost, and the command with it: %w", x.control.s.hello.Name, err)
+		err = mariposa.Errorf(mariposa.Unavailable, "the connection to node %s was lost, and the command with it: %w", x.control.s.hello.Name, err)
 	}
 	x.Close() // no more output will be read
 	return nil, false, err

@@ -18,7 +18,7 @@ type opened struct {
 	err   error
 }
 
-// exec runs a command in the background, as it waits for the node's answer.
+// exec runs a command in the background, because it waits for the node.
 func (p *testServer) exec(ctx context.Context) <-chan opened {
 	done := make(chan opened, 1)
 	go func() {
@@ -28,7 +28,7 @@ func (p *testServer) exec(ctx context.Context) <-chan opened {
 	return done
 }
 
-// begun is a node with a running command, and the streams of both.
+// begun returns a node with a running command, and its streams.
 func begun(t *testing.T) (p *testServer, a *player, x *fleet.Shell, control, input played) {
 	t.Helper()
 	p, a = play(t)
@@ -66,7 +66,7 @@ func TestACommandOnANodeIsReadToItsEnd(t *testing.T) {
 		{input, wire.Message{Last: true}},
 	} {
 		if m, err := c.to.Receive(); !reflect.DeepEqual(m, c.want) || err != nil {
-			t.Errorf("told %+v (%v), want %+v", m, err, c.want)
+			t.Errorf("the node got %+v (%v), want %+v", m, err, c.want)
 		}
 	}
 	_, _ = control.Write([]byte("out"))
@@ -116,13 +116,13 @@ func TestInputWaitsForTheNode(t *testing.T) {
 	if err := come(p, "the end of the input", done); err != nil {
 		t.Error(err)
 	}
-	go write() // and the node takes none of it
+	go write() // the node reads none of it
 	x.Close()
 	if err := come(p, "the end of the input", done); err == nil {
 		t.Error("what is closed takes input")
 	}
 	control.wantEnd(p)
-	input.wantEnd(p)
+	input.wantCut(p)
 }
 
 func TestACommandThatIsNotRunSaysWhy(t *testing.T) {

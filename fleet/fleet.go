@@ -1,10 +1,10 @@
-// Package fleet is the control plane's side of the nodes: it holds one session per
-// connected agent, sends each node its goals, stores what it reports, and marks nodes
-// unknown that have been silent too long. Nodes are never called: they connect, and
-// converge by themselves.
+// Package fleet is the control plane's side of the nodes. It has one session for each
+// connected agent, sends each node its goals, stores what the node reports, and marks
+// nodes as unknown that have been silent too long. The control plane never calls nodes:
+// they connect, and converge by themselves.
 //
-// The package owns sessions and the status half of nodes and instances. It refuses to
-// plan: it reads the desired state from the picture.
+// The package owns sessions and the status of nodes and instances. It does not plan: it
+// reads the desired state from the picture.
 package fleet
 
 import (
@@ -32,11 +32,11 @@ type Options struct {
 	Replica string
 	Beat    time.Duration // the heartbeat interval of agents; 5 s if zero
 	Domain  string        // the domain of instance names; mariposa.internal if empty
-	// ApproveNodes lets nodes that are new wait until a person approves them.
+	// ApproveNodes makes new nodes wait until a person approves them.
 	ApproveNodes bool
 }
 
-// Fleet holds the sessions of this replica.
+// Fleet contains the sessions of this replica.
 type Fleet struct {
 	Options
 	identity store.Identity
@@ -74,8 +74,8 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 // lifetime is how long a silent node counts as running.
 func (f *Fleet) lifetime() time.Duration { return 3 * f.Beat }
 
-// Open begins a session for an agent that said hello. It calls wake when the session has
-// work for Step. A refusal is returned as a wire.Bye, which says whether it is final.
+// Open begins a session for an agent that sent a hello. It calls wake when the session
+// has work for Step. A refusal is returned as a wire.Bye.
 func (f *Fleet) Open(ctx context.Context, h *wire.Hello, by Admission, out Outlet, wake func()) (*Session, *wire.Bye) {
 	if bye := checkHello(h, by); bye != nil {
 		return nil, bye
@@ -102,7 +102,7 @@ func (f *Fleet) Open(ctx context.Context, h *wire.Hello, by Admission, out Outle
 	f.joined = make(chan struct{})
 	f.mu.Unlock()
 	if old != nil {
-		old.end("the node has opened another session")
+		old.end("the node opened another session")
 	}
 	writes.Fences = s.fence()
 	writes.Urgent = true
@@ -194,9 +194,9 @@ func (f *Fleet) Tick(ctx context.Context) {
 			}
 			heard = gone
 		}
-		why, bye := &mariposa.Reason{Code: mariposa.ReasonNotSeen, Since: heard.UTC()}, "it has not been heard of for too long"
+		why, bye := &mariposa.Reason{Code: mariposa.ReasonNotSeen, Since: heard.UTC()}, "no heartbeat for too long"
 		if r.Spec().Lost {
-			why, bye = &mariposa.Reason{Code: mariposa.ReasonPlaysDead}, "it was told to play dead"
+			why, bye = &mariposa.Reason{Code: mariposa.ReasonPlaysDead}, "the node is simulating a failure"
 		} else if now.Sub(heard) <= f.lifetime() {
 			continue
 		}
@@ -215,11 +215,11 @@ func (f *Fleet) markUnknown(ctx context.Context, r *store.Node, st *mariposa.Nod
 	unit.Put(store.Write{Kind: mariposa.KindNode, ID: r.ID, Status: &next, Event: mariposa.Event{Kind: "node.unknown", Node: r.ID, Actor: "mariposa", Reason: why}})
 	res := f.Store.Commit(ctx, unit)[0]
 	if res.Err != nil && !errors.Is(res.Err, store.ErrConflict) {
-		slog.Warn("cannot write that a node is unknown; trying again", "node", r.ID, "err", res.Err)
+		slog.Warn("cannot mark a node as unknown; retrying", "node", r.ID, "err", res.Err)
 	}
 }
 
-// LastHeard returns when a node was last seen, and its session here, if any.
+// LastHeard returns when a node was last heard from, and its session here, if any.
 func (f *Fleet) LastHeard(node string) (time.Time, *Session) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -70,10 +70,10 @@ func TestChangesOfTheSpecReachTheNodeAndNoOther(t *testing.T) {
 	r.commit(put("i1", gone))
 	got := p.assigned()
 	if len(got) != 2 || got[0].Goal != mariposa.GoalRunning || got[1].Goal != mariposa.GoalGone || got[1].Generation != 2 || got[1].Workload != "" {
-		t.Errorf("told %+v; its own status is no news to it", got)
+		t.Errorf("the node got %+v; its own status must not be sent back", got)
 	}
 	if len(q.assigned()) != 0 {
-		t.Errorf("the other was told %+v", q.assigned())
+		t.Errorf("the other got %+v", q.assigned())
 	}
 }
 
@@ -138,7 +138,7 @@ func TestWhatCannotBeDefinedIsNamedAndLeftAsItIs(t *testing.T) {
 	r.commit(put("i1", lost), put("i2", instance("i2", "n1", "nosuch")), put("i3", instance("i3", "n1", "web")))
 	got := r.connect("n1").assigned()
 	if len(got) != 3 || got[0].Workload != "" || got[1].Workload != "" || got[2].Workload == "" {
-		t.Errorf("told %+v", got)
+		t.Errorf("the node got %+v", got)
 	}
 }
 
@@ -150,7 +150,7 @@ func TestTheSecondSessionOfANodeFencesTheFirst(t *testing.T) {
 	first := r.connect("n1")
 	second := r.connect("n1")
 	if bye := first.heard()[len(first.heard())-1].Bye; bye == nil || bye.Final || !first.isClosed() {
-		t.Error("the first was not told")
+		t.Error("the first got nothing")
 	}
 	first.report(statusItem("i1", mariposa.StateFailed))
 	if st := r.status("i1"); st.State != "" {
@@ -194,7 +194,7 @@ func TestRefusals(t *testing.T) {
 		hello      *wire.Hello
 	}{
 		{"another protocol", "protocol", with(func(h *wire.Hello) { h.Protocol = wire.Protocol + 1 })},
-		{"an id that is none", "node's id", with(func(h *wire.Hello) { h.Node = "../x" })},
+		{"an id that is none", "invalid node id", with(func(h *wire.Hello) { h.Node = "../x" })},
 		{"no name", "name", with(func(h *wire.Hello) { h.Name = "" })},
 		{"a key that can be guessed", "key", with(func(h *wire.Hello) { h.Key = "short" })},
 		{"a name that is taken", "another node is named n1", with(func(h *wire.Hello) { h.Name = "n1" })},
@@ -388,7 +388,7 @@ func TestTwoMovesBeforeTheFeedHasCaughtUpAreHeldAgainstEachOther(t *testing.T) {
 	p := r.connect("n1")
 	for _, s := range []mariposa.State{mariposa.StateRunning, mariposa.StateFailed, mariposa.StateDraining} {
 		p.say(wire.Frame{Report: &wire.Report{Items: []wire.Status{statusItem("i1", s)}}})
-		if err := p.session.Step(t.Context()); err != nil { // the picture stands still
+		if err := p.session.Step(t.Context()); err != nil { // the picture does not change
 			t.Fatal(err)
 		}
 	}
@@ -443,7 +443,7 @@ func (r *rig) debts(n int) []string {
 		u.Writes = append(u.Writes, put(id, spec))
 		u.Claims = append(u.Claims, store.Claim{Node: "n1", Take: mariposa.Resources{Instances: 1, Memory: spec.Memory}})
 	}
-	u.Claims = append(u.Claims, store.Claim{Node: "n1", Take: mariposa.Resources{Instances: 2, Memory: 5 << 20}}) // of somebody else
+	u.Claims = append(u.Claims, store.Claim{Node: "n1", Take: mariposa.Resources{Instances: 2, Memory: 5 << 20}}) // of another instance
 	if res := r.store.Store.Commit(r.t.Context(), u)[0]; res.Err != nil {
 		r.t.Fatal(res.Err)
 	}
@@ -465,7 +465,7 @@ func TestADebtIsSettledWhenItIsDestroyed(t *testing.T) {
 	r.debts(3)
 	p := r.connect("n1")
 	if got := p.assigned(); len(got) != 3 || got[0].Goal != mariposa.GoalGone || got[0].Name == "" {
-		t.Fatalf("told %+v", got)
+		t.Fatalf("the node got %+v", got)
 	}
 	p.report(statusItem("i0000", mariposa.StateStopping), statusItem("i0001", mariposa.StateDestroyed))
 	p.report(statusItem("i0001", mariposa.StateDestroyed))
@@ -482,14 +482,14 @@ func TestADebtGivesItsClaimBackOnceHoweverOftenItIsTried(t *testing.T) {
 	all := r.debts(3)
 	r.commit(put("z", instance("z", "n1", "web")))
 	p := r.connect("n1")
-	// The units of the orphaned instances are stored, the one with them is not.
+	// The units of the orphaned instances are stored; the combined one is not.
 	r.store.setFault(store.ErrUnavailable, func(u store.Unit) bool { return u.Writes[0].ID == "z" })
 	items := []wire.Status{statusItem("z", mariposa.StateRunning)}
 	for _, id := range all {
 		items = append(items, statusItem(id, mariposa.StateDestroyed))
 	}
 	p.say(wire.Frame{Report: &wire.Report{Items: items}})
-	for range 3 { // the picture stands still meanwhile
+	for range 3 { // the picture does not change meanwhile
 		if err := p.session.Step(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -510,7 +510,7 @@ func TestADebtGivesItsClaimBackOnceThoughNobodyLearnsOfIt(t *testing.T) {
 	r := newRig(t)
 	r.debts(2)
 	p := r.connect("n1")
-	r.store.lies = true // it commits, but the result is lost
+	r.store.lies = true // it commits but reports a failure
 	r.store.setFault(store.ErrUnavailable, nil)
 	p.say(wire.Frame{Report: &wire.Report{Items: []wire.Status{statusItem("i0000", mariposa.StateDestroyed)}}})
 	for range 3 {
@@ -538,7 +538,7 @@ func TestADebtThatWasKnownAsDestroyedIsSettledToo(t *testing.T) {
 	p := r.connect("n1")
 	p.report(statusItem("i0000", mariposa.StateDestroyed))
 	if r.pic.Instances.Len() != 0 {
-		t.Error("nobody will ever settle it")
+		t.Error("its record will never be deleted")
 	}
 	r.wantLedger(mariposa.Resources{Instances: 2, Memory: 5 << 20})
 }
@@ -571,7 +571,7 @@ func TestTombstonesAreSentForWhatMayGo(t *testing.T) {
 	}
 	again := r.connect("n1").assigned()
 	if len(again) != 2 || again[1].ID != "q1" {
-		t.Errorf("the next session was told %+v", again)
+		t.Errorf("the next session got %+v", again)
 	}
 }
 

@@ -25,13 +25,13 @@ func TestANodeIsToldOfItsPartOfANetworkAndWhatItSaysIsStored(t *testing.T) {
 	if notified := frames[len(frames)-2].Provide; notified == nil || len(notified.Items) != 1 || notified.Items[0] != (wire.Provision{
 		Kind: mariposa.KindNetwork, ID: "a1", Name: "backend", Compute: mariposa.ComputeDummy, Goal: mariposa.GoalKept,
 	}) {
-		t.Errorf("told %+v", notified)
+		t.Errorf("the node got %+v", notified)
 	}
 	if a := frames[len(frames)-1].Assign; a == nil || len(a.Items[0].Networks) != 1 || a.Items[0].Networks[0].Attachment != "a1" {
 		t.Errorf("then %+v", a)
 	}
 	if len(q.provisions()) != 0 {
-		t.Errorf("the other node was told %+v", q.provisions())
+		t.Errorf("the other node got %+v", q.provisions())
 	}
 	made := wire.Provided{Kind: mariposa.KindNetwork, ID: "a1", State: mariposa.ResourceMade, Path: "/n/a1"}
 	q.provide(made) // the other node may not report it
@@ -47,13 +47,13 @@ func TestANodeIsToldOfItsPartOfANetworkAndWhatItSaysIsStored(t *testing.T) {
 	}
 	gone := made
 	gone.State = mariposa.ResourceGone
-	p.provide(gone) // not requested: it will be made again
+	p.provide(gone) // not requested: it will be recreated
 	if rec, _ := r.attachment("a1"); rec == nil {
 		t.Fatal("it was forgotten without a tombstone")
 	}
 	r.commit(store.Write{Kind: mariposa.KindAttachment, ID: "a1", Spec: attachment("n1", mariposa.GoalGone)})
 	if all := p.provisions(); all[len(all)-1].Goal != mariposa.GoalGone {
-		t.Errorf("told %+v", all)
+		t.Errorf("the node got %+v", all)
 	}
 	p.provide(gone)
 	if rec, _ := r.attachment("a1"); rec != nil {
@@ -61,7 +61,7 @@ func TestANodeIsToldOfItsPartOfANetworkAndWhatItSaysIsStored(t *testing.T) {
 	}
 	r.commit(store.Write{Kind: mariposa.KindAttachment, ID: "a2", Spec: attachment("n3", mariposa.GoalGone)})
 	if all := r.connect("n3").provisions(); len(all) != 1 || all[0].ID != "a2" || all[0].Goal != mariposa.GoalGone {
-		t.Errorf("a node that comes back is told %+v", all)
+		t.Errorf("a node that comes back got %+v", all)
 	}
 }
 

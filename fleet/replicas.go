@@ -9,8 +9,8 @@ import (
 	"mariposa/store"
 )
 
-// replicas are the replicas that the store says are alive. If that is unknown, none
-// counts as dead.
+// replicas are the replicas that are alive according to the store. If that is unknown,
+// none counts as dead.
 type replicas struct {
 	f      *Fleet
 	now    time.Time
@@ -23,7 +23,7 @@ func (f *Fleet) findReplicas(ctx context.Context, now time.Time) *replicas {
 	r := &replicas{f: f, now: now, living: map[string]bool{}}
 	leases, err := f.Store.Leases(ctx, store.ReplicaPrefix)
 	if err != nil {
-		slog.Warn("cannot see which replicas live; judging none of their nodes", "err", err)
+		slog.Warn("cannot read which replicas are alive; the status of their nodes stays unchanged", "err", err)
 		return r
 	}
 	r.known = true
@@ -34,7 +34,7 @@ func (f *Fleet) findReplicas(ctx context.Context, now time.Time) *replicas {
 }
 
 // goneSince returns when a replica was first seen to be gone. From then on, its nodes
-// have a lifetime to connect to another one.
+// have one lifetime to connect to another replica.
 func (r *replicas) goneSince(replica string) (time.Time, bool) {
 	r.f.mu.Lock()
 	defer r.f.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil))) // trouble is the point here
+	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil))) // the tests cause many warnings
 	leaktest.Main(m)
 }
 
@@ -68,7 +68,7 @@ func (m *faultyStore) Seize(ctx context.Context, holder, name string) (store.Lea
 	return m.Store.Seize(ctx, holder, name)
 }
 
-// rig is a fleet whose agents are played by the test.
+// rig is a fleet whose agents are simulated by the test.
 type rig struct {
 	t     *testing.T
 	clk   *clocktest.Virtual
@@ -76,7 +76,7 @@ type rig struct {
 	pic   *picture.Picture
 	fleet *fleet.Fleet
 	open  []*peer
-	by    fleet.Admission // what lets agents in
+	by    fleet.Admission // what admits agents
 }
 
 func newRig(t *testing.T) *rig {
@@ -87,7 +87,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// boot makes a new fleet on the same store.
+// boot creates a new fleet on the same store.
 func (r *rig) boot(replica string) {
 	r.t.Helper()
 	var err error
@@ -102,7 +102,7 @@ func (r *rig) boot(replica string) {
 	}
 }
 
-// peer is an agent's end of a session, played by a test.
+// peer is an agent's end of a session, simulated by a test.
 type peer struct {
 	r       *rig
 	session *fleet.Session

@@ -11,8 +11,8 @@ import (
 	"mariposa/wire"
 )
 
-// Serve runs one agent's connection until it ends. The caller decides who may connect, and
-// says what admitted this one.
+// Serve runs one agent's connection until it ends. The caller decides who may connect,
+// and passes what admitted the agent.
 func (f *Fleet) Serve(ctx context.Context, conn *websocket.Conn, by Admission) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -22,7 +22,7 @@ func (f *Fleet) Serve(ctx context.Context, conn *websocket.Conn, by Admission) {
 	first, err := pipe.Read(hello)
 	cancelHello()
 	if err != nil || first.Hello == nil || first.Seq != 1 {
-		pipe.Send(wire.Frame{Seq: 1, Bye: &wire.Bye{Reason: "an agent must say hello first", Final: true}})
+		pipe.Send(wire.Frame{Seq: 1, Bye: &wire.Bye{Reason: "the first frame of an agent must be a hello", Final: true}})
 		return
 	}
 	wake := make(chan struct{}, 1)
@@ -42,7 +42,7 @@ func (f *Fleet) Serve(ctx context.Context, conn *websocket.Conn, by Admission) {
 	for {
 		frame, err := pipe.Read(ctx)
 		if err != nil {
-			s.end("its connection ended")
+			s.end("the connection ended")
 			slog.Info("node disconnected", "node", first.Hello.Name)
 			return
 		}

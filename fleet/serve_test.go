@@ -141,7 +141,7 @@ func (p *testServer) commit(ws ...store.Write) {
 	}
 }
 
-// agent runs a node until stop is called; it returns what Run said.
+// agent runs a node until stop is called, which returns the result of Run.
 func (p *testServer) agent(token string, h wire.Hello, drivers ...driver.Driver) (stop func() error) {
 	ctx, cancel := context.WithCancel(p.ctx)
 	ended := make(chan error, 1)
@@ -154,7 +154,7 @@ func (p *testServer) agent(token string, h wire.Hello, drivers ...driver.Driver)
 	})
 }
 
-// refused runs a node that is expected to give up by itself.
+// refused runs a node that is expected to stop by itself.
 func (p *testServer) refused(token string, h wire.Hello, drivers ...driver.Driver) error {
 	p.t.Helper()
 	ended := make(chan error, 1)
@@ -233,7 +233,7 @@ func TestAWrongJoinTokenIsAFinalRefusal(t *testing.T) {
 	t.Parallel()
 	p := newTestServer(t, quick)
 	err := p.refused("a guess", *hello("n1"), dummy.New(dummy.NewWorld(1), clock.Real{}))
-	if err == nil || !strings.Contains(err.Error(), "join token is not right") {
+	if err == nil || !strings.Contains(err.Error(), "join token is invalid") {
 		t.Errorf("got %v", err)
 	}
 	if p.dials.Load() != 1 {
@@ -249,7 +249,7 @@ func TestAFinalRefusalReachesTheAgent(t *testing.T) {
 	other := hello("n1")
 	other.Key = "a key from another machine"
 	err := p.refused("the join token", *other, dummy.New(dummy.NewWorld(2), clock.Real{}))
-	if err == nil || !strings.Contains(err.Error(), "known with another key") {
+	if err == nil || !strings.Contains(err.Error(), "registered with another key") {
 		t.Errorf("got %v", err)
 	}
 	if err := stop(); err != nil {

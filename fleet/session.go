@@ -16,15 +16,15 @@ import (
 	"mariposa/wire"
 )
 
-// Session is one agent's connection to this replica. Its epoch fences what it
-// writes: the newest connection of a node wins.
+// Session is one agent's connection to this replica. Its epoch fences its writes: the
+// newest connection of a node wins.
 type Session struct {
 	f     *Fleet
 	node  string
 	hello *wire.Hello
 	spec  *mariposa.NodeSpec
 	epoch int64
-	from  string // the address its agent comes from
+	from  string // the address of its agent
 	inbox *mailbox.Box[message]
 
 	dial func(wire.Open) (*wire.Stream, error) // opens a stream; nil in virtual time, which has no streams
@@ -45,7 +45,7 @@ type Session struct {
 	provided          map[string]wire.Provided // reported resources, not yet stored
 	quarantine        []mariposa.Quarantined
 	quarantineChanged bool
-	frozen            map[string]bool // the instances that the node was told are frozen
+	frozen            map[string]bool // instances that the node knows to be frozen
 	ready             chan struct{}   // closed once the node knows its instances, so streams can be opened
 }
 
@@ -136,7 +136,7 @@ func (s *Session) handleNodeChange(c *store.Change) bool {
 	}
 	spec := c.Record.Spec.(*mariposa.NodeSpec)
 	if c.Spec && spec.Lost {
-		s.end("the node was told to play dead")
+		s.end("the node is simulating a failure")
 		return false
 	}
 	if c.Spec && s.snapshotSent {
@@ -156,15 +156,15 @@ func (s *Session) handleFrame(ctx context.Context, f *wire.Frame) error {
 	case f.Heartbeat != nil:
 		return s.handleHeartbeat(f.Heartbeat)
 	case f.Bye != nil:
-		return errors.New("the agent said goodbye: " + f.Bye.Reason)
+		return errors.New("the agent ended the session: " + f.Bye.Reason)
 	default:
-		return errors.New("the agent sent a frame that only servers send")
+		return errors.New("the agent sent a frame that only servers may send")
 	}
 	return nil
 }
 
-// handleHeartbeat answers, and ends the session if a frame sent before the last
-// heartbeat but one was never seen: a frame that is merely slow gets a whole interval to
+// handleHeartbeat responds to a heartbeat. It ends the session if a frame sent before the
+// last heartbeat but one never arrived: a frame that is only slow has a whole interval to
 // arrive.
 func (s *Session) handleHeartbeat(b *wire.Heartbeat) error {
 	if b.Seen < s.sentAtBeats[0] {
@@ -207,7 +207,7 @@ func (s *Session) completeStatus(id string, known *store.Instance, next *maripos
 	}
 	from := mariposa.StateOf(known.Spec(), last)
 	if !mariposa.CanFollow(from, next.State) {
-		slog.Warn("a node reported a move that cannot be", "node", s.node, "instance", id, "from", from, "to", next.State)
+		slog.Warn("a node reported an invalid change of state", "node", s.node, "instance", id, "from", from, "to", next.State)
 		return false
 	}
 	if last == nil && next.State == mariposa.StateProvisioning && next.PhysicalID == "" && next.Reason == "" {
@@ -221,9 +221,9 @@ func (s *Session) completeStatus(id string, known *store.Instance, next *maripos
 	return true
 }
 
-// settlesRecord reports whether this status ends an instance's record because no planner
-// deletes it: the instance is destroyed, and it is orphaned, or unmanaged and its goal
-// is gone.
+// settlesRecord reports whether this status allows the deletion of a record that no
+// planner deletes: the instance is destroyed, and it is orphaned, or unmanaged with the
+// goal gone.
 func settlesRecord(known *store.Instance, st *mariposa.InstanceStatus) bool {
 	spec := known.Spec()
 	return (spec.Orphaned || (!spec.Managed && spec.Goal == mariposa.GoalGone)) && st.State == mariposa.StateDestroyed
@@ -234,7 +234,8 @@ func sameStatus(a, b *mariposa.InstanceStatus) bool {
 		a.Restarts == b.Restarts && a.ManualRestarts == b.ManualRestarts && a.Reason == b.Reason && slices.Equal(a.Addresses, b.Addresses) && maps.Equal(a.Details, b.Details)
 }
 
-// storePending stores what was reported. What cannot be stored now is kept and retried.
+// storePending stores the pending reports. Those that cannot be stored now are kept and
+// retried.
 func (s *Session) storePending(ctx context.Context) error {
 	if len(s.pending) == 0 && len(s.provided) == 0 && !s.quarantineChanged {
 		return nil
@@ -250,9 +251,9 @@ func (s *Session) storePending(ctx context.Context) error {
 			s.recentAt = max(s.recentAt, res.Last)
 			s.markStored(batches[i])
 		case errors.Is(res.Err, store.ErrFenced):
-			return errors.New("the node has opened another session")
+			return errors.New("the node opened another session")
 		default:
-			slog.Warn("cannot write what a node reports; trying again", "node", s.node, "err", res.Err)
+			slog.Warn("cannot store the report of a node; retrying", "node", s.node, "err", res.Err)
 			s.retryLater()
 		}
 	}
@@ -292,14 +293,14 @@ type batch struct {
 	resource string
 }
 
-// fence makes the session's writes fail once the node has opened another session.
+// fence makes the session's writes fail once the node opened another session.
 func (s *Session) fence() []store.Fence {
 	return []store.Fence{{Lease: leaseName(s.node), Epoch: s.epoch}}
 }
 
-// batches returns the units to store. Each orphaned instance that is destroyed gets a
-// unit of its own, which requires that its record is unchanged: its claim must not be
-// given back twice.
+// batches returns the units to store. Each orphaned instance that is destroyed gets its
+// own unit, which requires that its record is unchanged: its claim must not be released
+// twice.
 func (s *Session) batches() []batch {
 	fence := s.fence()
 	var all []batch
@@ -384,7 +385,7 @@ func (s *Session) end(why string) {
 func (s *Session) endReason() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return errors.New(cmp.Or(s.endCause, "its connection ended"))
+	return errors.New(cmp.Or(s.endCause, "the connection ended"))
 }
 
 func (s *Session) isEnded() bool {

@@ -73,7 +73,7 @@ func (s *Session) openStream(ctx context.Context, o wire.Open) (*wire.Stream, er
 		select {
 		case opened <- st:
 		case <-ctx.Done():
-			_ = st.Close() // nobody waits for it
+			_ = st.Close() // the caller no longer waits for it
 		}
 	}()
 	select {
@@ -91,11 +91,11 @@ func (s *Session) openStream(ctx context.Context, o wire.Open) (*wire.Stream, er
 func (f *Fleet) describeAbsence(node string) string {
 	r := f.Picture.Nodes.Get(node)
 	if r == nil {
-		return node + ", which is not connected and not known any more"
+		return node + ", which is not connected and no longer registered"
 	}
 	name := r.Spec().Name
 	if st := r.Status(); st != nil && st.State == mariposa.NodeRunning && st.Replica != "" && st.Replica != f.Replica && !f.isReturning(node) {
-		return name + ", which is connected to another replica (" + st.Replica + "): ask that one"
+		return name + ", which is connected to another replica (" + st.Replica + "): send the request to that replica"
 	}
 	return name + ", which is not connected: try again when it is back"
 }

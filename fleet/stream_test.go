@@ -16,11 +16,11 @@ import (
 	"mariposa/wire/wiretest"
 )
 
-// player is an agent that a test plays, over a real connection.
+// player is an agent that a test simulates, over a real connection.
 type player struct {
 	p      *testServer
 	conn   *websocket.Conn
-	opened chan played // in the order of their coming
+	opened chan played // in the order of arrival
 	gone   chan error  // why the connection to the control plane ended
 }
 
@@ -30,7 +30,7 @@ type played struct {
 	open wire.Open
 }
 
-// play connects a node that does only what the test says, apart from its heartbeats.
+// play connects a node that only sends heartbeats and what the test decides.
 func play(t *testing.T) (*testServer, *player) {
 	t.Helper()
 	p := newTestServer(t, time.Hour)
@@ -50,7 +50,7 @@ func play(t *testing.T) (*testServer, *player) {
 	return p, a
 }
 
-// next is the stream that the control plane opens next.
+// next returns the next stream that the control plane opens.
 func (a *player) next() played {
 	a.p.t.Helper()
 	return come(a.p, "a stream", a.opened)
@@ -70,6 +70,23 @@ func come[T any](p *testServer, what string, from <-chan T) T {
 // wantEnd waits until the control plane has closed a stream.
 func (s played) wantEnd(p *testServer) {
 	p.t.Helper()
+	if err := s.awaitEnd(p); !errors.Is(err, io.EOF) {
+		p.t.Errorf("it ended with %v", err)
+	}
+}
+
+// wantCut waits until the control plane has closed a stream while it was sending: the last
+// message may be incomplete.
+func (s played) wantCut(p *testServer) {
+	p.t.Helper()
+	if err := s.awaitEnd(p); !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		p.t.Errorf("it ended with %v", err)
+	}
+}
+
+// awaitEnd reads a stream to its end and returns the error that ended it.
+func (s played) awaitEnd(p *testServer) error {
+	p.t.Helper()
 	ended := make(chan error, 1)
 	go func() {
 		for {
@@ -79,10 +96,9 @@ func (s played) wantEnd(p *testServer) {
 			}
 		}
 	}()
-	if err := come(p, "the end of a stream", ended); !errors.Is(err, io.EOF) {
-		p.t.Errorf("it ended with %v", err)
-	}
+	err := come(p, "the end of a stream", ended)
 	_ = s.Close()
+	return err
 }
 
 func (p *testServer) logs(instance string) io.ReadCloser {
@@ -148,8 +164,8 @@ func TestALogEndsWithItsSessionAndWithAnError(t *testing.T) {
 	a.next()
 	two := p.logs("i2")
 	s := a.next()
-	_ = s.Send(wire.Message{Last: true, Error: "the node does not have this instance"})
-	if _, err := two.Read(make([]byte, 1)); err == nil || err.Error() != "the node does not have this instance" {
+	_ = s.Send(wire.Message{Last: true, Error: "the instance is not on this node"})
+	if _, err := two.Read(make([]byte, 1)); err == nil || err.Error() != "the instance is not on this node" {
 		t.Errorf("read: %v", err)
 	}
 	three := p.logs("i3")
@@ -203,10 +219,10 @@ func TestANodeCannotTellOfUsageWithoutEnd(t *testing.T) {
 		t.Errorf("measured: %v", err)
 	}
 	s.wantEnd(p)
-	come(p, "the end of what it tells", endless)
+	come(p, "the end of its output", endless)
 }
 
-// A node that does not read holds nobody up for longer than they want to wait.
+// A node that does not read blocks callers no longer than they want to wait.
 func TestOpeningAStreamEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	p := newTestServer(t, time.Hour)
@@ -214,7 +230,7 @@ func TestOpeningAStreamEndsWithItsContext(t *testing.T) {
 	defer pipe.Close()
 	pipe.Send(wire.Frame{Seq: 1, Hello: hello("n1")})
 	p.until("the node joins", func() bool { return p.epoch("n1") == 1 })
-	for range 256 { // so many may wait for the node's word
+	for range 256 { // the number of streams that may wait for the node
 		p.logs("i1")
 	}
 	for name, open := range map[string]func(context.Context) error{

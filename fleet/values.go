@@ -15,8 +15,8 @@ import (
 	"mariposa/wire"
 )
 
-// liveFacts are the facts from which the live values of a project's instances are made
-// and which can change while the instances run, and whether they are frozen.
+// liveFacts are the facts that determine the live values of a project's instances and can
+// change while the instances run, and whether the instances are frozen.
 type liveFacts struct {
 	project  string            // metadata, names, the version in force, approvals
 	services map[string]string // the version in force, the scale, the bindings and the freeze of each
@@ -94,8 +94,8 @@ func factsOfService(ss *mariposa.ServiceStatus) string {
 	return facts
 }
 
-// sendValues sends the node the live values of instances: of those that are new to the
-// node, or whose project has other values.
+// sendValues sends the node the live values of instances that are new to the node, or
+// whose project has changed its values.
 func (s *Session) sendValues(ctx context.Context, records []*store.Instance) error {
 	var items []wire.MdataItem
 	for _, r := range records {
@@ -107,12 +107,12 @@ func (s *Session) sendValues(ctx context.Context, records []*store.Instance) err
 			items = append(items, *it)
 		}
 	}
-	frames, heavy := wire.Pack(items)
+	frames, tooLarge := wire.Pack(items)
 	for _, m := range frames {
 		s.send(wire.Frame{Mdata: m})
 	}
-	for _, it := range heavy {
-		slog.Warn("the live values of an instance are too large for any frame; it keeps the former ones", "instance", it.ID)
+	for _, it := range tooLarge {
+		slog.Warn("the live values of an instance are too large for a frame; it keeps the previous ones", "instance", it.ID)
 	}
 	return nil
 }
@@ -165,8 +165,9 @@ func (s *Session) liveValues(ctx context.Context, r *store.Instance) (*wire.Mdat
 	return &wire.MdataItem{ID: r.ID, Number: project.Revision, Values: entries}, nil
 }
 
-// ownVersion is the version whose code an instance runs: the one in force if that defines
-// it the same way, else the one that it was made from. It is empty if that is lost.
+// ownVersion returns the version that an instance runs: the one in force if that defines
+// it in the same way, otherwise the one that it was created from. It is empty if that is
+// lost.
 func (s *Session) ownVersion(ctx context.Context, spec *mariposa.InstanceSpec, def *mariposa.Service, inForce *picture.Version) (*picture.Version, error) {
 	if !spec.Managed || spec.Number == inForce.Spec.Number || spec.Digest == def.Digest {
 		return inForce, nil
@@ -178,9 +179,9 @@ func (s *Session) ownVersion(ctx context.Context, spec *mariposa.InstanceSpec, d
 	return own, err
 }
 
-// covers reports whether a version uses all protected secrets that another gives to an
-// instance. If it does not, nobody has approved what it tells that instance, which may be
-// to reveal them.
+// covers reports whether a version uses all protected secrets that another one passes to
+// an instance. If it does not, nobody has approved the values that it sends to that
+// instance, which could make the instance reveal them.
 func covers(v, own *picture.Version, of *mariposa.InstanceSpec, project *store.Project) bool {
 	protected := project.Spec().Protected
 	uses := v.Manifest.UsesAny(protected)
@@ -189,8 +190,8 @@ func covers(v, own *picture.Version, of *mariposa.InstanceSpec, project *store.P
 	})
 }
 
-// newestValues are the values that an instance reads live while a version is in force:
-// the newest, unless those wait for an approval, or go with a version that needs none
+// newestValues returns the live values of an instance while a version is in force: the
+// newest ones, unless they wait for an approval, or belong to a version that needs none
 // because it does not use the protected secrets that the instance has.
 func (s *Session) newestValues(ctx context.Context, of *mariposa.InstanceSpec, project *store.Project, inForce, own *picture.Version) (*manifest.Values, error) {
 	spec := project.Spec()
@@ -245,7 +246,7 @@ func (s *Session) definition(ctx context.Context, spec *mariposa.InstanceSpec, n
 	def := v.Services[spec.ServiceName]
 	if !spec.Managed {
 		if def, err = manifest.ParseService(spec.Name, manifest.Modernize(spec.Definition), v.Manifest); err != nil {
-			slog.Warn("cannot read what an unmanaged instance is to run", "instance", spec.Name, "err", err)
+			slog.Warn("cannot read the workload of an unmanaged instance", "instance", spec.Name, "err", err)
 			return nil, nil, errLost
 		}
 	}
@@ -277,7 +278,7 @@ func (s *Session) maskSecrets(ctx context.Context, spec *mariposa.InstanceSpec, 
 	mask, err := s.f.Cache.Mask(ctx, project, spec)
 	if err != nil { // better to show nothing than a secret
 		slog.Warn("cannot read a project's secrets to mask them", "project", spec.Project, "err", err)
-		st.Reason, st.Details = "the node's words are not shown: the project's secrets cannot be read to mask them", nil
+		st.Reason, st.Details = "the message of the node is hidden: the project's secrets cannot be read to mask them", nil
 		return
 	}
 	st.Reason = mask.Text(st.Reason)

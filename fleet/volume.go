@@ -40,7 +40,8 @@ type resource struct {
 	item          wire.Provision
 }
 
-// The event kinds for a resource that a node has made, cannot make, or has removed.
+// These are the event kinds of a resource that a node has created, cannot create, or has
+// removed.
 var (
 	volumeEvents  = map[mariposa.ResourceState]string{mariposa.ResourceMade: "volume.made", mariposa.ResourcePending: "volume.pending", mariposa.ResourceGone: "volume.deleted"}
 	networkEvents = map[mariposa.ResourceState]string{mariposa.ResourceMade: "network.attached", mariposa.ResourcePending: "network.pending", mariposa.ResourceGone: "network.detached"}
@@ -93,10 +94,10 @@ func (s *Session) resource(p wire.Provided) resource {
 	return resource{}
 }
 
-// provisionBatches returns the units for the reported resources: for those that are
-// gone, or for the others. Resources are stored as made before their users, and as gone
-// after them. Each has a unit of its own: a tombstone may only be settled if the record
-// is unchanged.
+// provisionBatches returns the units for the reported resources: for those that are gone,
+// or for the others. Resources are stored as created before their users, and as gone
+// after them. Each has its own unit: a tombstone may only be deleted if the record is
+// unchanged.
 func (s *Session) provisionBatches(gone bool) []batch {
 	var all []batch
 	for _, id := range slices.Sorted(maps.Keys(s.provided)) {
@@ -116,7 +117,7 @@ func (s *Session) provisionBatches(gone bool) []batch {
 // hasChanged reports whether a report differs from what is stored.
 func (r resource) hasChanged(p wire.Provided) bool {
 	if p.State == mariposa.ResourceGone {
-		return r.goal == mariposa.GoalGone // else it will be made again
+		return r.goal == mariposa.GoalGone // else it will be recreated
 	}
 	if r.was == nil {
 		return p.State == mariposa.ResourceMade || p.Reason != ""

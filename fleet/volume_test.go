@@ -67,13 +67,13 @@ func TestAVolumeIsToldBeforeTheInstanceThatNeedsIt(t *testing.T) {
 	if notified == nil || notified.Snapshot || len(notified.Items) != 1 || notified.Items[0] != (wire.Provision{
 		Kind: mariposa.KindVolume, ID: "v1", Name: "data", Compute: mariposa.ComputeDummy, Goal: mariposa.GoalKept, Size: 1 << 30,
 	}) {
-		t.Errorf("told %+v", notified)
+		t.Errorf("the node got %+v", notified)
 	}
 	if a := frames[len(frames)-1].Assign; a == nil || len(a.Items[0].Mounts) != 1 || a.Items[0].Mounts[0].Volume != "v1" {
 		t.Errorf("then %+v", a)
 	}
 	if len(q.provisions()) != 0 {
-		t.Errorf("the other node was told %+v", q.provisions())
+		t.Errorf("the other node got %+v", q.provisions())
 	}
 }
 
@@ -125,7 +125,7 @@ func TestWhatANodeSaysOfAVolumeIsStoredOnce(t *testing.T) {
 	}
 	p.provide(of("v1", mariposa.ResourceGone, ""))
 	if _, st := r.volume("v1"); st == nil || st.State != mariposa.ResourceMade {
-		t.Errorf("nobody said that it may go: %+v", st)
+		t.Errorf("its goal is not gone: %+v", st)
 	}
 }
 
@@ -140,7 +140,7 @@ func TestATombstoneIsToldUntilTheNodeSaysThatTheVolumeIsGone(t *testing.T) {
 	for range 2 { // a session may end before the node has answered
 		p := r.connect("n1")
 		if notified := p.provisions(); len(notified) != 1 || notified[0].Goal != mariposa.GoalGone {
-			t.Fatalf("told %+v", notified)
+			t.Fatalf("the node got %+v", notified)
 		}
 	}
 	p := r.connect("n1")

@@ -14,12 +14,12 @@ import (
 // to end may not run for a second; one that leaks is still there after ten.
 const patience = 10 * time.Second
 
-// Main runs the tests of a package. Call it from TestMain, as the last thing.
+// Main runs the tests of a package. Call it as the last statement of TestMain.
 func Main(m *testing.M) {
 	code := m.Run()
 	if code == 0 {
 		if err := settled(); err != nil {
-			fmt.Fprintln(os.Stderr, "the tests passed and left goroutines behind:", err)
+			fmt.Fprintln(os.Stderr, "the tests passed but leaked goroutines:", err)
 			code = 1
 		}
 	}

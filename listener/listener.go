@@ -1,12 +1,13 @@
-// Package listener accepts connections, and bounds what those can take who have not
-// shown that they may be here. A connection is pending until a request that was let in
-// holds it, and again once that request is answered. There is room for a number of
-// pending ones, in all and from each address. Beyond it a new connection is still
-// accepted, and the oldest pending one of the address with the largest part goes: who
-// opens thousands of connections pushes out their own, and everybody else gets in.
+// Package listener accepts connections, and limits the resources of clients that have not
+// authenticated yet. A connection is pending until an authenticated request holds it, and
+// again after the response to that request. The number of pending connections is limited,
+// in total and for each address. Beyond the limit, a new connection is still accepted,
+// and the oldest pending one of the address that uses the largest part of its share is
+// closed. So a client that opens thousands of connections loses its own, and everybody
+// else still gets in.
 //
-// The room owns connections and where they come from. It refuses to know tokens, users
-// and what is asked for.
+// The package owns connections and their origin. It does not know tokens, users or
+// requests.
 package listener
 
 import (
@@ -23,32 +24,34 @@ import (
 	"time"
 )
 
-// Defaults of the options.
+// These are the defaults of the options.
 const (
 	DefaultPerAddress = 256
 	maxPending        = 4096
 	warnInterval      = 10 * time.Second
 )
 
-// Options bound a listener.
+// Options configure the limits of a listener.
 type Options struct {
-	// Max is how many connections there may be; zero: as the limit of open files allows.
+	// Max is how many connections there may be. If zero, the limit of open files decides.
 	Max int
-	// Share bounds it to one part in so many of the limit of open files; zero: it does not.
+	// Share limits connections to one part in Share of the limit of open files; no such
+	// limit if zero.
 	Share int
-	// PerAddress is how many pending connections one address may have; zero stands for
-	// DefaultPerAddress. Trusted proxies and this machine speak for many, so they may
-	// have half of all.
+	// PerAddress is how many pending connections one address may have; DefaultPerAddress
+	// if zero. Trusted proxies and this machine act for many clients, so they may have
+	// half of all.
 	PerAddress int
 	Proxies    Proxies
 }
 
-// Stats are how many connections there are, and how many had to go for others.
+// Stats contains how many connections there are, and how many were closed in favor of
+// others.
 type Stats struct {
 	Pending, Held, Evicted int
 }
 
-// Listener is a net.Listener that bounds pending connections.
+// Listener is a net.Listener that limits pending connections.
 type Listener struct {
 	net.Listener
 	perAddress, maxPending, maxHeld int
@@ -62,7 +65,7 @@ type Listener struct {
 	warned  time.Time
 }
 
-// New bounds a listener.
+// New adds limits to a listener.
 func New(l net.Listener, o Options) *Listener {
 	most := cmp.Or(o.Max, openFiles()*3/4)
 	if o.Share > 0 {
@@ -75,7 +78,7 @@ func New(l net.Listener, o Options) *Listener {
 	}
 }
 
-// openFiles is how many files this process may have open.
+// openFiles returns how many files this process may have open.
 func openFiles() int {
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
@@ -84,11 +87,11 @@ func openFiles() int {
 	return int(min(limit.Cur, 1<<20))
 }
 
-// Accept waits for the next connection. It never refuses one; others may have to go.
+// Accept waits for the next connection. It never refuses one, but may close others.
 func (l *Listener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
-		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) { // others took the files: the next one gets in
+		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) { // no file descriptor is free: make room for the next one
 			l.mu.Lock()
 			victim := l.evict()
 			l.mu.Unlock()
@@ -101,7 +104,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// admit makes a connection pending and returns those that have to go for it.
+// admit makes a connection pending and returns those that must be closed for it.
 func (l *Listener) admit(c *Conn) (victims []*Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,22 +118,22 @@ func (l *Listener) admit(c *Conn) (victims []*Conn) {
 	return victims
 }
 
-// drop closes connections that had to go, at once: what was not yet sent to them is
-// given up, so that the kernel keeps nothing either.
+// drop closes connections at once. Unsent data is discarded, so that the kernel keeps
+// nothing either.
 func (l *Listener) drop(victims ...*Conn) {
 	for _, c := range victims {
 		if c == nil {
 			continue
 		}
 		if tcp, ok := c.Conn.(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0) // one that is closed already has nothing to give up
+			_ = tcp.SetLinger(0) // fails only if it is already closed
 		}
 		_ = c.Conn.Close() // likewise
 		l.warn(c)
 	}
 }
 
-// warn says now and then that connections have to go.
+// warn logs occasionally that connections are closed.
 func (l *Listener) warn(c *Conn) {
 	l.mu.Lock()
 	now, stats := time.Now(), l.stats
@@ -140,12 +143,12 @@ func (l *Listener) warn(c *Conn) {
 	}
 	l.mu.Unlock()
 	if due {
-		slog.Warn("too many connections without a valid request: closing the oldest of the address that has the most", "address", c.address.Addr(),
+		slog.Warn("too many connections without a valid request: closing the oldest connection of the address with the most", "address", c.address.Addr(),
 			"pending", stats.Pending, "held", stats.Held, "closed_so_far", stats.Evicted)
 	}
 }
 
-// Stats tells how many connections there are.
+// Stats returns how many connections there are.
 func (l *Listener) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -160,7 +163,7 @@ type Conn struct {
 
 	// Guarded by the listener's mutex.
 	number int64         // in the order in which connections became pending
-	place  *list.Element // among the pending ones of its address; nil: it is none
+	place  *list.Element // among the pending ones of its address; nil if it is not pending
 	holds  int           // requests that hold it
 	gone   bool
 }
@@ -173,8 +176,8 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite ends what is sent and leaves the rest open: so the other side reads an answer
-// to its end although nobody reads what it still sends.
+// CloseWrite closes the sending side only. So the client can read a response to the end
+// although its remaining request is not read.
 func (c *Conn) CloseWrite() error {
 	half, ok := c.Conn.(interface{ CloseWrite() error })
 	if !ok {
@@ -185,13 +188,13 @@ func (c *Conn) CloseWrite() error {
 
 type connKey struct{}
 
-// Context lets requests find their connection; it is for http.Server.ConnContext.
+// Context makes the connection available to requests; it is for http.Server.ConnContext.
 func Context(ctx context.Context, conn net.Conn) context.Context {
 	for {
 		if c, ok := conn.(*Conn); ok {
 			return context.WithValue(ctx, connKey{}, c)
 		}
-		inner, ok := conn.(interface{ NetConn() net.Conn }) // TLS stands in front of it
+		inner, ok := conn.(interface{ NetConn() net.Conn }) // a TLS connection wraps it
 		if !ok {
 			return ctx
 		}
@@ -199,8 +202,9 @@ func Context(ctx context.Context, conn net.Conn) context.Context {
 	}
 }
 
-// Hold keeps the connection of a request that was let in from having to go for others,
-// until it is released. False: as many as there may be are held, and it is not.
+// Hold protects the connection of an authenticated request from being closed in favor of
+// others, until it is released. It returns false, and does nothing, if too many are held
+// already.
 func Hold(ctx context.Context) (release func(), ok bool) {
 	c, known := ctx.Value(connKey{}).(*Conn)
 	if !known {
@@ -211,7 +215,7 @@ func Hold(ctx context.Context) (release func(), ok bool) {
 	defer l.mu.Unlock()
 	switch {
 	case c.gone:
-		return func() {}, true // it had to go just now; whoever writes to it will see
+		return func() {}, true // it has just been closed; writes to it will fail
 	case c.holds == 0 && l.stats.Held >= l.maxHeld:
 		return nil, false
 	}
@@ -236,7 +240,7 @@ func (l *Listener) release(c *Conn) {
 	l.drop(victims...)
 }
 
-// forget takes a connection off the books.
+// forget removes a connection from the counts.
 func (l *Listener) forget(c *Conn) {
 	if c.gone {
 		return
@@ -249,7 +253,8 @@ func (l *Listener) forget(c *Conn) {
 	}
 }
 
-// evict forgets the oldest pending connection of the address with the largest part.
+// evict removes the oldest pending connection of the address that uses the largest part
+// of its share.
 func (l *Listener) evict() *Conn {
 	if len(l.fullest) == 0 {
 		return nil
@@ -293,8 +298,8 @@ func (l *Listener) removePending(c *Conn) {
 	heap.Fix(&l.fullest, s.index)
 }
 
-// source is where pending connections come from: an address, or a network of
-// addresses that one subscriber has to themselves.
+// source is the origin of pending connections: an address, or a network of addresses that
+// belongs to one subscriber.
 type source struct {
 	address netip.Prefix
 	share   int       // how many it may have
@@ -302,12 +307,12 @@ type source struct {
 	index   int       // in the heap
 }
 
-// sourceOf is what an address is counted under. With IPv6, whoever has one has
-// all of its /64.
+// sourceOf returns the network under which an address is counted. With IPv6, whoever has
+// one address has its whole /64.
 func sourceOf(a net.Addr) netip.Prefix {
 	at, err := netip.ParseAddrPort(a.String())
 	if err != nil {
-		return netip.Prefix{} // not TCP: all are one
+		return netip.Prefix{} // not TCP: all count as one
 	}
 	return group(at.Addr())
 }
@@ -318,11 +323,11 @@ func group(a netip.Addr) netip.Prefix {
 	if a.Is6() && !a.IsLoopback() {
 		bits = 64
 	}
-	p, _ := a.Prefix(bits) // within the address's own length it never fails
+	p, _ := a.Prefix(bits) // never fails within the address's own length
 	return p
 }
 
-// Group is what an address in text counts under where attempts are counted.
+// Group returns the network under which the attempts of an address are counted.
 func Group(address string) string {
 	a, err := netip.ParseAddr(address)
 	if err != nil {
@@ -331,8 +336,8 @@ func Group(address string) string {
 	return group(a).String()
 }
 
-// sourceHeap has the source with the largest part of its share first; among equals the
-// one whose oldest connection is the oldest.
+// sourceHeap orders sources by the part of their share that they use, the largest first;
+// among equals, the one with the oldest connection first.
 type sourceHeap []*source
 
 func (h sourceHeap) Len() int { return len(h) }

@@ -119,7 +119,7 @@ func TestAConnectionThatIsHeldStaysWhateverComes(t *testing.T) {
 	}
 }
 
-// An answer arrives whole although the server reads no more of what the client sends.
+// A response arrives completely although the server stops reading the request.
 func TestAnAnswerToAnUnreadRequestArrivesWhole(t *testing.T) {
 	t.Parallel()
 	tcp, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -145,7 +145,7 @@ func TestAnAnswerToAnUnreadRequestArrivesWhole(t *testing.T) {
 	}
 }
 
-// The books are right whatever happens to connections, in whichever order.
+// The counts are correct whatever happens to connections, in any order.
 func TestTheBooksAreRight(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
@@ -204,7 +204,7 @@ type pipes struct {
 
 func (p *pipes) Accept() (net.Conn, error) { return <-p.conns, nil }
 
-// fake is a connection from an address that carries nothing.
+// fake is a connection without data from an address.
 type fake struct {
 	net.Conn
 	far int
@@ -227,7 +227,7 @@ func TestClientAddressBehindProxies(t *testing.T) {
 		forwardedFor, formal []string
 		want                 string
 	}{
-		"nobody is believed who is no proxy":             {"203.0.113.9:4", []string{"1.2.3.4"}, []string{"for=1.2.3.4"}, "203.0.113.9"},
+		"a client that is not a proxy is not trusted":    {"203.0.113.9:4", []string{"1.2.3.4"}, []string{"for=1.2.3.4"}, "203.0.113.9"},
 		"a proxy that says nothing":                      {"10.0.0.1:4", nil, nil, "10.0.0.1"},
 		"a proxy says whom it speaks for":                {"10.0.0.1:4", []string{"203.0.113.9"}, nil, "203.0.113.9"},
 		"what the client put in front is not believed":   {"10.0.0.1:4", []string{"1.2.3.4, 203.0.113.9"}, nil, "203.0.113.9"},

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// Proxies are the addresses of proxies that are trusted to say whom they speak for.
+// Proxies are the addresses of proxies that are trusted to name the client of a request.
 type Proxies []netip.Prefix
 
-// ParseProxies reads addresses and networks like 10.0.0.7 and 10.0.0.0/8.
+// ParseProxies parses addresses and networks such as 10.0.0.7 and 10.0.0.0/8.
 func ParseProxies(texts []string) (Proxies, error) {
 	var all Proxies
 	for _, text := range texts {
@@ -22,10 +22,10 @@ func ParseProxies(texts []string) (Proxies, error) {
 		}
 		p, err := netip.ParsePrefix(text)
 		if err != nil {
-			return nil, fmt.Errorf("%q is no address and no network: write it like 10.0.0.7 or 10.0.0.0/8", text)
+			return nil, fmt.Errorf("%q is not an address or a network: use a form such as 10.0.0.7 or 10.0.0.0/8", text)
 		}
 		if p.Bits() == 0 {
-			return nil, fmt.Errorf("%q would let every client choose its address: name the network of the proxies only", text)
+			return nil, fmt.Errorf("%q would let every client choose its address: list only the networks of your proxies", text)
 		}
 		all = append(all, p.Masked())
 	}
@@ -37,11 +37,11 @@ func (p Proxies) contains(a netip.Addr) bool {
 	return slices.ContainsFunc(p, func(one netip.Prefix) bool { return one.Contains(a) })
 }
 
-// Client is the address that a request comes from. A trusted proxy is believed when it
-// says whom it speaks for, in X-Forwarded-For or Forwarded, and so is the trusted proxy
-// that it names, from the last entry back. A proxy usually writes one of the two and
-// passes the other on as the client sent it, so if both are there and do not agree,
-// neither is believed.
+// Client returns the address of the client of a request. If a trusted proxy names another
+// address, in X-Forwarded-For or Forwarded, that one is used, and so on for each trusted
+// proxy from the last entry back. A proxy usually writes one of the two headers and
+// passes the other on as the client sent it. So if both are present and differ, neither
+// is trusted.
 func (p Proxies) Client(r *http.Request) string {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -66,23 +66,23 @@ func (p Proxies) Client(r *http.Request) string {
 	return a.String()
 }
 
-// walk follows what proxies said from the nearest back, as long as it is trusted ones
-// that said it.
-func (p Proxies) walk(peer netip.Addr, said []string) netip.Addr {
-	for _, one := range slices.Backward(said) {
+// walk follows the addresses that proxies named, from the nearest back, as long as a
+// trusted proxy named them.
+func (p Proxies) walk(peer netip.Addr, named []string) netip.Addr {
+	for _, one := range slices.Backward(named) {
 		if !p.contains(peer) {
 			break
 		}
 		a, ok := parseNode(one)
 		if !ok {
-			break // unknown or hidden: the proxy that said so is the last that is known
+			break // unknown or hidden: the proxy before is the last known address
 		}
 		peer = a
 	}
 	return peer
 }
 
-// parseNode reads an address with or without a port, IPv6 with or without brackets.
+// parseNode parses an address with or without a port, IPv6 with or without brackets.
 func parseNode(text string) (netip.Addr, bool) {
 	text = strings.TrimSpace(text)
 	if at, err := netip.ParseAddrPort(text); err == nil {
@@ -99,9 +99,9 @@ func splitHeader(values []string) []string {
 	return strings.Split(strings.Join(values, ","), ",")
 }
 
-// forwardedFor are the "for" of each element of a Forwarded header; an element without
-// one is empty, which is no address. A header with an open quote is one such element: the
-// client may have opened it to swallow what the proxy says.
+// forwardedFor returns the "for" of each element of a Forwarded header. An element
+// without one is empty, which is not an address. A header with an open quote counts as
+// one such element: the client may have opened it to hide what the proxy adds.
 func forwardedFor(values []string) []string {
 	if len(values) == 0 {
 		return nil
@@ -113,7 +113,7 @@ func forwardedFor(values []string) []string {
 	}
 	for _, element := range elements {
 		node := ""
-		pairs, _ := splitQuoted(element, ';') // what is closed as a whole is closed in its parts
+		pairs, _ := splitQuoted(element, ';') // quotes that are closed in the header are closed in its elements
 		for _, pair := range pairs {
 			name, value, _ := strings.Cut(pair, "=")
 			if strings.EqualFold(strings.TrimSpace(name), "for") {

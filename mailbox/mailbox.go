@@ -1,11 +1,11 @@
-// Package mailbox passes messages to actors: senders never block, the owner takes all
-// messages at once, and one call wakes it however many have arrived. It owns no
-// goroutine; who runs the owner, and when, is decided elsewhere.
+// Package mailbox passes messages to actors. Senders never block. The owner takes all
+// messages at once, and is woken once however many have arrived. The package starts no
+// goroutine: the caller decides who runs the owner, and when.
 package mailbox
 
 import "sync"
 
-// Box holds the messages not yet taken, in order.
+// Box contains the messages not yet taken, in order.
 type Box[T any] struct {
 	mu    sync.Mutex
 	items []T

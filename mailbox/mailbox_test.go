@@ -71,7 +71,7 @@ func TestNothingIsLostDoubledOrTurnedAround(t *testing.T) {
 				}
 			}
 			if b.Len() > 0 && !pending {
-				t.Fatal("something waits and nobody was woken")
+				t.Fatal("a message waits and the owner was not woken")
 			}
 		}
 	})

@@ -26,8 +26,9 @@ func (p *Pipe) Dial(o Open) (*Stream, error) {
 	return s, s.Send(Message{Open: &o}) // fails only with the connection, which ends the stream too
 }
 
-// Accept sets who serves the streams that the other side opens, each on a goroutine of
-// its own. It is called before the first Read. Without it, the other side may open none.
+// Accept sets the function that serves the streams that the other side opens, each on its
+// own goroutine. It is called before the first Read. Without it, the other side may not
+// open streams.
 func (p *Pipe) Accept(serve func(*Stream)) { p.serve = serve }
 
 // multiplexer returns the multiplexer of the connection's streams. It is created for the
@@ -41,10 +42,10 @@ func (p *Pipe) multiplexer(create bool) (*yamux.Session, error) {
 	case p.mux != nil:
 		return p.mux, nil
 	case !create:
-		return nil, mariposa.Errorf(mariposa.InvalidArgument, "there is a stream that nobody opened")
+		return nil, mariposa.Errorf(mariposa.InvalidArgument, "message for a stream that was not opened")
 	}
 	side, config := yamux.Client, yamux.DefaultConfig()
-	config.StreamCloseTimeout = closeTimeout // a node that never closes its end keeps none of ours
+	config.StreamCloseTimeout = closeTimeout // a node that never closes its end does not keep ours open
 	if p.serve != nil {
 		side = yamux.Server
 		config.StreamCloseTimeout = serveTimeout
@@ -100,7 +101,7 @@ func (f *streamFilter) check(b []byte) error {
 			f.body = int(binary.BigEndian.Uint32(f.header[8:]))
 		case 1: // a window update
 		default:
-			return mariposa.Errorf(mariposa.InvalidArgument, "there is a message of the streams that no stream needs")
+			return mariposa.Errorf(mariposa.InvalidArgument, "unexpected stream message")
 		}
 	}
 	return nil

@@ -23,7 +23,7 @@ type Pipe struct {
 	streamsCtx context.Context //nolint:containedctx // the life of the streams, which ends when the pipe is closed
 	endStreams context.CancelFunc
 	serve      func(*Stream)
-	filter     streamFilter // of the one who reads
+	filter     streamFilter // used by the reader
 
 	mu       sync.Mutex
 	queue    []outgoing
@@ -48,9 +48,9 @@ const (
 	serveTimeout = 5 * time.Minute // for the end of a stream to be read
 )
 
-// NewPipe takes over a connection. One goroutine writes until Close, or until the
-// context ends. Frames queued before Close are written even if the context ends right
-// after: a peer often sends a last frame just before it goes.
+// NewPipe takes over a connection. One goroutine writes until Close, or until the context
+// ends. Frames queued before Close are written even if the context ends right after: a
+// peer often sends a last frame just before it disconnects.
 func NewPipe(ctx context.Context, conn *websocket.Conn) *Pipe {
 	conn.SetReadLimit(MaxFrame)
 	p := &Pipe{conn: conn, notEmpty: make(chan struct{}, 1), streams: map[*Stream]struct{}{}}

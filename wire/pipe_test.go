@@ -55,7 +55,7 @@ func TestCloseWritesWhatIsInLineFirst(t *testing.T) {
 		a.Send(wire.Frame{Seq: i + 1, Heartbeat: &wire.Heartbeat{}})
 	}
 	a.Close()
-	a.Close() // twice is as good as once
+	a.Close() // a second call is harmless
 	a.Send(wire.Frame{Seq: 301, Heartbeat: &wire.Heartbeat{}})
 	for i := range int64(300) {
 		if f, err := b.Read(ctx); err != nil || f.Seq != i+1 {

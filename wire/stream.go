@@ -25,7 +25,7 @@ type Stream struct {
 	closed  atomic.Bool
 }
 
-// Message is a message of a stream. For a command, an empty one says that it runs.
+// Message is a message of a stream. For a command, an empty one means that it is running.
 type Message struct {
 	Open     *Open         `json:"open,omitempty"`     // the first message: what is requested
 	Bytes    []byte        `json:"bytes,omitempty"`    // of a log, of a mariposa.Usage as JSON, or a command's input or output
@@ -65,7 +65,7 @@ const (
 	maxMessage = 1 << 20
 )
 
-// longAgo is a deadline that ends whoever waits.
+// longAgo is a deadline in the past: it ends pending calls.
 var longAgo = time.Unix(1, 0)
 
 func (p *Pipe) newStream(conn *yamux.Stream) *Stream {
@@ -83,7 +83,7 @@ func (p *Pipe) forget(s *Stream) {
 	delete(p.streams, s)
 }
 
-// endSends ends what waits to be sent on any stream.
+// endSends ends pending sends of all streams.
 func (p *Pipe) endSends() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 	"mariposa/wire/wiretest"
 )
 
-// window is how much of one stream may be on its way.
+// window is how many bytes of one stream may be in transit.
 const window = 256 << 10
 
 func dial(t *testing.T, p *wire.Pipe, o wire.Open) *wire.Stream {
@@ -118,13 +118,14 @@ func TestASlowReaderHoldsUpItsOwnStreamAlone(t *testing.T) {
 		t.Errorf("beside the others came %q (%v)", m.Bytes, err)
 	}
 	if n := flooded.Load(); n > idle*window {
-		t.Errorf("%d bytes were taken for streams that nobody reads", n)
+		t.Errorf("%d bytes were taken for streams without a reader", n)
 	}
 }
 
-// Senders that wait end at once with their connection. Without a deadline they spun until
-// the connection was taken down, which took them many seconds on a busy machine: yamux
-// wakes them before it closes their streams. Not parallel, as it measures the process.
+// Waiting senders return at once when their connection ends. Without a deadline they used
+// to spin until the connection was closed, which took many seconds on a busy machine:
+// yamux wakes them before it closes their streams. Not parallel, because it measures the
+// process.
 func TestWhoWaitsToSendEndsQuicklyWithTheConnection(t *testing.T) {
 	const streams = 40
 	var full, ended sync.WaitGroup
@@ -154,7 +155,7 @@ func TestWhoWaitsToSendEndsQuicklyWithTheConnection(t *testing.T) {
 	}
 }
 
-// processorTime is what this process has used so far.
+// processorTime is the CPU time that this process has used so far.
 func processorTime(t *testing.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage
@@ -256,7 +257,7 @@ func TestWhatIsClosedStaysClosed(t *testing.T) {
 	}
 }
 
-// A peer that goes on sending does not keep its reader beyond the end.
+// A peer that keeps sending does not keep its reader beyond the end.
 func TestAClosedStreamIsNotReadOn(t *testing.T) {
 	t.Parallel()
 	full := make(chan struct{})
@@ -281,7 +282,7 @@ func TestAClosedStreamIsNotReadOn(t *testing.T) {
 	}
 }
 
-// What a node never closes is not kept for it.
+// Streams that a node never closes are not kept open for it.
 func TestAClosedStreamIsForgottenSoon(t *testing.T) {
 	t.Parallel()
 	cut := make(chan error, 1)
@@ -322,7 +323,7 @@ func TestAPeerThatBreaksTheRulesIsCutOff(t *testing.T) {
 		open bool // there is a stream already
 		say  []byte
 	}{
-		"a stream that nobody opened":        {false, data(1, 0)},
+		"a stream that was not opened":       {false, data(1, 0)},
 		"nonsense":                           {true, []byte("this is no message of the streams")},
 		"more than the window":               {true, append(data(1, window+1), make([]byte, window+1)...)},
 		"a ping, which takes a goroutine":    {true, []byte{0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}},

@@ -15,14 +15,14 @@ const MaxWeight = MaxFrame - 64<<10
 
 // Pack packs values into frames that the other side accepts, limited in number and in
 // size. It returns the values that are too large for any frame.
-func Pack(items []MdataItem) (frames []*Mdata, heavy []MdataItem) {
+func Pack(items []MdataItem) (frames []*Mdata, tooLarge []MdataItem) {
 	var f *Mdata
 	bytes := 0
 	for i := range items {
 		it := &items[i]
 		w := it.Weight()
 		if w > MaxWeight {
-			heavy = append(heavy, *it)
+			tooLarge = append(tooLarge, *it)
 			continue
 		}
 		if f == nil || len(f.Items) == Batch || bytes+w > targetWeight {
@@ -32,7 +32,7 @@ func Pack(items []MdataItem) (frames []*Mdata, heavy []MdataItem) {
 		f.Items = append(f.Items, *it)
 		bytes += w
 	}
-	return frames, heavy
+	return frames, tooLarge
 }
 
 // Weight is how many bytes the values take in a frame, at most.

@@ -12,7 +12,7 @@ import (
 	"mariposa/wire"
 )
 
-// texts draws what people write, and what nobody should.
+// texts draws usual texts and hostile ones.
 func texts() *rapid.Generator[string] {
 	return rapid.OneOf(
 		rapid.String(),

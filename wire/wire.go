@@ -1,8 +1,8 @@
 // Package wire is the protocol between agents and the control plane over one persistent
-// connection. Frames are numbered per direction: a receiver hangs up when a number is
-// missing and ignores one it has seen, so lost and duplicate frames do no harm. Streams
-// (logs, commands inside instances) run next to them over the same connection. The
-// package owns the messages and their limits, not how they are handled.
+// connection. Frames are numbered in each direction: a receiver closes the connection if
+// a number is missing and ignores one it has seen, so lost and duplicate frames do no
+// harm. Streams (logs, commands in instances) share the connection. The package owns the
+// messages and their limits, not how they are handled.
 package wire
 
 import (
@@ -26,8 +26,8 @@ import (
 //	10 (2026-11): logs since a time and with timestamps; workloads with a mark for the port and a working directory
 const Protocol = 10
 
-// NodeHeader is the header of the request for a connection in which an agent proves which
-// node it is: ID:KEY. One that has joined before needs no join token.
+// NodeHeader is the request header with which an agent proves which node it is: ID:KEY. A
+// node that has joined before needs no join token.
 const NodeHeader = "Mariposa-Node"
 
 // MaxFrame is the largest frame in bytes: the values of one instance fit, even several
@@ -65,8 +65,8 @@ type Hello struct {
 	Drivers  []mariposa.ComputeType `json:"drivers"`
 	// Capabilities are those that each driver declares.
 	Capabilities map[mariposa.ComputeType]mariposa.Capabilities `json:"capabilities,omitempty"`
-	// Offers are what drivers say of the machine. A kind that is unavailable here is
-	// not among Drivers.
+	// Offers are what drivers report about the machine. Compute types that are
+	// unavailable here are not in Drivers.
 	Offers map[mariposa.ComputeType]mariposa.Offer `json:"offers,omitempty"`
 }
 
@@ -100,12 +100,12 @@ type Assignment struct {
 	Workload       string                   `json:"workload,omitempty"` // key into Workloads of the same frame
 	Status         *mariposa.InstanceStatus `json:"status,omitempty"`   // in snapshots: its last known status
 	Mounts         []mariposa.Mount         `json:"mounts,omitempty"`   // volumes that must be there before it starts
-	Networks       []mariposa.Join          `json:"networks,omitempty"` // networks likewise
+	Networks       []mariposa.Join          `json:"networks,omitempty"` // networks that must be there before it starts
 	// Frozen: its service is frozen. If it ends, it is not restarted in place.
 	Frozen bool `json:"frozen,omitempty"`
 	// StopTimeout is how long an instance whose goal is not running may take to stop;
-	// negative: no limit. A shorter one also applies to a stop in progress. Nil: as its
-	// workload says.
+	// negative means no limit. A shorter one also applies to a stop in progress. If nil,
+	// the workload decides.
 	StopTimeout *time.Duration `json:"within,omitempty"`
 }
 
@@ -168,7 +168,7 @@ type Status struct {
 	Status mariposa.InstanceStatus `json:"status"`
 }
 
-// Heartbeat says that its sender is alive, and which frame it saw last.
+// Heartbeat means that its sender is alive, and contains the last frame that it has seen.
 type Heartbeat struct {
 	Seen int64 `json:"seen"`
 }
@@ -191,13 +191,13 @@ func Encode(f Frame) ([]byte, error) { return json.Marshal(f) }
 func Decode(b []byte) (Frame, error) {
 	var f Frame
 	if len(b) > MaxFrame {
-		return f, mariposa.Errorf(mariposa.TooLarge, "a frame of %d bytes is larger than %d", len(b), MaxFrame)
+		return f, mariposa.Errorf(mariposa.TooLarge, "frame of %d bytes exceeds the limit of %d bytes", len(b), MaxFrame)
 	}
 	if err := json.Unmarshal(b, &f); err != nil {
-		return f, mariposa.Errorf(mariposa.InvalidArgument, "a frame is not readable: %w", err)
+		return f, mariposa.Errorf(mariposa.InvalidArgument, "invalid frame: %w", err)
 	}
 	if n := f.countMessages(); n != 1 {
-		return f, mariposa.Errorf(mariposa.InvalidArgument, "a frame says %d things instead of one", n)
+		return f, mariposa.Errorf(mariposa.InvalidArgument, "invalid frame: it contains %d messages instead of one", n)
 	}
 	return f, nil
 }
@@ -225,7 +225,7 @@ func (o *FrameOrder) Accept(seq int64) (bool, error) {
 	case seq <= o.seen:
 		return false, nil
 	case seq > o.seen+1:
-		return false, mariposa.Errorf(mariposa.InvalidArgument, "frame %d came after %d: something was lost on the way", seq, o.seen)
+		return false, mariposa.Errorf(mariposa.InvalidArgument, "frame %d arrived after frame %d: a frame was lost", seq, o.seen)
 	}
 	o.seen = seq
 	return true, nil

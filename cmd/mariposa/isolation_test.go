@@ -73,7 +73,7 @@ func TestADeployerBecomesNobodyByAManifest(t *testing.T) {
 	if !alive(victim) {
 		t.Error("the manifest has ended another project's process")
 	}
-	if s := h.ok("node", "show", h.nodeName()); !regexp.MustCompile(`isolation +a uid, a view of the file system`).MatchString(s) {
+	if s := h.ok("node", "show", h.nodeName()); !regexp.MustCompile(`isolation +each instance has its own uid, file system view`).MatchString(s) {
 		t.Errorf("node show:\n%s", s)
 	}
 }
@@ -163,13 +163,13 @@ func TestTheAgentsTokenIsHiddenFromItsOwnUser(t *testing.T) {
 func TestFlagsOfIsolationAreChecked(t *testing.T) {
 	t.Parallel()
 	for says, flags := range map[string][]string{
-		"is no range of uids":        {"--process-uids", "5-10"},
-		"--process-tmp":              {"--process-tmp", "1k"},
-		"--process-pids":             {"--process-pids", "2"},
-		"no such file":               {"--process-path", "/no/such/folder"},
-		"absolute path":              {"--process-path", "relative"},
-		"are not free":               {"--process-uids", "1000-65534"},
-		"a folder of Mariposa's own": {"--process-path", "DATA"},
+		"invalid range of uids":   {"--process-uids", "5-10"},
+		"--process-tmp":           {"--process-tmp", "1k"},
+		"--process-pids":          {"--process-pids", "2"},
+		"no such file":            {"--process-path", "/no/such/folder"},
+		"absolute path":           {"--process-path", "relative"},
+		"are not free":            {"--process-uids", "1000-65534"},
+		"a directory of Mariposa": {"--process-path", "DATA"},
 	} {
 		dir := t.TempDir()
 		args := []string{"agent", "--server", "http://127.0.0.1:1", "--join", "x", "--data", dir}

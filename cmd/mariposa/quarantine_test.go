@@ -61,7 +61,7 @@ func TestAFixedPortThatSomebodyElseHasIsNamed(t *testing.T) {
 	h := newHouse(t)
 	h.create("fixed", fmt.Sprintf(`services: {s: {compute_type: process, command: [hello, backend], ports: ["%d:%d"]}}`, port, port))
 	h.await("the reason names the port", func() bool {
-		return strings.Contains(h.state("fixed").Reason, fmt.Sprintf("port %d of this node is used by another program", port))
+		return strings.Contains(h.state("fixed").Reason, fmt.Sprintf("port %d of this node is in use by another program", port))
 	})
 	_ = l.Close()
 	h.converged("fixed", "s", 1)

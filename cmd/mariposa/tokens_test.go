@@ -58,7 +58,7 @@ func TestANodeWaitsUntilAPersonApprovesIt(t *testing.T) {
 	a.cannot(n.Fingerprint, "node", "approve", "node-a", "--fingerprint", "SHA256:another")
 	a.ok("node", "approve", "node-a", "--fingerprint", n.Fingerprint)
 	a.awaitNode("node-a", mariposa.NodeRunning)
-	if n := strings.Count(a.out.String(), "until somebody approves it"); n != 1 {
+	if n := strings.Count(a.out.String(), "the node is waiting for approval"); n != 1 {
 		t.Errorf("the agent says %d times that it waits:\n%s", n, a.out)
 	}
 	a.create("hello", "services: {web: {compute_type: process, command: [sleep, '1000']}}")

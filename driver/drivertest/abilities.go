@@ -9,7 +9,7 @@ import (
 )
 
 // testCapabilities checks a driver's capabilities against the interfaces it implements
-// and what the harness knows of its kind.
+// and what the harness declares.
 func testCapabilities(t *testing.T, b *fixture) {
 	can := b.driver.Capabilities()
 	_, execs := b.driver.(driver.Execer)
@@ -22,21 +22,21 @@ func testCapabilities(t *testing.T, b *fixture) {
 		"volumes or networks": {can.Volumes || can.Networks, provides}, "images": {can.Images, images}, "crash": {can.Crash, crashes},
 	} {
 		if is[0] != is[1] {
-			t.Errorf("%s: it declares %v, and it is %v", what, is[0], is[1])
+			t.Errorf("%s: declared %v, found %v", what, is[0], is[1])
 		}
 	}
 	i := b.Runs(t, b.id())
 	b.mustStart(t, i)
 	b.reopen(t)
 	if o, ok := b.find(t, i.ID); (ok && o.Running) != can.Survives {
-		t.Errorf("it declares %v, and after a restart of the agent there is %+v", can.Survives, o)
+		t.Errorf("declared %v; after a restart of the agent: %+v", can.Survives, o)
 	}
 }
 
 func testUsage(t *testing.T, b *fixture) {
 	i := b.Runs(t, b.id())
 	if _, err := b.driver.Usage(t.Context(), i.ID); !errors.Is(err, driver.ErrNotFound) {
-		t.Errorf("Usage of what never was: %v", err)
+		t.Errorf("Usage of an unknown instance: %v", err)
 	}
 	b.mustStart(t, i)
 	b.reopen(t)
@@ -49,7 +49,7 @@ func testUsage(t *testing.T, b *fixture) {
 		t.Fatalf("Usage: %+v, then %+v, %v", first, second, err)
 	}
 	if first.CPU != nil && (*first.CPU < 0 || *second.CPU < *first.CPU) {
-		t.Errorf("it has computed for %v, then %v", *first.CPU, *second.CPU)
+		t.Errorf("cpu time was %v, then %v", *first.CPU, *second.CPU)
 	}
 	for what, n := range map[string]*int64{
 		"memory": first.Memory, "network in": first.NetworkIn, "network out": first.NetworkOut, "disk read": first.DiskRead, "disk written": first.DiskWritten, "log": first.Log,
@@ -60,7 +60,7 @@ func testUsage(t *testing.T, b *fixture) {
 	}
 	b.stop(t, i.ID, Limit)
 	if _, err := b.driver.Usage(t.Context(), i.ID); !errors.Is(err, driver.ErrNotFound) {
-		t.Errorf("Usage of what has ended: %v", err)
+		t.Errorf("Usage of an ended instance: %v", err)
 	}
 }
 
@@ -73,7 +73,7 @@ func testImages(t *testing.T, b *fixture) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := d.EnsureImage(over, image, func(driver.Progress) {}); !errors.Is(err, context.Canceled) {
-		t.Errorf("given up, EnsureImage answered %v", err)
+		t.Errorf("canceled EnsureImage returned %v", err)
 	}
 	var steps []driver.Progress
 	for range 2 {
@@ -83,7 +83,7 @@ func testImages(t *testing.T, b *fixture) {
 	}
 	for n, p := range steps {
 		if p.Done < 0 || (p.Total > 0 && p.Done > p.Total) || (n > 0 && p.Total == steps[n-1].Total && p.Done < steps[n-1].Done) {
-			t.Errorf("progress goes from %v", steps)
+			t.Errorf("progress is %v", steps)
 			break
 		}
 	}

@@ -16,7 +16,7 @@ func (b *fixture) awaitChange(t *testing.T, id string) driver.Observed {
 	t.Helper()
 	o := awaitNewest(t, b, "the change of "+id, func() []driver.Observed { return b.changed[id] })
 	if found := b.mustFind(t, id); !found.Running || !found.Started.Equal(o.Started) || !slices.Equal(found.Addresses, o.Addresses) {
-		t.Errorf("List shows %+v, told was %+v", found, o)
+		t.Errorf("List shows %+v, reported was %+v", found, o)
 	}
 	return o
 }
@@ -31,11 +31,11 @@ func testReaddress(t *testing.T, b *fixture) {
 	b.Readdress(t, b.driver, o)
 	now := b.awaitChange(t, i.ID)
 	if !now.Started.Equal(o.Started) || now.PhysicalID != o.PhysicalID || slices.Equal(now.Addresses, o.Addresses) {
-		t.Errorf("told was %+v, and it was %+v", now, o)
+		t.Errorf("reported was %+v, before it was %+v", now, o)
 	}
 	b.stop(t, i.ID, Limit)
 	if b.endsReported(i.ID) != 0 {
-		t.Error("an end was told that was asked for")
+		t.Error("a requested end was reported")
 	}
 }
 
@@ -48,7 +48,7 @@ func testEngineRestart(t *testing.T, b *fixture) {
 	b.reopen(t)
 	b.Restart(t, b.driver, o)
 	if now := b.awaitChange(t, i.ID); !now.Started.After(o.Started) {
-		t.Errorf("told was %+v, and it was %+v", now, o)
+		t.Errorf("reported was %+v, before it was %+v", now, o)
 	}
 }
 
@@ -61,10 +61,10 @@ func testEngineLost(t *testing.T, b *fixture) {
 	engine := func() []driver.Event { return b.engine }
 	restore := b.LoseEngine(t, b.driver)
 	if e := awaitNewest(t, b, "the loss of the engine", engine); e.Kind != driver.EngineLost || e.Reason == "" {
-		t.Errorf("told was %+v", e)
+		t.Errorf("reported was %+v", e)
 	}
 	if _, err := b.driver.List(t.Context()); err == nil {
-		t.Error("without its engine, the driver lists instances: an agent would take the others for gone")
+		t.Error("without its engine, the driver lists instances: an agent would assume that the others are gone")
 	}
 	b.End(t, b.driver, o)
 	restore()
@@ -82,17 +82,17 @@ func testCancel(t *testing.T, b *fixture) {
 	cancel()
 	i := b.Runs(t, b.id())
 	if o, err := b.driver.Start(over, i); !errors.Is(err, context.Canceled) || o.Running || o.ID != i.ID {
-		t.Errorf("Start answered %+v, %v", o, err)
+		t.Errorf("Start returned %+v, %v", o, err)
 	}
 	if o, ok := b.find(t, i.ID); ok && o.Running {
 		t.Errorf("List shows %+v", o)
 	}
 	b.mustStart(t, i)
 	if _, err := b.driver.Stop(over, i.ID, 0); !errors.Is(err, context.Canceled) {
-		t.Errorf("Stop answered %v", err)
+		t.Errorf("Stop returned %v", err)
 	}
 	if err := b.driver.Remove(over, i.ID); !errors.Is(err, context.Canceled) {
-		t.Errorf("Remove answered %v", err)
+		t.Errorf("Remove returned %v", err)
 	}
 	if o := b.mustFind(t, i.ID); !o.Running {
 		t.Errorf("List shows %+v", o)
@@ -100,7 +100,7 @@ func testCancel(t *testing.T, b *fixture) {
 	if b.Slow != nil {
 		i := b.Slow(t, b.id())
 		if o, err := b.startSlow(t, i, func(cancel func()) { cancel() }); !errors.Is(err, context.Canceled) || o.Running {
-			t.Errorf("given up, Start answered %+v, %v", o, err)
+			t.Errorf("canceled Start returned %+v, %v", o, err)
 		}
 		again := b.Runs(t, i.ID)
 		b.mustStart(t, again)
@@ -125,14 +125,14 @@ func (b *fixture) cancelStop(t *testing.T) {
 	select {
 	case err := <-stopped:
 		if !errors.Is(err, context.Canceled) {
-			t.Errorf("given up, Stop answered %v", err)
+			t.Errorf("canceled Stop returned %v", err)
 		}
 	case <-time.After(Limit):
-		t.Fatal("Stop does not end with its context")
+		t.Fatal("Stop does not return when its context ends")
 	}
 	checkEnded(t, b.stop(t, o.ID, 0), o.PhysicalID)
 	if b.endsReported(o.ID) != 0 {
-		t.Error("an end was told that was asked for")
+		t.Error("a requested end was reported")
 	}
 }
 
@@ -152,7 +152,7 @@ func (b *fixture) startSlow(t *testing.T, i driver.Instance, meanwhile func(canc
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("a start under way is not in the list")
+			t.Fatal("a start in progress is not in the list")
 		}
 	}
 	meanwhile(cancel)
@@ -160,7 +160,7 @@ func (b *fixture) startSlow(t *testing.T, i driver.Instance, meanwhile func(canc
 	case <-done:
 		return o, err
 	case <-time.After(Limit):
-		t.Fatal("Start does not end")
+		t.Fatal("Start does not return")
 		return o, err
 	}
 }
@@ -176,7 +176,7 @@ func testCloseInMidCall(t *testing.T, b *fixture) {
 		}
 	})
 	if err == nil || o.Running {
-		t.Errorf("closed, Start answered %+v, %v", o, err)
+		t.Errorf("after Close, Start returned %+v, %v", o, err)
 	}
 	b.open(t)
 	b.mustStart(t, b.Runs(t, i.ID))

@@ -1,7 +1,7 @@
-// Package drivertest holds every driver to the contract of package driver. A driver's
-// own test passes Run a Harness that can create and break instances of its kind; what is
-// specific to a kind is tested in its own package. This package knows no kind of
-// compute.
+// Package drivertest checks every driver against the contract of package driver. A
+// driver's own test passes Run a Harness that can create and break its instances;
+// behavior of a single compute type is tested in its own package. This package knows no
+// compute type.
 package drivertest
 
 import (
@@ -14,8 +14,8 @@ import (
 	"mariposa/driver"
 )
 
-// Harness lets the suite use one driver in a world of its own (a root directory, a
-// daemon's namespace) that nothing else uses.
+// Harness lets the suite use one driver in its own world (a root directory, a namespace
+// of a daemon) that nothing else uses.
 type Harness struct {
 	// Open opens a driver on the world. After the driver is closed, Open is called again
 	// on the same world, as a restarted agent would.
@@ -24,48 +24,48 @@ type Harness struct {
 	// Runs returns an instance that runs until it is ended.
 	Runs func(t *testing.T, id string) driver.Instance
 
-	// End makes a running instance end by itself, not through the driver.
+	// End makes a running instance end by itself, bypassing the driver.
 	End func(t *testing.T, d driver.Driver, o driver.Observed)
 
 	// Broken returns an instance that cannot be started.
 	Broken func(t *testing.T, id string) driver.Instance
 
-	// Stubborn returns an instance that ignores a graceful stop. Nil: this kind has no
-	// such instances.
+	// Stubborn returns an instance that ignores a graceful stop. Nil if this compute type
+	// has none.
 	Stubborn func(t *testing.T, id string) driver.Instance
 
 	// Ready waits until a stubborn instance that was just started ignores stops.
 	Ready func(t *testing.T, o driver.Observed)
 
-	// Reads returns the values that a running instance itself can read. Nil: instances of
-	// this kind cannot read, and the driver's answer is used instead.
+	// Reads returns the values that a running instance itself can read. If nil, instances
+	// of this compute type cannot read, and the driver's answer is used instead.
 	Reads func(t *testing.T, d driver.Driver, id string) map[string]string
 
-	// LosesValues says that values are lost with the agent, and must be published again.
+	// LosesValues means that values are lost with the agent, and must be published again.
 	LosesValues bool
 
-	// Script returns the command that runs a shell script inside an instance. Nil: this
-	// kind runs no commands inside, and its driver is no driver.Execer.
+	// Script returns the command that runs a shell script in an instance. Nil if this
+	// compute type cannot run commands, and its driver is not a driver.Execer.
 	Script func(script string) []string
 
 	// Slow returns an instance whose start takes longer than the suite waits, and that
-	// List shows meanwhile. Nil: this kind has no such instances.
+	// List shows meanwhile. Nil if this compute type has none.
 	Slow func(t *testing.T, id string) driver.Instance
 
-	// Readdress gives a running instance another address, not through the driver.
-	// Nil: addresses of this kind never change.
+	// Readdress gives a running instance another address, bypassing the driver. Nil if
+	// addresses of this compute type never change.
 	Readdress func(t *testing.T, d driver.Driver, o driver.Observed)
 
-	// Restart makes the engine restart a running instance. Nil: this kind has no engine
-	// that does so.
+	// Restart makes the engine restart a running instance. Nil if this compute type has
+	// no engine that does so.
 	Restart func(t *testing.T, d driver.Driver, o driver.Observed)
 
-	// LoseEngine makes the engine unreachable until restore is called. Nil: this kind
-	// has no engine.
+	// LoseEngine makes the engine unreachable until restore is called. Nil if this
+	// compute type has no engine.
 	LoseEngine func(t *testing.T, d driver.Driver) (restore func())
 
-	// Writes returns an instance that writes these lines and keeps running. Nil: this
-	// kind has no logs, and must say so.
+	// Writes returns an instance that writes these lines and keeps running. Nil if this
+	// compute type has no logs, which the driver must then report.
 	Writes func(t *testing.T, id string, lines ...string) driver.Instance
 }
 
@@ -75,52 +75,52 @@ const Limit = 20 * time.Second
 // NewID returns an id that no other instance has.
 func NewID() string { return "t-" + rand.Text() }
 
-// Run runs the suite; each test gets a harness of its own.
+// Run runs the suite; each test gets its own harness.
 func Run(t *testing.T, harness func(t *testing.T) Harness) {
 	tests := []struct {
 		name string
 		run  func(t *testing.T, b *fixture)
 	}{
-		{"a start is reported once it runs", testStart},
+		{"Start returns once the instance is running", testStart},
 		{"a second start changes nothing", testStartTwice},
-		{"a start after the end runs the same instance again", testStartAgain},
-		{"a failed start says why and does not run", testBroken},
+		{"a start after the end restarts the same instance", testStartAgain},
+		{"a failed start returns the reason and leaves nothing running", testBroken},
 		{"an update keeps the physical id", testUpdate},
-		{"a stop ends it and leaves it to be looked at", testStop},
+		{"a stop keeps the instance for inspection", testStop},
 		{"a second stop changes nothing", testStopTwice},
-		{"a stop is by force after its timeout", testStopByForce},
+		{"a stop kills after its timeout", testStopByForce},
 		{"a stop without force waits until its context ends", testStopWithoutForce},
-		{"an end by itself is told exactly once", testEnd},
-		{"an end that was asked for is not told", testAskedEnd},
-		{"remove takes a running instance away", testRemove},
-		{"a second remove is no error", testRemoveTwice},
-		{"ids that never were are no error to end, and not found otherwise", testUnknown},
-		{"a restarted agent finds what it had", testReopen},
-		{"a restarted agent is told of ends", testEndAfterReopen},
-		{"operations after close are refused", testClosed},
+		{"an unexpected end is reported exactly once", testEnd},
+		{"a requested end is not reported", testAskedEnd},
+		{"remove stops and removes a running instance", testRemove},
+		{"a second remove is not an error", testRemoveTwice},
+		{"unknown ids can be stopped and removed, and are not found otherwise", testUnknown},
+		{"a restarted agent finds its instances", testReopen},
+		{"ends are reported to a restarted agent", testEndAfterReopen},
+		{"operations after Close fail", testClosed},
 		{"logs can be read and followed", testLogs},
-		{"it comes up with its values, and is told new ones", testPublishValues},
-		{"values outlive the agent, and a new start has the newest", testPublishAgain},
-		{"values are told while a stop waits", testPublishWhileStopping},
-		{"nobody is told who is not there", testPublishToUnknown},
-		{"a command inside runs as the instance does", testExec},
-		{"a command inside reads what it is given", testExecInput},
-		{"a command inside can have a terminal", testExecTerminal},
-		{"a command inside outlives neither who asked for it nor its instance", testExecEnds},
-		{"a command that cannot be run inside is refused", testExecRefused},
-		{"a command inside runs while a stop waits", testExecStopping},
-		{"volumes are made once, found again, and taken away with all that is in them", testVolumes},
-		{"networks are made once, found again, and taken away with all that is in them", testNetworks},
-		{"the restarts a person asked for are counted by starts that came up", testManualRestarts},
-		{"another address is told", testReaddress},
-		{"a restart by the engine is told", testEngineRestart},
-		{"a lost engine is told, and what changed meanwhile is found when it is back", testEngineLost},
-		{"an operation ends with its context, and can be made up for", testCancel},
+		{"an instance starts with its values, and receives new ones", testPublishValues},
+		{"values survive a restart of the agent, and a new start has the newest", testPublishAgain},
+		{"values are published while a stop waits", testPublishWhileStopping},
+		{"values cannot be published to an unknown instance", testPublishToUnknown},
+		{"a command runs like the instance", testExec},
+		{"a command reads its input", testExecInput},
+		{"a command can have a terminal", testExecTerminal},
+		{"a command ends with its session and with its instance", testExecEnds},
+		{"a command that cannot run is refused", testExecRefused},
+		{"a command runs while a stop waits", testExecStopping},
+		{"volumes are created once, found again, and removed with their content", testVolumes},
+		{"networks are created once, found again, and removed with their content", testNetworks},
+		{"manual restarts are counted by successful starts", testManualRestarts},
+		{"a new address is reported", testReaddress},
+		{"a restart by the engine is reported", testEngineRestart},
+		{"a lost engine is reported, and changes meanwhile are found when it is back", testEngineLost},
+		{"an operation ends with its context, and can be repeated", testCancel},
 		{"an operation ends with the driver", testCloseInMidCall},
-		{"what it declares is what it does", testCapabilities},
-		{"what a running instance takes is measured", testUsage},
+		{"capabilities match the behavior", testCapabilities},
+		{"usage of a running instance is measured", testUsage},
 		{"images are fetched once, with progress", testImages},
-		{"operations on many instances run side by side", testMany},
+		{"operations on many instances run concurrently", testMany},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -296,7 +296,7 @@ func awaitNewest[T any](t *testing.T, b *fixture, what string, reported func() [
 		select {
 		case <-b.changesSeen:
 		case <-deadline:
-			t.Fatalf("%s was never told", what)
+			t.Fatalf("%s was never reported", what)
 		}
 	}
 }

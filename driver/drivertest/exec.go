@@ -15,18 +15,18 @@ import (
 	"mariposa/driver"
 )
 
-// execer returns the driver under test if it can run commands inside instances. The
-// agent makes the same check.
+// execer returns the driver under test if it can run commands. The agent makes the same
+// check.
 func (b *fixture) execer(t *testing.T) (driver.Execer, bool) {
 	t.Helper()
 	d, ok := b.driver.(driver.Execer)
 	if ok != (b.Script != nil) {
-		t.Fatal("the harness and the driver do not agree on whether commands can be run inside")
+		t.Fatal("the harness and the driver disagree on whether commands can run")
 	}
 	return d, ok
 }
 
-// exec runs a script inside an instance and fails the test if it cannot.
+// exec runs a script in an instance and fails the test if it cannot.
 func (b *fixture) exec(ctx context.Context, t *testing.T, i driver.Instance, script string, terminal *driver.Size) driver.Session {
 	t.Helper()
 	d, _ := b.execer(t)
@@ -51,7 +51,7 @@ func readOutput(t *testing.T, s driver.Session) (out, errs string, code int, err
 			return all
 		}
 		go func() {
-			text, _ := io.ReadAll(r) // a torn end shows in the text
+			text, _ := io.ReadAll(r) // missing output shows in the text
 			all <- string(text)
 		}()
 		return all
@@ -66,7 +66,7 @@ func readOutput(t *testing.T, s driver.Session) (out, errs string, code int, err
 				errs = text
 			}
 		case <-time.After(Limit):
-			t.Fatal("what a command writes never ends")
+			t.Fatal("the output of a command never ends")
 		}
 	}
 	code, err = wait(t, s)
@@ -101,10 +101,10 @@ func testExec(t *testing.T, b *fixture) {
 		t.Errorf("without a terminal, Resize: %v", err)
 	}
 	if out, errs, code, err := readOutput(t, s); out != "a b, than that\n" || errs != "trouble\n" || code != 7 || err != nil {
-		t.Errorf("it said %q and %q and ended with %d (%v)", out, errs, code, err)
+		t.Errorf("it wrote %q and %q and exited with %d (%v)", out, errs, code, err)
 	}
 	if found := b.mustFind(t, i.ID); !found.Running || found.PhysicalID != o.PhysicalID || b.endsReported(i.ID) != 0 {
-		t.Errorf("after a command inside it shows %+v", found)
+		t.Errorf("after a command, List shows %+v", found)
 	}
 }
 
@@ -122,12 +122,12 @@ func testExecInput(t *testing.T, b *fixture) {
 		_ = s.CloseWrite()
 	}()
 	if out, _, code, err := readOutput(t, s); !bytes.Equal([]byte(out), text) || code != 0 || err != nil {
-		t.Errorf("%d bytes came back of %d, and it ended with %d (%v)", len(out), len(text), code, err)
+		t.Errorf("%d bytes of %d came back, and it exited with %d (%v)", len(out), len(text), code, err)
 	}
 	deaf := b.exec(t.Context(), t, i, "exit 0", nil)
 	_, _ = wait(t, deaf)
 	if _, err := deaf.Write(text); err == nil {
-		t.Error("what is over still reads")
+		t.Error("an ended command still reads")
 	}
 }
 
@@ -152,7 +152,7 @@ func testExecTerminal(t *testing.T, b *fixture) {
 		t.Fatal(err)
 	}
 	if out, _, code, err := readOutput(t, s); out != "20 60\r\ntyped\r\n" || code != 3 || err != nil {
-		t.Errorf("it said %q and ended with %d (%v)", out, code, err)
+		t.Errorf("it wrote %q and exited with %d (%v)", out, code, err)
 	}
 	asleep := b.exec(t.Context(), t, i, "echo go; exec sleep 1000", &driver.Size{Rows: 24, Cols: 80})
 	if _, err := io.ReadFull(asleep.Stdout(), make([]byte, 4)); err != nil {
@@ -162,11 +162,11 @@ func testExecTerminal(t *testing.T, b *fixture) {
 		t.Fatal(err)
 	}
 	if code, err := wait(t, asleep); code != 130 || err != nil {
-		t.Errorf("interrupted, it ended with %d (%v)", code, err)
+		t.Errorf("interrupted, it exited with %d (%v)", code, err)
 	}
 }
 
-// endless writes one line, and then keeps running, in a session of its own as well.
+// endless writes one line and keeps running, also in its own session.
 const endless = `trap "" HUP; (setsid sleep 1000 || sleep 1000) & echo up; sleep 1000; wait`
 
 func testExecEnds(t *testing.T, b *fixture) {
@@ -183,7 +183,7 @@ func testExecEnds(t *testing.T, b *fixture) {
 	over := func(how string, s driver.Session, want int) {
 		t.Helper()
 		if code, _ := wait(t, s); code != want {
-			t.Errorf("%s, it ended with %d, want %d", how, code, want)
+			t.Errorf("%s, it exited with %d, want %d", how, code, want)
 		}
 	}
 	i := b.Runs(t, b.id())
@@ -199,19 +199,19 @@ func testExecEnds(t *testing.T, b *fixture) {
 	if err := s.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	over("told to", s, 143)
+	over("after a signal", s, 143)
 	s = up(b.exec(t.Context(), t, i, endless, nil))
 	b.stop(t, i.ID, 0)
 	if _, err := wait(t, s); !errors.Is(err, driver.ErrInstanceEnded) {
-		t.Errorf("with its instance, it ended with %v", err)
+		t.Errorf("with its instance, it returned %v", err)
 	}
-	b.mustStart(t, i) // nothing of the last run is in its way
+	b.mustStart(t, i) // the last run has left nothing that prevents this
 	s = up(b.exec(t.Context(), t, i, endless, nil))
 	b.reopen(t)
 	over("with the agent", s, 137)
 	out, _, code, err := readOutput(t, b.exec(t.Context(), t, i, "echo found again", nil))
 	if out != "found again\n" || code != 0 || err != nil {
-		t.Errorf("in one that was found again it said %q and ended with %d (%v)", out, code, err)
+		t.Errorf("in an adopted instance it wrote %q and exited with %d (%v)", out, code, err)
 	}
 }
 
@@ -229,19 +229,19 @@ func testExecRefused(t *testing.T, b *fixture) {
 		return err
 	}
 	if err := try(b.Script("true")...); !errors.Is(err, driver.ErrNotFound) {
-		t.Errorf("in one that never was: %v", err)
+		t.Errorf("in an unknown instance: %v", err)
 	}
 	b.mustStart(t, i)
 	var fault *driver.CommandError
 	if err := try("no-such-command-" + strings.ToLower(rand.Text())); !errors.As(err, &fault) {
-		t.Errorf("a command that there is not: %v", err)
+		t.Errorf("a missing program: %v", err)
 	}
 	if err := try(); !errors.As(err, &fault) {
 		t.Errorf("no command: %v", err)
 	}
 	b.stop(t, i.ID, Limit)
 	if err := try(b.Script("true")...); !errors.Is(err, driver.ErrNotFound) {
-		t.Errorf("in one that has ended: %v", err)
+		t.Errorf("in an ended instance: %v", err)
 	}
 }
 
@@ -264,6 +264,6 @@ func testExecStopping(t *testing.T, b *fixture) {
 	select {
 	case <-stopped:
 	case <-time.After(Limit):
-		t.Fatal("Stop never answered")
+		t.Fatal("Stop never returned")
 	}
 }

@@ -32,10 +32,10 @@ func testStartTwice(t *testing.T, b *fixture) {
 	i := b.Runs(t, b.id())
 	first := b.mustStart(t, i)
 	if second := b.mustStart(t, i); second.PhysicalID != first.PhysicalID || !second.Started.Equal(first.Started) {
-		t.Errorf("the second start reported %+v, the first %+v", second, first)
+		t.Errorf("the second start returned %+v, the first %+v", second, first)
 	}
 	if b.endsReported(i.ID) != 0 {
-		t.Error("an end was told")
+		t.Error("an end was reported")
 	}
 }
 
@@ -48,10 +48,10 @@ func testStartAgain(t *testing.T, b *fixture) {
 	b.stop(t, i.ID, Limit)
 	b.mustStart(t, i)
 	if found := b.mustFind(t, i.ID); !found.Running || found.ExitCode != nil || !found.Finished.IsZero() {
-		t.Errorf("started again, it shows %+v", found)
+		t.Errorf("after a restart, List shows %+v", found)
 	}
 	if n := b.endsReported(i.ID); n != 1 {
-		t.Errorf("%d ends were told, want the one that nobody asked for", n)
+		t.Errorf("%d ends were reported, want only the unexpected one", n)
 	}
 }
 
@@ -59,16 +59,16 @@ func testBroken(t *testing.T, b *fixture) {
 	i := b.Broken(t, b.id())
 	o, err := b.start(t, i)
 	if err == nil || err.Error() == "" {
-		t.Fatalf("Start answered %+v, %v", o, err)
+		t.Fatalf("Start returned %+v, %v", o, err)
 	}
 	if o.Running || o.ID != i.ID {
-		t.Errorf("Start answered %+v", o)
+		t.Errorf("Start returned %+v", o)
 	}
 	if found, ok := b.find(t, i.ID); ok && found.Running {
 		t.Errorf("List shows %+v", found)
 	}
 	if b.endsReported(i.ID) != 0 {
-		t.Error("an end was told of what never ran")
+		t.Error("an end was reported for an instance that never ran")
 	}
 }
 
@@ -77,7 +77,7 @@ func testUpdate(t *testing.T, b *fixture) {
 	o := b.mustStart(t, i)
 	updated, err := b.driver.Update(within(t), i)
 	if err != nil || !updated.Running || updated.PhysicalID != o.PhysicalID {
-		t.Errorf("Update answered %+v, %v", updated, err)
+		t.Errorf("Update returned %+v, %v", updated, err)
 	}
 	if _, err = b.driver.Update(within(t), b.Runs(t, NewID())); !errors.Is(err, driver.ErrNotFound) {
 		t.Errorf("Update of an unknown instance: %v", err)
@@ -107,7 +107,7 @@ func testStopTwice(t *testing.T, b *fixture) {
 	b.mustStart(t, i)
 	first := b.stop(t, i.ID, Limit)
 	if second := b.stop(t, i.ID, Limit); !second.Finished.Equal(first.Finished) || second.Running {
-		t.Errorf("the second stop reported %+v, the first %+v", second, first)
+		t.Errorf("the second stop returned %+v, the first %+v", second, first)
 	}
 }
 
@@ -128,7 +128,7 @@ func testStopWithoutForce(t *testing.T, b *fixture) {
 	defer cancel()
 	o, err := b.driver.Stop(ctx, i.ID, -1)
 	if !errors.Is(err, context.DeadlineExceeded) || !o.Running {
-		t.Errorf("Stop answered %+v, %v", o, err)
+		t.Errorf("Stop returned %+v, %v", o, err)
 	}
 	if found := b.mustFind(t, i.ID); !found.Running {
 		t.Errorf("List shows %+v", found)
@@ -145,7 +145,7 @@ func testEnd(t *testing.T, b *fixture) {
 	b.End(t, b.driver, bystander)
 	b.awaitEnd(t, other.ID)
 	if n := b.endsReported(i.ID); n != 1 {
-		t.Errorf("its end was told %d times", n)
+		t.Errorf("its end was reported %d times", n)
 	}
 }
 
@@ -159,7 +159,7 @@ func testAskedEnd(t *testing.T, b *fixture) {
 	b.End(t, b.driver, o) // reports of anything earlier would have arrived by now
 	b.awaitEnd(t, last.ID)
 	if n := b.endsReported(stopped.ID) + b.endsReported(removed.ID); n != 0 {
-		t.Errorf("%d ends were told that were asked for", n)
+		t.Errorf("%d requested ends were reported", n)
 	}
 }
 
@@ -170,7 +170,7 @@ func testRemove(t *testing.T, b *fixture) {
 		t.Errorf("List still shows %+v", o)
 	}
 	if _, err := b.driver.Logs(t.Context(), i.ID, driver.LogOptions{}); !errors.Is(err, driver.ErrNotFound) {
-		t.Errorf("Logs of what was removed: %v", err)
+		t.Errorf("Logs of a removed instance: %v", err)
 	}
 	b.reopen(t)
 	if o, ok := b.find(t, i.ID); ok {
@@ -189,14 +189,14 @@ func testRemoveTwice(t *testing.T, b *fixture) {
 func testUnknown(t *testing.T, b *fixture) {
 	id := NewID()
 	if o := b.stop(t, id, Limit); o.Running || o.ID != id {
-		t.Errorf("Stop reported %+v", o)
+		t.Errorf("Stop returned %+v", o)
 	}
 	b.remove(t, id)
 	if _, err := b.driver.Logs(t.Context(), id, driver.LogOptions{}); !errors.Is(err, driver.ErrNotFound) {
 		t.Errorf("Logs: %v", err)
 	}
 	if o, ok := b.find(t, id); ok {
-		t.Errorf("asking for it has made it: %+v", o)
+		t.Errorf("the requests have created it: %+v", o)
 	}
 }
 
@@ -213,7 +213,7 @@ func testReopen(t *testing.T, b *fixture) {
 		t.Helper()
 		if got.Running != want.Running || got.PhysicalID != want.PhysicalID || got.Labels != want.Labels ||
 			!got.Started.Equal(want.Started) || !got.Finished.Equal(want.Finished) || got.Reason != want.Reason {
-			t.Errorf("found again as %+v, was %+v", got, want)
+			t.Errorf("after a restart of the agent it is %+v, was %+v", got, want)
 		}
 		if (got.ExitCode == nil) != (want.ExitCode == nil) || (got.ExitCode != nil && *got.ExitCode != *want.ExitCode) {
 			t.Errorf("exit code of %s changed", got.ID)
@@ -222,11 +222,11 @@ func testReopen(t *testing.T, b *fixture) {
 	same(b.mustFind(t, runs.ID), o)
 	same(b.mustFind(t, ended.ID), reported)
 	if found := b.mustFind(t, stopped.ID); found.Running {
-		t.Errorf("stopped, it is found again as %+v", found)
+		t.Errorf("stopped, it is %+v after a restart of the agent", found)
 	}
 	same(b.mustStart(t, runs), o)
 	if n := b.endsReported(ended.ID); n != 1 {
-		t.Errorf("its end was told %d times", n)
+		t.Errorf("its end was reported %d times", n)
 	}
 }
 
@@ -307,7 +307,7 @@ func testLogs(t *testing.T, b *fixture) {
 	}
 	b.remove(t, i.ID)
 	if lines.Scan() || lines.Err() != nil {
-		t.Errorf("following what was removed gave %q, %v", lines.Text(), lines.Err())
+		t.Errorf("following the log of a removed instance returned %q, %v", lines.Text(), lines.Err())
 	}
 }
 

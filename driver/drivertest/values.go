@@ -56,7 +56,7 @@ func (b *fixture) wantValues(t *testing.T, id string, list []mariposa.Variable) 
 		}
 	}
 	if err != nil || !maps.Equal(found, want) {
-		t.Fatalf("PublishedValues answered %v (%v), want %v", found, err, want)
+		t.Fatalf("PublishedValues returned %v (%v), want %v", found, err, want)
 	}
 	if b.Reads == nil {
 		return
@@ -71,7 +71,7 @@ func testPublishValues(t *testing.T, b *fixture) {
 	i.Mdata.Values = values("b", "2", "a", "one\n<&>")
 	o := b.mustStart(t, i)
 	if _, ok := b.publisher(); !ok {
-		return // its kind publishes no values
+		return // its compute type publishes no values
 	}
 	b.wantValues(t, i.ID, i.Mdata.Values)
 	for _, list := range [][]mariposa.Variable{values("a", "two", "c", ""), values("ü.x/y", "3"), nil, values("a", "4")} {
@@ -79,7 +79,7 @@ func testPublishValues(t *testing.T, b *fixture) {
 		b.wantValues(t, i.ID, list)
 	}
 	if found := b.mustFind(t, i.ID); !found.Running || found.PhysicalID != o.PhysicalID {
-		t.Errorf("told, it shows %+v", found)
+		t.Errorf("after PublishValues, List shows %+v", found)
 	}
 }
 
@@ -126,10 +126,10 @@ func testPublishWhileStopping(t *testing.T, b *fixture) {
 	select {
 	case err := <-stopped:
 		if !errors.Is(err, context.Canceled) {
-			t.Errorf("Stop answered %v before it was told to give up", err)
+			t.Errorf("Stop returned %v before it was canceled", err)
 		}
 	case <-time.After(Limit):
-		t.Fatal("Stop never answered")
+		t.Fatal("Stop never returned")
 	}
 }
 
@@ -148,7 +148,7 @@ func testPublishToUnknown(t *testing.T, b *fixture) {
 			t.Errorf("PublishedValues: %v, %v", got, err)
 		}
 		if o, there := b.find(t, i.ID); there {
-			t.Errorf("telling it has made it: %+v", o)
+			t.Errorf("PublishValues has created it: %+v", o)
 		}
 	}
 	check()
@@ -165,7 +165,7 @@ func testManualRestarts(t *testing.T, b *fixture) {
 	want := func(o driver.Observed, n int) {
 		t.Helper()
 		if o.ManualRestarts != n {
-			t.Errorf("it shows %d bounces, want %d: %+v", o.ManualRestarts, n, o)
+			t.Errorf("it shows %d manual restarts, want %d: %+v", o.ManualRestarts, n, o)
 		}
 	}
 	o := b.mustStart(t, i)

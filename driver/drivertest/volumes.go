@@ -10,7 +10,7 @@ import (
 	"mariposa/driver"
 )
 
-// provide makes a resource and returns where it is.
+// provide creates a resource and returns its path.
 func (b *fixture) provide(t *testing.T, r driver.Resource) string {
 	t.Helper()
 	path, err := b.driver.(driver.Provider).Provide(within(t), r)
@@ -56,7 +56,7 @@ func testResources(t *testing.T, b *fixture, kind mariposa.Kind) {
 	for n, r := range all {
 		ids[n] = r.ID
 		if r.Kind != kind {
-			t.Errorf("it has a %q", r.Kind)
+			t.Errorf("it has a resource of kind %q", r.Kind)
 		}
 	}
 	if err != nil || path != "" && (!slices.Contains(ids, id.ID) || !slices.Contains(ids, other.ID)) {
@@ -65,13 +65,13 @@ func testResources(t *testing.T, b *fixture, kind mariposa.Kind) {
 	if again := b.provide(t, id); again != path || path != "" && !written(path) {
 		t.Errorf("after a restart it is at %q", again)
 	}
-	for range 2 { // removing a missing one is no error
+	for range 2 { // removing a missing one is not an error
 		if err := b.withdraw(t, id); err != nil {
 			t.Errorf("Withdraw: %v", err)
 		}
 	}
 	if path != "" && written(path) {
-		t.Error("what was in it is still there")
+		t.Error("its content is still there")
 	}
 	if err := b.withdraw(t, other); err != nil {
 		t.Errorf("Withdraw: %v", err)

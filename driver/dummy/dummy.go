@@ -1,11 +1,11 @@
 // Package dummy runs instances that are only records, for load tests, demonstrations and
-// the simulator. Their behavior is decided by the workload's knobs and a hash, never by
-// chance or by the machine.
+// the simulator. Their behavior depends only on the options of the workload and a hash,
+// never on chance or on the machine.
 //
 // The package owns its World of dummies, which outlives a driver as processes outlive an
 // agent. It starts no goroutine; waits sleep on the given clock, so in virtual time they
-// run as the simulator's coroutines. It refuses to know nodes; a lost one is the agent's
-// business.
+// run as the simulator's coroutines. It does not know nodes: lost nodes are handled by
+// the agent.
 package dummy
 
 import (
@@ -30,17 +30,17 @@ var (
 	_ driver.NonBlocker     = (*Driver)(nil)
 )
 
-// ErrConfiguredToFail is the error of a dummy with the fail knob.
-var ErrConfiguredToFail = errors.New("dummy told to fail")
+// ErrConfiguredToFail is the error of a dummy that is configured to fail.
+var ErrConfiguredToFail = errors.New("the dummy is configured to fail")
 
 var (
 	errClosed     = errors.New("the dummy driver is closed")
-	errNotRunning = errors.New("the dummy does not run")
+	errNotRunning = errors.New("the dummy is not running")
 )
 
 const (
-	reasonUnderWay = "its start is under way"
-	reasonGivenUp  = "its start was given up"
+	reasonStarting = "it is still starting"
+	reasonCanceled = "its start was cancelled"
 )
 
 // Driver acts on a World. The world's mutex guards its state; events are reported
@@ -56,7 +56,7 @@ type Driver struct {
 	sleeping sync.WaitGroup
 }
 
-// New attaches a driver to a world, which may have one at a time.
+// New attaches a driver to a world. A world has one driver at a time.
 func New(w *World, c clock.Clock) *Driver {
 	d := &Driver{world: w, clock: c, report: func(driver.Event) {}}
 	d.closing, d.close = context.WithCancel(context.Background())
@@ -67,7 +67,7 @@ func New(w *World, c clock.Clock) *Driver {
 func (d *Driver) Compute() mariposa.ComputeType { return mariposa.ComputeDummy }
 
 // Capabilities returns what dummies simulate: addresses, volumes and networks, so that
-// manifests can be tried, but no commands inside.
+// manifests can be tried, but no commands.
 func (d *Driver) Capabilities() mariposa.Capabilities {
 	return mariposa.Capabilities{
 		Mdata: true, Ports: true, Volumes: true, Networks: true, Images: true, Crash: true, Survives: true, Unbounded: true,
@@ -82,7 +82,7 @@ func (d *Driver) Watch(report func(driver.Event)) {
 	d.report = report
 }
 
-// IsNonBlocking reports whether no knob makes operations on a dummy wait.
+// IsNonBlocking reports whether operations on a dummy never wait.
 func (d *Driver) IsNonBlocking(id string, w *mariposa.Workload) bool {
 	waits := func(k *mariposa.Dummy) bool { return k != nil && (k.Wait > 0 || k.MaxWait > 0) }
 	if w != nil && waits(w.Dummy) {
@@ -94,8 +94,8 @@ func (d *Driver) IsNonBlocking(id string, w *mariposa.Workload) bool {
 	return in == nil || !waits(&in.Knobs)
 }
 
-// Start creates the dummy, waits as its knobs say, and runs or fails. It has its
-// physical id before the wait.
+// Start creates the dummy, waits as configured, and runs or fails. It has its physical id
+// before the wait.
 func (d *Driver) Start(ctx context.Context, i driver.Instance) (driver.Observed, error) {
 	w := d.world
 	w.mu.Lock()
@@ -110,13 +110,13 @@ func (d *Driver) Start(ctx context.Context, i driver.Instance) (driver.Observed,
 	in.Attempt++
 	in.Knobs, in.values = knobsOf(i), i.Mdata.Values
 	if wait := w.wait(in); wait > 0 {
-		in.Running, in.Started, in.Finished, in.Exit, in.Reason = false, time.Time{}, time.Time{}, nil, reasonUnderWay
+		in.Running, in.Started, in.Finished, in.Exit, in.Reason = false, time.Time{}, time.Time{}, nil, reasonStarting
 		err := w.put(in)
 		if err == nil {
 			err = d.sleep(ctx, wait)
 		}
 		if err != nil {
-			in.Reason = reasonGivenUp
+			in.Reason = reasonCanceled
 			return in.observe(in.ID), err
 		}
 	}
@@ -140,7 +140,7 @@ func (d *Driver) run(in *instance, manualRestarts int) (driver.Observed, error) 
 	return in.observe(in.ID), failure
 }
 
-// Update changes update_in_place_prop and the other knobs after a wait.
+// Update changes update_in_place_prop and the other options after a wait.
 func (d *Driver) Update(ctx context.Context, i driver.Instance) (driver.Observed, error) {
 	w := d.world
 	w.mu.Lock()
@@ -203,8 +203,7 @@ func (d *Driver) Stop(ctx context.Context, id string, _ time.Duration) (driver.O
 	return in.observe(id), err
 }
 
-// Remove stops the dummy, waits as its knobs say, and removes it. It never fails by
-// itself.
+// Remove stops the dummy, waits as configured, and removes it. It never fails by itself.
 func (d *Driver) Remove(ctx context.Context, id string) error {
 	w := d.world
 	w.mu.Lock()

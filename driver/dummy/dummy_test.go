@@ -58,7 +58,7 @@ func harness(open func(t *testing.T) driver.Driver, wait time.Duration) driverte
 				t.Error(err)
 			}
 		},
-		LoseEngine: func(_ *testing.T, d driver.Driver) func() { return d.(*dummy.Driver).LoseEngine("it plays dead") },
+		LoseEngine: func(_ *testing.T, d driver.Driver) func() { return d.(*dummy.Driver).LoseEngine("it is unreachable") },
 	}
 }
 
@@ -73,7 +73,7 @@ func TestConformance(t *testing.T) {
 		drivertest.Run(t, func(t *testing.T) drivertest.Harness {
 			path := filepath.Join(t.TempDir(), "dummies")
 			h := harness(func(t *testing.T) driver.Driver {
-				w, err := dummy.OpenWorld(path, 1) // the one before is lost, as with a killed agent
+				w, err := dummy.OpenWorld(path, 1) // the previous one is lost, as with a killed agent
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -160,10 +160,10 @@ func TestPhysicalIDIsThereBeforeWaitAndFailure(t *testing.T) {
 	if passed := run(v); passed != time.Minute {
 		t.Errorf("it waited %v", passed)
 	}
-	if !r.done || !errors.Is(r.err, dummy.ErrConfiguredToFail) || r.o.Running || r.o.PhysicalID != list[0].PhysicalID || r.o.Reason != "dummy told to fail" {
+	if !r.done || !errors.Is(r.err, dummy.ErrConfiguredToFail) || r.o.Running || r.o.PhysicalID != list[0].PhysicalID || r.o.Reason != "the dummy is configured to fail" {
 		t.Errorf("%+v", r)
 	}
-	// Deleting what failed waits, and does not fail.
+	// Removing a failed dummy waits, and does not fail.
 	removed := false
 	v.Go(func() { removed = d.Remove(t.Context(), "a") == nil })
 	if passed := run(v); passed != time.Minute || !removed {
@@ -196,16 +196,16 @@ func TestUpdateInPlace(t *testing.T) {
 func TestCrash(t *testing.T) {
 	v := clocktest.New()
 	d := dummy.New(dummy.NewWorld(1), v)
-	var told []driver.Observed
-	d.Watch(func(e driver.Event) { told = append(told, e.Instance) })
+	var reported []driver.Observed
+	d.Watch(func(e driver.Event) { reported = append(reported, e.Instance) })
 	start(d, v, make1("a", mariposa.Dummy{}))
 	if err := d.Crash("a"); err != nil {
 		t.Fatal(err)
 	}
-	if len(told) != 1 || told[0].ID != "a" || *told[0].ExitCode != 137 || told[0].Reason == "" {
-		t.Errorf("told %+v", told)
+	if len(reported) != 1 || reported[0].ID != "a" || *reported[0].ExitCode != 137 || reported[0].Reason == "" {
+		t.Errorf("reported %+v", reported)
 	}
-	if d.Crash("a") == nil || !errors.Is(d.Crash("b"), driver.ErrNotFound) || len(told) != 1 {
+	if d.Crash("a") == nil || !errors.Is(d.Crash("b"), driver.ErrNotFound) || len(reported) != 1 {
 		t.Error("what does not run crashed")
 	}
 }
@@ -299,7 +299,7 @@ func TestContextAndCloseEndWaits(t *testing.T) {
 	d = dummy.New(w, clock.Real{})
 	defer d.Close()
 	list, err := d.List(t.Context())
-	if err != nil || len(list) != 2 || list[1].Running || list[1].Reason != "its start was given up" {
+	if err != nil || len(list) != 2 || list[1].Running || list[1].Reason != "its start was cancelled" {
 		t.Errorf("%+v, %v", list, err)
 	}
 	if o, err := d.Start(t.Context(), make1("b", mariposa.Dummy{})); err != nil || o.PhysicalID != list[1].PhysicalID {
@@ -383,7 +383,7 @@ func TestJournalCopesWithATornLine(t *testing.T) {
 	}
 	for cut := 1; cut < len(`{"id":"b"`); cut++ {
 		write(b[:len(b)-cut])
-		check("a", "b", "c") // that b is gone was torn off
+		check("a", "b", "c") // the line that removed b is incomplete
 	}
 	write(append(slices.Clone(b), "{}\n"...))
 	check("a", "c")

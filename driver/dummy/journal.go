@@ -9,8 +9,9 @@ import (
 	"os"
 )
 
-// journal stores a world in a file: one line for each change, of which the last one of
-// an instance counts. It is rewritten when opened and when most of it is outdated.
+// journal stores a world in a file: one line for each change. The last line of an
+// instance is the valid one. The file is rewritten when it is opened and when most of it
+// is outdated.
 type journal struct {
 	path  string
 	file  *os.File
@@ -19,12 +20,12 @@ type journal struct {
 	line  bytes.Buffer
 }
 
-// openJournal reads a world into instances and keeps the file open for appending. A torn
-// last line, left by a full disk or a power cut, is dropped.
+// openJournal reads a world into instances and keeps the file open for appending. An
+// incomplete last line, left by a full disk or a power cut, is dropped.
 func openJournal(path string, instances map[string]*instance) (*journal, error) {
 	b, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("cannot read the dummies: %w", err)
+		return nil, fmt.Errorf("cannot read the dummy journal: %w", err)
 	}
 	for n := 1; ; n++ {
 		line, rest, whole := bytes.Cut(b, []byte("\n"))
@@ -36,10 +37,10 @@ func openJournal(path string, instances map[string]*instance) (*journal, error) 
 			if len(rest) == 0 {
 				break
 			}
-			return nil, fmt.Errorf("cannot read the dummies: %s is damaged in line %d; delete it to begin anew", path, n)
+			return nil, fmt.Errorf("cannot read the dummy journal: %s is damaged in line %d; delete it to start over", path, n)
 		}
-		if in.Reason == reasonUnderWay {
-			in.Reason = reasonGivenUp // the agent that started it is gone
+		if in.Reason == reasonStarting {
+			in.Reason = reasonCanceled // the agent that started it is gone
 		}
 		if in.Gone {
 			delete(instances, in.ID)
@@ -59,7 +60,7 @@ func openJournal(path string, instances map[string]*instance) (*journal, error) 
 func (j *journal) rewrite(instances map[string]*instance) error {
 	f, err := os.OpenFile(j.path+".tmp", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
-		return fmt.Errorf("cannot write the dummies down: %w", err)
+		return fmt.Errorf("cannot write the dummy journal: %w", err)
 	}
 	j.line.Reset()
 	encoder := json.NewEncoder(&j.line)
@@ -74,7 +75,7 @@ func (j *journal) rewrite(instances map[string]*instance) error {
 	}
 	if err != nil {
 		_ = f.Close()
-		return fmt.Errorf("cannot write the dummies down: %w", err)
+		return fmt.Errorf("cannot write the dummy journal: %w", err)
 	}
 	if j.file != nil {
 		_ = j.file.Close()
@@ -86,8 +87,8 @@ func (j *journal) rewrite(instances map[string]*instance) error {
 	return nil
 }
 
-// append writes one line. It is not synced: the kernel outlives this program, and if the
-// machine goes down, so would the processes that dummies stand for.
+// append writes one line. It is not synced: a crash of this program does not lose it, and
+// a crash of the machine would also end the processes that dummies simulate.
 func (j *journal) append(in *instance, instances map[string]*instance) error {
 	if j.lines > 4*len(instances)+10_000 {
 		if err := j.rewrite(instances); err != nil {
@@ -100,10 +101,11 @@ func (j *journal) append(in *instance, instances map[string]*instance) error {
 	}
 	n, err := j.file.Write(j.line.Bytes())
 	if err != nil {
-		// Half a line in the middle would damage the file; the next line overwrites it.
+		// An incomplete line in the middle would damage the file; the next line
+		// overwrites it.
 		_ = j.file.Truncate(j.size)
 		_, _ = j.file.Seek(j.size, io.SeekStart)
-		return fmt.Errorf("cannot write a dummy down: %w", err)
+		return fmt.Errorf("cannot write the dummy journal: %w", err)
 	}
 	j.lines++
 	j.size += int64(n)

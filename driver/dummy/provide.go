@@ -11,7 +11,7 @@ var (
 	_ driver.Imager   = (*Driver)(nil)
 )
 
-// EnsureImage simulates fetching an image that is new to the world: at once, with two
+// EnsureImage simulates pulling an image that is new to the world: at once, with two
 // reports. Images are kept in memory only.
 func (d *Driver) EnsureImage(ctx context.Context, image string, report func(driver.Progress)) error {
 	d.world.mu.Lock()

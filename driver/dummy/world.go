@@ -9,14 +9,14 @@ import (
 	"mariposa/driver"
 )
 
-// World is all the dummies of one node. It outlives the drivers that act on it and, with
-// a journal, the program.
+// World contains the dummies of one node. It outlives the drivers that use it and, with a
+// journal, the program.
 type World struct {
 	mu        sync.Mutex
 	seed      uint64
 	instances map[string]*instance
 	images    map[string]bool
-	journal   *journal // nil: in memory only
+	journal   *journal // nil if in memory only
 	changes   int
 }
 
@@ -104,7 +104,7 @@ func knobsOf(i driver.Instance) mariposa.Dummy {
 	return *i.Workload.Dummy
 }
 
-// make adds a dummy that does not run yet.
+// make adds a dummy that is not running yet.
 func (w *World) make(i driver.Instance) *instance {
 	in := &instance{ID: i.ID, Name: i.Name, Project: i.Project, Labels: i.Labels, Physical: w.physicalID(i.ID, knobsOf(i).NameLen)}
 	in.Addresses = w.addresses(i)
@@ -156,7 +156,7 @@ func (w *World) physicalID(id string, n int) string {
 	name := space[:0]
 	r := w.random(id, 0)
 	for bits := uint64(0); len(name) < n; bits /= uint64(len(letters)) {
-		if len(name)%12 == 0 { // 36 to the 12th still fits
+		if len(name)%12 == 0 { // 36^12 still fits
 			bits = r.next()
 		}
 		name = append(name, letters[bits%uint64(len(letters))])
@@ -164,7 +164,7 @@ func (w *World) physicalID(id string, n int) string {
 	return string(name)
 }
 
-// addresses returns addresses on loopback, where nothing listens: connections to a dummy
+// addresses returns loopback addresses on which nothing listens: connections to a dummy
 // are refused at once.
 func (w *World) addresses(i driver.Instance) []string {
 	r := w.random(i.ID, 0)

@@ -12,21 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shimTimeout is how long a shim may take for what needs no waiting of its own.
+// shimTimeout limits the work of a shim that does not wait for anything else.
 const shimTimeout = 5 * time.Second
 
-// The reasons of ends that no shim has written down.
+// These are the reasons of ends that no shim recorded.
 const (
 	reasonShimKilled   = "its supervisor was killed"
 	reasonRestarted    = "the machine was restarted"
-	reasonDisappeared  = "it disappeared"
+	reasonDisappeared  = "its process disappeared"
 	reasonNeverStarted = "it never started"
 	reasonDamaged      = "its record cannot be read"
-	reasonLost         = "it ended, and its directory is gone, so how it ended is not known"
+	reasonLost         = "it ended; its exit code is unknown because its directory is gone"
 )
 
-// adoptAll finds again what an earlier agent left: first by the directories,
-// then by the labels of processes whose directory is gone.
+// adoptAll finds what an earlier agent left: first by the directories, then by the labels
+// of processes whose directory is gone.
 func (d *Driver) adoptAll() error {
 	list, err := os.ReadDir(d.root)
 	if err != nil {
@@ -35,11 +35,11 @@ func (d *Driver) adoptAll() error {
 	for _, f := range list {
 		switch name := f.Name(); {
 		case strings.HasPrefix(name, newPrefix), strings.HasPrefix(name, gonePrefix):
-			// Nothing ran from the first yet, and nothing runs from the second any more.
+			// The first was never started, and nothing of the second runs any more.
 			_ = removeAll(filepath.Join(d.root, name))
 		case f.IsDir() && checkID(name) == nil:
 			if err := d.adopt(name); err != nil {
-				return fmt.Errorf("cannot take over instance %s: %w", name, err)
+				return fmt.Errorf("cannot adopt instance %s: %w", name, err)
 			}
 		}
 	}
@@ -51,22 +51,22 @@ func (d *Driver) adoptAll() error {
 	return nil
 }
 
-// adopt takes over one directory.
+// adopt takes over the instance of one directory.
 func (d *Driver) adopt(id string) error {
 	e := newEntry(id, filepath.Join(d.root, id))
-	e.op <- struct{}{} // its shim may end while we look
+	e.op <- struct{}{} // its shim may end meanwhile
 	defer e.release()
 	if readJSON(filepath.Join(e.dir, specFile), &e.spec) != nil {
 		return d.adoptDamaged(e)
 	}
-	if e.spec.Root == d.root { // else it is a copy, and the folder is the original's
-		e.folder.path, e.folder.owner = e.spec.Private, e.spec.owner()
+	if e.spec.Root == d.root { // else it is a copy, and the private directory belongs to the original
+		e.private.path, e.private.owner = e.spec.Private, e.spec.owner()
 	}
 	lock, err := d.awaitShim(e)
 	if err != nil {
 		return err
 	}
-	if lock != nil { // no shim: it has ended, one way or another
+	if lock != nil { // no shim: the instance has ended
 		defer lock.Close()
 		d.recordDeadEnd(e)
 	}
@@ -74,7 +74,7 @@ func (d *Driver) adopt(id string) error {
 	return nil
 }
 
-// addEntry makes an instance known that was found.
+// addEntry adds an instance that was found.
 func (d *Driver) addEntry(e *entry) {
 	d.refreshObserved(e)
 	d.mu.Lock()
@@ -88,8 +88,8 @@ func (d *Driver) addEntry(e *entry) {
 	}
 }
 
-// adoptDamaged takes over a directory whose spec is unreadable (a disk that
-// was full, a power cut). If it runs, it is found by its label like a stray.
+// adoptDamaged takes over a directory whose spec is unreadable, for example after a power
+// cut or on a full disk. If the instance runs, its label finds it, as for a stray.
 func (d *Driver) adoptDamaged(e *entry) error {
 	all, err := findLabelled(d.root)
 	if err != nil {
@@ -100,17 +100,17 @@ func (d *Driver) adoptDamaged(e *entry) error {
 			return nil
 		}
 	}
-	// What the lost spec tied these to is not known; a new run must not meet them.
+	// Nothing shows which run these belong to, so a new run must not read them.
 	_ = os.Remove(filepath.Join(e.dir, stateFile))
 	_ = os.Remove(filepath.Join(e.dir, exitFile))
-	e.exit.Reason, e.folder.path = reasonDamaged, d.privatePath(e)
+	e.exit.Reason, e.private.path = reasonDamaged, d.privatePath(e)
 	d.addEntry(e)
 	return nil
 }
 
-// awaitShim connects an entry with its shim, or returns the lock when no shim
-// lives. A shim that has just been born is waited for until it says what it
-// runs; one that says nothing for long is ended like a dead one.
+// awaitShim connects an entry with its shim, or returns the lock if no shim is alive. It
+// waits for a shim that has just started until that has written its state. A shim that
+// does not do so in time is killed like a dead one.
 func (d *Driver) awaitShim(e *entry) (*os.File, error) {
 	deadline := time.Now().Add(shimTimeout)
 	for {
@@ -138,8 +138,8 @@ func (d *Driver) awaitShim(e *entry) (*os.File, error) {
 	}
 }
 
-// recordDeadEnd says how an instance ended whose shim is no more. The caller
-// holds the directory's lock, so none can come back.
+// recordDeadEnd records the end of an instance whose shim is gone. The caller holds the
+// lock of the directory, so no shim can come back.
 func (d *Driver) recordDeadEnd(e *entry) {
 	var started, ended bool
 	e.state, started = readState(e.dir, e.spec.Run)
@@ -152,20 +152,20 @@ func (d *Driver) recordDeadEnd(e *entry) {
 		d.clearAndRecordEnd(e, reasonRestarted)
 		return
 	}
-	// The shim may have died between starting the command and saying so.
+	// The shim may have died after it started the command and before it wrote its state.
 	found, _ := d.leftoverProcesses(e)
 	switch {
 	case len(found) > 0:
 		d.clearAndRecordEnd(e, reasonShimKilled)
 	case started:
 		d.clearAndRecordEnd(e, reasonDisappeared)
-	case e.exit.Reason == "": // else: how its earlier run ended still holds
+	case e.exit.Reason == "": // else the end of its earlier run is still valid
 		e.exit.Reason = reasonNeverStarted
 	}
 }
 
-// clearAndRecordEnd clears what is left of an instance without a shim and writes down how it
-// ended. What could not be killed is found again by the next sweep.
+// clearAndRecordEnd kills what is left of an instance without a shim and records its end.
+// The next sweep finds processes that could not be killed.
 func (d *Driver) clearAndRecordEnd(e *entry, reason string) {
 	if e.state.Boot == d.boot || e.state.Boot == "" {
 		_ = d.killAll(e)
@@ -173,14 +173,14 @@ func (d *Driver) clearAndRecordEnd(e *entry, reason string) {
 	e.live = false
 	e.exit = exit{Run: e.spec.Run, Reason: reason, At: time.Now().UTC()}
 	if !e.stray {
-		_ = writeJSON(filepath.Join(e.dir, exitFile), e.exit) // a lost directory takes no notes
+		_ = writeJSON(filepath.Join(e.dir, exitFile), e.exit) // fails if the directory is lost
 	}
 }
 
-// killAll kills every process of an instance, its shim included, until none is
-// left, and takes its cgroups away. It waits for all that it ever found: a
-// process that was found by its session only is found by nothing once the main
-// process is dead, and may take a while to die itself.
+// killAll kills every process of an instance, including its shim, until none is left, and
+// removes its cgroups. It waits for every process that it has found: one that was found
+// by its session only cannot be found again once the main process is dead, and may take a
+// while to die.
 func (d *Driver) killAll(e *entry) error {
 	deadline := time.Now().Add(shimTimeout)
 	var left []proc
@@ -208,13 +208,12 @@ func (d *Driver) killAll(e *entry) error {
 	}
 }
 
-// adoptStrays finds processes that carry our root and an id that has no
-// directory: someone wiped it. They are reported, and only Stop and Remove
-// touch them.
+// adoptStrays finds processes that carry our root and an id without a directory: somebody
+// deleted it. They are reported, and only Stop and Remove touch them.
 func (d *Driver) adoptStrays() error {
 	all, err := findLabelled(d.root)
 	if err != nil {
-		return fmt.Errorf("cannot look for processes: %w", err)
+		return fmt.Errorf("cannot list processes: %w", err)
 	}
 	oldest := map[string]labelled{}
 	for _, l := range all {
@@ -230,10 +229,10 @@ func (d *Driver) adoptStrays() error {
 		}
 		pidfd, ok := l.open()
 		if !ok {
-			continue // it has ended since we looked
+			continue // it has ended meanwhile
 		}
 		e := newEntry(id, filepath.Join(d.root, id))
-		e.stray, e.live, e.folder.path = true, true, d.privatePath(e)
+		e.stray, e.live, e.private.path = true, true, d.privatePath(e)
 		e.spec = spec{ID: id, Labels: l.labels, Ports: portsOf(l.env), Volumes: sourcesOf(l.env)}
 		e.state = state{PID: l.pid, Start: l.start, Boot: d.boot, Started: startTime(l.start)}
 		for _, p := range e.spec.Ports {
@@ -249,8 +248,8 @@ func (d *Driver) adoptStrays() error {
 	return nil
 }
 
-// shimGone is called by the exit loop: the shim of an instance has ended. If an
-// operation is under way it handles that; otherwise the instance ended by itself.
+// shimGone is called by the exit loop when the shim of an instance has ended. An
+// operation in progress handles that itself; otherwise the instance ended by itself.
 func (d *Driver) shimGone(e *entry, gone chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -273,8 +272,8 @@ func (d *Driver) shimGone(e *entry, gone chan struct{}) {
 	}()
 }
 
-// handleEnd handles the end of an instance whose shim has just gone. The
-// caller holds the entry.
+// handleEnd handles the end of an instance whose shim has just ended. The caller holds
+// the entry.
 func (d *Driver) handleEnd(e *entry) {
 	d.exits.release(e)
 	x, ok := readExit(e.dir, e.spec.Run)

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hierarchy is where this machine keeps its cgroups: version 1 with a tree per
-// controller, or version 2 with one tree. On a machine with both, the
-// controllers of version 1 count, because each belongs to one tree only.
+// hierarchy contains the paths of this machine's cgroups: version 1 with a tree for each
+// controller, or version 2 with one tree. On a machine with both, the controllers of
+// version 1 are used, because a controller belongs to one tree only.
 type hierarchy struct {
 	Memory  string `json:"memory,omitempty"` // version 1
 	CPU     string `json:"cpu,omitempty"`    // version 1
@@ -57,18 +57,18 @@ func parseHierarchy(mounts string) hierarchy {
 	return h
 }
 
-// groupName names the cgroups of an instance. The root is part of it: a copy
-// of a root must not meet the processes of the original.
+// groupName returns the name of an instance's cgroups. The root is part of it, so that a
+// copy of a root does not affect the processes of the original.
 func (d *Driver) groupName(id string) string {
 	return fmt.Sprintf("%s.%08x", id, hashOf(d.root))
 }
 
-// groupOf is the cgroups that an instance has, or would have.
+// groupOf returns the cgroups that an instance has or would have.
 func (d *Driver) groupOf(id string) group {
 	return group{dirs: d.hierarchy.dirs(d.groupName(id)), unified: d.hierarchy.Unified != ""}
 }
 
-// dirs lists where the groups of a name would be.
+// dirs returns the paths that the groups of a name would have.
 func (h hierarchy) dirs(name string) []string {
 	var list []string
 	for _, mount := range []string{h.Memory, h.CPU, h.Pids, h.Unified} {
@@ -79,16 +79,16 @@ func (h hierarchy) dirs(name string) []string {
 	return list
 }
 
-// group is the cgroups of one instance, which hold all its processes, also
-// those that left their process group and session.
+// group is the cgroups of one instance. They contain all its processes, including those
+// that left their process group and session.
 type group struct {
 	dirs    []string
 	unified bool
-	ooms    int // kills for want of memory counted before this run
+	ooms    int // OOM kills counted before this run
 }
 
-// makeGroup makes the groups of an instance and sets its limits. What it could
-// not do stands in limits; a group without directories is none.
+// makeGroup creates the groups of an instance and sets its limits. limits describes what
+// could not be set. A group without directories does not exist.
 func (h hierarchy) makeGroup(s *spec) (g group, limits string) {
 	var set, missed []string
 	limit := func(what string, err error) {
@@ -107,15 +107,15 @@ func (h hierarchy) makeGroup(s *spec) (g group, limits string) {
 	if s.MilliCPU > 0 {
 		limit("cpu "+strconv.FormatFloat(float64(s.MilliCPU)/1000, 'f', -1, 64), h.limitCPU(cpu, s.MilliCPU, err))
 	}
-	if s.Processes > 0 { // where there is no group, the limit of its uid counts
+	if s.Processes > 0 { // without a group, the limit of its uid applies
 		_ = h.limitProcesses(s)
 	}
 	g.ooms = g.oomKills()
 	return g, describeLimits(set, missed)
 }
 
-// makeDirs makes the directories: the one for memory always, since it also
-// lists the instance's processes, the one for cpu when it is limited.
+// makeDirs creates the directories: the one for memory always, since it also lists the
+// instance's processes, and the one for cpu if cpu is limited.
 func (h hierarchy) makeDirs(s *spec, g *group) (memory, cpu string, err error) {
 	make := func(mount string) (string, error) {
 		dir := filepath.Join(mount, "mariposa", s.Group)
@@ -151,7 +151,7 @@ func (h hierarchy) makeDirs(s *spec, g *group) (memory, cpu string, err error) {
 	return memory, cpu, nil
 }
 
-// delegate lets groups below ours have limits. Errors show when one is set.
+// delegate enables limits for groups below ours. Errors show up when a limit is set.
 func (h hierarchy) delegate() {
 	for _, dir := range []string{h.Unified, filepath.Join(h.Unified, "mariposa")} {
 		for _, c := range []string{"+memory", "+cpu", "+pids"} {
@@ -160,7 +160,7 @@ func (h hierarchy) delegate() {
 	}
 }
 
-// limitMemory sets a limit; missing says why there is no directory for it.
+// limitMemory sets a memory limit; missing is the reason why it has no directory.
 func (h hierarchy) limitMemory(dir string, bytes int64, missing error) error {
 	value := strconv.FormatInt(bytes, 10)
 	if dir == "" {
@@ -173,13 +173,13 @@ func (h hierarchy) limitMemory(dir string, bytes int64, missing error) error {
 	if err := writeControl(dir, limit, value); err != nil {
 		return err
 	}
-	_ = writeControl(dir, withSwap, swap) // not there without swap, or its accounting
+	_ = writeControl(dir, withSwap, swap) // missing without swap or swap accounting
 	return nil
 }
 
 func (h hierarchy) limitCPU(dir string, milli int64, missing error) error {
 	const period = 100_000                // microseconds, the kernel's default
-	quota := max(milli*period/1000, 1000) // the kernel takes no less
+	quota := max(milli*period/1000, 1000) // the minimum that the kernel accepts
 	q, p := strconv.FormatInt(quota, 10), strconv.Itoa(period)
 	if dir == "" {
 		return cmp.Or(missing, errNoController)
@@ -194,21 +194,21 @@ func (h hierarchy) limitProcesses(s *spec) error {
 	return writeControl(filepath.Join(cmp.Or(h.Pids, h.Unified), "mariposa", s.Group), "pids.max", strconv.FormatInt(s.Processes, 10))
 }
 
-var errNoController = errors.New("this machine's cgroups have no such controller")
+var errNoController = errors.New("this machine has no such cgroup controller")
 
 func writeControl(dir, name, value string) error {
 	err := os.WriteFile(filepath.Join(dir, name), []byte(value), 0)
 	if errors.Is(err, fs.ErrNotExist) || (errors.Is(err, fs.ErrPermission) && os.Geteuid() == 0) {
-		return errNoController // cgroupfs lets nobody make the file, so root gets "permission denied"
+		return errNoController // nobody can create files in cgroupfs, so root gets "permission denied"
 	}
 	return err
 }
 
-// explainLimitError says why a limit could not be set.
+// explainLimitError explains why a limit could not be set.
 func explainLimitError(err error) string {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return "the agent may not make cgroups; run it as root"
+		return "the agent may not create cgroups; run it as root"
 	case errors.Is(err, errNoController):
 		return errNoController.Error()
 	}
@@ -226,7 +226,7 @@ func describeLimits(set, missed []string) string {
 	return strings.Join(parts, "; ")
 }
 
-// formatSize writes an amount of memory as people do.
+// formatSize formats an amount of memory for people.
 func formatSize(bytes int64) string {
 	for _, u := range []struct {
 		name string
@@ -256,7 +256,7 @@ func (g group) pids() []int {
 	return list
 }
 
-// existing is the part of the groups that there is.
+// existing returns the groups that exist.
 func (g group) existing() group {
 	g.dirs = slices.DeleteFunc(slices.Clone(g.dirs), func(dir string) bool {
 		_, err := os.Stat(dir)
@@ -265,9 +265,9 @@ func (g group) existing() group {
 	return g
 }
 
-// killMembers kills what is in the groups: commands that people run inside an instance
-// are no children of its supervisor, and end with it all the same. The supervisor
-// itself may be among them for a moment: the thread that put the command there.
+// killMembers kills all processes in the groups. Commands that people run in an instance
+// are not children of its supervisor, and end with it this way. The supervisor itself may
+// be in a group for a moment: by the thread that put the command there.
 func (g group) killMembers() {
 	for _, pid := range g.pids() {
 		if p, ok := readProc(pid); ok && pid != os.Getpid() {
@@ -276,7 +276,8 @@ func (g group) killMembers() {
 	}
 }
 
-// oomKills counts the processes that the kernel killed for want of memory.
+// oomKills returns how many processes the kernel killed because the memory limit was
+// reached.
 func (g group) oomKills() int {
 	for _, dir := range g.dirs {
 		for _, name := range []string{"memory.oom_control", "memory.events"} {
@@ -295,15 +296,15 @@ func (g group) oomKills() int {
 	return 0
 }
 
-// remove deletes the groups. A process that has just died keeps its group busy
-// for a moment.
+// remove deletes the groups. A process that has just died keeps its group busy for a
+// moment.
 func (g group) remove() error {
 	deadline := time.Now().Add(time.Second)
 	for _, dir := range g.dirs {
 		for {
 			err := unix.Rmdir(dir)
 			if err == nil || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EACCES) {
-				break // without the right to remove it, we have not made it either
+				break // without the right to remove it, we have not created it either
 			}
 			if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
 				return fmt.Errorf("cannot remove the cgroup %s: %w", dir, err)

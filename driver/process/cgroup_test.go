@@ -30,12 +30,13 @@ func TestMemoryLimit(t *testing.T) {
 		t.Fatalf("limits: %q", o.Details["limits"])
 	}
 	end := a.awaitEnd(t)
-	if end.Reason != "killed: it passed its memory limit of 32 MiB" || end.ExitCode == nil || *end.ExitCode != 137 {
+	if end.Reason != "killed: it exceeded its memory limit of 32 MiB" || end.ExitCode == nil || *end.ExitCode != 137 {
 		t.Errorf("it ended as %+v", end)
 	}
 	a.start(t, nested)
-	// The kernel ends what takes most, or, when that is on its way out already, the shell.
-	if end := a.awaitEnd(t); end.Reason != "exited with code 137 after it passed its memory limit of 32 MiB" && end.Reason != "killed: it passed its memory limit of 32 MiB" {
+	// The kernel kills the process with the most memory or, if that is already exiting,
+	// the shell.
+	if end := a.awaitEnd(t); end.Reason != "exited with code 137 after it exceeded its memory limit of 32 MiB" && end.Reason != "killed: it exceeded its memory limit of 32 MiB" {
 		t.Errorf("it ended as %+v", end)
 	}
 }
@@ -76,9 +77,8 @@ func TestLimitsHoldFromTheStartAndGoWithTheInstance(t *testing.T) {
 	}
 }
 
-// TestVersion2 uses the tree of version 2 that this machine has beside those
-// of version 1. It has no controllers, so limits cannot hold there, but its
-// groups can.
+// TestVersion2 uses the tree of version 2 that this machine has next to those of version
+// 1. It has no controllers, so limits cannot be set there, but groups work.
 func TestVersion2(t *testing.T) {
 	t.Parallel()
 	a, _, id := newAgent(t)
@@ -89,7 +89,7 @@ func TestVersion2(t *testing.T) {
 	if groups := groupsOf(t, o); !strings.Contains(groups, "0::/mariposa/"+id+".") {
 		t.Errorf("it is not in its group:\n%s", groups)
 	}
-	if l := o.Details["limits"]; l != "not enforced: memory 64 MiB (this machine's cgroups have no such controller)" {
+	if l := o.Details["limits"]; l != "not enforced: memory 64 MiB (this machine has no such cgroup controller)" {
 		t.Errorf("limits: %q", l)
 	}
 	a.remove(t, id)
@@ -98,8 +98,8 @@ func TestVersion2(t *testing.T) {
 	}
 }
 
-// TestASupervisorNeverEndsItselfWithItsGroup lets many commands end the moment
-// they begin: a thread that put them into their group may still be in it then.
+// TestASupervisorNeverEndsItselfWithItsGroup lets many commands end as soon as they
+// start: the thread that put them into their group may still be in it then.
 func TestASupervisorNeverEndsItselfWithItsGroup(t *testing.T) {
 	t.Parallel()
 	a := open(t, process.Options{Root: newRoot(t)})

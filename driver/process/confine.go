@@ -14,7 +14,7 @@ import (
 func (c *sandbox) limitSelf() error {
 	limits := map[int]uint64{
 		unix.RLIMIT_NOFILE: maxOpenFiles, unix.RLIMIT_CORE: 0,
-		unix.RLIMIT_NPROC: uint64(c.Processes), // of a uid in its user namespace; one of them is the instance's own
+		unix.RLIMIT_NPROC: uint64(c.Processes), // per uid and user namespace; one of the two belongs to the instance alone
 	}
 	for what, most := range limits {
 		var now syscall.Rlimit
@@ -23,21 +23,21 @@ func (c *sandbox) limitSelf() error {
 		}
 		most = min(most, now.Max)
 		if err := syscall.Setrlimit(what, &syscall.Rlimit{Cur: most, Max: most}); err != nil {
-			return fmt.Errorf("cannot limit it: %w", err)
+			return fmt.Errorf("cannot set its resource limits: %w", err)
 		}
 	}
 	return nil
 }
 
-// fork starts a command with no more rights than the sandbox gives it. The thread
-// that starts it gives up its own first, and ends.
+// fork starts a command with only the rights that the sandbox gives it. The thread that
+// starts it drops its own rights first, and ends afterwards.
 func (c *sandbox) fork(path string, argv []string, attr syscall.ProcAttr) (pid int, err error) {
 	sys := *attr.Sys
 	attr.Sys = &sys
 	if c.Mode == modeRoot {
 		sys.Credential = &syscall.Credential{Uid: uint32(c.UID), Gid: uint32(c.GID)}
 	}
-	defer offerToKiller()()
+	defer preferForOOM()()
 	onOwnThread(func() {
 		if err = c.confineThread(); err == nil {
 			pid, err = syscall.ForkExec(path, argv, &attr)
@@ -46,26 +46,26 @@ func (c *sandbox) fork(path string, argv []string, attr syscall.ProcAttr) (pid i
 	return pid, err
 }
 
-// offerToKiller has the kernel end what is started now before all others when memory
-// is short: before the agent, and before what supervises it inside its own limit, or
-// nobody could say how it ended. It returns how to end that.
-func offerToKiller() (end func()) {
+// preferForOOM makes the OOM killer prefer the processes that are started now over the
+// agent and over the supervisor inside the same memory limit, which has to record how
+// they ended. It returns a function that ends this.
+func preferForOOM() (end func()) {
 	before, err := os.ReadFile(oomScore)
 	if err != nil || os.WriteFile(oomScore, []byte("300"), 0) != nil {
 		return func() {}
 	}
-	return func() { _ = os.WriteFile(oomScore, before, 0) } // we may take back what we have raised
+	return func() { _ = os.WriteFile(oomScore, before, 0) } // lowering it to the former value is allowed
 }
 
-// oomScore says how soon the kernel ends this process when memory is short.
+// oomScore is the file that ranks this process for the OOM killer.
 const oomScore = "/proc/self/oom_score_adj"
 
-// confineThread takes from the calling thread what a command must not have. It keeps
-// the right to become the instance's user, which is lost with that.
+// confineThread drops the rights of the calling thread that a command must not have. It
+// keeps the right to switch to the instance's user, which is lost by that switch.
 func (c *sandbox) confineThread() error {
 	for n := uintptr(0); ; n++ {
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, n, 0, 0, 0)
-		if errors.Is(err, unix.EINVAL) && n > 0 { // the last one was the last
+		if errors.Is(err, unix.EINVAL) && n > 0 { // there are no more
 			break
 		}
 		if err != nil {
@@ -87,12 +87,13 @@ func (c *sandbox) confineThread() error {
 	return installFilter()
 }
 
-// secureBits: uid 0 is nothing special (1), capabilities are kept by no change of
-// users (4) and raised by nobody (6); and so it stays (the bits above each).
+// secureBits: uid 0 has no special rights (1), capabilities do not survive a change of
+// user (4), and ambient capabilities cannot be raised (6). The bits above lock each of
+// them.
 const secureBits = 1<<0 | 1<<1 | 1<<5 | 1<<6 | 1<<7
 
-// What a Landlock domain allows: to read and run below its root, and to change what
-// lies in the instance's own folders.
+// These are the rights in a Landlock domain: read and execute below its root, and change
+// files in the instance's own directories.
 const (
 	landlockRead  = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
 	landlockWrite = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE |
@@ -100,12 +101,13 @@ const (
 		unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_SYM
 	landlockDevices = unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK
 	// landlockPorts is the first version that restricts ports, landlockScopes the first
-	// that keeps abstract sockets apart.
+	// that isolates abstract sockets.
 	landlockPorts  = 4
 	landlockScopes = 6
 )
 
-// landlockVersion is that of the kernel; 0: it has none, or is not asked for it.
+// landlockVersion returns the Landlock version of the kernel; 0 if Landlock is missing or
+// disabled.
 func landlockVersion() int {
 	v, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
@@ -114,12 +116,13 @@ func landlockVersion() int {
 	return int(v)
 }
 
-// landlock puts the calling thread into a domain. It is a second wall: what lies
-// outside the instance's view stays closed to it, even if a file of the machine
-// were left open by mistake. Where the kernel has none, the others stand alone.
+// landlock puts the calling thread into a Landlock domain. It is a second layer of
+// isolation: paths outside the instance's view stay inaccessible even if a file of the
+// machine is left open by mistake. On a kernel without Landlock, the other layers have to
+// suffice.
 //
-// The thread alone goes in, so that what supervises the command stays outside:
-// libraries for Landlock restrict whole programs.
+// Only this thread enters the domain, so that the supervisor of the command stays
+// outside. Landlock libraries restrict whole programs.
 func (c *sandbox) landlock() error {
 	version := landlockVersion()
 	if version == 0 {
@@ -182,11 +185,11 @@ func allowBeneath(ruleset int, path string, access uint64) error {
 	return nil
 }
 
-// anyPort is a port that the kernel picks, from those for outgoing connections.
+// anyPort lets the kernel pick a port from those for outgoing connections.
 const anyPort = 0
 
-// allowPort lets a ruleset listen on a TCP port. Without this, an instance could take
-// the port of the agent or of a server while that restarts, and be taken for it.
+// allowPort lets a ruleset listen on a TCP port. Without port rules, an instance could
+// take the port of the agent or of a server while that restarts, and impersonate it.
 func allowPort(ruleset, port int) error {
 	const ruleNetPort = 2 // unix has no name for it
 	attr := struct{ access, port uint64 }{unix.LANDLOCK_ACCESS_NET_BIND_TCP, uint64(port)}

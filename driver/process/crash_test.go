@@ -19,7 +19,7 @@ import (
 	"mariposa/driver/process"
 )
 
-// helper is an agent in a process of its own, to be killed.
+// helper is an agent in its own process, which tests kill.
 type helper struct {
 	cmd     *exec.Cmd
 	answers *bufio.Scanner
@@ -37,7 +37,7 @@ func startHelper(t *testing.T, root, id string, command ...string) *helper {
 	return h
 }
 
-// answer is what the helper's Start came to.
+// answer is the result of the helper's Start.
 func (h *helper) answer(t *testing.T) (o driver.Observed) {
 	t.Helper()
 	if !h.answers.Scan() {
@@ -84,7 +84,7 @@ func TestKilledAgentFindsItsInstancesAgain(t *testing.T) {
 	touch(t, filepath.Join(root, id, "work", "go"))
 	end := a.awaitEnd(t)
 	if end.ID != id || end.ExitCode == nil || *end.ExitCode != 7 || end.Reason != "exited with code 7" {
-		t.Errorf("its end was told as %+v", end)
+		t.Errorf("its end was reported as %+v", end)
 	}
 }
 
@@ -106,11 +106,11 @@ func TestEndWhileNoAgentRunsIsFoundLater(t *testing.T) {
 	})
 }
 
-// runsOnce starts a sleeper that leaves a line for every time it is run.
+// runsOnce starts a sleeper that writes a line each time it is run.
 var runsOnce = []string{"sh", "-c", "echo $$ >> runs; exec sleep 1000"}
 
-// checkOne sees that exactly one process and one shim run, and returns the pid
-// and how often the command was run in this directory.
+// checkOne checks that exactly one process and one shim run, and returns the pid and how
+// often the command was run in this directory.
 func checkOne(t *testing.T, root, id string, o driver.Observed) {
 	t.Helper()
 	eventually(t, "one process and one shim", func() bool {
@@ -307,7 +307,7 @@ func TestKilledShimTakesItsProcessesAlong(t *testing.T) {
 	kill(t, shims[0], syscall.SIGKILL)
 	end := a.awaitEnd(t)
 	if end.ID != id || end.Running || end.Reason != "its supervisor was killed" || end.ExitCode != nil {
-		t.Errorf("its end was told as %+v", end)
+		t.Errorf("its end was reported as %+v", end)
 	}
 	for _, pid := range pids {
 		if alive(pid) {
@@ -317,9 +317,9 @@ func TestKilledShimTakesItsProcessesAlong(t *testing.T) {
 	a.start(t, instance(id, "sleep", "1000"))
 }
 
-// TestWhatDiesSlowlyIsAwaited kills the shim of an instance with a process that
-// has no label and a lot of memory to give back, so that it dies long after the
-// main process whose session it is known by.
+// TestWhatDiesSlowlyIsAwaited kills the shim of an instance with a process that has no
+// label and a lot of memory to release, so that it dies long after the main process whose
+// session identifies it.
 func TestWhatDiesSlowlyIsAwaited(t *testing.T) {
 	t.Parallel()
 	root, id := newRoot(t), drivertest.NewID()
@@ -329,7 +329,7 @@ func TestWhatDiesSlowlyIsAwaited(t *testing.T) {
 	_, shims, _ := process.Labelled(root)
 	kill(t, shims[0], syscall.SIGKILL)
 	if end := a.awaitEnd(t); end.Reason != "its supervisor was killed" {
-		t.Errorf("its end was told as %+v", end)
+		t.Errorf("its end was reported as %+v", end)
 	}
 	if alive(slow) {
 		t.Errorf("process %d lives on", slow)
@@ -343,7 +343,7 @@ func TestKilledInitTakesItsProcessesAlong(t *testing.T) {
 	child := outerPID(t, o, awaitLog(t, a, id, "up")[0])
 	kill(t, process.Inits(root)[0], syscall.SIGKILL)
 	if end := a.awaitEnd(t); end.ID != id || end.Running || end.Reason != "killed by signal 9" || *end.ExitCode != 137 {
-		t.Errorf("its end was told as %+v", end)
+		t.Errorf("its end was reported as %+v", end)
 	}
 	if alive(child) || alive(pidOf(t, o)) {
 		t.Error("a process lives on")
@@ -408,7 +408,7 @@ func TestRestartedMachineAndRecycledPids(t *testing.T) {
 	t.Cleanup(func() { _ = bystander.Process.Kill(); _ = bystander.Wait() })
 	for reason, change := range map[string]func(map[string]any){
 		"the machine was restarted": func(s map[string]any) { s["boot"] = "another"; s["pid"] = bystander.Process.Pid },
-		"it disappeared":            func(s map[string]any) { s["pid"] = bystander.Process.Pid },
+		"its process disappeared":   func(s map[string]any) { s["pid"] = bystander.Process.Pid },
 	} {
 		t.Run(reason, func(t *testing.T) {
 			a, root, id := newAgent(t)

@@ -8,29 +8,29 @@ import (
 	"mariposa/driver"
 )
 
-// entry is what the driver knows of one instance. Its last fields are guarded by the
-// driver's mutex, and what they point to is never changed; the rest belongs to the
-// operation that holds op.
+// entry is the driver's state of one instance. The driver's mutex guards the last fields,
+// and the values they point to never change. The other fields belong to the operation
+// that holds op.
 type entry struct {
 	id  string
 	dir string
-	op  chan struct{} // holds one token while an operation is under way
+	op  chan struct{} // contains one token while an operation is in progress
 
-	folder folder
+	private privateFiles
 
 	spec  spec
 	state state
 	exit  exit
-	live  bool // started, and its end not yet dealt with
+	live  bool // started, and its end is not handled yet
 	stray bool // found by its label alone: no directory, perhaps no shim
 
-	pidfd int           // of the shim, or of a stray's oldest process; -1: none
+	pidfd int           // of the shim, or of a stray's oldest process; -1 if none
 	gone  chan struct{} // closed once that process has ended
 
-	// Guarded by the mutex, and renewed by refreshObserved.
+	// Guarded by the mutex, and updated by refreshObserved.
 	observed    driver.Observed // the zero value: no such instance yet
-	uses        []string        // the folders of its volumes and networks
-	execContext *execContext    // what a command inside needs; nil: it does not run
+	uses        []string        // the directories of its volumes and networks
+	execContext *execContext    // for commands that run in the instance; nil if it is not running
 }
 
 func newEntry(id, dir string) *entry {
@@ -39,7 +39,7 @@ func newEntry(id, dir string) *entry {
 
 func (e *entry) release() { <-e.op }
 
-// refreshObserved renews what other goroutines see of an instance.
+// refreshObserved updates the fields that other goroutines read.
 func (d *Driver) refreshObserved(e *entry) {
 	o := e.observe()
 	var in *execContext

@@ -20,7 +20,7 @@ import (
 	"mariposa/driver"
 )
 
-// The variables that say where an instance finds its files and values.
+// These variables contain the paths of an instance's files and values.
 const (
 	envFiles      = "MARIPOSA_FILES"
 	envMdataFile  = "MARIPOSA_MDATA_FILE"
@@ -28,9 +28,9 @@ const (
 	envMdataToken = "MARIPOSA_MDATA_TOKEN"
 )
 
-// environment makes a command's environment from nothing. The manifest may
-// change anything but the variables by which we find a process again, and those
-// by which it finds what it was given.
+// environment builds a command's environment from scratch. The manifest can set any
+// variable except those that identify our processes and those that tell the instance
+// where its files and values are.
 func (d *Driver) environment(i driver.Instance, dir, private string, ports []port, isolated bool) []string {
 	var e environ
 	e.set("PATH", d.searchPath(isolated))
@@ -77,20 +77,20 @@ func (d *Driver) environment(i driver.Instance, dir, private string, ports []por
 	return e
 }
 
-// searchPath is where an instance looks for programs: beside our own, and where the
-// agent looks, as far as the instance sees that.
+// searchPath returns the PATH of an instance: the directory of our own binary, then the
+// agent's PATH as far as the instance can see it.
 func (d *Driver) searchPath(isolated bool) string {
 	list := []string{filepath.Dir(d.executable)}
 	for _, dir := range filepath.SplitList(cmp.Or(os.Getenv("PATH"), "/usr/local/bin:/usr/bin:/bin")) {
-		sees := func(folder string) bool { return contains(folder, dir) }
-		if !isolated || slices.ContainsFunc(systemFolders, sees) || slices.ContainsFunc(d.options.Paths, sees) {
+		sees := func(parent string) bool { return contains(parent, dir) }
+		if !isolated || slices.ContainsFunc(systemDirs, sees) || slices.ContainsFunc(d.options.Paths, sees) {
 			list = append(list, dir)
 		}
 	}
 	return strings.Join(list, ":")
 }
 
-// environ is a list of NAME=value in which each name stands once.
+// environ is a list of NAME=value in which each name occurs once.
 type environ []string
 
 func (e *environ) set(name, value string) {
@@ -106,7 +106,7 @@ func (e *environ) unset(name string) {
 	*e = slices.DeleteFunc(*e, func(v string) bool { return strings.HasPrefix(v, name+"=") })
 }
 
-// portsOf reads back what environment has written, for a stray.
+// portsOf reads the ports of a stray from its environment.
 func portsOf(env []string) []port {
 	var list []port
 	for _, v := range env {
@@ -124,16 +124,16 @@ func portsOf(env []string) []port {
 	return list
 }
 
-// Ports are picked below the range from which the kernel takes the local ports
-// of outgoing connections: there, any program could be given one that an
-// instance of ours is about to listen on.
+// Ports are picked below the range from which the kernel takes the local ports of
+// outgoing connections. In that range, any program could get a port that an instance is
+// about to listen on.
 const (
 	firstPort = 20000
 	lastPort  = 32767
 )
 
-// assignPorts gives an instance its ports on this machine: those that the
-// manifest fixes, those it had in an earlier run, or free ones.
+// assignPorts assigns the ports of an instance on this machine: those that the manifest
+// sets, those of an earlier run, or free ones.
 func (d *Driver) assignPorts(e *entry, wanted []mariposa.Port) ([]port, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -142,14 +142,14 @@ func (d *Driver) assignPorts(e *entry, wanted []mariposa.Port) ([]port, error) {
 	var list []port
 	for _, w := range wanted {
 		p := port{Target: w.Target, Port: w.Host}
-		// A command that may not use the port at all gets that error from the system.
+		// A command that may not use the port at all gets that error from the kernel.
 		if p.Port != 0 && errors.Is(tryPort(p.Port), syscall.EADDRINUSE) {
 			d.freePorts(e.id)
-			return nil, fmt.Errorf("port %d of this node is used by another program: free it, or change `ports`", p.Port)
+			return nil, fmt.Errorf("port %d of this node is in use by another program: free it, or change `ports`", p.Port)
 		}
 		if holder := d.portHolder(p.Port); holder != "" {
 			d.freePorts(e.id)
-			return nil, fmt.Errorf("port %d of this node is used by instance %s: stop that, or change `ports`", p.Port, holder)
+			return nil, fmt.Errorf("port %d of this node is in use by instance %s: stop that instance, or change `ports`", p.Port, holder)
 		}
 		if p.Port == 0 {
 			had := slices.IndexFunc(before, func(b port) bool { return b.Target == w.Target })
@@ -169,7 +169,7 @@ func (d *Driver) assignPorts(e *entry, wanted []mariposa.Port) ([]port, error) {
 	return list, nil
 }
 
-// putPort puts the first port of an instance into what it runs.
+// putPort inserts the first port of an instance into its workload.
 func putPort(w *mariposa.Workload, ports []port) *mariposa.Workload {
 	if len(ports) == 0 {
 		return w
@@ -177,8 +177,8 @@ func putPort(w *mariposa.Workload, ports []port) *mariposa.Workload {
 	return w.WithPort(ports[0].Port)
 }
 
-// pickPort begins at a place of the instance's own, so that two agents on one
-// machine seldom look at the same port at the same time.
+// pickPort picks a free port. The search starts at a position that depends on the
+// instance, so that two agents on one machine seldom try the same port at the same time.
 func (d *Driver) pickPort(id string, target int) int {
 	const span = lastPort - firstPort + 1
 	h := hashOf(id, strconv.Itoa(target))
@@ -209,8 +209,8 @@ func tryPort(port int) error {
 	return err
 }
 
-// portHolder returns the name of the instance that has a port and runs, or starts. What
-// has ended no longer needs a port that another wants. The caller holds the mutex.
+// portHolder returns the name of the instance that has a port and is running or starting.
+// An ended instance gives up a port that another one wants. The caller holds the mutex.
 func (d *Driver) portHolder(port int) string {
 	id := d.ports[port]
 	other := d.entries[id]
@@ -220,7 +220,7 @@ func (d *Driver) portHolder(port int) string {
 	return cmp.Or(other.observed.Name, id)
 }
 
-// freePorts forgets the ports of an instance. The caller holds the mutex.
+// freePorts releases the ports of an instance. The caller holds the mutex.
 func (d *Driver) freePorts(id string) {
 	for p, owner := range d.ports {
 		if owner == id {
@@ -229,10 +229,10 @@ func (d *Driver) freePorts(id string) {
 	}
 }
 
-// tick is the unit of times in /proc: one over USER_HZ, fixed on Linux.
+// tick is the unit of times in /proc: 1/USER_HZ, which is fixed on Linux.
 const tick = time.Second / 100
 
-// startTime turns the start of a process in ticks since boot into a time.
+// startTime converts the start of a process in ticks since boot into a time.
 func startTime(ticks uint64) time.Time {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {

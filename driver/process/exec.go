@@ -21,7 +21,7 @@ import (
 
 var _ driver.Execer = (*Driver)(nil)
 
-// execContext is what a command needs to know to run inside an instance.
+// execContext is what it takes to run a command in an instance.
 type execContext struct {
 	dir     string
 	private string
@@ -33,16 +33,16 @@ type execContext struct {
 	confinement *sandbox // nil: the instance is not isolated
 }
 
-// ended reports whether the instance is over. Its own command goes first, then
-// what runs inside, then its supervisor.
+// ended reports whether the instance has ended. Its own command ends first, then the
+// commands that people run in it, then its supervisor.
 func (in *execContext) ended() bool {
 	main, alive := readProc(in.main.pid)
 	return isClosed(in.gone) || !alive || main.start != in.main.start
 }
 
-// Exec runs a command in the instance's working folder, environment and cgroups,
-// under a supervisor of its own that ends it when nobody holds the session any
-// more: not even an agent killed in mid-session leaves it behind.
+// Exec runs a command with the instance's working directory, environment and cgroups. The
+// command has its own supervisor, which kills it when the session is closed. So it does
+// not outlive an agent that is killed during the session.
 func (d *Driver) Exec(ctx context.Context, i driver.Instance, o driver.ExecOptions) (driver.Session, error) {
 	if err := checkExec(i, o); err != nil {
 		return nil, err
@@ -65,10 +65,10 @@ func (d *Driver) Exec(ctx context.Context, i driver.Instance, o driver.ExecOptio
 
 func checkExec(i driver.Instance, o driver.ExecOptions) error {
 	if i.Workload == nil {
-		return errors.New("what the instance was made from is not known on this node, so nothing can be run as it runs")
+		return errors.New("this node does not have the definition of the instance, so no command can run in it")
 	}
 	if len(o.Command) == 0 || o.Command[0] == "" {
-		return &driver.CommandError{Err: errors.New("there is no command")}
+		return &driver.CommandError{Err: errors.New("the command is empty")}
 	}
 	if slices.ContainsFunc(o.Command, hasNUL) {
 		return &driver.CommandError{Err: errNUL}
@@ -76,16 +76,16 @@ func checkExec(i driver.Instance, o driver.ExecOptions) error {
 	return nil
 }
 
-// session is a command inside an instance, seen from the agent.
+// session is the agent's side of a command that runs in an instance.
 type session struct {
 	d       *Driver
 	leave   func()      // called once the supervisor is gone
-	shim    *os.Process // nil: it is an init's child
-	reports *os.File    // what the supervisor reports
-	control *os.File    // closed, it ends the command; a byte through it is a signal
+	shim    *os.Process // nil if it is a child of an init
+	reports *os.File    // from the supervisor
+	control *os.File    // closing it ends the command; each byte is a signal
 	in      *os.File
 	out     *output
-	errs    *output // nil with a terminal, where in and out are one
+	errs    *output // nil with a terminal
 	tty     bool
 	label   string
 	main    proc // the command
@@ -111,14 +111,14 @@ func (s *session) start(ctx context.Context, i driver.Instance, o driver.ExecOpt
 		}
 	}
 	env.set(envExec, s.label)
-	told, err := writeOrders(execOrders{
-		orders: orders{Argv: o.Command, Env: env, Sandbox: in.confinement}, Dir: startDir(i, in.dir), Groups: in.group.dirs, Unified: in.group.unified, Terminal: s.tty,
+	request, err := writeRequest(execRequest{
+		startRequest: startRequest{Argv: o.Command, Env: env, Sandbox: in.confinement}, Dir: startDir(i, in.dir), Groups: in.group.dirs, Unified: in.group.unified, Terminal: s.tty,
 	})
 	if err != nil {
-		return fmt.Errorf("cannot tell the supervisor what to run: %w", err)
+		return fmt.Errorf("cannot send the command to the supervisor: %w", err)
 	}
-	defer told.Close()
-	if err := s.spawn(i.ID, in, theirs, told); err != nil {
+	defer request.Close()
+	if err := s.spawn(i.ID, in, theirs, request); err != nil {
 		closeAll([]*os.File{s.reports})
 		return fmt.Errorf("cannot start the supervisor: %w", err)
 	}
@@ -126,11 +126,11 @@ func (s *session) start(ctx context.Context, i driver.Instance, o driver.ExecOpt
 	return s.awaitStart(ctx, in)
 }
 
-// streams opens what the command reads and writes; theirs are its own ends.
+// streams opens the command's input and output; theirs are the command's ends.
 func (s *session) streams(size *driver.Size, in *execContext) (theirs []*os.File, err error) {
 	if size != nil {
 		multiplexer := "/dev/ptmx"
-		if in.confinement != nil { // of the terminals that the instance sees
+		if in.confinement != nil { // a terminal that the instance sees
 			multiplexer = "/proc/" + strconv.Itoa(in.main.pid) + "/root/dev/pts/ptmx"
 		}
 		ours, its, err := openTerminal(multiplexer, *size)
@@ -157,10 +157,9 @@ func (s *session) streams(size *driver.Size, in *execContext) (theirs []*os.File
 	return theirs, nil
 }
 
-// spawn starts the supervisor in a session of its own, with an environment made
-// from nothing, as the instance's own supervisor has. That of an isolated instance
-// is started by its init.
-func (s *session) spawn(id string, in *execContext, theirs []*os.File, ordersFile *os.File) error {
+// spawn starts the supervisor in its own session, with an environment built from scratch,
+// like the instance's own supervisor. For an isolated instance, the init starts it.
+func (s *session) spawn(id string, in *execContext, theirs []*os.File, requestFile *os.File) error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -178,9 +177,9 @@ func (s *session) spawn(id string, in *execContext, theirs []*os.File, ordersFil
 	}
 	s.control = line
 	defer theirControl.Close()
-	files := append(slices.Clone(theirs), theirReports, ordersFile, theirControl)
+	files := append(slices.Clone(theirs), theirReports, requestFile, theirControl)
 	if in.confinement != nil {
-		return askInit(in.dir, files)
+		return requestExec(in.dir, files)
 	}
 	s.shim, err = os.StartProcess(s.d.ownExecutable(), []string{"mariposa", "shim", execArgument}, &os.ProcAttr{
 		Dir: "/", Env: []string{envRoot + "=" + s.d.root, envShim + "=" + id, "GOMAXPROCS=1", "GOGC=20"},
@@ -190,7 +189,7 @@ func (s *session) spawn(id string, in *execContext, theirs []*os.File, ordersFil
 	return err
 }
 
-// awaitStart waits for the supervisor's first word, and then lets it be watched.
+// awaitStart waits for the supervisor's first report, then watches the supervisor.
 func (s *session) awaitStart(ctx context.Context, in *execContext) error {
 	decoder := json.NewDecoder(s.reports)
 	unhook := context.AfterFunc(ctx, func() { _ = s.Close() })
@@ -209,7 +208,7 @@ func (s *session) awaitStart(ctx context.Context, in *execContext) error {
 		}
 		return errors.New(first.Error)
 	}
-	if in.confinement == nil { // else the number means nothing out here
+	if in.confinement == nil { // else the pid belongs to another PID namespace
 		s.main = proc{pid: first.PID, start: first.Start}
 	}
 	over := make(chan struct{})
@@ -219,8 +218,9 @@ func (s *session) awaitStart(ctx context.Context, in *execContext) error {
 		var last execReport
 		lost := decoder.Decode(&last)
 		s.reap(lost == nil)
-		// The supervisor of an isolated one ends with the instance; another may be found in
-		// the instance's cgroups, by the thread that has put the command there.
+		// The supervisor of a command in an isolated instance ends with the instance.
+		// Without isolation, it may be killed with the instance's cgroups, by the thread
+		// that put the command there.
 		if lost != nil && in.ended() {
 			s.code, s.err = killed, driver.ErrInstanceEnded
 		} else if lost != nil {
@@ -242,18 +242,18 @@ func (s *session) awaitStart(ctx context.Context, in *execContext) error {
 		case <-over:
 			return
 		}
-		s.letGo() // what was written can still be read
+		s.abandon() // its output can still be read
 	}()
 	return nil
 }
 
-// reap waits for the supervisor's end. One that did not report how its command
-// ended was killed, and what it has left behind is killed here.
+// reap waits for the end of the supervisor. A supervisor that did not report the end of
+// its command was killed; then the processes that it left are killed here.
 func (s *session) reap(decoder bool) {
 	if s.shim != nil {
-		_, _ = s.shim.Wait() // how it ended does not matter: its reports do
+		_, _ = s.shim.Wait() // only its reports matter
 	} else {
-		_, _ = io.Copy(io.Discard, s.reports) // an init reaps it; its files are closed then
+		_, _ = io.Copy(io.Discard, s.reports) // an init reaps it, which closes its files
 	}
 	_ = s.reports.Close()
 	if !decoder {
@@ -261,28 +261,27 @@ func (s *session) reap(decoder bool) {
 	}
 }
 
-// killAll kills the command, its process group and all that carries its label, until
-// two looks in a row find nobody: a process shows no label while it becomes
-// another program.
+// killAll kills the command, its process group and all processes with its label, until
+// two searches in a row find none: a process has no label during exec.
 func (s *session) killAll() {
 	if main, ok := readProc(s.main.pid); ok && main.start == s.main.start {
-		_ = unix.Kill(-main.pid, unix.SIGKILL) // it lives, so the number means its own group
+		_ = unix.Kill(-main.pid, unix.SIGKILL) // it is alive, so this is its own group
 	}
 	s.main.kill(unix.SIGKILL)
 	deadline := time.Now().Add(shimTimeout)
-	for nobody := 0; nobody < 2 && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		nobody++
-		all, _ := findLabelled(s.d.root) // what cannot be found now ends with the instance
+	for quiet := 0; quiet < 2 && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		quiet++
+		all, _ := findLabelled(s.d.root) // processes that are not found end with the instance
 		for _, l := range all {
 			if l.exec == s.label {
 				l.kill(unix.SIGKILL)
-				nobody = 0
+				quiet = 0
 			}
 		}
 	}
 }
 
-// killed is the exit code of what was ended by force.
+// killed is the exit code of a command that was killed.
 const killed = 128 + int(unix.SIGKILL)
 
 func isClosed(c <-chan struct{}) bool {
@@ -305,8 +304,8 @@ func (s *session) Stderr() io.Reader {
 
 func (s *session) Write(p []byte) (int, error) { return s.in.Write(p) }
 
-// CloseWrite ends the input. A terminal has no end; there, what a person would
-// type to say so is written.
+// CloseWrite ends the input. A terminal has no end of input, so it writes the character
+// that a person would type.
 func (s *session) CloseWrite() error {
 	if !s.tty {
 		return s.in.Close()
@@ -335,9 +334,9 @@ func (s *session) Wait() (int, error) {
 	return s.code, s.err
 }
 
-// letGo ends the command. A supervisor that does not answer, because the instance has
-// stopped it, is waited for no longer.
-func (s *session) letGo() {
+// abandon ends the command. It does not wait for a supervisor that does not respond because
+// the instance has stopped it.
+func (s *session) abandon() {
 	closeAll([]*os.File{s.control})
 	if s.reports != nil {
 		_ = s.reports.SetReadDeadline(time.Now().Add(shimTimeout))
@@ -346,14 +345,14 @@ func (s *session) letGo() {
 
 func (s *session) Close() error {
 	s.closeOnce.Do(func() {
-		s.letGo()
+		s.abandon()
 		files := []*os.File{s.in}
 		for _, o := range []*output{s.out, s.errs} {
 			if o != nil {
 				files = append(files, o.file)
 			}
 		}
-		closeAll(files) // with a terminal one of them twice, which does no harm
+		closeAll(files) // with a terminal, one of them is closed twice, which is harmless
 	})
 	return nil
 }

@@ -19,7 +19,7 @@ import (
 	"mariposa/driver/process"
 )
 
-// execute runs a script inside an instance; the line that it writes first is read.
+// execute runs a script in an instance and returns the first line that it writes.
 func (a *agent) execute(t *testing.T, i driver.Instance, script string) (driver.Session, string) {
 	t.Helper()
 	s, err := a.Exec(t.Context(), i, driver.ExecOptions{Command: []string{"sh", "-c", script}})
@@ -56,7 +56,7 @@ func TestACommandInsideIsInTheSameCgroupsAndFolder(t *testing.T) {
 		}
 	}
 	if _, folder := a.execute(t, i, "pwd; exec sleep 1000"); folder != filepath.Join(root, i.ID, "work") {
-		t.Errorf("it is in the folder %s", folder)
+		t.Errorf("it is in the directory %s", folder)
 	}
 	a.stop(t, i.ID, drivertest.Limit)
 	left, err := filepath.Glob("/sys/fs/cgroup/*/mariposa/" + i.ID + ".*")
@@ -141,7 +141,7 @@ func TestWhatACommandInsideIsToldIsOnNoDisk(t *testing.T) {
 		}
 		b, err := os.ReadFile(path)
 		if bytes.Contains(b, []byte("planted")) {
-			t.Errorf("%s holds what it was told", path)
+			t.Errorf("%s contains what it was sent", path)
 		}
 		return err
 	})
@@ -169,7 +169,7 @@ func TestOutputIsReadToItsEndHoweverLateItIsRead(t *testing.T) {
 }
 
 // TestASupervisorThatIsStoppedHoldsNobodyUp stops the supervisor of a command, as an
-// instance can that runs as the agent's user.
+// instance that runs as the agent's user can.
 func TestASupervisorThatIsStoppedHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	a := open(t, process.Options{Root: newRoot(t)})

@@ -11,60 +11,59 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// execArgument is how the supervisor of a command inside an instance is started:
-// `mariposa shim exec`.
+// execArgument starts the supervisor of a command in an instance: `mariposa shim exec`.
 const execArgument = "exec"
 
-// The files that it finds open; 3 to 5 are the command's own.
+// These are its open files; 3 to 5 belong to the command.
 const (
 	execStreamsFD = 3
 	execReportFD  = 6
-	execOrdersFD  = 7
+	execRequestFD = 7
 	execControlFD = 8
 )
 
-// execOrders say what it runs. They are handed over in memory.
-type execOrders struct {
-	orders
+// execRequest says what it runs. It is passed in memory.
+type execRequest struct {
+	startRequest
 	Dir      string   `json:"dir"`
 	Groups   []string `json:"groups,omitempty"`
 	Unified  bool     `json:"unified,omitempty"`
 	Terminal bool     `json:"terminal,omitempty"`
 }
 
-// execReport is what it reports: that the command runs, or why not; then how it
+// execReport is what it reports: that the command is running, or why not; then how it
 // ended.
 type execReport struct {
 	Error   string `json:"error,omitempty"`
-	Command bool   `json:"command,omitempty"` // the error is the command's fault
-	PID     int    `json:"pid,omitempty"`     // of the command that runs, and since when
+	Command bool   `json:"command,omitempty"` // the command itself caused the error
+	PID     int    `json:"pid,omitempty"`     // of the running command, with its start time
 	Start   uint64 `json:"start,omitempty"`
 	Code    int    `json:"code"`
 }
 
-// execMain supervises one command inside an instance. It passes on the signals that
-// come over the control pipe; when that is closed, because the session is over or
-// the agent gone, it kills the command and everything that it has started.
+// execMain supervises one command in an instance. It forwards the signals that arrive on
+// the control pipe. The pipe is closed when the session ends or the agent dies; then it
+// kills the command and everything that the command started.
 func execMain() int {
 	for fd := execStreamsFD; fd <= execControlFD; fd++ {
 		unix.CloseOnExec(fd)
 	}
-	var o execOrders
-	told := os.NewFile(execOrdersFD, "orders")
-	if json.NewDecoder(told).Decode(&o) != nil || len(o.Argv) == 0 {
-		fmt.Fprintln(os.Stderr, "mariposa shim is started by the agent, never by hand")
+	var o execRequest
+	request := os.NewFile(execRequestFD, "request")
+	if json.NewDecoder(request).Decode(&o) != nil || len(o.Argv) == 0 {
+		fmt.Fprintln(os.Stderr, "mariposa shim is started by the agent: do not run it by hand")
 		return 2
 	}
-	_ = told.Close()
+	_ = request.Close()
 	closeInherited(execControlFD)
 	reports := json.NewEncoder(os.NewFile(execReportFD, "report"))
 	s := shim{deaths: make(chan os.Signal, 1)}
 	ossignal.Notify(s.deaths, unix.SIGCHLD)
-	// The control pipe says when it is over. Signals that are caught here, not ignored,
-	// have their default effect for the command.
+	// The control pipe ends the command. Signals that are caught here, rather than
+	// ignored, have their default effect on the command.
 	ossignal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGUSR1)
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		_ = reports.Encode(execReport{Error: "cannot supervise: " + err.Error()})
+		_ = reports.Encode(execReport{Error: "cannot start supervising: " + err.Error()})
 		return 1
 	}
 	command, err := s.run(&o)
@@ -72,14 +71,15 @@ func execMain() int {
 		_ = reports.Encode(execReport{Error: err.Error(), Command: command})
 		return 1
 	}
-	_ = reports.Encode(execReport{PID: s.child, Start: startOf(s.child)}) // nobody listens when the agent has been killed; then the control pipe is closed, too
+	_ = reports.Encode(execReport{PID: s.child, Start: startOf(s.child)}) // fails if the agent was killed; then the control pipe is closed too
 	s.watchControl(os.NewFile(execControlFD, "line"))
 	_ = reports.Encode(execReport{Code: s.exitCode()})
 	return 0
 }
 
-// run starts the command; the first result says whether an error is its fault.
-func (s *shim) run(o *execOrders) (bool, error) {
+// run starts the command; the first result reports whether the command itself caused the
+// error.
+func (s *shim) run(o *execRequest) (bool, error) {
 	var path string
 	var err error
 	look := func() {
@@ -107,7 +107,7 @@ func (s *shim) run(o *execOrders) (bool, error) {
 		s.child, err = syscall.ForkExec(path, o.Argv, &attr)
 	}
 	for fd := range 3 {
-		_ = unix.Close(execStreamsFD + fd) // they are the command's alone, or its end would not show
+		_ = unix.Close(execStreamsFD + fd) // only the command may have them, or their end would go unnoticed
 	}
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOEXEC) || errors.Is(err, unix.E2BIG) {
 		return true, explain(o.Argv[0], path, err)
@@ -115,21 +115,21 @@ func (s *shim) run(o *execOrders) (bool, error) {
 	return false, err
 }
 
-// watchControl waits for the end of the command, or of the control pipe.
+// watchControl waits for the end of the command or of the control pipe.
 func (s *shim) watchControl(control *os.File) {
-	orders := make(chan unix.Signal)
+	signals := make(chan unix.Signal)
 	go func() { // ends with the program
-		defer close(orders)
+		defer close(signals)
 		for b := make([]byte, 1); ; {
 			if n, err := control.Read(b); n == 0 || err != nil {
 				return
 			}
-			orders <- unix.Signal(b[0])
+			signals <- unix.Signal(b[0])
 		}
 	}()
 	for {
 		select {
-		case sig, more := <-orders:
+		case sig, more := <-signals:
 			if !more {
 				_ = unix.Kill(-s.child, unix.SIGKILL)
 				s.killLeftovers()

@@ -50,8 +50,8 @@ func (x *exits) add(fd int) error {
 	return unix.EpollCtl(x.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
 }
 
-// watch takes a pidfd over and renews the entry's gone channel, which is
-// closed when that process has ended. The caller holds the entry.
+// watch takes ownership of a pidfd and replaces the entry's gone channel, which is closed
+// when the process has ended. The caller holds the entry.
 func (x *exits) watch(e *entry, pidfd int) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -72,7 +72,7 @@ func (x *exits) loop() {
 			continue
 		}
 		if err != nil {
-			panic("epoll_wait: " + err.Error()) // only a fault of our own closes the set under us
+			panic("epoll_wait: " + err.Error()) // the epoll set was closed, which is a bug
 		}
 		for _, ev := range events[:n] {
 			if ev.Fd == int32(x.wake) {
@@ -84,14 +84,14 @@ func (x *exits) loop() {
 }
 
 func (x *exits) ended(fd int32) {
-	// The zombie of a shim that we started ourselves is ours to reap; one from
-	// an earlier life of the agent is not, and the error says just that.
+	// Only the zombie of a shim that this agent started can be reaped here. For one that
+	// an earlier agent started, this fails as expected.
 	_ = unix.Waitid(unix.P_PIDFD, int(fd), nil, unix.WEXITED|unix.WNOHANG, nil)
 	x.mu.Lock()
 	w, ok := x.watched[fd]
 	_ = unix.EpollCtl(x.epoll, unix.EPOLL_CTL_DEL, int(fd), nil)
-	// The pidfd is not closed here: an operation may be about to signal
-	// through it, and the number must not mean another process by then.
+	// The pidfd is not closed here: an operation may be about to send a signal through
+	// it, and its number must not refer to another process by then.
 	if ok && !w.ended {
 		w.ended = true
 		x.watched[fd] = w
@@ -103,8 +103,7 @@ func (x *exits) ended(fd int32) {
 	}
 }
 
-// release closes the pidfd of a process whose end has been dealt with. The
-// caller holds the entry.
+// release closes the pidfd of a process whose end is handled. The caller holds the entry.
 func (x *exits) release(e *entry) {
 	if e.pidfd < 0 {
 		return
@@ -116,7 +115,7 @@ func (x *exits) release(e *entry) {
 	e.pidfd = -1
 }
 
-// close ends the loop and lets every pidfd go that was not released.
+// close ends the loop and closes every pidfd that was not released.
 func (x *exits) close() {
 	var one [8]byte
 	binary.NativeEndian.PutUint64(one[:], 1)

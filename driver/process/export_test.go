@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// UseFailpoints makes starts die at the place that the file ROOT/.failpoint
-// names. A shim has no environment of the agent's, so a file it is: "stage
-// self" kills whoever gets there, "stage parent" the agent that started it,
-// and "stage hang" stops it for good, or has it sleep if it is an init.
+// UseFailpoints makes starts die at the stage that the file ROOT/.failpoint names. A shim
+// does not have the agent's environment, so a file is used: "stage self" kills the
+// process that gets there, "stage parent" kills the agent that started it, and "stage
+// hang" stops it, or makes it sleep if it is an init.
 func UseFailpoints() {
 	failpoint = func(root, stage string) {
 		b, err := os.ReadFile(filepath.Join(root, ".failpoint"))
@@ -37,11 +37,11 @@ func UseFailpoints() {
 		default:
 			_ = unix.Kill(os.Getpid(), unix.SIGKILL)
 		}
-		time.Sleep(time.Hour) // the signal may take a moment; nothing may happen in it
+		time.Sleep(time.Hour) // the signal may take a moment; nothing may happen until then
 	}
 }
 
-// Labelled lists the processes, shims apart, that carry a root.
+// Labelled lists the processes that carry a root, except shims.
 func Labelled(root string) (pids, shims []int, err error) {
 	all, err := findLabelled(root)
 	for _, l := range all {
@@ -56,28 +56,27 @@ func Labelled(root string) (pids, shims []int, err error) {
 	return pids, shims, err
 }
 
-// KeepBeside makes a driver keep private folders beside instances, as on a
+// KeepBeside makes a driver keep private directories beside instances, as on a
 // machine without a file system in memory.
 func (d *Driver) KeepBeside() {
-	_ = os.Remove(d.memory.dir) // it is empty, or nobody's business
+	_ = os.Remove(d.memory.dir) // fails unless it is empty
 	d.memory.places, d.memory.dir = nil, ""
 }
 
-// Private is where an instance's private folder is.
+// Private returns the path of an instance's private directory.
 func (d *Driver) Private(id string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if e := d.entries[id]; e != nil {
-		return e.folder.path
+		return e.private.path
 	}
 	return ""
 }
 
-// WithoutMaps makes a driver believe that no file system can show files as
-// another's.
+// WithoutMaps makes a driver assume that no file system supports ID-mapped mounts.
 func (d *Driver) WithoutMaps() { d.mappable = nil }
 
-// Check is check with files of the test's own.
+// Check calls check with the test's own files.
 func (u UIDs) Check(files ...string) error { return u.check(files) }
 
 // UseUnified makes a driver use cgroups of version 2 at this mount.
@@ -94,8 +93,8 @@ func Inits(root string) (pids []int) {
 	return pids
 }
 
-// Hides reports whether no instance sees a path.
+// Hides reports whether a path is hidden from all instances.
 func (d *Driver) Hides(path string) bool { return d.isHidden(path) }
 
-// LandlockVersion is that of the kernel.
+// LandlockVersion returns the Landlock version of the kernel.
 func LandlockVersion() int { return landlockVersion() }

@@ -29,7 +29,7 @@ func vars(pairs ...string) (list []mariposa.Variable) {
 	return list
 }
 
-// kept runs a test where private folders lie in memory, and where they lie beside
+// kept runs a test where private directories are in memory, and where they are beside
 // their instances.
 func kept(t *testing.T, test func(t *testing.T, open func(root string) *agent)) {
 	t.Helper()
@@ -60,7 +60,7 @@ func checkMode(t *testing.T, path string, owner int, want fs.FileMode) {
 	}
 }
 
-// ownerOf is whom an instance runs as.
+// ownerOf returns the uid of an instance.
 func ownerOf(t *testing.T, o driver.Observed) int {
 	t.Helper()
 	var st syscall.Stat_t
@@ -91,7 +91,7 @@ func TestFilesAreForTheInstanceAlone(t *testing.T) {
 		}
 		a.remove(t, id)
 		if _, err := os.Lstat(private); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("its folder is left: %v", err)
+			t.Errorf("its directory is left: %v", err)
 		}
 		checkNothing(t, root)
 	})
@@ -112,7 +112,7 @@ func TestFilesAreMadeAgainWithEveryStartAndByNothingElse(t *testing.T) {
 		_ = a.Close()
 		a = open(root)
 		if a.Private(id) != private {
-			t.Errorf("its folder is now %s, was %s", a.Private(id), private)
+			t.Errorf("its directory is now %s, was %s", a.Private(id), private)
 		}
 		if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) {
 			t.Errorf("taking it over touched its file: %v", err)
@@ -156,7 +156,7 @@ func TestFilesThatCannotBeMade(t *testing.T) {
 				a.remove(t, i.ID)
 				return
 			}
-			if err == nil || o.Running || !strings.Contains(err.Error(), "cannot make its file") || strings.Contains(err.Error(), planted) {
+			if err == nil || o.Running || !strings.Contains(err.Error(), "cannot create its file") || strings.Contains(err.Error(), planted) {
 				t.Errorf("Start answered %+v, %v", o, err)
 			}
 		})
@@ -178,7 +178,7 @@ func TestTheSameInstanceOnTwoNodesOfOneMachine(t *testing.T) {
 	}
 }
 
-// grep looks for a text in every file below a directory, and in the names.
+// grep searches for a text in every file below a directory, and in the file names.
 func grep(t *testing.T, dir, text string) {
 	t.Helper()
 	files := 0
@@ -200,8 +200,8 @@ func grep(t *testing.T, dir, text string) {
 	}
 }
 
-// TestSecretsAreNotInTheNodesFolder takes an instance through everything that can
-// happen to it and looks for what its command and environment hold.
+// TestSecretsAreNotInTheNodesFolder takes an instance through everything that can happen
+// to it and searches for the contents of its command and environment.
 func TestSecretsAreNotInTheNodesFolder(t *testing.T) {
 	t.Parallel()
 	root, id := newRoot(t), drivertest.NewID()
@@ -252,7 +252,7 @@ func TestACommandThatCannotRunIsNotNamedOnTheDisk(t *testing.T) {
 		a.awaitEnd(t)
 		_, err := a.tryStart(t, instance(id, fmt.Sprintf(command, secret)))
 		if o, _ := a.find(t, id); err == nil || !strings.Contains(err.Error(), secret) || !strings.Contains(o.Reason, secret) {
-			t.Errorf("%s: whoever asks is told %v, and then %q", name, err, o.Reason)
+			t.Errorf("%s: Start returned %v, List shows %q", name, err, o.Reason)
 		}
 		b, err := os.ReadFile(filepath.Join(root, id, "exit.json"))
 		if err != nil || strings.Contains(string(b), secret) || !strings.Contains(string(b), "cannot run its command: no such file") {
@@ -266,12 +266,12 @@ func TestCommandsAndVariablesThatNoMachineTakes(t *testing.T) {
 	a := open(t, process.Options{Root: newRoot(t)})
 	big := strings.Repeat(planted, 20_000)
 	for want, change := range map[string]func(w *mariposa.Workload){
-		"the variable A cannot hold a NUL": func(w *mariposa.Workload) { w.Environment = vars("A", planted+"\x00") },
-		`"A=B" cannot be the name`:         func(w *mariposa.Workload) { w.Environment = vars("A=B", planted) },
-		`"" cannot be the name`:            func(w *mariposa.Workload) { w.Environment = vars("", planted) },
-		"the command cannot hold a NUL":    func(w *mariposa.Workload) { w.Command = append(w.Command, planted+"\x00") },
-		"more than this machine takes":     func(w *mariposa.Workload) { w.Environment = vars("A", big) },
-		"put what is large into files":     func(w *mariposa.Workload) { w.Command = append(w.Command, big) },
+		"the value of variable A cannot contain a NUL": func(w *mariposa.Workload) { w.Environment = vars("A", planted+"\x00") },
+		`invalid name of a variable: "A=B"`:            func(w *mariposa.Workload) { w.Environment = vars("A=B", planted) },
+		`invalid name of a variable: ""`:               func(w *mariposa.Workload) { w.Environment = vars("", planted) },
+		"the command cannot contain a NUL":             func(w *mariposa.Workload) { w.Command = append(w.Command, planted+"\x00") },
+		"too large for this machine":                   func(w *mariposa.Workload) { w.Environment = vars("A", big) },
+		"move large values into files":                 func(w *mariposa.Workload) { w.Command = append(w.Command, big) },
 	} {
 		i := instance(drivertest.NewID(), "sleep", "1000")
 		change(i.Workload)
@@ -303,11 +303,11 @@ func TestFoldersOfInstancesThatAreNoMoreAreCleared(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(memory, id, "mdata.json")); err != nil {
 		t.Errorf("what runs has lost its values: %v", err)
 	}
-	// A directory that is gone takes its secrets along when the instance goes.
+	// If the directory is gone, its secrets are removed with the instance.
 	must(t, os.RemoveAll(filepath.Join(root, id)))
 	a.remove(t, id)
 	if _, err := os.Lstat(filepath.Join(memory, id)); err == nil {
-		t.Error("its private folder is still there")
+		t.Error("its private directory is still there")
 	}
 }
 
@@ -323,13 +323,13 @@ func TestTheMemoryBeingClearedAwayIsNoEnd(t *testing.T) {
 	if b, err := os.ReadFile(filepath.Join(a.Private(other), "files/a")); string(b) != "one" {
 		t.Errorf("a new one has %q (%v)", b, err)
 	}
-	a.tell(t, id, "k", "v")
+	a.publish(t, id, "k", "v")
 	if got, err := a.PublishedValues(t.Context(), id); err != nil || !slices.Equal(got, vars("k", "v")) {
-		t.Errorf("the old one was told %v (%v)", got, err)
+		t.Errorf("the old one has %v (%v)", got, err)
 	}
 }
 
-func (a *agent) tell(t *testing.T, id string, pairs ...string) {
+func (a *agent) publish(t *testing.T, id string, pairs ...string) {
 	t.Helper()
 	if err := a.PublishValues(within(t), id, vars(pairs...)); err != nil {
 		t.Errorf("Tell: %v", err)
@@ -347,11 +347,11 @@ func TestValuesThatAreNoNewsLeaveTheFileAlone(t *testing.T) {
 		t.Errorf("its values are %q (%v)", b, err)
 	}
 	before, _ := os.Stat(path)
-	a.tell(t, id, "a", "1", "b", "<2>")
+	a.publish(t, id, "a", "1", "b", "<2>")
 	if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) {
 		t.Errorf("the same values again made a new file: %v", err)
 	}
-	a.tell(t, id, "a", "2")
+	a.publish(t, id, "a", "2")
 	if after, err := os.Stat(path); err != nil || os.SameFile(before, after) {
 		t.Errorf("new values were written into the old file: %v", err)
 	}

@@ -14,8 +14,8 @@ import (
 	"mariposa/driver/process"
 )
 
-// forger is an instance with processes that carry labels of their own choice: those of
-// another instance, those of a path, and none at all.
+// forger is an instance whose processes carry forged labels: those of another instance,
+// those of a path, and none at all.
 func forger(other string) driver.Instance {
 	return sh(drivertest.NewID(), `forge() { env MARIPOSA_INSTANCE="$1" PORT_1=25555 MARIPOSA_VOLUME_X=/x sleep 1000 & }
 forge `+other+`; forge ../outside; MARIPOSA_INIT=`+other+` forge ''; MARIPOSA_SHIM=`+other+` forge ''; env -i sleep 1000 & echo up; exec sleep 1000`)
@@ -47,7 +47,7 @@ func TestNoProcessPassesForAnotherInstances(t *testing.T) {
 	}
 	kill(t, shims(victim.ID), unix.SIGKILL)
 	a.endOf(t, victim.ID)
-	// Its six processes, one of which says that it is a shim, and its shim.
+	// Its six processes, one of which claims to be a shim, and its shim.
 	if pids, shims, err := process.Labelled(filepath.Join(root, "instances")); err != nil || len(pids) != 5 || len(shims) != 2 {
 		t.Errorf("with the other instance, processes of this one have ended; left are %v %v (%v)", pids, shims, err)
 	}
@@ -68,6 +68,6 @@ func TestAnIDIsNeverAPath(t *testing.T) {
 		t.Error("a path was taken for an instance")
 	}
 	if _, err := os.Stat(outside); err != nil {
-		t.Errorf("a folder outside was removed: %v", err)
+		t.Errorf("a directory outside was removed: %v", err)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mapNamespace opens a user namespace that shows the files of an owner as those of
-// a uid, for a mount of them. It outlives the process that it is made with.
+// mapNamespace opens a user namespace that maps the files of an owner to a uid, for an
+// ID-mapped mount. It outlives the process that it is created with.
 func mapNamespace(executable string, owner, uid int) (int, error) {
 	ids := []syscall.SysProcIDMap{{ContainerID: owner, HostID: uid, Size: 1}}
 	pid, err := syscall.ForkExec(executable, []string{"mariposa", "shim", holdArgument}, &syscall.ProcAttr{
@@ -18,20 +18,19 @@ func mapNamespace(executable string, owner, uid int) (int, error) {
 		Sys: &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids, Setsid: true},
 	})
 	if err != nil {
-		return -1, fmt.Errorf("cannot make a user namespace: %w", err)
+		return -1, fmt.Errorf("cannot create a user namespace: %w", err)
 	}
 	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/ns/user", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	_ = unix.Kill(pid, unix.SIGKILL) // our child: the pid is its own until it is reaped
+	_ = unix.Kill(pid, unix.SIGKILL) // our child: its pid is not reused until it is reaped
 	_, _ = syscall.Wait4(pid, nil, 0, nil)
 	return fd, err
 }
 
-// holdArgument starts a program that does nothing: it holds a namespace open until
-// that has been opened, and is killed.
+// holdArgument starts a program that does nothing: it keeps a namespace alive until that
+// has been opened, and is then killed.
 const holdArgument = "hold"
 
-// canMap reports whether the file system of a folder can show its files as those of
-// another owner.
+// canMap reports whether the file system of a directory supports ID-mapped mounts.
 func (d *Driver) canMap(path string) bool {
 	var st unix.Stat_t
 	if unix.Stat(path, &st) != nil {

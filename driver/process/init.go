@@ -14,44 +14,44 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// initArgument starts the first process of an isolated instance: `mariposa shim
-// init`. It runs as root of the instance's namespaces, which end with it: it puts
-// the instance's view together, starts the command with all rights taken away,
-// passes signals on and reaps. Commands that people run inside are its children,
-// too, so that they are where the instance is.
+// initArgument starts the first process of an isolated instance: `mariposa shim init`. It
+// runs as root of the instance's namespaces, which end with it. It builds the instance's
+// file system view, starts the command without privileges, forwards signals and reaps
+// processes. Commands that people run in the instance are its children too, so that they
+// run in the same namespaces.
 const initArgument = "init"
 
-// The files that it finds open. User namespaces for volumes follow them.
+// These are its open files. User namespaces for volumes follow.
 const (
 	initReportFD   = 3
-	initOrdersFD   = 4
+	initRequestFD  = 4
 	initOutputFD   = 5
 	initListenerFD = 6
 	initUserNSFD   = 7
 )
 
-// execSocket is where an init is asked to run a command inside, in the instance's
-// directory.
+// execSocket is the socket, in the instance's directory, on which an init accepts
+// commands to run.
 const execSocket = "exec.sock"
 
-// initOrders say what it builds and runs; without a command, everything is only tried.
-// They are handed over in memory.
-type initOrders struct {
-	orders
+// initRequest says what to build and run. Without a command, everything else is tried. It
+// is passed in memory.
+type initRequest struct {
+	startRequest
 	Dir    string      `json:"dir"`
 	UserNS map[int]int `json:"user_ns,omitempty"`
 }
 
-// initReport is what it reports to the shim: that the command runs, or why not; then
-// how it ended.
+// initReport is what it reports to the shim: that the command is running, or why not;
+// then how it ended.
 type initReport struct {
 	Error  string             `json:"error,omitempty"`
 	Status syscall.WaitStatus `json:"status,omitempty"`
 }
 
 type initStage struct {
-	initOrders
-	command int // its pid in here
+	initRequest
+	command int // its pid in this PID namespace
 	signals chan os.Signal
 	deaths  chan os.Signal
 }
@@ -61,12 +61,12 @@ func initMain() int {
 		unix.CloseOnExec(fd)
 	}
 	var i initStage
-	told := os.NewFile(initOrdersFD, "orders")
-	if os.Getpid() != 1 || json.NewDecoder(told).Decode(&i.initOrders) != nil || i.Sandbox == nil {
-		fmt.Fprintln(os.Stderr, "mariposa shim is started by the agent, never by hand")
+	request := os.NewFile(initRequestFD, "request")
+	if os.Getpid() != 1 || json.NewDecoder(request).Decode(&i.initRequest) != nil || i.Sandbox == nil {
+		fmt.Fprintln(os.Stderr, "mariposa shim is started by the agent: do not run it by hand")
 		return 2
 	}
-	_ = told.Close()
+	_ = request.Close()
 	for _, fd := range i.UserNS {
 		unix.CloseOnExec(fd)
 	}
@@ -79,13 +79,13 @@ func initMain() int {
 	if i.command != 0 {
 		i.supervise()
 	}
-	return 0 // what is left ends with us
+	return 0 // remaining processes end with this one
 }
 
-// start builds the walls and starts the command behind them.
+// start sets up the isolation and starts the command in it.
 func (i *initStage) start() error {
-	// Within the instance's memory limit the kernel ends us last; who is not root may not
-	// ask for that, and has no such limit either.
+	// Within the instance's memory limit, the kernel kills this process last. Without
+	// root this is not permitted, and there is no such limit either.
 	_ = os.WriteFile(oomScore, []byte("-999"), 0)
 	root := filepath.Dir(i.Dir)
 	failpoint(root, "init")
@@ -128,7 +128,7 @@ func (i *initStage) start() error {
 	if err != nil {
 		return explain(i.Argv[0], path, err)
 	}
-	i.orders = orders{Sandbox: i.Sandbox} // nobody needs the rest any more
+	i.startRequest = startRequest{Sandbox: i.Sandbox} // the rest is no longer needed
 	return nil
 }
 
@@ -139,14 +139,14 @@ func (i *initStage) try() (err error) {
 			return
 		}
 		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(i.Sandbox.UID), uintptr(i.Sandbox.UID), uintptr(i.Sandbox.UID)); errno != 0 {
-			err = fmt.Errorf("cannot become another user: %w", errno)
+			err = fmt.Errorf("cannot switch to its user: %w", errno)
 		}
 	})
 	return err
 }
 
-// sendReport reports to the shim. The pid of the command goes with it as a
-// credential, which the kernel translates into the shim's own namespace.
+// sendReport reports to the shim. The message carries the command's pid as a credential,
+// which the kernel translates into the shim's namespace.
 func (i *initStage) sendReport(r initReport) {
 	b, _ := json.Marshal(r)
 	who := unix.Ucred{Pid: int32(os.Getpid()), Uid: uint32(os.Getuid()), Gid: uint32(os.Getgid())}
@@ -156,7 +156,7 @@ func (i *initStage) sendReport(r initReport) {
 	_ = unix.Sendmsg(initReportFD, b, unix.UnixCredentials(&who), nil, unix.MSG_NOSIGNAL) // the shim may have been killed
 }
 
-// supervise passes signals on until the command has ended.
+// supervise forwards signals until the command has ended.
 func (i *initStage) supervise() {
 	go i.serveExec() // ends with the program
 	for {
@@ -168,7 +168,7 @@ func (i *initStage) supervise() {
 			}
 		case <-i.deaths:
 			if status, ended := i.reap(); ended {
-				i.command = 0 // it is nobody any more
+				i.command = 0 // the pid is no longer valid
 				i.sendReport(initReport{Status: status})
 				return
 			}
@@ -176,7 +176,7 @@ func (i *initStage) supervise() {
 	}
 }
 
-// reap collects the dead until the command is among them.
+// reap reaps processes until the command is among them.
 func (i *initStage) reap() (status syscall.WaitStatus, ended bool) {
 	for {
 		var info waitInfo
@@ -190,18 +190,18 @@ func (i *initStage) reap() (status syscall.WaitStatus, ended bool) {
 	}
 }
 
-// execFiles is how many files a command inside comes with: its three streams, and
-// those to its supervisor.
+// execFiles is how many files a request to run a command carries: its three streams, and
+// those for its supervisor.
 const execFiles = 6
 
-// serveExec starts supervisors of commands that are asked for on the socket, which
-// the agent alone can reach.
+// serveExec starts the supervisors of commands that are requested on the socket. Only the
+// agent can reach the socket.
 func (i *initStage) serveExec() {
 	f := os.NewFile(initListenerFD, "exec")
 	listener, err := net.FileListener(f)
 	_ = f.Close()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "no commands can be run inside:", err)
+		fmt.Fprintln(os.Stderr, "cannot accept commands:", err)
 		return
 	}
 	for {
@@ -222,7 +222,7 @@ func (i *initStage) serveExec() {
 	}
 }
 
-// receiveFiles takes the files of a command over.
+// receiveFiles receives the files of a command.
 func receiveFiles(c *net.UnixConn) ([]int, error) {
 	b, oob := make([]byte, 1), make([]byte, unix.CmsgSpace(4*execFiles))
 	_, n, _, _, err := c.ReadMsgUnix(b, oob)
@@ -246,7 +246,7 @@ func receiveFiles(c *net.UnixConn) ([]int, error) {
 		for _, fd := range files {
 			_ = unix.Close(fd)
 		}
-		return nil, errors.New("a command comes with six files")
+		return nil, errors.New("a request to run a command must carry six file descriptors")
 	}
 	return files, nil
 }

@@ -82,7 +82,7 @@ func TestFollowingAcrossRotations(t *testing.T) {
 		if _, err := log.Write([]byte(line)); err != nil {
 			t.Fatal(err)
 		}
-		if n%17 != 0 { // never more behind than the files kept hold
+		if n%17 != 0 { // never further behind than the kept files reach
 			continue
 		}
 		for {
@@ -163,7 +163,7 @@ func TestPlacesInMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := openMemory([]string{link, file}, "/root/a"); got != "" {
-		t.Errorf("somebody else's trap was taken: %s", got)
+		t.Errorf("another trap was caught: %s", got)
 	}
 	if openMemory([]string{open}, "/root/a") == "" {
 		t.Error("a place of our own was not taken")

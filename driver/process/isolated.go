@@ -15,9 +15,9 @@ import (
 	"mariposa/driver"
 )
 
-// startInit starts an isolated instance: its init in namespaces of its own, and the
-// command behind it. The shim itself stays outside. Orders without a command try
-// everything else.
+// startInit starts an isolated instance: its init in new namespaces, and the command
+// under it. The shim itself stays outside. A request without a command tries everything
+// else.
 func (s *shim) startInit(output *os.File) error {
 	theirs, err := s.openInitFiles(output)
 	defer closeAll(theirs)
@@ -34,20 +34,20 @@ func (s *shim) startInit(output *os.File) error {
 	}
 	if s.Sandbox.Mode == modeUser {
 		attr.Sys.Cloneflags |= unix.CLONE_NEWUSER
-		// Who is not root would lose what it may do in there when it is executed.
+		// Without root, the init would lose its capabilities in the namespace on exec.
 		attr.Sys.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP}
 		attr.Sys.UidMappings = []syscall.SysProcIDMap{{ContainerID: s.Sandbox.UID, HostID: s.Sandbox.UID, Size: 1}}
 		attr.Sys.GidMappings = []syscall.SysProcIDMap{{ContainerID: s.Sandbox.GID, HostID: s.Sandbox.GID, Size: 1}}
 	}
 	if s.child, err = s.fork("/proc/self/exe", []string{"mariposa", "shim", initArgument}, attr); err != nil {
-		return fmt.Errorf("cannot make its namespaces: %w", err)
+		return fmt.Errorf("cannot create its namespaces: %w", err)
 	}
 	closeAll(theirs)
 	return s.awaitInit()
 }
 
-// initEnvironment labels an init with what must be known of an instance whose
-// directory is lost: what the instance itself carries counts for nothing.
+// initEnvironment labels an init with what must be known of an instance whose directory
+// is lost. Labels that the instance itself sets are not trusted.
 func (s *spec) initEnvironment() []string {
 	var e environ
 	for _, p := range s.Ports {
@@ -65,7 +65,7 @@ func (s *spec) initEnvironment() []string {
 	return e
 }
 
-// openInitFiles opens what an init finds open.
+// openInitFiles opens the files that an init inherits.
 func (s *shim) openInitFiles(output *os.File) (theirs []*os.File, err error) {
 	if err := os.MkdirAll(filepath.Join(s.dir, rootDir), 0o700); err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func (s *shim) openInitFiles(output *os.File) (theirs []*os.File, err error) {
 	if err := unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_PASSCRED, 1); err != nil {
 		return theirs, err
 	}
-	o := initOrders{orders: s.orders, Dir: s.dir, UserNS: map[int]int{}}
+	o := initRequest{startRequest: s.startRequest, Dir: s.dir, UserNS: map[int]int{}}
 	var namespaces []*os.File
 	for _, b := range s.Sandbox.Binds {
 		if _, have := o.UserNS[b.Owner]; b.Kind != bindMapped || have {
@@ -93,26 +93,26 @@ func (s *shim) openInitFiles(output *os.File) (theirs []*os.File, err error) {
 		o.UserNS[b.Owner] = initUserNSFD + len(namespaces)
 		namespaces = append(namespaces, os.NewFile(uintptr(ns), "user namespace"))
 	}
-	told, err := writeOrders(o)
+	request, err := writeRequest(o)
 	if err != nil {
 		closeAll(namespaces)
 		return theirs, err
 	}
 	listener, err := listenIn(s.dir)
 	if err != nil {
-		closeAll(append(namespaces, told))
-		return theirs, fmt.Errorf("cannot listen for commands inside: %w", err)
+		closeAll(append(namespaces, request))
+		return theirs, fmt.Errorf("cannot listen for commands: %w", err)
 	}
 	copied, err := unix.FcntlInt(output.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		closeAll(append(namespaces, told, listener))
+		closeAll(append(namespaces, request, listener))
 		return theirs, err
 	}
-	return append(append(theirs, told, os.NewFile(uintptr(copied), "output"), listener), namespaces...), nil
+	return append(append(theirs, request, os.NewFile(uintptr(copied), "output"), listener), namespaces...), nil
 }
 
-// listenIn makes the socket of a directory, whose path may be longer than an
-// address takes.
+// listenIn creates the socket in a directory. The path may be longer than a socket
+// address allows.
 func listenIn(dir string) (*os.File, error) {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -135,7 +135,7 @@ func socketAddress(dir *os.File) string {
 	return "/proc/self/fd/" + strconv.Itoa(int(dir.Fd())) + "/" + execSocket
 }
 
-// awaitInit waits until the init says that the command runs.
+// awaitInit waits until the init reports that the command is running.
 func (s *shim) awaitInit() error {
 	r, pid, err := s.receiveReport()
 	if err != nil {
@@ -152,7 +152,7 @@ func (s *shim) awaitInit() error {
 	return nil
 }
 
-// receiveReport reads one message of the init, and whom it speaks of.
+// receiveReport reads one message of the init, and the pid that it is about.
 func (s *shim) receiveReport() (r initReport, pid int, err error) {
 	b, oob := make([]byte, 64<<10), make([]byte, unix.CmsgSpace(unix.SizeofUcred))
 	n, oobn, _, _, err := unix.Recvmsg(s.initReports, b, oob, 0)
@@ -160,14 +160,14 @@ func (s *shim) receiveReport() (r initReport, pid int, err error) {
 		n, oobn, _, _, err = unix.Recvmsg(s.initReports, b, oob, 0)
 	}
 	if err == nil {
-		err = json.Unmarshal(b[:n], &r) // nothing at all: it is gone
+		err = json.Unmarshal(b[:n], &r) // an empty message: the init is gone
 	}
 	if err != nil {
 		return r, 0, err
 	}
 	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
 	if err != nil || len(messages) != 1 {
-		return r, 0, errors.New("the init did not say who it speaks of")
+		return r, 0, errors.New("the message of the init process has no credentials")
 	}
 	who, err := unix.ParseUnixCredentials(&messages[0])
 	if err != nil {
@@ -176,8 +176,8 @@ func (s *shim) receiveReport() (r initReport, pid int, err error) {
 	return r, int(who.Pid), nil
 }
 
-// initStatus is how the command ended. An init that did not say so was killed, and
-// the command with it.
+// initStatus returns the exit status of the command. An init that did not report it was
+// killed, and the command with it.
 func (s *shim) initStatus() syscall.WaitStatus {
 	r, _, err := s.receiveReport()
 	if err != nil {
@@ -186,7 +186,7 @@ func (s *shim) initStatus() syscall.WaitStatus {
 	return r.Status
 }
 
-// tryInit tries everything but a command.
+// tryInit tries the isolation without a command.
 func (s *shim) tryInit() error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -200,8 +200,8 @@ func (s *shim) tryInit() error {
 	return unix.Close(s.initReports)
 }
 
-// askInit hands an init the files of a command to run inside.
-func askInit(dir string, files []*os.File) error {
+// requestExec sends an init the files of a command to run.
+func requestExec(dir string, files []*os.File) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
@@ -209,7 +209,7 @@ func askInit(dir string, files []*os.File) error {
 	defer d.Close()
 	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: socketAddress(d)})
 	if errors.Is(err, unix.ECONNREFUSED) || isGone(err) {
-		return driver.ErrNotFound // it has just ended, or begins
+		return driver.ErrNotFound // it has just ended, or is still starting
 	}
 	if err != nil {
 		return err

@@ -13,8 +13,7 @@ import (
 	"mariposa/driver"
 )
 
-// Logs reads what an instance has written to its standard output and error,
-// across rotations.
+// Logs reads the standard output and error of an instance, across log rotations.
 func (d *Driver) Logs(ctx context.Context, id string, o driver.LogOptions) (io.ReadCloser, error) {
 	e, _, err := d.findEntry(id)
 	if err != nil {
@@ -25,9 +24,8 @@ func (d *Driver) Logs(ctx context.Context, id string, o driver.LogOptions) (io.R
 	return r, nil
 }
 
-// logReader reads the files of a log from the oldest on, then, when it
-// follows, waits for more. Whoever writes may rotate at any time: what counts
-// is the file that is open, not its name.
+// logReader reads the files of a log from the oldest on and, if it follows, waits for
+// more. The writer may rotate at any time, so the open file matters, not its name.
 type logReader struct {
 	ctx    context.Context
 	path   string
@@ -38,9 +36,9 @@ type logReader struct {
 	mu     sync.Mutex
 	files  []*os.File // still to be read, the oldest first
 	begun  bool       // the first of them is being read
-	inside bool       // from the middle of a line on
+	inside bool       // reading starts in the middle of a line
 	buffer []byte
-	ready  []byte // to be returned
+	ready  []byte // not returned yet
 	once   sync.Once
 	closed chan struct{}
 }
@@ -56,10 +54,10 @@ func (r *logReader) open(o driver.LogOptions) {
 	}
 }
 
-// skipTo leaves only the last lines to be read. The files are one stream: a
-// line may begin in one and end in the next.
+// skipTo skips to the last lines. The files are one stream: a line may begin in one and
+// end in the next.
 func (r *logReader) skipTo(lines int) {
-	ends, last := lines, true // line ends to go back over; whether the last line is still to come
+	ends, last := lines, true // line ends to skip backwards; the last line is not reached yet
 	for n := len(r.files) - 1; n >= 0; n-- {
 		f := r.files[n]
 		size, err := f.Seek(0, io.SeekEnd)
@@ -84,8 +82,8 @@ func (r *logReader) skipTo(lines int) {
 	}
 }
 
-// skipOld skips files that were last written to before a time, without reading them. The
-// lines of the newest are looked at one by one if they have times.
+// skipOld skips files that were last written before a time, without reading them. In the
+// newest file, lines are checked one by one if they have timestamps.
 func (r *logReader) skipOld(since time.Time) {
 	for len(r.files) > 0 {
 		f := r.files[0]
@@ -104,7 +102,7 @@ func (r *logReader) skipOld(since time.Time) {
 	}
 }
 
-// logStart is where the lines of a file begin.
+// logStart returns the offset of a file's first line.
 func logStart(f *os.File) int64 {
 	if timed, _ := hasTimes(f); timed {
 		return int64(len(logHeader))
@@ -112,8 +110,9 @@ func logStart(f *os.File) int64 {
 	return 0
 }
 
-// findLineStart goes back over so many line ends from the end of a file, no further than
-// from, and says how many were lacking and where it stopped: behind the last one it met.
+// findLineStart skips a number of line ends backwards from the end of a file, but not
+// before from. It returns how many are missing and where it stopped: after the last line
+// end that it skipped.
 func findLineStart(f *os.File, from, size int64, ends int) (lacking int, at int64) {
 	if ends == 0 {
 		return 0, size
@@ -165,7 +164,7 @@ func (r *logReader) Read(p []byte) (int, error) {
 	}
 }
 
-// readNow reads what is there, as text.
+// readNow reads the available log as text.
 func (r *logReader) readNow(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -184,7 +183,7 @@ func (r *logReader) readNow(p []byte) (int, error) {
 	return n, nil
 }
 
-// readFile reads what is there, going on to the next file where one is full.
+// readFile reads what is available and continues with the next file when one is complete.
 func (r *logReader) readFile(p []byte) (int, error) {
 	for {
 		if isClosed(r.closed) {
@@ -200,8 +199,8 @@ func (r *logReader) readFile(p []byte) (int, error) {
 		last := len(r.files) == 1
 		var newer []*os.File
 		if last && r.follow {
-			// Looked for before reading: what comes after a rotation that we
-			// have seen goes to the newer file, so this one is then complete.
+			// This check comes before the read: after a rotation, output goes to the
+			// newer file, so this one is then complete.
 			newer = r.nextFile(r.files[0])
 		}
 		n, err := 0, io.EOF
@@ -220,7 +219,7 @@ func (r *logReader) readFile(p []byte) (int, error) {
 	}
 }
 
-// begin finds out once whether a file has times; false: that is not known yet.
+// begin checks once whether a file has timestamps; false if that is not known yet.
 func (r *logReader) begin(f *os.File) bool {
 	if r.begun {
 		return true
@@ -241,7 +240,7 @@ func (r *logReader) begin(f *os.File) bool {
 	return true
 }
 
-// lineTime returns the time of the line that a file is read from the middle of.
+// lineTime returns the time of the line in whose middle reading starts.
 func lineTime(f *os.File) time.Time {
 	stamp := make([]byte, stampSize)
 	at, err := f.Seek(0, io.SeekCurrent)
@@ -254,11 +253,11 @@ func lineTime(f *os.File) time.Time {
 	return began
 }
 
-// nextFile opens what has come after a file, or for nil all there is, the oldest first.
+// nextFile opens the files after a file, or all files if it is nil, the oldest first.
 func (r *logReader) nextFile(f *os.File) []*os.File {
 	var list []*os.File
-	// The newest first: a rotation in between then shows one file twice, which
-	// is noticed, rather than hiding one.
+	// The newest first: a rotation meanwhile then shows one file twice, which is
+	// detected, instead of hiding one.
 	for n := range r.keep {
 		next, err := os.Open(rotated(r.path, n))
 		if err != nil {
@@ -274,7 +273,7 @@ func (r *logReader) nextFile(f *os.File) []*os.File {
 		}
 		list = append([]*os.File{next}, list...)
 	}
-	return list // it was rotated away: everything that is left is newer
+	return list // it was rotated away, so all files are newer
 }
 
 func (r *logReader) Close() error {

@@ -7,27 +7,27 @@ import (
 	"mariposa"
 )
 
-// logText turns the content of log files into what the command wrote, with or without
+// logText converts the content of log files into the command's output, with or without
 // the time of each line.
 type logText struct {
 	since  time.Time
 	stamps bool
 
-	isTimed bool   // the file has times
+	isTimed bool   // the file has timestamps
 	inLine  bool   // the last line has no end yet
-	skips   bool   // it is too old to be shown
-	stamp   []byte // the part of a stamp that has been read
+	skips   bool   // the line is too old to be shown
+	stamp   []byte // the part of a timestamp that has been read
 	inStamp bool
 	began   time.Time // of the line that is resumed
 }
 
-// beginFile says that what follows is from the next file.
+// beginFile starts the next file.
 func (l *logText) beginFile(timed bool) {
 	l.isTimed, l.inStamp = timed, timed
-	l.stamp = l.stamp[:0] // a writer was killed in the middle of it
+	l.stamp = l.stamp[:0] // its writer was killed
 }
 
-// resumeLine says that what follows is the rest of a line that began at a time.
+// resumeLine continues a line that began at a time.
 func (l *logText) resumeLine(at time.Time) { l.inStamp, l.began = false, at }
 
 // appendText appends the text of the next bytes of a file.
@@ -61,8 +61,8 @@ func (l *logText) appendPart(out, part []byte) []byte {
 	return append(out, part...)
 }
 
-// readStamp reads a stamp, or as much of it as there is. A line without a valid one was
-// damaged, and is shown as it is.
+// readStamp reads a timestamp, or the available part of it. A line without a valid one is
+// damaged and shown as it is.
 func (l *logText) readStamp(out, raw []byte) (_, rest []byte) {
 	n := min(len(raw), stampSize-len(l.stamp))
 	end := bytes.IndexByte(raw[:n], '\n')
@@ -86,7 +86,7 @@ func (l *logText) readStamp(out, raw []byte) (_, rest []byte) {
 	return out, rest
 }
 
-// beginLine begins a line that was written at a time; zero: that is not known.
+// beginLine begins a line that was written at a time; zero if that is unknown.
 func (l *logText) beginLine(out []byte, at time.Time) []byte {
 	if l.inLine && !l.skips {
 		out = append(out, '\n') // the end of the last line is lost

@@ -15,7 +15,7 @@ import (
 	"mariposa/driver"
 )
 
-// logClock is the time of day in tests of logs: each write is a second after the last.
+// logClock is the clock in tests of logs: each write is a second after the last.
 type logClock struct{ at time.Time }
 
 func newLogClock() *logClock {
@@ -71,7 +71,7 @@ func TestLinesHaveTheTimeOfTheirFirstByte(t *testing.T) {
 	t.Parallel()
 	all := driver.LogOptions{Tail: -1, Timestamps: true}
 	for name, c := range map[string]struct {
-		old   string // what an earlier release has left
+		old   string // the log of an earlier release
 		parts []string
 		o     driver.LogOptions
 		want  string
@@ -110,8 +110,8 @@ func TestLinesHaveTheTimeOfTheirFirstByte(t *testing.T) {
 	}
 }
 
-// Lines of an earlier release have no times. They are left out only if the whole file is
-// older than asked for.
+// Lines of an earlier release have no timestamps. They are left out only if the whole
+// file is older than requested.
 func TestSinceWithoutTimesGoesByTheAgeOfTheFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "log")
@@ -151,7 +151,7 @@ func TestALineAcrossFilesKeepsItsTime(t *testing.T) {
 	}
 }
 
-// A supervisor may be killed at any byte; the next one goes on in the same file.
+// A supervisor may be killed at any byte; the next one continues in the same file.
 func TestALogSurvivesAKillAtEveryByte(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "log")
@@ -204,7 +204,8 @@ func TestAFullDiskLosesLinesAndKeepsTimes(t *testing.T) {
 	}
 }
 
-// Joined in the middle of a line, the rest of it is shown with the time of the line.
+// If reading starts in the middle of a line, the rest of it is shown with the time of the
+// line.
 func TestFollowingFromTheMiddleOfALine(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "log")
@@ -220,8 +221,8 @@ func TestFollowingFromTheMiddleOfALine(t *testing.T) {
 	}
 }
 
-// However output comes in pieces and files are rotated, what is read is the end of what
-// was written, and no file is larger than allowed.
+// However output is split and files are rotated, the text that is read is the end of the
+// text that was written, and no file is larger than allowed.
 func TestLogsOfAnyShapeAreReadBack(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

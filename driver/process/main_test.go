@@ -24,8 +24,7 @@ import (
 	"mariposa/leaktest"
 )
 
-// The test binary plays mariposa: it is its own shim, and an agent that tests
-// kill.
+// The test binary replaces mariposa: it is its own shim, and an agent that tests kill.
 func TestMain(m *testing.M) {
 	process.UseFailpoints()
 	if len(os.Args) > 1 {
@@ -44,9 +43,8 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
-// agentMain is an agent that starts an instance, as after a person's first restart,
-// and then only waits to be killed: `agent ROOT ID COMMAND...`. It prints what
-// Start answered.
+// agentMain is an agent that starts an instance, as after a first manual restart, and
+// then waits to be killed: `agent ROOT ID COMMAND...`. It prints the result of Start.
 func agentMain(args []string) int {
 	d, err := process.New(process.Options{Root: args[0], Isolation: isolation})
 	if err != nil {
@@ -64,8 +62,8 @@ func agentMain(args []string) int {
 	select {}
 }
 
-// execMain is an agent with an instance and a command inside it that only waits to
-// be killed: `agent-exec ROOT ID`. It prints the command's process id.
+// execMain is an agent with an instance and a command in it, which waits to be killed:
+// `agent-exec ROOT ID`. It prints the command's process id.
 func execMain(root, id string) int {
 	d, err := process.New(process.Options{Root: root, Isolation: isolation})
 	if err != nil {
@@ -85,8 +83,7 @@ func execMain(root, id string) int {
 	select {}
 }
 
-// isolation is what these tests run with: on, or, in a second run of some of them,
-// off.
+// isolation is the mode of these tests: on, or off in a second run of some of them.
 var isolation = map[bool]process.Isolation{true: process.IsolationOff}[os.Getenv("TEST_WITHOUT_ISOLATION") != ""]
 
 var labels = driver.Labels{Cluster: "c1", Incarnation: "i1"}
@@ -100,7 +97,7 @@ func instance(id string, command ...string) driver.Instance {
 
 func sh(id, script string) driver.Instance { return instance(id, "sh", "-c", script) }
 
-// newRoot makes a root of the test's own and sees that nothing of it stays.
+// newRoot creates a root for the test and checks that nothing of it is left.
 func newRoot(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
@@ -125,14 +122,14 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// newAgent is an agent with a root of its own, and an id for an instance.
+// newAgent returns an agent with its own root, and an id for an instance.
 func newAgent(t *testing.T) (a *agent, root, id string) {
 	t.Helper()
 	root = newRoot(t)
 	return open(t, process.Options{Root: root}), root, drivertest.NewID()
 }
 
-// agent is a driver in the test's own process with what it has told.
+// agent is a driver in the test's own process with the events it has reported.
 type agent struct {
 	*process.Driver
 	ended chan driver.Observed
@@ -193,7 +190,7 @@ func (a *agent) awaitEnd(t *testing.T) driver.Observed {
 	case o := <-a.ended:
 		return o
 	case <-time.After(drivertest.Limit):
-		t.Fatal("no end was told")
+		t.Fatal("no end was reported")
 		return driver.Observed{}
 	}
 }
@@ -210,7 +207,7 @@ func (a *agent) find(t *testing.T, id string) (driver.Observed, bool) {
 	return driver.Observed{}, false
 }
 
-// within is a context that bounds an operation, in a test's cleanup as well.
+// within returns a context that limits an operation, also in a test's cleanup.
 func within(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), drivertest.Limit)
@@ -218,7 +215,7 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// eventually waits for a fact about the machine that nothing announces.
+// eventually polls until a condition of the machine holds.
 func eventually(t *testing.T, what string, fact func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(drivertest.Limit); !fact(); time.Sleep(5 * time.Millisecond) {
@@ -237,7 +234,7 @@ func pidOf(t *testing.T, o driver.Observed) int {
 	return pid
 }
 
-// innerPID is what a process is called in its own namespace.
+// innerPID returns the pid of a process in its own namespace.
 func innerPID(pid int) int {
 	b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	for line := range strings.Lines(string(b)) {
@@ -250,7 +247,8 @@ func innerPID(pid int) int {
 	return 0
 }
 
-// outerPID is what a process that an instance knows by a number is called here.
+// outerPID returns the pid in this namespace of a process that an instance knows by
+// another.
 func outerPID(t *testing.T, o driver.Observed, inner string) int {
 	t.Helper()
 	namespace, err := os.Readlink("/proc/" + o.Details["pid"] + "/ns/pid")

@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// privateDir is where an instance's private folder lies when this machine keeps
-// no files in memory for us.
+// privateDir is the private directory of an instance on a machine that cannot keep files
+// in memory.
 const privateDir = "private"
 
-// memory is where private folders are kept: on a file system in memory, as long
-// as there is one.
+// memory finds the place for private directories: on a file system in memory, if there is
+// one.
 type memory struct {
 	places []string // the best first
 	root   string
@@ -27,8 +27,8 @@ type memory struct {
 	dir string
 }
 
-// find says where; empty: nowhere. What was there may have been cleared away, at
-// the end of a login or so.
+// find returns the directory for private directories; empty if there is none. It may have
+// been deleted, for example at the end of a login session.
 func (m *memory) find() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -38,8 +38,8 @@ func (m *memory) find() string {
 	return m.dir
 }
 
-// memoryPlaces lists where this machine may keep files in memory alone, the best
-// first: what is kept there is on no disk, and gone when the machine is.
+// memoryPlaces lists where this machine may keep files only in memory, the best first.
+// They never reach a disk and are gone after a restart of the machine.
 func memoryPlaces() []string {
 	var list []string
 	if os.Geteuid() == 0 {
@@ -51,9 +51,9 @@ func memoryPlaces() []string {
 	return append(list, "/dev/shm/mariposa-"+strconv.Itoa(os.Geteuid()))
 }
 
-// openMemory makes a folder in memory for the instances of a root; empty when
-// there is no place for it. The root is part of its name, so that several nodes
-// of one machine do not meet.
+// openMemory creates a directory in memory for the instances of a root; empty if there is
+// no place for it. Its name depends on the root, so that several nodes of one machine do
+// not conflict.
 func openMemory(places []string, root string) string {
 	sum := sha256.Sum256([]byte(root))
 	for _, place := range places {
@@ -65,8 +65,8 @@ func openMemory(places []string, root string) string {
 	return ""
 }
 
-// inMemory reports whether a directory lies in memory and belongs to us or to the
-// system: another user's could be swapped for something else under us.
+// inMemory reports whether a directory is on a file system in memory and belongs to us or
+// to the system. The owner of the directory could replace our files.
 func inMemory(dir string) bool {
 	var fs unix.Statfs_t
 	if unix.Statfs(dir, &fs) != nil || (fs.Type != unix.TMPFS_MAGIC && fs.Type != unix.RAMFS_MAGIC) {
@@ -76,9 +76,10 @@ func inMemory(dir string) bool {
 	return err == nil && (ownerOf(info) == 0 || ownerOf(info) == os.Geteuid())
 }
 
-// ownDirectory makes a directory for ourselves alone, or finds it to be just that.
+// ownDirectory creates a directory that only we can access, or checks that an existing
+// one is like that.
 func ownDirectory(dir string) bool {
-	_ = os.Mkdir(dir, 0o700) // it may be there; what counts is what is found
+	_ = os.Mkdir(dir, 0o700) // it may exist; it is checked below
 	info, err := os.Lstat(dir)
 	if err != nil || !info.IsDir() || ownerOf(info) != os.Geteuid() {
 		return false
@@ -88,7 +89,7 @@ func ownDirectory(dir string) bool {
 
 func ownerOf(info os.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
 
-// privatePath is where an instance's private folder belongs.
+// privatePath returns the path of an instance's private directory.
 func (d *Driver) privatePath(e *entry) string {
 	if dir := d.memory.find(); dir != "" {
 		return filepath.Join(dir, e.id)
@@ -96,14 +97,14 @@ func (d *Driver) privatePath(e *entry) string {
 	return filepath.Join(e.dir, privateDir)
 }
 
-// clearMemory takes away the private folders of instances that are no more: an
-// agent killed while it removed one, or a root that was wiped, leaves such.
+// clearMemory removes the private directories of instances that no longer exist. An agent
+// that was killed during a removal leaves them, or a root that was deleted.
 func (d *Driver) clearMemory() {
 	dir := d.memory.find()
 	if dir == "" {
 		return
 	}
-	list, _ := os.ReadDir(dir) // what cannot be read now is cleared another time
+	list, _ := os.ReadDir(dir) // unreadable ones are removed another time
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, f := range list {

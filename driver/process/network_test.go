@@ -33,20 +33,20 @@ func TestInstancesOnANetworkMeetInItsFolder(t *testing.T) {
 		t.Errorf("says %v", err)
 	}
 	must(t, a.Close())
-	b := open(t, process.Options{Root: root, Networks: place}) // a restarted agent knows who is on it
+	b := open(t, process.Options{Root: root, Networks: place}) // a restarted agent knows the instances on it
 	if err := b.withdraw(t, net); err == nil {
-		t.Error("it was taken away")
+		t.Error("it was removed")
 	}
 	b.remove(t, "i2")
 	if err := b.withdraw(t, net); err != nil {
-		t.Errorf("nobody is on it: %v", err)
+		t.Errorf("an unused one: %v", err)
 	}
 	if list, err := os.ReadDir(place); err != nil || len(list) != 0 {
 		t.Errorf("left are %v, %v", list, err)
 	}
 	lost := instance("i3", "sleep", "1000")
-	lost.Networks = []driver.Network{{Name: "back-end"}} // of another kind of compute
-	if _, err := b.tryStart(t, lost); err == nil || !strings.Contains(err.Error(), "its network back-end was not made for processes") {
+	lost.Networks = []driver.Network{{Name: "back-end"}} // of another compute type
+	if _, err := b.tryStart(t, lost); err == nil || !strings.Contains(err.Error(), "its network back-end was not created for compute type process") {
 		t.Errorf("says %v", err)
 	}
 }

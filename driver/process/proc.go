@@ -14,25 +14,25 @@ import (
 	"mariposa/driver"
 )
 
-// The variables by which a process is known to be ours.
+// These variables identify a process as ours.
 const (
 	envRoot        = "MARIPOSA_ROOT"
 	envInstance    = "MARIPOSA_INSTANCE"
-	envShim        = "MARIPOSA_SHIM" // carried by shims in place of envInstance
-	envInit        = "MARIPOSA_INIT" // carried by inits
-	envExec        = "MARIPOSA_EXEC" // carried by commands that somebody runs inside an instance: which
+	envShim        = "MARIPOSA_SHIM" // set for shims instead of envInstance
+	envInit        = "MARIPOSA_INIT" // set for inits
+	envExec        = "MARIPOSA_EXEC" // set for commands that people run in an instance: the id of the command
 	envCluster     = "MARIPOSA_CLUSTER"
 	envIncarnation = "MARIPOSA_INCARNATION"
 )
 
-// proc is one process as /proc shows it. Pid and start time together name a
-// process for ever; a pid alone does not.
+// proc is one process as /proc shows it. Pid and start time together identify a process;
+// a pid alone does not.
 type proc struct {
 	pid, parent, session int
 	start                uint64 // in clock ticks since boot
 }
 
-// readProc looks at one process; false when it is gone or only a zombie is left.
+// readProc reads one process; false if it is gone or a zombie.
 func readProc(pid int) (proc, bool) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -48,19 +48,19 @@ func readProc(pid int) (proc, bool) {
 	return p, true
 }
 
-// same reports whether two are one process, even if its parent has changed.
+// same reports whether two are the same process, even if its parent has changed.
 func (p proc) same(o proc) bool { return p.pid == o.pid && p.start == o.start }
 
-// alive reports whether this very process still runs.
+// alive reports whether this process still runs.
 func (p proc) alive() bool {
 	now, ok := readProc(p.pid)
 	return ok && now.same(p)
 }
 
-// parseStat splits what /proc says of a process from its state on, and finds
-// its start time; 0 when there is none to find.
+// parseStat splits the stat of a process, from its state on, and returns its start time;
+// 0 if there is none.
 func parseStat(b []byte) (fields []string, start uint64) {
-	// The command in parentheses may itself hold spaces and parentheses.
+	// The command in parentheses may itself contain spaces and parentheses.
 	end := bytes.LastIndexByte(b, ')')
 	if end < 0 {
 		return nil, 0
@@ -91,8 +91,8 @@ func eachPID(f func(pid int)) error {
 	return nil
 }
 
-// open returns a pidfd that is certain to be this process, not a later one
-// with the same pid; false when the process is gone.
+// open returns a pidfd that is certain to refer to this process, not to a later one with
+// the same pid; false if the process is gone.
 func (p proc) open() (int, bool) {
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if err != nil {
@@ -105,7 +105,7 @@ func (p proc) open() (int, bool) {
 	return fd, true
 }
 
-// kill sends a signal to this very process, if it still is.
+// kill sends a signal to this process, if it still runs.
 func (p proc) kill(s unix.Signal) {
 	if fd, ok := p.open(); ok {
 		signal(fd, s)
@@ -120,17 +120,17 @@ type labelled struct {
 	shim   bool
 	init   bool
 	inside bool   // of an isolated instance
-	exec   string // of what somebody runs inside an instance: which
+	exec   string // the id of the command, if people run it in an instance
 	labels driver.Labels
-	env    []string // what was given to it; if inside, to the init
+	env    []string // its initial environment; if inside, that of the init
 }
 
-// findLabelled finds every process that carries this root. Processes whose
-// environment we may not read are not ours to touch.
+// findLabelled finds every process that is labelled with this root. Processes whose
+// environment we may not read are not ours.
 //
-// What runs inside an isolated instance can carry whatever it likes, the id of
-// another instance or a path included. It cannot leave its PID namespace, though: it
-// belongs to the instance that the first process there was started for.
+// A process in an isolated instance can set any label, such as the id of another instance
+// or a path. But it cannot leave its PID namespace, so it belongs to the instance that
+// the namespace's first process was started for.
 func findLabelled(root string) ([]labelled, error) {
 	var found []labelled
 	inits, inside := map[string]labelled{}, map[string][]labelled{} // by PID namespace
@@ -176,7 +176,7 @@ func findLabelled(root string) ([]labelled, error) {
 
 // isFirst reports whether a process is the first one of its PID namespace.
 func isFirst(dir string) bool {
-	b, _ := os.ReadFile(filepath.Join(dir, "status")) // one that is gone is none
+	b, _ := os.ReadFile(filepath.Join(dir, "status")) // fails if it is gone
 	for line := range bytes.Lines(b) {
 		if ids, ok := bytes.CutPrefix(line, []byte("NSpid:")); ok {
 			return bytes.HasSuffix(bytes.TrimSpace(ids), []byte("\t1"))
@@ -210,9 +210,9 @@ func parseLabels(root string, env []string) (labelled, bool) {
 	return l, ours && checkID(l.id) == nil
 }
 
-// leftoverProcesses finds every process of an instance by all the ways there are: its
-// main process and that one's session, its label, its cgroups. The main
-// process of a directory that was copied here is the original's, not ours.
+// leftoverProcesses finds every process of an instance: its main process, the session of
+// that, and those with its label or in its cgroups. If the directory was copied here, the
+// main process belongs to the original and is left out.
 func (d *Driver) leftoverProcesses(e *entry) ([]proc, error) {
 	var list []proc
 	main, alive := readProc(e.state.PID)
@@ -245,7 +245,7 @@ func (d *Driver) leftoverProcesses(e *entry) ([]proc, error) {
 	return slices.Compact(list), nil
 }
 
-// bootID names this start of the machine.
+// bootID identifies this boot of the machine.
 func bootID() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -254,5 +254,5 @@ func bootID() string {
 	return strings.TrimSpace(string(b))
 }
 
-// isGone reports whether an error says that a file is not there.
+// isGone reports whether an error means that a file does not exist.
 func isGone(err error) bool { return errors.Is(err, os.ErrNotExist) }

@@ -1,24 +1,25 @@
-// Package process runs instances as processes of this machine, isolated from it and
-// from each other. Each one has a directory and a small supervisor (the shim: our own
-// binary, started as `mariposa shim DIR`) that outlives the agent: it holds the
-// directory's lock, starts the command, keeps its log, and records how it ended. So
-// an agent killed at any moment finds every instance again, with its pid and later
-// its exit code, and none is ever run twice.
+// Package process runs instances as processes of this machine, isolated from it and from
+// each other. Each one has a directory and a small supervisor, the shim: our own binary,
+// started as `mariposa shim DIR`. The shim outlives the agent. It holds the lock of the
+// directory, starts the command, writes its log, and records how it ended. So an agent
+// that is killed at any moment finds every instance again, with its pid and later its
+// exit code, and never runs one twice.
 //
-// The command of an isolated instance runs behind an init (init.go): the first
-// process of namespaces of its own, which builds the instance's view of the file
-// system (rootfs.go) and starts the command without rights (confine.go,
-// seccomp.go). The namespaces end with the init, and so does all that ran in them.
+// The command of an isolated instance runs under an init (init.go): the first process of
+// its own namespaces. The init builds the instance's view of the file system (rootfs.go)
+// and starts the command without privileges (confine.go, seccomp.go). The namespaces end
+// with the init, and so does every process in them.
 //
-// Commands and environments may hold secrets, so they are on no disk: the agent
-// hands them to the shim in memory, and a later start brings them again. What is
-// recorded of an instance (record.go) is enough to find it, never to start it. Files and values that it is given lie in
-// a private folder, on a file system in memory where the machine has one.
+// Commands and environments may contain secrets, so they are never written to disk: the
+// agent passes them to the shim in memory, and passes them again for a later start. The
+// record of an instance (record.go) is enough to find it, but not to start it. Its files
+// and values are in a private directory, on a file system in memory if the machine has
+// one.
 //
 // The package owns the directories below its root, the volumes, the processes that carry
-// that root in their environment, and their cgroups. It refuses to know what
-// is wanted of an instance, and touches no process that it cannot prove to be
-// its own by start time, label or cgroup.
+// that root in their environment, and their cgroups. It does not know the desired state
+// of an instance. It touches no process that it cannot prove to be its own by start time,
+// label or cgroup.
 package process
 
 import (
@@ -41,26 +42,26 @@ import (
 
 var _ driver.Driver = (*Driver)(nil)
 
-// Options say where a driver keeps its instances and how much of their logs.
+// Options configure a driver.
 type Options struct {
-	Root     string // a directory of its own, made when missing
-	Volumes  string // where volumes are kept, made with the first; .volumes below Root if empty
-	Networks string // likewise of networks; .networks below Root if empty
-	// Hidden are folders that no instance sees, whatever else it is shown; Root,
-	// Volumes and Networks always are.
+	Root     string // a directory of its own, created if missing
+	Volumes  string // the directory of volumes, created with the first one; .volumes below Root if empty
+	Networks string // the same for networks; .networks below Root if empty
+	// Hidden are directories that no instance can see, in addition to Root, Volumes and
+	// Networks.
 	Hidden    []string
 	Isolation Isolation
-	UIDs      UIDs     // whom isolated instances run as, by an agent that is root; DefaultUIDs if zero
-	Paths     []string // folders and files that isolated instances can read beside those of the system
-	TmpSize   int64    // bytes that an isolated instance may have in /tmp, and in /dev/shm; 0: 64 MiB
-	Processes int64    // how many processes and threads it may have; 0: 1024
+	UIDs      UIDs     // the uids of isolated instances if the agent is root; DefaultUIDs if zero
+	Paths     []string // directories and files that isolated instances can read in addition to those of the system
+	TmpSize   int64    // the size of /tmp, and of /dev/shm, in an isolated instance; 64 MiB if zero
+	Processes int64    // how many processes and threads an isolated instance may have; 1024 if zero
 
-	LogSize  int64 // bytes after which a log is rotated; 0: 8 MiB
-	LogFiles int   // how many files of that size are kept; 0: 3
+	LogSize  int64 // bytes after which a log is rotated; 8 MiB if zero
+	LogFiles int   // how many files of that size are kept; 3 if zero
 }
 
-// Driver is the agent's side: it starts and signals shims. One epoll loop reports
-// when they end.
+// Driver is the agent's side: it starts shims and sends them signals. One epoll loop
+// reports when they end.
 type Driver struct {
 	root       string
 	memory     *memory
@@ -70,27 +71,27 @@ type Driver struct {
 	boot       string
 	rootLock   *os.File
 	exits      *exits
-	walls      walls
-	hidden     []string // folders that no instance sees, without symbolic links
+	support    isolationSupport
+	hidden     []string // directories that no instance can see, without symbolic links
 
 	mapMu    sync.Mutex
-	mappable map[uint64]bool // whether a file system can show files as another's, by device
+	mappable map[uint64]bool // whether a file system supports ID-mapped mounts, by device
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
-	work   sync.WaitGroup // operations in flight
+	work   sync.WaitGroup // operations in progress
 
 	mu          sync.Mutex
 	entries     map[string]*entry
-	ports       map[int]string // given to which instance
-	uids        map[int]string // likewise
+	ports       map[int]string // the instance that has a port
+	uids        map[int]string // the instance that has a uid
 	reportEvent func(driver.Event)
-	unreported  []driver.Event // from before anyone watched
+	unreported  []driver.Event // from before Watch was called
 	closed      bool
 }
 
-// New opens a root and finds again what runs or has ended there. Only one
-// driver may have a root open: a second one is an error.
+// New opens a root and finds the instances that run or have ended there. Only one driver
+// may have a root open: a second one is an error.
 func New(o Options) (*Driver, error) {
 	root, err := openRoot(o.Root)
 	if err != nil {
@@ -98,7 +99,7 @@ func New(o Options) (*Driver, error) {
 	}
 	executable, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("cannot find our own executable: %w", err)
+		return nil, fmt.Errorf("cannot find the mariposa executable: %w", err)
 	}
 	if o.Volumes, err = filepath.Abs(cmp.Or(o.Volumes, filepath.Join(root, ".volumes"))); err != nil {
 		return nil, err
@@ -126,9 +127,9 @@ func New(o Options) (*Driver, error) {
 	if err := d.isolate(); err != nil {
 		return nil, err
 	}
-	// A fork that the killed agent had under way may hold the lock for a moment.
+	// A fork in progress when an agent was killed may hold the lock for a moment.
 	if d.rootLock, err = lockWithin(filepath.Join(root, ".lock"), 2*time.Second); err != nil {
-		return nil, fmt.Errorf("cannot use %s, another agent has it open: %w", root, err)
+		return nil, fmt.Errorf("cannot use %s: another agent has it open: %w", root, err)
 	}
 	if d.exits, err = watchExits(d.shimGone); err != nil {
 		_ = d.rootLock.Close()
@@ -142,14 +143,14 @@ func New(o Options) (*Driver, error) {
 	return d, nil
 }
 
-// openRoot makes the root and returns it free of symbolic links, because it is
-// compared with what processes carry in their environment.
+// openRoot creates the root and returns it without symbolic links, because it is compared
+// with the environment of processes.
 func openRoot(root string) (string, error) {
 	if root == "" {
 		return "", errors.New("the process driver needs a directory for its instances")
 	}
 	if err := os.MkdirAll(root, 0o700); err != nil {
-		return "", fmt.Errorf("cannot make the directory of the process instances: %w", err)
+		return "", fmt.Errorf("cannot create the directory of the process instances: %w", err)
 	}
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -158,17 +159,17 @@ func openRoot(root string) (string, error) {
 	return filepath.EvalSymlinks(root)
 }
 
-// Compute says that it makes processes.
+// Compute returns the compute type process.
 func (d *Driver) Compute() mariposa.ComputeType { return mariposa.ComputeProcess }
 
-// Capabilities are those of processes.
+// Capabilities returns what process instances support.
 func (d *Driver) Capabilities() mariposa.Capabilities {
 	return mariposa.Capabilities{Logs: true, Exec: true, Mdata: true, Ports: true, Volumes: true, Networks: true, Survives: true}
 }
 
-// Watch sets the callback for ends: the one thing that happens to a process by
-// itself. It must not wait for an operation on the instance that it is called for.
-// There is no engine that could be lost.
+// Watch sets the callback for ends, the only change that happens to a process by itself.
+// The callback must not wait for an operation on the same instance. There is no engine
+// that could be lost.
 func (d *Driver) Watch(report func(driver.Event)) {
 	d.mu.Lock()
 	d.reportEvent = report
@@ -193,8 +194,8 @@ func (d *Driver) report(o driver.Observed) {
 	}
 }
 
-// List reports every instance below the root, and every process that carries
-// the root in its environment though its directory is gone.
+// List returns every instance below the root, and every process that carries the root in
+// its environment although its directory is gone.
 func (d *Driver) List(ctx context.Context) ([]driver.Observed, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -217,8 +218,8 @@ func (d *Driver) List(ctx context.Context) ([]driver.Observed, error) {
 	return list, nil
 }
 
-// Update has nothing it could change in a running process: the same workload
-// is reported as it is, other limits are refused.
+// Update cannot change a running process: the same workload is reported as it is, and
+// other limits are refused.
 func (d *Driver) Update(ctx context.Context, i driver.Instance) (driver.Observed, error) {
 	if _, _, err := d.findEntry(i.ID); err != nil {
 		return driver.Observed{ID: i.ID}, err
@@ -231,8 +232,8 @@ func (d *Driver) Update(ctx context.Context, i driver.Instance) (driver.Observed
 	})
 }
 
-// Close ends what is in flight and lets the root go; instances run on. A Start
-// in flight may still come true: the next driver on the root finds it.
+// Close cancels operations in progress and releases the root; instances keep running. A
+// canceled Start may still succeed: the next driver of the root then finds the instance.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	if d.closed {
@@ -244,14 +245,14 @@ func (d *Driver) Close() error {
 	d.cancel()
 	d.work.Wait()
 	d.exits.close()
-	_ = os.Remove(d.memory.dir) // if it is empty: the next driver makes it again
+	_ = os.Remove(d.memory.dir) // only if it is empty; the next driver creates it again
 	return d.rootLock.Close()
 }
 
 var errClosed = errors.New("the process driver is closed")
 
-// operate runs one operation on an instance, after whatever is under way on the
-// same instance, and says how it is then.
+// operate runs one operation on an instance, after any other operation on it, and returns
+// the resulting state.
 func (d *Driver) operate(ctx context.Context, id string, work func(context.Context, *entry) error) (driver.Observed, error) {
 	if err := checkID(id); err != nil {
 		return driver.Observed{ID: id}, err
@@ -273,7 +274,7 @@ func (d *Driver) operate(ctx context.Context, id string, work func(context.Conte
 	return o, err
 }
 
-// enter lets Close wait for what begins now, and ends its context then.
+// enter makes Close wait for an operation, and cancels the operation's context on Close.
 func (d *Driver) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
@@ -293,7 +294,7 @@ func (d *Driver) enter(ctx context.Context) (_ context.Context, leave func(), er
 	}, nil
 }
 
-// acquire takes an instance for one operation, making its entry when there is none.
+// acquire reserves an instance for one operation, and creates its entry if there is none.
 func (d *Driver) acquire(ctx context.Context, id string) (*entry, error) {
 	for {
 		d.mu.Lock()
@@ -318,7 +319,7 @@ func (d *Driver) acquire(ctx context.Context, id string) (*entry, error) {
 	}
 }
 
-// dropUnused forgets an entry that an operation has left without an instance.
+// dropUnused removes an entry whose instance does not exist after an operation.
 func (d *Driver) dropUnused(e *entry) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -329,7 +330,8 @@ func (d *Driver) dropUnused(e *entry) {
 	}
 }
 
-// signal sends a signal to the process behind a pidfd; one that is gone is no error.
+// signal sends a signal to the process of a pidfd; it is not an error if the process is
+// gone.
 func signal(pidfd int, s unix.Signal) {
 	_ = unix.PidfdSendSignal(pidfd, s, nil, 0)
 }

@@ -51,7 +51,7 @@ func TestConformance(t *testing.T) {
 func readValues(t *testing.T, root, id string) (values map[string]string) {
 	t.Helper()
 	var path string
-	eventually(t, "it has its environment", func() bool { // which takes a moment after it was executed
+	eventually(t, "it has its environment", func() bool { // which takes a moment after exec
 		pids, _, _ := process.Labelled(root)
 		for _, pid := range pids {
 			b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")

@@ -14,41 +14,42 @@ import (
 	"mariposa/driver"
 )
 
-// The files of an instance's directory. The holder of the lock writes: the
-// agent before it hands the lock to a new shim and after a shim has died, the
-// shim in between.
+// These are the files in an instance's directory. The holder of the lock writes them: the
+// agent until it passes the lock to a new shim and after a shim has died, the shim in
+// between.
 const (
 	lockFile    = "lock"
-	specFile    = "spec.json"  // what to run; by the agent
-	stateFile   = "state.json" // what runs; by the shim
-	exitFile    = "exit.json"  // how it ended; by the shim, or by the agent when the shim could not
+	specFile    = "spec.json"  // the instance; written by the agent
+	stateFile   = "state.json" // the running process; written by the shim
+	exitFile    = "exit.json"  // how it ended; written by the shim, or by the agent if the shim was killed
 	logFile     = "log"
-	shimLogFile = "shim.log" // what a shim says when it dies of a fault of its own
+	shimLogFile = "shim.log" // the output of a shim that crashes
 	workDir     = "work"
 )
 
-// Directories that are being made or taken away; never instances.
+// These prefixes mark directories that are being created or removed. They are never
+// instances.
 const (
 	newPrefix  = ".new-"
 	gonePrefix = ".gone-"
 )
 
-// spec is what is written down of an instance: all that a shim needs to know but
-// the command and its environment, which may hold secrets.
+// spec is the stored part of an instance: all that a shim needs to know except the
+// command and its environment, which may contain secrets.
 type spec struct {
 	ID             string        `json:"id"`
 	Name           string        `json:"name,omitempty"`
 	Project        string        `json:"project,omitempty"`
-	Root           string        `json:"root"` // where the instance was made; a copy of the directory is not it
+	Root           string        `json:"root"` // where the instance was created; a copy of the directory is not the instance
 	Labels         driver.Labels `json:"labels"`
-	Run            int           `json:"run"` // grows with every start; ties state and exit to it
+	Run            int           `json:"run"` // incremented with every start; state and exit refer to it
 	ManualRestarts int           `json:"bounces,omitempty"`
-	Private        string        `json:"private"` // the folder of its files and values
+	Private        string        `json:"private"` // the directory of its files and values
 	Ports          []port        `json:"ports,omitempty"`
-	Volumes        []string      `json:"volumes,omitempty"`   // where those are that it uses, and its networks
-	Mode           mode          `json:"isolation,omitempty"` // how it is kept apart
-	UID            int           `json:"uid,omitempty"`       // whom an isolated one runs as
-	Processes      int64         `json:"processes,omitempty"` // how many an isolated one may have
+	Volumes        []string      `json:"volumes,omitempty"`   // the directories of its volumes and networks
+	Mode           mode          `json:"isolation,omitempty"` // how it is isolated
+	UID            int           `json:"uid,omitempty"`       // the uid of an isolated instance
+	Processes      int64         `json:"processes,omitempty"` // how many an isolated instance may have
 	Memory         int64         `json:"memory,omitempty"`
 	MilliCPU       int64         `json:"milli_cpu,omitempty"`
 	LogSize        int64         `json:"log_size"`
@@ -57,22 +58,21 @@ type spec struct {
 	Group          string        `json:"group"` // the name of its cgroups
 }
 
-// orders say what a shim runs, and behind which walls. They are handed over in
-// memory.
-type orders struct {
+// startRequest says what a shim runs, and with which isolation. It is passed in memory.
+type startRequest struct {
 	Argv    []string `json:"argv"`
 	Env     []string `json:"env"`
 	WorkDir string   `json:"work_dir"`          // where it starts
 	Sandbox *sandbox `json:"sandbox,omitempty"` // nil: it is not isolated
 }
 
-// port is a port of the workload and the one it got on this machine.
+// port is a port of the workload and its port on this machine.
 type port struct {
 	Target int `json:"target"`
 	Port   int `json:"port"`
 }
 
-// state is what runs, with what it takes to recognise it beyond doubt.
+// state is the running process, with enough data to recognize it reliably.
 type state struct {
 	Run            int       `json:"run"`
 	Boot           string    `json:"boot"`
@@ -85,21 +85,21 @@ type state struct {
 	Limits         string    `json:"limits,omitempty"`
 }
 
-// exit is how a run ended.
+// exit records how a run ended.
 type exit struct {
 	Run    int       `json:"run"`
-	Code   *int      `json:"code,omitempty"` // 128 plus the signal when one killed it
+	Code   *int      `json:"code,omitempty"` // 128 plus the signal, if one killed it
 	Reason string    `json:"reason"`
 	At     time.Time `json:"at"`
 }
 
-// report is what a shim reports once to the agent that started it.
+// report is sent once by a shim to the agent that started it.
 type report struct {
 	State state  `json:"state,omitzero"`
 	Error string `json:"error,omitempty"`
 }
 
-// writeJSON replaces a file at once, so that a reader meets the old or the new.
+// writeJSON replaces a file atomically: readers see either the old or the new content.
 func writeJSON(path string, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -119,25 +119,25 @@ func readJSON(path string, v any) error {
 	return json.Unmarshal(b, v)
 }
 
-// readState finds the state of one run; false when that run never got so far.
+// readState reads the state of a run; false if that run did not get that far.
 func readState(dir string, run int) (state, bool) {
 	var s state
 	err := readJSON(filepath.Join(dir, stateFile), &s)
 	return s, err == nil && s.Run == run
 }
 
-// readExit finds the end of one run; false when it left none.
+// readExit reads the end of a run; false if it was not recorded.
 func readExit(dir string, run int) (exit, bool) {
 	var x exit
 	err := readJSON(filepath.Join(dir, exitFile), &x)
 	return x, err == nil && x.Run == run
 }
 
-// errLocked: another process holds the lock, so it lives.
+// errLocked means that another process holds the lock, so that process is alive.
 var errLocked = errors.New("locked by another process")
 
-// tryLock takes a lock file, or says errLocked. The lock lives as long as any
-// copy of the file: an agent hands its copy to the shim, without a gap.
+// tryLock takes a lock file, or returns errLocked. The lock lasts as long as any copy of
+// the open file. So the agent can pass its copy to the shim without a gap.
 func tryLock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -153,8 +153,8 @@ func tryLock(path string) (*os.File, error) {
 	return f, nil
 }
 
-// lockWithin retries for a while: between fork and exec of any child of ours,
-// a copy of every file we have open lives on for a moment.
+// lockWithin retries for a while: between fork and exec, any child of ours has a copy of
+// every file that we have open.
 func lockWithin(path string, d time.Duration) (*os.File, error) {
 	deadline := time.Now().Add(d)
 	for {
@@ -166,10 +166,10 @@ func lockWithin(path string, d time.Duration) (*os.File, error) {
 	}
 }
 
-// checkID keeps ids from being paths.
+// checkID rejects ids that could be used as paths.
 func checkID(id string) error {
 	if id == "" || len(id) > 200 || id[0] == '.' || strings.ContainsAny(id, "/\x00=") {
-		return fmt.Errorf("%q cannot be the id of a process instance", id)
+		return fmt.Errorf("invalid id of a process instance: %q", id)
 	}
 	return nil
 }

@@ -12,17 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rootDir is where an instance's view is put together, in its own directory. Only
-// its own mount namespace ever sees anything there.
+// rootDir is where an instance's view of the file system is built, in its own directory.
+// Only its own mount namespace ever sees the contents.
 const rootDir = "root"
 
-// rootfs puts together what an instance sees, and makes it the root of the calling
-// process. Everything goes with the mount namespace, that is, with its last process.
+// rootfs builds what an instance sees, and makes it the root of the calling process. All
+// mounts end with the mount namespace, that is, with its last process.
 type rootfs struct {
 	*sandbox
 	path   string
 	root   *os.Root
-	userNS map[int]int // user namespaces that show an owner's files as the instance's, by owner
+	userNS map[int]int // user namespaces that map an owner's files to the instance, by owner
 }
 
 func (r *rootfs) enter() error {
@@ -45,11 +45,11 @@ func (r *rootfs) enter() error {
 	return nil
 }
 
-// mount mounts a file system of the instance's own.
+// mount mounts a new file system for the instance.
 func (r *rootfs) mount(fstype, target string, flags uintptr, data string) error {
 	if target != "" {
 		if err := r.root.MkdirAll(target[1:], 0o755); err != nil {
-			return fmt.Errorf("cannot make its %s: %w", target, err)
+			return fmt.Errorf("cannot create its %s: %w", target, err)
 		}
 	}
 	if err := unix.Mount(fstype, r.path+target, fstype, flags, data); err != nil {
@@ -58,7 +58,7 @@ func (r *rootfs) mount(fstype, target string, flags uintptr, data string) error 
 	return nil
 }
 
-// mountSystem mounts what is made for this instance alone.
+// mountSystem mounts the file systems that are created for this instance only.
 func (r *rootfs) mountSystem() error {
 	const quiet = unix.MS_NOSUID | unix.MS_NODEV
 	id := strconv.Itoa(r.UID)
@@ -94,7 +94,8 @@ func (r *rootfs) mountSystem() error {
 	return nil
 }
 
-// mountBinds shows the parts of the machine, folders before what lies in them.
+// mountBinds mounts the parts of the machine that the instance can see, directories
+// before the paths in them.
 func (r *rootfs) mountBinds() error {
 	slices.SortStableFunc(r.Binds, func(a, b bind) int { return strings.Compare(a.Target, b.Target) })
 	for _, b := range r.Binds {
@@ -103,7 +104,7 @@ func (r *rootfs) mountBinds() error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("cannot show it %s: %w", b.Target, err)
+			return fmt.Errorf("cannot mount %s for it: %w", b.Target, err)
 		}
 	}
 	return nil
@@ -139,7 +140,7 @@ func (r *rootfs) bind(b bind) error {
 	return unix.MoveMount(tree, "", unix.AT_FDCWD, r.path+b.Target, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-// cloneTree copies the mounts at a path, and sets what they allow.
+// cloneTree copies the mounts at a path and sets their attributes.
 func cloneTree(path string, attr unix.MountAttr) (int, error) {
 	tree, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if err != nil {
@@ -152,7 +153,7 @@ func cloneTree(path string, attr unix.MountAttr) (int, error) {
 	return tree, nil
 }
 
-// mountPoint makes a folder or a file to mount a tree on.
+// mountPoint creates a directory or a file to mount a tree on.
 func (r *rootfs) mountPoint(tree int, target string) error {
 	if _, err := r.root.Stat(target); err == nil {
 		return nil
@@ -174,7 +175,7 @@ func (r *rootfs) mountPoint(tree int, target string) error {
 	return f.Close()
 }
 
-// writeAccounts writes who there is: the instance, root, and nobody.
+// writeAccounts writes the users and groups of the instance: its own, root, and nobody.
 func (r *rootfs) writeAccounts() error {
 	uid, gid := strconv.Itoa(r.UID), strconv.Itoa(r.GID)
 	for name, text := range map[string]string{
@@ -188,7 +189,7 @@ func (r *rootfs) writeAccounts() error {
 	return nil
 }
 
-// seal makes read-only what was put together here, the mounts on it apart.
+// seal makes the new root read-only, but not the mounts on it.
 func (r *rootfs) seal() error {
 	paths := []string{r.path, r.path + "/dev"}
 	for _, b := range r.Binds {
@@ -198,13 +199,13 @@ func (r *rootfs) seal() error {
 	}
 	for _, path := range paths {
 		if err := unix.MountSetattr(unix.AT_FDCWD, path, 0, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
-			return fmt.Errorf("cannot make its view read-only: %w", err)
+			return fmt.Errorf("cannot make its file system read-only: %w", err)
 		}
 	}
 	return nil
 }
 
-// pivot leaves the machine's own tree behind.
+// pivot switches to the new root and detaches the machine's own.
 func (r *rootfs) pivot() error {
 	if err := os.Chdir(r.path); err != nil {
 		return err

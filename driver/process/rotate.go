@@ -9,21 +9,22 @@ import (
 	"time"
 )
 
-// A log file with times begins with logHeader, and each of its lines with a stamp: when
-// its first byte was written, in microseconds since 1970 in logDigits of logAlphabet,
-// then stampNew or stampContinues. A program cannot forge a stamp, as each of its line
-// feeds is followed by one of ours, and lines are still found by line feeds alone. Files
-// without the header were written by earlier releases and have no times.
+// A log file with timestamps starts with logHeader, and each of its lines with a
+// timestamp: the time when its first byte was written, in microseconds since 1970 as
+// logDigits of logAlphabet, then stampNew or stampContinues. A program cannot forge a
+// timestamp, because one of ours follows each of its line feeds. Lines can still be found
+// by line feeds alone. Files without the header were written by earlier releases and have
+// no timestamps.
 const (
 	logHeader      = "#mariposa-log1\n"
 	logAlphabet    = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz" // in the order of ASCII
 	logDigits      = 9                                                                  // until the year 2540
 	stampSize      = logDigits + 1
 	stampNew       = ' '
-	stampContinues = '+' // the line began in the file before
+	stampContinues = '+' // the line began in the previous file
 )
 
-// appendStamp appends the stamp of a line.
+// appendStamp appends the timestamp of a line.
 func appendStamp(b []byte, at time.Time, kind byte) []byte {
 	micros := at.UnixMicro()
 	for shift := 6 * (logDigits - 1); shift >= 0; shift -= 6 {
@@ -32,7 +33,7 @@ func appendStamp(b []byte, at time.Time, kind byte) []byte {
 	return append(b, kind)
 }
 
-// parseStamp reads the stamp at the beginning of a line.
+// parseStamp parses the timestamp at the beginning of a line.
 func parseStamp(b []byte) (at time.Time, continues, ok bool) {
 	if len(b) < stampSize || b[logDigits] != stampNew && b[logDigits] != stampContinues {
 		return at, false, false
@@ -48,8 +49,8 @@ func parseStamp(b []byte) (at time.Time, continues, ok bool) {
 	return time.UnixMicro(micros), b[logDigits] == stampContinues, true
 }
 
-// rotatingLog appends to a log, with the time of each line, and when it is full moves it
-// to log.1, log.1 to log.2 and so on; the oldest goes.
+// rotatingLog appends to a log, with the time of each line. When the file is full, it is
+// renamed to log.1, log.1 to log.2 and so on, and the oldest is deleted.
 type rotatingLog struct {
 	path string
 	max  int64
@@ -60,9 +61,9 @@ type rotatingLog struct {
 	size   int64
 	began  time.Time // of the last line
 	inLine bool      // the last line has no end yet
-	cut    bool      // it gets none: what comes next is another line
+	cut    bool      // the last line stays without end: the next output is a new line
 	isOpen bool      // the last line in the file has no end yet
-	ready  []byte    // to be written
+	ready  []byte    // not written yet
 }
 
 func openRotatingLog(path string, max int64, keep int) (*rotatingLog, error) {
@@ -91,8 +92,8 @@ func (r *rotatingLog) open() error {
 	return nil
 }
 
-// takeOver continues the log of an earlier run. A file without times is left as it is.
-// What a writer that was killed left half-written is removed.
+// takeOver continues the log of an earlier run. A file without timestamps is left as it
+// is. A line that a killed writer left incomplete is removed.
 func (r *rotatingLog) takeOver() error {
 	if r.size == 0 {
 		return nil
@@ -117,8 +118,8 @@ func (r *rotatingLog) takeOver() error {
 	return nil
 }
 
-// hasTimes reports whether a file has times, if it has a header's length yet or differs
-// from one.
+// hasTimes reports whether a file has timestamps. known is false while the file is too
+// short to tell.
 func hasTimes(f *os.File) (timed, known bool) {
 	b := make([]byte, len(logHeader))
 	n, _ := f.ReadAt(b, 0)
@@ -128,7 +129,7 @@ func hasTimes(f *os.File) (timed, known bool) {
 	return string(b) == logHeader, true
 }
 
-// Write adds output of the command, which was written just now.
+// Write adds output that the command has just written.
 func (r *rotatingLog) Write(p []byte) (int, error) {
 	now := r.now()
 	for rest := p; len(rest) > 0; {
@@ -174,8 +175,8 @@ func (r *rotatingLog) add(part []byte, now time.Time) error {
 	return nil
 }
 
-// flush writes what is ready. If the disk is full, all of it is lost, and what comes
-// later begins a line.
+// flush writes the pending output. If the disk is full, all of it is lost, and later
+// output starts a new line.
 func (r *rotatingLog) flush() error {
 	n, err := r.file.Write(r.ready)
 	r.ready = r.ready[:0]
@@ -205,12 +206,12 @@ func (r *rotatingLog) rotate() error {
 	}
 	old := r.file
 	if err := r.open(); err != nil {
-		return err // go on writing to the old one rather than to none
+		return err // continue with the old file
 	}
 	return old.Close()
 }
 
-// rotated names the nth older file of a log; 0 is the log itself.
+// rotated returns the path of the nth older file of a log; 0 is the log itself.
 func rotated(path string, n int) string {
 	if n == 0 {
 		return path

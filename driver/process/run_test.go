@@ -20,7 +20,7 @@ import (
 	"mariposa/driver/process"
 )
 
-// awaitLog follows a log until a line is there, and returns the lines before it.
+// awaitLog follows a log until a line appears, and returns the lines before it.
 func awaitLog(t *testing.T, a *agent, id, line string) (before []string) {
 	t.Helper()
 	r, err := a.Logs(within(t), id, driver.LogOptions{Tail: -1, Follow: true})
@@ -45,9 +45,9 @@ func TestOnlyOneDriverHasARoot(t *testing.T) {
 	}
 }
 
-// install copies a program by a process of its own: written by us, it could
-// still be open for writing in a child that another test forks just now, and
-// then cannot be executed.
+// install copies a program in another process. If this process wrote it, the file could
+// still be open for writing in a child that another test is just forking, and could not
+// be executed.
 func install(t *testing.T, from, to, mode string) {
 	t.Helper()
 	if out, err := exec.CommandContext(t.Context(), "install", "-m", mode, from, to).CombinedOutput(); err != nil {
@@ -58,7 +58,7 @@ func install(t *testing.T, from, to, mode string) {
 func TestCommandsThatCannotRun(t *testing.T) {
 	t.Parallel()
 	root, dir := newRoot(t), t.TempDir()
-	must(t, os.Chmod(filepath.Dir(dir), 0o755)) // else instances could not get at what is in it
+	must(t, os.Chmod(filepath.Dir(dir), 0o755)) // else instances could not access it
 	write := func(name, text, mode string) string {
 		path := filepath.Join(dir, name)
 		must(t, os.WriteFile(path+".text", []byte(text), 0o644))
@@ -130,7 +130,7 @@ func TestEnvironmentHoldsNothingOfTheAgents(t *testing.T) {
 	checkOrdinary(t, pidOf(t, o), root, id)
 }
 
-// checkOrdinary sees that a command finds what a program expects to find.
+// checkOrdinary checks that a command finds what programs expect.
 func checkOrdinary(t *testing.T, pid int, root, id string) {
 	t.Helper()
 	proc := "/proc/" + strconv.Itoa(pid)
@@ -197,14 +197,14 @@ func TestPorts(t *testing.T) {
 	held := a.start(t, make(mariposa.Port{Target: 8080})) // it does not listen
 	number, _ := strconv.Atoi(strings.TrimPrefix(held.Addresses[0], "127.0.0.1:"))
 	same := make(mariposa.Port{Target: 1, Host: number})
-	if _, err := a.tryStart(t, same); err == nil || !strings.Contains(err.Error(), "is used by instance web.1") {
+	if _, err := a.tryStart(t, same); err == nil || !strings.Contains(err.Error(), "is in use by instance web.1") {
 		t.Errorf("a fixed port that another instance was given: %v", err)
 	}
 	a.stop(t, held.ID, 0)
 	a.start(t, same)
 	taken := l.Addr().(*net.TCPAddr).Port
 	fixed := make(mariposa.Port{Target: taken, Host: taken})
-	if _, err := a.tryStart(t, fixed); err == nil || !strings.Contains(err.Error(), "used by another program") {
+	if _, err := a.tryStart(t, fixed); err == nil || !strings.Contains(err.Error(), "in use by another program") {
 		t.Errorf("a fixed port that someone else has taken: %v", err)
 	}
 	if _, there := a.find(t, fixed.ID); there {
@@ -346,7 +346,7 @@ func TestStrayProcessesCanBeRemovedAndEnd(t *testing.T) {
 	a = open(t, process.Options{Root: root})
 	kill(t, pidOf(t, o2), syscall.SIGTERM)
 	if end := a.awaitEnd(t); end.ID != id2 || end.Running || end.Reason == "" {
-		t.Errorf("its end was told as %+v", end)
+		t.Errorf("its end was reported as %+v", end)
 	}
 	a.remove(t, id2)
 	a.remove(t, id)
@@ -370,7 +370,7 @@ func TestDirectoryWipedUnderARunningAgent(t *testing.T) {
 	}
 	kill(t, pidOf(t, o), syscall.SIGTERM)
 	if end := a.awaitEnd(t); end.ID != id || end.Running || end.Reason == "" {
-		t.Errorf("its end was told as %+v", end)
+		t.Errorf("its end was reported as %+v", end)
 	}
 	a.start(t, instance(id, "sleep", "1000"))
 }
@@ -415,7 +415,7 @@ func TestWithoutIsolation(t *testing.T) {
 	}
 }
 
-// TestUnprivileged runs the suite again as nobody, as `make run` does for most
+// TestUnprivileged runs the suite again as the user nobody, as `make run` does for most
 // people.
 func TestUnprivileged(t *testing.T) {
 	if os.Getuid() != 0 {
@@ -423,7 +423,7 @@ func TestUnprivileged(t *testing.T) {
 		i := instance(id, "sleep", "1000")
 		i.Workload.Memory = 64 << 20
 		o := a.start(t, i)
-		if o.Details["limits"] != "not enforced: memory 64 MiB (the agent may not make cgroups; run it as root)" {
+		if o.Details["limits"] != "not enforced: memory 64 MiB (the agent may not create cgroups; run it as root)" {
 			t.Errorf("limits: %q", o.Details["limits"])
 		}
 		return

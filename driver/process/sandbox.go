@@ -19,10 +19,10 @@ type sandbox struct {
 	Mode      mode     `json:"mode"`
 	UID       int      `json:"uid"`
 	GID       int      `json:"gid"`
-	Work      string   `json:"work"` // where it begins, and its home
+	Work      string   `json:"work"` // its working directory and home
 	Binds     []bind   `json:"binds"`
-	Writable  []string `json:"writable"` // folders that Landlock lets it write to
-	Ports     []int    `json:"ports"`    // those that Landlock lets it listen on
+	Writable  []string `json:"writable"` // directories that Landlock lets it write to
+	Ports     []int    `json:"ports"`    // ports that Landlock lets it listen on
 	TmpSize   int64    `json:"tmp_size"`
 	Processes int64    `json:"processes"`
 }
@@ -32,27 +32,27 @@ type bind struct {
 	Source   string `json:"source"`
 	Target   string `json:"target"`
 	Kind     kind   `json:"kind,omitempty"`
-	Optional bool   `json:"optional,omitempty"` // what is not there is left out
-	Owner    int    `json:"owner,omitempty"`    // of a bindMapped: whose files are shown as the instance's own
+	Optional bool   `json:"optional,omitempty"` // skipped if it does not exist
+	Owner    int    `json:"owner,omitempty"`    // for bindMapped: the owner whose files appear as the instance's own
 }
 
-// kind is how a part is shown.
+// kind is how a part is mounted.
 type kind string
 
 const (
 	bindReadOnly kind = ""
 	bindWritable kind = "writable"
-	bindMapped   kind = "mapped" // writable, and its files are shown as the instance's own
+	bindMapped   kind = "mapped" // writable, and its files appear as the instance's own
 	bindDevice   kind = "device"
-	bindMask     kind = "mask" // an empty folder instead
+	bindMask     kind = "mask" // replaced by an empty directory
 	bindLink     kind = "link" // a symbolic link to Source
 )
 
-// systemFolders are where programs and what they need lie.
-var systemFolders = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/srv", "/nix", "/gnu"}
+// systemDirs contain programs and what they need.
+var systemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/srv", "/nix", "/gnu"}
 
-// systemFiles are the parts of /etc and /sys that programs read, none of them secret.
-// The files of users and groups are made for each instance.
+// systemFiles are the parts of /etc and /sys that programs read. None is secret. The
+// files of users and groups are created for each instance.
 var systemFiles = []string{
 	"/etc/alternatives", "/etc/bash.bashrc", "/etc/ca-certificates", "/etc/ca-certificates.conf", "/etc/debian_version", "/etc/fonts",
 	"/etc/gai.conf", "/etc/host.conf", "/etc/hostname", "/etc/hosts", "/etc/inputrc", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d",
@@ -64,10 +64,10 @@ var systemFiles = []string{
 // devices are those that every program may expect.
 var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}
 
-// systemBinds is what every instance sees of the machine.
+// systemBinds returns what every instance sees of the machine.
 func systemBinds() []bind {
 	var list []bind
-	for _, path := range systemFolders {
+	for _, path := range systemDirs {
 		if to, err := os.Readlink(path); err == nil {
 			list = append(list, bind{Source: to, Target: path, Kind: bindLink})
 			continue
@@ -75,7 +75,7 @@ func systemBinds() []bind {
 		list = append(list, bind{Source: path, Target: path, Optional: true})
 	}
 	files := systemFiles
-	java, _ := filepath.Glob("/etc/java*") // the pattern is sound
+	java, _ := filepath.Glob("/etc/java*") // the pattern is valid
 	for _, path := range append(slices.Clone(files), java...) {
 		list = append(list, bind{Source: path, Target: path, Optional: true})
 	}
@@ -85,10 +85,10 @@ func systemBinds() []bind {
 	return list
 }
 
-// sandbox is what an instance gets, or nil where instances are not isolated.
+// sandbox returns the sandbox of an instance, or nil if instances are not isolated.
 func (d *Driver) sandbox(e *entry, i driver.Instance) (*sandbox, error) {
 	if e.spec.Mode == modeNone {
-		return nil, nil //nolint:nilnil // none is what a plain process has
+		return nil, nil //nolint:nilnil // a plain process has no sandbox
 	}
 	s := d.confinement(e.dir, &e.spec)
 	s.Binds = systemBinds()
@@ -114,7 +114,8 @@ func (d *Driver) sandbox(e *entry, i driver.Instance) (*sandbox, error) {
 	return s, nil
 }
 
-// confinement is the part of a sandbox that holds for commands inside, too.
+// confinement returns the part of a sandbox that also applies to commands that people run
+// in the instance.
 func (d *Driver) confinement(dir string, s *spec) *sandbox {
 	c := &sandbox{
 		Mode: s.Mode, UID: s.UID, GID: s.UID, Work: filepath.Join(dir, workDir),
@@ -130,7 +131,7 @@ func (d *Driver) confinement(dir string, s *spec) *sandbox {
 	return c
 }
 
-// masks hides a folder or file wherever a part of the machine would show it.
+// masks hides a directory or file wherever a part of the machine would show it.
 func masks(binds []bind, hidden string) []bind {
 	var list []bind
 	info, err := os.Stat(hidden)
@@ -153,11 +154,11 @@ func masks(binds []bind, hidden string) []bind {
 	return list
 }
 
-// programBind shows an instance the program that its command names, where it would
-// not see it otherwise. A program beside our own was put there for instances; any other
-// must be open to everybody. What is closed to the instance's user is not looked at,
-// or the answer would say what there is. What is in the instance's view, or is
-// nowhere, the init finds out.
+// programBind makes the program of an instance's command visible to the instance if it
+// would not be otherwise. A program next to our own binary was put there for instances;
+// any other must be accessible to everybody. Paths that the instance's user cannot access
+// are not examined, or the error would reveal what exists there. Programs in the
+// instance's view, and missing ones, are left to the init.
 func (d *Driver) programBind(s *sandbox, i driver.Instance) ([]bind, error) {
 	name, env := i.Workload.Command[0], d.environment(i, filepath.Dir(s.Work), "", nil, true)
 	named := strings.Contains(name, "/")
@@ -170,7 +171,7 @@ func (d *Driver) programBind(s *sandbox, i driver.Instance) ([]bind, error) {
 			return nil, nil
 		}
 		if d.isHidden(path) {
-			return nil, refusal(fmt.Sprintf("cannot run %q: it lies in a folder of Mariposa's own, which instances never see", name))
+			return nil, refusal(fmt.Sprintf("cannot run %q: it is inside a directory of Mariposa, which instances cannot see", name))
 		}
 	}
 	path, real, err := d.findProgram(s, name, env, startDir(i, filepath.Dir(s.Work)))
@@ -188,11 +189,11 @@ func (d *Driver) programBind(s *sandbox, i driver.Instance) ([]bind, error) {
 	case err != nil && !errors.Is(err, os.ErrPermission):
 		return nil, refusal(err.Error())
 	}
-	return nil, refusal(fmt.Sprintf("cannot run %q: it lies in a folder that is closed to other users; put it below /opt or /srv, or start the node's agent with --process-path", name))
+	return nil, refusal(fmt.Sprintf("cannot run %q: it is inside a directory that is closed to other users; put it below /opt or /srv, or start the node's agent with --process-path", name))
 }
 
-// findProgram finds a program on the machine: beside our own, or as the instance's
-// user would. real is where symbolic links lead.
+// findProgram finds a program on the machine: next to our own binary, or as the
+// instance's user would. real is the path without symbolic links.
 func (d *Driver) findProgram(s *sandbox, name string, env []string, dir string) (path, real string, err error) {
 	find := func(name string) {
 		if path, err = lookPath(name, env, dir); err == nil {
@@ -210,13 +211,13 @@ func (d *Driver) findProgram(s *sandbox, name string, env []string, dir string) 
 	return path, real, err
 }
 
-// asInstance calls f with the rights to files of the instance's user.
+// asInstance calls f with the file permissions of the instance's user.
 func (c *sandbox) asInstance(f func()) {
 	if c.Mode != modeRoot {
 		f()
 		return
 	}
-	onOwnThread(func() { // of this thread alone, which ends
+	onOwnThread(func() { // the permissions of this thread only, which ends
 		_, _, _ = unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0)
 		_, _, _ = unix.RawSyscall(unix.SYS_SETFSGID, uintptr(c.GID), 0, 0)
 		_, _, _ = unix.RawSyscall(unix.SYS_SETFSUID, uintptr(c.UID), 0, 0)
@@ -224,7 +225,7 @@ func (c *sandbox) asInstance(f func()) {
 	})
 }
 
-// isOpenToAll reports whether every user can get into a folder.
+// isOpenToAll reports whether every user can enter a directory.
 func isOpenToAll(dir string) bool {
 	for ; dir != "/"; dir = filepath.Dir(dir) {
 		if info, err := os.Stat(dir); err != nil || info.Mode().Perm()&0o001 == 0 {
@@ -234,10 +235,10 @@ func isOpenToAll(dir string) bool {
 	return true
 }
 
-// volumeBind shows an instance a volume or network as if all in it were its own.
+// volumeBind mounts a volume or network as if the instance owned everything in it.
 func (d *Driver) volumeBind(uid int, source string) (bind, error) {
 	b := bind{Source: source, Target: source, Kind: bindWritable}
-	if d.walls.mode != modeRoot {
+	if d.support.mode != modeRoot {
 		return b, nil
 	}
 	info, err := os.Stat(source)
@@ -248,17 +249,17 @@ func (d *Driver) volumeBind(uid int, source string) (bind, error) {
 	case owner == uid:
 	case d.canMap(source):
 		b.Kind, b.Owner = bindMapped, owner
-	default: // the instance has the uid of what it shares
-		if err := handOver(source, owner, uid); err != nil {
+	default: // the instance has the uid of its volumes
+		if err := changeOwner(source, owner, uid); err != nil {
 			return b, refusal("cannot open its volume: " + err.Error())
 		}
 	}
 	return b, nil
 }
 
-// handOver gives a tree to another owner. What belongs to others stays theirs, as
-// does a file that has another name elsewhere.
-func handOver(dir string, from, to int) error {
+// changeOwner changes the owner of a tree. Files of other owners keep theirs, as does a file
+// with another hard link elsewhere.
+func changeOwner(dir string, from, to int) error {
 	return walkTree(dir, func(root *os.Root, path string) error {
 		info, err := root.Lstat(path)
 		if err != nil {
@@ -272,9 +273,9 @@ func handOver(dir string, from, to int) error {
 	})
 }
 
-// walkTree visits all in a folder, the folder itself first. No link leads out of it,
-// whatever an instance that runs changes in it meanwhile; what is removed meanwhile is
-// left out.
+// walkTree visits everything in a directory, the directory itself first. Links never lead
+// out of it, even if a running instance changes it meanwhile. Files that are removed
+// meanwhile are skipped.
 func walkTree(dir string, visit func(root *os.Root, path string) error) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -302,11 +303,11 @@ func walkTree(dir string, visit func(root *os.Root, path string) error) error {
 	return walk(".", true)
 }
 
-// uidFor is whom an instance runs as: a uid of its own. On a file system that cannot
-// show files as another's, it is that of the volumes and networks, which it then
-// shares with all that use any.
+// uidFor returns the uid of an instance: its own. If the file system of its volumes and
+// networks does not support ID-mapped mounts, it is their uid, which the instance then
+// shares with all others that use any.
 func (d *Driver) uidFor(e *entry, i driver.Instance) (int, error) {
-	if d.walls.mode != modeRoot {
+	if d.support.mode != modeRoot {
 		return os.Geteuid(), nil
 	}
 	for _, source := range sources(i) {
@@ -317,7 +318,7 @@ func (d *Driver) uidFor(e *entry, i driver.Instance) (int, error) {
 	return d.assignUID(e)
 }
 
-// owner is whom the folders of an instance belong to.
+// owner returns the owner of an instance's directories.
 func (s *spec) owner() int {
 	if s.Mode == modeRoot {
 		return s.UID
@@ -325,20 +326,21 @@ func (s *spec) owner() int {
 	return os.Geteuid()
 }
 
-// giveWork gives an instance its working folder, which may have been another user's.
-func (d *Driver) giveWork(dir string, s *spec) error {
+// chownWork makes an instance the owner of its working directory, which may have had
+// another owner.
+func (d *Driver) chownWork(dir string, s *spec) error {
 	work := filepath.Join(dir, workDir)
 	info, err := os.Lstat(work)
 	if err != nil || !info.IsDir() || ownerOf(info) == s.owner() {
 		return err
 	}
-	return handOver(work, ownerOf(info), s.owner())
+	return changeOwner(work, ownerOf(info), s.owner())
 }
 
-// giveTree gives a folder that we have just made to its owner.
-func giveTree(dir string, owner int) error {
+// chownTree gives a directory that we have just created to its owner.
+func chownTree(dir string, owner int) error {
 	if owner == os.Geteuid() {
 		return nil
 	}
-	return handOver(dir, os.Geteuid(), owner)
+	return changeOwner(dir, os.Geteuid(), owner)
 }

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forbiddenCalls are system calls that no instance has business with: those that
-// take rights it does not have anyway, and those that have been the way through a
-// wall before. What is left out of the list of a processor is not on it.
+// forbiddenCalls are system calls that no instance needs: those that require privileges
+// it does not have anyway, and those that have been used to escape isolation before.
+// Calls that an architecture does not have are missing from its list.
 var forbiddenCalls = append([]uintptr{
 	unix.SYS_ACCT, unix.SYS_ADD_KEY, unix.SYS_ADJTIMEX, unix.SYS_BPF, unix.SYS_CHROOT, unix.SYS_CLOCK_ADJTIME, unix.SYS_CLOCK_SETTIME,
 	unix.SYS_DELETE_MODULE, unix.SYS_FANOTIFY_INIT, unix.SYS_FINIT_MODULE, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSOPEN, unix.SYS_FSPICK,
@@ -22,14 +22,14 @@ var forbiddenCalls = append([]uintptr{
 	unix.SYS_UMOUNT2, unix.SYS_UNSHARE, unix.SYS_USERFAULTFD, unix.SYS_VHANGUP,
 }, forbiddenHere...)
 
-// namespaceFlags are what clone makes namespaces by.
+// namespaceFlags are the flags with which clone creates namespaces.
 const namespaceFlags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
-// forbiddenFamilies are kinds of sockets that lead out of the machine past its
-// network, into rarely used parts of the kernel, or to TCP ports past Landlock.
+// forbiddenFamilies are socket families that bypass the machine's network, reach rarely
+// used parts of the kernel, or open TCP ports that Landlock does not see.
 var forbiddenFamilies = []uint32{unix.AF_VSOCK, unix.AF_ALG, unix.AF_KCM, unix.AF_RDS, unix.AF_TIPC, unix.AF_CAN, unix.AF_SMC}
 
-// Where the kernel shows a filter what is called.
+// These are the offsets of a system call in the data of a filter.
 const (
 	callNumber = 0
 	callArch   = 4
@@ -37,14 +37,14 @@ const (
 	callArg2   = 32 // of the third
 )
 
-// filterProgram answers each system call: allowed, or with an error. A program for
-// another kind of processor is killed, since its numbers mean other calls.
+// filterProgram allows a system call or answers it with an error. A program for another
+// architecture is killed, because its call numbers mean other calls.
 func filterProgram() []unix.SockFilter {
 	load := func(offset uint32) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
 	}
 	answer := func(k uint32) unix.SockFilter { return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: k} }
-	// unless skips the next so many instructions if the loaded word is not this.
+	// unless skips a number of instructions if the loaded word differs.
 	unless := func(is uint32, skip uint8) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: is, Jf: skip}
 	}
@@ -54,17 +54,18 @@ func filterProgram() []unix.SockFilter {
 		{Code: unix.BPF_JMP | unix.BPF_JA, K: 1},
 		answer(unix.SECCOMP_RET_KILL_PROCESS),
 		load(callNumber),
-		// Numbers from here on are those of a second set of calls for the same processor.
+		// Numbers from here on belong to a second set of calls of the same architecture.
 		{Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, K: otherCalls, Jf: 1},
 		answer(unix.SECCOMP_RET_KILL_PROCESS),
-		// Its flags lie in memory, where no filter sees them. Programs then use clone.
+		// Its flags are in memory, which a filter cannot read. Programs fall back to
+		// clone.
 		unless(unix.SYS_CLONE3, 1), refuse(unix.ENOSYS),
 		unless(unix.SYS_CLONE, 4),
 		load(callArg0),
 		{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: namespaceFlags, Jf: 1},
 		refuse(unix.EPERM), answer(unix.SECCOMP_RET_ALLOW),
 		unless(unix.SYS_SOCKET, uint8(5+2*len(forbiddenFamilies))),
-		// Landlock does not see the ports of multipath TCP. Programs then use TCP.
+		// Landlock does not see the ports of multipath TCP. Programs fall back to TCP.
 		load(callArg2), unless(unix.IPPROTO_MPTCP, 1), refuse(unix.EPROTONOSUPPORT),
 		load(callArg0),
 	}
@@ -78,7 +79,7 @@ func filterProgram() []unix.SockFilter {
 	return append(p, answer(unix.SECCOMP_RET_ALLOW))
 }
 
-// installFilter sets the filter for the calling thread and what it starts.
+// installFilter sets the filter for the calling thread and the processes that it starts.
 func installFilter() error {
 	program := filterProgram()
 	f := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}

@@ -4,7 +4,7 @@ import "golang.org/x/sys/unix"
 
 const (
 	filterArch = unix.AUDIT_ARCH_X86_64
-	otherCalls = 0x4000_0000 // those of x32
+	otherCalls = 0x4000_0000 // the calls of x32
 )
 
 var forbiddenHere = []uintptr{

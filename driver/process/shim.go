@@ -14,12 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ShimMain is the supervisor of one instance: `mariposa shim DIR`, started by
-// the driver and by nobody else. args is what follows "shim"; the result is
-// the exit code of the program. It does one thing after another on one
-// goroutine, plus one that copies the log. Other words start the other programs
-// that an instance needs: the supervisor of a command inside it, and the first
-// process of its namespaces.
+// ShimMain is the supervisor of one instance: `mariposa shim DIR`. Only the driver starts
+// it. args is what follows "shim"; the result is the exit code of the program. It runs on
+// one goroutine, plus one that copies the log. Other arguments start the other helper
+// programs of an instance: the supervisor of a command in it, and the first process of
+// its namespaces.
 func ShimMain(args []string) int {
 	if len(args) == 1 {
 		switch args[0] {
@@ -32,24 +31,24 @@ func ShimMain(args []string) int {
 		}
 	}
 	if len(args) != 1 || !holdsLock(args[0]) {
-		fmt.Fprintln(os.Stderr, "mariposa shim is started by the agent, never by hand")
+		fmt.Fprintln(os.Stderr, "mariposa shim is started by the agent: do not run it by hand")
 		return 2
 	}
 	unix.CloseOnExec(shimLockFD)
 	unix.CloseOnExec(shimReportFD)
-	unix.CloseOnExec(shimOrdersFD)
-	closeInherited(shimOrdersFD)
+	unix.CloseOnExec(shimRequestFD)
+	closeInherited(shimRequestFD)
 	s := shim{dir: args[0], boot: bootID(), reports: os.NewFile(shimReportFD, "report")}
-	// Processes that lose their parent become ours, whatever session they are
-	// in, so that none outlives the instance unseen.
+	// Orphaned processes become our children, whatever their session, so that none
+	// outlives the instance unnoticed.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return s.refuse(fmt.Errorf("cannot supervise: %w", err))
+		return s.refuse(fmt.Errorf("cannot start supervising: %w", err))
 	}
 	if err := readJSON(filepath.Join(s.dir, specFile), &s.spec); err != nil {
-		return s.refuse(fmt.Errorf("cannot read what to run: %w", err))
+		return s.refuse(fmt.Errorf("cannot read the start request: %w", err))
 	}
-	if err := s.takeOrders(); err != nil {
-		return s.refuse(fmt.Errorf("cannot read what to run: %w", err))
+	if err := s.readRequest(); err != nil {
+		return s.refuse(fmt.Errorf("cannot read the start request: %w", err))
 	}
 	if err := s.start(); err != nil {
 		return s.refuse(err)
@@ -59,8 +58,8 @@ func ShimMain(args []string) int {
 	return 0
 }
 
-// holdsLock checks that the inherited file is the lock of this directory, and
-// locked: two shims for one instance must not be.
+// holdsLock checks that the inherited file is the lock of this directory, and locked: an
+// instance must never have two shims.
 func holdsLock(dir string) bool {
 	var ours, named unix.Stat_t
 	return unix.Fstat(shimLockFD, &ours) == nil &&
@@ -73,37 +72,37 @@ type shim struct {
 	dir  string
 	boot string
 	spec spec
-	orders
-	reports *os.File // to the agent, for one report
+	startRequest
+	reports *os.File // for one report to the agent
 
 	group       group
 	limits      string
-	child       int // the command, or the init of an isolated one
+	child       int // the command, or the init of an isolated instance
 	command     int
 	initReports int // from the init, if there is one
 	status      syscall.WaitStatus
 	isolated    bool
 	signals     chan os.Signal
 	deaths      chan os.Signal
-	logged      chan struct{} // closed when the log has its last byte
+	logged      chan struct{} // closed when the log is complete
 	output      *os.File
 }
 
-// takeOrders reads what to run. The memory that they were handed over in is free
-// afterwards.
-func (s *shim) takeOrders() error {
-	f := os.NewFile(shimOrdersFD, "orders")
+// readRequest reads what to run, and frees the memory in which it was passed.
+func (s *shim) readRequest() error {
+	f := os.NewFile(shimRequestFD, "request")
 	defer f.Close()
-	if err := json.NewDecoder(f).Decode(&s.orders); err != nil {
+	if err := json.NewDecoder(f).Decode(&s.startRequest); err != nil {
 		return err
 	}
 	if len(s.Argv) == 0 {
-		return errors.New("there is no command")
+		return errors.New("the command is empty")
 	}
 	return nil
 }
 
-// start runs the command and reports that to the agent, or fails without a trace.
+// start runs the command and reports that to the agent. If it fails, it leaves nothing
+// behind.
 func (s *shim) start() error {
 	root := filepath.Dir(s.dir)
 	failpoint(root, "born")
@@ -111,8 +110,9 @@ func (s *shim) start() error {
 	if err != nil {
 		return fmt.Errorf("cannot open the log: %w", err)
 	}
-	// Taken before the command starts, or its early end would be missed. Those
-	// that an agent under nohup ignores come back to life for the command, too.
+	// Signals are caught before the command starts, or its early end would be missed.
+	// Those that an agent under nohup ignores get their default effect in the command,
+	// too.
 	s.signals, s.deaths = make(chan os.Signal, 8), make(chan os.Signal, 1)
 	ossignal.Notify(s.signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR1)
 	ossignal.Notify(s.deaths, unix.SIGCHLD)
@@ -128,15 +128,15 @@ func (s *shim) start() error {
 		return err
 	}
 	s.isolated = s.Sandbox != nil
-	s.orders = orders{} // nobody needs them any more
+	s.startRequest = startRequest{} // no longer needed
 	failpoint(root, "forked")
 	s.output, s.logged = output, make(chan struct{})
-	go pump(log, output, s.logged)
+	go copyOutput(log, output, s.logged)
 	s.sendReport(report{State: s.writeState()})
 	return nil
 }
 
-// startCommand starts the command, behind an init where it is isolated.
+// startCommand starts the command, under an init if it is isolated.
 func (s *shim) startCommand(output *os.File) error {
 	if s.Sandbox != nil {
 		return s.startInit(output)
@@ -164,8 +164,8 @@ func (s *shim) startCommand(output *os.File) error {
 	return nil
 }
 
-// writeState writes down what runs. Failing that, the instance still runs; a later
-// agent then takes it for a hung start and ends it.
+// writeState records the running process. If this fails, the instance still runs, but a
+// later agent takes it for a hung start and kills it.
 func (s *shim) writeState() state {
 	st := state{
 		Run: s.spec.Run, Boot: s.boot, Shim: os.Getpid(), PID: s.command,
@@ -180,8 +180,8 @@ func (s *shim) writeState() state {
 	return st
 }
 
-// startOf reads a start time also from the zombie of a command that is already
-// over: it is ours and not yet reaped, so the pid is still its own.
+// startOf returns the start time of a child, even of a zombie: it is not reaped yet, so
+// its pid is not reused.
 func startOf(pid int) uint64 {
 	b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	_, start := parseStat(b)
@@ -190,7 +190,7 @@ func startOf(pid int) uint64 {
 
 func (s *shim) sendReport(r report) {
 	b, _ := json.Marshal(r)
-	_, _ = s.reports.Write(b) // nobody listens when the agent has been killed
+	_, _ = s.reports.Write(b) // fails if the agent was killed
 	_ = s.reports.Close()
 }
 
@@ -207,8 +207,7 @@ func (s *shim) refuse(err error) int {
 	return 1
 }
 
-// supervise passes signals on until the command and everything it has left
-// behind are gone.
+// supervise forwards signals until the command and everything that it started have ended.
 func (s *shim) supervise() {
 	for {
 		select {
@@ -229,7 +228,7 @@ func (s *shim) forwardSignal(sig os.Signal) {
 		_ = unix.Kill(s.child, unix.SIGKILL) // everything in its namespaces ends with it
 		return
 	case s.isolated && (sig == unix.SIGTERM || sig == unix.SIGINT):
-		_ = unix.Kill(s.child, unix.SIGTERM) // it passes that on
+		_ = unix.Kill(s.child, unix.SIGTERM) // it forwards the signal
 		return
 	case s.isolated:
 		return
@@ -251,9 +250,9 @@ type waitInfo struct {
 	_                  [112]byte
 }
 
-// reap collects the dead and reports whether the command is among them. The
-// rest of its process group is killed while its zombie still keeps the number
-// of the group from meaning anything else.
+// reap reaps dead children and reports whether the command is among them. The rest of its
+// process group is killed before the command is reaped: until then, the id of the group
+// cannot be reused.
 func (s *shim) reap() (ended bool) {
 	for {
 		var info waitInfo
@@ -270,14 +269,14 @@ func (s *shim) reap() (ended bool) {
 	}
 }
 
-// killLeftovers kills what the command has left behind, until we have no children.
-// Each death hands us the next generation.
+// killLeftovers kills the processes that the command left, until we have no children.
+// When one dies, its children become ours.
 func (s *shim) killLeftovers() {
 	for wait := 5 * time.Millisecond; s.hasChildren(); wait = min(2*wait, time.Second) {
 		self := os.Getpid()
 		_ = eachPID(func(pid int) {
 			if p, ok := readProc(pid); ok && p.parent == self {
-				_ = unix.Kill(pid, unix.SIGKILL) // a child of ours: only we reap it, so the pid is its own
+				_ = unix.Kill(pid, unix.SIGKILL) // our child, not reaped yet, so its pid is not reused
 			}
 		})
 		select {
@@ -293,7 +292,7 @@ func (s *shim) hasChildren() bool {
 	return !errors.Is(waitid(&info), unix.ECHILD)
 }
 
-// exitCode is how the command ended: 128 plus the signal when one killed it.
+// exitCode returns the exit code of the command: 128 plus the signal if one killed it.
 func (s *shim) exitCode() int {
 	if s.status.Signaled() {
 		return 128 + int(s.status.Signal())
@@ -301,9 +300,9 @@ func (s *shim) exitCode() int {
 	return s.status.ExitStatus()
 }
 
-// finish writes down how it ended, after the last of its log.
+// finish records how the command ended, after its log is complete.
 func (s *shim) finish() {
-	_ = s.output.SetReadDeadline(time.Now().Add(shimTimeout)) // someone outside may hold the other end
+	_ = s.output.SetReadDeadline(time.Now().Add(shimTimeout)) // another process may still have the other end open
 	<-s.logged
 	if s.isolated {
 		s.status = s.initStatus()
@@ -312,19 +311,19 @@ func (s *shim) finish() {
 	oom := s.group.oomKills() > s.group.ooms
 	code := s.exitCode()
 	x.Code = &code
-	switch passed := "it passed its memory limit of " + formatSize(s.spec.Memory); {
+	switch exceeded := "it exceeded its memory limit of " + formatSize(s.spec.Memory); {
 	case oom && s.status.Signaled() && s.status.Signal() == unix.SIGKILL:
-		x.Reason = "killed: " + passed
+		x.Reason = "killed: " + exceeded
 	case s.status.Signaled():
 		x.Reason = "killed by signal " + strconv.Itoa(int(s.status.Signal()))
 	case oom && code != 0:
-		x.Reason = "exited with code " + strconv.Itoa(code) + " after " + passed
+		x.Reason = "exited with code " + strconv.Itoa(code) + " after " + exceeded
 	default:
 		x.Reason = "exited with code " + strconv.Itoa(code)
 	}
 	s.group.killMembers()
 	_ = s.group.remove()
 	if err := writeJSON(filepath.Join(s.dir, exitFile), x); err != nil {
-		fmt.Fprintln(os.Stderr, "cannot write how it ended:", err)
+		fmt.Fprintln(os.Stderr, "cannot write the exit record:", err)
 	}
 }

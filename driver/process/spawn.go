@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fork starts a program inside the instance's cgroups, from its first instruction
-// on. Where it cannot enter them it runs without, and says so.
+// fork starts a program in the instance's cgroups, from its first instruction on. If it
+// cannot join them, it runs without limits and reports that.
 func (s *shim) fork(path string, argv []string, attr syscall.ProcAttr) (pid int, err error) {
 	if len(s.group.dirs) > 0 {
 		if pid, err = s.group.fork(path, argv, attr); err == nil {
@@ -24,7 +24,7 @@ func (s *shim) fork(path string, argv []string, attr syscall.ProcAttr) (pid int,
 		}
 	}
 	pid, forkErr := syscall.ForkExec(path, argv, &attr)
-	if forkErr == nil && err != nil { // so it was not the command's fault
+	if forkErr == nil && err != nil { // so the command did not cause the error
 		_ = s.group.remove()
 		s.group = group{}
 		if s.limits != "" {
@@ -34,7 +34,7 @@ func (s *shim) fork(path string, argv []string, attr syscall.ProcAttr) (pid int,
 	return pid, forkErr
 }
 
-// fork starts a command inside the groups.
+// fork starts a command in the groups.
 func (g group) fork(path string, argv []string, attr syscall.ProcAttr) (pid int, err error) {
 	if g.unified {
 		dir, err := os.Open(g.dirs[0])
@@ -55,9 +55,9 @@ func (g group) fork(path string, argv []string, attr syscall.ProcAttr) (pid int,
 	return pid, err
 }
 
-// closeInherited closes files that the agent has inherited, and we from it: held for
-// the life of an instance, they would keep a pipe from ever ending. Those up to last are meant for us; those that this
-// program opened itself close on exec.
+// closeInherited closes files that we have inherited from the agent, and the agent from
+// its parent. Open for the life of an instance, they would keep a pipe from ever ending.
+// Files up to last are meant for us; files that this program opens are closed on exec.
 func closeInherited(last int) {
 	dir, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -74,8 +74,8 @@ func closeInherited(last int) {
 	}
 }
 
-// joinGroups moves the calling thread into groups of version 1, which a child that
-// it forks inherits. The memory of the child is its own from exec on.
+// joinGroups moves the calling thread into groups of version 1, which its child inherits.
+// The memory of the child counts from exec on.
 func joinGroups(dirs []string) error {
 	for _, dir := range dirs {
 		tid := strconv.Itoa(unix.Gettid())
@@ -86,13 +86,13 @@ func joinGroups(dirs []string) error {
 	return nil
 }
 
-// onOwnThread runs f on a thread that ends afterwards. The process's first
-// thread never ends, so a goroutine that got that one keeps it and asks another.
+// onOwnThread runs f on a thread that ends afterwards. The first thread of a process
+// never ends, so a goroutine that gets it keeps it and starts another.
 func onOwnThread(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // never unlocked: the thread goes with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		if unix.Gettid() == os.Getpid() {
 			defer runtime.UnlockOSThread()
 			onOwnThread(f)
@@ -103,9 +103,9 @@ func onOwnThread(f func()) {
 	<-done
 }
 
-// pump copies what the command writes into the log. A log that takes no more
-// (a full disk) loses lines, but never blocks the command.
-func pump(log io.Writer, output *os.File, done chan<- struct{}) {
+// copyOutput copies the command's output into the log. A log that cannot be written (a full
+// disk) loses lines, but never blocks the command.
+func copyOutput(log io.Writer, output *os.File, done chan<- struct{}) {
 	defer close(done)
 	buffer := make([]byte, 32<<10)
 	for {
@@ -145,7 +145,7 @@ func lookPath(name string, env []string, dir string) (string, error) {
 			return path, nil
 		}
 		if info, e := os.Stat(path); e == nil && info.Mode().IsRegular() {
-			missing = err // it is there, but not for us to run
+			missing = err // it exists but cannot be run
 		}
 	}
 	return "", missing
@@ -166,7 +166,7 @@ func runnable(name, path string) error {
 	return nil
 }
 
-// explain says why a file that is there and executable did not start.
+// explain explains why an existing executable file did not start.
 func explain(name, path string, err error) error {
 	switch {
 	case errors.Is(err, unix.ENOENT):
@@ -176,19 +176,19 @@ func explain(name, path string, err error) error {
 	case errors.Is(err, unix.EACCES):
 		return fmt.Errorf("cannot run %q: the user that it runs as may not execute it; open it to other users (chmod o+rx)", name)
 	case errors.Is(err, unix.E2BIG):
-		return fmt.Errorf("cannot run %q: its words and variables are more than this machine takes; put what is large into files", name)
+		return fmt.Errorf("cannot run %q: its arguments and environment are too large for this machine; move large values into files", name)
 	}
 	return fmt.Errorf("cannot run %q: %w", name, err)
 }
 
-// withoutName is a sentence about a command as it may stand on a disk: the command's
-// name is made from the manifest, and may hold a secret.
+// withoutName removes the command's name from a message before that is written to disk:
+// the name comes from the manifest and may contain a secret.
 func withoutName(sentence, command string) string {
 	sentence = strings.ReplaceAll(sentence, strconv.Quote(command), "its command")
 	return strings.ReplaceAll(sentence, "/"+strings.TrimPrefix(command, "/"), "/…") // where it was found
 }
 
-// waitid looks for a dead child without reaping it. The wrapper of x/sys hides
+// waitid looks for a dead child without reaping it. The wrapper of x/sys does not return
 // the pid.
 func waitid(info *waitInfo) error {
 	for {

@@ -18,11 +18,11 @@ import (
 	"mariposa/driver"
 )
 
-// failpoint is where tests kill an agent or a shim in the middle of a start.
+// failpoint lets tests kill an agent or a shim in the middle of a start.
 var failpoint = func(root, stage string) {}
 
-// Start runs the instance's command under a new shim, and returns once the
-// command has been executed.
+// Start runs the instance's command under a new shim, and returns once the command has
+// been executed.
 func (d *Driver) Start(ctx context.Context, i driver.Instance) (driver.Observed, error) {
 	if err := check(i); err != nil {
 		return driver.Observed{ID: i.ID}, err
@@ -42,20 +42,20 @@ func check(i driver.Instance) error {
 	}
 	for _, v := range i.Volumes {
 		if !filepath.IsAbs(v.Source) {
-			return fmt.Errorf("its volume %s was not made for processes", v.Name)
+			return fmt.Errorf("its volume %s was not created for compute type process", v.Name)
 		}
 	}
 	for _, n := range i.Networks {
 		if !filepath.IsAbs(n.Source) {
-			return fmt.Errorf("its network %s was not made for processes", n.Name)
+			return fmt.Errorf("its network %s was not created for compute type process", n.Name)
 		}
 	}
 	for _, v := range i.Workload.Environment {
 		if v.Name == "" || strings.ContainsAny(v.Name, "=\x00") {
-			return fmt.Errorf("%q cannot be the name of a variable", v.Name)
+			return fmt.Errorf("invalid name of a variable: %q", v.Name)
 		}
 		if strings.Contains(v.Value, "\x00") {
-			return fmt.Errorf("the variable %s cannot hold a NUL character; put the value into a file", v.Name)
+			return fmt.Errorf("the value of variable %s cannot contain a NUL character; put the value into a file", v.Name)
 		}
 	}
 	return nil
@@ -63,11 +63,11 @@ func check(i driver.Instance) error {
 
 func hasNUL(word string) bool { return strings.Contains(word, "\x00") }
 
-var errNUL = errors.New("the command cannot hold a NUL character")
+var errNUL = errors.New("the command cannot contain a NUL character")
 
 func (d *Driver) start(ctx context.Context, e *entry, i driver.Instance) error {
 	if e.live {
-		return nil // it runs; or has just ended, which is reported as an event
+		return nil // it is running, or has just ended, which is reported as an event
 	}
 	if why := d.Unavailable(); why != "" {
 		return errors.New("this node cannot run it: " + why)
@@ -86,7 +86,7 @@ func (d *Driver) start(ctx context.Context, e *entry, i driver.Instance) error {
 		return nil
 	}
 	if errors.Is(err, errClosed) {
-		return err // the shim goes on; the next driver adopts what it makes
+		return err // the shim continues; the next driver adopts the instance
 	}
 	if err == nil {
 		err = refusal(r.Error)
@@ -95,23 +95,23 @@ func (d *Driver) start(ctx context.Context, e *entry, i driver.Instance) error {
 	return err
 }
 
-// refusal is a shim's sentence about why the command does not run. It has left
-// nothing running.
+// refusal is the reason why the command is not running, as a shim reports it. Nothing is
+// left running.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
-// undoStart clears a start of a command that came to nothing: no trace stays of a first
-// one, and an instance that had run before says why it does not run again.
+// undoStart cleans up a failed start. Nothing is left of a first start; an instance that
+// had run before records why it could not be restarted.
 func (d *Driver) undoStart(e *entry, first bool, cause error, command string) {
 	if e.gone != nil {
 		signal(e.pidfd, unix.SIGKILL)
 		<-e.gone
 		d.exits.release(e)
 	}
-	var told refusal
-	if !errors.As(cause, &told) {
-		_ = d.killAll(e) // the shim did not say that it left nothing behind
+	var refused refusal
+	if !errors.As(cause, &refused) {
+		_ = d.killAll(e) // the shim may have left processes
 	}
 	if first {
 		if err := d.removeTraces(e); err == nil {
@@ -126,9 +126,9 @@ func (d *Driver) undoStart(e *entry, first bool, cause error, command string) {
 	d.refreshObserved(e)
 }
 
-// prepare writes down what the instance is and returns the directory's lock. A
-// new directory appears under its name only when complete, so that every
-// directory an agent ever finds has a record.
+// prepare records the instance and returns the lock of its directory. A new directory
+// gets its final name only when it is complete, so that every directory an agent finds
+// has a record.
 func (d *Driver) prepare(e *entry, i driver.Instance, first bool) (*os.File, error) {
 	ports, err := d.assignPorts(e, i.Workload.Ports)
 	if err != nil {
@@ -139,7 +139,7 @@ func (d *Driver) prepare(e *entry, i driver.Instance, first bool) (*os.File, err
 		return nil, err
 	}
 	s := spec{
-		Mode: d.walls.mode, UID: uid,
+		Mode: d.support.mode, UID: uid,
 		ID: i.ID, Name: i.Name, Project: i.Project, Root: d.root, Labels: i.Labels, Run: e.spec.Run + 1,
 		ManualRestarts: i.ManualRestarts, Private: d.privatePath(e), Ports: ports, Volumes: sources(i),
 		Memory: i.Workload.Memory, MilliCPU: i.Workload.MilliCPU,
@@ -152,9 +152,9 @@ func (d *Driver) prepare(e *entry, i driver.Instance, first bool) (*os.File, err
 	if !first {
 		lock, err := lockWithin(filepath.Join(e.dir, lockFile), shimTimeout)
 		if err != nil {
-			return nil, fmt.Errorf("cannot start instance %s again: %w", e.id, err)
+			return nil, fmt.Errorf("cannot restart instance %s: %w", e.id, err)
 		}
-		err = d.giveWork(e.dir, &s)
+		err = d.chownWork(e.dir, &s)
 		if err == nil {
 			err = writeJSON(filepath.Join(e.dir, specFile), s)
 		}
@@ -168,7 +168,7 @@ func (d *Driver) prepare(e *entry, i driver.Instance, first bool) (*os.File, err
 	}
 	lock, err := d.makeDirectory(e, s)
 	if err != nil {
-		return nil, fmt.Errorf("cannot make the directory of instance %s: %w", e.id, err)
+		return nil, fmt.Errorf("cannot create the directory of instance %s: %w", e.id, err)
 	}
 	e.spec = s
 	return lock, nil
@@ -182,7 +182,7 @@ func (d *Driver) makeDirectory(e *entry, s spec) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Join(tmp, workDir), 0o700); err != nil {
 		return nil, err
 	}
-	if err := d.giveWork(tmp, &s); err != nil {
+	if err := d.chownWork(tmp, &s); err != nil {
 		return nil, err
 	}
 	failpoint(d.root, "made")
@@ -202,35 +202,35 @@ func (d *Driver) makeDirectory(e *entry, s spec) (*os.File, error) {
 	return lock, nil
 }
 
-// launch fills the private folder, starts a shim, hands it the lock and its
-// orders, and waits for its report.
+// launch fills the private directory, starts a shim, passes it the lock and its request,
+// and waits for its report.
 func (d *Driver) launch(ctx context.Context, e *entry, i driver.Instance, lock *os.File) (report, error) {
 	defer lock.Close()
 	e.gone = nil
 	if err := linkVolumes(filepath.Join(e.dir, workDir), i.Volumes, e.spec.owner()); err != nil {
 		return report{}, refusal(err.Error())
 	}
-	if err := e.folder.make(e.spec.Private, e.spec.owner(), i.Workload.Files, i.Mdata.Values); err != nil {
+	if err := e.private.make(e.spec.Private, e.spec.owner(), i.Workload.Files, i.Mdata.Values); err != nil {
 		return report{}, refusal(err.Error())
 	}
 	sandbox, err := d.sandbox(e, i)
 	if err != nil {
 		return report{}, err
 	}
-	told, err := writeOrders(orders{
+	request, err := writeRequest(startRequest{
 		Argv: i.Workload.Command, Env: d.environment(i, e.dir, e.spec.Private, e.spec.Ports, sandbox != nil),
 		WorkDir: startDir(i, e.dir), Sandbox: sandbox,
 	})
 	if err != nil {
-		return report{}, refusal("cannot tell the supervisor what to run: " + err.Error())
+		return report{}, refusal("cannot send the start request to the supervisor: " + err.Error())
 	}
-	defer told.Close()
+	defer request.Close()
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		return report{}, err
 	}
 	defer reader.Close()
-	pidfd, err := d.spawn(e.dir, e.id, lock, writer, told)
+	pidfd, err := d.spawn(e.dir, e.id, lock, writer, request)
 	_ = writer.Close()
 	if err != nil {
 		return report{}, fmt.Errorf("cannot start the supervisor: %w", err)
@@ -253,7 +253,7 @@ func (d *Driver) launch(ctx context.Context, e *entry, i driver.Instance, lock *
 	return r, nil
 }
 
-// explainShimFailure says why a shim died that did not report it.
+// explainShimFailure explains why a shim died without a report.
 func (d *Driver) explainShimFailure(e *entry) error {
 	b, _ := os.ReadFile(filepath.Join(e.dir, shimLogFile))
 	if line, _, _ := strings.Cut(string(b), "\n"); line != "" {
@@ -262,26 +262,26 @@ func (d *Driver) explainShimFailure(e *entry) error {
 	return errors.New(reasonShimKilled)
 }
 
-// The files that a shim finds open.
+// These are the open files of a shim.
 const (
-	shimLockFD   = 3
-	shimReportFD = 4
-	shimOrdersFD = 5
+	shimLockFD    = 3
+	shimReportFD  = 4
+	shimRequestFD = 5
 )
 
-// writeOrders writes orders into a file that has no name and lies in memory. It is
-// whole before a shim is born, so that an agent killed at any moment never leaves
-// one with half of them.
-func writeOrders(o any) (*os.File, error) {
+// writeRequest writes a request into an anonymous file in memory. It is complete before a
+// shim starts, so that an agent that is killed at any moment never leaves a shim with
+// half a request.
+func writeRequest(o any) (*os.File, error) {
 	b, err := json.Marshal(o)
 	if err != nil {
 		return nil, err
 	}
-	fd, err := unix.MemfdCreate("orders", unix.MFD_CLOEXEC)
+	fd, err := unix.MemfdCreate("request", unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), "orders")
+	f := os.NewFile(uintptr(fd), "request")
 	if _, err = f.Write(b); err == nil {
 		_, err = f.Seek(0, io.SeekStart)
 	}
@@ -292,9 +292,9 @@ func writeOrders(o any) (*os.File, error) {
 	return f, nil
 }
 
-// spawn starts a shim in a session of its own. Its environment is made here
-// from nothing: the agent's may hold tokens.
-func (d *Driver) spawn(dir, id string, lock, report, ordersFile *os.File) (pidfd int, err error) {
+// spawn starts a shim in its own session. Its environment is built from scratch, because
+// the agent's may contain tokens.
+func (d *Driver) spawn(dir, id string, lock, report, requestFile *os.File) (pidfd int, err error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return -1, err
@@ -308,24 +308,24 @@ func (d *Driver) spawn(dir, id string, lock, report, ordersFile *os.File) (pidfd
 	pidfd = -1
 	pid, _, err := syscall.StartProcess(d.ownExecutable(), []string{"mariposa", "shim", dir}, &syscall.ProcAttr{
 		Dir: "/",
-		// One thread's worth of scheduler and an eager collector keep a shim small.
+		// One scheduler thread and a frequent garbage collection keep a shim small.
 		Env:   []string{envRoot + "=" + d.root, envShim + "=" + id, "GOMAXPROCS=1", "GOGC=20"},
-		Files: []uintptr{null.Fd(), null.Fd(), log.Fd(), lock.Fd(), report.Fd(), ordersFile.Fd()},
+		Files: []uintptr{null.Fd(), null.Fd(), log.Fd(), lock.Fd(), report.Fd(), requestFile.Fd()},
 		Sys:   &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd},
 	})
 	if err != nil {
 		return -1, err
 	}
 	if pidfd < 0 {
-		return unix.PidfdOpen(pid, 0) // our child: the pid cannot be another's yet
+		return unix.PidfdOpen(pid, 0) // our child: its pid is not reused yet
 	}
 	return pidfd, nil
 }
 
-// ownExecutable is the program that supervisors run.
+// ownExecutable returns the program that supervisors run.
 func (d *Driver) ownExecutable() string {
 	if _, err := os.Stat(d.executable); err != nil {
-		return "/proc/self/exe" // it was replaced or deleted under us; this one still works
+		return "/proc/self/exe" // the file was replaced or deleted; this path still works
 	}
 	return d.executable
 }

@@ -12,9 +12,9 @@ import (
 	"mariposa/driver"
 )
 
-// startDir is where the command of an instance starts, and commands inside it: in the
-// directory that its workload names, else in its working folder. A directory at or below
-// the path of a volume is in that volume.
+// startDir returns the directory in which the command of an instance starts, and commands
+// that people run in it: the one that its workload names, otherwise its working
+// directory. A directory at or below the path of a volume is in that volume.
 func startDir(i driver.Instance, dir string) string {
 	want := i.Workload.WorkingDir
 	if want == "" {
@@ -28,17 +28,17 @@ func startDir(i driver.Instance, dir string) string {
 	return want
 }
 
-// checkStartDir says why a command cannot start in a directory. It is called where the
-// command will run: with the instance's view of the file system, and its rights.
+// checkStartDir explains why a command cannot start in a directory. It is called where
+// the command will run: with the instance's file system view and permissions.
 func checkStartDir(dir string, isolated bool) error {
-	_, err := os.Stat(dir + "/.") // as entering it takes the right to search it
+	_, err := os.Stat(dir + "/.") // entering it requires the right to search it
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, unix.ENOENT) && isolated:
-		return fmt.Errorf("cannot start in working_dir %s: the instance sees no such directory; put it below /opt or /srv, or start the node's agent with --process-path", dir)
+		return fmt.Errorf("cannot start in working_dir %s: the instance cannot see this directory; put it below /opt or /srv, or start the node's agent with --process-path", dir)
 	case errors.Is(err, unix.ENOENT):
-		return fmt.Errorf("cannot start in working_dir %s: there is no such directory", dir)
+		return fmt.Errorf("cannot start in working_dir %s: no such directory", dir)
 	case errors.Is(err, unix.ENOTDIR):
 		return fmt.Errorf("cannot start in working_dir %s: it is not a directory", dir)
 	case errors.Is(err, unix.EACCES):

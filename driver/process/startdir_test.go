@@ -43,9 +43,9 @@ func TestAWorkingDirectoryThatCannotBeEnteredIsNamed(t *testing.T) {
 	a, _, _ := newAgent(t)
 	outside := t.TempDir()
 	for want, words := range map[string]string{
-		"/srv/nowhere/at-all": "cannot start in working_dir /srv/nowhere/at-all: the instance sees no such directory",
+		"/srv/nowhere/at-all": "cannot start in working_dir /srv/nowhere/at-all: the instance cannot see this directory",
 		"/etc/hosts":          "cannot start in working_dir /etc/hosts: it is not a directory",
-		outside:               "cannot start in working_dir " + outside + ": the instance sees no such directory",
+		outside:               "cannot start in working_dir " + outside + ": the instance cannot see this directory",
 	} {
 		i := sh(drivertest.NewID(), "pwd")
 		i.Workload.WorkingDir = want
@@ -56,7 +56,7 @@ func TestAWorkingDirectoryThatCannotBeEnteredIsNamed(t *testing.T) {
 	plain := open(t, process.Options{Root: newRoot(t), Isolation: process.IsolationOff})
 	i := sh(drivertest.NewID(), "pwd")
 	i.Workload.WorkingDir = "/srv/nowhere"
-	if _, err := plain.tryStart(t, i); err == nil || !strings.Contains(err.Error(), "cannot start in working_dir /srv/nowhere: there is no such directory") {
+	if _, err := plain.tryStart(t, i); err == nil || !strings.Contains(err.Error(), "cannot start in working_dir /srv/nowhere: no such directory") {
 		t.Errorf("not isolated: %v", err)
 	}
 	i.Workload.WorkingDir = "/usr/lib"

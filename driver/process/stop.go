@@ -11,13 +11,13 @@ import (
 	"mariposa/driver"
 )
 
-// What a shim understands.
+// These are the signals that a shim handles.
 const (
-	signalStop = unix.SIGTERM // end gently
-	signalKill = unix.SIGUSR1 // end by force
+	signalStop = unix.SIGTERM // stop gracefully
+	signalKill = unix.SIGUSR1 // kill
 )
 
-// Stop ends the whole process group: SIGTERM, and SIGKILL after timeout.
+// Stop ends the whole process group: SIGTERM, then SIGKILL after timeout.
 func (d *Driver) Stop(ctx context.Context, id string, timeout time.Duration) (driver.Observed, error) {
 	return d.operate(ctx, id, func(ctx context.Context, e *entry) error { return d.stop(ctx, e, timeout) })
 }
@@ -26,7 +26,7 @@ func (d *Driver) stop(ctx context.Context, e *entry, timeout time.Duration) erro
 	if !e.live {
 		return nil
 	}
-	d.stopGently(e)
+	d.stopGracefully(e)
 	var expired <-chan time.Time
 	if timeout >= 0 {
 		timer := time.NewTimer(timeout)
@@ -44,7 +44,7 @@ func (d *Driver) stop(ctx context.Context, e *entry, timeout time.Duration) erro
 	return nil
 }
 
-func (d *Driver) stopGently(e *entry) {
+func (d *Driver) stopGracefully(e *entry) {
 	if !e.stray {
 		signal(e.pidfd, signalStop)
 		return
@@ -55,8 +55,8 @@ func (d *Driver) stopGently(e *entry) {
 	}
 }
 
-// force ends an instance now. A shim that does not manage is killed itself and
-// its processes with it.
+// force kills an instance. If its shim does not manage that, the shim and all processes
+// of the instance are killed directly.
 func (d *Driver) force(ctx context.Context, e *entry) error {
 	if e.stray {
 		if err := d.killAll(e); err != nil {
@@ -95,11 +95,11 @@ func (d *Driver) Remove(ctx context.Context, id string) error {
 	return err
 }
 
-// removeTraces takes every trace of an ended instance away. Its secrets go first,
-// while its record still says where they are. Then the directory changes its
-// name: half deleted, it must not look like an instance.
+// removeTraces removes an ended instance. Its secrets go first, while its record still
+// says where they are. Then the directory is renamed: a half-deleted one must not look
+// like an instance.
 func (d *Driver) removeTraces(e *entry) error {
-	if err := e.folder.remove(); err != nil {
+	if err := e.private.remove(); err != nil {
 		return err
 	}
 	gone := filepath.Join(d.root, gonePrefix+e.id)
@@ -123,16 +123,16 @@ func (d *Driver) removeTraces(e *entry) error {
 	return nil
 }
 
-// removeAll deletes a tree, also what an instance has closed against us.
+// removeAll deletes a tree, including directories that an instance has made inaccessible.
 func removeAll(path string) error {
 	if os.RemoveAll(path) == nil {
 		return nil
 	}
 	if info, err := os.Lstat(path); err == nil && info.IsDir() {
-		_ = os.Chmod(path, 0o700) // ours, and no link
+		_ = os.Chmod(path, 0o700) // our own directory, not a link
 		_ = walkTree(path, func(root *os.Root, below string) error {
 			if info, err := root.Lstat(below); err == nil && info.IsDir() {
-				_ = root.Chmod(below, 0o700) // what stays closed shows when it is removed
+				_ = root.Chmod(below, 0o700) // an error shows up when it is removed
 			}
 			return nil
 		})

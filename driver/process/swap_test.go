@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestNothingIsHandedOverThroughALink changes a folder into a link to the outside and
-// back, as fast as it goes, while its tree is handed over.
+// TestNothingIsHandedOverThroughALink keeps replacing a directory by a link to the
+// outside and back while the owner of its tree is changed.
 func TestNothingIsHandedOverThroughALink(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
@@ -52,8 +52,8 @@ func TestNothingIsHandedOverThroughALink(t *testing.T) {
 		if n%2 == 1 {
 			from, to = other, owner
 		}
-		_ = handOver(tree, 0, from) // what the race makes of it does not matter: where it leads does
-		_ = handOver(tree, from, to)
+		_ = changeOwner(tree, 0, from) // the result does not matter, only which files it changes
+		_ = changeOwner(tree, from, to)
 	}
 	close(done)
 	<-swapped

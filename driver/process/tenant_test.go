@@ -20,13 +20,13 @@ import (
 	"mariposa/driver/process"
 )
 
-// These tests play a tenant who wants more than their own instance. Each attack is
-// run twice: without isolation it succeeds, or it would show nothing; with it, it
-// must not.
+// These tests act as a tenant who tries to reach more than their own instance. Each
+// attack is run twice: without isolation it must succeed, or it would prove nothing; with
+// isolation it must fail.
 
 const gotIt = "got it"
 
-// tenantMain is an attack that takes a program: `tenant ATTACK ARGUMENT`.
+// tenantMain is an attack that needs a program: `tenant ATTACK ARGUMENT`.
 func tenantMain(args []string) int {
 	err := programs[args[0]](args[1])
 	if err != nil {
@@ -60,7 +60,7 @@ var programs = map[string]func(argument string) error{
 		return err
 	},
 	"bpf": func(string) error {
-		_, _, errno := unix.Syscall(unix.SYS_BPF, 1, 0, 0) // looks up nothing, which is another fault than not being allowed
+		_, _, errno := unix.Syscall(unix.SYS_BPF, 1, 0, 0) // an invalid lookup, which fails with another error than a forbidden one
 		return notAllowed(errno)
 	},
 	"perf": func(string) error {
@@ -158,7 +158,7 @@ func unmounting(err error) error {
 	return err
 }
 
-// startWith starts a program in a namespace of its own.
+// startWith starts a program in its own namespace.
 func startWith(flags uintptr) error {
 	c := exec.Command("true")
 	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags}
@@ -172,7 +172,7 @@ func notAllowed(errno syscall.Errno) error {
 	return nil
 }
 
-// target is what a tenant is after: a node's folder with secrets in it, and another
+// target is what a tenant attacks: a node's directory with secrets in it, and another
 // tenant's instance with its own.
 type target struct {
 	*agent
@@ -189,7 +189,7 @@ func newTarget(t *testing.T, with process.Isolation) *target {
 	t.Helper()
 	base := t.TempDir()
 	must(t, os.Chmod(filepath.Dir(base), 0o755))
-	must(t, os.Chmod(base, 0o755)) // as careless as can be
+	must(t, os.Chmod(base, 0o755)) // the most careless permissions
 	for _, name := range []string{"admin.token", "secret.key", "mariposa.db", "node.json"} {
 		must(t, os.WriteFile(filepath.Join(base, name), []byte(victimSecret), 0o600))
 	}
@@ -215,7 +215,7 @@ func newTarget(t *testing.T, with process.Isolation) *target {
 	return g
 }
 
-// attacks are commands; words that begin with $ stand for what the target has.
+// attacks are commands; words that begin with $ are replaced by values of the target.
 func (g *target) attacks(t *testing.T) map[string][]string {
 	t.Helper()
 	shell := func(script string) []string { return []string{"sh", "-c", script} }
@@ -225,33 +225,33 @@ func (g *target) attacks(t *testing.T) map[string][]string {
 	program := func(name, argument string) []string { return []string{os.Args[0], "tenant", name, argument} }
 	pid, dir := g.victim.Details["pid"], g.victim.Details["directory"]
 	all := map[string][]string{
-		"the admin token":            read(g.base + "/admin.token"),
-		"the key that seals secrets": read(g.base + "/secret.key"),
-		"the store":                  read(g.base + "/mariposa.db"),
-		"the node's key":             read(g.base + "/node.json"),
-		"another's files":            read(g.Private(g.victim.ID) + "/files/run/secrets/db"),
-		"another's values":           read(g.Private(g.victim.ID) + "/mdata.json"),
-		"another's volume":           read(g.volume + "/mine"),
-		"another's working folder":   read(dir + "/work/mine"),
-		"another's log":              read(dir + "/log"),
-		"another's environment":      shell(`cat /proc/[0-9]*/environ 2>/dev/null | grep -q planted-in-the-vic[t]im && echo ` + gotIt),
-		"another's root":             read("/proc/" + pid + "/root" + dir + "/work/mine"),
-		"who else is there":          shell(`test -d /proc/` + pid + ` && echo ` + gotIt),
-		"the agent's files":          shell(`ls /proc/` + strconv.Itoa(os.Getpid()) + `/fd && echo ` + gotIt),
-		"listing the instances":      shell(`ls ` + g.root + ` | grep -q ` + g.victim.ID + ` && echo ` + gotIt),
-		"ptrace":                     program("ptrace", pid),
-		"a signal":                   program("signal", pid),
-		"an abstract socket":         program("abstract socket", g.socket),
-		"shared memory":              program("shared memory", strconv.Itoa(g.key)),
-		"a fork bomb":                program("fork", "150"),
-		"filling /tmp":               shell(`f=$(mktemp); head -c 5000000 /dev/zero > $f; c=$?; rm -f $f; [ $c = 0 ] && echo ` + gotIt),
-		"a user namespace":           program("unshare user", ""),
+		"the admin token":             read(g.base + "/admin.token"),
+		"the key that seals secrets":  read(g.base + "/secret.key"),
+		"the store":                   read(g.base + "/mariposa.db"),
+		"the node's key":              read(g.base + "/node.json"),
+		"another's files":             read(g.Private(g.victim.ID) + "/files/run/secrets/db"),
+		"another's values":            read(g.Private(g.victim.ID) + "/mdata.json"),
+		"another's volume":            read(g.volume + "/mine"),
+		"another's working directory": read(dir + "/work/mine"),
+		"another's log":               read(dir + "/log"),
+		"another's environment":       shell(`cat /proc/[0-9]*/environ 2>/dev/null | grep -q planted-in-the-vic[t]im && echo ` + gotIt),
+		"another's root":              read("/proc/" + pid + "/root" + dir + "/work/mine"),
+		"who else is there":           shell(`test -d /proc/` + pid + ` && echo ` + gotIt),
+		"the agent's files":           shell(`ls /proc/` + strconv.Itoa(os.Getpid()) + `/fd && echo ` + gotIt),
+		"listing the instances":       shell(`ls ` + g.root + ` | grep -q ` + g.victim.ID + ` && echo ` + gotIt),
+		"ptrace":                      program("ptrace", pid),
+		"a signal":                    program("signal", pid),
+		"an abstract socket":          program("abstract socket", g.socket),
+		"shared memory":               program("shared memory", strconv.Itoa(g.key)),
+		"a fork bomb":                 program("fork", "150"),
+		"filling /tmp":                shell(`f=$(mktemp); head -c 5000000 /dev/zero > $f; c=$?; rm -f $f; [ $c = 0 ] && echo ` + gotIt),
+		"a user namespace":            program("unshare user", ""),
 	}
-	if process.LandlockVersion() >= 4 { // older kernels cannot restrict ports, and the node says so
-		all["a port of somebody else's"] = program("tcp", strconv.Itoa(freePort(t)))
+	if process.LandlockVersion() >= 4 { // older kernels cannot restrict ports, and the node reports that
+		all["a port of another program"] = program("tcp", strconv.Itoa(freePort(t)))
 		all["such a port by multipath TCP"] = program("multipath tcp", strconv.Itoa(freePort(t)))
 	}
-	if os.Getuid() == 0 { // what nobody could do without isolation either
+	if os.Getuid() == 0 { // impossible without isolation, too
 		must(t, os.WriteFile(filepath.Join(filepath.Dir(g.base), "other"), nil, 0o600))
 		suid := filepath.Join(filepath.Dir(g.base), "suid-"+strconv.Itoa(g.key))
 		install(t, os.Args[0], suid, "4755")
@@ -300,7 +300,7 @@ func TestATenantGetsNothingBeyondTheirInstance(t *testing.T) {
 	}
 }
 
-// freePort is a port that nobody listens on, and that the kernel gives to nobody.
+// freePort is a port on which nothing listens and which the kernel does not assign.
 func freePort(t *testing.T) int {
 	t.Helper()
 	for n := 15_000 + os.Getpid()%4000; n < 20_000; n++ {
@@ -327,7 +327,7 @@ func TestAnInstanceListensOnItsOwnPorts(t *testing.T) {
 	}
 }
 
-// hostForbids names what a machine may forbid everybody, isolated or not.
+// hostForbids names attacks that a machine may prevent for everybody, isolated or not.
 func hostForbids(what string) bool {
 	return map[string]bool{"perf": true, "bpf": true, "a kernel keyring": true, "a user namespace": true, "any open files": true, "the clock": true, "such a port by multipath TCP": true}[what]
 }
@@ -352,7 +352,7 @@ func (a *agent) logOf(t *testing.T, id string) string {
 	return string(b[:n])
 }
 
-// statusOf is what the kernel says of the rights of a process.
+// statusOf returns the rights of a process according to the kernel.
 func statusOf(text string) string {
 	var list []string
 	for line := range strings.Lines(text) {
@@ -397,7 +397,7 @@ func TestACommandInsideHasNoMoreRightsThanTheInstance(t *testing.T) {
 	}
 }
 
-// /var/tmp is a link to /tmp inside, and may hold the folders of a node outside.
+// /var/tmp is a link to /tmp inside, and may contain the directories of a node outside.
 func TestANodeMayKeepItsFoldersInVarTmp(t *testing.T) {
 	t.Parallel()
 	root, err := os.MkdirTemp("/var/tmp", "mariposa-test-")
@@ -429,8 +429,9 @@ echo shm > /dev/shm/x && cat /dev/shm/x; nproc > /dev/null && echo cpus; echo $H
 	}
 }
 
-// TestTheKernelEndsTheCommandBeforeItsSupervisors reads whom the kernel takes first
-// when an instance passes its memory limit: else nobody could say how it ended.
+// TestTheKernelEndsTheCommandBeforeItsSupervisors checks which process the kernel kills
+// first when an instance exceeds its memory limit. If it were the supervisor, the end
+// would not be recorded.
 func TestTheKernelEndsTheCommandBeforeItsSupervisors(t *testing.T) {
 	t.Parallel()
 	a, root, id := newAgent(t)
@@ -449,8 +450,8 @@ func TestTheKernelEndsTheCommandBeforeItsSupervisors(t *testing.T) {
 	}
 }
 
-// TestNoCommandTellsWhatThereIs names what an instance does not see as its command, and
-// gets one answer, whether that exists or not.
+// TestNoCommandTellsWhatThereIs uses paths that an instance cannot see as its command,
+// and gets the same error whether they exist or not.
 func TestNoCommandTellsWhatThereIs(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
@@ -481,11 +482,11 @@ func TestNoCommandTellsWhatThereIs(t *testing.T) {
 		return fmt.Sprint(err)
 	}
 	for what, answers := range map[string][]string{
-		"a file":          {answer(closed + "/there"), answer(closed + "/missing"), answer(closed + "/folder")},
-		"PATH":            {answer("there", "PATH", closed), answer("missing", "PATH", closed)},
-		"a link":          {linked(closed + "/there"), linked(closed + "/missing"), linked(closed + "/folder")},
-		"our own folders": {answer(root + "/" + victim.ID + "/spec.json"), answer(root + "/missing")},
-		"another's root":  {answer("/proc/" + pid + "/root/etc/passwd"), answer("/proc/" + pid + "/root/etc/missing")},
+		"a file":              {answer(closed + "/there"), answer(closed + "/missing"), answer(closed + "/folder")},
+		"PATH":                {answer("there", "PATH", closed), answer("missing", "PATH", closed)},
+		"a link":              {linked(closed + "/there"), linked(closed + "/missing"), linked(closed + "/folder")},
+		"our own directories": {answer(root + "/" + victim.ID + "/spec.json"), answer(root + "/missing")},
+		"another's root":      {answer("/proc/" + pid + "/root/etc/passwd"), answer("/proc/" + pid + "/root/etc/missing")},
 	} {
 		for _, other := range answers[1:] {
 			if other != answers[0] {

@@ -11,7 +11,7 @@ import (
 	"mariposa/driver"
 )
 
-// openTerminal makes a terminal: our end, and the one that a command gets.
+// openTerminal creates a terminal: our end, and the end of the command.
 func openTerminal(multiplexer string, size driver.Size) (ours, theirs *os.File, err error) {
 	fd, err := unix.Open(multiplexer, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -48,8 +48,8 @@ func resize(terminal *os.File, size driver.Size) error {
 	return errors.Join(err, failed)
 }
 
-// pipe makes a pipe of which one end is ours: the one that reads, or the one that
-// writes. Only that end may be non-blocking: programs do not expect it of theirs.
+// pipe creates a pipe of which one end is ours: the reading or the writing one. Only that
+// end may be non-blocking: programs do not expect it of theirs.
 func pipe(weRead bool) (reads, writes *os.File, err error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
@@ -66,11 +66,11 @@ func pipe(weRead bool) (reads, writes *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "reads"), os.NewFile(uintptr(fds[1]), "writes"), nil
 }
 
-// output is what a command writes.
+// output is the output of a command.
 type output struct{ file *os.File }
 
-// finish says that nobody writes any more. A reader that waits finds what is
-// there, and then the end: somebody outside may have been handed the other side.
+// finish ends the output. A waiting reader gets the data that is there, then the end,
+// even if another process still has the other end open.
 func (o *output) finish() { _ = o.file.SetReadDeadline(time.Now()) }
 
 func (o *output) Read(p []byte) (n int, err error) {
@@ -78,7 +78,7 @@ func (o *output) Read(p []byte) (n int, err error) {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		n, err = o.rest(p)
 	}
-	if errors.Is(err, unix.EIO) || errors.Is(err, os.ErrClosed) { // how a terminal ends
+	if errors.Is(err, unix.EIO) || errors.Is(err, os.ErrClosed) { // the end of a terminal
 		err = io.EOF
 	}
 	return n, err

@@ -22,11 +22,11 @@ func TestEachInstanceHasAUIDOfItsOwnForLife(t *testing.T) {
 	if u1, u2 := ownerOf(t, first), ownerOf(t, second); u1 == u2 || min(u1, u2) != 0x70100001 || max(u1, u2) != 0x70100002 {
 		t.Errorf("they run as %d and %d", u1, u2)
 	}
-	if _, err := a.tryStart(t, three); err == nil || !strings.Contains(err.Error(), "all 2 uids for instances are taken") {
+	if _, err := a.tryStart(t, three); err == nil || !strings.Contains(err.Error(), "all 2 uids for instances are in use") {
 		t.Errorf("a third was started: %v", err)
 	}
 	must(t, a.Close())
-	a = open(t, few) // a restarted agent knows who has which
+	a = open(t, few) // a restarted agent knows the uid of each instance
 	if _, err := a.tryStart(t, three); err == nil {
 		t.Error("a third was started")
 	}
@@ -47,7 +47,7 @@ func TestUIDsOfSomebodyElseAreRefused(t *testing.T) {
 	must(t, os.WriteFile(passwd, []byte("root:x:0:0::/:/bin/sh\nann:x:2000:2000::/:/bin/sh\n"), 0o644))
 	must(t, os.WriteFile(subuid, []byte("ann:100000:65536\n"), 0o644))
 	for text, says := range map[string]string{
-		"1500-2500": "gives 2000 to ann", "3000-4000": "", "90000-100000": "gives 100000 to ann", "165535-170000": "gives 165535 to ann", "165536-170000": "",
+		"1500-2500": "assigns 2000 to ann", "3000-4000": "", "90000-100000": "assigns 100000 to ann", "165535-170000": "assigns 165535 to ann", "165536-170000": "",
 	} {
 		u, err := process.ParseUIDs(text)
 		must(t, err)
@@ -62,8 +62,8 @@ func TestUIDsOfSomebodyElseAreRefused(t *testing.T) {
 	}
 }
 
-// Old and new of a rolling update use one volume at the same time, and instances of
-// a network meet in its folder, whoever they run as.
+// The old and new instances of a rolling update use one volume at the same time, and the
+// instances of a network share its directory, whatever their uid.
 func TestAVolumeBelongsToAllThatUseIt(t *testing.T) {
 	t.Parallel()
 	for name, maps := range map[string]bool{"shown to each as its own": true, "on a file system that cannot do that": false} {

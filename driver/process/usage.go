@@ -13,8 +13,8 @@ import (
 	"mariposa/driver"
 )
 
-// Usage adds up what /proc says of an instance's processes: those of its session
-// and of its cgroups. Processes share the node's network, so nobody counts theirs.
+// Usage adds up the usage of an instance's processes from /proc: those of its session and
+// of its cgroups. Processes share the node's network, so network usage is not measured.
 func (d *Driver) Usage(ctx context.Context, id string) (mariposa.Usage, error) {
 	_, leave, err := d.enter(ctx)
 	if err != nil {
@@ -61,8 +61,8 @@ func (d *Driver) logBytes(dir string) (sum int64) {
 	return sum
 }
 
-// usageSum is what several processes take together, with the children that
-// they have waited for.
+// usageSum is the usage of several processes, including children that they have waited
+// for.
 type usageSum struct {
 	cpu           float64 // seconds
 	memory        int64
@@ -70,7 +70,7 @@ type usageSum struct {
 	diskUnknown   bool
 }
 
-// add counts one process, by the fields of its stat from its state on.
+// add adds one process, given the fields of its stat from its state on.
 func (c *usageSum) add(pid int, stat []string) {
 	for _, ticks := range stat[11:15] { // user and system, its own and its children's
 		n, _ := strconv.ParseInt(ticks, 10, 64)

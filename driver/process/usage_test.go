@@ -42,6 +42,6 @@ func TestUsageCountsAllProcessesOfAnInstance(t *testing.T) {
 		t.Errorf("what sleeps takes %v s and %d bytes", *rest.CPU, *rest.Memory)
 	}
 	if rest.NetworkIn != nil || rest.NetworkOut != nil {
-		t.Error("the network is the node's, and nobody can tell whose part is whose")
+		t.Error("the network is shared with the node, so usage cannot be measured")
 	}
 }

@@ -20,7 +20,7 @@ func (d *Driver) PublishValues(ctx context.Context, id string, values []mariposa
 	if err != nil {
 		return err
 	}
-	return e.folder.publish(values)
+	return e.private.publish(values)
 }
 
 // PublishedValues reads that file.
@@ -29,11 +29,10 @@ func (d *Driver) PublishedValues(_ context.Context, id string) ([]mariposa.Varia
 	if err != nil {
 		return nil, err
 	}
-	return e.folder.published()
+	return e.private.published()
 }
 
-// findEntry finds an instance, and what a command inside it needs to know; nil: it does
-// not run.
+// findEntry returns an instance and its execContext, which is nil if it is not running.
 func (d *Driver) findEntry(id string) (*entry, *execContext, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -47,7 +46,7 @@ func (d *Driver) findEntry(id string) (*entry, *execContext, error) {
 	return e, e.execContext, nil
 }
 
-// running finds what a command inside an instance needs to know.
+// running returns the execContext of a running instance.
 func (d *Driver) running(id string) (*execContext, error) {
 	_, in, err := d.findEntry(id)
 	if err == nil && in == nil { // it has ended, or is a stray

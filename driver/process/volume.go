@@ -15,33 +15,32 @@ import (
 
 var _ driver.Provider = (*Driver)(nil)
 
-// What the names of the variables begin with that say where a volume is, and where a
-// network.
+// These are the prefixes of the variables with the paths of volumes and networks.
 const (
 	envVolume  = "MARIPOSA_VOLUME_"
 	envNetwork = "MARIPOSA_NETWORK_"
 )
 
-// A volume is a directory, named by its id, for nobody but whom instances run as.
-// It knows no size: the file system it lies on is the limit. A network is one too:
-// its instances on this node put their sockets there.
+// A volume is a directory named by its id, which only the user of instances can access.
+// It has no size limit: its file system is the limit. A network is a directory too: its
+// instances on this node create their sockets there.
 
-// resourceDirs are the directories in which resources are, by kind.
+// resourceDirs returns the parent directories of resources, by kind.
 func (d *Driver) resourceDirs() map[mariposa.Kind]string {
 	return map[mariposa.Kind]string{mariposa.KindVolume: d.options.Volumes, mariposa.KindNetwork: d.options.Networks}
 }
 
-// Provide makes the directory of a resource unless it is there.
+// Provide creates the directory of a resource unless it exists.
 func (d *Driver) Provide(ctx context.Context, r driver.Resource) (string, error) {
 	path, leave, err := d.enterResource(ctx, r)
 	if err != nil {
 		return "", err
 	}
 	defer leave()
-	return path, d.makeFolder(r.Kind, path)
+	return path, d.makeResourceDir(r.Kind, path)
 }
 
-// enterResource says where a resource is, and lets Close wait for what is done to it.
+// enterResource returns the path of a resource, and makes Close wait for the operation.
 func (d *Driver) enterResource(ctx context.Context, r driver.Resource) (path string, leave func(), err error) {
 	if path, err = d.resourcePath(r); err == nil {
 		_, leave, err = d.enter(ctx)
@@ -49,27 +48,27 @@ func (d *Driver) enterResource(ctx context.Context, r driver.Resource) (path str
 	return path, leave, err
 }
 
-func (d *Driver) makeFolder(kind mariposa.Kind, path string) error {
+func (d *Driver) makeResourceDir(kind mariposa.Kind, path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("cannot make the folder of %ss: %w", kind, err)
+		return fmt.Errorf("cannot create the directory of %ss: %w", kind, err)
 	}
 	err := os.Mkdir(path, 0o700)
-	if err == nil && d.walls.mode == modeRoot {
+	if err == nil && d.support.mode == modeRoot {
 		err = os.Lchown(path, d.options.UIDs.First, d.options.UIDs.First)
 	}
 	if err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("cannot make the %s's folder: %w", kind, err)
+		return fmt.Errorf("cannot create the directory of the %s: %w", kind, err)
 	}
 	info, err := os.Stat(path)
 	if err == nil && !info.IsDir() {
-		err = fmt.Errorf("%s is no folder", path)
+		err = fmt.Errorf("%s is not a directory", path)
 	}
 	return err
 }
 
-// Withdraw removes the directory of a resource, unless something that this driver
-// runs still uses it. It changes its name first: half removed, it must not be
-// taken for a whole one.
+// Withdraw removes the directory of a resource, unless an instance of this driver still
+// uses it. It renames the directory first: a half-removed one must not be taken for a
+// complete one.
 func (d *Driver) Withdraw(ctx context.Context, r driver.Resource) error {
 	path, leave, err := d.enterResource(ctx, r)
 	if err != nil {
@@ -81,12 +80,12 @@ func (d *Driver) Withdraw(ctx context.Context, r driver.Resource) error {
 	}
 	gone := filepath.Join(filepath.Dir(path), gonePrefix+filepath.Base(path))
 	if err := os.Rename(path, gone); err != nil && !isGone(err) {
-		return fmt.Errorf("cannot remove the %s's folder: %w", r.Kind, err)
+		return fmt.Errorf("cannot remove the directory of the %s: %w", r.Kind, err)
 	}
 	return removeAll(gone)
 }
 
-// mountedBy names a running instance that was given a resource.
+// mountedBy returns the name of a running instance that uses a resource.
 func (d *Driver) mountedBy(path string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -98,7 +97,7 @@ func (d *Driver) mountedBy(path string) string {
 	return ""
 }
 
-// Provided lists the resources that are there.
+// Provided lists the existing resources.
 func (d *Driver) Provided(ctx context.Context) ([]driver.Resource, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -118,10 +117,10 @@ func (d *Driver) Provided(ctx context.Context) ([]driver.Resource, error) {
 	return all, nil
 }
 
-// clearResources finishes what an agent killed while it removed one has left.
+// clearResources completes removals that were interrupted because the agent was killed.
 func (d *Driver) clearResources() {
 	for _, place := range d.resourceDirs() {
-		list, _ := os.ReadDir(place) // what cannot be read now is cleared another time
+		list, _ := os.ReadDir(place) // unreadable ones are removed another time
 		for _, f := range list {
 			if strings.HasPrefix(f.Name(), gonePrefix) {
 				_ = removeAll(filepath.Join(place, f.Name()))
@@ -133,35 +132,35 @@ func (d *Driver) clearResources() {
 func (d *Driver) resourcePath(r driver.Resource) (string, error) {
 	place, known := d.resourceDirs()[r.Kind]
 	if !known {
-		return "", fmt.Errorf("a process has no %s: %w", r.Kind, driver.ErrNotSupported)
+		return "", fmt.Errorf("compute type process has no %s: %w", r.Kind, driver.ErrNotSupported)
 	}
 	if checkID(r.ID) != nil {
-		return "", fmt.Errorf("%q cannot be the id of a %s", r.ID, r.Kind)
+		return "", fmt.Errorf("invalid id %q of a %s", r.ID, r.Kind)
 	}
 	return filepath.Join(place, r.ID), nil
 }
 
-// variableName is the name of the variable that says where a resource is: names of
-// resources have no underscore, so no two share one.
+// variableName returns the name of the variable with the path of a resource. Names of
+// resources contain no underscore, so no two share a variable.
 func variableName(prefix, name string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 }
 
-// linkVolumes lets an instance find its volumes at their paths below its working folder.
-// What the instance itself has put in the way on an earlier run is left alone.
+// linkVolumes links an instance's volumes at their paths below its working directory. A
+// file that the instance itself created there on an earlier run is left in place.
 func linkVolumes(work string, volumes []driver.Volume, owner int) error {
 	if len(volumes) == 0 {
 		return nil
 	}
-	root, err := os.OpenRoot(work) // paths lead nowhere else, whatever links the instance has made
+	root, err := os.OpenRoot(work) // paths stay inside it, whatever links the instance has created
 	if err != nil {
-		return fmt.Errorf("cannot open its working folder: %w", err)
+		return fmt.Errorf("cannot open its working directory: %w", err)
 	}
 	defer root.Close()
 	for _, v := range volumes {
 		below, absolute := strings.CutPrefix(filepath.Clean(v.Path), "/")
 		if !absolute || !filepath.IsLocal(below) || below == "." {
-			return fmt.Errorf("cannot show its volume %s at %q: the path must be absolute, like /var/lib/data", v.Name, v.Path)
+			return fmt.Errorf("cannot mount its volume %s at %q: the path must be absolute, such as /var/lib/data", v.Name, v.Path)
 		}
 		if there, err := root.Readlink(below); err == nil && there == v.Source {
 			continue
@@ -174,13 +173,13 @@ func linkVolumes(work string, volumes []driver.Volume, owner int) error {
 			err = root.Symlink(v.Source, below)
 		}
 		if err != nil {
-			return fmt.Errorf("cannot show its volume %s at %q: something is in the way: %w", v.Name, v.Path, err)
+			return fmt.Errorf("cannot mount its volume %s at %q: the path is already in use: %w", v.Name, v.Path, err)
 		}
 	}
 	return nil
 }
 
-// sources are where an instance's volumes and networks are.
+// sources returns the directories of an instance's volumes and networks.
 func sources(i driver.Instance) []string {
 	var all []string
 	for _, v := range i.Volumes {
@@ -192,7 +191,7 @@ func sources(i driver.Instance) []string {
 	return all
 }
 
-// sourcesOf reads back what environment has written, for a stray.
+// sourcesOf reads the sources of a stray from its environment.
 func sourcesOf(env []string) []string {
 	var all []string
 	for _, v := range env {

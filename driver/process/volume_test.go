@@ -26,7 +26,7 @@ func (a *agent) withdraw(t *testing.T, r driver.Resource) error {
 	return a.Withdraw(within(t), r)
 }
 
-// volumeAt makes a volume for an instance.
+// volumeAt creates a volume for an instance.
 func (a *agent) volumeAt(t *testing.T, id, name, path string) driver.Volume {
 	t.Helper()
 	source, err := a.provide(t, id)
@@ -76,9 +76,9 @@ func TestAVolumeIsNotTakenFromUnderARunningInstance(t *testing.T) {
 		t.Errorf("says %v", err)
 	}
 	must(t, a.Close())
-	b := open(t, process.Options{Root: root}) // a restarted agent knows who uses what
+	b := open(t, process.Options{Root: root}) // a restarted agent knows which instance uses what
 	if err := b.withdraw(t, aVolume("v1")); err == nil {
-		t.Error("it was taken away")
+		t.Error("it was removed")
 	}
 	kill(t, pidOf(t, o), syscall.SIGKILL)
 	b.awaitEnd(t)
@@ -90,7 +90,7 @@ func TestAVolumeIsNotTakenFromUnderARunningInstance(t *testing.T) {
 	}
 }
 
-// A stray is found by its label alone; its environment says what it uses.
+// A stray is found by its label alone; its environment shows what it uses.
 func TestAVolumeIsNotTakenFromUnderAStray(t *testing.T) {
 	t.Parallel()
 	root, place := newRoot(t), t.TempDir()
@@ -102,7 +102,7 @@ func TestAVolumeIsNotTakenFromUnderAStray(t *testing.T) {
 	must(t, os.RemoveAll(filepath.Join(root, "i1")))
 	b := open(t, process.Options{Root: root, Volumes: place})
 	if err := b.withdraw(t, aVolume("v1")); err == nil {
-		t.Error("it was taken away")
+		t.Error("it was removed")
 	}
 }
 
@@ -139,12 +139,12 @@ func TestVolumesThatCannotBeAreRefused(t *testing.T) {
 	if _, err := a.provide(t, "file"); err == nil {
 		t.Error("a file was taken for a volume")
 	}
-	for path, says := range map[string]string{"relative": "must be absolute", "/": "must be absolute", "/../../etc": "something is in the way"} {
+	for path, says := range map[string]string{"relative": "must be absolute", "/": "must be absolute", "/../../etc": "the path is already in use"} {
 		i := instance(drivertest.NewID(), "sleep", "1000")
 		i.Volumes = []driver.Volume{{Mount: mariposa.Mount{Name: "data", Path: path}, Source: place}}
-		if path == "/../../etc" { // cleaned, it is /etc below its own folder
+		if path == "/../../etc" { // cleaned, it is /etc below its own directory
 			i.Volumes = append(i.Volumes, driver.Volume{Mount: mariposa.Mount{Name: "more", Path: "/etc/x"}, Source: place})
-			says = "something is in the way"
+			says = "the path is already in use"
 			must(t, os.WriteFile(filepath.Join(place, "x"), nil, 0o600))
 		}
 		if _, err := a.tryStart(t, i); err == nil || !strings.Contains(err.Error(), says) {
@@ -152,8 +152,8 @@ func TestVolumesThatCannotBeAreRefused(t *testing.T) {
 		}
 	}
 	i := instance(drivertest.NewID(), "sleep", "1000")
-	i.Volumes = []driver.Volume{{Mount: mariposa.Mount{Name: "data", Path: "/d"}}} // of another kind of compute
-	if _, err := a.tryStart(t, i); err == nil || !strings.Contains(err.Error(), "was not made for processes") {
+	i.Volumes = []driver.Volume{{Mount: mariposa.Mount{Name: "data", Path: "/d"}}} // of another compute type
+	if _, err := a.tryStart(t, i); err == nil || !strings.Contains(err.Error(), "was not created for compute type process") {
 		t.Errorf("says %v", err)
 	}
 }

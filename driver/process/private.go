@@ -17,24 +17,24 @@ import (
 	"mariposa/driver"
 )
 
-// What a private folder holds.
+// These are the contents of a private directory.
 const (
 	filesDir  = "files"      // the workload's files, at their paths below it
-	mdataFile = "mdata.json" // what the instance can read of its values: an object of texts
+	mdataFile = "mdata.json" // the instance's live values: an object of strings
 )
 
-// folder is the private part of an instance: its files and its values, which only
-// the user that it runs as can read. It has a lock of its own, because values may be
-// published while an operation waits.
-type folder struct {
+// privateFiles is the private directory of an instance, with its files and values. Only
+// the user that the instance runs as can read it. It has its own lock, because values may
+// be published while an operation waits.
+type privateFiles struct {
 	mu    sync.Mutex
-	path  string // empty: there is none
-	owner int    // who may read it
+	path  string // empty if there is none
+	owner int    // the uid that may read it
 }
 
-// make fills the folder anew. A reader meets the old one or the new one.
-// It is called while the instance does not run.
-func (f *folder) make(path string, owner int, files, values []mariposa.Variable) error {
+// make recreates the directory. Readers see either the old or the new contents. It is
+// called while the instance is not running.
+func (f *privateFiles) make(path string, owner int, files, values []mariposa.Variable) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.path != "" && f.path != path {
@@ -48,10 +48,10 @@ func (f *folder) make(path string, owner int, files, values []mariposa.Variable)
 		return err
 	}
 	if err := fill(tmp, files, values); err != nil {
-		_ = removeAll(tmp) // half of it is of no use; the cause is on its way
+		_ = removeAll(tmp) // it is incomplete; the error is returned
 		return err
 	}
-	if err := giveTree(tmp, owner); err != nil {
+	if err := chownTree(tmp, owner); err != nil {
 		return err
 	}
 	return os.Rename(tmp, path)
@@ -63,7 +63,7 @@ func fill(dir string, files, values []mariposa.Variable) error {
 		err = os.Mkdir(filepath.Join(dir, filesDir), 0o700)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot make the folder of its files: %w", err)
+		return fmt.Errorf("cannot create the directory of its files: %w", err)
 	}
 	for _, v := range files {
 		if err := writeFile(filepath.Join(dir, filesDir), v.Name, v.Value); err != nil {
@@ -75,17 +75,17 @@ func fill(dir string, files, values []mariposa.Variable) error {
 		return err
 	}
 	if err := writePrivate(filepath.Join(dir, mdataFile), b); err != nil {
-		return fmt.Errorf("cannot write its values: %w", err)
+		return fmt.Errorf("cannot write its live values: %w", err)
 	}
 	return nil
 }
 
-// writeFile puts one of the workload's files at its place below a folder. What
-// goes wrong is said without the content.
+// writeFile writes one of the workload's files to its path below a directory. Errors do
+// not contain its content.
 func writeFile(dir, name, content string) error {
 	below, absolute := strings.CutPrefix(filepath.Clean(name), "/")
 	if !absolute || !filepath.IsLocal(below) || below == "." || strings.Contains(name, "\x00") {
-		return fmt.Errorf("cannot make its file %q: the path must be absolute, like /run/secrets/db", name)
+		return fmt.Errorf("cannot create its file %q: the path must be absolute, such as /run/secrets/db", name)
 	}
 	path := filepath.Join(dir, below)
 	err := os.MkdirAll(filepath.Dir(path), 0o700)
@@ -94,14 +94,14 @@ func writeFile(dir, name, content string) error {
 	}
 	switch {
 	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EEXIST), errors.Is(err, unix.EISDIR):
-		return fmt.Errorf("cannot make its file %q: another of its files is in the way", name)
+		return fmt.Errorf("cannot create its file %q: it conflicts with another of its files", name)
 	case err != nil:
-		return fmt.Errorf("cannot make its file %q: %w", name, errors.Unwrap(err))
+		return fmt.Errorf("cannot create its file %q: %w", name, errors.Unwrap(err))
 	}
 	return nil
 }
 
-// writePrivate writes a file that is not there yet and that only its owner may read.
+// writePrivate creates a file that only its owner can read.
 func writePrivate(path string, content []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o400)
 	if err != nil {
@@ -111,10 +111,9 @@ func writePrivate(path string, content []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// publish replaces the values at once: a reader meets the old ones or the new ones.
-// The same values again change nothing, so that nobody who watches the file is
-// woken for no news.
-func (f *folder) publish(values []mariposa.Variable) error {
+// publish replaces the values atomically. Publishing the same values again changes
+// nothing, so that a process that watches the file is not woken without a change.
+func (f *privateFiles) publish(values []mariposa.Variable) error {
 	b, err := encodeValues(values)
 	if err != nil {
 		return err
@@ -128,23 +127,24 @@ func (f *folder) publish(values []mariposa.Variable) error {
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, b) {
 		return nil
 	}
-	// What lies in memory may have been cleared away, at the end of a login or so.
+	// A directory in memory may have been deleted, for example at the end of a login
+	// session.
 	if err := os.Mkdir(f.path, 0o700); isGone(err) {
 		return driver.ErrNotFound
 	}
 	tmp := filepath.Join(f.path, "."+mdataFile)
-	_ = os.Remove(tmp) // of one that was killed half-way
+	_ = os.Remove(tmp) // left by an agent that was killed
 	if err = writePrivate(tmp, b); err == nil {
-		err = errors.Join(giveTree(f.path, f.owner), os.Rename(tmp, path))
+		err = errors.Join(chownTree(f.path, f.owner), os.Rename(tmp, path))
 	}
 	if err != nil {
-		return fmt.Errorf("cannot write the values of an instance: %w", err)
+		return fmt.Errorf("cannot write the live values of an instance: %w", err)
 	}
 	return nil
 }
 
 // published reads the values back.
-func (f *folder) published() ([]mariposa.Variable, error) {
+func (f *privateFiles) published() ([]mariposa.Variable, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.path == "" {
@@ -152,7 +152,7 @@ func (f *folder) published() ([]mariposa.Variable, error) {
 	}
 	var values map[string]string
 	if err := readJSON(filepath.Join(f.path, mdataFile), &values); err != nil && !isGone(err) {
-		return nil, fmt.Errorf("cannot read the values of an instance: %w", err)
+		return nil, fmt.Errorf("cannot read the live values of an instance: %w", err)
 	}
 	list := make([]mariposa.Variable, 0, len(values))
 	for name, value := range values {
@@ -162,7 +162,7 @@ func (f *folder) published() ([]mariposa.Variable, error) {
 	return list, nil
 }
 
-func (f *folder) remove() error {
+func (f *privateFiles) remove() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.path == "" {
