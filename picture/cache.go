@@ -66,8 +66,8 @@ func NewVersionCache(st store.Store, vault *seal.Vault) *VersionCache {
 	return &VersionCache{store: st, vault: vault, versions: map[string]*list.Element{}, maxBytes: maxVersionBytes, values: map[string]*manifest.Values{}, masks: map[string]*masks{}}
 }
 
-// Invalidate drops versions that have changed. A version that differs only in a count may
-// be overwritten.
+// Invalidate drops versions that have changed. A version that only increments a
+// metadata counter may be overwritten.
 func (s *VersionCache) Invalidate(changes []store.Change) {
 	for i := range changes {
 		if c := &changes[i]; c.Record.Kind == mariposa.KindVersion && (c.Spec || c.Deleted) {

@@ -222,10 +222,10 @@ func TestAnInterruptedBenchmarkSaysSo(t *testing.T) {
 	h := &devServer{t: t, dir: t.TempDir(), out: &out}
 	cmd := launch(t, program(context.Background(), h.dir, nil, "bench", "converge", "--instances", "20000", "--nodes", "2", "--kills", "1000000"), &out)
 	defer end(cmd)
-	h.await("it is in the middle of a phase", func() bool { return strings.Contains(out.String(), "bringing 20000 instances up") })
+	h.await("it is in the middle of a phase", func() bool { return strings.Contains(out.String(), "starting 20000 instances") })
 	must(t, cmd.Process.Signal(syscall.SIGINT))
 	_ = cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code == 0 || !strings.Contains(out.String(), "interrupted while bringing instances up") || strings.Contains(out.String(), "up_s") {
+	if code := cmd.ProcessState.ExitCode(); code == 0 || !strings.Contains(out.String(), "interrupted while starting instances") || strings.Contains(out.String(), "up_s") {
 		t.Errorf("exit %d\n%s", code, out.String())
 	}
 }

@@ -70,7 +70,7 @@ func TestTheWebSaysWhenTheBackendIsAway(t *testing.T) {
 
 	for name, c := range map[string]struct{ behind, want string }{
 		"nobody listens":   {nobody, "refused"},
-		"nonsense":         {nonsense, "makes no sense"},
+		"nonsense":         {nonsense, "invalid answer"},
 		"the wrong status": {failing, "500"},
 	} {
 		t.Run(name, func(t *testing.T) {
