@@ -172,7 +172,7 @@ func (a *app) whoamiCommand() *cobra.Command {
 			}{*who, now}
 			return show(a, &shown, nil, func() {
 				a.facts("user", cell{who.Name, bold}, "id", who.ID, "email", who.Email, "acts for", who.For, "installation admin", wordIf("yes", who.Admin),
-					"own organization", who.OrganizationName, "server", c.URL(), "token", who.Token.Name, "limited to", strings.Join(tokenBounds(&who.Token), ", "),
+					"personal organization", who.OrganizationName, "server", c.URL(), "token", who.Token.Name, "limited to", strings.Join(tokenBounds(&who.Token), ", "),
 					"expires", a.stampOf(who.Token.Expires), "last used", a.stampOf(who.Token.LastUsed), "last used from", who.Token.LastFrom,
 					"current organization", withRole(now.Organization, now.OrganizationRole), "current project", withRole(now.Project, now.ProjectRole))
 			})

@@ -54,7 +54,7 @@ func (a *app) projectRemoveUser() *cobra.Command {
 	}, 1, func(ctx context.Context, c *client.Client, project string, args []string) error {
 		done, err := c.RemoveProjectUser(ctx, project, args[0])
 		err = unknownUser(err, a.commandPrefix(project)+" project users", func() error { _, err := c.Project(ctx, project); return err })
-		return changed(a, done, err, "%s no longer has a role of their own in %s", args[0], project)
+		return changed(a, done, err, "%s no longer has a direct role in %s", args[0], project)
 	})
 }
 

@@ -167,10 +167,10 @@ var verbs = map[string]string{
 	"collected":    "was cleaned up",
 	"updating":     "is being updated in place on %s",
 	"debt":         "is left on %s",
-	"forgotten":    "was dropped with its node",
-	"crash":        "was told to crash on %s",
-	"starting":     "was told to start on %s",
-	"restarting":   "was told to restart on %s",
+	"forgotten":    "was removed with its node",
+	"crash":        "will crash on %s",
+	"starting":     "is being started on %s",
+	"restarting":   "is being restarted on %s",
 	"kept":         "has ended and is kept on %s",
 }
 
@@ -313,7 +313,7 @@ func (n *narrator) node(e client.Event) string {
 	if node := e.AsNode(); node != nil {
 		n.rememberName(node.ID, node.Name)
 	}
-	what := map[string]string{"unknown": "is unreachable", "quarantine": "has instances in quarantine", "lost": "was told to disconnect", "restored": "can connect again", "purged": "was told to clear its quarantine", "deleted": "was removed"}[e.Verb()]
+	what := map[string]string{"unknown": "is unreachable", "quarantine": "has instances in quarantine", "lost": "was disconnected", "restored": "can connect again", "purged": "is clearing its quarantine", "deleted": "was removed"}[e.Verb()]
 	return "node " + n.nodeName(e.Node) + " " + cmp.Or(what, "is "+e.Verb()) + bracketed(e.Reason)
 }
 

@@ -69,7 +69,7 @@ func (a *app) userShow() *cobra.Command {
 		u, err := c.User(ctx, user)
 		return show(a, u, err, func() {
 			a.facts("name", cell{u.Name, bold}, "id", u.ID, "email", u.Email, "installation admin", yesOrNo(u.Admin), "disabled", yesOrNo(u.Disabled),
-				"own organization", u.OrganizationName, "created", a.stamp(u.Created))
+				"personal organization", u.OrganizationName, "created", a.stamp(u.Created))
 		})
 	})
 }
