@@ -58,9 +58,8 @@ func (a *app) projectRemoveUser() *cobra.Command {
 	})
 }
 
-// unknownUser adds a hint about users to a "not found" error if look finds the
-// object that the role is for: the server's answer does not say which of the two is
-// missing.
+// unknownUser adds a hint about users to a "not found" error if look finds the other
+// object: the server does not say which of the two is missing.
 func unknownUser(err error, list string, look func() error) error {
 	if mariposa.CodeOf(err) == mariposa.ResourceNotFound && look() == nil {
 		return notFound(err, list)
