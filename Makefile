@@ -1,32 +1,33 @@
-# The commands of the house. Each says only what it made or what is wrong.
+# Build, test and maintenance commands. Each prints only its results and errors.
 #
 #   make          build bin/mariposa and bin/hello
-#   make man      the manual pages, in bin/man
-#   make completion  completion for bash, zsh and fish, in bin/completion
-#   make picture  the picture in the README, recorded from a real run
-#   make run      build, then run the whole system here with the hello example
-#   make test     all that must hold before a commit: lint, tests, race detector
-#   make test-repeat  make test again and again, to find tests that fail now and then (N=10, BUSY=1)
-#   make soak     the simulation for longer (SOAK=10m, SEED=…)
-#   make fmt      format
-#   make lint     format check, golangci-lint (with all of go vet)
-#   make vuln     known vulnerabilities in what is called, where their database can be reached (GOVULNDB=…)
-#   make clean    remove what the above made (the built tools stay: make distclean)
+#   make man      write the manual pages to bin/man
+#   make completion  write shell completion for bash, zsh and fish to bin/completion
+#   make picture  record the terminal picture of the README from a real run
+#   make run      build, then run a local Mariposa with the hello example
+#   make test     all checks required before a commit: lint, tests, race detector
+#   make test-repeat  run make test N times to find flaky tests (N=10, BUSY=1)
+#   make soak     run the simulation for longer (SOAK=10m, SEED=…)
+#   make fmt      format the code
+#   make lint     check the format and run golangci-lint (includes go vet)
+#   make vuln     check for known vulnerabilities; needs access to the database (GOVULNDB=…)
+#   make clean    remove build and test output (make distclean also removes the tools)
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := build
 .PHONY: build man completion picture run test test-repeat soak fmt lint vuln tools clean distclean
 
-# What ships is static, so what is tested is too; only the race detector needs cgo.
+# Releases are static binaries, so tests run static ones too. Only the race detector
+# needs cgo.
 export CGO_ENABLED := 0
 
-# Without paths of this machine in what is compiled, clones share the build cache.
+# Without local paths in the binaries, all clones share the build cache.
 export GOFLAGS := $(strip $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath)
 
 TOOLS := .cache/tools
 
-# The nearest tag; before the first tag, the changelog's newest release (or
-# 0.0.0) with the commit; without git, the changelog alone.
+# The version is the nearest tag. Before the first tag it is the newest release in the
+# changelog (or 0.0.0) with the commit. Without git it is the changelog's release.
 ifndef VERSION
 VERSION := $(shell git describe --tags --dirty 2>/dev/null || { \
 	v=$$(sed -n 's/^\#\# \[\([0-9][^]]*\)\].*/\1/p' CHANGELOG.md 2>/dev/null | head -n 1); \
@@ -34,15 +35,16 @@ VERSION := $(shell git describe --tags --dirty 2>/dev/null || { \
 	echo "$${v:-0.0.0}$${c:+-dev+$$c}"; })
 endif
 
-# Rooms where goroutines meet: `make test` runs these under the race detector, and
-# all others without it. Left out on purpose: the pure rooms (a test holds them free
-# of `go` statements), simulate (steps one message at a time; its worth is in seeds)
-# and cmd (its tests start the real, static binary). Rooms not built yet are skipped.
+# Packages with concurrent code: `make test` runs them under the race detector and all
+# others without it. Left out on purpose: pure packages (a test checks that they contain
+# no `go` statement), simulate (it processes one message at a time) and cmd (its tests
+# start the real, static binary). Packages that do not exist are skipped.
 RACE_ROOMS := clock mailbox listener wire store driver engine fleet agent health balance discover \
 	picture seal auth api web client cli examples
 RACE := $(patsubst %,./%/...,$(wildcard $(RACE_ROOMS)))
-# Of these, the ones whose long tests take too long under the race detector: they run
-# without it too, and with it (-short) without those, and a fifth of generated cases.
+# Some of their tests take too long under the race detector. These packages run twice:
+# once without it, and once with it and -short, which skips long tests and generates a
+# fifth of the cases.
 TWICE_ROOMS := api wire store/memory store/sqlite store/internal driver/dummy engine seal
 TWICE := $(patsubst %,./%/...,$(wildcard $(TWICE_ROOMS)))
 
@@ -68,7 +70,7 @@ picture: build
 	@echo "recorded docs/terminal.svg"
 
 run:
-	@[ -x bin/mariposa ] || echo "compiling Mariposa; the first time this takes a minute or two (packages are listed as they are done)"
+	@[ -x bin/mariposa ] || echo "compiling Mariposa; the first build takes a minute or two (each package is listed when it is done)"
 	@go build -trimpath -v -ldflags "-s -w -X main.version=$(VERSION)" -o bin/mariposa ./cmd/mariposa
 	@$(MAKE) build
 	@exec bin/mariposa dev --deploy examples/hello/mariposa.yaml
@@ -77,14 +79,14 @@ test:
 	@scripts/setup.sh
 	@RACE="$(RACE)" TWICE="$(TWICE)" TESTFLAGS="$(TESTFLAGS)" scripts/test.sh
 
-# BUSY=1 keeps every core busy meanwhile; each run's log stays in .cache/test-logs.
+# BUSY=1 keeps every core busy during the runs. Logs are kept in .cache/test-logs.
 N ?= 10
 BUSY ?=
 test-repeat:
 	@N="$(N)" BUSY="$(BUSY)" TESTFLAGS="$(TESTFLAGS)" scripts/test-repeat.sh
 
-# The simulation reads both from its environment; an empty seed means a new one,
-# which a failure prints.
+# The simulation reads both from its environment. If SEED is empty it picks a random
+# seed; a failure prints the seed.
 SOAK ?= 10m
 SEED ?=
 soak:
@@ -96,8 +98,8 @@ tools:
 fmt: tools
 	@$(TOOLS)/gofumpt -l -w .
 
-# Both run whatever the other finds, so that one run shows everything. Clones share
-# the linter's cache, as they share the compiler's.
+# Run both checks even if the first one fails, so that one run shows all findings.
+# Clones share the linter's cache as well as the build cache.
 lint: tools
 	@bad=0; \
 	unformatted=$$($(TOOLS)/gofumpt -l .) || bad=1; \
@@ -107,7 +109,7 @@ lint: tools
 	$(TOOLS)/golangci-lint run ./... || bad=1; \
 	exit $$bad
 
-# Not part of `make test`: it depends on what the world finds out, and on a network.
+# Not part of `make test`: the result changes with the database, and it needs a network.
 vuln:
 	@GOVULNDB="$(GOVULNDB)" scripts/vuln.sh
 

@@ -9,21 +9,21 @@ import (
 	"mariposa/client"
 )
 
-// APIOptions configure a load on the API.
+// APIOptions configure the API benchmark.
 type APIOptions struct {
 	Environment
 	Organizations int
-	Projects      int           // of each organization
-	Services      int           // of each project
-	Scale         int           // instances of each service; 0: services without instances
-	Nodes         int           // to run them on
+	Projects      int           // per organization
+	Services      int           // per project
+	Scale         int           // instances per service; 0: services without instances
+	Nodes         int           // nodes to run them on
 	Updates       int           // manifests submitted at the same time
 	Readers       int           // concurrent readers
-	Duration      time.Duration // of each measurement
+	Duration      time.Duration // per measurement
 }
 
-// APIResult is what was measured. Fields in _ms are times of one request from its
-// first byte to the last byte of its answer, as the caller sees it.
+// APIResult contains the measurements. Fields in _ms are the time of one request from its
+// first byte to the last byte of its answer, as the client sees it.
 type APIResult struct {
 	Organizations int    `json:"organizations"`
 	Projects      int    `json:"projects"`
@@ -35,7 +35,7 @@ type APIResult struct {
 
 	PeoplePerS   float64 `json:"people_per_s"`   // a user, a token and an organization each
 	ProjectsPerS float64 `json:"projects_per_s"` // created
-	SettleS      float64 `json:"settle_s"`       // after the last was created, until all instances run
+	SettleS      float64 `json:"settle_s"`       // from the creation of the last project until all instances run
 
 	// Lists as seen by one user, at rest and while manifests are submitted; by a
 	// member of many organizations; and by the installation's admin.
@@ -49,9 +49,9 @@ type APIResult struct {
 	ListProjectsAdmin  Percentiles `json:"projects_admin_ms"`
 	StateAdmin         Percentiles `json:"state_admin_ms"`
 
-	// One project, requested by a user who may see it and by one who may not;
-	// healthz, which needs no token, for comparison; the share of the check of
-	// token and role; and requests per second when each uses another user's token.
+	// One project, requested by a user with access and by one without. For comparison:
+	// healthz, which needs no token; the part spent on checking the token and the role;
+	// and requests per second when each request uses the token of a different user.
 	GetProject    Percentiles `json:"project_ms"`
 	DeniedProject Percentiles `json:"project_denied_ms"`
 	Tokenless     Percentiles `json:"healthz_ms"`
@@ -59,17 +59,17 @@ type APIResult struct {
 	CheckBusy     Percentiles `json:"check_busy_us"`
 	RequestsPerS  float64     `json:"requests_per_s"`
 
-	Updates      int         `json:"updates"`        // at the same time
-	UpdatesSent  int         `json:"updates_sent"`   // in all
+	Updates      int         `json:"updates"`        // concurrent updates
+	UpdatesSent  int         `json:"updates_sent"`   // total
 	UpdatesLost  int         `json:"updates_lost"`   // accepted, but missing afterwards
 	UpdatesPerS  float64     `json:"updates_per_s"`  // accepted
 	Update       Percentiles `json:"update_ms"`      // from the moment all of them are sent
 	MetadataPerS float64     `json:"metadata_per_s"` // keys set, one per request
 	Metadata     Percentiles `json:"metadata_ms"`    //
-	DeletedPerS  float64     `json:"deleted_per_s"`  // projects, until the last is gone
+	DeletedPerS  float64     `json:"deleted_per_s"`  // projects, until the last one is deleted
 	Commit       Percentiles `json:"commit_ms"`      //
 	FsyncMS      float64     `json:"fsync_ms"`       //
-	RSSMB        float64     `json:"rss_mb"`         // of the whole process, once everything is created
+	RSSMB        float64     `json:"rss_mb"`         // whole process, after everything is created
 	CPUS         float64     `json:"cpu_s"`          //
 }
 
@@ -78,11 +78,11 @@ type apiRun struct {
 	APIOptions
 	*system
 	http        *http.Client
-	root        *client.Client // of the installation's admin
-	member      *client.Client // of a user with many memberships
+	root        *client.Client // the installation's admin
+	member      *client.Client // a user with many memberships
 	memberToken string
 	teams       []*team
-	all         []*project // of all teams
+	all         []*project // projects of all teams
 	res         APIResult
 }
 
@@ -90,11 +90,11 @@ type apiRun struct {
 type team struct {
 	user, org string // names
 	token     string
-	client    *client.Client // of the owner
+	client    *client.Client // the owner's client
 	projects  []*project
 }
 
-// project is one project as it should be.
+// project is the expected state of one project.
 type project struct {
 	id     string
 	name   string
@@ -103,8 +103,8 @@ type project struct {
 	number int    // its version
 }
 
-// API creates users with an organization each and projects in them, reads them over
-// HTTP as one user, as one with many memberships and as the admin, changes many at
+// API creates users with one organization each and projects in them, reads them over HTTP
+// as one user, as a user with many memberships and as the admin, changes many of them at
 // once, and checks that nothing was lost.
 func API(ctx context.Context, o APIOptions) (APIResult, error) {
 	r := &apiRun{APIOptions: o, http: stopwatchClient()}
@@ -170,8 +170,7 @@ func (r *apiRun) as(token, organization string) (*client.Client, error) {
 func (r *apiRun) anyTeam() *team       { return r.teams[rand.IntN(len(r.teams))] }
 func (r *apiRun) anyProject() *project { return r.all[rand.IntN(len(r.all))] }
 
-// stranger returns a team without access to a project; nil when there is only one
-// team.
+// stranger returns a team without access to a project, or nil if there is only one team.
 func (r *apiRun) stranger(p *project) *team {
 	if len(r.teams) < 2 {
 		return nil

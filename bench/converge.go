@@ -1,6 +1,6 @@
-// Package bench implements `mariposa bench`: it starts what it needs, puts load on
-// it from outside, and prints what it measured. It owns the load and the figures;
-// it refuses to judge them.
+// Package bench implements `mariposa bench`: it starts a system, puts load on it from
+// outside and prints measurements. It owns the load and the figures, and does not judge
+// them.
 package bench
 
 import (
@@ -13,17 +13,17 @@ import (
 	"mariposa/contract"
 )
 
-// Options configure a load.
+// Options configure the converge benchmark.
 type Options struct {
 	Environment
 	Instances int
 	Nodes     int
 	Projects  int
 	Kills     int           // single instances to kill; 200 if zero
-	Idle      time.Duration // how long to watch it idle; 5 s if zero
+	Idle      time.Duration // how long to measure the idle system; 5 s if zero
 }
 
-// Result is what was measured.
+// Result contains the measurements.
 type Result struct {
 	Instances         int         `json:"instances"`
 	Nodes             int         `json:"nodes"`
@@ -49,12 +49,12 @@ type run struct {
 	Options
 	*system
 	feed *follower
-	ids  []string // of the projects
+	ids  []string // project ids
 	res  Result
 }
 
-// Converge starts N dummy instances from nothing, kills single ones, loses a node,
-// rolls out a new version, and scales to zero.
+// Converge starts N dummy instances in an empty system, kills single instances, loses a
+// node, rolls out a new version and scales to zero.
 func Converge(ctx context.Context, o Options) (Result, error) {
 	o.Projects = max(1, o.Projects)
 	if o.Kills == 0 {
@@ -77,12 +77,12 @@ func Converge(ctx context.Context, o Options) (Result, error) {
 	defer cancel()
 	r.feed = follow(ctx, r.store)
 	for _, p := range []phase{
-		{"bringing instances up", func(ctx context.Context) error { return r.profiled(ctx, "cpu", r.up) }},
+		{"starting instances", func(ctx context.Context) error { return r.profiled(ctx, "cpu", r.up) }},
 		{"resting", r.rest},
 		{"killing single instances", r.kill},
 		{"killing single instances of a busy system", r.killBusy},
 		{"losing a node", r.loseNode},
-		{"rolling a new version", func(ctx context.Context) error { return r.profiled(ctx, "cpu-roll", r.roll) }},
+		{"rolling out a new version", func(ctx context.Context) error { return r.profiled(ctx, "cpu-roll", r.roll) }},
 		{"scaling to zero", r.down},
 	} {
 		if err := p.run(ctx); err != nil {
@@ -93,7 +93,7 @@ func Converge(ctx context.Context, o Options) (Result, error) {
 	return r.res, phase{"cleaning up", r.cleanUp}.run(ctx)
 }
 
-// cleanUp leaves nothing in the store but logs.
+// cleanUp removes everything from the store except logs.
 func (r *run) cleanUp(ctx context.Context) error {
 	if err := r.awaitIdle(ctx); err != nil {
 		return err
@@ -121,7 +121,7 @@ func body(scale, nameLen int) []byte {
 `, scale, nameLen)
 }
 
-// share returns how many instances a project has.
+// share returns the number of instances of a project.
 func (r *run) share(i int) int {
 	n := r.Instances / r.Projects
 	if i < r.Instances%r.Projects {
@@ -131,7 +131,7 @@ func (r *run) share(i int) int {
 }
 
 func (r *run) up(ctx context.Context) error {
-	r.progress("bringing %d instances up", r.Instances)
+	r.progress("starting %d instances", r.Instances)
 	began := time.Now()
 	for i := range r.Projects {
 		c, err := r.client.CreateProject(ctx, fmt.Sprintf("bench-%d", i+1), body(r.share(i), 16), "")
@@ -161,9 +161,9 @@ func (r *run) allUp(ctx context.Context) error {
 	})
 }
 
-// rest watches the idle system.
+// rest measures the idle system.
 func (r *run) rest(ctx context.Context) error {
-	if err := pause(ctx, 3*time.Second); err != nil { // let the last task end and the garbage be collected
+	if err := pause(ctx, 3*time.Second); err != nil { // wait for the last task to end and for garbage collection
 		return err
 	}
 	before := cpu()
@@ -177,7 +177,7 @@ func (r *run) rest(ctx context.Context) error {
 	}
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	r.progress("at rest: %.2f %% of a core, %.0f MB (heap: %d MB in use, %d MB idle of which %d MB given back)", r.res.IdleCPUPct, r.res.RSSMB,
+	r.progress("at rest: %.2f %% of a core, %.0f MB (heap: %d MB in use, %d MB idle of which %d MB returned)", r.res.IdleCPUPct, r.res.RSSMB,
 		m.HeapInuse>>20, m.HeapIdle>>20, m.HeapReleased>>20)
 	return nil
 }
@@ -197,8 +197,8 @@ func (r *run) kill(ctx context.Context) error {
 	return nil
 }
 
-// killSome kills instances one after another and returns how long after each
-// kill its replacement was assigned.
+// killSome kills instances one after another and returns, for each, the time from the
+// kill until its replacement was assigned.
 func (r *run) killSome(ctx context.Context, n int) ([]time.Duration, error) {
 	var took []time.Duration
 	for id, name := range r.feed.originals(r.ids[0], n) {
@@ -219,7 +219,7 @@ func (r *run) killSome(ctx context.Context, n int) ([]time.Duration, error) {
 // killBusy kills single instances while another project converges.
 func (r *run) killBusy(ctx context.Context) error {
 	n := r.Instances / 2
-	r.progress("killing single instances while another project brings %d up", n)
+	r.progress("killing single instances while another project starts %d", n)
 	c, err := r.client.CreateProject(ctx, "bench-busy", body(n, 16), "")
 	if err != nil {
 		return err
@@ -243,7 +243,7 @@ func (r *run) killBusy(ctx context.Context) error {
 	return r.feed.until(ctx, func() bool { return r.feed.running[c.ID] == 0 })
 }
 
-// loseNode makes a node act dead and waits until its instances run elsewhere.
+// loseNode makes a node simulate a failure and waits until its instances run elsewhere.
 func (r *run) loseNode(ctx context.Context) error {
 	if r.Nodes < 2 {
 		return nil
@@ -267,7 +267,7 @@ func (r *run) loseNode(ctx context.Context) error {
 		for _, id := range r.ids {
 			all += r.feed.running[id]
 		}
-		return all >= r.Instances+n // those of the lost node are still in the store
+		return all >= r.Instances+n // instances of the lost node are still in the store
 	})
 	if err != nil {
 		return err
@@ -289,7 +289,7 @@ func (r *run) loseNode(ctx context.Context) error {
 }
 
 func (r *run) roll(ctx context.Context) error {
-	r.progress("rolling a new version, a tenth at a time")
+	r.progress("rolling out a new version, a tenth at a time")
 	began := time.Now()
 	for i, id := range r.ids {
 		c, err := r.client.UpdateManifest(ctx, id, body(r.share(i), 17), client.Update{Force: true})

@@ -17,7 +17,7 @@ type follower struct {
 	mu       sync.Mutex
 	moved    *sync.Cond
 	running  map[string]int // project -> running instances whose goal is running
-	at       map[string]int // project -> those made from the newest version requested
+	at       map[string]int // project -> instances created from the requested version or a newer one
 	number   map[string]int // project -> that version
 	state    map[string]seen
 	replaced map[string]time.Time // name of the dead instance -> when its replacement was assigned
@@ -101,7 +101,7 @@ func (f *follower) apply(c *store.Change) {
 	}
 }
 
-// until waits until a condition on the counts holds.
+// until waits until a condition on the counts is true.
 func (f *follower) until(ctx context.Context, ok func() bool) error {
 	stop := context.AfterFunc(ctx, func() {
 		f.mu.Lock()
@@ -123,7 +123,7 @@ func (f *follower) until(ctx context.Context, ok func() bool) error {
 	return nil
 }
 
-// countFrom starts to count the instances made from a version or a newer one.
+// countFrom starts to count the instances created from a version or a newer one.
 func (f *follower) countFrom(project string, number int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -135,9 +135,9 @@ func (f *follower) countFrom(project string, number int) {
 	}
 }
 
-// originals returns up to n running instances of a project that are not
-// replacements, as names by id. (Killing replacements would look like a crash loop
-// and be delayed by back-off.)
+// originals returns up to n running instances of a project that are not replacements, as
+// names by id. Killing replacements would look like a crash loop, and back-off would
+// delay the next ones.
 func (f *follower) originals(project string, n int) map[string]string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -2,7 +2,7 @@ package bench
 
 import (
 	"context"
-	"crypto/sha1" //nolint:gosec // it names versions, as the contract says
+	"crypto/sha1" //nolint:gosec // versions are identified by SHA-1, as the contract says
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -19,7 +19,7 @@ import (
 	"mariposa/contract"
 )
 
-// measure lets several readers repeat a request until it is over.
+// measure lets several readers repeat a request until over returns true.
 func measure(ctx context.Context, readers int, over func() bool, ask func(context.Context) error) (*sample, error) {
 	s, began := &sample{}, time.Now()
 	ctx = withSample(ctx, s)
@@ -43,8 +43,8 @@ func (r *apiRun) forAWhile() func() bool {
 	return func() bool { return !time.Now().Before(end) }
 }
 
-// get requests a path and discards the answer: decoding answers in the same process
-// would add to the load.
+// get requests a path and discards the answer. Decoding answers in the same process would
+// add to the load.
 func (r *apiRun) get(ctx context.Context, token, path string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.control.URL+path, http.NoBody)
 	if err != nil {
@@ -57,7 +57,7 @@ func (r *apiRun) get(ctx context.Context, token, path string) error {
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("GET %s was answered with %s", path, res.Status)
+		return fmt.Errorf("GET %s: unexpected status %s", path, res.Status)
 	}
 	_, err = io.Copy(io.Discard, res.Body)
 	return err
@@ -74,7 +74,7 @@ func (r *apiRun) getAsAny(path string) func(context.Context) error {
 	return func(ctx context.Context) error { return r.get(ctx, r.anyTeam().token, path) }
 }
 
-// complete checks that all users are shown everything that is theirs.
+// complete checks that all users see all their projects.
 func (r *apiRun) complete(ctx context.Context) error {
 	for _, one := range []struct {
 		client *client.Client
@@ -89,13 +89,13 @@ func (r *apiRun) complete(ctx context.Context) error {
 			return err
 		}
 		if len(projects.Projects) != one.want || len(state.Projects) != one.want {
-			return fmt.Errorf("a user of %d projects is shown %d, and the state of %d", one.want, len(projects.Projects), len(state.Projects))
+			return fmt.Errorf("a user of %d projects sees %d projects and the state of %d", one.want, len(projects.Projects), len(state.Projects))
 		}
 	}
 	return nil
 }
 
-// rest reads from the system while nothing changes, as a random user each time.
+// rest reads while nothing changes, as a random user each time.
 func (r *apiRun) rest(ctx context.Context) error {
 	if err := r.complete(ctx); err != nil {
 		return err
@@ -110,8 +110,8 @@ func (r *apiRun) rest(ctx context.Context) error {
 		{"GET /v1/state, a user", r.Readers, r.getAsAny(statePath), &r.res.State},
 		{"GET /v1/projects, many memberships", r.Readers, r.getAs(r.memberToken, projectsPath), &r.res.ListProjectsMember},
 		{"GET /v1/state, many memberships", r.Readers, r.getAs(r.memberToken, statePath), &r.res.StateMember},
-		{"GET /v1/projects, all there are", 1, r.getAs(r.token, projectsPath), &r.res.ListProjectsAdmin},
-		{"GET /v1/state, all there are", 1, r.getAs(r.token, statePath), &r.res.StateAdmin},
+		{"GET /v1/projects, all projects", 1, r.getAs(r.token, projectsPath), &r.res.ListProjectsAdmin},
+		{"GET /v1/state, all projects", 1, r.getAs(r.token, statePath), &r.res.StateAdmin},
 	}
 	for _, l := range looks {
 		s, err := measure(ctx, l.readers, r.forAWhile(), l.ask)
@@ -148,26 +148,26 @@ func (r *apiRun) permissions(ctx context.Context) error {
 	if r.res.Check, err = r.check(ctx, r.forAWhile()); err != nil {
 		return err
 	}
-	r.progress("GET one project: %.2f ms (p50), denied %.2f ms, without a token %.2f ms; %.0f/s; the check itself %.1f µs (p50), %.1f µs (p99)",
+	r.progress("GET one project: %.2f ms (p50), denied %.2f ms, without a token %.2f ms; %.0f/s; the permission check %.1f µs (p50), %.1f µs (p99)",
 		r.res.GetProject.P50, r.res.DeniedProject.P50, r.res.Tokenless.P50, r.res.RequestsPerS, r.res.Check.P50, r.res.Check.P99)
 	return nil
 }
 
-// askStranger requests a project with a token that may not see it.
+// askStranger requests a project with a token that has no access to it.
 func (r *apiRun) askStranger(ctx context.Context) error {
 	p := r.anyProject()
 	_, err := r.stranger(p).client.Project(ctx, p.id)
 	switch {
 	case err == nil:
-		return fmt.Errorf("project %s was shown to somebody else", p.id)
+		return fmt.Errorf("project %s was visible to another user", p.id)
 	case mariposa.CodeOf(err) != mariposa.ResourceNotFound:
 		return err
 	}
 	return nil
 }
 
-// check measures the way from a token to a verdict without a request: in this
-// process, on the picture that the server uses.
+// check measures the permission check without an HTTP request: in this process, on the
+// server's picture.
 func (r *apiRun) check(ctx context.Context, over func() bool) (Percentiles, error) {
 	pic := r.control.Picture()
 	dir := auth.NewDirectory(pic, "")
@@ -180,25 +180,25 @@ func (r *apiRun) check(ctx context.Context, over func() bool) (Percentiles, erro
 		}
 		began := time.Now()
 		verdict := dir.May(dir.Identify(asks.token, began), auth.Deploy, pic.Projects.Get(p.id).Record())
-		took = append(took, 1000*time.Since(began)) // percentiles are in milliseconds, these in microseconds
+		took = append(took, 1000*time.Since(began)) // Percentiles are in milliseconds, but this measurement is in microseconds
 		if verdict != want {
 			return Percentiles{}, fmt.Errorf("%s may deploy project %s of %s: %s", asks.user, p.id, p.team.user, verdict)
 		}
 		if len(took)%20 != 0 {
 			continue
 		}
-		if err := pause(ctx, time.Millisecond); err != nil { // it must not become the load itself
+		if err := pause(ctx, time.Millisecond); err != nil { // do not become the load
 			return Percentiles{}, err
 		}
 	}
 	return percentiles(took), ctx.Err()
 }
 
-// busy submits manifests for many projects at the same time, repeatedly, while
-// others read.
+// busy repeatedly submits manifests for many projects at the same time, while others
+// read.
 func (r *apiRun) busy(ctx context.Context) error {
 	n := min(r.Updates, len(r.all))
-	r.progress("submitting %d manifests at once, again and again, while users look", n)
+	r.progress("repeatedly submitting %d manifests at once while users read", n)
 	var done atomic.Bool
 	over, updates := done.Load, &sample{}
 	looks := func(ask func(context.Context) error, p *Percentiles) func(context.Context) error {
@@ -207,7 +207,7 @@ func (r *apiRun) busy(ctx context.Context) error {
 				if err := ask(ctx); err != nil {
 					return err
 				}
-				return pause(ctx, 5*time.Millisecond) // the updates should be the load, not the readers
+				return pause(ctx, 5*time.Millisecond) // the load should come from the updates, not from the readers
 			})
 			*p = s.percentiles()
 			return err
@@ -231,8 +231,8 @@ func (r *apiRun) busy(ctx context.Context) error {
 	return r.verify(ctx)
 }
 
-// rounds submits one manifest for each of n projects at the same time; the next
-// round takes the next projects.
+// rounds submits one manifest for each of n projects at the same time. The next round
+// uses the next projects.
 func (r *apiRun) rounds(ctx context.Context, s *sample, n int) error {
 	rand.Shuffle(len(r.all), func(i, j int) { r.all[i], r.all[j] = r.all[j], r.all[i] })
 	over := r.forAWhile()
@@ -247,7 +247,7 @@ func (r *apiRun) rounds(ctx context.Context, s *sample, n int) error {
 			}
 			p.body, p.number = next, p.number+1
 			if c.Number != p.number {
-				return fmt.Errorf("version %d of project %s was given the number %d", p.number, p.id, c.Number)
+				return fmt.Errorf("version %d of project %s got the number %d", p.number, p.id, c.Number)
 			}
 			return nil
 		})
@@ -281,7 +281,7 @@ func (r *apiRun) verify(ctx context.Context) error {
 		return err
 	}
 	r.res.UpdatesLost = int(lost.Load())
-	r.progress("of %d projects, %d are not as they were last told to be", len(r.all), r.res.UpdatesLost)
+	r.progress("%d projects checked, %d do not match their last update", len(r.all), r.res.UpdatesLost)
 	return r.awaitIdle(ctx)
 }
 
@@ -298,6 +298,6 @@ func (r *apiRun) metadata(ctx context.Context) error {
 		return err
 	}
 	r.res.Metadata, r.res.MetadataPerS = s.percentiles(), s.perSecond()
-	r.progress("metadata is set at %.0f/s, %.2f ms (p50), %.2f ms (p99)", r.res.MetadataPerS, r.res.Metadata.P50, r.res.Metadata.P99)
+	r.progress("metadata set at %.0f/s, %.2f ms (p50), %.2f ms (p99)", r.res.MetadataPerS, r.res.Metadata.P50, r.res.Metadata.P99)
 	return nil
 }

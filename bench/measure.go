@@ -14,7 +14,7 @@ import (
 	"mariposa/store"
 )
 
-// Percentiles are those of a set of durations, in milliseconds.
+// Percentiles of a set of durations, in milliseconds.
 type Percentiles struct {
 	P50 float64 `json:"p50"`
 	P99 float64 `json:"p99"`
@@ -33,7 +33,7 @@ func ms(d time.Duration) float64 { return round(float64(d) / float64(time.Millis
 
 func round(f float64) float64 { return float64(int64(f*100+0.5)) / 100 }
 
-// timed is a store that measures how long commits take, as their callers see it.
+// timed is a store that measures the time of commits, as their callers see it.
 type timed struct {
 	store.Store
 	mu   sync.Mutex
@@ -56,7 +56,7 @@ func (t *timed) percentiles() Percentiles {
 	return percentiles(slices.Clone(t.took))
 }
 
-// fsync returns the median time of a small durable write in a folder.
+// fsync returns the median time of a small durable write in a directory.
 func fsync(dir string) (time.Duration, error) {
 	f, err := os.Create(filepath.Join(dir, "fsync"))
 	if err != nil {
@@ -80,7 +80,7 @@ func fsync(dir string) (time.Duration, error) {
 	return took[len(took)/2], nil
 }
 
-// cpu returns the processor time this process has used.
+// cpu returns the CPU time that this process has used.
 func cpu() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

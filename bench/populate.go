@@ -10,12 +10,12 @@ import (
 	"mariposa/contract"
 )
 
-// makers is how many clients create and delete things concurrently.
+// makers is the number of clients that create and delete objects concurrently.
 const makers = 16
 
-// people creates users, with a token and an organization each.
+// people creates users with a token and an organization each.
 func (r *apiRun) people(ctx context.Context) error {
-	r.progress("making %d users with an organization each", r.Organizations)
+	r.progress("creating %d users with one organization each", r.Organizations)
 	began := time.Now()
 	r.teams = make([]*team, r.Organizations)
 	err := forEach(ctx, r.Organizations, makers, func(ctx context.Context, i int) error {
@@ -51,10 +51,10 @@ func (r *apiRun) newUser(ctx context.Context, name string) (token string, err er
 	return made.Secret, nil
 }
 
-// projects creates the projects of every organization, each by its owner.
+// projects creates the projects of every organization, as its owner.
 func (r *apiRun) projects(ctx context.Context) error {
 	n := r.Organizations * r.Projects
-	r.progress("making %d projects with %d services each", n, r.Services)
+	r.progress("creating %d projects with %d services each", n, r.Services)
 	r.all = make([]*project, n)
 	began := time.Now()
 	err := forEach(ctx, n, makers, func(ctx context.Context, i int) error {
@@ -80,9 +80,9 @@ func (r *apiRun) projects(ctx context.Context) error {
 	return nil
 }
 
-// manifest returns one version of a project. It differs from those of all other
-// projects, and from the previous version in one service, so that its instance is
-// replaced.
+// manifest returns one version of a project's manifest. It differs from those of all
+// other projects. It differs from the previous version in one service, whose instance is
+// then replaced.
 func (r *apiRun) manifest(p *project, number int) []byte {
 	var b strings.Builder
 	b.WriteString("services:\n")
@@ -109,10 +109,10 @@ func (r *apiRun) settle(ctx context.Context) error {
 	}
 	n := r.control.Picture().Instances.Len()
 	if n != r.res.Instances {
-		return fmt.Errorf("there are %d instances and no open task, where %d were asked for", n, r.res.Instances)
+		return fmt.Errorf("no task is open, but there are %d instances instead of %d", n, r.res.Instances)
 	}
 	r.res.SettleS = round(time.Since(began).Seconds())
-	r.progress("%d instances run after another %.2f s", n, r.res.SettleS)
+	r.progress("%d instances running after another %.2f s", n, r.res.SettleS)
 	return nil
 }
 

@@ -7,38 +7,38 @@ import (
 	"mariposa"
 )
 
-// QueueOptions configure a load on the queue.
+// QueueOptions configure the queue benchmark.
 type QueueOptions struct {
 	Environment
 	Projects   int           // ten per organization
-	History    int           // ended tasks of each
+	History    int           // ended tasks per project
 	Instances  int           // of the rolling update
 	Nodes      int           //
 	Readers    int           // concurrent readers
 	Clients    int           // concurrent clients that add tasks
 	Duration   time.Duration // of each measurement
-	DriverTime time.Duration // how long a dummy takes to start and to stop
+	DriverTime time.Duration // time that a dummy takes to start and to stop
 	MinHealthy time.Duration //
-	Throwaway  bool          // the store is discarded afterwards, with the history in it
+	Throwaway  bool          // the store is discarded afterwards, including the history
 }
 
-// QueueResult is what was measured. Fields in _ms are times of one request from its
-// first byte to the last byte of its answer, as the caller sees it.
+// QueueResult contains the measurements. Fields in _ms are the time of one request from
+// its first byte to the last byte of its answer, as the client sees it.
 type QueueResult struct {
 	Projects      int    `json:"projects"`
 	Organizations int    `json:"organizations"`
-	History       int    `json:"history"` // ended tasks, in all
+	History       int    `json:"history"` // total number of ended tasks
 	Nodes         int    `json:"nodes"`
 	Store         string `json:"store"`
 	Readers       int    `json:"readers"`
 
-	// How fast the history was written: straight into the store, in large commits.
+	// The rate at which the history was written: directly to the store, in large commits.
 	HistoryPerS float64 `json:"history_per_s"`
 
-	// The newest 200 tasks, ended ones included, for a tenant with ten projects,
-	// for a member of every tenth organization, and for the installation's admin:
-	// of all visible projects, of one project, of one of its services, from a point
-	// deep in the past, and those that failed (one in a hundred).
+	// The newest 200 tasks, including ended ones, for a user with ten projects, for a
+	// member of every tenth organization, and for the installation's admin: of all
+	// visible projects, of one project, of one of its services, from a point far in the
+	// past, and the failed ones (one in a hundred).
 	Tenant        Percentiles `json:"tenant_ms"`
 	TenantProject Percentiles `json:"tenant_project_ms"`
 	TenantService Percentiles `json:"tenant_service_ms"`
@@ -51,7 +51,7 @@ type QueueResult struct {
 	AdminFailed   Percentiles `json:"admin_failed_ms"`
 	Open          Percentiles `json:"open_ms"` // open tasks of one project
 
-	// Tasks added: half scale a service by one instance, half reprovision one.
+	// Added tasks: half scale a service by one instance, half reprovision a service.
 	Clients      int         `json:"clients"`
 	Admitted     int         `json:"admitted"`
 	AdmittedPerS float64     `json:"admitted_per_s"`
@@ -65,42 +65,42 @@ type QueueResult struct {
 
 	Commit  Percentiles `json:"commit_ms"`
 	FsyncMS float64     `json:"fsync_ms"`
-	RSSMB   float64     `json:"rss_mb"` // of the whole process, with all of the history
+	RSSMB   float64     `json:"rss_mb"` // whole process, with the complete history
 	CPUS    float64     `json:"cpu_s"`
 }
 
-// Roll is a rolling update, a tenth at a time. A replacement takes the driver's
-// time to start and must then be healthy for a while before its predecessor is
-// removed; meanwhile nothing else may start. So a batch takes at least both:
+// Roll is a rolling update, a tenth at a time. A replacement takes the driver's time to
+// start and must then be healthy for min_healthy before its predecessor is removed.
+// Nothing else may start during that time, so a batch takes at least both:
 //
 //	ideal = batches x (driver time + min_healthy)
 //
-// A removal takes the driver's time too, while the next batch starts. Strict counts
-// min_healthy once, not for every batch.
+// A removal also takes the driver's time, but the next batch starts meanwhile. Strict
+// counts min_healthy once instead of once per batch.
 type Roll struct {
 	Instances   int     `json:"instances"`
 	Batches     int     `json:"batches"`
 	DriverS     float64 `json:"driver_s"`
 	MinHealthyS float64 `json:"min_healthy_s"`
-	S           float64 `json:"s"`     // until all run at the new version, and nothing else does
-	EndS        float64 `json:"end_s"` // until the task is completed and the old instances are gone
+	S           float64 `json:"s"`     // until all instances run the new version and no other runs
+	EndS        float64 `json:"end_s"` // until the task is completed and the old instances are removed
 	IdealS      float64 `json:"ideal_s"`
 	Ratio       float64 `json:"ratio"`
 	StrictS     float64 `json:"strict_s"`
 	StrictRatio float64 `json:"strict_ratio"`
 }
 
-// queueRun is one running queue benchmark. Its users and projects are created as
-// for the API benchmark.
+// queueRun is one running queue benchmark. It creates users and projects like the API
+// benchmark.
 type queueRun struct {
 	*apiRun
 	o     QueueOptions
-	marks []string // ids of tasks, spread over the whole history
+	marks []string // task ids, spread over the whole history
 	out   QueueResult
 }
 
-// Queue fills a system with projects and the history of their tasks, lists that
-// history over HTTP, adds tasks as fast as they are accepted, and rolls a large
+// Queue fills a system with projects and the history of their tasks, lists that history
+// over HTTP, adds tasks as fast as they are accepted, and rolls out an update of a large
 // service.
 func Queue(ctx context.Context, o QueueOptions) (QueueResult, error) {
 	each := min(10, o.Projects)
@@ -130,7 +130,7 @@ func Queue(ctx context.Context, o QueueOptions) (QueueResult, error) {
 		{"cpu-create", phase{"filling the system", r.populate}},
 		{"cpu-list", phase{"listing tasks", r.lists}},
 		{"cpu-admit", phase{"adding tasks", r.admit}},
-		{"cpu-roll", phase{"rolling a large service", r.roll}},
+		{"cpu-roll", phase{"rolling out a large service", r.roll}},
 		{"cpu-delete", phase{"deleting everything", r.cleanUp}},
 	} {
 		profiled := func(ctx context.Context) error { return r.profiled(ctx, part.file, part.do) }
@@ -153,7 +153,7 @@ func (r *queueRun) populate(ctx context.Context) error {
 	return r.writeHeapProfile()
 }
 
-// cleanUp deletes everything, the history included.
+// cleanUp deletes everything, including the history.
 func (r *queueRun) cleanUp(ctx context.Context) error {
 	if err := r.apiRun.cleanUp(ctx); err != nil {
 		return err

@@ -20,11 +20,11 @@ func (r *queueRun) admit(ctx context.Context) error {
 	return r.awaitIdle(ctx)
 }
 
-// admitMany adds tasks as fast as they are accepted, to each project in turn: half
-// scale a service up or down by one instance, half reprovision another service. A
-// scale that finds another still open is refused and not counted.
+// admitMany adds tasks as fast as they are accepted, to each project in turn. Half of
+// them scale a service up or down by one instance, half reprovision another service. A
+// scale request that is refused because of an open one is not counted.
 func (r *queueRun) admitMany(ctx context.Context) error {
-	r.progress("adding tasks to %d projects, %d clients at once", len(r.all), r.o.Clients)
+	r.progress("adding tasks to %d projects with %d concurrent clients", len(r.all), r.o.Clients)
 	var next, refused atomic.Int64
 	up := make([]atomic.Bool, len(r.all))
 	s, err := measure(ctx, r.o.Clients, r.forAWhile(), func(ctx context.Context) error {
@@ -54,13 +54,13 @@ func (r *queueRun) admitMany(ctx context.Context) error {
 		return err
 	}
 	r.out.SettleS = round(time.Since(began).Seconds())
-	r.progress("%d tasks taken at %.0f/s, %.2f ms (p50), %.2f ms (p99), %d refused; the last has ended %.2f s later", r.out.Admitted, r.out.AdmittedPerS,
+	r.progress("%d tasks accepted at %.0f/s, %.2f ms (p50), %.2f ms (p99), %d refused; the last one ended %.2f s later", r.out.Admitted, r.out.AdmittedPerS,
 		r.out.Admit.P50, r.out.Admit.P99, refused.Load(), r.out.SettleS)
 	return nil
 }
 
-// admitOne adds tasks to a single project. Each ends the previous one if that is
-// still open.
+// admitOne adds tasks to a single project. Each task ends the previous one if it is still
+// open.
 func (r *queueRun) admitOne(ctx context.Context) error {
 	p := r.all[0]
 	s, err := measure(ctx, r.o.Clients, r.forAWhile(), func(ctx context.Context) error {
@@ -78,7 +78,7 @@ func (r *queueRun) admitOne(ctx context.Context) error {
 func reprovision(ctx context.Context, p *project) error {
 	c, err := p.team.client.Act(ctx, p.id, contract.Action{Action: "reprovision", Services: []string{"service-2"}})
 	if err == nil && c.Task == nil {
-		return fmt.Errorf("a change of project %s was answered without a task", p.id)
+		return fmt.Errorf("the answer to a change of project %s has no task", p.id)
 	}
 	return err
 }

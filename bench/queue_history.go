@@ -13,15 +13,14 @@ import (
 	"mariposa/store"
 )
 
-// perCommit is how many objects are written or removed at a time.
+// perCommit is the number of objects written or removed per commit.
 const perCommit = 1000
 
-// writeHistory gives every project a history. No planner makes a million tasks in
-// the time of a benchmark, so they are written straight into the store, in their
-// final form, one of each project in turn: old and new ones of a project are far
-// apart, as after years of use.
+// writeHistory gives every project a history. A benchmark has no time to run a million
+// tasks, so they are written directly to the store in their final form. The projects take
+// turns, so that the tasks of a project are far apart, as after years of use.
 func (r *queueRun) writeHistory(ctx context.Context) error {
-	r.progress("writing %d ended tasks of each project straight into the store", r.o.History)
+	r.progress("writing %d ended tasks per project directly to the store", r.o.History)
 	began := time.Now()
 	n := len(r.all) * r.o.History
 	every := max(1, n/1000)
@@ -39,7 +38,7 @@ func (r *queueRun) writeHistory(ctx context.Context) error {
 		if res.Err != nil {
 			return res.Err
 		}
-		if err := r.control.Picture().Await(ctx, res.Last); err != nil { // so that the picture has caught up when the measurement starts
+		if err := r.control.Picture().Await(ctx, res.Last); err != nil { // wait for the picture to catch up before the measurement starts
 			return err
 		}
 		writes = writes[:0]
@@ -49,8 +48,8 @@ func (r *queueRun) writeHistory(ctx context.Context) error {
 	return r.whole(ctx)
 }
 
-// ended returns the i-th ended task of the history: some of every kind, and of
-// every hundred one that failed and ten that others ended.
+// ended returns the i-th ended task of the history: tasks of every kind, of which one in
+// a hundred failed and ten in a hundred were ended by others.
 func (r *queueRun) ended(i int, now time.Time) store.Write {
 	p, round := r.all[i%len(r.all)], i/len(r.all)
 	at := now.Add(time.Duration(round-r.o.History) * 20 * 24 * time.Hour / time.Duration(r.o.History))
@@ -79,8 +78,7 @@ func (r *queueRun) ended(i int, now time.Time) store.Write {
 	}
 }
 
-// whole checks that a project lists its whole history, page by page, with each task
-// once.
+// whole checks that a project lists its whole history, page by page, and each task once.
 func (r *queueRun) whole(ctx context.Context) error {
 	p := r.anyProject()
 	seen, query := map[string]bool{}, client.TaskFilter{Project: p.id, All: true}
@@ -91,13 +89,13 @@ func (r *queueRun) whole(ctx context.Context) error {
 	for i := range tasks.Tasks {
 		seen[tasks.Tasks[i].ID] = true
 	}
-	if want := r.o.History + 1; len(tasks.Tasks) != want || len(seen) != want { // one created the project
-		return fmt.Errorf("a project with %d tasks shows %d, %d of them different", want, len(tasks.Tasks), len(seen))
+	if want := r.o.History + 1; len(tasks.Tasks) != want || len(seen) != want { // one task created the project
+		return fmt.Errorf("a project with %d tasks lists %d, %d of them distinct", want, len(tasks.Tasks), len(seen))
 	}
 	return nil
 }
 
-// forget removes all objects of a kind, archived ones included.
+// forget removes all objects of a kind, including archived ones.
 func (r *queueRun) forget(ctx context.Context, kind mariposa.Kind) error {
 	for {
 		found, err := r.store.List(ctx, store.Query{Kind: kind, Limit: perCommit})
@@ -114,7 +112,7 @@ func (r *queueRun) forget(ctx context.Context, kind mariposa.Kind) error {
 	}
 }
 
-// lists reads the history in all the ways that people do.
+// lists reads the history with typical queries.
 func (r *queueRun) lists(ctx context.Context) error {
 	looks := []struct {
 		what string
@@ -128,11 +126,11 @@ func (r *queueRun) lists(ctx context.Context) error {
 		{"a user, deep", tenant, r.deep, &r.out.TenantDeep},
 		{"a user, one project, open", tenant, openOnly, &r.out.Open},
 		{"many memberships, all", r.asMember, ended, &r.out.Member},
-		{"who runs it, all", r.asRoot, ended, &r.out.Admin},
-		{"who runs it, one project", r.asRoot, ofProject, &r.out.AdminProject},
-		{"who runs it, one service", r.asRoot, ofService, &r.out.AdminService},
-		{"who runs it, deep", r.asRoot, r.deep, &r.out.AdminDeep},
-		{"who runs it, failed ones", r.asRoot, failedOnes, &r.out.AdminFailed},
+		{"admin, all", r.asRoot, ended, &r.out.Admin},
+		{"admin, one project", r.asRoot, ofProject, &r.out.AdminProject},
+		{"admin, one service", r.asRoot, ofService, &r.out.AdminService},
+		{"admin, deep", r.asRoot, r.deep, &r.out.AdminDeep},
+		{"admin, failed ones", r.asRoot, failedOnes, &r.out.AdminFailed},
 	}
 	for _, l := range looks {
 		s, err := measure(ctx, r.Readers, r.forAWhile(), func(ctx context.Context) error {
@@ -164,7 +162,7 @@ func ofService(p *project) url.Values {
 	return url.Values{"all": {"true"}, "project": {p.id}, "service": {"service-1"}}
 }
 
-// deep continues from a random task of the past.
+// deep starts at a random task of the past.
 func (r *queueRun) deep(*project) url.Values {
 	return url.Values{"all": {"true"}, "marker": {r.marks[rand.IntN(len(r.marks))]}}
 }

@@ -8,13 +8,13 @@ import (
 	"mariposa/client"
 )
 
-// batches is the number of batches, of a tenth each.
+// batches is the number of batches of the rolling update.
 const batches = 10
 
-// roll updates a large service a tenth at a time, with a slow driver, and compares
-// the time with the minimum possible.
+// roll updates a large service a tenth at a time, with a slow driver, and compares the
+// time with the possible minimum.
 func (r *queueRun) roll(ctx context.Context) error {
-	r.progress("bringing %d instances up that take %s to start", r.o.Instances, r.o.DriverTime)
+	r.progress("starting %d instances that take %s to start", r.o.Instances, r.o.DriverTime)
 	c, err := r.client.CreateProject(ctx, "rolling", r.rolling(16), "")
 	if err != nil {
 		return err
@@ -22,7 +22,7 @@ func (r *queueRun) roll(ctx context.Context) error {
 	if err := r.awaitIdle(ctx); err != nil {
 		return err
 	}
-	r.progress("rolling a new version, a tenth at a time")
+	r.progress("rolling out a new version, a tenth at a time")
 	began := time.Now()
 	if c, err = r.client.UpdateManifest(ctx, c.ID, r.rolling(17), client.Update{Force: true}); err != nil {
 		return err
@@ -40,7 +40,7 @@ func (r *queueRun) roll(ctx context.Context) error {
 		return err
 	}
 	r.out.Roll = r.rateRoll(rolled, time.Since(began))
-	r.progress("rolled in %.2f s: %.2f of the ideal (%.2f s), %.2f where min_healthy counts once (%.2f s)", r.out.Roll.S, r.out.Roll.Ratio, r.out.Roll.IdealS,
+	r.progress("rolled out in %.2f s: %.2f times the ideal (%.2f s), %.2f times if min_healthy counts once (%.2f s)", r.out.Roll.S, r.out.Roll.Ratio, r.out.Roll.IdealS,
 		r.out.Roll.StrictRatio, r.out.Roll.StrictS)
 	if _, err := r.client.DeleteProject(ctx, c.ID, true); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (r *queueRun) rolling(nameLen int) []byte {
 `, r.o.Instances, nameLen, r.o.DriverTime.Seconds(), r.o.MinHealthy.Seconds())
 }
 
-// rolled reports whether all instances run a version and none runs another.
+// rolled reports whether all instances run a version and none runs another one.
 func (r *queueRun) rolled(ctx context.Context, project, version string) (bool, error) {
 	state, err := r.client.State(ctx, project, "")
 	if err != nil || len(state.Projects) == 0 || len(state.Projects[0].Services) == 0 {

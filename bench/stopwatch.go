@@ -12,7 +12,7 @@ import (
 type sample struct {
 	mu   sync.Mutex
 	took []time.Duration
-	span time.Duration // from the first to the last
+	span time.Duration // from the first start to the last end
 }
 
 func (s *sample) add(d time.Duration) {
@@ -34,11 +34,11 @@ func withSample(ctx context.Context, s *sample) context.Context {
 	return context.WithValue(ctx, sampleKey{}, s)
 }
 
-// stopwatch times requests up to the last byte of their answers, without the time a
+// stopwatch times requests up to the last byte of their answers, without the time that a
 // client takes to decode them.
 type stopwatch struct{ http.RoundTripper }
 
-// stopwatchClient returns the client that all readers share. It keeps enough idle
+// stopwatchClient returns the HTTP client that all readers share. It keeps enough idle
 // connections for hundreds of concurrent requests.
 func stopwatchClient() *http.Client {
 	return &http.Client{Transport: stopwatch{&http.Transport{MaxIdleConns: 2048, MaxIdleConnsPerHost: 2048, DisableCompression: true}}}

@@ -22,12 +22,12 @@ import (
 	"mariposa/store"
 )
 
-// Environment is what a benchmark runs on.
+// Environment is the environment of a benchmark.
 type Environment struct {
-	Store     store.Store // empty at the start; only logs are left in it; closed at the end
+	Store     store.Store // must be empty; afterwards it contains only logs; the benchmark closes it
 	StoreName string
 	Dir       string    // for data kept during the run
-	Profiles  string    // a folder for profiles; empty: none
+	Profiles  string    // directory for profiles; empty: none
 	Progress  io.Writer // progress messages
 }
 
@@ -35,9 +35,9 @@ type Environment struct {
 type system struct {
 	Environment
 	store      *timed
-	token      string // the installation admin's
+	token      string // the installation admin's token
 	control    *assembly.Control
-	client     *client.Client // with that token
+	client     *client.Client // uses that token
 	agents     sync.WaitGroup
 	stopAgents context.CancelFunc // ends the agents
 }
@@ -48,8 +48,8 @@ type phase struct {
 	do   func(context.Context) error
 }
 
-// run runs a phase. If it is interrupted, the error says so: half of a phase has no
-// result.
+// run runs a phase. If the phase is interrupted, the error says so: an incomplete phase
+// has no result.
 func (p phase) run(ctx context.Context) error {
 	err := p.do(ctx)
 	if ctx.Err() != nil {
@@ -58,7 +58,7 @@ func (p phase) run(ctx context.Context) error {
 	return err
 }
 
-// begin starts a system on a store that must be empty.
+// begin starts a system on an empty store.
 func begin(ctx context.Context, g Environment, nodes int) (*system, error) {
 	s := &system{Environment: g, store: &timed{Store: g.Store}, token: assembly.Secret(), stopAgents: func() {}}
 	err := s.mustBeEmpty(ctx)
@@ -83,14 +83,14 @@ func (s *system) end() {
 	_ = s.store.Close() // nothing was written to it
 }
 
-// mustBeEmpty refuses to put load on a store that is in use.
+// mustBeEmpty returns an error if the store is in use.
 func (s *system) mustBeEmpty(ctx context.Context) error {
 	n := 0
 	if _, err := s.store.Snapshot(ctx, func(store.Record) error { n++; return nil }); err != nil {
 		return err
 	}
 	if n > 0 {
-		return fmt.Errorf("the store holds %d objects already: give the benchmark an empty one of its own, it leaves its traces there", n)
+		return fmt.Errorf("the store is not empty (%d objects): use a separate, empty store, because the benchmark leaves data in it", n)
 	}
 	return nil
 }
@@ -107,7 +107,7 @@ func (s *system) start(ctx context.Context, nodes int) error {
 	}
 	s.control, err = assembly.Start(ctx, assembly.Config{
 		Store: s.store, Ring: seal.NewRing(), Listen: "127.0.0.1:0", JoinToken: join, Version: "bench",
-		Limits: api.Limits{RequestRate: 1 << 20, Requests: 1 << 20}, // what is measured is the server, not its limits
+		Limits: api.Limits{RequestRate: 1 << 20, Requests: 1 << 20}, // measure the server, not its limits
 	})
 	if err != nil {
 		return err
@@ -127,7 +127,7 @@ func (s *system) start(ctx context.Context, nodes int) error {
 		s.agents.Go(func() {
 			err := assembly.RunNode(during, link, assembly.NodeConfig{Dir: dir, Name: name, Dummy: true, InMemory: true})
 			if err != nil && during.Err() == nil {
-				s.progress("node %s has ended: %v", name, err)
+				s.progress("node %s stopped: %v", name, err)
 			}
 		})
 	}
@@ -135,12 +135,12 @@ func (s *system) start(ctx context.Context, nodes int) error {
 		all, err := s.client.Nodes(ctx)
 		return err == nil && len(all.Nodes) == nodes, err
 	})
-	s.progress("%d nodes are connected", nodes)
+	s.progress("%d nodes connected", nodes)
 	return err
 }
 
-// emptyStore leaves nothing in the store but logs. The projects are gone by then;
-// what is left are nodes, users and keys, all created by the benchmark.
+// emptyStore removes everything from the store except logs. The projects are already
+// deleted, so only nodes, users and keys of the benchmark are left.
 func (s *system) emptyStore(ctx context.Context) error {
 	s.stopAgents()
 	s.agents.Wait()
@@ -167,7 +167,7 @@ func (s *system) awaitIdle(ctx context.Context) error {
 	return awaitCondition(ctx, func() (bool, error) { return s.control.Picture().Tasks.Len() == 0, nil })
 }
 
-// profiled runs a part and writes its CPU profile.
+// profiled runs part and writes its CPU profile.
 func (s *system) profiled(ctx context.Context, name string, part func(context.Context) error) error {
 	if s.Profiles == "" {
 		return part(ctx)
@@ -197,7 +197,7 @@ func (s *system) writeHeapProfile() error {
 	return errors.Join(pprof.WriteHeapProfile(f), f.Close())
 }
 
-// awaitCondition polls until a condition holds.
+// awaitCondition polls until a condition is true.
 func awaitCondition(ctx context.Context, so func() (bool, error)) error {
 	for {
 		if ok, err := so(); ok || err != nil {
@@ -218,8 +218,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// runAll runs several functions concurrently and returns when all are done. The
-// first failure cancels the others.
+// runAll runs functions concurrently and returns when all are done. The first error
+// cancels the others.
 func runAll(ctx context.Context, parts ...func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -238,7 +238,7 @@ func runAll(ctx context.Context, parts ...func(context.Context) error) error {
 	return ctx.Err()
 }
 
-// forEach runs n jobs, some at a time.
+// forEach runs n jobs, atOnce at a time.
 func forEach(ctx context.Context, n, atOnce int, do func(ctx context.Context, i int) error) error {
 	next := make(chan int)
 	parts := []func(context.Context) error{func(ctx context.Context) error {

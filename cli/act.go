@@ -14,9 +14,8 @@ import (
 	"mariposa/contract"
 )
 
-// change makes a change, prints the task that carries it out, and follows it if
-// requested. It notes the revision of the feed before the request, so that it
-// misses nothing of the task, however fast that is.
+// change makes a change, prints the resulting task, and follows it if requested. It reads
+// the revision of the feed before the request, so that it misses no event of the task.
 func (a *app) change(cmd *cobra.Command, wait bool, ask func(c *client.Client) (*contract.Changed, error)) error {
 	c, err := a.connect()
 	if err != nil {
@@ -50,8 +49,8 @@ func (a *app) change(cmd *cobra.Command, wait bool, ask func(c *client.Client) (
 	return a.wait(cmd.Context(), c, *done.Task, since)
 }
 
-// printEnded says which tasks a change ended early: somebody may be waiting for
-// them.
+// printEnded lists the tasks that a change ended early, because somebody may be waiting
+// for them.
 func (a *app) printEnded(done *contract.Changed) {
 	for _, t := range done.Ended {
 		of := prefixed(" of ", strings.Join(t.Services, ", "))
@@ -114,7 +113,7 @@ func readScales(args []string) (map[string]string, error) {
 	return scales, nil
 }
 
-// printNothingToDo says when a change has nothing to do, and why.
+// printNothingToDo prints that a change has nothing to do, and why.
 func (a *app) printNothingToDo(name, why string, done *contract.Changed, err error) (*contract.Changed, error) {
 	if err != nil {
 		return nil, a.noProject(err)

@@ -73,11 +73,11 @@ var actionCommands = map[string]actionCommand{
 	},
 }
 
-// An actionOptions holds the flag values of an actionCommand.
+// An actionOptions contains the flag values of an actionCommand.
 type actionOptions struct {
 	services        []string
 	version         string
-	rolling, canary string // canary: or count, for a reprovision
+	rolling, canary string // for a reprovision, canary is the count
 
 	image            string
 	instances, nodes []string
@@ -105,7 +105,7 @@ func (a *app) newActionCommand(action string) *cobra.Command {
 				return nil, err
 			}
 			done, err := c.Act(cmd.Context(), name, ask)
-			switch { // what was not found may be something other than the project
+			switch { // the missing object may not be the project
 			case len(w.nodes) > 0:
 				err = notFound(err, a.commandPrefix(name)+" instance list")
 			case len(w.services) > 0:

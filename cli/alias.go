@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// verbAliases are other spellings of commands, by name. They hold in every group that
-// has no command of that spelling.
+// verbAliases are other spellings of commands, by name. They apply in every group that
+// has no command with that spelling.
 var verbAliases = map[string][]string{
 	"list":        {"ls"},
 	"show":        {"get"},
@@ -31,8 +31,8 @@ var groupAliases = map[string][]string{
 	"tag": {"tags"},
 }
 
-// addAliases gives every command of a tree its other spellings, unless another command
-// beside it has that name or alias.
+// addAliases adds the other spellings to every command of a tree, unless a sibling
+// command has that name or alias.
 func addAliases(cmd *cobra.Command) {
 	taken := map[string]bool{}
 	for _, c := range cmd.Commands() {
@@ -69,8 +69,7 @@ func listedBy(group *cobra.Command) *cobra.Command {
 	return nil
 }
 
-// flagAliases lets flags of a command be given by other names, which its help does not
-// list.
+// flagAliases adds other names for flags of a command. The help does not list them.
 func flagAliases(cmd *cobra.Command, names map[string]string) {
 	cmd.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if flag, ok := names[name]; ok {

@@ -34,7 +34,7 @@ func (a *app) confirm(ctx context.Context, question string, sure bool) (bool, er
 	return false, nil
 }
 
-// confirmName makes the user type the name of what they are about to change
+// confirmName asks the user to type the name of the object that they are about to change
 // irreversibly. Without a terminal, a flag must confirm it.
 func (a *app) confirmName(ctx context.Context, name, does string, sure bool) (bool, error) {
 	if sure {
@@ -61,7 +61,7 @@ func ConfirmName(ctx context.Context, stdin io.Reader, stderr io.Writer, name, d
 	return a.confirmName(ctx, name, does, sure)
 }
 
-// ask prompts the user for a line; they may interrupt. Hidden input is not echoed.
+// ask prompts the user for a line, which they can interrupt. Hidden input is not echoed.
 func (a *app) ask(ctx context.Context, question string, hidden bool) (string, error) {
 	fmt.Fprint(a.env.Stderr, plain(question))
 	if !hidden {
@@ -77,8 +77,8 @@ func (a *app) ask(ctx context.Context, question string, hidden bool) (string, er
 	return line, err
 }
 
-// answerOf waits for the user's input. On an interrupt it abandons the reader, as
-// the program ends.
+// answerOf waits for the user's input. On an interrupt it abandons the reader, because
+// the program exits.
 func (a *app) answerOf(ctx context.Context, read func() (string, error)) (string, error) {
 	type answer struct {
 		line string
@@ -103,8 +103,8 @@ func (a *app) answerOf(ctx context.Context, read func() (string, error)) (string
 
 var errInterrupted = errors.New("interrupted; nothing was changed")
 
-// readLine reads a line of standard input. It keeps the reader, whose buffer may
-// hold more.
+// readLine reads a line of standard input. It keeps the reader, whose buffer may contain
+// more.
 func (a *app) readLine() (string, error) {
 	if a.input == nil {
 		a.input = bufio.NewReader(a.env.Stdin)
@@ -124,7 +124,7 @@ func keepTerminal(stream any) (restore func()) {
 	if err != nil {
 		return func() {}
 	}
-	return func() { _ = term.Restore(int(f.Fd()), state) } // a terminal that is gone needs no restoring
+	return func() { _ = term.Restore(int(f.Fd()), state) } // an error means that the terminal is gone
 }
 
 // readHidden reads a line from a terminal without echo.

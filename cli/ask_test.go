@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// An interrupt ends a prompt at once, without waiting for the line.
+// An interrupt ends a prompt immediately, without waiting for the line.
 func TestAQuestionCanBeInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, hidden := range []bool{false, true} {
@@ -32,7 +32,7 @@ func TestAQuestionCanBeInterrupted(t *testing.T) {
 	}
 }
 
-// reading is an input that comes from a function.
+// reading is a reader that calls a function.
 type reading func() (string, error)
 
 func (r reading) Read(p []byte) (int, error) {

@@ -22,7 +22,7 @@ type auditFlags struct {
 
 var outcomes = []string{string(mariposa.AuditDone), string(mariposa.AuditDenied), string(mariposa.AuditFailed)}
 
-// filter turns the flags into a filter. Without a limit, a table shows the latest
+// filter turns the flags into a filter. Without a limit, a table shows only the latest
 // records.
 func (f auditFlags) filter(now time.Time) (client.AuditFilter, error) {
 	out := client.AuditFilter{Actor: f.actor, Action: f.action, Outcome: mariposa.AuditOutcome(f.outcome), Limit: f.limit}
@@ -108,13 +108,13 @@ func (a *app) exportAudit(ctx context.Context, c *client.Client, f client.AuditF
 			return err
 		}
 		if _, err := io.WriteString(a.env.Stdout, string(line)+"\n"); err != nil {
-			return err // nobody reads the output any more
+			return err // the output is closed
 		}
 	}
 	return nil
 }
 
-// who names the actor, and the user they acted for.
+// who returns the actor, and the user that they acted for.
 func who(r *mariposa.Audit) string {
 	return dashIfEmpty(cmp.Or(r.ActorName, r.Actor)) + prefixed(" for ", cmp.Or(r.ForName, r.For))
 }

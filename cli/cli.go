@@ -1,11 +1,10 @@
-// Package cli implements the client commands, their output and their exit codes. It
-// owns wording, tables, progress and exit codes. It talks to the server only
-// through the client, and refuses to know the network, the store and how a server
-// is started: the binary adds those commands.
+// Package cli implements the client commands. It owns their wording, tables, progress and
+// exit codes. It talks to the server only through package client. It knows neither the
+// network nor the store nor how to start a server: the binary adds those commands.
 //
-// Standard output carries the answer, standard error the dialogue (progress,
-// differences, questions, errors), so that a script can use the one and a person
-// still sees the other.
+// Standard output contains the result. Standard error contains progress, differences,
+// prompts and errors, so that a script can use the result while the user still sees the
+// rest.
 package cli
 
 import (
@@ -87,10 +86,9 @@ func sizeOf(stream any) (width, height int) {
 	return 80, 24
 }
 
-// Main runs one command line and returns the exit code. Extra commands, such as
-// those that start a server, are added to the client commands and follow the same
-// rules for flags, errors and exit codes. Canceling the context interrupts the
-// command.
+// Main runs one command line and returns the exit code. Extra commands, such as those
+// that start a server, are added to the client commands and follow the same rules for
+// flags, errors and exit codes. Canceling the context interrupts the command.
 func Main(ctx context.Context, args []string, env Env, extra ...*cobra.Command) int {
 	a := &app{env: env.withDefaults(), args: args}
 	root := a.root(extra)
@@ -111,7 +109,7 @@ func Main(ctx context.Context, args []string, env Env, extra ...*cobra.Command) 
 		if !errors.As(err, &known) {
 			err = withHint(err, "usage: %s", cmd.UseLine())
 		}
-		err = Usage(err) // it did not start to run, so the command line is wrong
+		err = Usage(err) // the command did not run, so the command line is wrong
 	}
 	a.printError(err)
 	return exitCode(err)
@@ -131,8 +129,8 @@ type app struct {
 	fromEnv      map[string]bool // flags set by an environment variable
 	started      bool            // a command has begun to run
 	file         string          // the current document, for error messages
-	documentKind string          // what it should hold: manifest, metadata, definition
-	input        *bufio.Reader   // standard input, once a line of it has been read
+	documentKind string          // what it contains: manifest, metadata or definition
+	input        *bufio.Reader   // standard input, after the first line was read
 	server       *client.Client  // once connected
 	tableError   error           // a table could not be printed
 }
@@ -145,7 +143,7 @@ func (a *app) root(extra []*cobra.Command) *cobra.Command {
 	root.Long = "Mariposa runs the services that your manifests describe, keeps them running and shows what\nit is doing.\n\n" +
 		"Every flag can also be set with an environment variable: --url with MARIPOSA_URL, and so on."
 	for _, c := range extra {
-		if c.Name() == "server" { // beside those that work on its store
+		if c.Name() == "server" { // in addition to the commands that work on its store
 			c.AddCommand(a.serverSettings())
 		}
 	}
@@ -184,8 +182,8 @@ func (a *app) root(extra []*cobra.Command) *cobra.Command {
 	return root
 }
 
-// markStart notes when any command of the tree begins to run: an error before that
-// is a usage error.
+// markStart records when a command of the tree starts to run. An error before that is a
+// usage error.
 func (a *app) markStart(cmd *cobra.Command) {
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// tableFlags say how tables are printed.
+// tableFlags control how tables are printed.
 type tableFlags struct {
 	quiet, noHeader, wide bool
 	columns               []string
@@ -29,12 +29,12 @@ type column struct {
 	when visibility
 }
 
-// visibility says when a column is shown. --columns and --wide show any.
+// visibility decides when a column is shown. --columns and --wide can show every column.
 type visibility byte
 
 const (
 	always    visibility = iota
-	ifUseful             // only if a row has something to say in it
+	ifUseful             // only if a row has a value in it
 	onRequest            // only with --columns or --wide
 )
 
@@ -44,8 +44,8 @@ const (
 	requestMark = "+"
 )
 
-// newTable makes a table. A heading that ends in ? is shown only if a row has something
-// to say in it, one that ends in + only on request.
+// newTable creates a table. A column whose heading ends in ? is shown only if a row has a
+// value in it. One whose heading ends in + is shown only on request.
 func newTable(head ...string) *table {
 	t := &table{}
 	for _, h := range head {
@@ -66,7 +66,7 @@ func (t *table) keyed(head string) *table {
 	return t
 }
 
-// choose returns a table with the chosen columns alone.
+// choose returns a table with only the given columns.
 func (t *table) choose(columns []string) (*table, error) {
 	var at []int
 	for _, name := range columns {
@@ -89,8 +89,8 @@ func (t *table) heads() []string {
 	return all
 }
 
-// useful returns a table without the columns that say nothing, and without those that
-// are shown only on request.
+// useful returns a table without empty columns and without those that are shown only on
+// request.
 func (t *table) useful() *table {
 	var at []int
 	for n, c := range t.columns {
@@ -122,13 +122,14 @@ func (t *table) pick(at []int) *table {
 	return some
 }
 
-// isBlank reports whether a cell says nothing: what goes without saying is dimmed.
+// isBlank reports whether a cell has no useful content. Default values are dimmed and
+// count as blank.
 func (c cell) isBlank() bool {
 	return c.text == "" || c.text == "-" || c.style == dim
 }
 
-// printTable prints a table as the user wants it. A column that does not exist is
-// reported when the command ends.
+// printTable prints a table according to the flags. An unknown column is reported when
+// the command ends.
 func (a *app) printTable(t *table) {
 	f := a.global.table
 	if f.quiet && len(f.columns) == 0 {
@@ -161,8 +162,7 @@ func (a *app) printTable(t *table) {
 	}
 }
 
-// fold folds a table to the width of the terminal, unless the user does not want that or
-// there is none.
+// fold folds a table to the width of the terminal, if there is one and the user wants it.
 func (a *app) fold(t *table) {
 	if a.env.Terminal(a.env.Stdout) && !a.global.table.wide {
 		t.fold(a.width())
@@ -178,12 +178,12 @@ func (a *app) width() int {
 	return width
 }
 
-// narrowest is the least width that a column is folded to.
+// narrowest is the minimum width of a folded column.
 const narrowest = 16
 
-// fold breaks texts so that the table fits into a width: first those of the last column,
-// then those of the widest ones. Words stay whole, so that names and ids can be copied:
-// a table of long names may still be too wide.
+// fold wraps texts so that the table fits into a width: first those of the last column,
+// then those of the widest columns. It does not break words, so that names and ids can be
+// copied. A table with long names may still be too wide.
 func (t *table) fold(width int) {
 	wide, least := t.widths(), t.leastWidths()
 	over := 2*(len(wide)-1) - width
@@ -201,7 +201,7 @@ func (t *table) fold(width int) {
 	t.rows = rows
 }
 
-// mostToSpare returns the column that can be narrowed the most; -1: none can.
+// mostToSpare returns the column that can be narrowed the most, or -1.
 func mostToSpare(wide, least []int) int {
 	found, most := -1, 0
 	for n := range wide {
@@ -212,7 +212,7 @@ func mostToSpare(wide, least []int) int {
 	return found
 }
 
-// leastWidths returns how far each column can be narrowed.
+// leastWidths returns the minimum width of each column.
 func (t *table) leastWidths() []int {
 	least, widest := make([]int, len(t.columns)), t.widths()
 	for n, c := range t.columns {
@@ -228,7 +228,7 @@ func (t *table) leastWidths() []int {
 	return least
 }
 
-// foldRow breaks the cells of a row that are too wide; the rest goes into rows of its own.
+// foldRow wraps the cells of a row that are too wide into additional rows.
 func foldRow(row []cell, wide []int) [][]cell {
 	rows := [][]cell{make([]cell, len(row))}
 	for n, c := range row {

@@ -8,7 +8,7 @@ import (
 	"mariposa/client"
 )
 
-// withClient gives a command's run function a client.
+// withClient connects a command to the server before it runs.
 func (a *app) withClient(cmd *cobra.Command, run func(ctx context.Context, c *client.Client, args []string) error) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c, err := a.connect()
@@ -20,14 +20,14 @@ func (a *app) withClient(cmd *cobra.Command, run func(ctx context.Context, c *cl
 	return cmd
 }
 
-// projectArgument lets a command take its project as its only argument.
+// projectArgument makes the project the only argument of a command.
 func (a *app) projectArgument(cmd *cobra.Command) *cobra.Command {
 	cmd.Args = argsBetween(0, 1)
 	cmd.ValidArgsFunction = a.wordsFrom(projectNames)
 	return cmd
 }
 
-// inProject makes a command about one project: the first argument or the selected
+// inProject creates a command for one project: the first argument or the selected
 // project. The given number of other arguments follows.
 func (a *app) inProject(cmd *cobra.Command, words int, run func(ctx context.Context, c *client.Client, project string, args []string) error) *cobra.Command {
 	cmd.Args = argsBetween(words, words+1)
@@ -45,7 +45,7 @@ func (a *app) inProject(cmd *cobra.Command, words int, run func(ctx context.Cont
 	return cmd
 }
 
-// ofProject makes a command about something in the selected project.
+// ofProject creates a command for something in the selected project.
 func (a *app) ofProject(cmd *cobra.Command, run func(ctx context.Context, c *client.Client, project string, args []string) error) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c, project, err := a.onProject(nil)
@@ -57,8 +57,8 @@ func (a *app) ofProject(cmd *cobra.Command, run func(ctx context.Context, c *cli
 	return cmd
 }
 
-// ofProjects makes a command about the selected project, if there is one, or with
-// -A about all.
+// ofProjects creates a command for the selected project, if there is one, or with -A for
+// all projects.
 func (a *app) ofProjects(cmd *cobra.Command, run func(ctx context.Context, c *client.Client, project string) error) *cobra.Command {
 	var everywhere bool
 	cmd.Flags().BoolVarP(&everywhere, "all-projects", "A", false, "all projects, even if a default project is set")
@@ -72,8 +72,8 @@ func (a *app) ofProjects(cmd *cobra.Command, run func(ctx context.Context, c *cl
 	})
 }
 
-// onOne makes a command about one object. Find resolves its name to one that the
-// server knows; list is the command that lists such objects.
+// onOne creates a command for one object. find resolves its name to one that the server
+// knows. list is the command that lists such objects.
 func (a *app) onOne(cmd *cobra.Command, find func(ctx context.Context, c *client.Client, word string) (string, error), list string, run func(ctx context.Context, c *client.Client, id string) error) *cobra.Command {
 	cmd.Args = argsBetween(1, 1)
 	return a.withClient(cmd, func(ctx context.Context, c *client.Client, args []string) error {

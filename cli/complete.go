@@ -10,13 +10,13 @@ import (
 	"mariposa/contract"
 )
 
-// A source asks the server for names that can complete a word. The user is waiting
-// after pressing the tab key, so it must be quick and may return nothing.
+// A source asks the server for names that can complete a word. The user is waiting after
+// pressing Tab, so it must be fast and may return nothing.
 type source func(ctx context.Context, c *client.Client, project string) []string
 
 const completionTime = 2 * time.Second
 
-// namesFrom returns the names of a source; none on any error.
+// namesFrom returns the names of a source, or nothing on an error.
 func (a *app) namesFrom(cmd *cobra.Command, from source) []string {
 	if a.prepare(cmd) != nil {
 		return nil
@@ -48,8 +48,8 @@ func (a *app) wordsFrom(each ...source) cobra.CompletionFunc {
 	}
 }
 
-// last completes the arguments of a command whose last one comes from names; one
-// from before may precede it.
+// last completes the last argument of a command from names. One argument completed from
+// before may precede it.
 func (a *app) last(before, names source) cobra.CompletionFunc {
 	either := func(ctx context.Context, c *client.Client, project string) []string {
 		return append(names(ctx, c, project), before(ctx, c, project)...)
@@ -72,7 +72,7 @@ func oneOf(words []string) cobra.CompletionFunc {
 // complete completes the values of a flag.
 func complete(cmd *cobra.Command, flag string, values cobra.CompletionFunc) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, values); err != nil {
-		panic(err) // the flag does not exist: a bug in this package
+		panic(err) // the flag does not exist, which is a bug in this package
 	}
 }
 
@@ -85,7 +85,8 @@ func (a *app) scaleWords(cmd *cobra.Command, _ []string, _ string) ([]string, co
 	return words, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
 }
 
-// each returns the names of a list's members; none if the list could not be read.
+// each returns the names of the members of a list, or nothing if the list could not be
+// read.
 func each[T any](err error, members func() []T, name func(T) string) (names []string) {
 	if err != nil {
 		return nil

@@ -11,22 +11,22 @@ import (
 	"mariposa/client"
 )
 
-// Files of a data folder that a client on the same machine reads.
+// Files in a data directory that clients on the same machine read.
 const (
-	URLFile   = "url"         // where the dev server listens; one line, written at its start
+	URLFile   = "url"         // the URL of the dev server; one line, written when it starts
 	TokenFile = "admin.token" // 0600
 )
 
 // defaultURL is where a dev server listens by default.
 const defaultURL = "http://127.0.0.1:8080"
 
-// DataDir returns the default data folder of a dev server.
+// DataDir returns the default data directory of a dev server.
 func DataDir(getenv func(string) string) string {
 	return filepath.Join(xdg(getenv, "XDG_DATA_HOME", ".local", "share"), "mariposa")
 }
 
 func xdg(getenv func(string) string, name string, home ...string) string {
-	// The specification says to ignore relative paths.
+	// The XDG specification says to ignore relative paths.
 	if dir := getenv(name); filepath.IsAbs(dir) {
 		return dir
 	}
@@ -36,25 +36,25 @@ func xdg(getenv func(string) string, name string, home ...string) string {
 // A server is the address of a server and the credentials for it.
 type server struct {
 	url, token string
-	org        string // where project names are looked up; empty: the caller's own
+	org        string // where project names are looked up; empty: the user's personal organization
 	ca         string // file of a root certificate to trust
-	insecure   bool   // it may be talked to in the clear
-	local      bool   // it is the dev server of the data folder
+	insecure   bool   // plain HTTP is allowed
+	local      bool   // the dev server of the data directory
 }
 
-// locate finds the selected server. The command line takes precedence over the
-// environment, that over the profile, and that over the dev server on this machine.
-// A token found on this machine is sent only to the server it is for.
+// locate finds the selected server. Command-line flags take precedence over the
+// environment, then the profile, then the dev server on this machine. A token from this
+// machine is sent only to the server that it is for.
 func (a *app) locate() (server, error) {
 	p, err := a.readProfile()
 	if err != nil {
 		return server{}, err
 	}
 	g, said := a.global, func(flag, value string) bool { return value != "" && !a.fromEnv[flag] }
-	// Whatever it listens on, it is on this machine.
+	// It is on this machine, whatever address it listens on.
 	local := server{url: a.localFile(URLFile), token: a.localFile(TokenFile), insecure: true, local: true}
 	if local.url == "" {
-		local.token = "" // the server at the default address may not be ours
+		local.token = "" // the server at the default URL may not be ours
 		local.url, local.insecure = defaultURL, false
 	}
 	s, chosen := local, said("profile", g.profile)
@@ -79,7 +79,7 @@ func (a *app) locate() (server, error) {
 	return s, nil
 }
 
-// addressed returns the server at the given URL, with the credentials known for it.
+// addressed returns the server at the given URL, with the known credentials for it.
 func (a *app) addressed(p profile, local server) server {
 	s := server{url: a.global.url}
 	switch {
@@ -89,7 +89,7 @@ func (a *app) addressed(p profile, local server) server {
 	case sameURL(s.url, local.url):
 		s.token, s.insecure, s.local = local.token, local.insecure, true
 	case a.global.data != "":
-		s.token = a.localFile(TokenFile) // the folder was given explicitly, so its token is meant
+		s.token = a.localFile(TokenFile) // the data directory was given explicitly, so use its token
 	}
 	return s
 }
@@ -102,8 +102,8 @@ func (a *app) dataDir() string {
 	return cmp.Or(a.global.data, DataDir(a.env.Getenv))
 }
 
-// localFile reads a line that the dev server on this machine wrote; empty when
-// there is none that we may read.
+// localFile reads a line that the dev server on this machine wrote; empty: there is none
+// that we can read.
 func (a *app) localFile(name string) string {
 	text, err := os.ReadFile(filepath.Join(a.dataDir(), name))
 	if err != nil {
@@ -112,7 +112,7 @@ func (a *app) localFile(name string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// connect creates the client of this run.
+// connect returns the client of this run.
 func (a *app) connect() (*client.Client, error) {
 	if a.server != nil {
 		return a.server, nil
@@ -163,7 +163,7 @@ func (a *app) anyProject(all bool) (string, error) {
 	}
 	sel, err := a.selected()
 	if err != nil || a.global.org != "" && sel.Org != "" && a.global.org != sel.Org {
-		return "", err // what is set is a project of another organization
+		return "", err // the default project is in another organization
 	}
 	return sel.Project, nil
 }

@@ -11,7 +11,7 @@ import (
 	"mariposa"
 )
 
-// keep writes a file below a home, for its owner alone.
+// keep writes a file below a home directory, readable only by its owner.
 func keep(t *testing.T, home, name, text string) {
 	t.Helper()
 	path := filepath.Join(home, name)
@@ -19,8 +19,8 @@ func keep(t *testing.T, home, name, text string) {
 	must(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
-// What is closer to the user takes precedence, and a token is never sent to a
-// server that it is not for.
+// A more specific source takes precedence, and a token is never sent to a server that it
+// is not for.
 func TestTheServerThatIsMeant(t *testing.T) {
 	t.Parallel()
 	const data, other = ".local/share/mariposa", "elsewhere"
@@ -129,7 +129,7 @@ func TestLoginKeepsATokenThatWorksToItself(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Fatalf("%v, %v", info.Mode(), err)
 	}
-	// From now on no flags are needed.
+	// From now on, no flags are needed.
 	again := (&run{home: r.home}).do(t, "project", "set", "hello")
 	again.expect(exitOK, f.tokens["Bearer "+secret])
 	again = (&run{home: r.home}).do(t, "project", "show")
@@ -225,7 +225,7 @@ func TestNamesAreCompletedFromTheServer(t *testing.T) {
 	(&run{env: map[string]string{"MARIPOSA_URL": "http://127.0.0.1:1"}}).do(t, "__complete", "project", "show", "").expect(exitOK)
 }
 
-// A token does not travel in the clear to another machine unless somebody said so.
+// A token is not sent unencrypted to another machine unless the user allows it.
 func TestPlainHTTPToAnotherMachineIsRefused(t *testing.T) {
 	t.Parallel()
 	const far = "http://mariposa.example.com:8080"
@@ -251,14 +251,13 @@ func TestPlainHTTPToAnotherMachineIsRefused(t *testing.T) {
 		"environment": {args: []string{"project", "list", "--url", "http://mariposa.invalid", "--token", secret}, env: map[string]string{"MARIPOSA_INSECURE": "1"}},
 	} {
 		r := (&run{env: c.env}).do(t, c.args...)
-		if r.code != exitError || strings.Contains(r.stderr, "in the clear") { // it was tried, and there is no such host
+		if r.code != exitError || strings.Contains(r.stderr, "in the clear") { // it tried to connect, and the host does not exist
 			t.Errorf("%s: exit %d, %s", name, r.code, r.stderr)
 		}
 	}
 }
 
-// Login remembers that a server may be talked to in the clear, of that server alone, and
-// only where it was said.
+// Login saves --insecure for that server only, and only if it was given.
 func TestLoginRemembersInsecureWhereItWasSaid(t *testing.T) {
 	t.Parallel()
 	f := world(t)
@@ -283,7 +282,7 @@ func TestLoginRemembersInsecureWhereItWasSaid(t *testing.T) {
 	r.expect(exitUsage, strings.Contains(r.stderr, "in the clear"))
 }
 
-// What a token made is shown before it ends with it.
+// Tokens that a token created are shown before they are revoked with it.
 func TestRevokingATokenShowsWhatItMade(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

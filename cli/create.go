@@ -41,7 +41,7 @@ func (a *app) projectCreate() *cobra.Command {
 // A submission is a manifest with its metadata values.
 type submission struct {
 	document []byte
-	parsed   *manifest.Project // nil: the server reports its faults
+	parsed   *manifest.Project // nil: the server reports its errors
 	values   *manifest.Values  // nil: none given
 }
 
@@ -72,7 +72,7 @@ func (a *app) readProject(file, values string) (*submission, error) {
 	if err := s.parsed.CheckValues(s.values, nil); err != nil {
 		return nil, err
 	}
-	a.file, a.documentKind = shown, "manifest" // the server's faults are about the manifest
+	a.file, a.documentKind = shown, "manifest" // errors of the server are about the manifest
 	return &s, nil
 }
 
@@ -99,13 +99,12 @@ func (a *app) create(ctx context.Context, c *client.Client, name string, s *subm
 func inJSON(words any) json.RawMessage {
 	raw, err := json.Marshal(words)
 	if err != nil {
-		panic(err) // strings marshal
+		panic(err) // strings can always be encoded
 	}
 	return raw
 }
 
-// askMissing asks the user for values that the manifest requires and that were not
-// given.
+// askMissing asks the user for required values that were not given.
 func (a *app) askMissing(ctx context.Context, s *submission) error {
 	if !a.interactive() || a.file == stdinName {
 		return nil
@@ -166,7 +165,7 @@ func (a *app) organizationFlag() string {
 	return a.global.org
 }
 
-// printMissing says which values a project waits for, and how to set them.
+// printMissing lists the values that a project waits for, and how to set them.
 func (a *app) printMissing(org, project string, p *manifest.Project, missing []string) {
 	if len(missing) == 0 {
 		return

@@ -15,7 +15,7 @@ import (
 	"mariposa/contract"
 )
 
-// deletion is what `project delete` is asked to do.
+// deletion contains the options of `project delete`.
 type deletion struct {
 	force, volumes, sure bool
 }
@@ -51,7 +51,8 @@ func (a *app) projectRemove() *cobra.Command {
 	return cmd
 }
 
-// deleteProject deletes a project after asking. It returns nil if the user declines.
+// deleteProject deletes a project after confirmation. It returns nil if the user
+// declines.
 func (a *app) deleteProject(ctx context.Context, c *client.Client, name string, d deletion) (*contract.Changed, error) {
 	p, err := c.Project(ctx, name)
 	if err != nil {
@@ -89,7 +90,7 @@ func (a *app) deleteProject(ctx context.Context, c *client.Client, name string, 
 	return done, nil
 }
 
-// consequences says what a deletion destroys.
+// consequences describes what a deletion destroys.
 func (d deletion) consequences(p *contract.Project, running int) string {
 	what := fmt.Sprintf("deletes project %s with its versions and metadata", p.Name)
 	if running > 0 {

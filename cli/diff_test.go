@@ -30,7 +30,7 @@ func TestADifferenceTurnsOneTextIntoTheOther(t *testing.T) {
 	})
 }
 
-// joined makes a text of lines.
+// joined joins lines to a text.
 func joined(lines []string) string {
 	if len(lines) == 0 {
 		return ""
@@ -38,12 +38,12 @@ func joined(lines []string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// patched changes lines as a difference says, and checks what it says of them.
+// patched applies a difference to lines, and checks that it matches them.
 func patched(t *rapid.T, before, diff []string) (after []string) {
 	next := 0 // the first line that is not in after yet
 	for i, line := range diff {
 		if i < 2 {
-			continue // the names
+			continue // the file names
 		}
 		switch line[0] {
 		case '@':
@@ -70,7 +70,7 @@ func patched(t *rapid.T, before, diff []string) (after []string) {
 	return append(after, before[next:]...)
 }
 
-// hunkStart returns the line at which a hunk begins; 0 where it has none.
+// hunkStart returns the line at which a hunk begins, or 0.
 func hunkStart(t *rapid.T, header string, field int) int {
 	number, _, _ := strings.Cut(strings.Fields(header)[field][1:], ",")
 	n, err := strconv.Atoi(number)

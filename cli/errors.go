@@ -18,10 +18,11 @@ type exited struct {
 
 func (e exited) Unwrap() error { return e.error }
 
-// Exit makes the program exit with a code, and print the error if it is not nil.
+// Exit returns an error that makes the program exit with a code. The error is printed if
+// it is not nil.
 func Exit(code int, err error) error { return exited{err, code} }
 
-// Usage marks an error as one of usage: the program exits with code 2.
+// Usage marks an error as a usage error: the program exits with code 2.
 func Usage(err error) error {
 	var e exited
 	if err == nil || errors.As(err, &e) {
@@ -50,8 +51,8 @@ func withHint(err error, format string, args ...any) error {
 	return hint{err, fmt.Sprintf(format, args...)}
 }
 
-// notFound adds to a "not found" error the command that lists such objects, unless
-// it already has a hint.
+// notFound adds a hint to a "not found" error, unless it already has one: the command
+// that lists such objects.
 func notFound(err error, command string) error {
 	var known hint
 	if mariposa.CodeOf(err) == mariposa.ResourceNotFound && !errors.As(err, &known) {
@@ -60,7 +61,7 @@ func notFound(err error, command string) error {
 	return err
 }
 
-// printError prints what went wrong and what to do.
+// printError prints an error and what to do about it.
 func (a *app) printError(err error) {
 	var e exited
 	if errors.As(err, &e) && e.error == nil {
@@ -71,10 +72,10 @@ func (a *app) printError(err error) {
 	var m *mariposa.Error
 	said := speak(sentence(err.Error()))
 	if errors.As(err, &m) && a.file != "" && slices.ContainsFunc(m.Faults, func(f mariposa.Fault) bool { return f.Line > 0 }) {
-		said = a.file + " is not " + validDocument(a.documentKind) // the faults follow, so they need no introduction
+		said = a.file + " is not " + validDocument(a.documentKind) // the list of errors follows
 	}
 	fmt.Fprintf(w, "%s %s\n", p.in(bad, "mariposa:"), plain(said))
-	if m != nil && !(len(m.Faults) == 1 && strings.HasSuffix(said, a.fault(m.Faults[0]))) { // the sentence may end with the only fault
+	if m != nil && !(len(m.Faults) == 1 && strings.HasSuffix(said, a.fault(m.Faults[0]))) { // the sentence may already end with the only error
 		for _, f := range m.Faults {
 			fmt.Fprintln(w, plain(a.fault(f)))
 		}
@@ -84,7 +85,7 @@ func (a *app) printError(err error) {
 	}
 }
 
-// validDocument is what a file should have been.
+// validDocument returns the expected kind of document.
 func validDocument(kind string) string {
 	if kind == "metadata" {
 		return "valid metadata"
@@ -131,8 +132,8 @@ func (a *app) hint(err error, m *mariposa.Error) string {
 	return ""
 }
 
-// unknownSelf explains a "not found" under --as when the missing object is the user
-// acted for.
+// unknownSelf explains a "not found" under --as if the missing object is the user to act
+// as.
 func (a *app) unknownSelf(ctx context.Context, err error) error {
 	if a.global.as == "" || mariposa.CodeOf(err) != mariposa.ResourceNotFound {
 		return err
@@ -143,8 +144,8 @@ func (a *app) unknownSelf(ctx context.Context, err error) error {
 	return err
 }
 
-// sentence puts the first letter in lower case, to follow the program's name,
-// unless the word is capitalized by itself, like HTTP.
+// sentence converts the first letter to lower case, because the text follows the
+// program's name, unless the word is capitalized by itself, like HTTP.
 func sentence(s string) string {
 	word, _, _ := strings.Cut(s, " ")
 	if word == "" || strings.ToUpper(word[:1]) != word[:1] || strings.ToLower(word[1:]) != word[1:] {

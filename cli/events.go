@@ -13,7 +13,7 @@ import (
 	"mariposa/client"
 )
 
-// recent is how many events are shown without --since.
+// recent is the number of events shown without --since.
 const recent = 100
 
 func (a *app) eventsCommand() *cobra.Command {
@@ -60,14 +60,14 @@ func (a *app) eventsCommand() *cobra.Command {
 }
 
 // An eventPrinter prints the feed: the latest events, those since a revision or time, and
-// new ones as they come.
+// new ones as they arrive.
 type eventPrinter struct {
 	a      *app
 	c      *client.Client
 	show   *narrator
 	filter client.EventFilter
 	follow bool
-	newest int // print only so many of the past; 0: all, -1: not said
+	newest int // number of past events to print; 0: all, -1: not given
 }
 
 func (p *eventPrinter) run(ctx context.Context, since string) error {
@@ -101,10 +101,10 @@ func (p *eventPrinter) run(ctx context.Context, since string) error {
 	return p.stream(ctx, past.Revision)
 }
 
-// maxPage is the most events that the server returns at once.
+// maxPage is the maximum number of events that the server returns at once.
 const maxPage = 1000
 
-// readSince reads --since: a revision, a time, or how long ago.
+// readSince parses --since: a revision, a time or an age.
 func (p *eventPrinter) readSince(since string) error {
 	if revision, err := strconv.ParseInt(since, 10, 64); err == nil && revision >= 0 {
 		p.filter.Since = revision
@@ -115,12 +115,12 @@ func (p *eventPrinter) readSince(since string) error {
 		return Usage(fmt.Errorf("%w; or a revision such as 4711", err))
 	}
 	if p.filter.From = from; since == "" {
-		p.filter.From = time.Unix(0, 0) // with --limit 0: all that there is
+		p.filter.From = time.Unix(0, 0) // with --limit 0: all events
 	}
 	return nil
 }
 
-// readPast reads all events since a revision or time, and keeps the newest of them.
+// readPast reads all events since a revision or time, and keeps the newest ones.
 func (p *eventPrinter) readPast(ctx context.Context) (*client.Events, error) {
 	all := &client.Events{Events: []client.Event{}}
 	for f := p.filter; ; f.From = (time.Time{}) {
@@ -178,7 +178,7 @@ func (p *eventPrinter) stream(ctx context.Context, since int64) error {
 			}
 		}
 		if err != nil {
-			return err // nobody reads the output any more
+			return err // the output is closed
 		}
 	}
 	return nil

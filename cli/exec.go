@@ -15,7 +15,7 @@ import (
 	"mariposa/client"
 )
 
-// execution says how to run a command inside an instance.
+// execution contains the options of a command that runs inside an instance.
 type execution struct {
 	tty, input bool
 }
@@ -60,7 +60,7 @@ func (a *app) exec(ctx context.Context, c *client.Client, id string, command []s
 		o.Cols, o.Rows = a.env.Size(a.env.Stdout)
 	}
 	life := ctx
-	if !e.tty { // a signal is passed on to the command instead of ending the connection
+	if !e.tty { // signals are passed to the command instead of closing the connection
 		life = context.WithoutCancel(ctx)
 	}
 	life, over := context.WithCancel(life)
@@ -95,18 +95,18 @@ func (a *app) exec(ctx context.Context, c *client.Client, id string, command []s
 	return nil
 }
 
-// copyInput copies standard input to the command, to its end.
+// copyInput copies all of standard input to the command.
 func (a *app) copyInput(s *client.Shell, input bool) {
 	if input {
 		if _, err := io.Copy(s, a.env.Stdin); err != nil {
-			return // the command has ended, or the connection ends it
+			return // the command has ended, or the connection is closed
 		}
 	}
 	_ = s.CloseWrite() // an error means that the command has ended
 }
 
-// forwardInterrupt sends the command an interrupt. It may take time to end; a second signal
-// closes the connection, which ends the command.
+// forwardInterrupt sends an interrupt to the command, which may take time to exit. A
+// second interrupt closes the connection, which ends the command.
 func (a *app) forwardInterrupt(s *client.Shell, over func()) {
 	again := make(chan os.Signal, 1)
 	signal.Notify(again, os.Interrupt, syscall.SIGTERM)
@@ -152,5 +152,5 @@ func raw(stream any) (restore func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot set up the terminal: %w", err)
 	}
-	return func() { _ = term.Restore(int(f.Fd()), state) }, nil // a terminal that is gone needs no restoring
+	return func() { _ = term.Restore(int(f.Fd()), state) }, nil // an error means that the terminal is gone
 }

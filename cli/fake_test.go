@@ -26,7 +26,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// must fails a test for an error.
+// must fails the test if there is an error.
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -57,7 +57,7 @@ func after(d time.Duration) *time.Time {
 	return &t
 }
 
-// fake is a server that gives the answers a test sets, and records the requests.
+// fake is a server that returns the answers that a test sets, and records the requests.
 type fake struct {
 	t   *testing.T
 	url string
@@ -66,7 +66,7 @@ type fake struct {
 	routes map[string]http.HandlerFunc // by "METHOD /path"
 	asked  []string                    // "METHOD /path?query body"
 	tokens map[string]bool
-	real   http.Handler // answers what the test does not; nil: nothing else is there
+	real   http.Handler // answers all other requests; nil: they are not found
 }
 
 func newFake(t *testing.T) *fake {
@@ -104,7 +104,7 @@ func (f *fake) on(route string, h http.HandlerFunc) *fake {
 	return f
 }
 
-// give answers with a document.
+// give sets the document that a route returns.
 func (f *fake) give(route string, document any) *fake {
 	return f.on(route, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, document) })
 }
@@ -129,7 +129,7 @@ func refuse(code mariposa.Code, message string, faults ...mariposa.Fault) http.H
 	}
 }
 
-// stream sends events, then keeps the stream open until the reader goes.
+// stream sends events, then keeps the stream open until the reader closes it.
 func (f *fake) stream(events ...contract.Event) *fake {
 	return f.feed(func(w http.ResponseWriter, r *http.Request) {
 		writeEvents(w, r, events...)
@@ -166,11 +166,11 @@ func writeEvents(w http.ResponseWriter, r *http.Request, events ...contract.Even
 type run struct {
 	t     *testing.T
 	f     *fake
-	home  string // where profile and data folder are
+	home  string // directory of the profile and the data directory
 	env   map[string]string
 	tty   bool // all three streams are terminals
 	stdin string
-	types []string        // what a person types unseen, line by line
+	types []string        // lines typed without echo
 	ctx   context.Context //nolint:containedctx // a run is one call
 	out   io.Writer
 
@@ -224,7 +224,7 @@ func (r *run) do(t *testing.T, args ...string) *run {
 	return r
 }
 
-// expect fails the test unless a run has ended with a code, and as the test says.
+// expect fails the test unless a run has ended with a code and all conditions are true.
 func (r *run) expect(code int, as ...bool) {
 	r.t.Helper()
 	if r.code == code && !slices.Contains(as, false) {
@@ -237,7 +237,7 @@ func (r *run) expect(code int, as ...bool) {
 	r.t.Errorf("exit %d was expected, and something of %v:\n%s%s", code, as, r.story(), asked)
 }
 
-// tidy removes what differs from run to run.
+// tidy removes what differs between runs.
 func (r *run) tidy(s string) string {
 	if r.f != nil {
 		s = strings.ReplaceAll(s, r.f.url, "http://SERVER")

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// maxFile is well above what the server accepts; it keeps a wrong file, such as a
-// disk, from being read to its end.
+// maxFile is well above what the server accepts. It avoids reading a wrong file, such as
+// a disk, completely.
 const maxFile = 16 << 20
 
 // readManifest reads a manifest from a file, or from standard input for "-".
@@ -19,7 +19,7 @@ func (a *app) readManifest(name string) ([]byte, error) {
 	return a.readDocument(name, "manifest")
 }
 
-// readDocument reads the file given with -m, and notes its name for error messages.
+// readDocument reads the file given with -m, and records its name for error messages.
 func (a *app) readDocument(name, holds string) ([]byte, error) {
 	if name == "" && holds == "manifest" {
 		if _, err := os.Stat(manifestName); err == nil {
@@ -65,14 +65,13 @@ func (a *app) readFile(name, holds string) (all []byte, shown string, err error)
 	return all, shown, nil
 }
 
-// manifestFlag adds -m, which takes the file of a manifest. It may be left out where
-// ./mariposa.yaml is meant.
+// manifestFlag adds -m for the file of a manifest. The default is ./mariposa.yaml.
 func manifestFlag(cmd *cobra.Command, file *string) {
 	documentFlag(cmd, file, "manifest")
 	cmd.Flags().Lookup("manifest").Usage += "; default ./" + manifestName
 }
 
-// documentFlag adds -m, which takes the file of a document.
+// documentFlag adds -m for the file of a document.
 func documentFlag(cmd *cobra.Command, file *string, holds string) {
 	cmd.Flags().StringVarP(file, "manifest", "m", "", holds+" file; - reads standard input")
 	if err := cmd.MarkFlagFilename("manifest", "yaml", "yml", "json"); err != nil {

@@ -39,7 +39,7 @@ func variable(flag string) string {
 	return "MARIPOSA_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// group makes a command that only holds others.
+// group creates a command that only has subcommands.
 func (a *app) group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	g := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs}
 	g.RunE = func(cmd *cobra.Command, args []string) error {
@@ -84,8 +84,8 @@ func unknownCommand(cmd *cobra.Command, word string) error {
 	return Usage(withHint(err, "see `%s --help`", cmd.CommandPath()))
 }
 
-// flagError describes a wrong flag. A flag of a command that does not exist is not
-// the mistake; the command is.
+// flagError describes a wrong flag. If the command does not exist, it reports the command
+// instead of the flag.
 func (a *app) flagError(cmd *cobra.Command, err error) error {
 	if cmd.HasSubCommands() {
 		if word := a.wordAfter(cmd); word != "" {
@@ -98,8 +98,8 @@ func (a *app) flagError(cmd *cobra.Command, err error) error {
 	return Usage(withHint(err, "see `%s --help`", cmd.CommandPath()))
 }
 
-// wordAfter returns the first argument after a group's own name that is neither a
-// flag nor the value of one.
+// wordAfter returns the first argument after a group's own name that is neither a flag
+// nor the value of a flag.
 func (a *app) wordAfter(cmd *cobra.Command) string {
 	path := strings.Fields(cmd.CommandPath())[1:]
 	skip := false
@@ -146,7 +146,7 @@ func argsBetween(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// redactWord returns an unexpected argument without what may be a secret in it.
+// redactWord returns an unexpected argument without parts that may be secret.
 func redactWord(word string) string {
 	if key, _, ok := strings.Cut(word, "="); ok {
 		return key + "=…"

@@ -9,8 +9,8 @@ import (
 	"mariposa/contract"
 )
 
-// The output of each command of a real server, in a golden file each. Those that change
-// something come last.
+// Each command runs against a real server, and its output is compared with a golden file.
+// Commands that change something come last.
 func TestCommandsPrintWhatTheyAlwaysPrinted(t *testing.T) {
 	t.Parallel()
 	s := realWorld(t)
@@ -67,8 +67,8 @@ func TestCommandsPrintWhatTheyAlwaysPrinted(t *testing.T) {
 	}
 }
 
-// The same commands with documents that a server gives only on a bad day: everything
-// at once, control characters, nothing where something should be.
+// The same commands with documents that a server returns only rarely: everything at once,
+// control characters, missing values.
 func TestCommandsPrintWhatIsRare(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -121,7 +121,7 @@ func TestCommandsPrintWhatIsRare(t *testing.T) {
 	}
 }
 
-// What is wrong with a command line is said without asking a server.
+// Usage errors are reported without contacting a server.
 func TestUsageAndHelpNeedNoServer(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -76,8 +76,7 @@ func needsOf(g *contract.Graph) map[string][]contract.GraphNode {
 	return needs
 }
 
-// missingDependencies returns the dependencies that a resource which is not up yet still waits
-// for.
+// missingDependencies returns the dependencies that a resource still waits for.
 func missingDependencies(n contract.GraphNode, needs []contract.GraphNode) (lacks []contract.GraphNode) {
 	if n.Running >= n.Goal || n.Status == mariposa.StatusStopped {
 		return nil
@@ -91,7 +90,7 @@ func missingDependencies(n contract.GraphNode, needs []contract.GraphNode) (lack
 	return lacks
 }
 
-// listFew names some resources and counts the rest, to fit on one line.
+// listFew lists some resources and counts the rest, to fit on one line.
 func listFew(all []contract.GraphNode) string {
 	const most = 4
 	var names []string
@@ -114,7 +113,7 @@ var fills = map[style]string{good: "#c8e6c9", busy: "#fff3c4", bad: "#ffcdd2", q
 // shapes distinguish the kinds of resources.
 var shapes = map[string]string{"service": "box", "network": "hexagon", "volume": "cylinder", "load_balancer": "house"}
 
-// dotLegend explains lines and colors, in a box of its own.
+// dotLegend explains lines and colors in a separate box.
 func dotLegend() string {
 	var b strings.Builder
 	b.WriteString("  subgraph cluster_legend {\n    label=\"Legend\"; fontname=\"sans-serif\"; color=\"#999999\";\n    edge [fontname=\"sans-serif\"];\n")
@@ -157,9 +156,9 @@ func dotOf(g *contract.Graph) string {
 	return b.String()
 }
 
-// dotQuote quotes a text for Graphviz, where only the quote needs an escape. A
-// backslash would start one of Graphviz's own escapes, so it is doubled; a line
-// ends with \n.
+// dotQuote quotes a text for Graphviz, where only the quote needs an escape. Backslashes
+// are doubled, because a backslash would start one of Graphviz's own escapes. A line ends
+// with \n.
 func dotQuote(s string) string {
 	lines := strings.Split(s, "\n")
 	for n, line := range lines {

@@ -12,8 +12,8 @@ import (
 	"mariposa/contract"
 )
 
-// dotWords splits a text in the language of Graphviz into its words. Quoted ones keep
-// their first quote, so that they cannot be taken for others.
+// dotWords splits a DOT text into words. Quoted words keep their first quote, to
+// distinguish them from keywords.
 func dotWords(s string) (words []string, err error) {
 	for s != "" {
 		switch c := s[0]; {
@@ -48,14 +48,15 @@ func dotWords(s string) (words []string, err error) {
 	return words, nil
 }
 
-// dotGraph is what such a text says: its name, nodes with their attributes, and edges.
+// dotGraph is a parsed DOT text: its name, nodes with their attributes, and edges.
 type dotGraph struct {
 	name  string
 	nodes map[string]map[string]string
 	edges [][2]string
 }
 
-// parseDot reads as much of the language as we write, and refuses all else.
+// parseDot parses the part of the DOT language that we write, and rejects everything
+// else.
 func parseDot(s string) (*dotGraph, error) {
 	words, err := dotWords(s)
 	if err != nil {
@@ -153,7 +154,7 @@ func TestAGraphIsValidGraphviz(t *testing.T) {
 	}
 }
 
-// Whatever names and reasons hold, it stays within its quotes.
+// Whatever names and reasons contain, it stays within its quotes.
 func TestNothingBreaksOutOfItsQuotes(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -201,8 +202,8 @@ func TestALargeGraphStaysALinePerNode(t *testing.T) {
 	}
 }
 
-// What a resource waits for is what it needs and does not have; what is stopped waits
-// for nothing.
+// A resource waits for the dependencies that it does not have yet. A stopped resource
+// waits for nothing.
 func TestWhatWaitsForWhomIsAsTheReasonsSay(t *testing.T) {
 	t.Parallel()
 	none := contract.GraphNode{Kind: "service", Name: "zero", Status: mariposa.StatusConverged}

@@ -2,7 +2,7 @@ package cli
 
 import "github.com/spf13/cobra"
 
-// helpGroups are the groups of commands in the help of the program, in order.
+// helpGroups are the groups of commands in the program's help, in order.
 var helpGroups = []struct {
 	id, title string
 	commands  []string
@@ -23,7 +23,7 @@ const rootExample = `  mariposa dev                                        run e
   mariposa project scale web=5 --wait                 run five instances
   mariposa project revert --wait                      go back to the previous version`
 
-// groupCommands puts the commands of the program into groups.
+// groupCommands assigns the commands of the program to groups.
 func groupCommands(root *cobra.Command) {
 	root.Example = rootExample
 	for _, g := range helpGroups {

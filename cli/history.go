@@ -31,8 +31,8 @@ func (a *app) printVersions(all *contract.Versions) {
 	a.printTable(t)
 }
 
-// completed says whether a version was ever fully in force, and how many instances
-// are still outdated.
+// completed describes whether a version was ever rolled out completely, and how many
+// instances are still outdated.
 func completed(v contract.Version) string {
 	text := yesOrNo(v.Completed)
 	if v.Outdated > 0 {
@@ -136,7 +136,7 @@ func (a *app) versionDiff() *cobra.Command {
 	})
 }
 
-// manifestsOf fetches the manifests of versions that came without.
+// manifestsOf fetches the manifests of versions that do not include them.
 func manifestsOf(ctx context.Context, c *client.Client, project string, versions ...*contract.Version) error {
 	for _, v := range versions {
 		if v.Manifest != "" {
@@ -151,8 +151,8 @@ func manifestsOf(ctx context.Context, c *client.Client, project string, versions
 	return nil
 }
 
-// printDiff prints the difference of two versions: the manifests, then the
-// metadata, then what it means for the services.
+// printDiff prints the difference between two versions: the manifests, the metadata and
+// the effect on services.
 func (a *app) printDiff(project string, d *contract.Diff) {
 	p := a.paint(a.env.Stdout)
 	text := unifiedDiff(a.introduce(project, &d.From), a.introduce(project, &d.To), d.From.Manifest, d.To.Manifest)

@@ -33,12 +33,12 @@ func (a *app) metaImport() *cobra.Command {
 	return cmd
 }
 
-// importTries is how often an import starts over because somebody else changed the
-// project at the same time.
+// importTries is how often an import starts over because of a concurrent change of the
+// project.
 const importTries = 10
 
-// importValues merges a file into the metadata. It is based on the version it has
-// read, so it never undoes what somebody else sets meanwhile.
+// importValues merges a file into the metadata. It sends the version that it has read, so
+// that it never overwrites a concurrent change.
 func (a *app) importValues(ctx context.Context, c *client.Client, project string, doc []byte, message string, force bool) (*contract.Changed, error) {
 	given, err := manifest.ReadValues(doc)
 	if err != nil {
@@ -80,8 +80,8 @@ func isOvertaken(ctx context.Context, c *client.Client, project, version string)
 	return err == nil && p.Version != version
 }
 
-// mergeValues sets keys of the current metadata document to the given values. Secrets
-// in it are masked, which leaves them as they are.
+// mergeValues sets keys of the current metadata document to the given values. Secrets in
+// the document are masked, which leaves them unchanged.
 func mergeValues(ctx context.Context, c *client.Client, project string, doc []byte, given *manifest.Values, set []string) ([]byte, error) {
 	current, err := c.MetadataDocument(ctx, project, false)
 	if err != nil {
@@ -103,15 +103,15 @@ func mergeValues(ctx context.Context, c *client.Client, project string, doc []by
 	return values.Document, nil
 }
 
-// An importPlan says what the keys of a file mean for the metadata that is set.
+// An importPlan compares the keys of a file with the current metadata.
 type importPlan struct {
 	added  []string // not set yet
 	differ []string // set to another value, or to a secret that we cannot compare
 	same   []string // set to the same value, or masked
 }
 
-// compareValues compares the values of a file with those that are set. The values of
-// secrets are not known here, so one that is given counts as different.
+// compareValues compares the values of a file with the current ones. The current values
+// of secrets are not known here, so a given secret counts as different.
 func compareValues(now []contract.MetadataKey, given *manifest.Values) (m importPlan) {
 	current := map[string]contract.MetadataKey{}
 	for _, k := range now {
@@ -134,8 +134,8 @@ func compareValues(now []contract.MetadataKey, given *manifest.Values) (m import
 	return m
 }
 
-// printImport says what an import did, and warns of keys that it left alone. Done is
-// nil if it changed nothing.
+// printImport prints the result of an import, and warns about keys that it did not
+// change. done is nil if nothing changed.
 func (a *app) printImport(project string, m importPlan, force bool, done *contract.Changed) {
 	if len(m.differ) > 0 && !force {
 		a.note("already set, not changed: %s; use -f to overwrite", strings.Join(m.differ, ", "))

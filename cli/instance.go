@@ -66,7 +66,7 @@ func isKept(i contract.Instance) bool {
 	return i.Managed && i.Goal == mariposa.GoalHalted && (i.State == mariposa.StateStopped || i.State == mariposa.StateFailed)
 }
 
-// printInstances prints instances and how many were left out.
+// printInstances prints instances, and the number of those not shown.
 func (a *app) printInstances(all []contract.Instance, project string, kept int) {
 	if len(all) == 0 {
 		a.note("no instances")
@@ -78,7 +78,8 @@ func (a *app) printInstances(all []contract.Instance, project string, kept int) 
 	}
 }
 
-// instanceTable lists instances; those of one project do not repeat its name.
+// instanceTable lists instances. If they are all of one project, it omits the project's
+// name.
 func (a *app) instanceTable(all []contract.Instance, project string) *table {
 	project = "PROJECT" + map[bool]string{true: requestMark, false: usefulMark}[project != ""]
 	t := newTable("NAME", "INSTANCE+", "ID+", project, "STATE", "HEALTH?", "NODE?", "ADDRESSES?", "VERSION?", "RESTARTS?", "AGE", "REASON?").keyed("INSTANCE")
@@ -90,7 +91,7 @@ func (a *app) instanceTable(all []contract.Instance, project string) *table {
 	return t
 }
 
-// slotNames names instances by their slots where that tells them apart: web.1, not
+// slotNames names instances by their slots if that is unambiguous: web.1 instead of
 // web.1-ab12cd. Unmanaged instances have no slot.
 func slotNames(all []contract.Instance) []string {
 	key := func(i contract.Instance) string { return i.Project + "/" + i.Slot }
@@ -109,8 +110,8 @@ func slotNames(all []contract.Instance) []string {
 	return names
 }
 
-// troubleOf returns the reason of an instance, unless all is well and it says only why the
-// instance was made.
+// troubleOf returns the reason of an instance, unless the instance is fine and the reason
+// only says why it was created.
 func troubleOf(i contract.Instance) string {
 	made := i.ReasonCode == mariposa.ReasonScale || i.ReasonCode == mariposa.ReasonVersionReplaces
 	if made && i.State == mariposa.StateRunning && i.Goal == mariposa.GoalRunning && i.Health != mariposa.HealthUnhealthy {
@@ -119,7 +120,8 @@ func troubleOf(i contract.Instance) string {
 	return i.Reason
 }
 
-// health is shown dimmed when unknown: without a check that is no problem.
+// health formats a health. An unknown health is dimmed: without a health check it is not
+// a problem.
 func health(h mariposa.Health) cell {
 	if h == mariposa.HealthUnknown {
 		return cell{string(h), dim}
@@ -127,7 +129,7 @@ func health(h mariposa.Health) cell {
 	return word(h)
 }
 
-// knownHealth is empty where no check tells the health.
+// knownHealth formats a health, or nothing if there is no health check.
 func knownHealth(h mariposa.Health) cell {
 	if h == mariposa.HealthUnknown {
 		return cell{}
@@ -135,7 +137,7 @@ func knownHealth(h mariposa.Health) cell {
 	return word(h)
 }
 
-// onInstance makes a command that takes one instance.
+// onInstance creates a command for one instance.
 func (a *app) onInstance(use, short string, run func(ctx context.Context, c *client.Client, id string) error) *cobra.Command {
 	return a.onOne(&cobra.Command{
 		Use: use + " INSTANCE", Short: short, ValidArgsFunction: a.wordsFrom(instanceNames),

@@ -13,7 +13,7 @@ import (
 	"mariposa/contract"
 )
 
-// These let nodes in: tokens that they join with, and the approval of those that wait.
+// Commands for joining nodes: join tokens, and the approval of pending nodes.
 
 func (a *app) joinToken() *cobra.Command {
 	t := contract.NewToken{Use: mariposa.TokenJoin}
@@ -49,7 +49,7 @@ func (a *app) joinToken() *cobra.Command {
 	return cmd
 }
 
-// CheckJoinUses checks what --uses of a token for nodes says.
+// CheckJoinUses checks the value of --uses of a join token.
 func CheckJoinUses(uses int) error {
 	if uses < 0 || uses > mariposa.MaxJoinUses {
 		return Usage(fmt.Errorf("--uses must be a number from 0 to %d, not %d; 0 lets any number of nodes join", mariposa.MaxJoinUses, uses))
@@ -81,7 +81,7 @@ func (a *app) joinTokenList() *cobra.Command {
 		})
 }
 
-// joinedOf says how many of its nodes a token has let join.
+// joinedOf formats how many nodes have joined with a token.
 func joinedOf(t *contract.Token) string {
 	if t.Joined == nil || t.Uses == nil {
 		return "any number"

@@ -35,8 +35,8 @@ func (a *app) loginCommand() *cobra.Command {
 
 const maxToken = 64 << 10
 
-// askToken gets the token from standard input, a flag or its variable, or a prompt
-// that does not echo it.
+// askToken reads the token from standard input, a flag or its environment variable, or a
+// prompt without echo.
 func (a *app) askToken(ctx context.Context, stdin bool) (string, error) {
 	var raw string
 	var err error
@@ -62,7 +62,7 @@ func (a *app) askToken(ctx context.Context, stdin bool) (string, error) {
 	return token, nil
 }
 
-// login saves a server that answers and accepts the token.
+// login saves a server after checking that it answers and accepts the token.
 func (a *app) login(ctx context.Context, stdin bool) error {
 	if a.global.as != "" {
 		return Usage(errors.New("--as cannot be used with login: log in as yourself"))
@@ -108,7 +108,7 @@ func (a *app) login(ctx context.Context, stdin bool) error {
 	return nil
 }
 
-// checkLogin asks a server who we are, and checks that the organization exists.
+// checkLogin asks a server for the current user, and checks that the organization exists.
 func (a *app) checkLogin(ctx context.Context, s server) (*contract.Whoami, error) {
 	c, err := a.dial(s)
 	if err != nil {
@@ -172,7 +172,7 @@ func (a *app) whoamiCommand() *cobra.Command {
 			}{*who, now}
 			return show(a, &shown, nil, func() {
 				a.facts("user", cell{who.Name, bold}, "id", who.ID, "email", who.Email, "acts for", who.For, "installation admin", wordIf("yes", who.Admin),
-					"own organization", who.OrganizationName, "server", c.URL(), "token", who.Token.Name, "limited to", strings.Join(tokenBounds(&who.Token), ", "),
+					"personal organization", who.OrganizationName, "server", c.URL(), "token", who.Token.Name, "limited to", strings.Join(tokenBounds(&who.Token), ", "),
 					"expires", a.stampOf(who.Token.Expires), "last used", a.stampOf(who.Token.LastUsed), "last used from", who.Token.LastFrom,
 					"current organization", withRole(now.Organization, now.OrganizationRole), "current project", withRole(now.Project, now.ProjectRole))
 			})
@@ -194,7 +194,7 @@ func tokenBounds(t *contract.Token) []string {
 	return all
 }
 
-// wordIf returns a word if a condition holds.
+// wordIf returns a word if a condition is true.
 func wordIf(word string, holds bool) string {
 	if holds {
 		return word

@@ -60,8 +60,8 @@ func (a *app) logFlags(cmd *cobra.Command, o *client.LogOptions, tail int) {
 	}
 }
 
-// readSince checks the value of --since. How long ago is left to the server, whose clock
-// is nearer to those of the nodes; other forms of times become that of the API.
+// readSince checks the value of --since. The server evaluates an age, because its clock
+// is closer to those of the nodes. Other time formats are converted to the API's format.
 func (a *app) readSince(text string) (string, error) {
 	at, err := readTime("since", text, a.env.Now())
 	if err != nil || text == "" {
@@ -74,7 +74,7 @@ func (a *app) readSince(text string) (string, error) {
 }
 
 // logs prints the logs of a project's instances, the oldest instance first, or follows
-// them all at once.
+// all of them at once.
 func (a *app) logs(ctx context.Context, c *client.Client, project string, services []string, o client.LogOptions) error {
 	all, err := a.loggedInstances(ctx, c, project, services)
 	if err != nil {
@@ -119,13 +119,13 @@ func (a *app) loggedInstances(ctx context.Context, c *client.Client, project str
 	return some, nil
 }
 
-// isLogged reports whether the log of an instance is among those of some services; none:
-// all of them. An instance that no node has yet has printed nothing.
+// isLogged reports whether the log of an instance belongs to the given services (none:
+// all). An instance that is not on a node yet has no log.
 func isLogged(i contract.Instance, services []string) bool {
 	return i.State != mariposa.StatePending && (len(services) == 0 || slices.Contains(services, i.ServiceName))
 }
 
-// logColors tell instances apart.
+// logColors distinguish instances.
 var logColors = []style{
 	ansi.AttrCyanForegroundColor, ansi.AttrYellowForegroundColor, ansi.AttrGreenForegroundColor, ansi.AttrMagentaForegroundColor, ansi.AttrBlueForegroundColor,
 }
@@ -136,15 +136,15 @@ type logPrinter struct {
 	c *client.Client
 	o client.LogOptions
 
-	sorter *lineSorter // nil: lines are printed as they come
+	sorter *lineSorter // nil: lines are printed as they arrive
 
 	mu    sync.Mutex
-	seen  map[string]bool // instances whose log is being printed, or was
-	width int             // of the longest name so far
+	seen  map[string]bool // instances whose log is or was printed
+	width int             // width of the longest name so far
 }
 
-// print prints the log of one instance. What cannot be read is named, and the others go
-// on; only an error of the output ends it.
+// print prints the log of one instance. A log that cannot be read is reported and
+// skipped. Only an error of the output stops the command.
 func (l *logPrinter) print(ctx context.Context, i contract.Instance, follow bool) error {
 	prefix := l.prefix(i)
 	log, err := l.open(ctx, i, follow)
@@ -187,8 +187,8 @@ func (l *logPrinter) printLine(line logLine) error {
 	return l.write(line)
 }
 
-// lacks says that the log of an instance cannot be read. An instance without a log, such
-// as a dummy, is left out silently.
+// lacks reports that the log of an instance cannot be read. An instance without a log,
+// such as a dummy, is skipped silently.
 func (l *logPrinter) lacks(i contract.Instance, err error) {
 	if i.ComputeType == mariposa.ComputeDummy {
 		return
@@ -220,7 +220,7 @@ func (l *logPrinter) write(line logLine) error {
 	}
 	text := string(bytes.TrimRight(raw, "\r\n"))
 	if l.a.env.Terminal(l.a.env.Stdout) {
-		text = plain(text) // a program must not be able to change the terminal
+		text = plain(text) // a program must not be able to control the terminal
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -228,8 +228,8 @@ func (l *logPrinter) write(line logLine) error {
 	return err
 }
 
-// follow prints the logs of instances as they print, and of those that start meanwhile,
-// until interrupted.
+// follow prints new log lines of the instances, including those that start later, until
+// interrupted.
 func (l *logPrinter) follow(ctx context.Context, project string, services []string, all []contract.Instance) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -259,7 +259,7 @@ func (l *logPrinter) follow(ctx context.Context, project string, services []stri
 				case failed <- err:
 				default:
 				}
-				cancel() // nobody reads the output any more
+				cancel() // the output is closed
 			}
 		})
 	}
@@ -288,11 +288,11 @@ func (l *logPrinter) follow(ctx context.Context, project string, services []stri
 	}
 }
 
-// lastLines is how many lines of a failed instance are printed.
+// lastLines is the number of lines printed for a failed instance.
 const lastLines = 10
 
-// printFailedLogs prints the last lines of the instance that made a task fail. It is only
-// a help, so errors are ignored.
+// printFailedLogs prints the last lines of the instance that made a task fail. Errors are
+// ignored, because the output is only additional help.
 func (a *app) printFailedLogs(ctx context.Context, c *client.Client, t *contract.Task) {
 	if t.State != mariposa.TaskFailed {
 		return

@@ -15,7 +15,7 @@ func (a *app) manCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "man DIR", Short: "Write the manual pages into a directory", Args: argsBetween(1, 1), Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := os.MkdirAll(args[0], 0o755); err != nil { //nolint:gosec // manual pages are for everybody
+			if err := os.MkdirAll(args[0], 0o755); err != nil { //nolint:gosec // everybody may read manual pages
 				return fmt.Errorf("cannot create the directory: %w", err)
 			}
 			return a.writeManual(cmd.Root(), args[0])
@@ -26,7 +26,7 @@ func (a *app) manCommand() *cobra.Command {
 // writeManual writes the page of a command and of all commands below it.
 func (a *app) writeManual(cmd *cobra.Command, dir string) error {
 	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
-	if err := os.WriteFile(filepath.Join(dir, name+".1"), []byte(a.manualPage(cmd)), 0o644); err != nil { //nolint:gosec // manual pages are for everybody
+	if err := os.WriteFile(filepath.Join(dir, name+".1"), []byte(a.manualPage(cmd)), 0o644); err != nil { //nolint:gosec // everybody may read manual pages
 		return fmt.Errorf("cannot write the manual pages: %w", err)
 	}
 	for _, c := range cmd.Commands() {

@@ -25,7 +25,7 @@ func (a *app) metaCommand() *cobra.Command {
 		a.metaImport(), a.metaExport())
 }
 
-// maxShown is how much of a value a table shows.
+// maxShown is the number of characters of a value that a table shows.
 const maxShown = 60
 
 func (a *app) metaList() *cobra.Command {
@@ -65,7 +65,7 @@ func (a *app) metadata(ctx context.Context, c *client.Client, project string, re
 	return all, err
 }
 
-// valueCell shows a value.
+// valueCell formats a value.
 func valueCell(k *contract.MetadataKey) cell {
 	switch {
 	case k.Set && k.Protected:
@@ -82,7 +82,7 @@ func valueCell(k *contract.MetadataKey) cell {
 	return cell{"(not set)", dim}
 }
 
-// declares returns the metadata part of a manifest, as the server lists it.
+// declares returns the metadata declarations of a manifest, as the server lists them.
 func declares(keys []contract.MetadataKey) *manifest.Project {
 	p := &manifest.Project{}
 	for _, k := range keys {
@@ -164,8 +164,8 @@ func (a *app) metaRemove() *cobra.Command {
 		})
 }
 
-// metaCount makes a command that increments or decrements a value. It prints only
-// the value, for scripts.
+// metaCount creates a command that increments or decrements a value. It prints only the
+// value, for scripts.
 func (a *app) metaCount(verb, short string, sign int64) *cobra.Command {
 	return a.metaChange(&cobra.Command{
 		Use: verb + " KEY [N]", Short: short + " and print it", Args: argsBetween(1, 2), ValidArgsFunction: a.wordsFrom(metaKeys),
@@ -190,8 +190,8 @@ func (a *app) metaCount(verb, short string, sign int64) *cobra.Command {
 	})
 }
 
-// metaChange makes a command that changes metadata. It prints the consequences and
-// can wait for the task, if there is one.
+// metaChange creates a command that changes metadata. It prints the effect and can wait
+// for the task, if there is one.
 func (a *app) metaChange(cmd *cobra.Command, run func(ctx context.Context, c *client.Client, project string, args []string) (*contract.Changed, error)) *cobra.Command {
 	var wait bool
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -211,7 +211,7 @@ func (a *app) metaChange(cmd *cobra.Command, run func(ctx context.Context, c *cl
 	return cmd
 }
 
-// printConsequences prints the consequences of a metadata change.
+// printConsequences prints the effect of a metadata change.
 func (a *app) printConsequences(ctx context.Context, c *client.Client, org string, project string, done *contract.Changed) {
 	if done.Reason != "" {
 		a.note("%s", done.Reason)
@@ -220,7 +220,7 @@ func (a *app) printConsequences(ctx context.Context, c *client.Client, org strin
 		return
 	}
 	var declared *manifest.Project
-	if all, err := c.Metadata(ctx, cmp.Or(done.ID, project), false); err == nil { // without it, all keys are treated as plain values
+	if all, err := c.Metadata(ctx, cmp.Or(done.ID, project), false); err == nil { // on an error, all keys are treated as plain values
 		declared = declares(all.Keys)
 	}
 	a.printMissing(org, project, declared, done.Missing)
@@ -258,8 +258,8 @@ func (a *app) metaExport() *cobra.Command {
 
 var keyName = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 
-// checkKey rejects an invalid key before it becomes part of a URL, which others may
-// log: it may be a misplaced value.
+// checkKey rejects an invalid key before it becomes part of a URL, which may be logged:
+// the key may be a misplaced secret.
 func checkKey(key string) error {
 	if !keyName.MatchString(key) {
 		return Usage(errors.New("invalid key: use letters, digits, dots, dashes and underscores"))
@@ -267,8 +267,7 @@ func checkKey(key string) error {
 	return nil
 }
 
-// readCAS reads the optional CAS, the last argument. It is checked for the same
-// reason.
+// readCAS parses the optional CAS, the last argument. It is checked for the same reason.
 func readCAS(words []string) (string, error) {
 	switch {
 	case len(words) == 0:

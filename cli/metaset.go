@@ -54,7 +54,7 @@ func (a *app) metaSet() *cobra.Command {
 		}
 		return a.set(ctx, c, project, settings, client.KeyChange{CAS: id + cas, Message: message}, marked)
 	})
-	// A value may look like a flag, so a wrong flag is not shown either.
+	// A value may look like a flag, so an unknown flag is not shown either.
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, _ error) error {
 		return Usage(withHint(errors.New("an argument that starts with - is not a flag of this command: put a value that starts with - after --"), "see `%s --help`", cmd.CommandPath()))
 	})

@@ -41,7 +41,7 @@ func projectsOn(n contract.Network) (names []string) {
 	return names
 }
 
-// onNetwork makes a command that takes one network.
+// onNetwork creates a command for one network.
 func (a *app) onNetwork(use, short string, run func(ctx context.Context, c *client.Client, id string) error) *cobra.Command {
 	return a.onOne(&cobra.Command{
 		Use: use + " NETWORK", Short: short, ValidArgsFunction: a.wordsFrom(networkNames),

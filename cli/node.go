@@ -41,7 +41,7 @@ func (a *app) nodeList() *cobra.Command {
 	})
 }
 
-// amountOf formats an amount of resources; nothing is the text for none.
+// amountOf formats an amount of resources. nothing is the text for zero.
 func amountOf(r mariposa.Resources, nothing string) string {
 	var all []string
 	if r.Instances != 0 {
@@ -60,7 +60,7 @@ func drivers(n contract.Node) string {
 	return list(words(n.Drivers))
 }
 
-// onNode makes a command that takes one node.
+// onNode creates a command for one node.
 func (a *app) onNode(use, short string, run func(ctx context.Context, c *client.Client, node string) error) *cobra.Command {
 	return a.withClient(&cobra.Command{Use: use + " NODE", Short: short, Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(nodeNames)},
 		func(ctx context.Context, c *client.Client, args []string) error {
@@ -91,7 +91,7 @@ func (a *app) nodeShow() *cobra.Command {
 	})
 }
 
-// printOffers says how instances run on a node, and which kinds do not.
+// printOffers prints how a node runs instances, and which kinds it cannot run.
 func (a *app) printOffers(n *contract.Node) {
 	for _, kind := range slices.Sorted(maps.Keys(n.Offers)) {
 		o := n.Offers[kind]
@@ -107,7 +107,7 @@ func (a *app) printOffers(n *contract.Node) {
 	}
 }
 
-// nodeAct makes a command for an action on a node.
+// nodeAct creates a command for an action on a node.
 func (a *app) nodeAct(action, short, effect string) *cobra.Command {
 	return a.onNode(action, short, func(ctx context.Context, c *client.Client, node string) error {
 		done, err := c.ActOnNode(ctx, node, contract.NodeAction{Action: action})
@@ -140,7 +140,7 @@ func (a *app) nodeRemove() *cobra.Command {
 	return cmd
 }
 
-// printNodeChange prints the result of a change of a node.
+// printNodeChange prints the result of a change to a node.
 func (a *app) printNodeChange(done *contract.Changed, err error, effect string) error {
 	return show(a, done, err, func() { a.say("%s %s%s", done.Name, effect, prefixed(": ", done.Reason)) })
 }

@@ -20,8 +20,8 @@ func (a *app) orgCommand() *cobra.Command {
 		a.orgMembers(), a.orgAdd(), a.orgRemove(), a.orgLeave(), a.orgQuota(), a.orgPolicy())
 }
 
-// onOrg makes a command about one organization: the first argument, or the one of
-// -o or of the profile. The given number of other arguments follows.
+// onOrg creates a command for one organization: the first argument, or else the
+// organization from -o or the profile. The given number of other arguments follows.
 func (a *app) onOrg(cmd *cobra.Command, words int, run func(ctx context.Context, c *client.Client, org string, args []string) error) *cobra.Command {
 	cmd.Args = argsBetween(words, words+1)
 	if cmd.ValidArgsFunction == nil {
@@ -52,7 +52,7 @@ func (a *app) orgList() *cobra.Command {
 		func(ctx context.Context, c *client.Client, _ []string) error {
 			all, err := c.Organizations(ctx)
 			return show(a, all, err, func() {
-				sel, _ := a.selected() // a damaged profile was reported when we connected
+				sel, _ := a.selected() // a damaged profile was already reported when connecting
 				t := newTable("NAME", "YOUR ROLE", "BASE ROLE", "MEMBERS", "PROJECTS", "AGE")
 				for _, o := range all.Organizations {
 					t.add(markCurrent(o.Name, sel.Org == o.Name), text(dashIfEmpty(string(o.Role))), text(baseRole(o)), number(o.Members), number(o.Projects), text(a.age(o.Created)))
@@ -98,7 +98,7 @@ func words[T ~string](all []T) []string {
 	return texts
 }
 
-// roleFlag adds a flag that takes one of a few roles.
+// roleFlag adds a flag that accepts the given roles.
 func roleFlag(cmd *cobra.Command, role *string, name, standard, usage string, roles []string) {
 	cmd.Flags().StringVar(role, name, standard, usage+": "+strings.Join(roles, ", "))
 	complete(cmd, name, oneOf(roles))

@@ -54,13 +54,12 @@ func (a *app) projectRemoveUser() *cobra.Command {
 	}, 1, func(ctx context.Context, c *client.Client, project string, args []string) error {
 		done, err := c.RemoveProjectUser(ctx, project, args[0])
 		err = unknownUser(err, a.commandPrefix(project)+" project users", func() error { _, err := c.Project(ctx, project); return err })
-		return changed(a, done, err, "%s no longer has a role of their own in %s", args[0], project)
+		return changed(a, done, err, "%s no longer has a direct role in %s", args[0], project)
 	})
 }
 
-// unknownUser adds a hint about users to a "not found" error if look finds the
-// object that the role is for: the server's answer does not say which of the two is
-// missing.
+// unknownUser adds a hint about users to a "not found" error if look finds the other
+// object: the server does not say which of the two is missing.
 func unknownUser(err error, list string, look func() error) error {
 	if mariposa.CodeOf(err) == mariposa.ResourceNotFound && look() == nil {
 		return notFound(err, list)

@@ -61,8 +61,8 @@ func (a *app) projectPlan() *cobra.Command {
 	return cmd
 }
 
-// planNew reports whether a plan was asked for a project that does not exist yet, and
-// returns it.
+// planNew returns the plan of a project that does not exist yet. It returns false if
+// something else is missing.
 func (a *app) planNew(ctx context.Context, c *client.Client, name string, text []byte, err error) (bool, *contract.Plan, error) {
 	if mariposa.CodeOf(err) != mariposa.ResourceNotFound || len(text) == 0 {
 		return false, nil, nil
@@ -86,8 +86,8 @@ func (a *app) printNewPlan(p *contract.Plan, name, file string) {
 	}
 }
 
-// printPlan prints the changes of resources, then the steps in order, then what
-// would have to wait. Update is the argument list of an update that does it.
+// printPlan prints the changes of resources, then the steps in order, then what would
+// have to wait. update contains the arguments of an update that applies the plan.
 func (a *app) printPlan(p *contract.Plan, name, update string) {
 	if len(p.Resources) > 0 {
 		a.printTable(resourceTable(p.Resources))
@@ -110,7 +110,7 @@ func (a *app) printPlan(p *contract.Plan, name, update string) {
 	a.printPlanNotes(p, name, update)
 }
 
-// printPlanNotes prints what the plan means, on standard error.
+// printPlanNotes explains the plan on standard error.
 func (a *app) printPlanNotes(p *contract.Plan, name, update string) {
 	if len(p.Steps) == 0 && len(p.Waits) == 0 {
 		a.note("%s: nothing to do", name)
@@ -128,8 +128,8 @@ func (a *app) printPlanNotes(p *contract.Plan, name, update string) {
 	}
 }
 
-// printHeldServices says which services the plan leaves alone because they are held
-// or have failed. It is only a help, so errors are ignored.
+// printHeldServices lists the services that the plan does not change because they are
+// held or have failed. Errors are ignored, because the output is only additional help.
 func (a *app) printHeldServices(ctx context.Context, c *client.Client, name string) {
 	state, err := c.State(ctx, name, "")
 	if err != nil {
@@ -173,7 +173,7 @@ func resourceTable(all []contract.PlanResource) *table {
 	return t
 }
 
-// fieldWords lists fields that differ, in one line.
+// fieldWords lists the changed fields in one line.
 func fieldWords(fields []contract.FieldDiff) string {
 	var all []string
 	for _, f := range fields {

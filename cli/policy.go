@@ -85,7 +85,7 @@ func (a *app) orgPolicy() *cobra.Command {
 	})
 }
 
-// allowedPorts says which fixed ports of nodes may be taken.
+// allowedPorts describes which fixed ports of nodes can be used.
 func allowedPorts(p *contract.Policy) string {
 	switch {
 	case !p.HostPorts:
@@ -96,7 +96,7 @@ func allowedPorts(p *contract.Policy) string {
 	return "all"
 }
 
-// serverSettings is a command beside those that run a server.
+// serverSettings returns the command `server settings`.
 func (a *app) serverSettings() *cobra.Command {
 	var quota quotaFlags
 	var orgs string
@@ -127,7 +127,7 @@ func (a *app) serverSettings() *cobra.Command {
 	return cmd
 }
 
-// settingsChange reads what is to change; nil: nothing.
+// settingsChange returns the requested change, or nil if there is none.
 func settingsChange(quota *quotaFlags, orgs string, anyOrgs bool) (*client.SettingsChange, error) {
 	var c client.SettingsChange
 	figures, err := quota.change()

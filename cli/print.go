@@ -51,14 +51,14 @@ func (p paint) in(s style, text string) string {
 	return ansi.NewStyle(s).Styled(text)
 }
 
-// paint returns the paint for a stream: colors only on terminals, and only if the
-// user wants them.
+// paint returns the paint for a stream: colors are used only on terminals, and only if
+// the user wants them.
 func (a *app) paint(w io.Writer) paint {
 	return paint(!a.global.noColor && a.env.Getenv("NO_COLOR") == "" && a.env.Getenv("TERM") != "dumb" && a.env.Terminal(w))
 }
 
-// plain removes control characters that would move the cursor or change the
-// terminal: much of what we show was written by others.
+// plain removes control characters that would move the cursor or change the terminal,
+// because much of the output was written by others.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\t' || r == '\n' {
@@ -104,8 +104,8 @@ func (t *table) add(cells ...cell) { t.rows = append(t.rows, cells) }
 // lines lays out the whole table, heading first.
 func (t *table) lines(p paint) []string { return t.part(p, math.MaxInt, 0, len(t.rows)) }
 
-// part lays out the heading and a range of rows, no line wider than width. The
-// columns are as wide as in the whole table, so that they do not move.
+// part lays out the heading and a range of rows, cut to width. The columns are as wide as
+// in the whole table, so that they do not move.
 func (t *table) part(p paint, width, from, rows int) []string {
 	wide, head := t.widths(), make([]cell, len(t.columns))
 	for n, c := range t.columns {
@@ -168,7 +168,7 @@ func cut(s string, width int) string {
 	return s[:end] + "…"
 }
 
-// printJSON prints an API document indented, printLine prints one on a single line.
+// printJSON prints an API document with indentation, printLine on a single line.
 func (a *app) printJSON(document any) error { return a.encode(document, "  ") }
 func (a *app) printLine(document any) error { return a.encode(document, "") }
 
@@ -179,7 +179,7 @@ func (a *app) encode(document any, indent string) error {
 	return e.Encode(document)
 }
 
-// say prints a line of the answer, note a line of the dialogue.
+// say prints a line to standard output, note a line to standard error.
 func (a *app) say(format string, args ...any) {
 	fmt.Fprintln(a.env.Stdout, plain(fmt.Sprintf(format, args...)))
 }
@@ -188,7 +188,7 @@ func (a *app) note(format string, args ...any) {
 	fmt.Fprintln(a.env.Stderr, plain(fmt.Sprintf(format, args...)))
 }
 
-// facts prints the properties of one object, one per line, without empty ones.
+// facts prints the properties of one object, one per line. It skips empty ones.
 func (a *app) facts(pairs ...any) {
 	t, p := newTable("", ""), a.paint(a.env.Stdout)
 	for n := 0; n+1 < len(pairs); n += 2 {
@@ -206,7 +206,7 @@ func (a *app) facts(pairs ...any) {
 	}
 }
 
-// age returns roughly how long ago a time was.
+// age formats roughly how long ago a time was.
 func (a *app) age(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -226,8 +226,8 @@ func roughAge(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// remainingTime formats the time left, to the nearest unit: what was just given 90
-// days has 90, not 89 and a bit.
+// remainingTime formats the time left, rounded to the nearest unit: 90 days that were
+// just granted are shown as 90 days, not as 89.
 func remainingTime(d time.Duration) string {
 	unit := 24 * time.Hour
 	switch {
@@ -241,7 +241,7 @@ func remainingTime(d time.Duration) string {
 	return roughAge(d.Round(unit))
 }
 
-// stamp formats a point in time in our zone.
+// stamp formats a time in our time zone.
 func (a *app) stamp(t time.Time) string {
 	if t.IsZero() {
 		return ""

@@ -12,15 +12,16 @@ import (
 	"strings"
 )
 
-// profile is what `mariposa login`, `project set` and `org set` store.
+// profile is the data that `mariposa login`, `project set` and `org set` save.
 type profile struct {
 	URL   string `json:"url,omitempty"`
 	Token string `json:"token,omitempty"`
 	Org   string `json:"org,omitempty"` // on that server
 	CA    string `json:"ca,omitempty"`
-	// Selected is what is set for each server, so that it does not apply to others.
+	// Selected contains the defaults of each server, so that they do not apply to other
+	// servers.
 	Selected map[string]selection `json:"selected,omitempty"`
-	// Insecure: the token may travel in the clear to that server.
+	// Insecure: the token may be sent unencrypted to that server.
 	Insecure bool `json:"insecure,omitempty"`
 }
 
@@ -28,13 +29,13 @@ func (p profile) server() server {
 	return server{url: p.URL, token: p.Token, org: p.Org, ca: p.CA, insecure: p.Insecure}
 }
 
-// defaultProfile is the name of the profile that is used when none is given.
+// defaultProfile is the name of the profile that is used if none is given.
 const defaultProfile = "default"
 
 var profileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
-// profilePath returns the file of the selected profile. Each has its own file, so
-// that concurrent logins do not undo each other.
+// profilePath returns the file of the selected profile. Each profile has its own file, so
+// that concurrent logins do not overwrite each other.
 func (a *app) profilePath() (string, error) {
 	dir := filepath.Join(xdg(a.env.Getenv, "XDG_CONFIG_HOME", ".config"), "mariposa")
 	switch name := a.global.profile; {
@@ -110,7 +111,7 @@ func (a *app) profileNames() []string {
 	if _, err := os.Stat(filepath.Join(dir, "profile.json")); err == nil {
 		names = append(names, defaultProfile)
 	}
-	files, _ := os.ReadDir(filepath.Join(dir, "profiles")) // an unreadable folder has no names for us
+	files, _ := os.ReadDir(filepath.Join(dir, "profiles")) // an unreadable directory has no profiles for us
 	for _, f := range files {
 		if name, ok := strings.CutSuffix(f.Name(), ".json"); ok && profileName.MatchString(name) {
 			names = append(names, name)

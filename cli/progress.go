@@ -14,8 +14,8 @@ import (
 	"mariposa/contract"
 )
 
-// progress returns how a task is shown on standard error: a bar that is redrawn on
-// a terminal, a line per change elsewhere.
+// progress returns the display for a task on standard error: a bar on a terminal, a line
+// per change elsewhere.
 func (a *app) progress() display {
 	if a.env.Terminal(a.env.Stderr) && a.env.Getenv("TERM") != "dumb" {
 		return &bar{a: a, w: a.env.Stderr, paint: a.paint(a.env.Stderr)}
@@ -80,8 +80,8 @@ func (l *lines) say(line string, at time.Time) {
 	fmt.Fprintln(l.w, clockOf(l.a.env.Now, at)+" "+plain(line))
 }
 
-// clockOf formats the time of day of an event in our zone; an event without a time
-// is from now.
+// clockOf formats the time of an event in our time zone. An event without a time is shown
+// with the current time.
 func clockOf(now func() time.Time, at time.Time) string {
 	here := now()
 	if at.IsZero() {
@@ -120,8 +120,7 @@ func roughDuration(d time.Duration) string {
 	return shortDuration(d)
 }
 
-// redraw is the minimum interval between two drawings of a line or screen: people
-// see no more.
+// redraw is the minimum interval between two drawings of a line or screen.
 const redraw = 100 * time.Millisecond
 
 // bar shows progress on a terminal.
@@ -130,9 +129,9 @@ type bar struct {
 	w     io.Writer
 	paint paint
 
-	mu      sync.Mutex // the timer draws too
+	mu      sync.Mutex // the timer also draws
 	now     *contract.Task
-	status  mariposa.Status // of the project; empty: not known yet
+	status  mariposa.Status // of the project; empty: unknown
 	why     string
 	at      time.Time
 	drawn   time.Time
@@ -204,8 +203,8 @@ func (b *bar) draw(now time.Time) {
 
 const barWidth = 24
 
-// barParts returns the line in three parts, of which the middle one has a color. It
-// shows the estimated time left only while the project converges.
+// barParts returns the line in three parts, of which the middle one is colored. The
+// estimated time left is shown only while the project converges.
 func barParts(t *contract.Task, status mariposa.Status, why string, at time.Time) (head string, middle cell, tail string) {
 	head = describeTask(t) + " "
 	if t.State.Ended() {
@@ -243,8 +242,7 @@ func percent(p mariposa.Progress) int {
 	return min(100, p.Done*100/p.Total)
 }
 
-// remaining returns the time a task still takes, as the server estimates; 0:
-// unknown.
+// remaining returns the remaining time of a task, as estimated by the server; 0: unknown.
 func remaining(t *contract.Task, at time.Time) time.Duration {
 	if t.ETA == nil || t.State != mariposa.TaskActive || at.IsZero() {
 		return 0

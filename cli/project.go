@@ -31,7 +31,7 @@ func (a *app) projectList() *cobra.Command {
 				a.noProjectsYet()
 				return
 			}
-			sel, _ := a.selected() // a damaged profile was reported when we connected
+			sel, _ := a.selected() // a damaged profile was already reported when connecting
 			t := newTable("NAME", "ORGANIZATION", "VERSION", "GOAL?", "STATUS", "SERVICES", "AGE", "REASON?")
 			for _, p := range all.Projects {
 				t.add(markCurrent(p.Name, sel.isCurrent(p)), text(cmp.Or(p.OrganizationName, p.Organization)), text(versionOf(p.Number, p.Version)), usualGoal(p.Goal), word(p.Status),
@@ -42,7 +42,8 @@ func (a *app) projectList() *cobra.Command {
 	})
 }
 
-// usualGoal is dimmed for the goal that most projects have: their status says more.
+// usualGoal dims the goal that most projects have, because their status is more
+// informative.
 func usualGoal(g mariposa.ProjectGoal) cell {
 	if g == mariposa.GoalStarted {
 		return cell{string(g), dim}
@@ -77,8 +78,8 @@ func (a *app) projectShow() *cobra.Command {
 		})
 }
 
-// reasonLabel names the reason of a project: a version that waits for its approval is no
-// reason for the status of the one in force.
+// reasonLabel returns the label for the reason of a project. A version that waits for
+// approval is not the reason for the status of the current version.
 func reasonLabel(p *contract.Project) string {
 	if p.Status == mariposa.StatusConverged && p.ReasonCode == mariposa.ReasonWaitsApproval {
 		return "next version"
@@ -86,7 +87,7 @@ func reasonLabel(p *contract.Project) string {
 	return "reason"
 }
 
-// storedOf says how much of a project is stored, and how much may be.
+// storedOf formats how much data of a project is stored, and the limit.
 func storedOf(s *contract.Stored) string {
 	if s == nil {
 		return ""

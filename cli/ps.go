@@ -34,7 +34,7 @@ func (a *app) psCommand() *cobra.Command {
 	return cmd
 }
 
-// projectInstances is psCommand among the commands of a project.
+// projectInstances is psCommand as a subcommand of project.
 func (a *app) projectInstances() *cobra.Command {
 	cmd := a.psCommand()
 	cmd.Use = "instances [SERVICE...]"

@@ -64,7 +64,7 @@ func (a *app) printTasks(all *contract.Tasks) {
 	}
 }
 
-// taskReason says why a task is there, and what it waits for.
+// taskReason returns why a task exists, and what it waits for.
 func taskReason(t *contract.Task) string {
 	if t.Waits == "" || strings.HasSuffix(t.Reason, t.Waits) {
 		return t.Reason
@@ -76,7 +76,7 @@ func taskReason(t *contract.Task) string {
 	return strings.TrimPrefix(t.Reason+"; "+wait, "; ")
 }
 
-// shortIDs returns the beginnings of the ids of tasks, long enough to tell the tasks apart.
+// shortIDs returns prefixes of task ids, long enough to distinguish the tasks.
 func shortIDs(tasks []contract.Task) []string {
 	// The first 13 characters are the time in milliseconds.
 	const least, step = 13, 5
@@ -102,7 +102,7 @@ func done(t *contract.Task) string {
 	return fmt.Sprintf("%d/%d", t.Progress.Done, t.Progress.Total)
 }
 
-// leftOf formats roughly how long a task still takes.
+// leftOf formats the approximate remaining time of a task.
 func (a *app) leftOf(t *contract.Task) string {
 	if d := remaining(t, a.env.Now()); d > 0 {
 		return roughAge(d)
@@ -207,7 +207,7 @@ func (a *app) terminate(ctx context.Context, c *client.Client, ref string, sure,
 	return a.wait(ctx, c, *ended.Freeze, since)
 }
 
-// describeOpenTask describes an open task and what ending it means.
+// describeOpenTask describes an open task and the effect of terminating it.
 func describeOpenTask(t *contract.Task) string {
 	if t.State == mariposa.TaskQueued {
 		return describeTask(t) + ", which has not started"
@@ -219,8 +219,8 @@ func describeOpenTask(t *contract.Task) string {
 	return describeTask(t) + " (" + far + "its scope will be frozen)"
 }
 
-// printTerminated prints the state of a terminated task's scope, and how to
-// continue from there.
+// printTerminated prints the state of a terminated task's scope, and the commands to
+// continue.
 func (a *app) printTerminated(t *contract.Task, ended *contract.Terminated) {
 	again := "continue with"
 	if ended.Freeze == nil {

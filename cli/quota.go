@@ -13,10 +13,10 @@ import (
 	"mariposa/contract"
 )
 
-// figures are what a quota bounds, as flags name them.
+// figures are the resources that a quota limits, by the names of their flags.
 var figures = []string{"projects", "instances", "cpu", "memory", "stored-per-project"}
 
-// quotaFlags are the flags that change the figures of a quota.
+// quotaFlags are the flags that change a quota.
 type quotaFlags struct {
 	limits [5]string
 	lifted [5]bool
@@ -57,7 +57,7 @@ func (a *app) orgQuota() *cobra.Command {
 	return cmd
 }
 
-// change reads what is to change; nil: nothing.
+// change returns the requested change, or nil if there is none.
 func (f *quotaFlags) change() (*client.QuotaChange, error) {
 	var c client.QuotaChange
 	said := false
@@ -121,7 +121,7 @@ func readCores(s string) (float64, error) {
 
 var units = map[string]int64{"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
-// readSize parses an amount of bytes, in the manifest's format or as it is shown.
+// readSize parses a number of bytes, in the manifest's format or in the output format.
 func readSize(flag, s string) (int64, error) {
 	word := strings.ToLower(s)
 	if rest, shown := strings.CutSuffix(word, " b"); shown {
@@ -138,7 +138,7 @@ func readSize(flag, s string) (int64, error) {
 	return int64(n * float64(unit)), nil
 }
 
-// shownUnits are units as they are shown, largest first.
+// shownUnits are the units of the output, largest first.
 var shownUnits = []struct{ name, unit string }{{"TiB", "t"}, {"GiB", "g"}, {"MiB", "m"}, {"KiB", "k"}}
 
 // sizeOfBytes formats an amount of bytes exactly, in the largest unit that fits evenly:

@@ -28,23 +28,23 @@ import (
 	"mariposa/store/memory"
 )
 
-// realServer is the whole system in this process, with simulated nodes. In front of it
-// is a proxy that gives what differs from run to run (ids, times, hashes, ports) names
-// of the same width, in the order in which they are first seen, and knows them again
-// in requests. So what the command line prints of a real server can be compared.
+// realServer is the whole system in this process, with simulated nodes. A proxy in front
+// of it replaces values that differ between runs (ids, times, hashes, ports) by stable
+// names of the same width, in the order in which they first appear, and translates them
+// back in requests. This makes the output of commands comparable.
 type realServer struct {
 	t     *testing.T
-	url   string // of the server; commands are given the proxy's
+	url   string // the server's own URL; commands use the proxy's
 	token string
 	*client.Client
 
 	mu       sync.Mutex
-	stable   map[string]string // by what the server says
-	original map[string]string // by what was made of it
+	stable   map[string]string // by the original value
+	original map[string]string // by the stable name
 }
 
-// newRealServer starts the system with nodes, and stops it after the test. The nodes
-// join one after the other, so their ids grow as their names do.
+// newRealServer starts the system with nodes, and stops it after the test. The nodes join
+// one after another, so that their ids are in the order of their names.
 func newRealServer(t *testing.T, nodes ...string) *realServer {
 	t.Helper()
 	s := &realServer{t: t, token: assembly.Secret(), stable: map[string]string{}, original: map[string]string{}}
@@ -80,7 +80,7 @@ func newRealServer(t *testing.T, nodes ...string) *realServer {
 	return s
 }
 
-// await waits for something that must come true.
+// await waits until a condition is true.
 func (s *realServer) await(what string, ok func() bool) {
 	s.t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
@@ -90,7 +90,7 @@ func (s *realServer) await(what string, ok func() bool) {
 	}
 }
 
-// atRest waits until all tasks have ended and a project is as a test needs it.
+// atRest waits until all tasks have ended and a project has a status.
 func (s *realServer) atRest(project string, status mariposa.Status) {
 	s.t.Helper()
 	s.await(project+" is "+string(status), func() bool {
@@ -103,8 +103,8 @@ func (s *realServer) atRest(project string, status mariposa.Status) {
 	})
 }
 
-// proxy is a server for commands, in which ids and times are stable. It answers a
-// route itself where a test says so.
+// proxy is a server for commands, in which ids and times are stable. It answers a route
+// itself if the test sets an answer.
 func (s *realServer) proxy(t *testing.T) *fake {
 	t.Helper()
 	f := newFake(t)
@@ -112,8 +112,8 @@ func (s *realServer) proxy(t *testing.T) *fake {
 	return f
 }
 
-// learn asks for documents in a fixed order, so that each id gets the same name
-// whichever command runs first.
+// learn requests documents in a fixed order, so that each id gets the same name whichever
+// command runs first.
 func (s *realServer) learn(routes ...string) {
 	s.t.Helper()
 	for _, route := range routes {
@@ -163,10 +163,10 @@ var (
 	aRevision = regexp.MustCompile(`"(revision|as_of)": ?\d+`)
 	anAddress = regexp.MustCompile(`\b127\.\d+\.\d+\.\d+(:\d+)?\b`)
 	aDummy    = regexp.MustCompile(`\b[0-9a-z]{32}\b`) // the physical id of a dummy
-	aSize     = regexp.MustCompile(`"events": ?\d+`)   // in bytes, which the digits of times change
+	aSize     = regexp.MustCompile(`"events": ?\d+`)   // size in bytes, which depends on the digits of times
 )
 
-// steady names what differs from run to run.
+// steady replaces the values that differ between runs.
 func (s *realServer) steady(answer []byte) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,8 +199,8 @@ func (s *realServer) steady(answer []byte) []byte {
 	return []byte(text)
 }
 
-// called is the stable name of something, a new one if it is seen for the first time.
-// What is stable already stays.
+// called returns the stable name of a value, and creates one if the value is new. A
+// stable name is returned unchanged.
 func (s *realServer) called(real string, name func(n int) string) string {
 	if _, known := s.original[real]; known {
 		return real
@@ -212,7 +212,7 @@ func (s *realServer) called(real string, name func(n int) string) string {
 	return s.stable[real]
 }
 
-// restore puts back what the server knows into a request.
+// restore replaces stable names in a request by the original values.
 func (s *realServer) restore(text string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,7 +248,7 @@ func realWorld(t *testing.T) *realServer {
 	_, err = s.UpdateManifest(ctx, "hello", []byte(louderManifest), client.Update{Force: true, Message: "greet louder"})
 	must(t, err)
 	s.atRest("hello", mariposa.StatusConverged)
-	_, err = s.Scale(ctx, "hello", map[string]string{"web": "2"}) // one at a time, so that steps have one order
+	_, err = s.Scale(ctx, "hello", map[string]string{"web": "2"}) // one at a time, so that the order of steps is fixed
 	must(t, err)
 	s.atRest("hello", mariposa.StatusConverged)
 	_, err = s.ActOnNode(ctx, "node2", contract.NodeAction{Action: "lose"})
@@ -262,7 +262,7 @@ func realWorld(t *testing.T) *realServer {
 	return s
 }
 
-// lastTask is the stable name of the newest task.
+// lastTask returns the stable name of the newest task.
 func (s *realServer) lastTask() string {
 	s.t.Helper()
 	q, err := s.Queue(s.t.Context(), client.TaskFilter{All: true, Limit: 1})

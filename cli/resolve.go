@@ -12,8 +12,8 @@ import (
 	"mariposa/contract"
 )
 
-// People name things by what they see. The server knows names and prefixes of ids;
-// slots, project prefixes of names and prefixes of task ids are resolved here.
+// Users refer to objects by the names that they see. The server knows names and prefixes
+// of ids. Slots, names with a project prefix and prefixes of task ids are resolved here.
 
 var (
 	wholeID = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
@@ -21,8 +21,8 @@ var (
 )
 
 // instanceRef resolves the name of an instance to one that the server knows:
-// hello/web.2-ab12cd is an instance of a project, web.2 is the instance in that
-// slot now.
+// hello/web.2-ab12cd is an instance of a project, web.2 is the current instance in that
+// slot.
 func (a *app) instanceRef(ctx context.Context, c *client.Client, word string) (string, error) {
 	project, err := a.anyProject(false)
 	if err != nil {
@@ -31,8 +31,8 @@ func (a *app) instanceRef(ctx context.Context, c *client.Client, word string) (s
 	return a.instanceIn(ctx, c, project, word)
 }
 
-// instanceIn resolves an instance within a project, unless the name includes
-// another project.
+// instanceIn resolves an instance within a project, unless the name includes another
+// project.
 func (a *app) instanceIn(ctx context.Context, c *client.Client, project, word string) (string, error) {
 	if p, name, ok := strings.Cut(word, "/"); ok {
 		project, word = p, name
@@ -53,8 +53,8 @@ func (a *app) instanceIn(ctx context.Context, c *client.Client, project, word st
 	return a.pick(found, fmt.Sprintf("instance in slot %q", word), "instance list")
 }
 
-// taskRef resolves a prefix of a task's id. It searches all open tasks, however
-// old.
+// taskRef resolves a prefix of a task's id. It searches all open tasks, regardless of
+// their age.
 func (a *app) taskRef(ctx context.Context, c *client.Client, word string) (string, error) {
 	if wholeID.MatchString(word) {
 		return word, nil
@@ -92,8 +92,8 @@ func (a *app) pick(found []candidate, what, list string) (string, error) {
 	return "", withHint(mariposa.Errorf(mariposa.InvalidArgument, "there is more than one %s", what), "use the id of one of them: %s", strings.Join(like, ", "))
 }
 
-// describeTask says what a task does, briefly: scale hello/web. It uses people's
-// own word for it where they have one.
+// describeTask describes a task briefly: scale hello/web. It uses the user's term for the
+// task if there is one.
 func describeTask(t *contract.Task) string {
 	scope := t.ProjectName
 	if len(t.Services) > 0 {

@@ -13,7 +13,7 @@ import (
 
 const freezeOne = "0198c000-0000-7000-8000-0000000000a7"
 
-// roll adds what the fake server knows of rollouts.
+// roll adds the rollout routes of the fake server.
 func (f *fake) roll() {
 	f.give("DELETE /v1/queue/"+taskOne, contract.Terminated{
 		Task: taskOne, Freeze: ptr(freezeOne), Goal: map[string]int{"web": 6, "backend": 1}, Actual: map[string]int{"web": 4, "backend": 1},
@@ -41,14 +41,14 @@ func (f *fake) roll() {
 	})
 }
 
-// frozen is a freeze as the server shows it.
+// frozen returns a freeze task as the server shows it.
 func frozen(done, total int) contract.Task {
 	t := task(mariposa.TaskActive, done, total)
 	t.ID, t.Task, t.Component, t.Services, t.Reason = freezeOne, mariposa.TaskFreeze, "freeze", []string{}, "ann asked to freeze it"
 	return t
 }
 
-// A freeze lasts until a thaw. Waiting for one ends when its scope has settled.
+// A freeze lasts until a thaw. Waiting for it ends when its scope has settled.
 func TestWaitForAFreezeEndsWhenAllHasSettled(t *testing.T) {
 	t.Parallel()
 	for _, tty := range []bool{false, true} {
@@ -59,7 +59,7 @@ func TestWaitForAFreezeEndsWhenAllHasSettled(t *testing.T) {
 	}
 }
 
-// A task that has a freeze's kind but is none ends by itself.
+// A thaw has the kind of a freeze task but ends by itself.
 func TestWaitForAThawEndsWithIt(t *testing.T) {
 	t.Parallel()
 	thaw := frozen(0, 0)
@@ -77,7 +77,7 @@ func TestWaitSaysHowToGoOnFromACanary(t *testing.T) {
 	held := helloState()
 	held.Projects[0].Services[1] = contract.ServiceState{Name: "web", Goal: 12, Running: 12, Status: mariposa.StatusHeld, Reason: "3 of 12 at version 2; continue with mariposa project reprovision, or undo with mariposa project revert"}
 	other := held.Projects[0].Services[1]
-	other.Name = "other" // held as well, but not by this task
+	other.Name = "other" // also held, but not by this task
 	held.Projects[0].Services = append(held.Projects[0].Services, other)
 	rolled := func(state mariposa.TaskState) contract.Task {
 		one := task(state, 3, 3)
@@ -90,7 +90,7 @@ func TestWaitSaysHowToGoOnFromACanary(t *testing.T) {
 	r.golden("wait-held").expect(exitOK, strings.Contains(f.requests(), "canary=3"))
 }
 
-// Only a thaw ends the wait for one, so the user is notified.
+// Only a thaw ends this wait, so the output says how to thaw.
 func TestWaitOnAFrozenScopeSaysHowToThaw(t *testing.T) {
 	t.Parallel()
 	queued := task(mariposa.TaskQueued, 0, 0)
@@ -139,8 +139,8 @@ func TestATerminatedTaskCanBeWaitedFor(t *testing.T) {
 	r.expect(exitError, r.stdout == "", strings.Contains(r.stderr, "has ended already"))
 }
 
-// A revert that changes nothing says so, and one that creates no version says what
-// it does instead.
+// A revert that changes nothing says so. A revert that creates no version says what it
+// does instead.
 func TestARevertThatMakesNoVersionSaysWhatItDoes(t *testing.T) {
 	t.Parallel()
 	const why = "no version of hello was ever fully in force: it is stopped, and fully removed"
@@ -154,7 +154,7 @@ func TestARevertThatMakesNoVersionSaysWhatItDoes(t *testing.T) {
 	}
 }
 
-// A plan without steps is not always good news.
+// A plan without steps may mean that something is held.
 func TestAPlanThatDoesNothingSaysWhatIsHeldBack(t *testing.T) {
 	t.Parallel()
 	s := helloState()
@@ -165,7 +165,7 @@ func TestAPlanThatDoesNothingSaysWhatIsHeldBack(t *testing.T) {
 	r.expect(exitOK, r.stdout == "", r.stderr == want)
 }
 
-// The hint for what was not found names the command that would list it.
+// The hint for a missing object names the command that lists such objects.
 func TestWhatAnOrderDoesNotFindIsLookedForInTheRightPlace(t *testing.T) {
 	t.Parallel()
 	for args, see := range map[string]string{
@@ -192,15 +192,14 @@ func TestNothingToDoSaysWhy(t *testing.T) {
 	}
 }
 
-// Ended instances are kept for inspection and do not clutter the list of running
-// ones.
+// Ended instances are kept for inspection and are not listed with the running ones.
 func TestWhatHasEndedIsListedOnRequest(t *testing.T) {
 	t.Parallel()
 	all := helloInstances()
 	ended := all[1]
 	ended.ID, ended.Name, ended.Goal, ended.State, ended.ExitCode = "0198c000-0000-7000-8000-00000000dead", "web.2-00dead", mariposa.GoalHalted, mariposa.StateStopped, ptr(3)
 	lone := ended
-	lone.ID, lone.Name, lone.Managed = "0198c000-0000-7000-8000-00000000beef", "shell", false // stopped by its owner: not kept
+	lone.ID, lone.Name, lone.Managed = "0198c000-0000-7000-8000-00000000beef", "shell", false // stopped by its owner, so it is not kept
 	f := world(t).give("GET /v1/instances", contract.Instances{Instances: append(all, ended, lone)})
 	var stories strings.Builder
 	for _, line := range []string{"instance list", "instance list --all", "instance list --state stopped", "instance list --json"} {
@@ -235,7 +234,7 @@ func TestWhatPeopleHoldBackIsShownWhateverTheStatus(t *testing.T) {
 	golden(t, "watch-held", out.String())
 }
 
-// Tasks are described in the words people used to request them.
+// Tasks are described with the terms of the commands that created them.
 func TestTasksHaveTheWordsThatPeopleUse(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -270,7 +269,7 @@ func TestAQueueIsShownWithWhatIsLeft(t *testing.T) {
 	soon := task(mariposa.TaskActive, 3, 12)
 	soon.ETA = after(10*time.Minute + 90*time.Second)
 	late := task(mariposa.TaskActive, 11, 12)
-	late.ETA = after(9 * time.Minute) // it should have ended, so the time left is unknown
+	late.ETA = after(9 * time.Minute) // overdue, so the time left is unknown
 	f := world(t).give("GET /v1/queue", contract.Tasks{Tasks: []contract.Task{soon, late, frozen(0, 0), task(mariposa.TaskTerminated, 1, 2)}, Marker: taskOne}).give("GET /v1/queue/"+taskOne, soon)
 	var stories strings.Builder
 	for _, line := range []string{"queue list --all --limit 4", "queue show " + taskOne} {

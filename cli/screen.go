@@ -17,8 +17,8 @@ import (
 	"mariposa/client"
 )
 
-// A view is what a screen shows. Its methods are called one at a time, except for
-// read, which may run concurrently with all but show.
+// A view is the content of a screen. Its methods are called one at a time, except for
+// read, which may run concurrently with all others except show.
 type view interface {
 	// read reads the data again; show applies it.
 	read(ctx context.Context) (show func(), err error)
@@ -26,12 +26,11 @@ type view interface {
 	over() bool      // the object shown no longer exists
 	summary() string // a line above the sections; may be empty
 	sections() []section
-	// page prints the last read in full: where the screen was, or where there is
-	// none.
+	// page prints the last read in full, after the screen is closed or if there is none.
 	page() error
 }
 
-// readNow reads a view and applies the result, for callers that can wait.
+// readNow reads a view and applies the result, for callers that can block.
 func readNow(ctx context.Context, v view) error {
 	show, err := v.read(ctx)
 	if err == nil {
@@ -44,21 +43,21 @@ func readNow(ctx context.Context, v view) error {
 type section struct {
 	*table
 	rowsAre string        // the name of its rows
-	crowded func() *table // the same table, ordered for too little room; nil: unchanged
+	crowded func() *table // the same table, sorted for a small window; nil: unchanged
 }
 
-// A screen shows a view live: it is the model of a bubbletea program. An event only
-// signals that something changed; the data is then read again, at a limited rate.
+// A screen shows a view live, as the model of a bubbletea program. An event only signals
+// that something changed. The data is then read again, at a limited rate.
 type screen struct {
 	a        *app
 	c        *client.Client
 	project  string // whose events to show; empty: all
 	service  string // likewise, for the events listed
 	pace     time.Duration
-	ticks    bool // the passing of time alone changes the view
+	ticks    bool // the view changes with time alone
 	paged    bool // no terminal: one page per read
-	maxReads int  // end after so many reads; 0: when interrupted
-	inside   bool // part of a server, which ends with the view
+	maxReads int  // stop after this many reads; 0: when interrupted
+	inside   bool // part of a server, which stops with the view
 	view     view
 
 	ctx   context.Context //nolint:containedctx // bubbletea calls commands without one
@@ -110,8 +109,8 @@ type (
 	tick struct{}
 )
 
-// run draws until interrupted, on the alternate screen, so that the previous
-// contents are restored in any case. The view has been read once.
+// run draws until interrupted, on the alternate screen, so that the previous contents are
+// restored in any case. The view has already been read once.
 func (s *screen) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -131,8 +130,8 @@ func (s *screen) run(ctx context.Context) error {
 	return errors.Join(err, s.view.page())
 }
 
-// options adapt the program to its environment. Signals end it through the context,
-// as they end every command.
+// options adapt the program to its environment. Signals end it through the context, like
+// every command.
 func (s *screen) options() []tea.ProgramOption {
 	all := []tea.ProgramOption{tea.WithContext(s.ctx), tea.WithoutSignalHandler()}
 	if s.paged {
@@ -143,7 +142,7 @@ func (s *screen) options() []tea.ProgramOption {
 	s.width, s.height = s.a.env.Size(out)
 	terminal := s.a.env.Getenv("TERM")
 	if !s.keys {
-		terminal = "vt100" // it is not queried, as nobody could read the answer
+		terminal = "vt100" // not queried: nobody could read the answer
 	}
 	// bubbletea does not query terminals over SSH. We never want a query: a late
 	// answer would be typed into the shell.
@@ -152,8 +151,8 @@ func (s *screen) options() []tea.ProgramOption {
 		tea.WithColorProfile(colorprofile.ANSI), tea.WithWindowSize(s.width, s.height))
 }
 
-// keyboard returns where keys are read from; nil: nowhere. A background job would
-// be stopped for trying.
+// keyboard returns the input for keys; nil: none. A background job would be stopped when
+// it reads from the terminal.
 func (a *app) keyboard() io.Reader {
 	if !a.env.Terminal(a.env.Stdin) {
 		return nil
@@ -166,7 +165,7 @@ func (a *app) keyboard() io.Reader {
 	return a.env.Stdin
 }
 
-// Init starts what runs for as long as the screen is shown.
+// Init starts the stream and the timers of the screen.
 func (s *screen) Init() tea.Cmd {
 	if s.ticks {
 		return tea.Batch(s.follow, s.after(ticking, tick{}))
@@ -174,8 +173,8 @@ func (s *screen) Init() tea.Cmd {
 	return s.follow
 }
 
-// View returns the last drawing: drawing a large state for each event would take
-// too long.
+// View returns the last drawing. Drawing a large state for each event would take too
+// long.
 func (s *screen) View() tea.View {
 	v := tea.NewView(s.drawn)
 	v.AltScreen = true
@@ -198,7 +197,7 @@ func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case readResult:
 		return s, s.show(msg)
 	case tick:
-		s.stale = true // what is measured changes by itself
+		s.stale = true // measured values change by themselves
 		s.draw()
 		return s, tea.Batch(s.scheduleRead(), s.after(ticking, tick{}))
 	case tea.KeyPressMsg:
@@ -214,7 +213,7 @@ func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return s, nil
 }
 
-// press handles a key. A server ends with its view, so there only Ctrl-C ends it.
+// press handles a key. A server stops with its view, so only Ctrl-C closes that view.
 func (s *screen) press(key string) tea.Cmd {
 	switch key {
 	case "ctrl+c":
@@ -261,8 +260,8 @@ func (s *screen) handleNews(n streamNews) tea.Cmd {
 	return s.scheduleRead()
 }
 
-// scheduleRead schedules a read if one is needed and none is pending. What takes
-// long to read is read less often.
+// scheduleRead schedules a read if one is needed and none is pending. Slow reads are
+// repeated less often.
 func (s *screen) scheduleRead() tea.Cmd {
 	if !s.stale || s.busy {
 		return nil
@@ -271,8 +270,8 @@ func (s *screen) scheduleRead() tea.Cmd {
 	return s.after(max(s.pace, 2*s.took), readDue{})
 }
 
-// show draws the result of a read. While the server is unavailable, the last result
-// stays.
+// show draws the result of a read. While the server is unavailable, the last result stays
+// visible.
 func (s *screen) show(l readResult) tea.Cmd {
 	s.busy, s.took = false, l.took
 	s.reads++
@@ -310,8 +309,8 @@ func (s *screen) after(d time.Duration, msg tea.Msg) tea.Cmd {
 	}
 }
 
-// follow forwards the stream until the context ends or the server refuses. It
-// begins with recent events, which are only a help, so errors are ignored.
+// follow forwards the stream until the context ends or the server refuses. It starts with
+// recent events; errors are ignored for those.
 func (s *screen) follow() tea.Msg {
 	if page, err := s.c.LatestEvents(s.ctx, s.project, latestEvents); err == nil {
 		s.send(pastEvents(slices.DeleteFunc(page.Events, func(e client.Event) bool { return e.Revision > s.since }))) // the stream delivers those
@@ -329,7 +328,7 @@ func (s *screen) follow() tea.Msg {
 		if mariposa.CodeOf(last) != mariposa.TooOld {
 			return streamNews{err: last}
 		}
-		// The screen reads everything again on any news, so a gap does no harm.
+		// The screen reads everything again on every event, so a gap does no harm.
 		if o.Since, last = s.c.Revision(s.ctx); last != nil {
 			return streamNews{err: last}
 		}
@@ -337,10 +336,10 @@ func (s *screen) follow() tea.Msg {
 	}
 }
 
-// ticking is how often a view that changes by itself is read again.
+// ticking is the interval between reads of a view that changes by itself.
 const ticking = 2 * time.Second
 
-// latestEvents is how many events a screen keeps: enough to fill any.
+// latestEvents is the number of events that a screen keeps: enough to fill any window.
 const latestEvents = 200
 
 // addEvent adds an event to the latest ones.
@@ -353,8 +352,8 @@ func (s *screen) addEvent(e client.Event) {
 	s.latest = slices.Delete(s.latest, 0, max(0, len(s.latest)-latestEvents))
 }
 
-// draw draws the header, connection trouble or else the summary, then sections and
-// events as far as there is room.
+// draw draws the header, connection trouble or the summary, then sections and events as
+// far as they fit.
 func (s *screen) draw() {
 	if s.paged {
 		return
@@ -388,8 +387,8 @@ func (s *screen) draw() {
 	s.drawn = strings.Join(lines[:min(len(lines), max(s.height, 1))], "\n")
 }
 
-// layoutSection lays out a section in a number of lines below its heading, scrolled within
-// its limits.
+// layoutSection lays out a section in a number of lines below its heading, scrolled
+// within its limits.
 func (s *screen) layoutSection(p paint, t section, room int) []string {
 	if len(t.rows) <= max(room, 1) {
 		return t.part(p, s.width, 0, len(t.rows))
@@ -407,8 +406,8 @@ func (s *screen) layoutSection(p paint, t section, room int) []string {
 	return append(t.part(p, s.width, from, rows), p.in(dim, cut(which, s.width)))
 }
 
-// shareRoom divides room: an equal share each, then what is left over to the first
-// that wants more.
+// shareRoom divides the room equally, and gives the rest to the first sections that need
+// more.
 func shareRoom(room int, wants []int) []int {
 	room = max(0, room)
 	got := make([]int, len(wants))
@@ -431,7 +430,7 @@ func (s *screen) footer() string {
 	ends := "Ctrl-C closes only this view"
 	switch {
 	case s.inside:
-		ends = "Ctrl-C to stop" // what else ends is the caller's business
+		ends = "Ctrl-C to stop" // the caller decides what else stops
 	case s.keys:
 		ends = "q closes only this view"
 	}

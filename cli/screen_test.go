@@ -51,7 +51,7 @@ func overlooking(now overviewNow) func(a *app, c *client.Client) *screen {
 	}
 }
 
-// tells sends messages to the screen and returns what it shows then.
+// tells sends messages to the screen and returns its content.
 func (s *screen) tells(msgs ...tea.Msg) string {
 	for _, msg := range msgs {
 		s.Update(msg)
@@ -73,7 +73,7 @@ var (
 	ctrlC    = tea.KeyPressMsg{Code: 'c', Mod: tea.ModCtrl}
 )
 
-// happened returns events as messages of the stream.
+// happened returns events as stream messages.
 func happened(events ...contract.Event) (all []tea.Msg) {
 	for _, e := range events {
 		text, _ := json.Marshal(e)
@@ -115,13 +115,13 @@ func TestKeysEndAViewAndNothingElse(t *testing.T) {
 	}
 }
 
-// after1049 returns what is printed after the alternate screen is left.
+// after1049 returns the output after the alternate screen was closed.
 func after1049(out string) string {
 	_, rest, _ := strings.Cut(out, "\x1b[?1049l")
 	return rest
 }
 
-// manyProjects returns n projects, of which the last is in trouble.
+// manyProjects returns n projects, of which only the last needs attention.
 func manyProjects(n int) *contract.State {
 	s := &contract.State{}
 	for i := range n {
@@ -140,7 +140,7 @@ func TestWhatHasNoRoomIsScrolled(t *testing.T) {
 			key         tea.KeyPressMsg
 			first, last string
 		}{
-			{home, "p30", "p0"}, // what needs attention goes first
+			{home, "p30", "p0"}, // projects that need attention come first
 			{down, "p01", "p0"},
 			{up, "p30", "p0"},
 			{up, "p30", "p0"},
@@ -170,7 +170,7 @@ func TestWhatHasNoRoomIsScrolled(t *testing.T) {
 	}
 }
 
-// Everything that happens during a read leads to one more read.
+// Any number of events during a read causes one more read.
 func TestAScreenLooksOnceForManyNews(t *testing.T) {
 	t.Parallel()
 	s := shown(t, world(t), false, watching(nil))
@@ -205,7 +205,7 @@ func TestWithoutItsServerAScreenKeepsTheLastLook(t *testing.T) {
 	}
 }
 
-// A terminal that does not know its size is taken for one of the usual size.
+// If the size of a terminal is unknown, the usual size is assumed.
 func TestAScreenWithoutASize(t *testing.T) {
 	t.Parallel()
 	s := shown(t, world(t), false, watching(nil))
@@ -232,7 +232,7 @@ func TestHostileTextOnAScreenIsPlain(t *testing.T) {
 	}
 }
 
-// odd is text of narrow, wide and combining characters.
+// odd generates text of narrow, wide and combining characters.
 func odd(most int) *rapid.Generator[string] {
 	return rapid.StringOfN(rapid.SampledFrom([]rune("ab 界語é\u0301😀…")), 0, most, -1)
 }
@@ -321,7 +321,7 @@ func TestTablesAreAlignedByCells(t *testing.T) {
 	})
 }
 
-// A panic leaves the terminal as it was.
+// A panic restores the terminal.
 func TestAPanicGivesTheTerminalBack(t *testing.T) {
 	t.Parallel()
 	s := shown(t, world(t).stream(projectEvent(8, "held", "")), true, watching(nil))

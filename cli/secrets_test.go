@@ -19,8 +19,8 @@ metadata:
   color: {default: blue}
 `
 
-// Required values that are not given are asked for before anything is created, and
-// are sent with the manifest in one request.
+// Missing required values are asked for before anything is created, and are sent with the
+// manifest in one request.
 func TestCreateAsksForWhatTheManifestRequires(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -152,8 +152,7 @@ func TestValuesComeFromFilesAndStandardInput(t *testing.T) {
 	}
 }
 
-// Whatever is done with a secret, and whatever goes wrong with it, it is shown only
-// on request.
+// A secret is shown only on request, whatever is done with it and whatever fails.
 func TestASecretIsNeverShownUnasked(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()

@@ -12,16 +12,17 @@ import (
 	"mariposa/contract"
 )
 
-// A selection is what `project set` and `org set` remember for one server: the
-// organization and the project that commands mean when none is named. The project is
-// one of that organization.
+// A selection contains the defaults that `project set` and `org set` save for one server:
+// the organization and the project that commands use if none is given. The project
+// belongs to that organization.
 type selection struct {
 	Org     string `json:"org,omitempty"`
 	Project string `json:"project,omitempty"`
 }
 
-// serverKey identifies a server in a profile: a dev server by its data folder, because
-// its address may change and others may have had it before; others by their address.
+// serverKey identifies a server in a profile. A dev server is identified by its data
+// directory, because its address may change or may have been another server's. Other
+// servers are identified by their URL.
 func (a *app) serverKey(s server) string {
 	if !s.local {
 		return strings.TrimRight(s.url, "/")
@@ -33,7 +34,7 @@ func (a *app) serverKey(s server) string {
 	return "dev:" + dir
 }
 
-// selected returns what is set for the current server.
+// selected returns the defaults for the current server.
 func (a *app) selected() (selection, error) {
 	p, err := a.readProfile()
 	if err != nil {
@@ -46,7 +47,7 @@ func (a *app) selected() (selection, error) {
 	return p.selection(a.serverKey(s)), nil
 }
 
-// selection returns what is set for a server.
+// selection returns the defaults for a server.
 func (p profile) selection(key string) selection {
 	sel := p.Selected[key]
 	if p.URL != "" && sameURL(p.URL, key) {
@@ -55,7 +56,7 @@ func (p profile) selection(key string) selection {
 	return sel
 }
 
-// changeSelection changes what is set for the current server.
+// changeSelection changes the defaults for the current server.
 func (a *app) changeSelection(edit func(*selection)) error {
 	p, err := a.readProfile()
 	if err != nil {
@@ -81,7 +82,7 @@ func (a *app) changeSelection(edit func(*selection)) error {
 	return a.writeProfile(p)
 }
 
-// isCurrent reports whether a project is the one that commands mean.
+// isCurrent reports whether a project is the default project.
 func (s selection) isCurrent(p contract.Project) bool {
 	return s.Project != "" && s.Project == p.Name && (s.Org == "" || s.Org == cmp.Or(p.OrganizationName, p.Organization))
 }
@@ -170,7 +171,7 @@ func unsetWords(what, was string) string {
 	return "default " + what + " " + was + " is unset"
 }
 
-// A current is what commands mean when nothing is named, with the caller's roles.
+// A current contains the defaults that commands use, with the caller's roles.
 type current struct {
 	Organization     string `json:"organization,omitempty"`
 	OrganizationRole string `json:"organization_role,omitempty"`
@@ -178,8 +179,8 @@ type current struct {
 	ProjectRole      string `json:"project_role,omitempty"`
 }
 
-// findCurrent returns what commands mean when nothing is named. What is set and can no
-// longer be seen has no role.
+// findCurrent returns the defaults that commands use. A default that is no longer visible
+// has no role.
 func (a *app) findCurrent(ctx context.Context, c *client.Client) (now current, err error) {
 	s, err := a.locate()
 	if err != nil {
@@ -202,7 +203,7 @@ func (a *app) findCurrent(ctx context.Context, c *client.Client) (now current, e
 	return now, nil
 }
 
-// withRole names a current object with the caller's role in it.
+// withRole formats a default with the caller's role in it.
 func withRole(name, role string) string {
 	if name == "" || role == "" {
 		return name

@@ -11,8 +11,8 @@ import (
 	"mariposa/contract"
 )
 
-// A narrator turns events into sentences. It remembers names, as the event of a
-// deletion no longer carries the name.
+// A narrator turns events into sentences. It remembers names, because the event of a
+// deletion no longer contains the name.
 type narrator struct {
 	now   func() time.Time
 	names map[string]string // of projects, instances and nodes, by id
@@ -24,11 +24,11 @@ func newNarrator(now func() time.Time) *narrator {
 	return &narrator{now: now, names: map[string]string{}, said: map[string]string{}, why: map[string]string{}}
 }
 
-// maxNames limits the memory of a narrator that runs for weeks.
+// maxNames limits the memory of a narrator that runs for a long time.
 const maxNames = 100_000
 
-// lines turns a section of the feed into lines. It reads all events before it
-// formats any: the name of a deleted object may come later.
+// lines formats a section of the feed. It reads all events before it formats any, because
+// the name of a deleted object may come later.
 func (n *narrator) lines(events []client.Event) []string {
 	for _, e := range events {
 		n.rememberName(e.Project, e.ProjectName)
@@ -44,9 +44,9 @@ func (n *narrator) lines(events []client.Event) []string {
 	return all
 }
 
-// line formats an event with its time. It reports whether the event is news: what was said
-// of an object before is not said again, and a change of a project that made a task is told
-// with the task.
+// line formats an event with its time. It reports whether the event is news: a sentence
+// is not repeated for the same object, and a project change that created a task is
+// covered by the task's event.
 func (n *narrator) line(e client.Event) (line string, news bool) {
 	about := n.objectOf(e)
 	if e.Kind == "project.updated" && e.Reason != "" && e.Reason == n.why["of the tasks of "+e.Project] {
@@ -61,7 +61,7 @@ func (n *narrator) line(e client.Event) (line string, news bool) {
 	return n.stamp(e.Time) + " " + plain(now), !again
 }
 
-// objectOf identifies what an event is about.
+// objectOf identifies the object of an event.
 func (n *narrator) objectOf(e client.Event) string {
 	switch e.Subject() {
 	case "instance":
@@ -69,7 +69,7 @@ func (n *narrator) objectOf(e client.Event) string {
 	case "task":
 		return "task " + e.Task
 	case "project":
-		if styles[e.Verb()] != none { // a status; what people change is always news
+		if styles[e.Verb()] != none { // a status; changes by users are always news
 			return "project " + e.Project
 		}
 	case "service":
@@ -77,10 +77,10 @@ func (n *narrator) objectOf(e client.Event) string {
 	case "node":
 		return "node " + e.Node
 	}
-	return fmt.Sprintf("revision %d", e.Revision) // events of others are rare
+	return fmt.Sprintf("revision %d", e.Revision) // other events are rare
 }
 
-// reasonOf returns the reason of an event, or else the one of its object.
+// reasonOf returns the reason of an event, or else that of its object.
 func (n *narrator) reasonOf(e client.Event) string {
 	if e.Reason != "" {
 		return e.Reason
@@ -94,11 +94,11 @@ func (n *narrator) reasonOf(e client.Event) string {
 	return ""
 }
 
-// knownReason stands for a reason that was given before.
+// knownReason replaces a reason that was printed before.
 const knownReason = "\x00"
 
-// withoutKnownReason returns an event without its reason, if that was given before for the
-// same object.
+// withoutKnownReason removes the reason of an event if it was printed before for the same
+// object.
 func (n *narrator) withoutKnownReason(e client.Event, about string) client.Event {
 	switch e.Subject() {
 	case "task", "instance":
@@ -153,7 +153,7 @@ func (n *narrator) sentenceOf(e client.Event) string {
 	return strings.TrimSpace(cmp.Or(e.ProjectName, shortHash(e.Project)) + " " + e.Kind + bracketed(e.Reason))
 }
 
-// verbs describe events of an instance, up to the name of its node.
+// verbs describe instance events, with a placeholder for the name of the node.
 var verbs = map[string]string{
 	"pending":      "is waiting for a node",
 	"provisioning": "is being created on %s",
@@ -167,10 +167,10 @@ var verbs = map[string]string{
 	"collected":    "was cleaned up",
 	"updating":     "is being updated in place on %s",
 	"debt":         "is left on %s",
-	"forgotten":    "was dropped with its node",
-	"crash":        "was told to crash on %s",
-	"starting":     "was told to start on %s",
-	"restarting":   "was told to restart on %s",
+	"forgotten":    "was removed with its node",
+	"crash":        "will crash on %s",
+	"starting":     "is being started on %s",
+	"restarting":   "is being restarted on %s",
 	"kept":         "has ended and is kept on %s",
 }
 
@@ -191,7 +191,7 @@ func (n *narrator) instance(e client.Event) string {
 	return owned(e) + name + " " + n.withNode(cmp.Or(verbs[e.Verb()], e.Verb()), e.Node) + bracketed(reason)
 }
 
-// volume describes a volume event: hello/db.1:data was made on node1.
+// volume describes a volume event: hello/db.1:data was created on node1.
 func (n *narrator) volume(e client.Event) string {
 	name := "a volume"
 	if v := e.AsVolume(); v != nil {
@@ -226,7 +226,7 @@ func (n *narrator) rememberName(id, name string) {
 	}
 }
 
-// withNode inserts the node into a verb that takes one.
+// withNode inserts the node into a verb that has a placeholder for it.
 func (n *narrator) withNode(verb, node string) string {
 	before, _, wanted := strings.Cut(verb, " %s")
 	if !wanted {
@@ -313,12 +313,11 @@ func (n *narrator) node(e client.Event) string {
 	if node := e.AsNode(); node != nil {
 		n.rememberName(node.ID, node.Name)
 	}
-	what := map[string]string{"unknown": "is unreachable", "quarantine": "has instances in quarantine", "lost": "was told to disconnect", "restored": "can connect again", "purged": "was told to clear its quarantine", "deleted": "was removed"}[e.Verb()]
+	what := map[string]string{"unknown": "is unreachable", "quarantine": "has instances in quarantine", "lost": "was disconnected", "restored": "can connect again", "purged": "is clearing its quarantine", "deleted": "was removed"}[e.Verb()]
 	return "node " + n.nodeName(e.Node) + " " + cmp.Or(what, "is "+e.Verb()) + bracketed(e.Reason)
 }
 
-// common describes an event that belongs to no project: organization acme was
-// updated by ann.
+// common describes an event without a project: organization acme was updated by ann.
 func common(e client.Event) string {
 	var named struct {
 		Name string `json:"name"`

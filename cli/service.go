@@ -34,7 +34,7 @@ func (a *app) serviceList() *cobra.Command {
 		})
 }
 
-// onService makes a command about one service of the selected project.
+// onService creates a command for one service of the selected project.
 func (a *app) onService(cmd *cobra.Command, run func(ctx context.Context, c *client.Client, project, service string) error) *cobra.Command {
 	cmd.Args, cmd.ValidArgsFunction = argsBetween(1, 1), a.wordsFrom(serviceNames)
 	return a.ofProject(cmd, func(ctx context.Context, c *client.Client, project string, args []string) error {
@@ -58,7 +58,7 @@ func (a *app) serviceShow() *cobra.Command {
 	})
 }
 
-// serviceEdit makes a command that changes one service in the manifest.
+// serviceEdit creates a command that changes one service in the manifest.
 func (a *app) serviceEdit(cmd *cobra.Command, verb string, edit func(ctx context.Context, c *client.Client, project, service string, u client.Update) (*contract.Changed, error)) *cobra.Command {
 	var u client.Update
 	var wait bool
@@ -168,7 +168,7 @@ var serviceActions = map[string]string{
 		"If a rollout of a service is held (a canary), it is finished, and the other instances of the\nservice are replaced. With --count N, N more instances are replaced, then the rollout is\nheld again. With a filter, the matching instances are updated to the newest version, and the\nrest stays held. With --all, every instance is replaced, including those already at the new\nversion.",
 }
 
-// serviceAction makes the command for an action on services.
+// serviceAction creates the command for an action on services.
 func (a *app) serviceAction(action string) *cobra.Command {
 	cmd := a.newActionCommand(action)
 	run := cmd.RunE

@@ -9,12 +9,12 @@ import (
 	"mariposa/contract"
 )
 
-// planted is a secret that no run may show unless it is asked to.
+// planted is a secret that must be shown only on request.
 const planted = "hunter2-planted"
 
 func ptr[T any](v T) *T { return &v }
 
-// settle adds the people, organizations and tokens of the fake server.
+// settle adds users, organizations and tokens to the fake server.
 func (f *fake) settle() {
 	ann := contract.User{ID: annID, Name: "ann", Email: "ann@example.com", Admin: true, Organization: "o-ann", OrganizationName: "ann", Created: noon}
 	bob := contract.User{ID: "u-bob", Name: "bob", Disabled: true, Organization: "o-bob", OrganizationName: "bob", Created: noon.Add(5 * time.Minute)}
@@ -91,13 +91,13 @@ func (f *fake) settle() {
 	f.give("POST /v1/keys/rotate", contract.KeyRotation{Key: "k-7f3a", Rewrapped: 12})
 }
 
-// The volumes of the fake server: one in use, and one of a project that is gone.
+// The volumes of the fake server: one in use, and one of a deleted project.
 const (
 	dataOne = "0198c000-0000-7000-8000-0000000000e1"
 	dataTwo = "0198c000-0000-7000-8000-0000000000e2"
 )
 
-// store adds them.
+// store adds the volumes.
 func (f *fake) store() {
 	one := contract.Volume{
 		ID: dataOne, Name: "data", Organization: acmeID, OrganizationName: "acme", Project: helloID, ProjectName: "hello", ServiceName: "db", Slot: "db.1", ComputeType: mariposa.ComputeProcess,
@@ -115,13 +115,14 @@ func (f *fake) store() {
 	f.give("DELETE /v1/projects/"+helloID, contract.Changed{ID: helloID, Name: "hello", Task: ptr(taskOne), Reason: "1 volume will be deleted with it"})
 }
 
-// The networks of the fake server: a project's own and a shared one, and two of a name.
+// The networks of the fake server: a project's own network, a shared one, and two with
+// the same name.
 const (
 	netOne = "0198c000-0000-7000-8000-0000000000d1"
 	netTwo = "0198c000-0000-7000-8000-0000000000d2"
 )
 
-// connect adds them.
+// connect adds the networks.
 func (f *fake) connect() {
 	one := contract.Network{
 		ID: netOne, Name: "backend", Organization: acmeID, OrganizationName: "acme", Project: helloID, ProjectName: "hello", Created: noon, Instances: 2, Reason: "used by web of hello",
@@ -143,8 +144,8 @@ func (f *fake) connect() {
 	f.give("DELETE /v1/networks/"+netTwo, contract.Changed{ID: netTwo, Name: "twice", Reason: "nothing was ever made of it"})
 }
 
-// furnish adds metadata, tags and audit of the fake server. It masks what a server
-// should, and unmasks what it is asked to reveal.
+// furnish adds metadata, tags and the audit log to the fake server. It masks secrets like
+// a real server, and reveals them on request.
 func (f *fake) furnish() {
 	changed := contract.Changed{ID: helloID, Name: "hello", Version: hashTwo, Number: 3}
 	f.give("GET /v1/projects/hello/users", contract.Members{Members: []contract.Member{

@@ -88,7 +88,7 @@ func (d definition) keys(command []string) map[string]any {
 	return keys
 }
 
-// readDefinition reads service keys from a file; none without one.
+// readDefinition reads service keys from a file, if one is given.
 func (a *app) readDefinition(file string) (map[string]any, error) {
 	if file == "" {
 		return map[string]any{}, nil
@@ -108,7 +108,7 @@ func (a *app) readDefinition(file string) (map[string]any, error) {
 	return keys, nil
 }
 
-// instanceAct makes a command for an action on an instance.
+// instanceAct creates a command for an action on an instance.
 func (a *app) instanceAct(action, short, effect string) *cobra.Command {
 	return a.instanceChange(action, short, effect, func(ctx context.Context, c *client.Client, id string) (*contract.Changed, error) {
 		return c.ActOnInstance(ctx, id, action)
@@ -126,8 +126,8 @@ func (a *app) instanceRemove() *cobra.Command {
 	return cmd
 }
 
-// instanceChange makes a command that changes one instance. It can wait for the
-// task, if there is one.
+// instanceChange creates a command that changes one instance. It can wait for the task,
+// if there is one.
 func (a *app) instanceChange(use, short, effect string, do func(ctx context.Context, c *client.Client, id string) (*contract.Changed, error)) *cobra.Command {
 	var wait bool
 	cmd := a.onInstance(use, short, nil)
@@ -142,7 +142,7 @@ func (a *app) instanceChange(use, short, effect string, do func(ctx context.Cont
 			if err == nil && !a.global.json {
 				name := done.Name
 				if use == "replace" {
-					name = args[0] // the answer names the project, which has a new task
+					name = args[0] // the answer names the project, which has the new task
 				}
 				a.say("%s %s%s", name, effect, prefixed(": ", done.Reason))
 			}

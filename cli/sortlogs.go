@@ -21,7 +21,7 @@ func (l *logPrinter) isSorted() bool { return l.o.Timestamps || l.o.Since != "" 
 type logLine struct {
 	prefix string
 	raw    []byte
-	at     time.Time // what it is sorted by: never before the line above it
+	at     time.Time // the sort key: never before that of the previous line
 	order  int       // among lines of the same time
 }
 
@@ -35,8 +35,9 @@ func newLogLines(log io.Reader, prefix string) *logLines {
 	return &logLines{logLine{prefix: prefix}, bufio.NewReaderSize(log, 64<<10)}
 }
 
-// next reads the next line; at the end it is empty. A line without a time, or with an earlier one than the line
-// above it (the node's clock was set back), stays where it is.
+// next reads the next line; at the end, the line is empty. A line without a time, or with
+// an earlier time than the previous line (the node's clock was set back), keeps its
+// position.
 func (l *logLines) next() (err error) {
 	l.raw, err = l.reader.ReadBytes('\n')
 	if at, _ := mariposa.CutLogTime(l.raw); at.After(l.at) {
@@ -45,9 +46,9 @@ func (l *logLines) next() (err error) {
 	return err
 }
 
-// printSorted prints the logs of instances, sorted by time. They are read one after the
-// other, so that a server is not asked for hundreds at once, into a file, so that they
-// need not fit into memory.
+// printSorted prints the logs of instances, sorted by time. It reads them one after
+// another, to avoid hundreds of concurrent requests, into a file, because they may not
+// fit into memory.
 func (l *logPrinter) printSorted(ctx context.Context, all []contract.Instance) error {
 	spool, err := os.CreateTemp("", "mariposa-logs-*")
 	if err != nil {
@@ -95,7 +96,8 @@ func (l *logPrinter) printSorted(ctx context.Context, all []contract.Instance) e
 	return nil
 }
 
-// copyLog copies the log of an instance. If it breaks off, what came before is kept.
+// copyLog copies the log of an instance. If the connection breaks, the part before is
+// kept.
 func (l *logPrinter) copyLog(ctx context.Context, i contract.Instance, to io.Writer) (int64, error) {
 	log, err := l.open(ctx, i, false)
 	if err != nil {
@@ -105,7 +107,7 @@ func (l *logPrinter) copyLog(ctx context.Context, i contract.Instance, to io.Wri
 	return io.Copy(to, log)
 }
 
-// lineHeap has the earliest line first.
+// lineHeap is a heap with the earliest line first.
 type lineHeap[T interface{ line() *logLine }] []T
 
 func (l *logLine) line() *logLine { return l }
@@ -132,9 +134,9 @@ func (h *lineHeap[T]) Pop() any {
 }
 
 const (
-	// holdTime is how long a followed line waits for earlier ones of other instances.
+	// holdTime is how long a followed line waits for earlier lines of other instances.
 	holdTime = 300 * time.Millisecond
-	// maxHeld bounds the lines that wait.
+	// maxHeld limits the number of waiting lines.
 	maxHeld = 10_000
 )
 
@@ -147,10 +149,10 @@ type lineSorter struct {
 	mu    sync.Mutex
 	held  lineHeap[*heldLine]
 	order int
-	err   error // of write; nothing is written after it
+	err   error // of write; nothing is written after an error
 }
 
-// heldLine is a line that waits.
+// heldLine is a waiting line.
 type heldLine struct {
 	logLine
 	until time.Time
@@ -162,7 +164,7 @@ func newLineSorter(write func(logLine) error) *lineSorter {
 	return s
 }
 
-// add takes a line, and returns the error of an earlier one.
+// add adds a line, and returns the error of an earlier write.
 func (s *lineSorter) add(line logLine) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,7 +192,7 @@ func (s *lineSorter) run() {
 	}
 }
 
-// release writes the lines that have waited long enough, and all earlier ones.
+// release writes the lines that have waited long enough, and all earlier lines.
 func (s *lineSorter) release(now time.Time) {
 	waited := 0
 	for _, line := range s.held {
@@ -207,7 +209,7 @@ func (s *lineSorter) release(now time.Time) {
 	}
 }
 
-// stop writes the lines that still wait.
+// stop writes the remaining lines.
 func (s *lineSorter) stop() {
 	close(s.done)
 	s.ended.Wait()

@@ -13,14 +13,14 @@ import (
 	"mariposa/manifest"
 )
 
-// manifestName is the file that commands read when no manifest is named.
+// manifestName is the file that commands read if no manifest is given.
 const manifestName = "mariposa.yaml"
 
 const starterManifest = `# A Mariposa manifest. Check it with "mariposa validate", try it with
 # "mariposa project create NAME --wait". Every key is described in docs/manifest.md.
 services:
   web:
-    compute_type: process          # a process on the node; docker is the default
+    compute_type: process          # required: process or dummy; docker is not supported yet
     command: [sh, -c, "while true; do date; sleep 5; done"]
     scale: 2
     update: {rolling: 1}           # replace one instance at a time
@@ -35,7 +35,7 @@ func (a *app) initCommand() *cobra.Command {
 			if force {
 				flags = os.O_WRONLY | os.O_CREATE | os.O_TRUNC
 			}
-			f, err := os.OpenFile(manifestName, flags, 0o644) //nolint:gosec // a manifest holds no secrets
+			f, err := os.OpenFile(manifestName, flags, 0o644) //nolint:gosec // a manifest contains no secrets
 			if errors.Is(err, fs.ErrExist) {
 				return withHint(fmt.Errorf("%s already exists; nothing was changed", manifestName), "use --force to overwrite it")
 			}

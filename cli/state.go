@@ -66,14 +66,13 @@ func serviceRow(name string, s contract.ServiceState) []cell {
 	return []cell{text(name), number(s.Goal), running, count(s.Starting, busy), count(s.Stopping, busy), count(s.Failed, bad), word(s.Status), text(serviceNotes(s))}
 }
 
-// projectReason explains a project's status, and adds what else holds for all of
-// it.
+// projectReason explains a project's status, and whether the whole project is frozen or
+// paused.
 func projectReason(p contract.ProjectState) string {
 	return strings.Join(withHolds(p.Frozen, p.Paused, p.Status, p.Reason), "; ")
 }
 
-// withHolds puts the reason first, then the holds, unless the status already says
-// so.
+// withHolds returns the reason, then the holds, unless the status already says so.
 func withHolds(frozen, paused bool, status mariposa.Status, reason string) (all []string) {
 	if reason != "" {
 		all = append(all, reason)
@@ -87,14 +86,14 @@ func withHolds(frozen, paused bool, status mariposa.Status, reason string) (all 
 	return all
 }
 
-// serviceNotes returns the reason, and counts that have no column because they are
-// mostly zero.
+// serviceNotes returns the reason, and counts without a column because they are mostly
+// zero.
 func serviceNotes(s contract.ServiceState) string {
 	all := withHolds(s.Frozen, s.Paused, s.Status, s.Reason)
 	for _, n := range []struct {
 		n         int
 		what      string
-		impliedBy []mariposa.ReasonCode // reasons that already say it
+		impliedBy []mariposa.ReasonCode // reasons that already imply it
 	}{
 		{s.Unknown, "unreachable", []mariposa.ReasonCode{mariposa.ReasonCounts}},
 		{s.Outdated, "outdated", []mariposa.ReasonCode{mariposa.ReasonCounts, mariposa.ReasonOutdated, mariposa.ReasonOutdatedValues}},

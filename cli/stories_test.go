@@ -11,8 +11,8 @@ import (
 	"mariposa/contract"
 )
 
-// The output of whole groups of commands and the requests they send. Each group is
-// a golden file. A word FILE stands for a file with the text.
+// Each group of commands is compared with a golden file, including the requests that they
+// send. FILE stands for a file with the text.
 func TestGroupsOfCommandsTellTheirStories(t *testing.T) {
 	t.Parallel()
 	for name, g := range map[string]struct {
@@ -148,7 +148,7 @@ func TestATokenAloneIsOnStandardOutput(t *testing.T) {
 	r.expect(exitOK, r.stdout == "mrp_TOPSECRET\n", !strings.Contains(r.stderr, "TOPSECRET"), strings.Contains(r.stderr, "not shown again"))
 }
 
-// The project selected for other commands does not limit a token.
+// The default project does not limit a token.
 func TestATokenIsBoundByTheCommandLineAlone(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"MARIPOSA_PROJECT": "hello", "MARIPOSA_ORG": "acme"}
@@ -164,7 +164,7 @@ func TestATokenIsBoundByTheCommandLineAlone(t *testing.T) {
 	}
 }
 
-// A rename keeps the project selected.
+// After a rename, the project is still the default.
 func TestRenamingTheChosenProjectKeepsItChosen(t *testing.T) {
 	t.Parallel()
 	f, home := world(t), t.TempDir()
@@ -237,7 +237,7 @@ func TestAnAuditIsExportedAsLinesOfJSON(t *testing.T) {
 	r.expect(exitOK, strings.Count(r.stdout, "\n") == 1)
 }
 
-// Refusals are shown in the server's own words.
+// Errors of the server are shown unchanged.
 func TestRefusalsAreShownInTheServersWords(t *testing.T) {
 	t.Parallel()
 	for code, hint := range map[mariposa.Code]string{

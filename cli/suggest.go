@@ -10,7 +10,7 @@ import (
 	"mariposa/manifest"
 )
 
-// similarFlags returns the flags of a command that an unknown one may have meant.
+// similarFlags returns flags of a command that are similar to an unknown flag.
 func similarFlags(cmd *cobra.Command, err error) []string {
 	_, unknown, ok := strings.Cut(err.Error(), "unknown flag: --")
 	if !ok {

@@ -58,8 +58,8 @@ func tokenUserFlag(cmd *cobra.Command, a *app, user *string) {
 	complete(cmd, "user", a.every(userNames))
 }
 
-// limitToken limits a token to the scope given on this command line. The project selected
-// for other commands does not limit it: nobody would expect that.
+// limitToken limits a token to the scope given on this command line. The default project
+// does not limit it, because users would not expect that.
 func (a *app) limitToken(t *contract.NewToken) {
 	if a.global.project != "" && !a.fromEnv["project"] {
 		t.Project, t.Organization = a.global.project, a.global.org
@@ -153,8 +153,9 @@ func (a *app) tokenRevoke() *cobra.Command {
 	return cmd
 }
 
-// confirmMade shows what a token made, which ends with it, and asks: cascade is a yes. Where
-// nobody can answer, the server refuses what was not said on the command line.
+// confirmMade shows the tokens that a token created, which are revoked with it, and asks
+// for confirmation; cascade is true if the user agrees. Without a terminal, the server
+// refuses the request unless --yes was given.
 func (a *app) confirmMade(ctx context.Context, c *client.Client, id string, sure bool) (cascade, ok bool, err error) {
 	t, err := c.Token(ctx, id)
 	if err != nil || len(t.Made) == 0 {
@@ -169,7 +170,7 @@ func (a *app) confirmMade(ctx context.Context, c *client.Client, id string, sure
 	return sure || (ok && a.interactive()), ok, err
 }
 
-// tokenTree draws a token and what it made, a line each.
+// tokenTree draws a token and the tokens that it created, one per line.
 func tokenTree(t *contract.Token, indent string) []string {
 	whose := "of " + t.UserName
 	if t.Use == mariposa.TokenJoin {
@@ -226,8 +227,8 @@ func (a *app) tokenAdopt() *cobra.Command {
 	return cmd
 }
 
-// tokenRef finds a token by its name, its id or a prefix of its id. Other users'
-// tokens are known only to the server, by id.
+// tokenRef finds a token by its name, its id or a prefix of its id. Tokens of other users
+// are known only to the server, by id.
 func (a *app) tokenRef(ctx context.Context, c *client.Client, word, user string) (contract.Token, error) {
 	all, err := c.Tokens(ctx, user)
 	if err = a.noOwner(ctx, c, user, err); err != nil {

@@ -37,12 +37,12 @@ func (a *app) topCommand() *cobra.Command {
 	return cmd
 }
 
-// An overview is a live view of everything at once.
+// An overview is a live view of projects, tasks, nodes and usage.
 type overview struct {
 	a       *app
 	c       *client.Client
 	project string // only this one; empty: all
-	looks   int    // end after so many reads; 0: when interrupted, or without a terminal after one
+	looks   int    // stop after this many reads; 0: when interrupted, or after one without a terminal
 
 	now  overviewNow
 	gone bool // the project shown no longer exists
@@ -55,7 +55,7 @@ type overviewNow struct {
 	Nodes []contract.Node `json:"nodes"`
 	Usage usageNow        `json:"usage"` // of up to 200 instances
 	meter meter
-	blind bool // the caller may not see nodes
+	blind bool // the caller cannot see nodes
 }
 
 func (o *overview) run(ctx context.Context) error {
@@ -63,7 +63,7 @@ func (o *overview) run(ctx context.Context) error {
 		return ignoreInterrupt(ctx, err)
 	}
 	if o.project != "" && len(o.now.State.Projects) == 1 {
-		o.project = o.now.State.Projects[0].ID // the name may be reused before we are done
+		o.project = o.now.State.Projects[0].ID // the name may be reused meanwhile
 	}
 	onScreen := o.a.hasScreen() && o.looks != 1
 	if !onScreen && o.looks <= 1 {
@@ -107,8 +107,8 @@ func (o *overview) readAll(ctx context.Context) (now overviewNow, err error) {
 	return now, err
 }
 
-// sortByActivity sorts active tasks first, then waiting ones, then freezes, which
-// last until the thaw; within each the oldest first.
+// sortByActivity sorts active tasks first, then waiting ones, then freezes, which last
+// until the thaw, and within each group the oldest first.
 func sortByActivity(tasks []contract.Task) []contract.Task {
 	class := func(t contract.Task) int {
 		switch {
@@ -149,7 +149,7 @@ func (o *overview) tables(bars bool) []section {
 	return all
 }
 
-// summary summarizes everything in a line.
+// summary summarizes everything in one line.
 func (o *overview) summary() string {
 	goal, running, troubled := 0, 0, 0
 	for _, p := range o.now.State.Projects {
@@ -217,7 +217,7 @@ func (o *overview) taskTable(bars bool) *table {
 	return t
 }
 
-// nodeTable shows how full the nodes are.
+// nodeTable shows the load of the nodes.
 func (o *overview) nodeTable(bars bool) *table {
 	t := newTable("NODE", "STATUS", "INSTANCES", "CPU", "CPU RESERVED?", "MEMORY", "MEMORY RESERVED?", "SEEN", "REASON?")
 	for _, n := range o.now.Nodes {

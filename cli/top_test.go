@@ -10,7 +10,7 @@ import (
 	"mariposa/contract"
 )
 
-// crowd is a server with several projects and tasks.
+// crowd returns a server with several projects and tasks.
 func crowd(t *testing.T) *fake {
 	t.Helper()
 	s := helloState()
@@ -51,7 +51,7 @@ func TestTopEndsAfterSoManyLooks(t *testing.T) {
 			looked <- struct{}{}
 			writeJSON(w, s)
 		})
-		f.feed(func(w http.ResponseWriter, r *http.Request) { // something new after each look
+		f.feed(func(w http.ResponseWriter, r *http.Request) { // a new event after each read
 			for rev := int64(8); ; rev++ {
 				select {
 				case <-looked:
@@ -74,7 +74,7 @@ func TestTopEndsAfterSoManyLooks(t *testing.T) {
 	}
 }
 
-// Users who do not run the installation see everything but nodes.
+// Users who are not installation admins see everything except nodes.
 func TestTopWithoutNodesForThoseWhoMayNotSeeThem(t *testing.T) {
 	t.Parallel()
 	f := crowd(t).on("GET /v1/nodes", refuse(mariposa.Forbidden, "only who runs the installation sees nodes"))

@@ -64,8 +64,8 @@ func (a *app) projectUpdate() *cobra.Command {
 	return cmd
 }
 
-// update submits a manifest, after showing what it changes unless a flag says what
-// it is based on. It returns nil if the user declines.
+// update submits a manifest. It first shows the difference, unless a flag names the
+// version that the manifest is based on. It returns nil if the user declines.
 func (a *app) update(ctx context.Context, c *client.Client, name string, text []byte, u client.Update, sure bool) (*contract.Changed, error) {
 	if u.Previous == "" && !u.Force {
 		p, err := c.Project(ctx, name)
@@ -73,8 +73,8 @@ func (a *app) update(ctx context.Context, c *client.Client, name string, text []
 			return nil, a.noProject(err)
 		}
 		u.Previous = p.Version
-		// Fetched by its version, so that the difference shown is the one made even
-		// if somebody changes the project right now.
+		// Fetched by its version, so that the shown difference is correct even if
+		// somebody changes the project concurrently.
 		old, err := c.Version(ctx, name, p.Version)
 		if err != nil {
 			return nil, a.noProject(err)
@@ -99,7 +99,7 @@ func (a *app) update(ctx context.Context, c *client.Client, name string, text []
 	}
 	parsed, err := manifest.Parse(text)
 	if err != nil {
-		parsed = nil // perhaps for a newer server: missing values are listed all the same
+		parsed = nil // it may be for a newer server: missing values are listed anyway
 	}
 	return done, a.supply(ctx, c, name, parsed, done.Missing)
 }
@@ -118,9 +118,9 @@ func (a *app) resubmit(ctx context.Context, c *client.Client, name string, text 
 	return done, nil
 }
 
-// submit submits a manifest. On a conflict with a newer version, the user sees the
-// new difference and is asked again, as often as that happens; nil means they
-// declined.
+// submit submits a manifest. On a conflict with a newer version, the user sees the new
+// difference and is asked again, repeatedly if needed. It returns nil if the user
+// declines.
 func (a *app) submit(ctx context.Context, c *client.Client, name string, text []byte, u client.Update, sure bool) (*contract.Changed, error) {
 	for {
 		done, err := c.UpdateManifest(ctx, name, text, u)
@@ -147,9 +147,9 @@ func (a *app) submit(ctx context.Context, c *client.Client, name string, text []
 	}
 }
 
-// findNewer returns the newest version of a project and its author, if a refused
-// change is based on another; nil if it is not, or cannot be read: then the refusal
-// itself is reported.
+// findNewer returns the newest version of a project and its author if a refused change is
+// based on another version. It returns nil if the cause is different or the version
+// cannot be read; then the refusal itself is reported.
 func (a *app) findNewer(ctx context.Context, c *client.Client, name, previous string) (newest *contract.Version, by string) {
 	p, err := c.Project(ctx, name)
 	if err != nil || previous == "" || isVersion(previous, p) {
@@ -161,15 +161,15 @@ func (a *app) findNewer(ctx context.Context, c *client.Client, name, previous st
 	return newest, prefixed(" by ", newest.Author) + prefixed(": ", newest.Message)
 }
 
-// errOvertaken says who made the newer version and how to view it.
+// errOvertaken names the author of the newer version and says how to view it.
 func (a *app) errOvertaken(name, previous string, newest *contract.Version, by string) error {
 	return withHint(
 		fmt.Errorf("somebody else has changed the project: the newest version of %s is %s%s, but your change is based on %s; nothing was changed", name, versionOf(newest.Number, newest.Version), by, shortVersion(previous)),
 		"compare them with `%s project version diff %s %s`, merge the changes into your manifest and update again; or overwrite them with --force", a.commandPrefix(name), shortVersion(previous), shortVersion(newest.Version))
 }
 
-// isVersion reports whether a word refers to the newest version of a project, by
-// the server's rules.
+// isVersion reports whether a word refers to the newest version of a project, by the
+// server's rules.
 func isVersion(word string, p *contract.Project) bool {
 	return word == strconv.Itoa(p.Number) || len(word) >= 7 && strings.HasPrefix(p.Version, word)
 }

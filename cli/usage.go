@@ -14,21 +14,23 @@ import (
 )
 
 const (
-	// usagePace is the minimum interval between two measurements: each asks the nodes.
+	// usagePace is the minimum interval between two measurements: each one queries the
+	// nodes.
 	usagePace = 2 * time.Second
-	// maxMeasured is how many instances an overview has measured.
+	// maxMeasured is the maximum number of instances that an overview measures.
 	maxMeasured = 200
 )
 
-// meter measures what instances use, for an overview. A second measurement shows how much
-// cpu they use now; the first only the average since they started.
+// meter measures the resource usage of instances for an overview. From the second
+// measurement on it shows the current CPU usage; the first shows only the average since
+// the start.
 type meter struct {
 	at   time.Time
 	last map[string]mariposa.Usage // by instance
 	now  usageNow
 }
 
-// usageNow is what services and nodes use: cpu in cores, memory in bytes.
+// usageNow is the usage of services and nodes: CPU in cores, memory in bytes.
 type usageNow struct {
 	Services []serviceUsage       `json:"services"`
 	Nodes    map[string]usedByAll `json:"nodes"` // by id
@@ -40,14 +42,14 @@ type serviceUsage struct {
 	usedByAll
 }
 
-// usedByAll is what some instances use together.
+// usedByAll is the total usage of some instances.
 type usedByAll struct {
 	CPU    float64 `json:"cpu"`
 	Memory int64   `json:"memory"`
 }
 
-// measure measures again, unless it was done a moment ago. What cannot be measured is left
-// out: usage is only a help.
+// measure measures again, unless the last measurement is recent. Instances that cannot be
+// measured are skipped, because usage is only additional information.
 func (m meter) measure(ctx context.Context, c *client.Client, project string, now time.Time) meter {
 	if now.Sub(m.at) < usagePace {
 		return m
@@ -80,8 +82,8 @@ func (m meter) measure(ctx context.Context, c *client.Client, project string, no
 	return next
 }
 
-// usedBy returns what an instance uses: its cpu since the last measurement, or else since
-// it started.
+// usedBy returns the usage of an instance: its CPU since the last measurement, or else
+// since it started.
 func (m meter) usedBy(i *contract.Instance) (used usedByAll) {
 	if i.Usage.Memory != nil {
 		used.Memory = *i.Usage.Memory
@@ -108,7 +110,7 @@ func (u usedByAll) plus(o usedByAll) usedByAll {
 
 func (u usedByAll) cpu() string { return fmt.Sprintf("%.2f", u.CPU) }
 
-// usageTable shows the services that use the most, first.
+// usageTable lists services, those with the highest usage first.
 func usageTable(services []serviceUsage) *table {
 	t := newTable("SERVICE", "INSTANCES", "CPU", "MEMORY")
 	for _, s := range services {

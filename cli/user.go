@@ -18,7 +18,7 @@ func (a *app) userCommand() *cobra.Command {
 		a.userDelete())
 }
 
-// onUser makes a command about one user.
+// onUser creates a command for one user.
 func (a *app) onUser(cmd *cobra.Command, run func(ctx context.Context, c *client.Client, user string) error) *cobra.Command {
 	cmd.Use += " USER"
 	cmd.Args, cmd.ValidArgsFunction = argsBetween(1, 1), a.wordsFrom(userNames)
@@ -69,7 +69,7 @@ func (a *app) userShow() *cobra.Command {
 		u, err := c.User(ctx, user)
 		return show(a, u, err, func() {
 			a.facts("name", cell{u.Name, bold}, "id", u.ID, "email", u.Email, "installation admin", yesOrNo(u.Admin), "disabled", yesOrNo(u.Disabled),
-				"own organization", u.OrganizationName, "created", a.stamp(u.Created))
+				"personal organization", u.OrganizationName, "created", a.stamp(u.Created))
 		})
 	})
 }
@@ -98,7 +98,7 @@ func (a *app) userUpdate() *cobra.Command {
 	return cmd
 }
 
-// userToggle makes a command that enables or disables a user.
+// userToggle creates a command that enables or disables a user.
 func (a *app) userToggle(verb, short, effect string, disabled bool) *cobra.Command {
 	var sure bool
 	cmd := a.onUser(&cobra.Command{Use: verb, Short: short}, func(ctx context.Context, c *client.Client, user string) error {
@@ -111,7 +111,8 @@ func (a *app) userToggle(verb, short, effect string, disabled bool) *cobra.Comma
 	return cmd
 }
 
-// madeFlag lets people say that the tokens that a user made for others may end too.
+// madeFlag adds a flag that confirms the revocation of tokens that a user created for
+// others.
 func madeFlag(cmd *cobra.Command, sure *bool) {
 	cmd.Flags().BoolVar(sure, "yes", false, "also revoke the tokens that they created for others")
 }

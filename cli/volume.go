@@ -50,7 +50,7 @@ func (a *app) printVolumes(all []contract.Volume) {
 	a.printTable(t)
 }
 
-// slotted returns the name people use for a volume: db.1:data.
+// slotted returns the display name of a volume: db.1:data.
 func slotted(v contract.Volume) string { return v.Slot + ":" + v.Name }
 
 func roomOf(size int64) string {
@@ -70,7 +70,7 @@ func volumeState(state string) cell {
 	return c
 }
 
-// onVolume makes a command that takes one volume.
+// onVolume creates a command for one volume.
 func (a *app) onVolume(use, short string, run func(ctx context.Context, c *client.Client, id string) error) *cobra.Command {
 	return a.onOne(&cobra.Command{
 		Use: use + " VOLUME", Short: short, ValidArgsFunction: a.wordsFrom(volumeNames),

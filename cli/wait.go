@@ -14,8 +14,8 @@ import (
 	"mariposa/contract"
 )
 
-// wait follows a task to its end, using only the feed. It reads the feed from a
-// revision before the task was created, so it sees the task's whole life.
+// wait follows a task to its end, using only the feed. It reads the feed from a revision
+// before the task was created, so that it sees all events of the task.
 func (a *app) wait(ctx context.Context, c *client.Client, id string, since int64) error {
 	task, err := c.Task(ctx, id)
 	if err != nil {
@@ -23,8 +23,8 @@ func (a *app) wait(ctx context.Context, c *client.Client, id string, since int64
 	}
 	f := &follower{a: a, c: c, id: id, project: task.Project, name: task.ProjectName, show: a.progress()}
 	defer f.show.end()
-	// The task just read may be newer than the start of the feed. Showing it first
-	// would let progress run backwards; it is shown when the feed gets there.
+	// The task just read may be newer than the start of the feed. If it were shown first,
+	// progress would go backwards. It is shown when the feed reaches it.
 	task, err = f.follow(ctx, since)
 	f.show.end()
 	switch {
@@ -62,11 +62,12 @@ func settledFreeze(t *contract.Task) bool {
 		t.State == mariposa.TaskActive && t.Progress.Done >= t.Progress.Total
 }
 
-// printHowToGoOn says which services a completed task left partly rolled out on
-// purpose, and how to continue. It is only a help, so errors are ignored.
+// printHowToGoOn lists the services that a completed task left partly rolled out on
+// purpose, and how to continue. Errors are ignored, because the output is only additional
+// help.
 func (a *app) printHowToGoOn(ctx context.Context, c *client.Client, t *contract.Task) {
 	if t.Task != mariposa.TaskReprovision && t.Task != mariposa.TaskStart {
-		return // no others roll anything out
+		return // other tasks have no rollout
 	}
 	state, err := c.State(ctx, t.Project, "")
 	if err != nil {
@@ -95,7 +96,7 @@ type follower struct {
 	a       *app
 	c       *client.Client
 	id      string
-	project string // its id: the name may be reused before the task ends
+	project string // its id, because the name may be reused before the task ends
 	name    string
 	show    display
 }
@@ -103,7 +104,7 @@ type follower struct {
 // display shows the progress of a task. It receives each change, in order.
 type display interface {
 	task(t *contract.Task, at time.Time)
-	projectStatus(how mariposa.Status, why string, at time.Time) // of the project, meanwhile
+	projectStatus(how mariposa.Status, why string, at time.Time) // status of the project during the task
 	trouble(why string)                                          // connection trouble; empty: it is over
 	end()                                                        // idempotent
 }
@@ -114,7 +115,7 @@ func (f *follower) follow(ctx context.Context, since int64) (*contract.Task, err
 		if mariposa.CodeOf(err) != mariposa.TooOld && mariposa.CodeOf(err) != mariposa.ResourceNotFound {
 			return task, err
 		}
-		// The feed no longer has our revision, or the project is gone: read the
+		// The feed no longer contains our revision, or the project is deleted: read the
 		// task again.
 		gone := err
 		if since, err = f.c.Revision(ctx); err != nil {
@@ -164,8 +165,8 @@ func (f *follower) read(ctx context.Context, since int64) (*contract.Task, error
 	return nil, context.Cause(ctx)
 }
 
-// withThawHint adds to a task that waits for a thaw how to request one: nothing else
-// ends the wait.
+// withThawHint adds to a task that waits for a thaw how to request it, because nothing
+// else ends the wait.
 func (f *follower) withThawHint(ctx context.Context, t *contract.Task) *contract.Task {
 	if t.State != mariposa.TaskQueued {
 		return t

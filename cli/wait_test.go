@@ -13,7 +13,7 @@ import (
 	"mariposa/contract"
 )
 
-// scaled is a world in which scaling starts a task.
+// scaled returns a world in which scaling starts a task.
 func scaled(t *testing.T) *fake {
 	t.Helper()
 	return world(t).give("PUT /v1/projects/hello/state", contract.Changed{Task: ptr(taskOne)})
@@ -71,8 +71,8 @@ func TestWaitWithJSONLeavesTheAnswerAlone(t *testing.T) {
 	}
 }
 
-// The revision of the feed is read before the change is requested: a task that ends
-// at once is not missed.
+// The revision of the feed is read before the change is requested, so that a task that
+// ends immediately is not missed.
 func TestWaitLooksAtTheFeedBeforeItAsks(t *testing.T) {
 	t.Parallel()
 	f := scaled(t).stream(life(mariposa.TaskCompleted, "")...)
@@ -124,7 +124,7 @@ func TestAnInterruptedWaitSaysThatTheTaskGoesOn(t *testing.T) {
 	}
 }
 
-// A terminal sees the bar grow, whatever comes in between.
+// On a terminal the bar grows, whatever events come in between.
 func TestTheBarShowsHowFarAndHowLong(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
@@ -141,7 +141,7 @@ func TestTheBarShowsHowFarAndHowLong(t *testing.T) {
 	show.task(&quarter, noon.Add(11*time.Second))
 	show.projectStatus(mariposa.StatusBlocked, "web: no node has room for it, and a very long story follows that no terminal can hold", noon.Add(12*time.Second))
 	show.trouble("lost the server; retrying in 1s")
-	show.projectStatus(mariposa.StatusConverging, "", noon.Add(20*time.Second)) // it progresses again, and the earlier reason is gone
+	show.projectStatus(mariposa.StatusConverging, "", noon.Add(20*time.Second)) // it progresses again, and the earlier reason is cleared
 	show.task(ptr(task(mariposa.TaskActive, 99, 100)), noon.Add(21*time.Second))
 	show.task(ptr(task(mariposa.TaskCompleted, 100, 100)), noon.Add(60*time.Second))
 	show.end()
@@ -149,8 +149,7 @@ func TestTheBarShowsHowFarAndHowLong(t *testing.T) {
 	golden(t, "wait-bar", visible(strings.ReplaceAll(out.String(), "\r", "\n\r")))
 }
 
-// updating is a fake server whose project can be updated, unless somebody is
-// faster.
+// updating is a fake server whose project can be updated, unless another user is faster.
 func updating(t *testing.T, faster bool) *fake {
 	t.Helper()
 	f := world(t).give("PUT /v1/projects/hello/manifest", contract.Changed{Version: "3333333c", Number: 3, Task: ptr(taskOne)})
@@ -168,7 +167,7 @@ func updating(t *testing.T, faster bool) *fake {
 	return f
 }
 
-// A refusal for another reason is shown in the server's words.
+// A refusal for another reason is shown unchanged.
 func TestARefusedUpdateIsNotAlwaysOvertaken(t *testing.T) {
 	t.Parallel()
 	for _, previous := range []string{"2", hashTwo, hashTwo[:7]} {
@@ -187,11 +186,11 @@ func TestUpdateShowsWhatItChanges(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, manifest, answer string
-		file                   string // in place of the manifest that most submit
+		file                   string // replaces the manifest that most cases submit
 		args                   []string
 		tty, faster            bool
 		put                    bool // something was submitted
-		same, again            bool // it is the newest manifest: nothing comes of it, or it is tried again
+		same, again            bool // the newest manifest is submitted: nothing to do, or it is retried
 	}{
 		{name: "pipe", manifest: changedManifest},
 		{name: "pipe-yes", manifest: changedManifest, args: []string{"--yes"}},

@@ -12,9 +12,9 @@ import (
 	"mariposa/contract"
 )
 
-// Watch shows the desired and actual state of a project, or of all for an empty
-// name, until the context ends, which is not an error: on a terminal as a screen
-// that redraws itself, elsewhere as a line per change. Note is shown above.
+// Watch shows the desired and actual state of a project, or of all projects if the name
+// is empty, until the context ends, which is not an error. On a terminal it redraws a
+// screen, elsewhere it prints a line per change. note is shown above.
 func Watch(ctx context.Context, c *client.Client, project, note string, stdout io.Writer, isTTY bool) error {
 	a := &app{env: Env{Stdout: stdout, Terminal: func(stream any) bool {
 		return stream == any(stdout) && isTTY || stream != any(stdout) && isTerminal(stream)
@@ -33,7 +33,7 @@ type watcher struct {
 	note             string // shown above the state
 
 	state *contract.State
-	gone  bool // the project watched no longer exists
+	gone  bool // the watched project no longer exists
 }
 
 func (a *app) watcher(c *client.Client, project, service string) *watcher {
@@ -45,7 +45,7 @@ func (w *watcher) run(ctx context.Context) error {
 		return ignoreInterrupt(ctx, err)
 	}
 	if w.project != "" && w.service == "" && len(w.state.Projects) == 1 {
-		w.project = w.state.Projects[0].ID // the name may be reused before we are done
+		w.project = w.state.Projects[0].ID // the name may be reused meanwhile
 	}
 	if w.a.hasScreen() {
 		s := &screen{a: w.a, c: w.c, project: w.project, service: w.service, pace: redraw, inside: w.inside, view: w}
@@ -89,7 +89,7 @@ func (w *watcher) printLines(ctx context.Context) error {
 		if mariposa.CodeOf(err) != mariposa.TooOld {
 			return err
 		}
-		// The feed no longer has our revision: print the current state and continue
+		// The feed no longer contains our revision: print the current state and continue
 		// from there.
 		if err := readNow(ctx, w); err != nil {
 			return err
@@ -133,7 +133,7 @@ func (w *watcher) followLines(ctx context.Context, show *narrator) error {
 	return nil
 }
 
-// ended reports whether an event is the last one of the project watched.
+// ended reports whether an event is the last one of the watched project.
 func (w *watcher) ended(e client.Event) bool {
 	return w.gone || w.project != "" && e.Kind == "project.deleted" && e.Project == w.project
 }
@@ -145,8 +145,7 @@ func (w *watcher) summary() string {
 	return w.note
 }
 
-// sections returns the state. Where there is too little room, projects that need
-// attention go first.
+// sections returns the state. In a small window, projects that need attention come first.
 func (w *watcher) sections() []section {
 	if len(w.state.Projects) == 0 {
 		return nil
@@ -168,7 +167,7 @@ func rank(p contract.ProjectState) int {
 	return 0
 }
 
-// page prints the last state, where the screen was.
+// page prints the last state after the screen is closed.
 func (w *watcher) page() error {
 	switch {
 	case w.gone:

@@ -31,7 +31,7 @@ func TestWatchWithoutATerminalTellsLineByLine(t *testing.T) {
 	golden(t, "watch-pipe", out.String())
 }
 
-// The last screen, after all that happened has been drawn.
+// The last screen after all events were drawn.
 func TestWatchOnATerminalShowsStateAndEvents(t *testing.T) {
 	t.Parallel()
 	f := world(t)
@@ -42,7 +42,7 @@ func TestWatchOnATerminalShowsStateAndEvents(t *testing.T) {
 	golden(t, "watch-screen", visible(strings.ReplaceAll(got, f.url, "http://SERVER"))+"\n")
 }
 
-// Where the view is part of a server, ending it ends more than the view.
+// If the view is part of a server, closing it stops more than the view.
 func TestWatchForOthersDoesNotSayWhatEnds(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -7,14 +7,14 @@ import (
 	"mariposa"
 )
 
-// spoken translates what the server says about HTTP into flags and words of the command
-// line. The server's sentences are for everyone who uses the API; all that has to be said
-// differently here is in this table. The first match of each row is replaced.
+// spoken translates HTTP terms in the server's messages into flags and terms of the
+// command line. The server's messages are for all API clients, and this table contains
+// everything that differs here. The first match of each row is replaced.
 var spoken = []struct {
 	api *regexp.Regexp
 	cli string
 }{
-	{regexp.MustCompile(`, \?force=true\)`), ")"},                                // it names the command already
+	{regexp.MustCompile(`, \?force=true\)`), ")"},                                // it already names the command
 	{regexp.MustCompile(` \(\?cascade=true\)`), ""},                              // likewise
 	{regexp.MustCompile(`\?organization=\S+ \((-o \S+)\)`), "$1"},                // likewise
 	{regexp.MustCompile(`delete it with \?force=true`), "delete it with -f"},     // project delete
@@ -33,7 +33,7 @@ var spoken = []struct {
 	{regexp.MustCompile(`^the body of the request is empty: it must be JSON`), "there is no input"},
 }
 
-// speak puts a sentence of the server into the words of the command line.
+// speak translates a message of the server for the command line.
 func speak(sentence string) string {
 	for _, s := range spoken {
 		sentence = s.api.ReplaceAllString(sentence, s.cli)
@@ -41,8 +41,8 @@ func speak(sentence string) string {
 	return sentence
 }
 
-// flagOf returns the flag for a field of a request's JSON. Fields of a document that the user
-// wrote keep their names.
+// flagOf returns the flag for a field of a JSON request. Fields of a document that the
+// user wrote keep their names.
 func flagOf(f mariposa.Fault) string {
 	if f.Line > 0 || strings.Contains(f.Field, ".") {
 		return f.Field

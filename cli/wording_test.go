@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// inErrors finds the texts of errors in the source of the server.
+// inErrors finds error texts in the source of the server.
 var inErrors = regexp.MustCompile("(?:conflict|invalid|notFound|Errorf)\\((?:mariposa\\.[A-Za-z]+, )?[\"`]([^\\n]*?)[\"`](?:,|\\)|\\+)")
 
-// httpWords finds words that only callers of the API understand.
+// httpWords finds terms that only API clients understand.
 var httpWords = regexp.MustCompile(`[?&][a-z_]+=|\bnull (for|sets)\b|\bthe body of the request\b`)
 
-// What the server says about HTTP is said in the words of the command line.
+// HTTP terms in the server's errors are translated for the command line.
 func TestErrorsOfTheServerAreSpokenInTheWordsOfTheCommandLine(t *testing.T) {
 	t.Parallel()
 	found := 0

@@ -2,20 +2,20 @@ package converge
 
 import "slices"
 
-// A rule reaches beyond its own service only through the functions of this
-// file. They record what the turn read, so that the next plan looks at the
-// service again when any of that changes, and only then. A rule need not know.
+// Rules access other services only through the functions in this file. They record what
+// the turn read, so that the next plan visits the service again if any of it changes, and
+// only then. Rules do not have to care about this.
 
-// reads is what a service's last turn read beyond the service itself.
+// reads records what a service's last turn read beyond the service itself.
 type reads struct {
 	services     []string // other services, in the order in which they were read
-	dependents   bool     // who depends on it, and who refers to its instances
+	dependents   bool     // its dependents, and the services that refer to its instances
 	graph        bool     // the edges of all services
-	heldRollouts bool     // which rollouts of all services are held
-	budget       bool     // how much the plan may still start or do
+	heldRollouts bool     // which rollouts are held
+	budget       bool     // how many more steps or starts the plan allows
 }
 
-// otherFacts returns the facts of another service; nil where there is none.
+// otherFacts returns the facts of another service, or nil if it does not exist.
 func (t *turn) otherFacts(name string) *facts {
 	d := t.view.services[name]
 	switch {
@@ -34,8 +34,8 @@ func (t *turn) otherFacts(name string) *facts {
 	return t.factsOf(d)
 }
 
-// findDependent finds a service whose instances block the removal of this one's
-// because they depend on it, and how many instances it still has.
+// findDependent finds a service whose instances depend on this one and block the removal
+// of its instances. It also returns how many instances that service still has.
 func (t *turn) findDependent(alone bool) (by string, left int) {
 	t.read.dependents, t.read.graph = true, true
 	return t.view.firstDependent(t.s.name, alone)
@@ -80,7 +80,7 @@ func (t *turn) findHeldDependency() string {
 	return t.planner.heldDependencyOf(t.s.name)
 }
 
-// isBulkSpent reports whether bulk work has used up its share of this plan.
+// isBulkSpent reports whether bulk work has used its share of this plan.
 func (t *turn) isBulkSpent() bool {
 	t.read.budget = true
 	return t.planner.isSpent()

@@ -11,21 +11,21 @@ import (
 	"mariposa"
 )
 
-// A plan visits only the services whose part of it may have changed: those
-// whose inputs changed, those that read them, those whose alarm is due, and
-// those that had steps. For the others it keeps the result of their last turn.
-// A test compares such plans with those of a view that has no earlier plans.
+// A plan visits only the services whose part of it may have changed: those whose inputs
+// changed, those that read them, those whose alarm is due, and those that had steps. For
+// all others it keeps the result of their last turn. A test compares such plans with
+// plans of a fresh view.
 
 // schedule is the result of a service's last turn, what that result depends on,
 // and whether the next plan visits the service again.
 type schedule struct {
 	todo         int
 	todoUnpaused int       // todo without paused rollouts
-	alarm        time.Time // when the result may change though its inputs do not; zero: never
+	alarm        time.Time // when the result may change without a change of its inputs; zero: never
 	wake         time.Time // when to plan again for it; zero: never
 	read         reads     // what it read beyond the service
 	rolloutHeld  bool      // its rollout has reached its limit for now
-	mustRevisit  bool      // it had steps, or a status that is not stored yet
+	mustRevisit  bool      // it had steps, or a status that is not yet stored
 
 	readRoom, readFull bool // what it read of the budget
 	idle               bool // it had no steps
@@ -33,16 +33,16 @@ type schedule struct {
 	touched   bool              // its inputs changed since the last plan
 	dirty     bool              // its part of the plan may have changed
 	due       bool              // it is on the agenda
-	repairs   bool              // whether it needed repair when it was put there
+	repairs   bool              // whether it needed a repair when it was put there
 	rolling   bool              // it had a rollout when held rollouts were last checked
 	rollingBy *mariposa.Service // the definition it had then
 
-	readBy        uint64 // the last turn that read it
+	readBy        uint64 // the last turn that read this service
 	lastFacts     facts  // its facts in the last plan that used them
 	lastFactsPlan uint64 // the number of that plan
 }
 
-// agenda holds what the next plan must visit.
+// agenda contains what the next plan must visit.
 type agenda struct {
 	all          bool       // every service
 	last         time.Time  // when the last plan was made
@@ -55,7 +55,7 @@ type agenda struct {
 	heldReaders  map[*service]struct{}            // services whose last turn read which rollouts are held
 	serial       uint64                           // numbers plans and turns
 	todo         int                              // of all services
-	heldCount    int                              // how many rollouts are held
+	heldCount    int                              // number of held rollouts
 }
 
 func newAgenda() agenda {
@@ -69,8 +69,8 @@ func newAgenda() agenda {
 	}
 }
 
-// turnBefore is the order in which services may start instances: services that
-// need repair come first, so that bulk work elsewhere does not delay a repair.
+// turnBefore is the order in which services may start instances. Services that need a
+// repair come first, so that bulk work does not delay repairs.
 func turnBefore(a, b *service) bool {
 	if a.repairs != b.repairs {
 		return a.repairs
@@ -88,7 +88,7 @@ func isSooner(x, y time.Time, a, b *service) bool {
 // needsRepair reports whether a service has something to repair.
 func (s *service) needsRepair() bool { return s.count(failed)+s.count(lost) > 0 }
 
-// touch notes that the inputs of a service changed.
+// touch records that the inputs of a service changed.
 func (v *View) touch(s *service) {
 	if !s.touched {
 		s.touched = true
@@ -114,8 +114,8 @@ func (v *View) unmark(s *service) {
 	}
 }
 
-// unmarkDone takes the visited services off the agenda, except those that the
-// next plan must visit again.
+// unmarkDone removes the visited services from the agenda, except those that the next
+// plan must visit again.
 func (v *View) unmarkDone(looked []*service) {
 	done := func(s *service) bool { return !s.mustRevisit && !s.waitsForBudget() }
 	if len(looked) < v.agenda.due.Len() || slices.ContainsFunc(looked, func(s *service) bool { return !done(s) }) {
@@ -152,7 +152,7 @@ func (v *View) refresh(now time.Time) {
 	}
 	touched := a.touched
 	a.touched = nil
-	if every { // neighbours in memory are visited together, and the agenda grows at its end
+	if every { // visit neighbors in memory together; new entries are appended to the agenda
 		slices.SortFunc(touched, func(x, y *service) int { return strings.Compare(x.name, y.name) })
 	}
 	before := v.hasContradictoryEdges()
@@ -163,7 +163,7 @@ func (v *View) refresh(now time.Time) {
 	}
 	if v.blockersChanged && (before || v.hasContradictoryEdges()) {
 		for s := range a.graphReaders {
-			v.mark(s) // who blocks whom depends on whole paths
+			v.mark(s) // blocking depends on whole paths
 		}
 	}
 	v.blockersChanged = false
@@ -197,8 +197,8 @@ func (v *View) markTargets(s *service) {
 	}
 }
 
-// refreshHeldRollouts finds the rollouts that are newly held or no longer held,
-// and marks the services that read which ones are.
+// refreshHeldRollouts finds the rollouts whose held state has changed, and marks the
+// services that read which rollouts are held.
 func (v *View) refreshHeldRollouts(touched []*service, now time.Time) {
 	changed := false
 	for _, s := range touched {
@@ -240,8 +240,8 @@ func (v *View) remember(t *turn) {
 	s.dirty = s.mustRevisit
 }
 
-// setRead records what a turn read, so that the service is visited again when
-// any of it changes.
+// setRead records what a turn read, so that the service is visited again if any of it
+// changes.
 func (v *View) setRead(s *service, r reads) {
 	if !slices.Equal(s.read.services, r.services) {
 		for _, name := range s.read.services {
@@ -274,8 +274,8 @@ func (s *service) seesOtherBudget(p *planner) bool {
 	return s.waitsForBudget() && (s.readRoom != (p.room > 0) || s.readFull != p.isSpent())
 }
 
-// waitsForBudget reports whether a service read the budget and had no steps: it
-// may have found too little.
+// waitsForBudget reports whether a service read the budget and had no steps, possibly
+// because the budget was too small.
 func (s *service) waitsForBudget() bool { return s.read.budget && s.idle }
 
 func (v *View) setTodo(s *service, n int) {
@@ -318,8 +318,8 @@ func (v *View) removeFromAgenda(s *service) {
 	s.dropped = true
 }
 
-// Todo returns how far a service was from its goal, in instances, when the last
-// plan was made.
+// Todo returns how many instances of a service were not in their desired state at the
+// last plan.
 func (v *View) Todo(name string) int {
 	if s := v.services[name]; s != nil {
 		return s.todo
@@ -327,7 +327,7 @@ func (v *View) Todo(name string) int {
 	return 0
 }
 
-// TodoUnpaused is Todo without what waits for a paused rollout.
+// TodoUnpaused is Todo without the instances that wait for a paused rollout.
 func (v *View) TodoUnpaused(name string) int {
 	if s := v.services[name]; s != nil {
 		return min(s.todo, s.todoUnpaused)

@@ -7,7 +7,7 @@ import (
 	"mariposa"
 )
 
-// Every field of a status counts: what differs in one is stored, and looked at again.
+// A difference in any field of a status must be stored and causes another visit.
 func TestStatusesThatDifferInOneFieldAreNotTheSame(t *testing.T) {
 	of := reflect.TypeFor[mariposa.ServiceStatus]()
 	for i := range of.NumField() {

@@ -7,8 +7,8 @@ import (
 	"mariposa"
 )
 
-// FindBefore returns what a change of the goal replaced: the state that an undo
-// brings back. The old goal is nil before the first version.
+// FindBefore returns what a change of the goal replaced: the state that an undo restores.
+// The old goal is nil before the first version.
 func FindBefore(old, next *mariposa.ProjectStatus) *mariposa.Before {
 	b := &mariposa.Before{}
 	if old == nil {
@@ -44,8 +44,8 @@ func FindBefore(old, next *mariposa.ProjectStatus) *mariposa.Before {
 	return b
 }
 
-// rests reports whether a goal wants no instances of a service because it, or
-// the whole project, is stopped.
+// rests reports whether a goal requests no instances of a service because the service or
+// the whole project is stopped.
 func rests(goal *mariposa.ProjectStatus, ss *mariposa.ServiceStatus) bool {
 	return ss.Stopped || goal.Goal != mariposa.GoalStarted
 }

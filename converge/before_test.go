@@ -7,7 +7,7 @@ import (
 	"mariposa"
 )
 
-// A task finds the version, the scales, what rests and what is held; only what it
+// A task finds the version, the scales, what is stopped and what is held. Only what it
 // changed is recorded.
 func TestWhatATaskFoundIsWhatItChanged(t *testing.T) {
 	t.Parallel()

@@ -10,7 +10,7 @@ import (
 
 const many = 100_000
 
-// crowd is a view of one service with n instances that all serve.
+// crowd returns a view of one service with n serving instances.
 func crowd(n int, more ...func(*mariposa.Service)) *View {
 	v := NewView()
 	v.SetVersion(1, Definitions{"web": def("web", "one", n, more...)})
@@ -42,7 +42,7 @@ func crowdSpec(slot int) *mariposa.InstanceSpec {
 	}
 }
 
-// oneChange lets one of many fail and come back, planning after each.
+// oneChange lets one of many instances fail and come back, and plans after each change.
 func oneChange(v *View) func() {
 	id, spec := crowdID(many/2), crowdSpec(many/2)
 	return func() {
@@ -98,8 +98,8 @@ func BenchmarkPlanCreating5kOf100k(b *testing.B) {
 	}
 }
 
-// benchmarkRollout plans in the middle of a rollout: half is through,
-// a batch is on its way up.
+// benchmarkRollout plans in the middle of a rollout: half is done, and a batch is
+// starting.
 func benchmarkRollout(b *testing.B, more ...func(*mariposa.Service)) {
 	v := crowd(many, more...)
 	v.SetVersion(2, Definitions{"web": def("web", "two", many, append(more, rolling("100"))...)})

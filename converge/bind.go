@@ -13,16 +13,16 @@ import (
 	"mariposa"
 )
 
-// References to other services are stored as bindings. A service is bound to
-// one instance of each service it refers to: the first that served, for as long
-// as it lives. It is bound to another one only when the other service is at
-// rest, so that a crash, an absent node or a rollout in several steps never
-// moves it back and forth. handover.go says when it follows another instance.
+// References to other services are stored as bindings. A service is bound to one instance
+// of each service that it refers to: the first one that served, as long as it exists. It
+// is bound to another instance only when the other service is at rest, so that a crash,
+// an unreachable node or a rollout in several steps does not move it back and forth.
+// handover.go describes when it follows another instance.
 
-// bindReferences updates the bindings of a service. It reports whether they
-// point to other instances now, or running instances became outdated: this is
-// stored before any step is taken, so that the new targets are known to be in
-// use and instances are classified again.
+// bindReferences updates the bindings of a service. It reports whether they now point to
+// other instances, or whether running instances became outdated. This is stored before
+// any step is taken, so that the new targets are known to be in use and instances are
+// classified again.
 func (t *turn) bindReferences() bool {
 	was := t.st.Bindings
 	next, follows, moved := t.resolveReferences(was)
@@ -46,8 +46,8 @@ func (t *turn) bindReferences() bool {
 	return moved
 }
 
-// resolveReferences returns what every reference resolves to now, the first
-// service whose values changed, and whether other instances are referred to.
+// resolveReferences returns the current value of every reference, the first service whose
+// values changed, and whether the references point to other instances now.
 func (t *turn) resolveReferences(was *mariposa.Bindings) (next *mariposa.Bindings, follows string, moved bool) {
 	references := t.view.referencesOf(t.s)
 	if len(references) == 0 {
@@ -76,9 +76,9 @@ func (t *turn) resolveReferences(was *mariposa.Bindings) (next *mariposa.Binding
 	return next, follows, moved
 }
 
-// rollMisbound starts a rollout if instances refer to something other than what
-// the service is bound to and no rollout replaces them: one that was under way
-// when the binding changed did not cover them.
+// rollMisbound starts a rollout if instances refer to something other than the binding
+// and no rollout replaces them, because the rollout that was in progress when the binding
+// changed did not cover them.
 func (t *turn) rollMisbound() bool {
 	if t.s.misbound == 0 || t.st.Rollout != nil {
 		return false
@@ -87,8 +87,8 @@ func (t *turn) rollMisbound() bool {
 	return true
 }
 
-// startFollowing starts a rollout, or restarts the clock of the one under way,
-// so that instances are made with what their references resolve to now.
+// startFollowing starts a rollout, or resets the progress time of the current one, so
+// that instances are created with the current values of their references.
 func (t *turn) startFollowing(on string) {
 	r := mariposa.Rollout{Number: t.st.Number, From: t.st.Number, Follows: on}
 	if t.st.Rollout != nil {
@@ -103,9 +103,8 @@ func (t *turn) startFollowing(on string) {
 	t.left = max(1, t.s.countWanted())
 }
 
-// referencesOf returns the fields that a service refers to, by service: those
-// of the definition in force, of the definitions its instances were made from,
-// and of the fallback version.
+// referencesOf returns the referenced fields by service: those of the current definition,
+// of the definitions that its instances were created from, and of the fallback version.
 func (v *View) referencesOf(s *service) map[string][]string {
 	var out map[string][]string
 	add := func(d *mariposa.Service) {
@@ -132,8 +131,7 @@ func (v *View) referencesOf(s *service) map[string][]string {
 	return out
 }
 
-// bindTo returns the binding to another service, and why it cannot be as it
-// should be.
+// bindTo returns the binding to another service, and the reason if it is not up to date.
 func (t *turn) bindTo(on string, fields []string) (mariposa.Binding, *mariposa.Reason) {
 	old, had := t.st.Bindings.Get(on)
 	d := t.otherFacts(on)
@@ -154,13 +152,13 @@ func (t *turn) bindTo(on string, fields []string) (mariposa.Binding, *mariposa.R
 	}
 	b := t.view.resolve(d, next, fields)
 	if had && t.isLive() && !d.hasFinalInstances() {
-		keepSetFields(&b, old) // the set is not complete yet
+		keepSetFields(&b, old) // the set is not yet complete
 	}
 	return b, t.missingField(on, b, fields)
 }
 
-// nextTarget finds the instance that a service is bound to next; nil: none yet,
-// with the reason.
+// nextTarget finds the next instance to bind to. If there is none yet, it returns nil and
+// the reason.
 func (t *turn) nextTarget(on string, d *facts, old mariposa.Binding, had bool, is attachment) (*Instance, *mariposa.Reason) {
 	if is == yielding {
 		i := t.view.findCandidate(d)
@@ -188,7 +186,7 @@ func (t *turn) nextTarget(on string, d *facts, old mariposa.Binding, had bool, i
 		return nil, &mariposa.Reason{Code: mariposa.ReasonWaitsRest, Subject: on}
 	case !inUse:
 		return i, nil
-	case !d.isAtRest() && !d.awaitsFollowers(): // the new target may be about to go
+	case !d.isAtRest() && !d.awaitsFollowers(): // the new target may be removed soon
 		if had {
 			return nil, gone(mariposa.ReasonWaitsReference)
 		}
@@ -199,13 +197,13 @@ func (t *turn) nextTarget(on string, d *facts, old mariposa.Binding, had bool, i
 	return i, nil
 }
 
-// isScaledToZero reports whether a person scaled another service to zero.
+// isScaledToZero reports whether a user scaled another service to zero.
 func (t *turn) isScaledToZero(name string) bool {
 	d := t.otherFacts(name)
 	return d != nil && d.status != nil && d.status.Scale == 0
 }
 
-// missingField says which requested field an instance lacks; nil: none.
+// missingField returns the requested field that an instance does not have; nil: none.
 func (t *turn) missingField(on string, b mariposa.Binding, fields []string) *mariposa.Reason {
 	for _, f := range fields {
 		_, has := b.Values[f]
@@ -220,10 +218,9 @@ func (t *turn) missingField(on string, b mariposa.Binding, fields []string) *mar
 	return nil
 }
 
-// refreshBinding keeps a binding and updates its values. Fields requested for
-// the first time are looked up; fields about all instances are read again once
-// the other service is at rest. A first lookup does not wait for that if the
-// other service waits for its followers.
+// refreshBinding keeps a binding and updates its values. New fields are looked up. Fields
+// about all instances are read again once the other service is at rest. The first lookup
+// does not wait for that if the other service waits for its followers.
 func (t *turn) refreshBinding(d *facts, old mariposa.Binding, fields []string) mariposa.Binding {
 	b := old
 	i := t.view.instances[b.Instance]
@@ -275,8 +272,8 @@ func bindsOneInstance(b mariposa.Binding) bool {
 	return false
 }
 
-// bindingDigest returns the digest of what the references of the definition in
-// force resolve to, and whether some are unresolved.
+// bindingDigest returns the digest of the values of the current definition's references,
+// and whether some are unresolved.
 func bindingDigest(s *service) (string, bool) {
 	if s.status == nil {
 		return "", false
@@ -310,9 +307,9 @@ func digestOf(parts []string) string {
 	return hex.EncodeToString(sum[:12])
 }
 
-// boundStep begins the step that creates an instance of a version, with what
-// its references resolve to. It reports whether all of them resolve to existing
-// instances: nothing is created with a reference to an instance that is gone.
+// boundStep begins the step that creates an instance of a version, with the values of its
+// references. It reports whether all of them resolve to existing instances: nothing is
+// created with a reference to a removed instance.
 func (t *turn) boundStep(number int) (Step, bool) {
 	s := Step{Action: Create}
 	def := t.view.Definition(number, t.s.name)
@@ -346,7 +343,7 @@ func (t *turn) boundStep(number int) (Step, bool) {
 	return s, true
 }
 
-// findGoneReference says which instance that a definition refers to is gone; nil: none.
+// findGoneReference returns the removed instance that a definition refers to; nil: none.
 func (t *turn) findGoneReference(def *mariposa.Service) *mariposa.Reason {
 	for _, r := range def.Refs {
 		if isSetField(r.Field) {
@@ -362,7 +359,7 @@ func (t *turn) findGoneReference(def *mariposa.Service) *mariposa.Reason {
 			return &mariposa.Reason{Code: mariposa.ReasonWaitsStopped, Subject: r.Service}
 		case d.goal == 0:
 			return &mariposa.Reason{Code: mariposa.ReasonWaitsScale, Subject: r.Service}
-		case d.isRolling && d.def.Update.StopFirst && d.members[b.Instance] == outdatedRunning: // it is removed before its successor starts
+		case d.isRolling && d.def.Update.StopFirst && d.members[b.Instance] == outdatedRunning: // removed before its successor starts
 			return &mariposa.Reason{Code: mariposa.ReasonWaitsRollout, Subject: r.Service}
 		}
 	}

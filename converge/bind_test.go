@@ -9,7 +9,7 @@ import (
 	"mariposa"
 )
 
-// bindingDigestOf is what a service is bound to of another one.
+// boundTo returns what a service is bound to in another one.
 func (w *world) boundTo(service, on string) string {
 	b, _ := w.status(service).Bindings.Get(on)
 	return b.Instance
@@ -59,7 +59,7 @@ func TestACrashOfAnotherInstanceMovesNoBinding(t *testing.T) {
 	}
 }
 
-// What is bound follows once, when the repair is through, not while it is.
+// A bound service follows once, after the repair is complete.
 func TestACrashOfTheBoundOneIsFollowedOnce(t *testing.T) {
 	w := running(t, def("db", "one", 2), def("web", "one", 1, refersTo("db.id")))
 	w.fail("db.1-1")
@@ -73,12 +73,12 @@ func TestACrashOfTheBoundOneIsFollowedOnce(t *testing.T) {
 	}
 }
 
-// A service that keeps failing is not followed from one try to the next.
+// Services do not follow a service that keeps failing from one attempt to the next.
 func TestACrashLoopIsNotFollowedFromTryToTry(t *testing.T) {
 	w := running(t, def("db", "one", 1, minHealthy(5*time.Second)), def("web", "one", 1, refersTo("db.id")))
 	for range 12 {
 		w.fail(w.of("db")...)
-		for range 400 { // until the next try is up
+		for range 400 { // until the next attempt is up
 			w.step()
 			for _, id := range w.moving() {
 				w.move(id)
@@ -104,7 +104,7 @@ func TestACrashLoopIsNotFollowedFromTryToTry(t *testing.T) {
 	}
 }
 
-// The old one serves those that still use it until they are gone.
+// The old instance serves its users until they are removed.
 func TestTheOldOneStaysWhileItsUsersAreStopping(t *testing.T) {
 	w := running(t, def("db", "one", 1), def("web", "one", 1, refersTo("db.id")))
 	w.submit(def("db", "two", 1), def("web", "one", 1, refersTo("db.id")))
@@ -126,7 +126,7 @@ func TestTheOldOneStaysWhileItsUsersAreStopping(t *testing.T) {
 	}
 }
 
-// Whose reference nobody can follow says so.
+// A reference that cannot be followed is reported.
 func TestAReferenceToWhatIsScaledAwayIsTold(t *testing.T) {
 	w := running(t, def("db", "one", 1), def("web", "one", 1, refersTo("db.id")))
 	w.scale("db", 0)
@@ -188,8 +188,8 @@ func TestACanaryMovesNoBinding(t *testing.T) {
 	}
 }
 
-// A pause in the middle of the hand-over leaves both: the old one is still
-// referred to, the new one has proved itself.
+// A pause during the handover leaves both instances: the old one is still referred to,
+// and the new one is healthy.
 func TestAPauseWhileHandingOverLeavesBoth(t *testing.T) {
 	w := running(t, def("db", "one", 1), def("web", "one", 1, refersTo("db.id")))
 	w.mode(mariposa.ModePause, "web")
@@ -254,7 +254,7 @@ func TestLiveReferencesFollowWithoutANewInstance(t *testing.T) {
 	}
 }
 
-// The same value of another instance is no reason to make anything anew.
+// The same value at another instance does not require a replacement.
 func TestAVariableThatStaysTheSameIsFollowedWithoutANewInstance(t *testing.T) {
 	port := func(value string) func(*mariposa.Service) {
 		return func(d *mariposa.Service) { d.Environment = []mariposa.Variable{{Name: "PORT", Value: value}} }
@@ -273,8 +273,8 @@ func TestAVariableThatStaysTheSameIsFollowedWithoutANewInstance(t *testing.T) {
 	}
 }
 
-// A variable with the port of its instance is resolved by the port that goes with the
-// binding, also when that instance is gone.
+// A variable with the port of its instance is resolved with the port in the binding, even
+// if that instance is gone.
 func TestThePortInAVariableGoesWithTheBinding(t *testing.T) {
 	serves := func(d *mariposa.Service) {
 		d.Ports = []mariposa.Port{{Target: 5432}}
@@ -292,7 +292,7 @@ func TestThePortInAVariableGoesWithTheBinding(t *testing.T) {
 	}
 }
 
-// A chain follows link by link, and nothing goes before its dependents let go.
+// A chain follows link by link, and nothing is removed before its dependents.
 func TestAChainFollowsLinkByLink(t *testing.T) {
 	chain := func(image string) []*mariposa.Service {
 		return []*mariposa.Service{def("a", image, 1), def("b", "one", 1, refersTo("a.id")), def("c", "one", 1, refersTo("b.id"))}
@@ -313,8 +313,8 @@ func TestAChainFollowsLinkByLink(t *testing.T) {
 	wantSteps(t, order, "create a.1 v2", "create b.1 v2", "create c.1 v2", "remove c.1-3", "remove b.1-2", "remove a.1-1")
 }
 
-// A version that others cannot follow is rolled back where its service says so,
-// and those that could not follow stay as they were.
+// A version that others cannot follow is rolled back if its service says so, and those
+// that could not follow stay unchanged.
 func TestWhatIsNotFollowedIsTakenBack(t *testing.T) {
 	rollback := func(d *mariposa.Service) { d.Update.OnFailure = mariposa.OnFailureRollback }
 	w := running(t, def("db", "one", 1, rollback), def("web", "one", 1, refersTo("db.id")))
@@ -338,9 +338,9 @@ func TestWhatIsNotFollowedIsTakenBack(t *testing.T) {
 	wantStatus(t, w, "db", mariposa.StatusConverged, "")
 }
 
-// The time for which an absent node is ridden out does not count against a rollout:
-// else it would stop in the very instant in which the node's instances are given
-// up, and its slot would be refilled at a version that nothing can be made of.
+// The time spent waiting for an unreachable node does not count against a rollout.
+// Otherwise it would stop at the moment when the node's instances are given up, and the
+// slot would be refilled at a version that cannot be created.
 func TestARolloutDoesNotStopBecauseANodeIsRiddenOut(t *testing.T) {
 	w := running(t, def("db", "one", 2, stopFirst, neverReschedule), def("app", "one", 1, refersTo("db.id"), deadline(time.Minute)))
 	w.loseNode("n2")
@@ -354,7 +354,7 @@ func TestARolloutDoesNotStopBecauseANodeIsRiddenOut(t *testing.T) {
 	wantServing(t, w, "app", map[string]int{"two": 1})
 }
 
-// A slot is not refilled at a version that refers to what is no longer in the
+// A slot is not refilled at a version that refers to a service that is no longer in the
 // manifest.
 func TestASlotIsRefilledAtAVersionThatCanBeMade(t *testing.T) {
 	w := running(t, def("db", "one", 1), def("app", "one", 1, refersTo("db.id"), deadline(time.Minute)))
@@ -368,9 +368,9 @@ func TestASlotIsRefilledAtAVersionThatCanBeMade(t *testing.T) {
 	}
 }
 
-// TestNobodyFollowsFromOneTryToTheNext lets db fail again and again. web, which refers
-// to it, stays as it is until an instance has been up for longer than the next try
-// would be put off.
+// TestNobodyFollowsFromOneTryToTheNext lets db fail repeatedly. web, which refers to it,
+// stays unchanged until an instance has been up for longer than the delay of the next
+// attempt.
 func TestNobodyFollowsFromOneTryToTheNext(t *testing.T) {
 	w := running(t, def("db", "one", 1), def("web", "one", 1, refersTo("db.id")))
 	web := w.of("web")[0]
@@ -389,7 +389,7 @@ func TestNobodyFollowsFromOneTryToTheNext(t *testing.T) {
 			}
 		}
 	}
-	for range 5 { // it serves again, and nothing but time is missing
+	for range 5 { // it serves again, and only time is missing
 		w.step()
 	}
 	b := w.status("db").Backoff
@@ -406,8 +406,8 @@ func TestNobodyFollowsFromOneTryToTheNext(t *testing.T) {
 	}
 }
 
-// TestWhatARolloutDidNotSpeakOfFollowsToo makes one instance of web anew, and db dies
-// meanwhile. That rollout is about one instance; the other one follows after it.
+// TestWhatARolloutDidNotSpeakOfFollowsToo recreates one instance of web, and db dies
+// meanwhile. That rollout covers one instance; the other one follows afterwards.
 func TestWhatARolloutDidNotSpeakOfFollowsToo(t *testing.T) {
 	w := running(t, def("db", "one", 1), def("web", "one", 2, refersTo("db.id"), minHealthy(time.Minute)))
 	w.patch(mariposa.Patch{Reprovision: []string{"web"}, Filter: &mariposa.Filter{Instances: w.of("web")[:1]}}, "web")
@@ -423,13 +423,13 @@ func TestWhatARolloutDidNotSpeakOfFollowsToo(t *testing.T) {
 	wantStatus(t, w, "web", mariposa.StatusConverged, "")
 }
 
-// A new version asks for all instances of db, of which an old one is kept until app has
-// moved away from it. Neither waits for the other.
+// A new version refers to all instances of db, of which an old one is kept until app has
+// stopped using it. Neither waits for the other.
 func TestWhatAsksForAllForTheFirstTimeDoesNotWaitForThoseThatWaitForIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, def("db", "one", 1), def("app", "one", 4, refersTo("db.id")))
 	w.submit(def("db", "two", 1), def("app", "one", 4, refersTo("db.id")))
-	// Two of each in one slot, each app with a db of its own; of app one slot is empty.
+	// Two of each in one slot, and each app has a different db; one slot of app is empty.
 	bound := map[int]*mariposa.Bindings{}
 	for number := 1; number <= 2; number++ {
 		db := w.create("db", 1, number, "n1")
@@ -464,8 +464,8 @@ func TestWhatAsksForAllForTheFirstTimeDoesNotWaitForThoseThatWaitForIt(t *testin
 	}
 }
 
-// Whether a frozen service would follow changes once more when the node of the
-// instance that took the place is away for too long: then nothing serves any more.
+// Whether a frozen service would follow changes again when the node of the replacement is
+// unreachable for too long: then nothing serves any more.
 func TestWhatAFrozenServiceWouldFollowIsLookedAtAgainInTime(t *testing.T) {
 	t.Parallel()
 	w := running(t, def("db", "one", 1), def("app", "one", 1, refersTo("db.id")))

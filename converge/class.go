@@ -2,9 +2,9 @@ package converge
 
 import "mariposa"
 
-// class is the role of an instance in the plan. Each instance has exactly one.
-// The rules ask for the traits of a class and never for its place in this list:
-// to add a class, add it here and give it a row in traitsOf.
+// class is the role of an instance in the plan. Each instance has exactly one. Rules use
+// the traits of a class and never its position in this list. To add a class, add it here
+// and in traitsOf.
 type class uint8
 
 const (
@@ -16,23 +16,23 @@ const (
 	outdatedStarting              // wanted, on its way up, of an outdated definition
 	lost                          // wanted, its node cannot be reached
 	failed                        // wanted, ended by itself
-	leaving                       // unwanted, not gone yet
-	leavingLost                   // unwanted, its node cannot be reached
-	preserved                     // ended, and kept for people to look at
-	gone                          // only its record is left
+	leaving                       // unwanted, but not yet removed
+	leavingLost                   // unwanted, on an unreachable node
+	preserved                     // ended and kept for inspection
+	gone                          // only its record exists
 	classes
 )
 
-// traits are what the rules ask about a class.
+// traits are the properties of a class that rules use.
 type traits struct {
 	name      string
 	wanted    bool // its goal is to run
-	up        bool // it runs, whatever its definition
-	current   bool // it runs and needs no new incarnation
-	starts    bool // it is on its way up
-	holdsSlot bool // it keeps its slot from being filled
-	refers    bool // it uses the instances that it was made to refer to
-	lives     bool // what its definition depends on must stay
+	up        bool // it runs, with any definition
+	current   bool // it runs and does not have to be replaced
+	starts    bool // it is starting
+	holdsSlot bool // its slot is not free
+	refers    bool // it uses the instances that it refers to
+	lives     bool // the dependencies of its definition must stay
 }
 
 var traitsOf = [classes]traits{
@@ -50,8 +50,8 @@ var traitsOf = [classes]traits{
 	gone:             {name: "gone"},
 }
 
-// The classes that share a trait, and the order in which surplus instances go:
-// not yet running first, the current definition last.
+// The classes that share a trait, and the order in which surplus instances are removed:
+// those not yet running first, those with the current definition last.
 var (
 	wantedClasses  = classesWith(func(t traits) bool { return t.wanted })
 	upClasses      = classesWith(func(t traits) bool { return t.up })
@@ -107,16 +107,15 @@ func (v *View) classify(s *service, i *Instance) class {
 	return serving
 }
 
-// hasEnded reports whether nothing of an instance in this state runs.
+// hasEnded reports whether nothing runs of an instance in this state.
 func hasEnded(state mariposa.State) bool {
 	return state == mariposa.StateFailed || state == mariposa.StateStopped || state == mariposa.StateDestroyed
 }
 
-// isOutdated reports whether an instance needs a new incarnation to match the
-// definition in force. Metadata values alone do not count unless the rollout
-// under way is about them. An instance is also outdated once its references
-// resolve to something else. A rollout with a filter ignores instances that do
-// not match.
+// isOutdated reports whether an instance must be replaced to match the current
+// definition. Changed metadata values alone do not count unless the current rollout is
+// about them. An instance is also outdated if its references have changed. A rollout with
+// a filter ignores instances that do not match the filter.
 func (v *View) isOutdated(s *service, i *Instance) bool {
 	if s.def == nil || s.status == nil || !v.matches(s, i) {
 		return false
@@ -124,12 +123,12 @@ func (v *View) isOutdated(s *service, i *Instance) bool {
 	return differs(s, i) || i.Spec.Created.Before(outdatedBefore(s.status)) || !s.unresolved && i.Spec.Bound != s.bound
 }
 
-// differs reports whether an instance was made from another definition.
+// differs reports whether an instance was created from another definition.
 func differs(s *service, i *Instance) bool {
 	return i.Spec.Digest != s.def.Digest && (aboutMetadata(s.status) || !sameForm(i.Spec.Digest, s.def.Digest))
 }
 
-// matches reports whether the rollout under way covers an instance.
+// matches reports whether the current rollout covers an instance.
 func (v *View) matches(s *service, i *Instance) bool {
 	f := filterOf(s.status)
 	return f == nil || Matches(f, i.ID, i.Spec, v.Definition(i.Spec.Number, s.name))

@@ -6,8 +6,8 @@ import (
 	"mariposa"
 )
 
-// endService removes every instance of a service that ends, once no living
-// instance depends on it or refers to it.
+// endService removes all instances of a service that ends, once no live instance depends
+// on it or refers to it.
 func (t *turn) endService() {
 	if t.s.countWanted() == 0 {
 		return
@@ -33,7 +33,7 @@ func (t *turn) endService() {
 	}
 }
 
-// whyEnds says why a service ends.
+// whyEnds returns the reason why a service ends.
 func (t *turn) whyEnds(alone bool) mariposa.ReasonCode {
 	switch {
 	case alone:
@@ -46,8 +46,7 @@ func (t *turn) whyEnds(alone bool) mariposa.ReasonCode {
 	return mariposa.ReasonProjectStopped
 }
 
-// explainStranded reports the removals that only the return of a node can
-// finish.
+// explainStranded reports the removals that can finish only when a node returns.
 func (t *turn) explainStranded() {
 	if n := t.s.count(leavingLost); n > 0 {
 		i, _ := t.s.byClass[leavingLost].Min()

@@ -7,27 +7,26 @@ import (
 	"mariposa"
 )
 
-// facts are what a plan knows of one service. They are counted once per plan,
-// from the service's own records and the time alone, and read by its rules and
-// by those of other services. A rule that needs to know something else of a
-// service gets it as a new fact.
+// facts is what a plan knows about one service. Facts are computed once per plan, only
+// from the service's own records and the time. The rules of this service and of others
+// read them. If a rule needs to know something else about a service, add a fact.
 type facts struct {
 	*service
-	ending           bool // the service as a whole ends
-	goal             int  // how many instances are wanted
+	ending           bool // the whole service ends
+	goal             int  // number of desired instances
 	current          int  // running and up to date
 	outdated         int  // running and outdated
-	starting         int  // on their way up and up to date
-	outdatedStarting int  // on their way up and outdated
+	starting         int  // starting and up to date
+	outdatedStarting int  // starting and outdated
 	lost             int  // on unreachable nodes
-	failed           int  // ended by themselves and not replaced yet
-	isRolling        bool // a rollout is under way and not held
-	batch            int  // how many its rollouts replace at a time
+	failed           int  // ended by themselves and not yet replaced
+	isRolling        bool // a rollout is in progress and not held
+	batch            int  // number of instances that a rollout replaces at a time
 
-	young     []*Instance // current ones up for less than min_healthy, youngest first; only during a rollout
-	settled   int         // current ones up for longer
+	young     []*Instance // current instances up for less than min_healthy, youngest first; only during a rollout
+	settled   int         // current instances up for longer
 	givenUp   []*Instance // lost for longer than reschedule.after
-	givenUpAt map[int]int // slot -> how many of its holders are given up
+	givenUpAt map[int]int // slot -> number of its holders that are given up
 }
 
 // factsOf returns the facts of a service in this plan.
@@ -66,7 +65,7 @@ func (v *View) count(s *service, now time.Time) facts {
 	return f
 }
 
-// batchOf returns how many instances a rollout replaces at a time.
+// batchOf returns the number of instances that a rollout replaces at a time.
 func batchOf(def *mariposa.Service, r *mariposa.Rollout, goal int) int {
 	amount := def.Update.Rolling
 	if r != nil && r.Batch.N != 0 {
@@ -75,7 +74,7 @@ func batchOf(def *mariposa.Service, r *mariposa.Rollout, goal int) int {
 	return max(1, amount.Of(goal))
 }
 
-// findLostForGood finds the instances whose node has been away for longer than
+// findLostForGood finds the instances whose node has been unreachable for longer than
 // reschedule.after.
 func (f *facts) findLostForGood(v *View, now time.Time) {
 	if f.lost == 0 {
@@ -93,7 +92,7 @@ func (f *facts) findLostForGood(v *View, now time.Time) {
 	})
 }
 
-// rescheduleTime says when an instance on an absent node is rescheduled.
+// rescheduleTime returns when an instance on an unreachable node is rescheduled.
 func (v *View) rescheduleTime(def *mariposa.Service, i *Instance) (until time.Time, never bool) {
 	return v.nodes[i.Spec.Node].Since.Add(def.Reschedule.After), def.Reschedule.Never
 }
@@ -103,17 +102,18 @@ func (f *facts) isGivenUp(i *Instance) bool {
 	return f.givenUpAt[i.Spec.Slot] > 0 && slices.Contains(f.givenUp, i)
 }
 
-// countRunning returns how many instances run, whatever their definition.
+// countRunning returns the number of running instances, with any definition.
 func (f *facts) countRunning() int { return f.current + f.outdated }
 
-// countFilling returns how many instances fill the goal, or will.
+// countFilling returns the number of instances that count, or will count, toward the
+// goal.
 func (f *facts) countFilling() int {
 	return f.countRunning() + f.starting + f.outdatedStarting + f.lost - len(f.givenUp)
 }
 
-// slotsHeld returns how many slots are held by instances that fill the goal. It
-// is less than countFilling where two instances hold the same slot: during a
-// rollout, or when a node returns after its instances were replaced.
+// slotsHeld returns the number of slots with instances that count toward the goal. It is
+// less than countFilling if two instances have the same slot: during a rollout, or when a
+// node returns after its instances were replaced.
 func (f *facts) slotsHeld() int {
 	n := len(f.slots)
 	for slot, given := range f.givenUpAt {
@@ -124,11 +124,11 @@ func (f *facts) slotsHeld() int {
 	return n
 }
 
-// slotHolders returns how many instances that fill the goal hold a slot.
+// slotHolders returns the number of instances in a slot that count toward the goal.
 func (f *facts) slotHolders(slot int) int { return int(f.slots[slot].holders) - f.givenUpAt[slot] }
 
-// isLive reports whether the service has an instance that runs or is on its way
-// up on a reachable node.
+// isLive reports whether the service has a running or starting instance on a reachable
+// node.
 func (f *facts) isLive() bool { return f.countRunning()+f.starting+f.outdatedStarting > 0 }
 
 // hasRolloutLeft reports whether a rollout still has work to do. Empty slots
@@ -137,8 +137,8 @@ func (f *facts) hasRolloutLeft() bool {
 	return f.countNotRolled()+f.count(updating) > 0 || f.settled < f.goal || f.slotsHeld() < f.goal
 }
 
-// isAtRest reports whether all instances that the service should have run, and
-// no rollout is about to change that.
+// isAtRest reports whether all desired instances run and no rollout is about to change
+// that.
 func (f *facts) isAtRest() bool {
 	if f.ending || f.def == nil || f.goal == 0 || f.countRunning() < f.goal || f.starting+f.outdatedStarting+f.failed > 0 {
 		return false
@@ -146,43 +146,41 @@ func (f *facts) isAtRest() bool {
 	return !f.isRolling || !f.hasRolloutLeft()
 }
 
-// hasFinalInstances reports whether all the instances that the service will
-// have serve: it is at rest, or its rollout only waits for services that refer
-// to outdated instances.
+// hasFinalInstances reports whether all instances that the service will have are serving:
+// it is at rest, or its rollout only waits for services that refer to outdated instances.
 func (f *facts) hasFinalInstances() bool {
 	return f.isAtRest() || f.goal > 0 && f.settled >= f.goal && f.awaitsFollowers()
 }
 
-// awaitsFollowers reports whether a rollout can do nothing more until the
-// services that refer to outdated instances follow others.
+// awaitsFollowers reports whether a rollout cannot continue until the services that refer
+// to outdated instances follow other ones.
 func (f *facts) awaitsFollowers() bool { return f.isRolling && f.status.Rollout.AwaitsFollowers }
 
-// isYielding reports whether an instance is removed as soon as nothing refers
-// to it.
+// isYielding reports whether an instance is removed as soon as no instance refers to it.
 func (s *service) isYielding(id string) bool {
 	return s.status != nil && slices.Contains(s.status.Yields, id)
 }
 
-// isEnding reports whether the service as a whole ends.
+// isEnding reports whether the whole service ends.
 func (s *service) isEnding(goal mariposa.ProjectGoal) bool {
 	return s.status == nil || s.status.Removed || s.status.Stopped || goal != mariposa.GoalStarted
 }
 
 func (s *service) isFrozen() bool { return s.status != nil && s.status.Frozen != nil }
 
-// isRolling reports whether a rollout of the service is under way and not held.
+// isRolling reports whether a rollout of the service is in progress and not held.
 func (s *service) isRolling() bool {
 	r := s.status.Rollout
 	return r != nil && r.FailureReason == nil && !r.Held && !s.rolloutHeld && !s.status.Paused && !s.isFrozen()
 }
 
-// countNotRolled returns how many instances a rollout has not brought to the
-// target.
+// countNotRolled returns the number of instances that a rollout has not yet brought to
+// the target.
 func (s *service) countNotRolled() int {
 	return s.count(outdatedRunning) + s.count(outdatedStarting) + s.count(needsUpdate)
 }
 
-// countWanted returns how many instances still have the goal to run.
+// countWanted returns the number of instances whose goal is to run.
 func (s *service) countWanted() int {
 	n := 0
 	for _, c := range wantedClasses {
@@ -191,16 +189,15 @@ func (s *service) countWanted() int {
 	return n
 }
 
-// proofTime is how long an instance must be up to prove itself in the rollout
-// under way. A start is quicker, unless it also replaces instances.
+// proofTime is how long an instance must be up to count as healthy in the current
+// rollout. It is shorter for a start, unless the start also replaces instances.
 func (s *service) proofTime() time.Duration {
 	r := s.status.Rollout
 	return s.def.Update.ProofTime(r != nil && r.First && s.countNotRolled() == 0)
 }
 
-// provenAt returns when an instance has proved itself in the rollout under way.
-// Starts round it up, so that many services that come up one after the other are
-// looked at together.
+// provenAt returns when an instance counts as healthy in the current rollout. For starts
+// it is rounded up, so that services that come up one after another are visited together.
 func (s *service) provenAt(i *Instance) time.Time {
 	const together = 250 * time.Millisecond
 	at := since(i).Add(s.proofTime())
@@ -210,8 +207,8 @@ func (s *service) provenAt(i *Instance) time.Time {
 	return at.Truncate(together).Add(together)
 }
 
-// findYoung finds the instances that have been up for less than min_healthy,
-// youngest first.
+// findYoung finds the instances that have been up for less than min_healthy, youngest
+// first.
 func (s *service) findYoung(now time.Time) []*Instance {
 	if s.byStart == nil || s.proofTime() <= 0 {
 		return nil
@@ -227,7 +224,7 @@ func (s *service) findYoung(now time.Time) []*Instance {
 	return young
 }
 
-// lastFailure says how the last instance that failed ended.
+// lastFailure describes how the last failed instance ended.
 func (s *service) lastFailure() *mariposa.Reason {
 	var last *Instance
 	for _, c := range []class{failed, preserved} {
@@ -247,8 +244,8 @@ func (s *service) lastFailure() *mariposa.Reason {
 	return &mariposa.Reason{Code: mariposa.ReasonFailure, Subject: last.Spec.Name, Detail: howItEnded(last)}
 }
 
-// whyPersonNeeded says why a service needs a person to continue; nil while it
-// continues by itself.
+// whyPersonNeeded returns why a service cannot continue without user action, or nil if it
+// can.
 func (s *service) whyPersonNeeded() *mariposa.Reason {
 	switch r := s.status.Rollout; {
 	case r.HasFailed():
@@ -265,8 +262,7 @@ func (s *service) whyPersonNeeded() *mariposa.Reason {
 	return nil
 }
 
-// waitsForService returns the service that this one's reason says it waits for;
-// empty: none.
+// waitsForService returns the service in this one's waiting reason; empty: none.
 func (s *service) waitsForService() string {
 	switch r := s.status.Reason; {
 	case r.Is(mariposa.ReasonReferrers):
@@ -278,7 +274,7 @@ func (s *service) waitsForService() string {
 	return ""
 }
 
-// missingMetadata says which metadata values a definition needs and lacks; nil:
+// missingMetadata returns which required metadata values a definition is missing; nil:
 // none.
 func missingMetadata(d *mariposa.Service) *mariposa.Reason {
 	if len(d.Needs) == 0 {

@@ -8,10 +8,10 @@ import (
 	"mariposa"
 )
 
-// countFailures records the failures since the last plan. A single one is
-// repaired at once; repeated ones delay the next try, twice as long each time.
-// A failure is repeated if it hits an instance made after the first failure: of
-// a thousand instances, one may die now and then without delaying the others.
+// countFailures records the failures since the last plan. A single failure is repaired
+// immediately. Repeated failures delay the next attempt, twice as long each time. A
+// failure is repeated if it affects an instance that was created after the first failure.
+// Thus an occasional failure among a thousand instances does not delay the others.
 func (t *turn) countFailures() {
 	b := t.st.Backoff
 	seen := t.now.Add(-backoffForgetAfter) // older failures are forgotten
@@ -36,20 +36,20 @@ func (t *turn) countFailures() {
 		b = &c
 	}
 	if soon := t.now.Add(time.Millisecond); fresh.atOnce && !t.ending && b.Until.Before(soon) {
-		b.Until = soon // failures are distinguished by their time, so the next try waits for a later one
+		b.Until = soon // failures are distinguished by their time, so the next attempt must be later
 	}
 	if t.st.Backoff = b; b != nil {
 		t.wakeAt(healedAt(b))
 	}
 }
 
-// failures sums up the failures since the last plan.
+// failures summarizes the failures since the last plan.
 type failures struct {
 	any      bool
 	last     time.Time // when the last of them happened
-	atTarget bool      // one hit an instance that is up to date
-	repeated bool      // one hit an instance made after the first failure
-	atOnce   bool      // one happened at the very instant the instance was made, new or not
+	atTarget bool      // one affected an instance that is up to date
+	repeated bool      // one affected an instance created after the first failure
+	atOnce   bool      // one happened at the same time as the creation of its instance, new or not
 }
 
 func (t *turn) newFailures(b *mariposa.Backoff, seen time.Time) failures {
@@ -82,8 +82,8 @@ func (t *turn) nextBackoff(b *mariposa.Backoff, f failures) *mariposa.Backoff {
 	return next
 }
 
-// healedAt returns when a service will have been healthy for long enough to
-// forget its failures. It is not healthy while it waits for the next try.
+// healedAt returns when a service will have been healthy long enough to reset its
+// failures. The time until the next attempt does not count as healthy.
 func healedAt(b *mariposa.Backoff) time.Time {
 	if b.Until.After(b.Last) {
 		return b.Until.Add(backoffForgetAfter)
@@ -91,9 +91,9 @@ func healedAt(b *mariposa.Backoff) time.Time {
 	return b.Last.Add(backoffForgetAfter)
 }
 
-// backoffDelay returns how long to wait after the nth failure in a row: not at
-// all after the first, then 1 s doubling to 5 min, give or take a fifth. The
-// jitter is a hash, so that the same failure always waits for the same time.
+// backoffDelay returns how long to wait after the nth consecutive failure: zero after the
+// first one, then 1 s doubling to 5 min, with a jitter of up to 20%. The jitter is a
+// hash, so that the same failure always gets the same delay.
 func backoffDelay(id string, failures int) time.Duration {
 	if failures < 2 {
 		return 0

@@ -8,8 +8,8 @@ import (
 	"mariposa"
 )
 
-// fill refills the slots of failed and lost instances, then opens new slots
-// until the goal is met.
+// fill refills the slots of failed and lost instances, then fills new slots until the
+// goal is reached.
 func (t *turn) fill() {
 	missing := t.countMissing()
 	dead := t.findFailedToRefill(missing)
@@ -31,7 +31,7 @@ func (t *turn) fill() {
 			return
 		}
 		if t.slotHolders(i.Spec.Slot) > 0 || t.taken[i.Spec.Slot] {
-			continue // refilled before
+			continue // already refilled
 		}
 		number, can := t.refillVersion(i)
 		if missing--; !can {
@@ -46,10 +46,9 @@ func (t *turn) fill() {
 	}
 }
 
-// countMissing returns how many slots to fill. Where two instances hold the
-// same slot, a slot may be missing though there are enough instances: it is
-// filled in addition to them, up to a batch over the goal, or with order
-// stop-first once one of the two has gone.
+// countMissing returns the number of slots to fill. If two instances have the same slot,
+// a slot may be missing although there are enough instances. It is filled in addition, up
+// to one batch above the goal, or with order stop-first once one of the two is removed.
 func (t *turn) countMissing() int {
 	most := t.goal + t.batch
 	if t.s.def.Update.StopFirst {
@@ -58,8 +57,8 @@ func (t *turn) countMissing() int {
 	return min(t.goal-t.slotsHeld(), most-t.countFilling())
 }
 
-// findFailedToRefill returns up to n failed instances whose slots are to be
-// refilled, and removes the others: their slots are taken or not needed.
+// findFailedToRefill returns up to n failed instances whose slots must be refilled. It
+// removes the others, because their slots are taken or not needed.
 func (t *turn) findFailedToRefill(n int) []*Instance {
 	if t.s.count(failed) == 0 {
 		return nil
@@ -109,8 +108,8 @@ func (t *turn) openSlots(missing int) {
 	}
 }
 
-// busySlots finds the slots that, with order stop-first, must be empty before
-// they are filled again. The return of an absent node is awaited first.
+// busySlots finds the slots that, with order stop-first, must be empty before they are
+// filled again. It waits for unreachable nodes to return.
 func (t *turn) busySlots() map[int]bool {
 	if !t.s.def.Update.StopFirst {
 		return nil
@@ -128,12 +127,11 @@ func (t *turn) busySlots() map[int]bool {
 	return busy
 }
 
-// refillVersion returns the version at which the slot of a dead instance is
-// refilled: the one in force, as the rollout would replace any other at once.
-// It is the dead instance's own version while the rollout is on hold, or where
-// nothing can be made from the one in force. If its own version cannot be made
-// again, the slot is filled like a new one. It reports whether anything can be
-// made.
+// refillVersion returns the version for refilling the slot of a dead instance. This is
+// the current version, because the rollout would replace any other version immediately.
+// It is the dead instance's version while the rollout is on hold, or if the current
+// version cannot be created. If its own version cannot be created either, the slot is
+// filled like a new one. It reports whether anything can be created.
 func (t *turn) refillVersion(i *Instance) (int, bool) {
 	own := t.view.Definition(i.Spec.Number, t.s.name)
 	current := !t.view.isOutdated(t.s, i) && i.Spec.Live == t.s.def.Live
@@ -146,8 +144,8 @@ func (t *turn) refillVersion(i *Instance) (int, bool) {
 	return i.Spec.Number, len(own.Needs) == 0
 }
 
-// isOrphaned reports whether a definition refers to a service that is no longer
-// in the manifest, so that nothing can be made from it again.
+// isOrphaned reports whether a definition refers to a service that is no longer in the
+// manifest, so that nothing can be created from it.
 func (t *turn) isOrphaned(def *mariposa.Service) bool {
 	return slices.ContainsFunc(def.Refs, func(r mariposa.Ref) bool {
 		d := t.otherFacts(r.Service)
@@ -155,9 +153,9 @@ func (t *turn) isOrphaned(def *mariposa.Service) bool {
 	})
 }
 
-// newSlotVersion returns the version at which a new slot is filled: not one
-// whose rollout is on hold, as long as there are instances of another version.
-// Except for a canary, it does not go back to a version without instances.
+// newSlotVersion returns the version for filling a new slot: not one whose rollout is on
+// hold, as long as there are instances of another version. Except for a canary, it does
+// not return to a version without instances.
 func (t *turn) newSlotVersion() int {
 	r := t.st.Rollout
 	if r == nil || !t.isOnHold() {
@@ -173,8 +171,7 @@ func (t *turn) newSlotVersion() int {
 	return t.st.Number
 }
 
-// newestOutdated returns the newest version that outdated instances are made
-// from; 0: there are none.
+// newestOutdated returns the newest version among outdated instances; 0: there are none.
 func (t *turn) newestOutdated() int {
 	for _, c := range []class{outdatedRunning, outdatedStarting} {
 		if t.s.count(c) > 0 {
@@ -190,7 +187,7 @@ func (t *turn) aboutSlot(code mariposa.ReasonCode, slot int) *mariposa.Reason {
 	return &mariposa.Reason{Code: code, Subject: t.s.name + "." + strconv.Itoa(slot)}
 }
 
-// create adds an instance unless too many are on their way up already.
+// create adds an instance unless too many are already starting.
 func (t *turn) create(slot, number int, reason *mariposa.Reason, repair bool) bool {
 	if t.isBulkSpent() && !repair {
 		return false
@@ -216,8 +213,8 @@ func (t *turn) create(slot, number int, reason *mariposa.Reason, repair bool) bo
 	return true
 }
 
-// mayCreate reports whether new instances may be made now: not during a
-// back-off, and not before all dependencies serve.
+// mayCreate reports whether new instances may be created now: not during a back-off, and
+// not before all dependencies are up.
 func (t *turn) mayCreate() bool {
 	if b := t.st.Backoff; b != nil && b.Until.After(t.now) {
 		t.wakeAt(b.Until)
@@ -237,13 +234,13 @@ func (t *turn) mayCreate() bool {
 	return true
 }
 
-// isKeptDownByPerson reports whether a person keeps another service from serving.
+// isKeptDownByPerson reports whether a user prevents another service from running.
 func (t *turn) isKeptDownByPerson(name string) bool {
 	d := t.otherFacts(name)
 	return d != nil && d.status != nil && (d.status.Stopped || d.isFrozen())
 }
 
-// whyDependenciesNotReady says which dependency does not serve yet; nil when all do.
+// whyDependenciesNotReady returns which dependency is not up yet; nil: all are.
 func (t *turn) whyDependenciesNotReady() *mariposa.Reason {
 	for _, name := range t.s.def.DependsOn {
 		if why := t.whyNotReady(name, t.countRunning() > 0); why != nil {
@@ -253,9 +250,9 @@ func (t *turn) whyDependenciesNotReady() *mariposa.Reason {
 	return nil
 }
 
-// whyNotReady says why a service does not serve its dependents yet; nil when it does.
-// For dependents that already serve, one instance is enough: a repair should not
-// wait for a repair.
+// whyNotReady returns why a service is not up for its dependents; nil: it is. If
+// dependents already serve, one instance is enough: a repair should not wait for another
+// repair.
 func (t *turn) whyNotReady(name string, degraded bool) *mariposa.Reason {
 	d := t.otherFacts(name)
 	if d == nil || d.status == nil || d.def == nil {
@@ -275,11 +272,11 @@ func (t *turn) whyNotReady(name string, degraded bool) *mariposa.Reason {
 	return r.Because(d.whyStuck())
 }
 
-// whyStuck says why a service makes no progress by itself, for the services
-// that wait for it; nil while it does. What it waits for itself is left out.
+// whyStuck returns why a service makes no progress by itself, for the services that wait
+// for it; nil: it does. What it waits for itself is not included.
 func (s *service) whyStuck() *mariposa.Reason {
 	switch r := s.status.Rollout; {
-	case r.HasFailed() && !r.First: // a start goes on, with a back-off
+	case r.HasFailed() && !r.First: // a start continues, with a back-off
 		return r.FailureReason
 	case len(s.def.Needs) > 0:
 		return missingMetadata(s.def)

@@ -6,9 +6,9 @@ import (
 	"mariposa"
 )
 
-// Matches reports whether a filter picks an instance. Def is the definition
-// that the instance was made from, nil if it is lost; a filter by image then
-// picks nothing. A nil filter picks every instance.
+// Matches reports whether a filter selects an instance. def is the definition that the
+// instance was created from, or nil if it is lost; then a filter by image selects
+// nothing. A nil filter selects every instance.
 func Matches(f *mariposa.Filter, id string, spec *mariposa.InstanceSpec, def *mariposa.Service) bool {
 	if f == nil {
 		return true

@@ -13,9 +13,9 @@ import (
 	"mariposa"
 )
 
-// TestTheRulesHoldWhateverHappens drives a project through random changes of
-// goal, failures and losses, and holds every plan on the way to the rules. Then
-// the faults end, and the project must come to rest as its goal says.
+// TestTheRulesHoldWhateverHappens applies random goals, failures and losses to a project
+// and checks every plan against the rules. Then the faults end, and the project must
+// reach its goal.
 func TestTheRulesHoldWhateverHappens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := newRandomProject(t)
@@ -28,12 +28,12 @@ func TestTheRulesHoldWhateverHappens(t *testing.T) {
 	})
 }
 
-// randomProject is a world in which anything may happen.
+// randomProject is a world with random events.
 type randomProject struct {
 	*world
 	t       *rapid.T
-	graph   []string // its services, with any edges; none: the three that have a fixed order
-	partial bool     // people asked for less than the whole, so outdated ones may rightly be left
+	graph   []string // its services, with any edges; empty: the three with a fixed order
+	partial bool     // users requested a partial rollout, so outdated instances may remain
 }
 
 func newRandomProject(t *rapid.T) *randomProject {
@@ -43,8 +43,8 @@ func newRandomProject(t *rapid.T) *randomProject {
 	return f
 }
 
-// manifest makes a version in which any of three services may be missing.
-// Whatever the version, app may depend on db and web on both, never the reverse.
+// manifest creates a version in which any of three services may be missing. In every
+// version, app may depend on db, and web on both, never the reverse.
 func (f *randomProject) manifest() []*mariposa.Service {
 	if len(f.graph) > 0 {
 		return f.drawGraph()
@@ -110,7 +110,7 @@ func (f *randomProject) lean(d *mariposa.Service, on string) {
 	}
 }
 
-// event lets one thing happen.
+// event performs one random event.
 func (f *randomProject) event() {
 	what := rapid.SampledFrom([]string{
 		"move", "move", "move", "move", "move", "wake", "wake", "wait", "fail", "stillborn", "restart", "lose", "return",
@@ -165,7 +165,7 @@ func (f *randomProject) event() {
 	}
 }
 
-// ask lets people ask for what they ask for less often.
+// ask performs one of the less frequent requests.
 func (f *randomProject) ask() {
 	what := rapid.SampledFrom([]string{"filter", "stop", "stop version", "start", "accept", "retry"}).Draw(f.t, "asked")
 	f.history = append(f.history, fmt.Sprintf("%s ask for %s", stamp(f.now), what))
@@ -201,7 +201,7 @@ func (f *randomProject) filter() *mariposa.Filter {
 	return &mariposa.Filter{Instances: ids[:len(ids)/2]}
 }
 
-// scope is the whole project or one service.
+// scope returns the whole project or one service.
 func (f *randomProject) scope() []string {
 	if rapid.Bool().Draw(f.t, "whole") {
 		return nil
@@ -209,7 +209,7 @@ func (f *randomProject) scope() []string {
 	return []string{f.name()}
 }
 
-// each does something to one or more of the instances.
+// each applies a function to one or more of the instances.
 func (f *randomProject) each(ids []string, do func(id string)) {
 	if len(ids) == 0 {
 		return
@@ -243,8 +243,8 @@ func (f *randomProject) name() string {
 	return rapid.SampledFrom([]string{"db", "app", "web"}).Draw(f.t, "service")
 }
 
-// turn plans, checks the plan and does some or all of it, as a planner does
-// whose commits are bounded.
+// turn plans, checks the plan and executes some or all of it, like a planner with limited
+// commits.
 func (f *randomProject) turn() {
 	p := f.checked()
 	n := len(p.Steps)
@@ -254,7 +254,7 @@ func (f *randomProject) turn() {
 	f.carryOut(p, n)
 }
 
-// checked plans and holds the plan to the rules.
+// checked plans and checks the plan against the rules.
 func (f *randomProject) checked() whole {
 	p := f.plan()
 	f.fromScratch(p)
@@ -269,8 +269,8 @@ func (f *randomProject) checked() whole {
 	return p
 }
 
-// fromScratch compares the view with one that was given everything at once, in
-// another order.
+// fromScratch compares the view with one that was given everything at once, in another
+// order.
 func (f *randomProject) fromScratch(p whole) {
 	v := NewView()
 	ids := slices.Sorted(maps.Keys(f.instances))
@@ -297,7 +297,7 @@ func (f *randomProject) fromScratch(p whole) {
 	}
 }
 
-// refersRightly holds steps to instances that are there and slots that are free.
+// refersRightly checks that steps refer to existing instances and free slots.
 func (f *randomProject) refersRightly(p whole) {
 	done := map[string]bool{}
 	creates := 0
@@ -333,8 +333,8 @@ func (f *randomProject) refersRightly(p whole) {
 	}
 }
 
-// fillsRightly holds a create to a slot that is free, or held by outdated ones
-// that it replaces, and to the time at which the service may create.
+// fillsRightly checks that a create uses a slot that is free or has outdated instances to
+// replace, and that the service may create at this time.
 func (f *randomProject) fillsRightly(s Step) {
 	ss, def := f.goal.Services[s.Service], defOf(f.view, s.Service)
 	if f.versions[s.Number][s.Service] == nil || s.Slot < 1 {
@@ -360,8 +360,8 @@ func (f *randomProject) fillsRightly(s Step) {
 	}
 }
 
-// leanedOnByNobody holds the end of a service to its dependents being gone. Where
-// edges are free to invert, versions may contradict each other about who they are.
+// leanedOnByNobody checks that a service ends only after its dependents. If edges can be
+// inverted, versions may contradict each other about the dependents.
 func (f *randomProject) leanedOnByNobody(p whole, s Step) {
 	ss := f.goal.Services[s.Service]
 	if !isEnding(f.view, s.Service) || ss != nil && ss.Frozen != nil {
@@ -385,8 +385,8 @@ func (f *randomProject) leanedOnByNobody(p whole, s Step) {
 	}
 }
 
-// neverSilent holds a plan to saying what is waited for, and to saying that
-// there is something to do when there is.
+// neverSilent checks that a plan names what it waits for, and reports work if there is
+// any.
 func (f *randomProject) neverSilent(p whole) {
 	steps := map[string]int{}
 	for _, s := range p.Steps {
@@ -410,8 +410,9 @@ func (f *randomProject) neverSilent(p whole) {
 	}
 }
 
-// frozenStays holds a plan to leaving frozen services as they are, apart from
-// what settles: what never served goes, and what is gone is forgotten.
+// frozenStays checks that a plan does not change frozen services, except to let them
+// settle: instances that never served are removed, and records of removed instances are
+// deleted.
 func (f *randomProject) frozenStays(p whole) {
 	for _, s := range p.Steps {
 		ss := f.goal.Services[s.Service]
@@ -424,8 +425,8 @@ func (f *randomProject) frozenStays(p whole) {
 	}
 }
 
-// keepsBindings holds bindings to staying as they are while what they are about
-// lives and is up to date.
+// keepsBindings checks that bindings stay unchanged while their instances are alive and
+// up to date.
 func (f *randomProject) keepsBindings(p whole) {
 	for name, ss := range f.goal.Services {
 		if defOf(f.view, name) == nil || isEnding(f.view, name) || len(f.of(name)) == 0 {
@@ -445,7 +446,7 @@ func (f *randomProject) keepsBindings(p whole) {
 	}
 }
 
-// bindsToOne reports whether a binding is about the one instance.
+// bindsToOne reports whether a binding is about a single instance.
 func bindsToOne(b mariposa.Binding) bool {
 	for field := range b.Values {
 		if isAboutOne(mariposa.Ref{Field: field}) {
@@ -455,22 +456,22 @@ func bindsToOne(b mariposa.Binding) bool {
 	return false
 }
 
-// balance is what a plan does to the numbers of one service.
+// balance contains the changes that a plan makes to the numbers of one service.
 type balance struct {
 	ending       bool
 	stopFirst    bool
 	goal, batch  int
 	running      int // before the plan
-	settled      int // of them, those that are outdated or up for min_healthy
-	retired      int // running ones that the plan removes
-	outdated     int // of them, those that a rollout replaces
-	filling, add int // instances that fill the goal; what the plan adds to them
-	limit        int // how many may be at the target of a rollout that holds; 0: any number
-	target       int // how many are
-	beyond       int // how many the plan makes there, apart from refills of what was there
+	settled      int // of these, outdated ones or those up for min_healthy
+	retired      int // running instances that the plan removes
+	outdated     int // of these, those that a rollout replaces
+	filling, add int // instances that count toward the goal, and those that the plan adds
+	limit        int // maximum number at the target of a held rollout; 0: no limit
+	target       int // actual number at the target
+	beyond       int // number that the plan creates there, except refills
 }
 
-// withinBounds holds a plan to the most and the fewest that the service allows.
+// withinBounds checks a plan against the service's minimum and maximum.
 func (f *randomProject) withinBounds(name string, b balance) {
 	if b.ending {
 		return
@@ -493,9 +494,9 @@ func (f *randomProject) withinBounds(name string, b balance) {
 	}
 }
 
-// faultsEnd lets everything succeed from now on, first without the nodes that
-// are away, then with them, and holds the world to its goal. The last version
-// tries every rollout again that had stopped.
+// faultsEnd lets everything succeed from now on, first without the unreachable nodes,
+// then with them, and checks the world against its goal. The last version retries every
+// rollout that stopped.
 func (f *randomProject) faultsEnd() {
 	f.cause = nil
 	f.budget = max(1, f.budget)
@@ -512,7 +513,7 @@ func (f *randomProject) faultsEnd() {
 		f.comeBack(n)
 	}
 	if away {
-		f.giveValues() // what stopped because a node was away
+		f.giveValues() // for rollouts that stopped because a node was unreachable
 	}
 	f.settle()
 	f.finishHolds()
@@ -528,7 +529,7 @@ func (f *randomProject) faultsEnd() {
 	}
 }
 
-// finishHolds asks for what is held, or was left out, to be done to the end.
+// finishHolds requests the completion of what is held or was left out.
 func (f *randomProject) finishHolds() {
 	for name, ss := range f.goal.Services {
 		if r := ss.Rollout; f.partial || r != nil && (r.Held || r.Limit > 0) {
@@ -537,8 +538,7 @@ func (f *randomProject) finishHolds() {
 	}
 }
 
-// giveValues brings a version into force that is like the newest and misses no
-// values.
+// giveValues makes a version current that is like the newest one and has all values.
 func (f *randomProject) giveValues() {
 	var defs []*mariposa.Service
 	for _, name := range slices.Sorted(maps.Keys(f.versions[f.goal.Number])) {
@@ -549,7 +549,7 @@ func (f *randomProject) giveValues() {
 	f.submit(defs...)
 }
 
-// servesWithoutTheLost holds the world to serving from the nodes it can reach.
+// servesWithoutTheLost checks that the reachable nodes serve.
 func (f *randomProject) servesWithoutTheLost() {
 	for name, ss := range f.goal.Services {
 		if ss.Removed || ss.Stopped || f.goal.Goal != mariposa.GoalStarted || f.waitsForTheLost(name) || f.lacksValues(name) {
@@ -561,15 +561,15 @@ func (f *randomProject) servesWithoutTheLost() {
 	}
 }
 
-// lacksValues reports whether the version in force misses values: an older one that
-// was gone back to, as the newest could not come up without the lost nodes.
+// lacksValues reports whether the current version has missing values: an older one that
+// was restored because the newest could not start without the lost nodes.
 func (f *randomProject) lacksValues(name string) bool {
 	d := f.versions[f.goal.Services[name].Number][name]
 	return d != nil && len(d.Needs) > 0
 }
 
-// waitsForTheLost reports whether a service may rightly wait for a node: its
-// own where it is never rescheduled, or one of a dependency.
+// waitsForTheLost reports whether a service may wait for a node: its own if it is never
+// rescheduled, or a dependency's.
 func (f *randomProject) waitsForTheLost(name string) bool {
 	d := f.versions[f.goal.Services[name].Number][name]
 	return d.Reschedule.Never || slices.ContainsFunc(d.DependsOn, func(on string) bool {
@@ -577,8 +577,8 @@ func (f *randomProject) waitsForTheLost(name string) bool {
 	}) || f.refersToNothing(name)
 }
 
-// refersToNothing reports whether a service rightly waits because it, or what it
-// depends on, refers to a service of which people want no instance.
+// refersToNothing reports whether a service may wait because it, or a dependency, refers
+// to a service that should have no instances.
 func (f *randomProject) refersToNothing(name string) bool {
 	d := f.versions[f.goal.Services[name].Number][name]
 	return d != nil && (slices.ContainsFunc(d.Refs, func(r mariposa.Ref) bool {
@@ -587,9 +587,9 @@ func (f *randomProject) refersToNothing(name string) bool {
 	}) || slices.ContainsFunc(d.DependsOn, f.refersToNothing))
 }
 
-// isAsTheGoalSays holds a world at rest to its goal: one instance in each slot,
-// as many as the scale says, all up to date. No rollout has stopped: nothing has
-// failed since the last version tried all of them again.
+// isAsTheGoalSays checks a world at rest against its goal: one instance in each slot, as
+// many as the scale, all up to date. No rollout has stopped, because nothing has failed
+// since the last version retried all of them.
 func (f *randomProject) isAsTheGoalSays() {
 	p := f.plan()
 	for _, name := range serviceNames(f.view) {
@@ -625,8 +625,8 @@ func (f *randomProject) isAsTheGoalSays() {
 	}
 }
 
-// refersToTheLiving holds a service at rest to being bound to instances that
-// live and are wanted, and its instances to having been made with that.
+// refersToTheLiving checks that a service at rest is bound to live and desired instances,
+// and that its instances were created with these bindings.
 func (f *randomProject) refersToTheLiving(name string) {
 	def, ss := defOf(f.view, name), f.goal.Services[name]
 	if isEnding(f.view, name) || def == nil || ss.Scale == 0 {
@@ -650,8 +650,8 @@ func (f *randomProject) refersToTheLiving(name string) {
 	}
 }
 
-// keepsFew holds a service at rest to the remains it may keep: the newest of a
-// slot, so many, and none where nobody asked for them.
+// keepsFew checks the ended instances that a service at rest keeps: the newest of each
+// slot, up to a maximum, and none if the policy says so.
 func (f *randomProject) keepsFew(name string) {
 	slots := map[int]bool{}
 	for id, i := range f.instances {
@@ -669,12 +669,13 @@ func (f *randomProject) keepsFew(name string) {
 	}
 }
 
-// waitsForPeople reports whether a service rightly waits for what only people can
-// change: another one that they stopped or scaled to nothing, which it depends on
-// or whose instances need it.
+// waitsForPeople reports whether a service may wait for something that only users can
+// change: another service that they stopped or scaled to zero, which it depends on or
+// whose instances need it.
 func (f *randomProject) waitsForPeople(name string) bool { return f.waits(name, map[string]bool{}) }
 
-// yields reports whether an instance is to go and stays for those that refer to it.
+// yields reports whether an instance should be removed but stays for those that refer to
+// it.
 func (f *randomProject) yields(i *Instance) bool {
 	ss := f.goal.Services[i.Spec.ServiceName]
 	return ss != nil && slices.Contains(ss.Yields, i.ID)
@@ -689,7 +690,7 @@ func (f *randomProject) waits(name string, seen map[string]bool) bool {
 		ss := f.goal.Services[other]
 		return ss != nil && (ss.Stopped || f.waits(other, seen))
 	}
-	for _, i := range f.instances { // those that refer to it, and cannot follow
+	for _, i := range f.instances { // those that refer to it and cannot follow
 		if i.Spec.ServiceName != name || !isOutdated(f.view, i) && !isEnding(f.view, name) && !f.yields(i) {
 			continue
 		}

@@ -7,39 +7,38 @@ import (
 	"mariposa"
 )
 
-// Forecast is what would be done to reach a goal if every step succeeded.
+// Forecast contains the steps to reach a goal if every step succeeds.
 type Forecast struct {
 	Steps    []ForecastStep
-	Services map[string]*mariposa.ServiceStatus // as they would be in the end
-	Todo     map[string]int                     // what would still be left then, by service: it waits for a person or a node
-	Cut      bool                               // it was cut short: there are more steps
+	Services map[string]*mariposa.ServiceStatus // their final status
+	Todo     map[string]int                     // remaining instances by service: they wait for a user or a node
+	Cut      bool                               // it was truncated: there are more steps
 }
 
-// ForecastStep is a step and the earliest time it would come, counted from now:
-// the time that instances and nodes need is not included.
+// ForecastStep is a step and its earliest time from now. The time that instances and
+// nodes need is not included.
 type ForecastStep struct {
 	Step
 	Follows string // the service that it follows; empty: none
 	After   time.Duration
-	Round   int // steps of the same plan have the same round, later ones a larger one
+	Round   int // steps of the same plan have the same round; later plans have larger numbers
 }
 
-// ForecastOptions says what to assume.
+// ForecastOptions are the assumptions of a forecast.
 type ForecastOptions struct {
-	Goal     *mariposa.ProjectStatus // nil: the one in force
-	Versions map[int]Definitions     // in addition to those the view knows
+	Goal     *mariposa.ProjectStatus // nil: the current goal
+	Versions map[int]Definitions     // in addition to those in the view
 	Now      time.Time
-	Starting int                                   // how many may be on their way up at once; 0: any number
-	Steps    int                                   // how many steps to look ahead; 0: 10,000
-	Name     func(service string, slot int) string // names what would be made; nil: like web.3#1
+	Starting int                                   // maximum number of starting instances; 0: no limit
+	Steps    int                                   // maximum number of steps; 0: 10,000
+	Name     func(service string, slot int) string // names new instances; nil: like web.3#1
 }
 
-// maxForecastRounds bounds how often the plan is folded forward, whether or not
-// there are steps.
+// maxForecastRounds limits the number of simulated plans, with or without steps.
 const maxForecastRounds = 100_000
 
-// Forecast folds the plan forward, assuming that every step succeeds at once,
-// until nothing is left to do. The view is not changed.
+// Forecast repeatedly plans and assumes that every step succeeds immediately, until
+// nothing is left to do. It does not change the view.
 func (v *View) Forecast(f ForecastOptions) Forecast {
 	w := v.copy(f)
 	if f.Starting == 0 {
@@ -65,7 +64,7 @@ func (v *View) Forecast(f ForecastOptions) Forecast {
 		}
 		busy := w.carryOut(p, now, f.Name)
 		if round == 0 {
-			busy = w.services // instances that are on their way already
+			busy = w.services // instances that are already starting
 		}
 		moved := w.advanceNodes(now, busy)
 		switch {
@@ -95,7 +94,7 @@ func (v *View) followedService(p Plan, s Step) string {
 	return st.Rollout.Follows
 }
 
-// recordEnd records the status of the services after a plan.
+// recordEnd records the final status of the services.
 func (v *View) recordEnd(out *Forecast, p Plan) {
 	out.Services, out.Todo = map[string]*mariposa.ServiceStatus{}, map[string]int{}
 	if st := v.goalInForce(); st != nil {
@@ -106,7 +105,7 @@ func (v *View) recordEnd(out *Forecast, p Plan) {
 	}
 }
 
-// copy makes a scratch view. Records are shared, since they never change.
+// copy returns a scratch copy of the view. Records are shared, because they never change.
 func (v *View) copy(f ForecastOptions) *View {
 	w := NewView()
 	for n, d := range v.versions {
@@ -131,8 +130,7 @@ func (v *View) copy(f ForecastOptions) *View {
 	return w
 }
 
-// goalInForce returns the goal that the view holds, as far as the plan needs
-// it.
+// goalInForce returns the view's goal, as far as the plan needs it.
 func (v *View) goalInForce() *mariposa.ProjectStatus {
 	if !v.hasGoal {
 		return nil
@@ -146,9 +144,9 @@ func (v *View) goalInForce() *mariposa.ProjectStatus {
 	return st
 }
 
-// carryOut carries out a plan and returns the services that have work to do
-// now. It only visits what the plan names: a fold over many layers of many
-// services must not walk over all of them for each.
+// carryOut executes a plan and returns the services that have work to do now. It visits
+// only what the plan names, so that a forecast over many layers does not visit all
+// services for each layer.
 func (v *View) carryOut(p Plan, now time.Time, name func(string, int) string) map[string]*service {
 	v.ApplyPlan(p)
 	for _, name := range p.Ended {
@@ -190,8 +188,8 @@ func (v *View) applyStep(s Step, now time.Time, name func(string, int) string) {
 	v.SetInstance(i.ID, &spec, i.Status)
 }
 
-// advanceNodes makes every reachable node finish its work for some services. It
-// reports whether there was any.
+// advanceNodes makes every reachable node finish its work for some services. It reports
+// whether there was any work.
 func (v *View) advanceNodes(now time.Time, busy map[string]*service) bool {
 	moved := false
 	for _, s := range busy {

@@ -12,7 +12,7 @@ import (
 	"mariposa"
 )
 
-// forecast looks ahead with the names that the world will give.
+// forecast looks ahead with the names that the world will use.
 func (w *world) forecast() Forecast {
 	made := w.made
 	return w.view.Forecast(ForecastOptions{Goal: w.goal, Now: w.now, Starting: w.budget, Name: func(service string, slot int) string {
@@ -21,8 +21,8 @@ func (w *world) forecast() Forecast {
 	}})
 }
 
-// TestWhatIsForeseenIsWhatHappens brings a project into any state, looks ahead,
-// then lets it go on without faults, and holds the steps against each other.
+// TestWhatIsForeseenIsWhatHappens brings a project into a random state, makes a forecast,
+// then continues without faults and compares the steps.
 func TestWhatIsForeseenIsWhatHappens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := newRandomProject(t)
@@ -36,7 +36,7 @@ func TestWhatIsForeseenIsWhatHappens(t *testing.T) {
 		}
 		f.budget, f.cause = max(1, f.budget), nil
 		if f.plan(); f.goal.Goal == mariposa.GoalStopped && f.goal.RolledBack > 0 {
-			return // it has just been rolled back, which no plan foresees
+			return // it was just rolled back, which no plan can predict
 		}
 		before := dump(f.view)
 		seen := f.forecast()
@@ -47,7 +47,7 @@ func TestWhatIsForeseenIsWhatHappens(t *testing.T) {
 		number := f.goal.Number
 		f.settle()
 		if f.goal.Number != number || f.goal.RolledBack == number {
-			return // a version was rolled back on the way: all steps succeeded, but too late for its deadline
+			return // a version was rolled back: all steps succeeded, but too late for its deadline
 		}
 		var want []string
 		for _, line := range f.history {

@@ -7,11 +7,11 @@ import (
 	"mariposa"
 )
 
-// settleFrozen lets a frozen service settle: instances that never served are
-// removed, and those that are leaving end and are collected. After that nothing
-// is changed, whatever happens; the status only says what would be done.
+// settleFrozen lets a frozen service settle: instances that never served are removed, and
+// those that are being removed end and are collected. After that nothing changes,
+// whatever happens. The status only says what would be done.
 func (t *turn) settleFrozen() {
-	t.st.Yields = nil // it asks nobody to follow
+	t.st.Yields = nil // no other service has to follow
 	f := *t.st.Frozen
 	t.st.Frozen = &f
 	unserved := 0
@@ -32,11 +32,11 @@ func (t *turn) settleFrozen() {
 	t.left = max(t.steps, unserved+t.s.count(leaving)+t.s.count(gone))
 }
 
-// neverServed reports whether an instance has not run yet. One that is
-// restarted in place has.
+// neverServed reports whether an instance has never run. An instance that is being
+// restarted in place has run.
 func neverServed(i *Instance) bool { return i.Status == nil || i.Status.Started.IsZero() }
 
-// reasonAfterThaw says what would be done if the service were not frozen.
+// reasonAfterThaw returns what would be done if the service were not frozen.
 func (t *turn) reasonAfterThaw() *mariposa.Reason {
 	r := &mariposa.Reason{Code: mariposa.ReasonFrozen, Tally: map[string]int{}}
 	tally := func(what string, n int) {
@@ -49,7 +49,8 @@ func (t *turn) reasonAfterThaw() *mariposa.Reason {
 		tally(mariposa.TallyRunning, t.s.countWanted())
 	} else {
 		up := t.countRunning() + t.starting + t.outdatedStarting
-		// Of the missing ones, the failed are gone; the rest were never made.
+		// Of the missing instances, the failed ones have ended; the others were never
+		// created.
 		gone := min(t.failed, max(0, t.goal-up-t.lost))
 		tally(mariposa.TallyFailed, gone)
 		tally(mariposa.TallyUnknown, t.lost)

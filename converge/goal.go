@@ -8,16 +8,16 @@ import (
 	"mariposa"
 )
 
-// Change is what Apply needs in addition to the patch.
+// Change contains what Apply needs in addition to the patch.
 type Change struct {
 	Now         time.Time
 	IDs         map[string]string // service name -> id
-	Version     string            // of the version that the patch brings into force
+	Version     string            // hash of the version that the patch makes current
 	Versions    func(number int) Definitions
-	Scope       []string           // services that the patch applies to; none: all
+	Scope       []string           // services that the patch applies to; empty: all
 	LiftsFreeze bool               // it ends the freeze of its scope
-	Author      string             // who asked for it
-	Running     map[string]Running // what runs, for a patch that accepts it
+	Author      string             // who requested it
+	Running     map[string]Running // what runs, for a patch that accepts the actual state
 }
 
 // includes reports whether the patch applies to a service.
@@ -25,7 +25,8 @@ func (c *Change) includes(name string) bool {
 	return len(c.Scope) == 0 || slices.Contains(c.Scope, name)
 }
 
-// Apply returns the goal after a task's patch. The old status is not changed.
+// Apply returns the goal after applying a task's patch. It does not change the old
+// status.
 func Apply(old *mariposa.ProjectStatus, p mariposa.Patch, c Change) *mariposa.ProjectStatus {
 	st := &mariposa.ProjectStatus{Goal: mariposa.GoalStarted, Status: mariposa.StatusConverging}
 	if old != nil {
@@ -42,7 +43,7 @@ func Apply(old *mariposa.ProjectStatus, p mariposa.Patch, c Change) *mariposa.Pr
 		st.RollbackReason = nil // the new goal has its own reason
 		setProjectGoal(st, p.Goal, &c)
 	}
-	if p.Number >= max(1, st.Number) || p.Rollback { // an older version that had to wait is part of the newer one by now
+	if p.Number >= max(1, st.Number) || p.Rollback { // an older version that had to wait is already part of the newer one
 		applyVersion(st, p, &c)
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Scale)) {
@@ -69,8 +70,7 @@ func Apply(old *mariposa.ProjectStatus, p mariposa.Patch, c Change) *mariposa.Pr
 	return st
 }
 
-// editService changes a copy of one service's goal; a removed service is left
-// alone.
+// editService changes a copy of one service's goal. A removed service is not changed.
 func editService(st *mariposa.ProjectStatus, name string, f func(*mariposa.ServiceStatus)) {
 	if ss := st.Services[name]; ss != nil && !ss.Removed {
 		n := *ss
@@ -79,9 +79,8 @@ func editService(st *mariposa.ProjectStatus, name string, f func(*mariposa.Servi
 	}
 }
 
-// setProjectGoal sets the goal of the whole project, or of the named services.
-// A start restarts the clock of every rollout, including those that stopped by
-// themselves.
+// setProjectGoal sets the goal of the whole project or of the named services. A start
+// resets the progress time of every rollout, including those that stopped by themselves.
 func setProjectGoal(st *mariposa.ProjectStatus, goal mariposa.ProjectGoal, c *Change) {
 	was := st.Goal
 	alone := len(c.Scope) > 0 && goal != mariposa.GoalDeleted
@@ -106,7 +105,7 @@ func setProjectGoal(st *mariposa.ProjectStatus, goal mariposa.ProjectGoal, c *Ch
 	}
 }
 
-// retryRollout restarts a rollout that stopped by itself, or made no progress
+// retryRollout restarts a rollout that stopped by itself, or that made no progress
 // because everything was stopped.
 func retryRollout(ss *mariposa.ServiceStatus, idle bool, now time.Time) {
 	if ss.Rollout == nil || !ss.Rollout.HasFailed() && !idle {
@@ -126,10 +125,10 @@ func watchStart(ss *mariposa.ServiceStatus, now time.Time) {
 	}
 }
 
-// RetriedServices returns the services whose rollouts stopped by themselves and are
-// retried when a version comes into force, and those whose rollouts wait for
-// others and can then go on, sorted. Services that a person has stopped,
-// frozen, paused or held are left out: they go on when the person says so.
+// RetriedServices returns, sorted, the services whose rollouts stopped by themselves and
+// are retried when a version becomes current, and those whose rollouts wait for others
+// and can then continue. Services that a user has stopped, frozen, paused or held are not
+// included: they continue on request.
 func RetriedServices(goal *mariposa.ProjectStatus) []string {
 	if goal == nil || goal.Goal != mariposa.GoalStarted {
 		return nil
@@ -150,8 +149,8 @@ func RetriedServices(goal *mariposa.ProjectStatus) []string {
 	return slices.Sorted(slices.Values(append(stopped, waiting...)))
 }
 
-// rescale changes a scale. A scale that a person sets survives a rollback. A
-// service that had none starts like a new one.
+// rescale changes a scale. A scale set by a user survives a rollback. A service
+// that had no instances starts like a new one.
 func rescale(st *mariposa.ProjectStatus, name string, now time.Time, f func(int) int) {
 	ss := st.Services[name]
 	if ss == nil {
@@ -169,8 +168,8 @@ func rescale(st *mariposa.ProjectStatus, name string, now time.Time, f func(int)
 	}
 }
 
-// applyVersion brings a version into force: new services appear, missing ones
-// are marked as removed, and those whose definition differs get a rollout.
+// applyVersion makes a version current: new services are added, missing ones are marked
+// as removed, and those whose definition differs get a rollout.
 func applyVersion(st *mariposa.ProjectStatus, p mariposa.Patch, c *Change) {
 	if st.Number != 0 && st.Number == st.Completed && st.Number != p.Number {
 		st.Fallback = scalesInForce(st)
@@ -196,7 +195,7 @@ func applyVersion(st *mariposa.ProjectStatus, p mariposa.Patch, c *Change) {
 }
 
 // newServiceStatus returns the goal of a new service. Its rollout lasts until the
-// instances have proved themselves.
+// instances have been healthy for long enough.
 func newServiceStatus(st *mariposa.ProjectStatus, id string, def *mariposa.Service, p mariposa.Patch, now time.Time) *mariposa.ServiceStatus {
 	ss := &mariposa.ServiceStatus{ID: id, Scale: scaleOf(def, 1), Number: p.Number, Paused: st.Paused, Status: mariposa.StatusConverging}
 	if st.Frozen {
@@ -223,10 +222,10 @@ func redefine(ss *mariposa.ServiceStatus, was, def *mariposa.Service, p mariposa
 			Number: p.Number, From: provenVersion(ss), Batch: p.Rolling, Limit: limitOf(ss, def, n.Scale, p), IsRollback: p.Rollback,
 			Before: outdatedBefore(ss), Progress: now, Metadata: true,
 		}
-	case ss.Rollout != nil: // the same definition under a new number: the rollout goes on, or is tried again
+	case ss.Rollout != nil: // same definition under a new number: the rollout continues or is retried
 		retryRollout(&n, false, now)
 		r := *n.Rollout
-		r.Number, r.IsRollback, r.Progress, r.Failures = p.Number, r.IsRollback || p.Rollback, now, 0 // it is judged by how this version does
+		r.Number, r.IsRollback, r.Progress, r.Failures = p.Number, r.IsRollback || p.Rollback, now, 0 // it is judged by the results of this version
 		if p.Rolling.N > 0 {
 			r.Batch = p.Rolling
 		}
@@ -241,9 +240,9 @@ func redefine(ss *mariposa.ServiceStatus, was, def *mariposa.Service, p mariposa
 	return &n
 }
 
-// limitOf returns how many instances a rollout brings to the target before it
-// holds; 0: it goes on to the end. A rollback does not hold, nor does a service
-// without instances: there is nothing to compare a canary with.
+// limitOf returns how many instances a rollout brings to the target before it is held; 0:
+// it continues to the end. A rollback is not held. Nor is the rollout of a service
+// without instances, because there is nothing to compare a canary with.
 func limitOf(ss *mariposa.ServiceStatus, def *mariposa.Service, scale int, p mariposa.Patch) int {
 	n := p.Canary.Of(scale)
 	if n == 0 && !p.SkipCanary {
@@ -255,9 +254,9 @@ func limitOf(ss *mariposa.ServiceStatus, def *mariposa.Service, scale int, p mar
 	return n
 }
 
-// reprovision replaces all instances of a service. If a rollout of the whole
-// service is held, it goes on instead: by so many instances, or to its end,
-// unless the patch asks for all instances.
+// reprovision replaces all instances of a service. If a rollout of the whole service is
+// held, it continues the rollout instead, by the given number of instances or to the end,
+// unless the patch requests all instances.
 func reprovision(ss *mariposa.ServiceStatus, p mariposa.Patch, now time.Time) {
 	held := ss.Rollout != nil && ss.Rollout.Held && ss.Rollout.Filter == nil
 	ss.Backoff, ss.Retired = nil, 0
@@ -280,8 +279,8 @@ func reprovision(ss *mariposa.ServiceStatus, p mariposa.Patch, now time.Time) {
 	}
 }
 
-// provenVersion returns the version to fall back to: the one in force, unless
-// it was still being rolled out itself.
+// provenVersion returns the version to fall back to: the current one, unless its own
+// rollout is still in progress.
 func provenVersion(ss *mariposa.ServiceStatus) int {
 	if ss.Rollout != nil && ss.Rollout.From != 0 {
 		return ss.Rollout.From

@@ -97,8 +97,7 @@ func TestTheSameDefinitionUnderANewNumberLetsTheRolloutGoOn(t *testing.T) {
 	}
 }
 
-// Whatever brings a version into force, or asks for it, tries the rollouts again that
-// have stopped by themselves.
+// A new version or request retries the rollouts that stopped by themselves.
 func TestApplyTriesAStoppedRolloutAgain(t *testing.T) {
 	db := def("db", "one", 1)
 	broken := func() *world {
@@ -165,8 +164,7 @@ func TestOnlyWhatNobodyHoldsBackIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A canary is compared with what runs. Where nothing was wanted before, there is
-// none.
+// A canary is compared with what runs. Without previous instances there is no canary.
 func TestWhatHadNoInstanceHasNoCanary(t *testing.T) {
 	t.Parallel()
 	w := running(t, def("web", "one", 0), def("db", "one", 1))
@@ -177,7 +175,7 @@ func TestWhatHadNoInstanceHasNoCanary(t *testing.T) {
 	wantStatus(t, w, "web", mariposa.StatusConverged, "")
 }
 
-// A version that no longer asks for a canary ends the hold of the one that did.
+// A version without a canary ends the hold of the version that had one.
 func TestAVersionWithoutACanaryEndsTheHold(t *testing.T) {
 	t.Parallel()
 	w := running(t, def("web", "one", 3))
@@ -190,7 +188,7 @@ func TestAVersionWithoutACanaryEndsTheHold(t *testing.T) {
 	wantStatus(t, w, "web", mariposa.StatusConverged, "")
 }
 
-// What is stopped has not failed, whatever became of its rollout before.
+// A stopped service has not failed, whatever happened to its rollout before.
 func TestWhatIsStoppedHasNotFailed(t *testing.T) {
 	t.Parallel()
 	w := withStoppedRollout(t)

@@ -6,23 +6,22 @@ import (
 	"mariposa"
 )
 
-// edge says that the definition that applies to instances of a service depends
-// on another service.
+// edge records that a definition of a service's instances depends on another service.
 type edge struct {
 	on string
-	as int // the version of that definition
+	as int // the version with that definition
 }
 
-// links are the edges between services and the references between instances,
-// indexed from both ends.
+// links contains the edges between services and the references between instances, indexed
+// from both ends.
 type links struct {
-	dependents      map[string]map[*service]int // name -> services whose instances depend on it, and by how many edges
-	inUse           map[int]int                 // version -> edges of it that instances use
-	ring            map[string]int              // name -> the ring of edges it is on; nil: not computed since the edges changed
-	referrers       map[string]map[*service]int // instance -> services with instances that refer to it, and how many of them do
+	dependents      map[string]map[*service]int // name -> services whose instances depend on it, and the number of edges
+	inUse           map[int]int                 // version -> number of its edges in use by instances
+	ring            map[string]int              // name -> the cycle of edges that it is part of; nil: not computed since the edges changed
+	referrers       map[string]map[*service]int // instance -> services with instances that refer to it, and their number
 	targets         map[string][]target         // instance -> what it refers to
 	bound           map[string]map[*service]int // instance -> services that are bound to it
-	blockersChanged bool                        // who blocks whom has changed since the last plan
+	blockersChanged bool                        // blocking has changed since the last plan
 }
 
 // target is an instance that another one refers to.
@@ -41,7 +40,7 @@ func (v *View) relink(s *service) {
 	if slices.Equal(s.edges, edges) {
 		return
 	}
-	v.markTargets(s) // what it depended on may go now
+	v.markTargets(s) // its former dependencies may be removed now
 	v.setEdges(s, edges)
 	v.blockersChanged = true
 }
@@ -74,7 +73,7 @@ func (v *View) countEdge(s *service, e edge, n int) {
 	}
 }
 
-// edgesOf finds the edges that a service's instances use.
+// edgesOf finds the edges of a service's instances.
 func (v *View) edgesOf(s *service) []edge {
 	if s.def != nil && len(s.numbers) == 1 && s.numbers[s.status.Number] > 0 { // the common case
 		return s.appendEdges(nil, s.def, s.status.Number)
@@ -85,7 +84,7 @@ func (v *View) edgesOf(s *service) []edge {
 	}
 	slices.Sort(numbers)
 	var out []edge
-	var visited []int // definitions: several versions may share one
+	var visited []int // definitions, because several versions may share one
 	for _, number := range numbers {
 		d, as := v.definitionOf(s, number)
 		if d == nil || slices.Contains(visited, as) {
@@ -108,10 +107,10 @@ func (s *service) appendEdges(out []edge, d *mariposa.Service, as int) []edge {
 	return out
 }
 
-// definitionOf returns the definition that applies to a service's instances of
-// a version, and its number: the one in force where the difference needs no new
-// incarnation. So if only an edge is removed, it no longer blocks anybody, and
-// if only an edge is added, it counts from then on.
+// definitionOf returns the definition that applies to a service's instances of a version,
+// and its number. It is the current definition if the difference does not require a
+// replacement. Thus an edge that is removed stops blocking immediately, and an edge that
+// is added counts immediately.
 func (v *View) definitionOf(s *service, number int) (*mariposa.Service, int) {
 	d := v.Definition(number, s.name)
 	if d != nil && s.def != nil && sameForm(d.Digest, s.def.Digest) {
@@ -120,16 +119,14 @@ func (v *View) definitionOf(s *service, number int) (*mariposa.Service, int) {
 	return d, number
 }
 
-// hasContradictoryEdges reports whether instances use edges of several
-// versions, so that they may contradict each other. Those of one version never
-// do.
+// hasContradictoryEdges reports whether instances use edges of several versions, which
+// may contradict each other. Edges of one version never do.
 func (v *View) hasContradictoryEdges() bool { return len(v.inUse) > 1 }
 
-// firstDependent finds a service with instances that depend on the named one, by
-// the definitions those instances were made from. An instance that is only still
-// there because its node is absent blocks nobody. Where versions contradict each
-// other about who depends on whom, the newer one counts. A service that is
-// stopped alone waits only for dependents that are stopped alone as well.
+// firstDependent finds a service with instances that depend on the named one, by the
+// definitions of those instances. An instance that only remains because its node is
+// unreachable blocks nothing. If versions contradict each other, the newer one counts. A
+// service that is stopped alone waits only for dependents that are stopped alone as well.
 func (v *View) firstDependent(name string, alone bool) (string, int) {
 	var first *service
 	for s := range v.dependents[name] {
@@ -146,19 +143,19 @@ func (v *View) firstDependent(name string, alone bool) (string, int) {
 
 func (s *service) stoppedAlone() bool { return s.status != nil && s.status.Stopped }
 
-// dependsNow reports whether a service depends on another one by an edge that
-// nothing newer contradicts.
+// dependsNow reports whether a service depends on another one by an edge that no newer
+// edge contradicts.
 //
-// The edges that count never form a ring, so no two services wait for each
-// other to go: in a ring, the edge of the oldest version is contradicted by the
-// rest. References between instances always count, and never form a ring
-// either: an instance refers only to instances that are older than itself.
+// The edges that count never form a cycle, so no two services wait for each other's
+// removal: in a cycle, the edge of the oldest version is contradicted by the others.
+// References between instances always count, and never form a cycle either, because an
+// instance refers only to older instances.
 func (v *View) dependsNow(s *service, on string) bool {
 	return slices.ContainsFunc(s.edges, func(e edge) bool { return e.on == on && !v.reaches(on, s.name, e.as) })
 }
 
-// reaches reports whether one service depends on another, by definitions not
-// older than the given version that still have instances, or by references.
+// reaches reports whether one service depends on another, by references or by definitions
+// with instances that are not older than the given version.
 func (v *View) reaches(from, to string, oldest int) bool {
 	if !v.hasContradictoryEdges() || !v.sameRing(from, to) {
 		return false
@@ -179,7 +176,7 @@ func (v *View) reaches(from, to string, oldest int) bool {
 	return walk(from)
 }
 
-// countReferences adds or removes what an instance refers to.
+// countReferences adds or removes the references of an instance.
 func (v *View) countReferences(s *service, i *Instance, c class, by int) {
 	if i.Spec.Bindings == nil {
 		return
@@ -215,8 +212,8 @@ func (v *View) countReferrer(s *service, t target, by int) {
 	v.markReferred(t.service)
 }
 
-// countBindings adds or removes what a service is bound to, which its next
-// instances refer to.
+// countBindings adds or removes the bindings of a service, which its next instances refer
+// to.
 func (v *View) countBindings(s *service, b *mariposa.Bindings, by int) {
 	if b == nil {
 		return
@@ -240,7 +237,7 @@ func countBy(all map[string]map[*service]int, instance string, s *service, by in
 	}
 }
 
-// markReferred marks a service if its last turn read who refers to its
+// markReferred marks a service if its last turn read which services refer to its
 // instances.
 func (v *View) markReferred(name string) {
 	if d := v.services[name]; d != nil && d.read.dependents {
@@ -248,11 +245,11 @@ func (v *View) markReferred(name string) {
 	}
 }
 
-// findTargets lists the instances that one instance was made to refer to.
-// Values that it reads live, and values about all instances, are updated
-// without a new incarnation. So are values that are the same at another
-// instance: if it was made with the very values that the service is bound to
-// now, it refers to what the service is bound to.
+// findTargets lists the instances that an instance refers to. Live values and values
+// about all instances are not included, because they are updated without a replacement.
+// The same applies to values that are equal at another instance: if the instance was
+// created with the same values as the current binding, it refers to the targets of the
+// binding.
 func (v *View) findTargets(s *service, i *Instance) []target {
 	def, from := v.Definition(i.Spec.Number, s.name), i.Spec.Bindings
 	if s.status != nil && s.def != nil && !s.unresolved && !differs(s, i) && i.Spec.Bound == s.bound {
@@ -270,8 +267,8 @@ func (v *View) findTargets(s *service, i *Instance) []target {
 	return out
 }
 
-// isMisbound reports whether an instance refers to something other than what its
-// service is now bound to.
+// isMisbound reports whether an instance refers to something other than its service's
+// current binding.
 func (v *View) isMisbound(s *service, i *Instance, to []target) bool {
 	if s.status == nil || s.def == nil || s.unresolved {
 		return false
@@ -285,8 +282,8 @@ func (v *View) isMisbound(s *service, i *Instance, to []target) bool {
 	})
 }
 
-// sameRing reports whether two services depend on each other by edges of any
-// version: only those can contradict each other.
+// sameRing reports whether two services depend on each other by edges of any version.
+// Only those can contradict each other.
 func (v *View) sameRing(a, b string) bool {
 	if v.ring == nil {
 		v.findRings()

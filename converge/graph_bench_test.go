@@ -11,8 +11,8 @@ import (
 
 const wide = 10_000
 
-// mesh is a graph of n services with two edges each, in about a hundred layers:
-// its definitions.
+// mesh returns the definitions of a graph of n services with two edges each, in about a
+// hundred layers.
 func mesh(n int) Definitions {
 	rng := rand.New(rand.NewPCG(1, 2))
 	d := Definitions{}
@@ -41,8 +41,8 @@ func meshSpec(i int) *mariposa.InstanceSpec {
 	}
 }
 
-// meshView returns a fresh view of the graph, with or without its instances,
-// and the goal that was set.
+// meshView returns a fresh view of the graph, with or without its instances, and the
+// goal.
 func meshView(d Definitions, running bool) (*View, *mariposa.ProjectStatus) {
 	v := NewView()
 	st := &mariposa.ProjectStatus{Goal: mariposa.GoalStarted, Number: 1, Services: map[string]*mariposa.ServiceStatus{}}
@@ -123,8 +123,8 @@ func BenchmarkPlanOneChangeOf10kServices(b *testing.B) {
 	}
 }
 
-// BenchmarkPlanWhileCreating10kServices plans for one report while all but the
-// lowest layers wait for others.
+// BenchmarkPlanWhileCreating10kServices plans for one report while all except the lowest
+// layers wait for others.
 func BenchmarkPlanWhileCreating10kServices(b *testing.B) {
 	v, st := meshView(mesh(wide), false)
 	for i := range wide / 10 {
@@ -143,8 +143,7 @@ func BenchmarkPlanWhileCreating10kServices(b *testing.B) {
 	}
 }
 
-// BenchmarkSetGoalOf10kServices sets a goal that was read from the store
-// again.
+// BenchmarkSetGoalOf10kServices sets a goal that was read from the store again.
 func BenchmarkSetGoalOf10kServices(b *testing.B) {
 	v, st := meshView(mesh(wide), true)
 	v.Plan(dawn, Budget{Starting: 100})
@@ -172,8 +171,8 @@ func BenchmarkForecast10kServices(b *testing.B) {
 	}
 }
 
-// chain is a graph of n services in one line; fan one of a root, n-2 services on
-// it, and a sink on all of them.
+// chain returns a graph of n services in one line. fan returns a root, n-2 services that
+// depend on it, and a sink that depends on all of them.
 func chain(n int) Definitions {
 	d := Definitions{}
 	for i := range n {
@@ -203,7 +202,7 @@ func fan(n int) Definitions {
 	return d
 }
 
-// forecastReplaced looks ahead at every service of a graph being made anew.
+// forecastReplaced makes a forecast in which every service of a graph is replaced.
 func forecastReplaced(d Definitions) func() {
 	v, st := meshView(d, true)
 	next := Definitions{}
@@ -223,7 +222,7 @@ func forecastReplaced(d Definitions) func() {
 	}
 }
 
-// TestLookingAheadCostsAsMuchAsThereIsToDo holds the fold to a cost by step that
+// TestLookingAheadCostsAsMuchAsThereIsToDo checks that the cost per step of a forecast
 // does not grow with the graph, however deep or wide it is.
 func TestLookingAheadCostsAsMuchAsThereIsToDo(t *testing.T) {
 	for name, graph := range map[string]func(int) Definitions{"a chain": chain, "a fan": fan, "a mesh": mesh} {

@@ -12,9 +12,9 @@ import (
 	"mariposa"
 )
 
-// TestAPlanRemembersNothingWrong lets anything happen to a graph whose edges
-// change their direction from version to version, and holds every plan, which
-// looks only at what may have changed, to that of a view that has never planned.
+// TestAPlanRemembersNothingWrong applies random events to a graph whose edges change
+// their direction from version to version. It compares every plan, which visits only what
+// may have changed, with the plan of a fresh view.
 func TestAPlanRemembersNothingWrong(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := &randomProject{t: t, graph: []string{"a", "b", "c", "d", "e", "f"}}
@@ -34,7 +34,7 @@ func TestAPlanRemembersNothingWrong(t *testing.T) {
 	})
 }
 
-// likeAFreshOne plans, and holds the plan to that of a fresh view.
+// likeAFreshOne plans, and compares the plan with that of a fresh view.
 func (f *randomProject) likeAFreshOne(b Budget) whole {
 	p := f.view.Plan(f.now, b)
 	if st, can := RollBack(f.goal, f.change()); p.Rollback != "" && can {
@@ -72,8 +72,8 @@ func (f *randomProject) fresh() *View {
 	return v
 }
 
-// drawGraph makes a version of a graph: any service may be missing, and any may
-// depend on others that come before it in an order of this version alone.
+// drawGraph creates a version of a graph: any service may be missing, and any may depend
+// on others that come before it in the order of this version.
 func (f *randomProject) drawGraph() []*mariposa.Service {
 	order := rapid.Permutation(f.graph).Draw(f.t, "order")
 	var defs []*mariposa.Service
@@ -94,8 +94,8 @@ func (f *randomProject) drawGraph() []*mariposa.Service {
 	return defs
 }
 
-// TestEdgesAreIndexedAsTheyAre compares the edges that the view keeps with
-// those of its instances and definitions.
+// TestEdgesAreIndexedAsTheyAre compares the edges in the view with those of its instances
+// and definitions.
 func TestEdgesAreIndexedAsTheyAre(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := &randomProject{t: t, graph: []string{"a", "b", "c", "d"}}
@@ -123,10 +123,9 @@ func (f *randomProject) again() *View {
 	return v
 }
 
-// TestRandomGraphsComeToRest lets people change a random graph at random
-// moments while nodes come and go, then lets it settle: there is one
-// incarnation in each slot, nothing unneeded is left, and nothing was removed
-// before its dependents.
+// TestRandomGraphsComeToRest changes a random graph at random times while nodes come and
+// go, then lets it settle: there is one instance in each slot, nothing unneeded is left,
+// and nothing was removed before its dependents.
 func TestRandomGraphsComeToRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := &randomProject{t: t, graph: []string{"a", "b", "c", "d", "e"}}
@@ -162,7 +161,7 @@ func TestRandomGraphsComeToRest(t *testing.T) {
 	})
 }
 
-// soundGraph is a version that can be reached without a person.
+// soundGraph returns a version that is reachable without user action.
 func (f *randomProject) soundGraph() []*mariposa.Service {
 	defs := f.drawGraph()
 	for _, d := range defs {
@@ -175,8 +174,8 @@ func (f *randomProject) soundGraph() []*mariposa.Service {
 	return defs
 }
 
-// endsInOrder plans and carries out, and holds the end of services to their
-// dependents being gone. It says how many steps there were.
+// endsInOrder plans and executes the plan, and checks that services end after their
+// dependents. It returns the number of steps.
 func (f *randomProject) endsInOrder() int {
 	p := f.plan()
 	for _, step := range p.Steps {

@@ -8,22 +8,20 @@ import (
 	"mariposa"
 )
 
-// An instance that others refer to is not removed before they are, or before
-// they are replaced by instances that refer to another one. The service that
-// wants it gone decides (yield, askFollowers) and stores that in
-// ServiceStatus.Yields; the services that refer to it follow (bindReferences,
-// in bind.go). Nobody else takes part:
+// Before an instance is removed, all instances that refer to it are removed or replaced
+// by instances that refer to another one. The service of the instance decides (yield,
+// askFollowers) and stores the decision in ServiceStatus.Yields. The services that refer
+// to it follow (bindReferences in bind.go). No other service is involved:
 //
-//	the instance that a service is bound to    keeps it   makes more with it   binds to another
-//	attached: it runs, or its node is awaited  yes        yes                  never
-//	yielding: it is to be removed              no         no                   once there is another that does not yield
-//	detached: it is gone, or given up          no         no                   once the other service is at rest and its next
-//	                                                                           instance has proved itself; at once where
-//	                                                                           nothing of the referring service is live
+//	binding to an instance that is             kept   used for new instances   replaced by another binding
+//	attached: it runs, or its node may return  yes    yes                      never
+//	yielding: it will be removed               no     no                       once there is an instance that does not yield
+//	detached: it is gone, or given up          no     no                       once the other service is at rest and its next
+//	                                                                           instance is healthy; immediately if no instance
+//	                                                                           of the referring service is live
 //
-// attachmentOf distinguishes these states. Whatever waits, waits for an older
-// instance or for a service that its definition depends on, so no two services
-// ever wait for each other.
+// attachmentOf returns these states. Services only wait for an older instance or for a
+// service that their definition depends on, so no two services ever wait for each other.
 
 // attachment is the state of a binding.
 type attachment uint8
@@ -34,8 +32,8 @@ const (
 	yielding
 )
 
-// attachmentOf returns the state of a binding to an instance of another
-// service. It asks for a plan at the time when an absent node is given up.
+// attachmentOf returns the state of a binding to an instance of another service. It
+// schedules a plan for the time when an unreachable node is given up.
 func (t *turn) attachmentOf(d *facts, b mariposa.Binding) attachment {
 	i := t.view.instances[b.Instance]
 	if d == nil || i == nil || i.Spec.ServiceName != d.name {
@@ -60,9 +58,9 @@ func (t *turn) attachmentOf(d *facts, b mariposa.Binding) attachment {
 	return attached
 }
 
-// findCandidate finds the instance of another service to bind to next: the
-// running one in the lowest slot, during a rollout one that has proved itself;
-// the newest where only outdated ones run. Nil: there is none.
+// findCandidate finds the next instance of another service to bind to: the running one in
+// the lowest slot, during a rollout only one that is healthy for long enough. If only
+// outdated ones run, it is the newest. Nil: there is none.
 func (v *View) findCandidate(d *facts) *Instance {
 	best, rank := (*Instance)(nil), 0
 	for _, c := range upClasses {
@@ -86,7 +84,7 @@ func (v *View) findCandidate(d *facts) *Instance {
 	return best
 }
 
-// isBefore reports whether a comes before b among candidates of one rank.
+// isBefore reports whether a comes before b among candidates of the same rank.
 func isBefore(rank int, a, b *Instance) bool {
 	if rank == 3 {
 		return victimBefore(b, a) // the newest
@@ -94,12 +92,11 @@ func isBefore(rank int, a, b *Instance) bool {
 	return cmp.Or(cmp.Compare(a.Spec.Slot, b.Spec.Slot), cmp.Compare(a.ID, b.ID)) < 0
 }
 
-// isProven reports whether an instance has been up for long enough to be
-// followed: for min_healthy, and where its service keeps failing, for as long
-// as the next try would be delayed, so that nobody follows it from one try to
-// the next.
+// isProven reports whether an instance has been up long enough to be followed: for
+// min_healthy and, if its service keeps failing, for the delay of the next attempt, so
+// that followers do not move from one attempt to the next.
 func (t *turn) isProven(d *facts, i *Instance, lost string) bool {
-	if d.isRolling { // a rollout waits for this itself
+	if d.isRolling { // the rollout itself waits for this
 		return true
 	}
 	proof := d.def.Update.MinHealthy
@@ -117,7 +114,7 @@ func (t *turn) isProven(d *facts, i *Instance, lost string) bool {
 	return false
 }
 
-// wakeAtNextGivenUp asks for a plan when another holder of a slot of another
+// wakeAtNextGivenUp schedules a plan for when another instance in a slot of another
 // service is given up.
 func (t *turn) wakeAtNextGivenUp(d *facts, slot int) {
 	d.each(lost, func(i *Instance) bool {
@@ -128,10 +125,10 @@ func (t *turn) wakeAtNextGivenUp(d *facts, slot int) {
 	})
 }
 
-// mayGo reports whether an instance may be removed now. One that others refer
-// to yields instead: it stays until they follow another, and its status says
-// so. One that others are only bound to yields for one plan, so that they make
-// nothing more with it. Where no instance is wanted there is nothing to follow.
+// mayGo reports whether an instance may be removed now. An instance that others refer to
+// yields instead: it stays until they follow another one, and its status says so. An
+// instance that others are only bound to yields for one plan, so that they create nothing
+// more with it. If no instance is desired, there is nothing to follow.
 func (t *turn) mayGo(i *Instance) bool {
 	if t.goal == 0 || t.s.members[i.ID] == failed {
 		return true
@@ -147,7 +144,7 @@ func (t *turn) mayGo(i *Instance) bool {
 	return false
 }
 
-// yield notes that an instance is removed once nobody refers to it.
+// yield records that an instance is removed once nothing refers to it.
 func (t *turn) yield(i *Instance, by string) {
 	if slices.Contains(t.yielding, i.ID) {
 		return
@@ -156,8 +153,8 @@ func (t *turn) yield(i *Instance, by string) {
 	t.wait(time.Time{}, func() *mariposa.Reason { return t.whyStays(i, by) })
 }
 
-// whyStays says which service blocks the removal of an instance, and why that
-// service does not follow another.
+// whyStays returns which service blocks the removal of an instance, and why that service
+// does not follow another one.
 func (t *turn) whyStays(i *Instance, by string) *mariposa.Reason {
 	r := &mariposa.Reason{Code: mariposa.ReasonReferrers, Subject: i.Spec.Name, Other: by}
 	f := t.otherFacts(by)
@@ -173,9 +170,8 @@ func (t *turn) whyStays(i *Instance, by string) *mariposa.Reason {
 	return r.Because(&mariposa.Reason{Code: mariposa.ReasonIsFollowing})
 }
 
-// askFollowers makes the outdated instances that others refer to yield once the
-// rollout can do nothing more without them: everything new has proved itself,
-// or there is no room for more.
+// askFollowers makes the outdated instances that others refer to yield once the rollout
+// cannot continue without them: everything new is healthy, or there is no room for more.
 func (t *turn) askFollowers() {
 	if t.s.def.Update.StopFirst || t.starting+t.outdatedStarting+len(t.taken) > 0 {
 		return
@@ -187,7 +183,7 @@ func (t *turn) askFollowers() {
 			return true
 		}
 		if by[i.ID] = t.findReferrer(i); by[i.ID] == "" {
-			free = true // it is removed before the others
+			free = true // removed before the others
 		}
 		referred = append(referred, i)
 		return !free
@@ -212,7 +208,7 @@ func (t *turn) askFollowers() {
 // storeYields stores which instances yield.
 func (t *turn) storeYields() {
 	some := len(t.yielding) > 0
-	for id := range t.removing { // nobody may follow or use one that is removed as well
+	for id := range t.removing { // removed instances must not be followed or used either
 		if c := t.s.members[id]; t.s.isYielding(id) || some && (c.refers() || c == lost) {
 			t.yielding = append(t.yielding, id)
 		}
@@ -223,8 +219,8 @@ func (t *turn) storeYields() {
 	}
 }
 
-// findStuckReferrer says which service that refers to a yielding instance has
-// failed to follow; nil: none.
+// findStuckReferrer returns the service that refers to a yielding instance and has failed
+// to follow; nil: none.
 func (t *turn) findStuckReferrer() *mariposa.Reason {
 	var first *facts
 	for _, id := range t.st.Yields {

@@ -12,32 +12,31 @@ import (
 	"mariposa/reason"
 )
 
-// stamp is a time of day.
+// stamp formats a time of day.
 func stamp(at time.Time) string { return at.UTC().Format("15:04:05") }
 
-// This file is the only one of the tests of rules, graphs and scenarios that
-// knows how the planner keeps what it knows. Whoever changes that adapts this
-// file alone.
+// Of the tests of rules, graphs and scenarios, only this file depends on how the planner
+// stores its knowledge. A change to that affects only this file.
 
 // isStopped reports whether a rollout stopped by itself.
 func isStopped(r *mariposa.Rollout) bool { return r.HasFailed() }
 
-// reasonOf is what a service says of itself, as text; empty: nothing.
+// reasonOf returns the reason of a service as text; empty: none.
 func reasonOf(ss *mariposa.ServiceStatus) string { return reason.Sentence(ss.Reason) }
 
-// stepReason is why a step is taken, as text.
+// stepReason returns the reason of a step as text.
 func stepReason(s Step) string { return reason.Sentence(s.Reason) }
 
-// undoReason is why a plan asks for a rollback, as text.
+// undoReason returns the reason of a requested rollback as text.
 func undoReason(p Plan) string { return reason.Sentence(p.RollbackReason) }
 
-// serviceNames lists the services that a view knows, in order.
+// serviceNames lists the services of a view, sorted.
 func serviceNames(v *View) []string { return slices.Sorted(maps.Keys(v.services)) }
 
-// classOf is the class of an instance.
+// classOf returns the class of an instance.
 func classOf(v *View, i *Instance) class { return v.services[i.Spec.ServiceName].members[i.ID] }
 
-// countOf is how many instances of a service are in one of the classes.
+// countOf returns the number of instances of a service in the given classes.
 func countOf(v *View, name string, of ...class) int {
 	n := 0
 	for _, c := range of {
@@ -46,30 +45,30 @@ func countOf(v *View, name string, of ...class) int {
 	return n
 }
 
-// sizeOf is how many instances a service has, without those kept for people to look at,
-// and how many slots they hold.
+// sizeOf returns the number of instances of a service, without those kept for inspection,
+// and the number of their slots.
 func sizeOf(v *View, name string) (instances, slots int) {
 	s := v.services[name]
 	return len(s.members) - s.count(preserved), len(s.slots)
 }
 
-// defOf is the definition of a service that is in force; nil: none.
+// defOf returns the current definition of a service; nil: none.
 func defOf(v *View, name string) *mariposa.Service { return v.services[name].def }
 
-// isEnding reports whether a service as a whole is to end.
+// isEnding reports whether the whole service ends.
 func isEnding(v *View, name string) bool { return v.services[name].isEnding(v.goal) }
 
-// isOutdated reports whether an instance needs a new incarnation.
+// isOutdated reports whether an instance must be replaced.
 func isOutdated(v *View, i *Instance) bool { return v.isOutdated(v.services[i.Spec.ServiceName], i) }
 
-// livesBy is the definition whose edges an instance lives by.
+// livesBy returns the definition whose edges apply to an instance.
 func livesBy(v *View, i *Instance) *mariposa.Service {
 	d, _ := v.definitionOf(v.services[i.Spec.ServiceName], i.Spec.Number)
 	return d
 }
 
-// dependentOf finds a service whose instances keep a service from ending, and how
-// many they are. A service that is stopped alone waits only for others that are.
+// dependentOf finds a service whose instances block the end of a service, and their
+// number. A service that is stopped alone waits only for others that are stopped alone.
 func dependentOf(v *View, name string, alone bool) (string, int) {
 	return v.firstDependent(name, alone)
 }
@@ -110,7 +109,7 @@ func balanceOf(v *View, name string, now time.Time, p whole) balance {
 			b.filling++
 		}
 	}
-	there := map[int]bool{} // slots of those at the target that may be refilled
+	there := map[int]bool{} // slots of instances at the target that may be refilled
 	if r := s.status.Rollout; r != nil && r.Limit > 0 && another(v.Definition(r.From, s.name), s.def) && !refersToRemoved(v, v.Definition(r.From, s.name)) {
 		b.limit = r.Limit
 		for id, c := range s.members {
@@ -133,7 +132,7 @@ func balanceOf(v *View, name string, now time.Time, p whole) balance {
 				b.beyond++
 			}
 		case step.Action == Remove && s.members[step.Instance] == outdatedStarting:
-			b.filling-- // it goes first, and its slot is taken at once
+			b.filling-- // it is removed first, and its slot is taken immediately
 		case (step.Action == Remove || step.Action == Preserve) && s.members[step.Instance].runs() && stoppedByPeople(v, s, v.instances[step.Instance]):
 		case (step.Action == Remove || step.Action == Preserve) && s.members[step.Instance].runs():
 			b.retired++
@@ -145,7 +144,7 @@ func balanceOf(v *View, name string, now time.Time, p whole) balance {
 	return b
 }
 
-// stoppedByPeople reports whether people stopped the version of an instance.
+// stoppedByPeople reports whether users stopped the version of an instance.
 func stoppedByPeople(v *View, s *service, i *Instance) bool {
 	return s.status.Retired != 0 && v.versionOf(s, i) == s.status.Retired
 }
@@ -159,13 +158,13 @@ func refersToRemoved(v *View, d *mariposa.Service) bool {
 	})
 }
 
-// another reports whether instances can be made of the definition before that
-// are not at the target: where not, a rollout with a limit has no choice.
+// another reports whether instances of the previous definition can be created that are
+// not at the target. If not, a rollout with a limit has no choice.
 func another(before, target *mariposa.Service) bool {
 	return before != nil && len(before.Needs) == 0 && (!sameForm(before.Digest, target.Digest) || before.Live != target.Live)
 }
 
-// edgesOf lists the edges that a view keeps, from both ends.
+// edgesOf lists the edges of a view, from both ends.
 func edgesOf(v *View) map[string][]string {
 	out := map[string][]string{}
 	for id, by := range v.referrers {
@@ -187,8 +186,8 @@ func edgesOf(v *View) map[string][]string {
 	return out
 }
 
-// dump writes down everything a view knows, in a canonical order. The hint for
-// free slots is left out: only its promise matters, which is checked.
+// dump formats everything in a view, in a canonical order. It omits the hint for free
+// slots, because only its correctness matters, which is checked.
 func dump(v *View) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "goal %v %s %d\n", v.hasGoal, v.goal, v.number)

@@ -8,8 +8,7 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// This file keeps the instances of a service sorted into classes, and the
-// counts of them.
+// This file classifies and counts the instances of a service.
 
 func (v *View) reclassify(s *service) {
 	all := slices.Sorted(maps.Keys(s.members))
@@ -73,13 +72,13 @@ func (v *View) countMember(s *service, i *Instance, c class, by int) {
 	v.countReferences(s, i, c, by)
 }
 
-// isFresh reports whether an instance was made since the rollout under way
-// asked for new ones.
+// isFresh reports whether an instance was created after the current rollout requested new
+// ones.
 func (s *service) isFresh(i *Instance) bool {
 	return s.status != nil && !i.Spec.Created.Before(outdatedBefore(s.status))
 }
 
-// count returns how many instances a class has.
+// count returns the number of instances in a class.
 func (s *service) count(c class) int {
 	if s.byClass[c] == nil {
 		return 0
@@ -87,15 +86,16 @@ func (s *service) count(c class) int {
 	return s.byClass[c].Len()
 }
 
-// each walks a class in the order of victims until f returns false.
+// each calls f for the instances of a class, in the order in which they are removed,
+// until f returns false.
 func (s *service) each(c class, f func(*Instance) bool) {
 	if s.byClass[c] != nil {
 		s.byClass[c].Scan(f)
 	}
 }
 
-// victimBefore is the order of victims within a class: oldest version, then
-// oldest instance, then id.
+// victimBefore is the order of removal within a class: oldest version, then oldest
+// instance, then id.
 func victimBefore(a, b *Instance) bool {
 	switch {
 	case a.number != b.number:

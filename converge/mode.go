@@ -6,20 +6,20 @@ import (
 	"mariposa"
 )
 
-// Running is what runs of a service: how many instances, and the newest version
-// among them.
+// Running describes the running instances of a service: their number and their newest
+// version.
 type Running struct {
 	Scale  int
 	Number int
-	Mixed  bool // some are not of the definition in force
-	// Slots are those of the instances that run or are on their way up, by version; Lost
-	// counts the instances that are out of reach.
+	Mixed  bool // some do not have the current definition
+	// Slots are the slots of running or starting instances, by version. Lost is the
+	// number of unreachable instances.
 	Slots map[int][]int
 	Lost  map[int]int
 }
 
-// At returns how many instances are at a version, and how many slots others hold that
-// are within reach.
+// At returns how many instances are at a version, and how many other slots have reachable
+// instances.
 func (r Running) At(number int) (at, others int) {
 	held := map[int]bool{}
 	for n, slots := range r.Slots {
@@ -42,7 +42,7 @@ func (v *View) Running() map[string]Running {
 			s.each(c, func(i *Instance) bool {
 				r.Number = max(r.Number, v.versionOf(s, i))
 				r.Mixed = r.Mixed || s.def != nil && differs(s, i)
-				return !c.upToDate() || filterOf(s.status) != nil // with a filter, those that it leaves out count as up to date
+				return !c.upToDate() || filterOf(s.status) != nil // with a filter, excluded instances count as up to date
 			})
 		}
 		r.Slots, r.Lost = map[int][]int{}, map[int]int{}
@@ -62,8 +62,8 @@ func (v *View) Running() map[string]Running {
 	return out
 }
 
-// versionOf returns the version that an instance is at: the one in force if nothing
-// has changed since the one that it was made from.
+// versionOf returns the version of an instance: the current one if its definition has not
+// changed since the version that it was created from.
 func (v *View) versionOf(s *service, i *Instance) int {
 	if s.status != nil && s.def != nil && !v.isOutdated(s, i) {
 		return max(i.number, s.status.Number)
@@ -71,9 +71,9 @@ func (v *View) versionOf(s *service, i *Instance) int {
 	return i.number
 }
 
-// stopVersion stops the instances of one version. A service that has no others within
-// reach is stopped and keeps its scale. One that has others keeps those: their number is its
-// scale from now on, and a rollout that is under way is held.
+// stopVersion stops the instances of one version. A service without other reachable
+// instances is stopped and keeps its scale. Otherwise it keeps the other instances: their
+// number becomes its scale, and a rollout in progress is held.
 func stopVersion(st *mariposa.ProjectStatus, number int, c *Change) {
 	for name := range st.Services {
 		if !c.includes(name) {
@@ -101,7 +101,7 @@ func stopVersion(st *mariposa.ProjectStatus, number int, c *Change) {
 	}
 }
 
-// isAllStopped reports whether a project has services and people stopped each of them.
+// isAllStopped reports whether a project has services and users stopped all of them.
 func isAllStopped(st *mariposa.ProjectStatus) bool {
 	n := 0
 	for _, ss := range st.Services {
@@ -115,8 +115,8 @@ func isAllStopped(st *mariposa.ProjectStatus) bool {
 	return n > 0
 }
 
-// setMode freezes, thaws, pauses or resumes a scope. Time in which nothing
-// could be done does not count against a rollout.
+// setMode freezes, thaws, pauses or resumes a scope. Time in which nothing could be done
+// does not count against a rollout.
 func setMode(st *mariposa.ProjectStatus, mode mariposa.Mode, c *Change) {
 	if len(c.Scope) == 0 {
 		switch mode {
@@ -151,7 +151,7 @@ func setMode(st *mariposa.ProjectStatus, mode mariposa.Mode, c *Change) {
 	}
 }
 
-// anyService reports whether something is so for a service that is not being removed.
+// anyService reports whether a condition is true for a service that is not being removed.
 func anyService(st *mariposa.ProjectStatus, is func(*mariposa.ServiceStatus) bool) bool {
 	for _, ss := range st.Services {
 		if !ss.Removed && is(ss) {
@@ -170,7 +170,7 @@ func resetProgress(r *mariposa.Rollout, now time.Time) *mariposa.Rollout {
 	return &n
 }
 
-// skipBackoffs ends all back-offs once: what fails again waits even longer.
+// skipBackoffs ends all current back-offs. Services that fail again wait even longer.
 // Rollouts that stopped by themselves are retried.
 func skipBackoffs(st *mariposa.ProjectStatus, c *Change) {
 	for name := range st.Services {
@@ -188,9 +188,9 @@ func skipBackoffs(st *mariposa.ProjectStatus, c *Change) {
 	}
 }
 
-// acceptRunning makes what runs the goal: the same number of instances, of the
-// newest version among them. Removed services that still run stay. It does not
-// complete a version that was not rolled out to its end.
+// acceptRunning makes the actual state the goal: the same number of instances, at the
+// newest version among them. Removed services that still run stay. It does not complete a
+// version that was not completely rolled out.
 func acceptRunning(st *mariposa.ProjectStatus, c *Change) {
 	total := 0
 	for name, ss := range st.Services {
@@ -216,7 +216,7 @@ func acceptRunning(st *mariposa.ProjectStatus, c *Change) {
 	}
 }
 
-// scalesInForce returns the scales in force.
+// scalesInForce returns the current scales.
 func scalesInForce(st *mariposa.ProjectStatus) map[string]int {
 	out := make(map[string]int, len(st.Services))
 	for name, ss := range st.Services {
@@ -227,9 +227,9 @@ func scalesInForce(st *mariposa.ProjectStatus) map[string]int {
 	return out
 }
 
-// RollBack returns the goal after a version is rolled back: the version that
-// was last fully in force, with the scales it had then. A project that never
-// had one is stopped. It reports false if there is nothing to go back to.
+// RollBack returns the goal after the rollback of a version: the last version that was
+// rolled out completely, with its scales. A project without such a version is stopped. It
+// returns false if there is nothing to roll back to.
 func RollBack(old *mariposa.ProjectStatus, c Change) (*mariposa.ProjectStatus, bool) {
 	if old.Completed == old.Number {
 		return old, false
@@ -239,7 +239,7 @@ func RollBack(old *mariposa.ProjectStatus, c Change) (*mariposa.ProjectStatus, b
 		st := Apply(old, mariposa.Patch{Goal: mariposa.GoalStopped}, c)
 		for name := range st.Services {
 			editService(st, name, func(ss *mariposa.ServiceStatus) {
-				if ss.Backoff = nil; ss.Rollout != nil { // a start before everything is gone brings the rest up to date
+				if ss.Backoff = nil; ss.Rollout != nil { // a start before everything is removed updates the rest
 					ss.Rollout = &mariposa.Rollout{Number: ss.Number, From: ss.Rollout.From, Progress: c.Now}
 				}
 			})

@@ -29,7 +29,7 @@ func TestAFrozenServiceSettlesAndThenNothingChanges(t *testing.T) {
 	wantServing(t, w, "web", map[string]int{"one": 4, "two": 1})
 	wantStatus(t, w, "web", mariposa.StatusFrozen, "1 instance would be removed after thaw; 4 instances would be replaced by the rollout after thaw")
 
-	w.setState("web.3-4", mariposa.StateProvisioning, "") // started again in place: it has served
+	w.setState("web.3-4", mariposa.StateProvisioning, "") // restarted in place: it has served
 	wantSteps(t, w.step())
 	w.fail("web.1-6", "web.1-2", "web.2-3")
 	w.loseNode("n1")
@@ -167,7 +167,7 @@ func TestTwoInASlotDoNotEndACanary(t *testing.T) {
 	w.loseNode("n2")
 	w.wait(time.Minute)
 	w.settle()
-	w.comeBack("n2") // four of version 2 run, two of them in one slot
+	w.comeBack("n2") // four of version 2 run, two of them in the same slot
 	w.settle()
 	wantServing(t, w, "web", map[string]int{"two": 4})
 	wantStatus(t, w, "web", mariposa.StatusConverging, "waits for db")
@@ -195,7 +195,7 @@ func TestAReprovisionWithAFilterReplacesWhatMatches(t *testing.T) {
 	made := func(t *testing.T) *world {
 		t.Helper()
 		w := running(t, def("web", "one", 3))
-		w.submit(def("web", "two", 6, canary(1))) // three at one, by way of the hold
+		w.submit(def("web", "two", 6, canary(1))) // three at one, because of the hold
 		w.settle()
 		w.wait(time.Minute)
 		return w
@@ -258,7 +258,7 @@ func TestAPlainReprovisionGoesBeyondTheFilterOfAHeldOne(t *testing.T) {
 	}
 }
 
-// failing carries a rollout to the point where its failures stop it.
+// failing lets a rollout fail until it stops.
 func failing(w *world, image string) {
 	w.Helper()
 	for range 200 {
@@ -297,7 +297,7 @@ func TestAFailedRolloutIsTakenBack(t *testing.T) {
 			t.Fatalf("version %d is in force, %d was taken back\n%s", w.goal.Number, w.goal.RolledBack, w.formatHistory())
 		}
 		wantServing(t, w, "web", map[string]int{"one": 5})
-		wantSteps(t, w.of("web"), old...) // the healthy ones were never touched
+		wantSteps(t, w.of("web"), old...) // the healthy instances were never changed
 		if w.serving("db")["one"] != 2 || len(w.of("new")) != 0 {
 			t.Fatalf("db serves %v, new has %v", w.serving("db"), w.of("new"))
 		}
@@ -318,7 +318,7 @@ func TestAFailedRolloutIsTakenBack(t *testing.T) {
 		for _, id := range w.moving() {
 			w.move(id)
 		}
-		for range 60 { // now nothing comes up any more
+		for range 60 { // nothing starts any more
 			p := w.plan()
 			w.carryOut(p, len(p.Steps))
 			w.wait(10 * time.Second)
@@ -370,7 +370,7 @@ func TestARevertLeavesScalesAlone(t *testing.T) {
 func TestSingleServicesStopAndStart(t *testing.T) {
 	w := running(t, def("db", "one", 1), def("web", "one", 2, dependsOn("db")))
 	w.patch(mariposa.Patch{Goal: mariposa.GoalStopped}, "db")
-	w.settle() // its dependents run on: nobody asked for their end
+	w.settle() // its dependents keep running: nobody requested their end
 	wantServing(t, w, "db", map[string]int{})
 	wantServing(t, w, "web", map[string]int{"one": 2})
 	wantStatus(t, w, "db", mariposa.StatusStopped, "")

@@ -53,7 +53,7 @@ func TestOtherBranchesGoOnWhenOneFails(t *testing.T) {
 	}
 }
 
-// An edge alone makes nothing anew, and counts at once all the same.
+// An edge alone replaces no instance, but counts immediately.
 func TestAChangedEdgeTakesEffectThoughNothingElseChanged(t *testing.T) {
 	t.Run("one that was taken away holds nobody", func(t *testing.T) {
 		w := running(t, def("db", "one", 1), def("web", "one", 1, dependsOn("db")))
@@ -85,7 +85,8 @@ func TestAChangedEdgeTakesEffectThoughNothingElseChanged(t *testing.T) {
 	})
 }
 
-// What needs a new incarnation lives by the edges it was made with until it goes.
+// An instance that must be replaced keeps the edges that it was created with until it is
+// removed.
 func TestLeftoversGoInTheOrderInWhichTheyWereMade(t *testing.T) {
 	w := running(t, def("db", "one", 1), def("web", "one", 1, dependsOn("db")))
 	w.submit(def("web", "two", 1))
@@ -98,13 +99,13 @@ func TestLeftoversGoInTheOrderInWhichTheyWereMade(t *testing.T) {
 	wantSteps(t, w.step(), "remove db.1-1", "collect web.1-2")
 }
 
-// Where the order becomes stop-first while two hold one slot, the empty one is
-// filled all the same, also by a canary that may make only so many.
+// If the order becomes stop-first while two instances have the same slot, the empty slot
+// is still filled, also by a canary with a limit.
 func TestTwoInOneSlotDoNotKeepAnotherFromBeingFilled(t *testing.T) {
 	w := running(t, def("db", "one", 2, minHealthy(time.Minute)))
 	w.submit(def("db", "two", 2, minHealthy(time.Minute)))
 	w.step()
-	w.move("db.1-3") // next to db.1-1, and not proved yet
+	w.move("db.1-3") // next to db.1-1, and not healthy for long enough
 	canary := func(d *mariposa.Service) { d.Update.Canary = mariposa.Amount{N: 1} }
 	w.submit(def("db", "three", 3, stopFirst, canary))
 	w.settle()

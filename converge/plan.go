@@ -8,21 +8,21 @@ import (
 	"mariposa"
 )
 
-// Plan is what to do next, as data: printable, comparable, executed elsewhere.
+// Plan contains the next steps as data: printable, comparable and executed elsewhere.
 type Plan struct {
 	Steps          []Step
-	Services       map[string]*mariposa.ServiceStatus // the goal and status of every service that this plan changes
+	Services       map[string]*mariposa.ServiceStatus // goal and status of every service that this plan changes
 	Ended          []string                           // services that have ended, sorted
-	Todo           int                                // how far reality is from the goal, in instances; View.Todo returns it by service
-	Wake           time.Time                          // when to plan again though nothing changes; zero: never
-	Empty          bool                               // no instance is left and none is wanted
-	PlanAgain      bool                               // the new status of services changes what to do: plan again once it is stored
+	Todo           int                                // number of instances not in their desired state; View.Todo returns it by service
+	Wake           time.Time                          // when to plan again even if nothing changes; zero: never
+	Empty          bool                               // no instance exists and none is desired
+	PlanAgain      bool                               // the new statuses change what to do: plan again once they are stored
 	Rollback       string                             // a service whose rollout has just failed and whose version must be rolled back
 	RollbackReason *mariposa.Reason
 }
 
-// ApplyTo returns the stored services with the changes of a plan. The map it is
-// given is not changed, and is returned if there are none.
+// ApplyTo returns the stored services with the changes of a plan. It does not change the
+// given map, and returns it if there are no changes.
 func (p *Plan) ApplyTo(services map[string]*mariposa.ServiceStatus) map[string]*mariposa.ServiceStatus {
 	if len(p.Services)+len(p.Ended) == 0 {
 		return services
@@ -36,52 +36,52 @@ func (p *Plan) ApplyTo(services map[string]*mariposa.ServiceStatus) map[string]*
 	return out
 }
 
-// Step is one thing to do to one instance.
+// Step is one operation on one instance.
 type Step struct {
 	Action   Action
 	Service  string
 	Slot     int    // create
-	Number   int    // create, update: the version to make it from
-	Instance string // all but create
+	Number   int    // create, update: the version
+	Instance string // all except create
 	Reason   *mariposa.Reason
-	Repair   bool // it repairs a failure, so it goes before bulk work
-	// Bindings are what a new instance's references resolve to, Bound a digest
-	// of those that go into it.
+	Repair   bool // it repairs a failure, so it comes before bulk work
+	// Bindings are the values of a new instance's references. Bound is a digest of those
+	// that become part of it.
 	Bindings *mariposa.Bindings
 	Bound    string
 }
 
-// Action names what a step does.
+// Action is the operation of a step.
 type Action string
 
 const (
 	Create   Action = "create"  // a new instance in a slot
 	Update   Action = "update"  // change an instance in place
 	Remove   Action = "remove"  // an instance's goal becomes gone
-	Preserve Action = "keep"    // an instance's goal becomes stopped: its remains stay for a while
-	Collect  Action = "collect" // forget an instance of which nothing is left
+	Preserve Action = "keep"    // an instance's goal becomes stopped: it is kept for a while
+	Collect  Action = "collect" // delete the record of an instance that no longer exists
 )
 
-// Budget bounds a plan: how many instances may be on their way up at once, not
+// Budget limits a plan. Starting is the maximum number of starting instances, not
 // counting slow ones.
 type Budget struct {
 	Starting int
-	Steps    int // other than repairs; 0: any number
+	Steps    int // steps other than repairs; 0: no limit
 }
 
 const (
-	// backoffForgetAfter is how long a service must be without failures before
-	// its back-off is reset.
+	// backoffForgetAfter is how long a service must run without failures before its
+	// back-off is reset.
 	backoffForgetAfter = 10 * time.Minute
-	// maxRolloutFailures is how many failures at the new version, without
-	// progress, stop a rollout.
+	// maxRolloutFailures is the number of failures at the new version, without progress,
+	// after which a rollout stops.
 	maxRolloutFailures = 3
 )
 
-// Plan returns what to do about the difference between goal and reality. While
-// a goal or definitions are missing it does nothing: missing knowledge is no
-// reason to touch running instances. It remembers what it visited, so that the
-// next plan can skip what has not changed.
+// Plan returns the steps from the actual state to the goal. While the goal or definitions
+// are missing it does nothing, because missing knowledge must not affect running
+// instances. It remembers what it visited, so that the next plan can skip what has not
+// changed.
 func (v *View) Plan(now time.Time, b Budget) Plan {
 	v.agenda.serial++
 	p := &planner{view: v, now: now, plans: v.agenda.serial, room: max(0, b.Starting-v.Starting(now)), limit: b.Steps}
@@ -111,7 +111,7 @@ func (v *View) Plan(now time.Time, b Budget) Plan {
 	return p.plan
 }
 
-// isEmpty reports whether no instance is left and none is wanted.
+// isEmpty reports whether no instance exists and none is desired.
 func (v *View) isEmpty() bool {
 	if len(v.instances) > 0 {
 		return false
@@ -129,22 +129,22 @@ type planner struct {
 	view             *View
 	now              time.Time
 	plans            uint64            // the number of this plan
-	room             int               // how many more may start
+	room             int               // how many more instances may start
 	heldDependencies map[string]string // results of heldDependencyOf
-	// limit is how many steps other than repairs a plan may have (0: any
-	// number), bulk how many it has. The rest waits for the next plan.
+	// limit is the maximum number of steps other than repairs (0: no limit), and bulk the
+	// current number. The rest waits for the next plan.
 	limit, bulk int
 	plan        Plan
 
-	// Turns run one after the other, so they share memory.
+	// Turns run one after another, so they share memory.
 	turn   turn
 	status mariposa.ServiceStatus
 }
 
-// isSpent reports whether bulk work has used up its share of this plan.
+// isSpent reports whether bulk work has used its share of this plan.
 func (p *planner) isSpent() bool { return p.limit > 0 && p.bulk >= p.limit }
 
-// keepAllAsTheyAre counts every service as unfinished without changing it.
+// keepAllAsTheyAre counts every service as unfinished and changes nothing.
 func (v *View) keepAllAsTheyAre() {
 	v.agenda.all = true
 	for _, s := range v.services {
@@ -152,47 +152,47 @@ func (v *View) keepAllAsTheyAre() {
 	}
 }
 
-// turn is one service's part of a plan: its facts, and what the rules have
-// found and decided so far.
+// turn is the part of a plan for one service: its facts, and what the rules have found
+// and decided so far.
 type turn struct {
 	*planner
 	*facts
 	s      *service
 	serial uint64
 	read   reads
-	st     *mariposa.ServiceStatus // a copy, changed by the rules
+	st     *mariposa.ServiceStatus // a copy that the rules change
 
 	// What the rules found.
-	needs           *mariposa.Reason // why nothing of the definition in force can be made
+	needs           *mariposa.Reason // why the current definition cannot be created
 	unbound         *mariposa.Reason // what its references wait for
-	formerUnbound   *mariposa.Reason // what the references of former versions wait for
-	goneReference   *mariposa.Reason // the gone instance that it refers to
-	stranded        *mariposa.Reason // the unwanted instances on unreachable nodes
-	following       bool             // it will follow its successor once that has proved itself
+	formerUnbound   *mariposa.Reason // what references of former versions wait for
+	goneReference   *mariposa.Reason // the removed instance that it refers to
+	stranded        *mariposa.Reason // unwanted instances on unreachable nodes
+	following       bool             // it will follow the successor once that is healthy
 	rolling         bool             // outdated instances are being replaced
-	pending         bool             // they will be, after something outside the plan is done
-	updatesLeft     int              // how many more may be made at the target before the rollout holds
-	heldDependency  string           // a dependency whose rollout is held, which holds this one too
-	backingOff      bool             // something is not made now because others failed
-	blockedByPerson bool             // something is not made now because a person keeps a dependency from serving
+	pending         bool             // they will be, after something outside of the plan
+	updatesLeft     int              // how many more may be brought to the target before the rollout is held
+	heldDependency  string           // a dependency with a held rollout, which also holds this one
+	backingOff      bool             // something is not created now because of a back-off
+	blockedByPerson bool             // something is not created now because a user prevents a dependency from running
 
 	// What they decided.
-	steps     int             // how many steps there are so far
-	taken     map[int]bool    // slots given out
-	dropped   int             // outdated ones that are removed before they are up
+	steps     int             // number of steps so far
+	taken     map[int]bool    // slots used by new instances
+	dropped   int             // outdated instances that are removed before they are up
 	removing  map[string]bool // victims
-	yielding  []string        // instances that would be victims if nobody referred to them
-	preserved []*Instance     // ended ones that are kept; nil: not computed yet
-	stopping  int             // running ones that are stopped and kept
+	yielding  []string        // instances that would be removed if nothing referred to them
+	preserved []*Instance     // ended instances that are kept; nil: not computed yet
+	stopping  int             // running instances that are stopped and kept
 	bound     map[int]Step    // the first step for instances of each version
 	waits     *mariposa.Reason
-	moreWaits int // how many other reasons there are
+	moreWaits int // number of other reasons
 
 	// The result.
-	left         int       // how far the service is from its goal, in instances
+	left         int       // number of instances not in their desired state
 	leftUnpaused int       // left without paused rollouts
-	wake         time.Time // when to look again though nothing changes; zero: never
-	isGone       bool      // nothing of the service is left
+	wake         time.Time // when to plan again even if nothing changes; zero: never
+	isGone       bool      // the service has no instances left
 	changed      bool      // its status differs from the stored one
 	rollingBack  bool      // its version must be rolled back
 }
@@ -242,7 +242,7 @@ func (t *turn) run() {
 	case t.ending:
 		t.endService()
 	case t.bindReferences():
-		return // running instances became outdated: they are classified again first
+		return // running instances became outdated and must be classified again first
 	default:
 		t.needs = missingMetadata(t.s.def)
 		t.explainLost()
@@ -281,8 +281,8 @@ func (t *turn) remove(i *Instance, reason *mariposa.Reason, repair bool) {
 	t.step(Step{Action: action, Instance: i.ID, Reason: reason, Repair: repair})
 }
 
-// wait notes why something is not done now, and when to check again. Only the
-// first reason is kept, with a count of the others: there may be very many.
+// wait records why something is not done now, and when to check again. It keeps only the
+// first reason and counts the others, because there may be many.
 func (t *turn) wait(until time.Time, why func() *mariposa.Reason) {
 	if t.waits == nil {
 		t.waits = why()
@@ -294,7 +294,7 @@ func (t *turn) wait(until time.Time, why func() *mariposa.Reason) {
 
 func (t *turn) wakeAt(at time.Time) { t.wake = earlierOf(t.wake, at) }
 
-// collect forgets instances of which nothing is left.
+// collect deletes the records of instances that no longer exist.
 func (t *turn) collect() {
 	t.s.each(gone, func(i *Instance) bool {
 		t.step(Step{Action: Collect, Instance: i.ID, Reason: nothingLeft})
@@ -304,7 +304,7 @@ func (t *turn) collect() {
 
 var nothingLeft = &mariposa.Reason{Code: mariposa.ReasonNothingLeft}
 
-// explainLost says when instances on absent nodes are rescheduled.
+// explainLost reports when instances on unreachable nodes are rescheduled.
 func (t *turn) explainLost() {
 	t.s.each(lost, func(i *Instance) bool {
 		until, never := t.view.rescheduleTime(t.s.def, i)
@@ -322,7 +322,7 @@ func (t *turn) explainLost() {
 	})
 }
 
-// unreachableReason returns a reason about an instance on an absent node.
+// unreachableReason returns a reason about an instance on an unreachable node.
 func (t *turn) unreachableReason(code mariposa.ReasonCode, i *Instance) *mariposa.Reason {
 	node := t.view.nodes[i.Spec.Node]
 	return &mariposa.Reason{Code: code, Subject: i.Spec.Name, Node: node.Name, Since: node.Since}
@@ -331,9 +331,8 @@ func (t *turn) unreachableReason(code mariposa.ReasonCode, i *Instance) *maripos
 // hasRolloutFailed reports whether the rollout stopped by itself.
 func (t *turn) hasRolloutFailed() bool { return t.st.Rollout.HasFailed() }
 
-// isOnHold reports whether no more instances are brought to the definition in
-// force for now: the rollout has stopped, is held or paused, or has made as
-// many as its limit allows.
+// isOnHold reports whether no more instances are brought to the current definition for
+// now: the rollout has stopped, is held or paused, or has reached its limit.
 func (t *turn) isOnHold() bool {
 	return t.st.Paused || t.st.Rollout != nil && (!t.rolling || t.updatesLeft <= 0)
 }
@@ -342,7 +341,7 @@ func (t *turn) scaleReason() *mariposa.Reason {
 	return &mariposa.Reason{Code: mariposa.ReasonScale, Count: t.goal}
 }
 
-// howItEnded says how an instance ended, in the words of its node.
+// howItEnded returns how an instance ended, as reported by its node.
 func howItEnded(i *Instance) string {
 	if i.Status != nil && i.Status.Reason != "" {
 		return i.Status.Reason

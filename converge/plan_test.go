@@ -33,7 +33,7 @@ func wantStatus(t *testing.T, w *world, service string, status mariposa.Status, 
 	}
 }
 
-// running is a world whose first version has been up for an hour.
+// running returns a world whose first version has been up for an hour.
 func running(t *testing.T, defs ...*mariposa.Service) *world {
 	t.Helper()
 	w := newWorld(t, defs...)
@@ -349,7 +349,7 @@ func TestAnOldFailureThatCannotBeRepairedIsNotCountedAgain(t *testing.T) {
 	}
 }
 
-// watch carries a rollout through and calls seen after every single event.
+// watch runs a rollout to its end and calls seen after every event.
 func watch(w *world, seen func()) {
 	for range 10_000 {
 		p := w.plan()
@@ -539,7 +539,7 @@ func TestAfterAStoppedRolloutSlotsAreRepairedAtTheirOwnVersion(t *testing.T) {
 	w.submit(def("web", "two", 3, deadline(time.Minute)))
 	w.step()
 	w.move("web.1-4")
-	w.step() // one is through
+	w.step() // one is done
 	w.settleUntilStopped("web")
 	wantServing(t, w, "web", map[string]int{"one": 2, "two": 1})
 	w.fail("web.3-3", "web.1-4")
@@ -564,7 +564,7 @@ func TestAStoppedRolloutEndsOnceNothingOutdatedIsLeft(t *testing.T) {
 	w.loseNode("n2") // with web.2-2 of the first version on it
 	w.settleUntilStopped("web")
 	w.scale("web", 1)
-	w.settle() // victims are of the oldest version
+	w.settle() // instances of the oldest version are removed first
 	wantServing(t, w, "web", map[string]int{"two": 1})
 	if r := w.status("web").Rollout; r != nil {
 		t.Fatalf("rollout is %+v", r)
@@ -585,7 +585,7 @@ func TestAStartLetsAStoppedRolloutTryAgain(t *testing.T) {
 	wantServing(t, w, "web", map[string]int{"two": 3})
 }
 
-// settleUntilStopped lets nothing new come up until the rollout gives up.
+// settleUntilStopped lets no new instance start until the rollout stops.
 func (w *world) settleUntilStopped(service string) {
 	w.Helper()
 	for range 100 {
@@ -735,7 +735,7 @@ func TestADependentIsRolledAfterItsDependency(t *testing.T) {
 			t.Fatalf("a new dependent meets an old dependency\n%s", w.formatHistory())
 		}
 		if w.serving("db")["one"] == 2 {
-			w.wait(time.Minute) // the dependency takes its time, and that is not the dependent's fault
+			w.wait(time.Minute) // the dependency is slow, which does not count against the dependent
 		}
 	})
 	wantServing(t, w, "web", map[string]int{"two": 2})
@@ -820,7 +820,7 @@ func TestServicesThatLeanOnEachOtherAcrossVersionsStillEnd(t *testing.T) {
 	w.settle()
 	w.submit(def("a", "one", 1), def("b", "one", 1), def("c", "two", 1, dependsOn("a")))
 	w.settle()
-	// What was made of the first version still leans as it said then.
+	// Instances of the first version keep its dependencies.
 	for _, name := range []string{"a", "b"} {
 		for _, id := range w.of(name) {
 			spec := *w.instances[id].Spec
@@ -883,7 +883,7 @@ func TestWhenALostNodeReturnsTheSurplusGoesByTheOrderOfVictims(t *testing.T) {
 	w.settle()
 	wantStatus(t, w, "web", mariposa.StatusConverged, "")
 	w.comeBack("n2")
-	wantSteps(t, w.step(), "remove web.2-2") // the older of the two in slot 2, though web.1 is as old
+	wantSteps(t, w.step(), "remove web.2-2") // the older of the two in slot 2, although web.1 is as old
 	w.settle()
 	wantSteps(t, w.of("web"), "web.1-1", "web.3-3", "web.2-4")
 }
@@ -1084,9 +1084,8 @@ func ExamplePlan() {
 	// waits for db: 0 of 1 running
 }
 
-// An instance that fails in the very instant it is made is not made again in
-// that instant, even if it is already being removed: failures are distinguished
-// by their time.
+// An instance that fails at the moment of its creation is not recreated at the same
+// moment, even if it is already being removed: failures are distinguished by their time.
 func TestAReplacementThatFailsAtOnceIsNotMadeAgainInThatInstant(t *testing.T) {
 	w := running(t, def("web", "one", 1))
 	w.submit(def("web", "two", 1))
@@ -1109,8 +1108,8 @@ func TestAReplacementThatFailsAtOnceIsNotMadeAgainInThatInstant(t *testing.T) {
 	}
 }
 
-// A node returns with an outdated instance in a slot that was filled meanwhile, while a
-// rollout with a filter leaves it alone. The outdated one goes.
+// A node returns with an outdated instance in a slot that was filled meanwhile, and the
+// filter of a rollout excludes it. The outdated instance is removed.
 func TestOfTwoInASlotTheOneThatAFilterLeavesOutdatedGoes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, def("db", "one", 2))
@@ -1132,7 +1131,7 @@ func TestOfTwoInASlotTheOneThatAFilterLeavesOutdatedGoes(t *testing.T) {
 	}
 }
 
-// What others were asked to follow away from is the first to go, and counts once.
+// An instance that others were asked to leave is removed first, and counts once.
 func TestWhatYieldsGoesFirstAndCountsOnce(t *testing.T) {
 	t.Parallel()
 	w := running(t, def("db", "one", 3))

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// maxPreserved is how many ended instances of a service are kept, at most
-	// one for each slot.
+	// maxPreserved is the maximum number of ended instances of a service that are kept,
+	// at most one per slot.
 	maxPreserved = 3
 	// preserveFor is how long they are kept.
 	preserveFor = 24 * time.Hour
@@ -23,8 +23,8 @@ func (t *turn) preservePolicy() string {
 	return t.s.def.Stop.PreserveStopped
 }
 
-// shouldPreserve reports whether an instance that is to be removed is kept for a
-// while for people to look at.
+// shouldPreserve reports whether an instance that must be removed is kept for a while for
+// inspection.
 func (t *turn) shouldPreserve(i *Instance) bool {
 	switch c := t.s.members[i.ID]; {
 	case c == failed && t.preservePolicy() != mariposa.PreserveNo && t.preservePolicy() != "":
@@ -36,9 +36,8 @@ func (t *turn) shouldPreserve(i *Instance) bool {
 	return false
 }
 
-// findPreserved returns the ended instances that are kept: the newest of each
-// slot, up to maxPreserved, for preserveFor. It includes failed ones that are
-// not cleared yet.
+// findPreserved returns the ended instances to keep: the newest of each slot, up to
+// maxPreserved, for preserveFor. It includes failed ones that are not cleared yet.
 func (t *turn) findPreserved() []*Instance {
 	if t.preserved != nil {
 		return t.preserved
@@ -55,8 +54,7 @@ func (t *turn) findPreserved() []*Instance {
 	return t.preserved
 }
 
-// addPreserved adds an instance to the preserved ones, youngest first, one for
-// each slot.
+// addPreserved adds an instance to the preserved ones, youngest first, one per slot.
 func (t *turn) addPreserved(i *Instance) {
 	if same := slices.IndexFunc(t.preserved, func(k *Instance) bool { return k.Spec.Slot == i.Spec.Slot }); same >= 0 {
 		if !youngerFirst(i, t.preserved[same]) {
@@ -73,9 +71,9 @@ func (t *turn) addPreserved(i *Instance) {
 	}
 }
 
-// clearPreserved releases the node resources of instances that have just ended,
-// and removes those that were kept for long enough or are too many. One on an
-// absent node is left alone.
+// clearPreserved releases the node resources of instances that have just ended, and
+// removes those that were kept long enough or are too many. It does not change an
+// instance on an unreachable node.
 func (t *turn) clearPreserved() {
 	if t.s.count(preserved) == 0 {
 		return
@@ -96,7 +94,7 @@ func (t *turn) clearPreserved() {
 	})
 }
 
-// whyCleared says why an ended instance is no longer kept.
+// whyCleared returns why an ended instance is no longer kept.
 func (t *turn) whyCleared(i *Instance, keeps string) *mariposa.Reason {
 	switch {
 	case keeps == mariposa.PreserveNo || keeps == "":

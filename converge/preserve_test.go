@@ -34,7 +34,7 @@ func TestWhatFailedIsKeptForADay(t *testing.T) {
 		t.Fatalf("it counts for something:\n%s", show(p))
 	}
 	w.scale("web", 1)
-	w.settle() // an instance that was asked to stop is not kept
+	w.settle() // an instance that was requested to stop is not kept
 	wantSteps(t, w.kept("web"), "web.1-1")
 	w.wait(24 * time.Hour)
 	wantSteps(t, w.step(), "remove web.1-1")
@@ -75,7 +75,7 @@ func TestWhatWasToldToStopIsKeptWhereTheServiceSaysAlways(t *testing.T) {
 	}
 	w.aim(mariposa.GoalStarted)
 	w.settle()
-	wantServing(t, w, "web", map[string]int{"one": 5}) // new ones: what has ended stays so
+	wantServing(t, w, "web", map[string]int{"one": 5}) // new instances: the ended ones stay ended
 	w.aim(mariposa.GoalDeleted)
 	w.settle()
 	if w.view.Len() != 0 {

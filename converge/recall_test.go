@@ -9,13 +9,13 @@ import (
 	"mariposa"
 )
 
-// These tests check plans that visit only what may have changed against changes
-// far away in the graph, which reach a service only along whole paths.
+// Plans visit only what may have changed. These tests check them with changes far away in
+// the graph, which affect a service only along whole paths.
 
-// TestAServiceThatWaitsIsLookedAtAgainWhenVersionsContradict has s wait for x,
-// by an edge that an older version made and whose end is frozen, so that it
-// stays. Then m, whose changes neither s nor x reads, comes to depend on x by a
-// newer version: now the wait is reversed, and s may go.
+// TestAServiceThatWaitsIsLookedAtAgainWhenVersionsContradict lets s wait for x because of
+// an edge of an older version, which is frozen and stays. Then m, whose changes neither s
+// nor x reads, depends on x in a newer version. This reverses the wait, and s may be
+// removed.
 func TestAServiceThatWaitsIsLookedAtAgainWhenVersionsContradict(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, def("m", "one", 1), def("s", "one", 1, dependsOn("m")), def("x", "one", 1, dependsOn("s")))
@@ -27,7 +27,7 @@ func TestAServiceThatWaitsIsLookedAtAgainWhenVersionsContradict(t *testing.T) {
 	if got := w.of("s"); len(got) != 1 {
 		t.Fatalf("%v are there of s, which goes after x%s", got, w.formatHistory())
 	}
-	w.scale("m", 2) // the second one is made from the new version
+	w.scale("m", 2) // the second one is created from the new version
 	w.settle()
 	if got := w.of("s"); len(got) != 0 {
 		t.Errorf("%v are left of s, though the newer version holds it for no one%s", got, w.formatHistory())
@@ -37,16 +37,16 @@ func TestAServiceThatWaitsIsLookedAtAgainWhenVersionsContradict(t *testing.T) {
 	}
 }
 
-// TestAHoldIsKnownToAllAboveItInTheSamePlan has the rollout of a begin and cease
-// to hold. Everything above, near or far, says so in that very plan: nobody waits
-// until what is between has said it first.
+// TestAHoldIsKnownToAllAboveItInTheSamePlan lets the rollout of a become held and
+// continue. All services above it, near or far, report this in the same plan, without
+// waiting for the services in between.
 func TestAHoldIsKnownToAllAboveItInTheSamePlan(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, tower("one")...)
 	w.settle()
 	w.submit(tower("two", canary(1))...)
 	said := w.firstToSay(mariposa.StatusHeld)
-	if want := []string{"b", "c", "d"}; !slices.Equal(said, want) { // a itself has a predecessor to see off
+	if want := []string{"b", "c", "d"}; !slices.Equal(said, want) { // a itself still has to remove a predecessor
 		t.Fatalf("when a begins to hold, %v say so, want %v%s", said, want, w.formatHistory())
 	}
 	w.settle()
@@ -58,9 +58,9 @@ func TestAHoldIsKnownToAllAboveItInTheSamePlan(t *testing.T) {
 	}
 }
 
-// TestAHoldEndsForAllAboveWhatNoLongerTakesPart ends the rollout of b, which is
-// between a, whose rollout is held, and the services above. Only b is changed;
-// c and d go on in the plan that sees it.
+// TestAHoldEndsForAllAboveWhatNoLongerTakesPart ends the rollout of b, which is between
+// a, whose rollout is held, and the services above. Only b changes; c and d continue in
+// the same plan.
 func TestAHoldEndsForAllAboveWhatNoLongerTakesPart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, tower("one")...)
@@ -74,15 +74,17 @@ func TestAHoldEndsForAllAboveWhatNoLongerTakesPart(t *testing.T) {
 	}
 }
 
-// tower is four services on top of each other; how changes the lowest.
+// tower returns four services that each depend on the previous one; how changes the
+// lowest.
 func tower(image string, how ...func(*mariposa.Service)) []*mariposa.Service {
 	return []*mariposa.Service{
 		def("a", image, 3, how...), def("b", image, 1, dependsOn("a")), def("c", image, 1, dependsOn("b")), def("d", image, 1, dependsOn("c")),
 	}
 }
 
-// firstToSay plays on until a plan says something new with that status, and
-// returns who says it in that plan. Each plan is what a fresh view would make.
+// firstToSay continues until a plan contains a new status of the given value, and returns
+// the services with that status in the plan. It compares each plan with that of a fresh
+// view.
 func (w *world) firstToSay(status mariposa.Status) []string {
 	w.Helper()
 	for range 100 {
@@ -109,9 +111,9 @@ func (w *world) firstToSay(status mariposa.Status) []string {
 	return nil
 }
 
-// TestAServiceIsLookedAtAgainWhenAReferrerThatItDoesNotNameLetsGo has db keep two
-// outdated instances for two services that are frozen. It names one of them as its
-// reason. Then the other one follows, and what it referred to goes.
+// TestAServiceIsLookedAtAgainWhenAReferrerThatItDoesNotNameLetsGo lets db keep two
+// outdated instances for two frozen services. Its reason names one of them. Then the
+// other one follows, and the instance that it referred to is removed.
 func TestAServiceIsLookedAtAgainWhenAReferrerThatItDoesNotNameLetsGo(t *testing.T) {
 	t.Parallel()
 	web, late := def("web", "one", 1, refersTo("db.id")), def("late", "one", 1, refersTo("db.id"))
@@ -136,15 +138,15 @@ func TestAServiceIsLookedAtAgainWhenAReferrerThatItDoesNotNameLetsGo(t *testing.
 	}
 }
 
-// TestAServiceThatReadItsDependentsIsLookedAtAgainWhenOneLetsGo has web leave db by a
-// rollout. Whoever read who depends on db is looked at again when the last instance
-// goes that did, whether it named web or not.
+// TestAServiceThatReadItsDependentsIsLookedAtAgainWhenOneLetsGo lets a rollout of web
+// drop its dependency on db. All services that read the dependents of db are visited
+// again when the last dependent instance is removed, whether they named web or not.
 func TestAServiceThatReadItsDependentsIsLookedAtAgainWhenOneLetsGo(t *testing.T) {
 	t.Parallel()
 	w := running(t, def("db", "one", 1), def("web", "one", 1, dependsOn("db")))
 	old := w.of("web")[0]
 	w.submit(def("db", "one", 1), def("web", "two", 1))
-	for range 3 { // the new one comes up
+	for range 3 { // the new one starts
 		w.step()
 		for _, id := range w.moving() {
 			if id != old {
@@ -164,15 +166,15 @@ func TestAServiceThatReadItsDependentsIsLookedAtAgainWhenOneLetsGo(t *testing.T)
 	}
 }
 
-// TestAReferenceCountsAgainstANewerEdge has db come to depend on web while web's
-// instance still refers to db's old one. So web is not kept for db: db's old one is
-// kept for web.
+// TestAReferenceCountsAgainstANewerEdge makes db depend on web while web's instance still
+// refers to db's old one. Thus web is not kept for db, but db's old instance is kept for
+// web.
 func TestAReferenceCountsAgainstANewerEdge(t *testing.T) {
 	t.Parallel()
 	w := running(t, def("db", "one", 1), def("web", "one", 1, refersTo("db.id")))
 	w.mode(mariposa.ModeFreeze, "web")
 	w.submit(def("db", "two", 1, dependsOn("web")), def("web", "two", 1))
-	w.scale("db", 2) // the second one is made from the new version
+	w.scale("db", 2) // the second one is created from the new version
 	w.settle()
 	if n := len(w.of("db")); n != 2 {
 		t.Fatalf("db has %d instances%s", n, w.formatHistory())

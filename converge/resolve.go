@@ -53,8 +53,7 @@ func physicalID(i *Instance) string {
 	return cmp.Or(i.Status.PhysicalID, i.ID)
 }
 
-// addressOf returns where an instance is reached: its first address, and its
-// port.
+// addressOf returns the first address of an instance, and its port.
 func addressOf(i *Instance, def *mariposa.Service) (host, port string) {
 	if def != nil && len(def.Ports) > 0 {
 		port = strconv.Itoa(cmp.Or(def.Ports[0].Host, def.Ports[0].Target))
@@ -66,9 +65,8 @@ func addressOf(i *Instance, def *mariposa.Service) (host, port string) {
 	return host, cmp.Or(at, port)
 }
 
-// joinValues joins the values of all serving instances, in the order of slots.
-// During a rollout only the new ones count; before there is one, those that do
-// not yield.
+// joinValues joins the values of all serving instances, in the order of slots. During a
+// rollout only the new instances count; before there is one, those that do not yield.
 func joinValues(d *facts, of func(*Instance) []string) string {
 	var all []*Instance
 	for _, c := range upClasses {
@@ -92,15 +90,15 @@ func joinValues(d *facts, of func(*Instance) []string) string {
 	return strings.Join(out, ",")
 }
 
-// variableMark stands for a variable of an instance's environment.
+// variableMark represents a variable of an instance's environment.
 type variableMark struct {
-	value         string // differs if that of the variable does
+	value         string // changes whenever the value of the variable changes
 	hasReferences bool   // to other services
-	port          string // the instance's port, if the variable holds it
+	port          string // the instance's port, if the variable contains it
 }
 
-// markVariable returns the mark of a variable; false: there is no such variable, or its
-// value is not known yet.
+// markVariable returns the mark of a variable. It returns false if the variable does not
+// exist or its value is not known yet.
 func markVariable(i *Instance, def *mariposa.Service, field string) (m variableMark, ok bool) {
 	if def == nil {
 		return m, false

@@ -7,8 +7,8 @@ import (
 	"mariposa"
 )
 
-// withStoppedRollout is a world in which the rollout of web to a second version has stopped
-// after failures whose cause is gone by now.
+// withStoppedRollout returns a world in which the rollout of web to a second version has
+// stopped after failures whose cause is now gone.
 func withStoppedRollout(t *testing.T) *world {
 	t.Helper()
 	w := running(t, def("db", "one", 1), def("web", "one", 2, dependsOn("db")))
@@ -53,7 +53,7 @@ func TestAStoppedRolloutIsTriedAgain(t *testing.T) {
 	}
 }
 
-// What is tried again has the same number of tries as before, and then stops again.
+// A retried rollout has the same number of attempts as before, and then stops again.
 func TestAStoppedRolloutThatIsTriedAgainStopsAgain(t *testing.T) {
 	t.Parallel()
 	w := withStoppedRollout(t)
@@ -84,8 +84,8 @@ func TestAStoppedRolloutIsLeftAloneByWhatIsAboutAnother(t *testing.T) {
 	wantServing(t, w, "web", map[string]int{"one": 2})
 }
 
-// TestARollbackThatFailedIsTriedAgainByARevert has the rollback fail as well as
-// the version that it rolls back.
+// TestARollbackThatFailedIsTriedAgainByARevert lets the rollback fail as well as the
+// version that it rolls back.
 func TestARollbackThatFailedIsTriedAgainByARevert(t *testing.T) {
 	t.Parallel()
 	undone := func(d *mariposa.Service) { d.Update.OnFailure = mariposa.OnFailureRollback }
@@ -112,8 +112,8 @@ func TestARollbackThatFailedIsTriedAgainByARevert(t *testing.T) {
 	wantStatus(t, w, "web", mariposa.StatusConverged, "")
 }
 
-// A rollout that goes on under a new version is judged by what becomes of that
-// version: neither the time nor the failures of the one before count.
+// A rollout that continues under a new version is judged by that version: neither the
+// time nor the failures of the previous one count.
 func TestANewVersionGivesARolloutItsTimeAnew(t *testing.T) {
 	t.Parallel()
 	web := func(image string) *mariposa.Service {
@@ -121,7 +121,7 @@ func TestANewVersionGivesARolloutItsTimeAnew(t *testing.T) {
 	}
 	w := running(t, web("one"), def("db", "one", 1))
 	w.submit(web("two"), def("db", "one", 1))
-	w.step() // makes the new one, which takes its time
+	w.step() // creates the new one, which takes its time
 	w.wait(50 * time.Second)
 	w.step()
 	w.submit(web("two"), def("db", "two", 1))

@@ -8,8 +8,8 @@ import (
 	"mariposa"
 )
 
-// measureRollout updates the rollout's record: how many instances are up at the
-// new version, when it last made progress, and whether it is held or must stop.
+// measureRollout updates the rollout's record: how many instances are up at the new
+// version, when it last made progress, and whether it is held or must stop.
 func (t *turn) measureRollout() {
 	t.updatesLeft = math.MaxInt
 	if t.st.Rollout == nil {
@@ -21,7 +21,7 @@ func (t *turn) measureRollout() {
 		t.wakeAt(t.s.provenAt(t.young[n-1]))
 	}
 	fresh := t.s.countProvenFresh(t.young)
-	if fresh > r.MostServing { // a new maximum: the same ones coming back is no progress
+	if fresh > r.MostServing { // a new maximum: instances that only come back are no progress
 		r.Progress, r.Failures, r.MostServing = t.now, 0, fresh
 	}
 	t.measureLimit(&r)
@@ -42,8 +42,8 @@ func (t *turn) measureRollout() {
 	t.pending = r.FailureReason == nil && !t.rolling && !held
 }
 
-// measureLimit computes how many more instances a rollout with a limit may
-// bring to the target, and whether it is held.
+// measureLimit computes how many more instances a rollout with a limit may bring to the
+// target, and whether it is held.
 func (t *turn) measureLimit(r *mariposa.Rollout) {
 	r.Held = t.s.rolloutHeld
 	if r.Limit == 0 {
@@ -60,9 +60,8 @@ func (t *turn) measureLimit(r *mariposa.Rollout) {
 	}
 }
 
-// reachedLimit reports whether a service's rollout is held: as many instances
-// as it may bring to the target have proved themselves, and there are others
-// left.
+// reachedLimit reports whether a service's rollout is held: the maximum number of
+// instances is healthy at the target, and there are others left.
 func (s *service) reachedLimit(now time.Time) bool {
 	if s.status == nil || s.def == nil || s.status.Rollout == nil || s.countNotRolled() == 0 {
 		return false
@@ -71,8 +70,8 @@ func (s *service) reachedLimit(now time.Time) bool {
 	return r.Held || r.Limit > 0 && s.countProvenFresh(s.findYoung(now)) >= r.Limit
 }
 
-// nextProvenAt returns when the next instance proves itself that counts towards
-// the limit; zero: none.
+// nextProvenAt returns when the next instance becomes healthy that counts toward the
+// limit; zero: none.
 func (s *service) nextProvenAt(now time.Time) time.Time {
 	if s.status == nil || s.def == nil || s.status.Rollout == nil || s.status.Rollout.Limit == 0 || s.countNotRolled() == 0 {
 		return time.Time{}
@@ -84,8 +83,8 @@ func (s *service) nextProvenAt(now time.Time) time.Time {
 	return s.provenAt(young[len(young)-1])
 }
 
-// countProvenFresh returns how many instances serve that were made for the
-// rollout under way and are not young.
+// countProvenFresh returns the number of serving instances that were created for the
+// current rollout and are not young.
 func (s *service) countProvenFresh(young []*Instance) int {
 	n := s.fresh[serving]
 	for _, i := range young {
@@ -108,7 +107,7 @@ func (p *planner) heldDependencyOf(name string) string {
 	if p.heldDependencies == nil {
 		p.heldDependencies = map[string]string{}
 	}
-	p.heldDependencies[name] = "" // definitions of several versions may form a ring
+	p.heldDependencies[name] = "" // definitions of several versions may form a cycle
 	p.heldDependencies[name] = p.searchHeldDependency(name)
 	return p.heldDependencies[name]
 }
@@ -161,8 +160,8 @@ func (t *turn) checkFailure(r *mariposa.Rollout) {
 	}
 }
 
-// requestRollback asks for a rollback if a rollout has just stopped and the
-// service's on_failure says so. A rollback is not rolled back.
+// requestRollback requests a rollback if a rollout has just stopped and the service's
+// on_failure says so. A rollback is not rolled back itself.
 func (t *turn) requestRollback(r *mariposa.Rollout) {
 	if r.FailureReason == nil || t.s.def.Update.OnFailure != mariposa.OnFailureRollback || r.IsRollback {
 		return
@@ -172,9 +171,9 @@ func (t *turn) requestRollback(r *mariposa.Rollout) {
 	}
 }
 
-// lastProgress returns when the rollout last made progress. It cannot begin
-// before the rollouts of its dependencies end, so their progress counts as
-// well. Nor can it go on while nobody plans.
+// lastProgress returns when the rollout last made progress. A rollout cannot begin before
+// the rollouts of its dependencies end, so their progress also counts. Time in which no
+// server planned the project does not count.
 func (t *turn) lastProgress(r *mariposa.Rollout) time.Time {
 	last := r.Progress
 	if last.Before(t.view.plannedSince) {
@@ -209,8 +208,8 @@ func (t *turn) roll() {
 	}
 }
 
-// replaceOutdated makes successors of outdated instances and removes those that
-// are no longer needed, in the order that the service sets.
+// replaceOutdated creates successors of outdated instances and removes those that are no
+// longer needed, in the order of the service's update settings.
 func (t *turn) replaceOutdated() {
 	held := t.holdForDependencies()
 	if held != nil {
@@ -218,12 +217,12 @@ func (t *turn) replaceOutdated() {
 	}
 	switch spare := t.settled + t.outdated - t.goal; {
 	case held != nil:
-		t.removeOutdated(spare) // fewer are wanted: these need no successor
+		t.removeOutdated(spare) // fewer are desired: these need no successor
 	case t.s.def.Update.StopFirst:
-		empty := max(0, t.goal-t.slotsHeld()-len(t.taken)) // empty slots use up the limit first
+		empty := max(0, t.goal-t.slotsHeld()-len(t.taken)) // empty slots use the limit first
 		n := spare + max(0, min(t.batch, t.updatesLeft-empty))
 		if empty > 0 && t.countFilling() >= t.goal && t.countFilling() > t.slotsHeld() && t.countRunning() > t.goal-t.batch {
-			n = max(n, 1) // two in one slot keep another slot from being filled
+			n = max(n, 1) // two instances in one slot prevent another slot from being filled
 		}
 		t.removeOutdated(n)
 	default:
@@ -233,8 +232,8 @@ func (t *turn) replaceOutdated() {
 	t.askFollowers()
 }
 
-// removeOutdatedStarting removes outdated instances that are not up yet: they
-// never served, so nobody misses them.
+// removeOutdatedStarting removes outdated instances that are not up yet. They never
+// served, so their removal does no harm.
 func (t *turn) removeOutdatedStarting() {
 	t.s.each(outdatedStarting, func(i *Instance) bool {
 		if t.dropped < t.updatesLeft && t.mayGo(i) {
@@ -245,8 +244,8 @@ func (t *turn) removeOutdatedStarting() {
 	})
 }
 
-// finishRollout ends a rollout. If it was a filtered part of a held one, the
-// whole is held again.
+// finishRollout ends a rollout. If it was a filtered part of a held rollout, that rollout
+// is held again.
 func (t *turn) finishRollout() {
 	if r := t.st.Rollout; r.HoldsAgain {
 		r.Filter, r.Before, r.HoldsAgain, r.Limit, r.Held = nil, time.Time{}, false, 0, true
@@ -255,9 +254,9 @@ func (t *turn) finishRollout() {
 	t.st.Rollout = nil
 }
 
-// removeLostOutdated removes the outdated instances on absent nodes once others
-// serve in their place: after the rollout nothing would replace them. It
-// reports whether none is left.
+// removeLostOutdated removes the outdated instances on unreachable nodes once others
+// serve in their place, because nothing would replace them after the rollout. It reports
+// whether none is left.
 func (t *turn) removeLostOutdated() bool {
 	left := false
 	t.s.each(lost, func(i *Instance) bool {
@@ -274,9 +273,8 @@ func (t *turn) removeLostOutdated() bool {
 	return !left
 }
 
-// holdForDependencies holds a rollout back until those of its dependencies end
-// or wait for it themselves, so that new dependents meet new dependencies. It
-// returns the reason.
+// holdForDependencies delays a rollout until the rollouts of its dependencies end or wait
+// for it, so that new dependents use new dependencies. It returns the reason.
 func (t *turn) holdForDependencies() *mariposa.Reason {
 	for _, name := range t.s.def.DependsOn {
 		d := t.otherFacts(name)
@@ -289,7 +287,7 @@ func (t *turn) holdForDependencies() *mariposa.Reason {
 	return nil
 }
 
-// whyReplaced says why an outdated instance is removed.
+// whyReplaced returns why an outdated instance is removed.
 func (t *turn) whyReplaced() *mariposa.Reason {
 	if r := t.st.Rollout; r != nil && r.Follows != "" {
 		return &mariposa.Reason{Code: mariposa.ReasonFollowReplaces, Other: r.Follows}
@@ -297,17 +295,17 @@ func (t *turn) whyReplaced() *mariposa.Reason {
 	return &mariposa.Reason{Code: mariposa.ReasonVersionReplaces, Version: t.st.Number}
 }
 
-// whyReplaces says why a new instance replaces an outdated one.
+// whyReplaces returns why a new instance replaces an outdated one.
 func (t *turn) whyReplaces(i *Instance) *mariposa.Reason {
 	r := t.whyReplaced()
 	r.Subject = i.Spec.Name
 	return r
 }
 
-// addReplacements starts up to a batch of new instances next to the outdated
-// ones, in the slots of those that will go first.
+// addReplacements starts up to one batch of new instances in addition to the outdated
+// ones, in the slots of those that will be removed first.
 func (t *turn) addReplacements() {
-	made := len(t.taken) // made in this turn to fill missing slots
+	made := len(t.taken) // created in this turn to fill missing slots
 	fresh := t.current + t.starting + made
 	extra := t.countFilling() - t.dropped + made - t.goal
 	n := min(t.batch-max(0, extra), t.goal-fresh, t.updatesLeft)
@@ -338,15 +336,15 @@ func (t *turn) addReplacements() {
 	}
 }
 
-// hasCurrent reports whether a slot is held by an instance other than an
-// outdated running one: its successor, or one that is lost.
+// hasCurrent reports whether a slot has an instance other than an outdated running one:
+// its successor, or a lost one.
 func (t *turn) hasCurrent(slot int) bool {
 	o := t.s.slots[slot]
 	return int(o.holders-o.outdated) > t.givenUpAt[slot]
 }
 
-// removeOutdated removes up to n outdated instances: first those whose slot has
-// a successor, then in the order of victims.
+// removeOutdated removes up to n outdated instances: first those whose slot has a
+// successor, then in the order of removal.
 func (t *turn) removeOutdated(n int) {
 	doubles := t.countFilling() - t.slotsHeld()
 	for _, replaced := range []bool{true, false} {
@@ -369,7 +367,7 @@ func (t *turn) removeOutdated(n int) {
 	}
 }
 
-// updateInPlace changes in place what can be, a batch at a time.
+// updateInPlace updates instances in place where possible, one batch at a time.
 func (t *turn) updateInPlace() {
 	n := min(t.batch-t.s.count(updating), t.updatesLeft)
 	t.s.each(needsUpdate, func(i *Instance) bool {

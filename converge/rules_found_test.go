@@ -9,18 +9,18 @@ import (
 	"mariposa"
 )
 
-// listener records the first complaint of a rule.
+// listener records the first violation of a rule.
 type listener struct{ heard string }
 
 func (l *listener) Helper() {}
 
-// Fatalf ends whoever calls it, as that of a test does.
+// Fatalf ends the calling goroutine, like that of a test.
 func (l *listener) Fatalf(format string, args ...any) {
 	l.heard = fmt.Sprintf(format, args...)
 	runtime.Goexit()
 }
 
-// listen returns what is complained about; empty: nothing.
+// listen returns the violation that f reports; empty: none.
 func listen(w *world, f func()) string {
 	l := &listener{}
 	w.complainer = l
@@ -33,7 +33,7 @@ func listen(w *world, f func()) string {
 	return l.heard
 }
 
-// TestTheRulesFindWhatTheyAreFor shows each rule a plan that breaks it.
+// TestTheRulesFindWhatTheyAreFor gives each rule a plan that violates it.
 func TestTheRulesFindWhatTheyAreFor(t *testing.T) {
 	t.Parallel()
 	create := func(w *world, to string) Step {
@@ -45,7 +45,7 @@ func TestTheRulesFindWhatTheyAreFor(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		steps func(w *world) []Step
-		want  string // empty: nothing is wrong
+		want  string // empty: no violation
 	}{
 		{"what is referred to goes", func(*world) []Step { return []Step{remove} }, "web.1-2 refers to it"},
 		{"what is referred to goes while its referrer stops", func(w *world) []Step {

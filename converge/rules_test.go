@@ -11,11 +11,11 @@ import (
 	"mariposa"
 )
 
-// This file holds the rules that no plan may break, whatever happened before.
-// They speak of instances, goals and definitions alone, so they do not depend on
-// how the planner comes to its decisions.
+// This file contains the rules that every plan must satisfy, whatever happened before.
+// They use only instances, goals and definitions, so they do not depend on the
+// implementation of the planner.
 
-// holdToRules holds a plan to all of them.
+// holdToRules checks a plan against all rules.
 func (w *world) holdToRules(p whole) {
 	w.Helper()
 	for _, s := range p.Steps {
@@ -30,7 +30,7 @@ func (w *world) holdToRules(p whole) {
 	w.staysSmall(p)
 }
 
-// breaksNoReference holds the removal of an instance to nobody alive referring to it.
+// breaksNoReference checks that no live instance refers to a removed instance.
 func (w *world) breaksNoReference(p whole, s Step) {
 	w.Helper()
 	x := w.instances[s.Instance]
@@ -42,8 +42,8 @@ func (w *world) breaksNoReference(p whole, s Step) {
 	}
 }
 
-// mayBreakReferences reports whether an instance may go though others refer to it:
-// it makes room for its own successor, or a person wants none of it.
+// mayBreakReferences reports whether an instance may be removed although others refer to
+// it: it makes room for its own successor, or users want no instance.
 func (w *world) mayBreakReferences(x *Instance) bool {
 	ss, def := w.goal.Services[x.Spec.ServiceName], defOf(w.view, x.Spec.ServiceName)
 	switch {
@@ -55,8 +55,8 @@ func (w *world) mayBreakReferences(x *Instance) bool {
 	return w.goal.Goal == mariposa.GoalStarted && def != nil && def.Update.StopFirst && isOutdated(w.view, x)
 }
 
-// referrers lists the live instances that were made with a reference to the one
-// instance, by id.
+// referrers lists the live instances that were created with a reference to an instance,
+// by id.
 func (w *world) referrers(x *Instance) []string {
 	var ids []string
 	for id, y := range w.instances {
@@ -68,9 +68,9 @@ func (w *world) referrers(x *Instance) []string {
 	return ids
 }
 
-// refersToOne reports whether an instance was made with a reference to the other
-// that cannot change while it runs, and is not about all of its service. One whose
-// service is bound to another instance by now that has the same value needs no more.
+// refersToOne reports whether an instance was created with a reference to another one
+// that cannot change while it runs and is not about the whole service. A reference no
+// longer counts if the service is now bound to another instance with the same value.
 func (w *world) refersToOne(spec *mariposa.InstanceSpec, x *Instance) bool {
 	d := w.versions[spec.Number][spec.ServiceName]
 	return d != nil && slices.ContainsFunc(d.Refs, func(r mariposa.Ref) bool {
@@ -79,8 +79,8 @@ func (w *world) refersToOne(spec *mariposa.InstanceSpec, x *Instance) bool {
 	})
 }
 
-// isFollowed reports whether a service is bound to another instance than it was that
-// has the same value.
+// isFollowed reports whether a service is now bound to another instance with the same
+// value.
 func (w *world) isFollowed(name string, r mariposa.Ref, was mariposa.Binding) bool {
 	ss := w.goal.Services[name]
 	if ss == nil {
@@ -90,28 +90,28 @@ func (w *world) isFollowed(name string, r mariposa.Ref, was mariposa.Binding) bo
 	return b.Instance != was.Instance && w.instances[b.Instance] != nil && w.isUp(w.instances[b.Instance]) && b.Values[r.Field] == was.Values[r.Field]
 }
 
-// isAboutOne reports whether a reference is about the one instance that a service
-// is bound to, and not about all.
+// isAboutOne reports whether a reference is about a single instance, not about all
+// instances.
 func isAboutOne(r mariposa.Ref) bool { return r.Field != "ids" && r.Field != "addresses" }
 
-// isUp reports whether an instance is wanted and runs where it can be reached.
+// isUp reports whether an instance is desired and runs on a reachable node.
 func (w *world) isUp(i *Instance) bool {
 	return i.Spec.Goal == mariposa.GoalRunning && mariposa.StateOf(i.Spec, i.Status) == mariposa.StateRunning && !w.nodes[i.Spec.Node].Unknown
 }
 
-// isAlive reports whether something of an instance on a reachable node runs or
-// is about to, even if it is being removed.
+// isAlive reports whether an instance on a reachable node runs or will run, even if it is
+// being removed.
 func (w *world) isAlive(i *Instance) bool {
 	return !hasEnded(mariposa.StateOf(i.Spec, i.Status)) && !w.nodes[i.Spec.Node].Unknown
 }
 
-// refersToTheRunning holds a new instance to references to instances that run, and
-// that this plan does not remove.
+// refersToTheRunning checks that a new instance refers to running instances that this
+// plan does not remove.
 func (w *world) refersToTheRunning(p whole, s Step) {
 	w.Helper()
 	d := w.versions[s.Number][s.Service]
 	if d == nil {
-		return // another rule's concern
+		return // checked by another rule
 	}
 	for _, r := range d.Refs {
 		if !isAboutOne(r) {
@@ -128,8 +128,8 @@ func (w *world) refersToTheRunning(p whole, s Step) {
 	}
 }
 
-// canBeReferredTo reports whether an instance runs, or will again: it is being
-// started again in place, or its node is away and nobody has taken its place.
+// canBeReferredTo reports whether an instance runs or will run again: it is being
+// restarted in place, or its node is unreachable and it has not been replaced.
 func (w *world) canBeReferredTo(x *Instance) bool {
 	state := mariposa.StateOf(x.Spec, x.Status)
 	if x.Spec.Goal != mariposa.GoalRunning || hasEnded(state) {
@@ -142,7 +142,7 @@ func (w *world) canBeReferredTo(x *Instance) bool {
 	return state == mariposa.StateRunning || x.Status != nil && !x.Status.Started.IsZero()
 }
 
-// isReplaced reports whether another instance has the slot of one.
+// isReplaced reports whether another instance has the slot of an instance.
 func (w *world) isReplaced(x *Instance) bool {
 	for id, i := range w.instances {
 		if id != x.ID && i.Spec.ServiceName == x.Spec.ServiceName && i.Spec.Slot == x.Spec.Slot && w.isUp(i) {
@@ -152,8 +152,8 @@ func (w *world) isReplaced(x *Instance) bool {
 	return false
 }
 
-// isAskedFor holds a new instance to a version that people asked for: the one in
-// force, or one of which there was an instance before. A canary is asked for at both.
+// isAskedFor checks that a new instance has a version that users requested: the current
+// one, or one that had an instance before. A canary is requested at both.
 func (w *world) isAskedFor(p whole, s Step) {
 	w.Helper()
 	ss, d := p.Services[s.Service], w.versions[s.Number][s.Service]
@@ -165,12 +165,11 @@ func (w *world) isAskedFor(p whole, s Step) {
 	}
 }
 
-// likeness is what instances have in common that need neither a new incarnation
-// nor a change in place to be alike.
+// likeness is equal for instances that need neither a replacement nor an update in place
+// to be the same.
 func likeness(digest, live string) string { return mariposa.FormOf(digest) + " " + live }
 
-// staysSmall holds what is stored of a service to a size that does not grow with
-// its history.
+// staysSmall checks that the stored size of a service does not grow with its history.
 func (w *world) staysSmall(p whole) {
 	w.Helper()
 	for name, ss := range p.Services {
@@ -184,10 +183,10 @@ func (w *world) staysSmall(p whole) {
 	}
 }
 
-// stable holds a plan to what it says of the services: once that is stored and
-// nothing else has changed, the steps are the same and soon nothing more is to
-// be stored. Else planners would go on writing for ever. (What a service says of
-// another one is one plan behind.)
+// stable checks that a plan is stable: if its statuses are stored and nothing else
+// changes, the steps stay the same, and soon nothing more must be stored. Otherwise
+// planners would write forever. (The status of a service about another one is one plan
+// behind.)
 func (w *world) stable(p whole) {
 	w.Helper()
 	defer w.view.SetGoal(w.goal)
@@ -200,7 +199,7 @@ func (w *world) stable(p whole) {
 		next := whole{Plan: w.view.Plan(w.now, Budget{Starting: w.budget})}
 		next.Services = next.ApplyTo(last.Services)
 		said = append(said, next.Plan)
-		if turned(before, last.Services) { // that is stored before anything is done about it
+		if turned(before, last.Services) { // stored before any other step
 			before, p, last = last.Services, next, next
 			continue
 		}
@@ -213,15 +212,15 @@ func (w *world) stable(p whole) {
 		last = next
 	}
 	w.staysSmall(last)
-	var news []string // what was said last, round by round
+	var news []string // the last changes, round by round
 	for _, p := range said[max(0, len(said)-4):] {
 		news = append(news, newsOf(p))
 	}
 	w.Fatalf("there is always something new to say:\n%s\nlast\n%s%s", show(last), strings.Join(news, "\n"), w.formatHistory())
 }
 
-// unbound are steps without what their references resolve to: until somebody is
-// made with it, that may be another with every word about the other service.
+// unbound returns steps without the values of their references, which may still change
+// until an instance is created with them.
 func unbound(steps []Step) []Step {
 	out := slices.Clone(steps)
 	for i := range out {
@@ -230,8 +229,8 @@ func unbound(steps []Step) []Step {
 	return out
 }
 
-// turned reports whether a service is bound to something else than before, or
-// will be as its rollout has ended, holds where it did not, or asks others to follow.
+// turned reports whether a service has a new binding, or will have one because its
+// rollout has ended, is newly held, or asks others to follow.
 func turned(before, after map[string]*mariposa.ServiceStatus) bool {
 	held := func(ss *mariposa.ServiceStatus) bool { return ss.Rollout != nil && ss.Rollout.Held }
 	asks := func(ss *mariposa.ServiceStatus) bool { return ss.Rollout != nil && ss.Rollout.AwaitsFollowers }
@@ -249,7 +248,7 @@ func turned(before, after map[string]*mariposa.ServiceStatus) bool {
 	return false
 }
 
-// newsOf is what a plan says of services that is new.
+// newsOf returns the changed statuses of a plan as text.
 func newsOf(p Plan) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(p.Services)) {

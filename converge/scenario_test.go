@@ -13,12 +13,12 @@ import (
 	"mariposa/simulate/scenario"
 )
 
-// interleavings is how many random orders of events each scenario is played in.
+// interleavings is the number of random orders of events per scenario.
 const interleavings = 200
 
-// TestScenariosEndTheSameHoweverTheyGo runs every scenario once in order, then
-// in hundreds of random orders, with commits that carry only a part, and
-// planners that crash and are replaced by ones that know only what is stored.
+// TestScenariosEndTheSameHoweverTheyGo runs every scenario once in order, then in
+// hundreds of random orders, with partial commits, and with planners that crash and are
+// replaced by ones that know only what is stored.
 func TestScenariosEndTheSameHoweverTheyGo(t *testing.T) {
 	all, err := scenario.Read("testdata/scenarios")
 	if err != nil || len(all) < 25 {
@@ -38,12 +38,12 @@ func TestScenariosEndTheSameHoweverTheyGo(t *testing.T) {
 	}
 }
 
-// scenarioRun is one way in which a scenario goes.
+// scenarioRun is one run of a scenario.
 type scenarioRun struct {
 	*world
 	scenario.Scenario
 	rng    *rand.Rand // nil: in order
-	moves  int        // what nodes have done since the last action
+	moves  int        // operations of nodes since the last action
 	first  map[string][]string
 	broken map[string]bool // services whose new instances fail
 	served map[string]bool // services that have had a running instance
@@ -68,7 +68,7 @@ func play(t *testing.T, sc scenario.Scenario, rng *rand.Rand, how string) {
 	s.matches(t, sc, how)
 }
 
-// until lets the world go on until its moment has come.
+// until continues until the time of the next action.
 func (s *scenarioRun) until(after *int) {
 	s.Helper()
 	for range 20_000 {
@@ -79,13 +79,13 @@ func (s *scenarioRun) until(after *int) {
 		s.always()
 		if !on {
 			s.stable(s.plan())
-			return // at rest: what should have happened by then never will
+			return // at rest: what has not happened by now never will
 		}
 	}
 	s.Fatalf("no end in sight:\n%s%s", show(s.plan()), s.formatHistory())
 }
 
-// tick lets one thing happen, and reports whether there was anything.
+// tick performs one event, and reports whether there was any.
 func (s *scenarioRun) tick() bool {
 	s.Helper()
 	moving := s.moving()
@@ -114,18 +114,18 @@ func (s *scenarioRun) tick() bool {
 	return true
 }
 
-// crash replaces the planner by one that knows what is stored.
+// crash replaces the planner by one that knows only what is stored.
 func (s *scenarioRun) crash() { s.view = (&randomProject{world: s.world}).fresh() }
 
-// let makes a node do one thing.
+// let makes a node perform one operation.
 func (s *scenarioRun) let(id string) {
 	s.Helper()
 	s.moves++
 	s.move(id)
 }
 
-// fails reports whether an instance that starts fails: it is a dummy that is to,
-// its service is broken, or another one is as the scenario says.
+// fails reports whether a starting instance fails: it is a dummy that must fail, its
+// service is broken, or the scenario's cause applies.
 func (s *scenarioRun) fails(id string) bool {
 	spec := s.instances[id].Spec
 	if s.broken[spec.ServiceName] || s.versions[spec.Number][spec.ServiceName].Dummy.Fail {
@@ -143,7 +143,7 @@ func (s *scenarioRun) fails(id string) bool {
 	return false
 }
 
-// always checks what must be true at every moment of a scenario run.
+// always checks what must be true at all times during a scenario.
 func (s *scenarioRun) always() {
 	s.Helper()
 	for id, i := range s.instances {
@@ -185,7 +185,7 @@ func (s *scenarioRun) act(t *testing.T, a scenario.Action) {
 	case a.Do == "delete":
 		s.aim(mariposa.GoalDeleted)
 	case a.Do == "revert":
-		s.submitBy(mariposa.Patch{SkipCanary: true}, slices.Collect(maps.Values(s.versions[s.goal.Completed]))...) // a new version that is like the old one
+		s.submitBy(mariposa.Patch{SkipCanary: true}, slices.Collect(maps.Values(s.versions[s.goal.Completed]))...) // a new version with the content of the old one
 	case a.Do == "resubmit":
 		s.patch(mariposa.Patch{Number: len(s.versions), Retry: true})
 	case a.Do == "freeze", a.Do == "thaw", a.Do == "pause", a.Do == "resume":
@@ -203,7 +203,7 @@ func (s *scenarioRun) act(t *testing.T, a scenario.Action) {
 	}
 }
 
-// services reads the services of a manifest as a person would submit them.
+// services parses the services of a manifest as a user would submit them.
 func services(t *testing.T, a scenario.Action) []*mariposa.Service {
 	t.Helper()
 	text, err := a.Manifest()
@@ -217,8 +217,8 @@ func services(t *testing.T, a scenario.Action) []*mariposa.Service {
 	return p.Services
 }
 
-// matches compares the end of a scenario run with what the scenario says: the
-// same reality, whatever the order of events.
+// matches compares the final state of a run with the scenario's: it must be the same,
+// whatever the order of events.
 func (s *scenarioRun) matches(t *testing.T, sc scenario.Scenario, how string) {
 	t.Helper()
 	for _, name := range serviceNames(s.view) {
@@ -245,9 +245,8 @@ func (s *scenarioRun) matches(t *testing.T, sc scenario.Scenario, how string) {
 	}
 }
 
-// reality describes in a few words what there is of a service. It is valid only
-// if every slot has one incarnation, and nothing else is left except what is
-// kept for people to look at.
+// reality describes the instances of a service briefly. It is valid only if every slot
+// has one instance, and nothing else is left except instances kept for inspection.
 func (s *scenarioRun) reality(name string) string {
 	count, slots := map[int]int{}, map[int]bool{}
 	for _, i := range s.instances {
@@ -269,7 +268,7 @@ func (s *scenarioRun) reality(name string) string {
 	return strings.Join(out, ", ")
 }
 
-// firstWith is the oldest version with the definition of an instance.
+// firstWith returns the oldest version with the definition of an instance.
 func (s *scenarioRun) firstWith(name string, spec *mariposa.InstanceSpec) int {
 	for number := 1; number <= len(s.versions); number++ {
 		if d := s.versions[number][name]; d != nil && d.Digest == spec.Digest && d.Live == spec.Live {

@@ -12,11 +12,11 @@ import (
 	"mariposa"
 )
 
-// This file draws histories that have gone wrong before: single events would meet
+// This file generates histories that failed before. Random single events would produce
 // them once in a few thousand cases.
 
-// TestTheRulesHoldInAnyGraph is TestTheRulesHoldWhateverHappens with edges that
-// are free to invert from version to version.
+// TestTheRulesHoldInAnyGraph is TestTheRulesHoldWhateverHappens with edges that may be
+// inverted from version to version.
 func TestTheRulesHoldInAnyGraph(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := &randomProject{t: t, graph: []string{"a", "b", "c", "d"}}
@@ -31,8 +31,7 @@ func TestTheRulesHoldInAnyGraph(t *testing.T) {
 	})
 }
 
-// shape plays the beginning of a history that is hard to get right, at a pace of
-// its own.
+// shape performs the start of a difficult history, at its own pace.
 func (f *randomProject) shape() {
 	shapes := []string{"frozen follower", "removed and back", "mended cause", "volume", "scaled down"}
 	if len(f.graph) > 0 {
@@ -68,8 +67,8 @@ func (f *randomProject) shape() {
 	f.goOn(6)
 }
 
-// removedAndBack takes a service out of the manifest, with all that refers to it,
-// and puts it back as another while that is under way.
+// removedAndBack removes a service and everything that refers to it from the manifest,
+// and adds a different one with the same name while that is in progress.
 func (f *randomProject) removedAndBack(name string) {
 	before := f.inForce()
 	without := slices.DeleteFunc(f.inForce(), func(d *mariposa.Service) bool { return d.Name == name })
@@ -84,8 +83,8 @@ func (f *randomProject) removedAndBack(name string) {
 	f.submit(before...)
 }
 
-// mendedCause has a service fail for what another one is, and then the other one
-// be something else.
+// mendedCause lets a service fail because of the definition of another one, and then
+// changes the other one.
 func (f *randomProject) mendedCause(target, follower string) {
 	defs := f.changed(target, follower)
 	bad := defs[f.at(defs, target)].Image
@@ -103,8 +102,8 @@ func (f *randomProject) mendedCause(target, follower string) {
 	f.submit(f.changed(target)...)
 }
 
-// inverted turns the reference between two services round, and may change its
-// mind before that is done.
+// inverted inverts the reference between two services, and may change it back before that
+// is complete.
 func (f *randomProject) inverted(target, follower string) {
 	defs := f.changed(rapid.SampledFrom([]string{target, follower}).Draw(f.t, "changed too"))
 	for _, d := range defs {
@@ -125,8 +124,8 @@ func (f *randomProject) inverted(target, follower string) {
 	}
 }
 
-// pair finds two services of which the second refers to an instance of the first by
-// the version in force; where there are none, it submits some.
+// pair finds two services of which the second refers to an instance of the first in the
+// current version. If there are none, it submits some.
 func (f *randomProject) pair() (target, follower string) {
 	for _, d := range f.inForce() {
 		for _, r := range d.Refs {
@@ -158,7 +157,7 @@ func (f *randomProject) pair() (target, follower string) {
 	return target, follower
 }
 
-// goOn lets the world go on as it should for some rounds.
+// goOn continues without faults for some rounds.
 func (f *randomProject) goOn(most int) {
 	for range rapid.IntRange(0, most).Draw(f.t, "rounds") {
 		f.turn()
@@ -172,7 +171,7 @@ func (f *randomProject) goOn(most int) {
 	}
 }
 
-// inForce are copies of the definitions of the version in force, by name.
+// inForce returns copies of the current definitions, by name.
 func (f *randomProject) inForce() []*mariposa.Service {
 	var defs []*mariposa.Service
 	for _, name := range slices.Sorted(maps.Keys(f.versions[f.goal.Number])) {
@@ -187,8 +186,8 @@ func (f *randomProject) at(defs []*mariposa.Service, name string) int {
 	return slices.IndexFunc(defs, func(d *mariposa.Service) bool { return d.Name == name })
 }
 
-// changed are the definitions in force with other images of some services. One that
-// is missing comes back.
+// changed returns the current definitions with new images for some services. A missing
+// one is added again.
 func (f *randomProject) changed(names ...string) []*mariposa.Service {
 	defs := f.inForce()
 	for _, name := range names {
@@ -201,7 +200,7 @@ func (f *randomProject) changed(names ...string) []*mariposa.Service {
 	return defs
 }
 
-// setImage gives a definition an image that nothing has had before.
+// setImage sets an image that was never used before.
 func (f *randomProject) setImage(d *mariposa.Service) {
 	d.Image = fmt.Sprintf("image%d", len(f.versions)+1)
 	form, values, valued := strings.Cut(d.Digest, ".")
@@ -214,8 +213,7 @@ func (f *randomProject) setImage(d *mariposa.Service) {
 	}
 }
 
-// dropEdges takes edges away from a definition. What it refers to is a part of
-// its form.
+// dropEdges removes edges from a definition. Its references are part of its form.
 func dropEdges(d *mariposa.Service, which func(on string) bool) {
 	to := func(r mariposa.Ref) bool { return which(r.Service) }
 	d.DependsOn = slices.DeleteFunc(d.DependsOn, which)

@@ -7,12 +7,12 @@ import (
 	"mariposa"
 )
 
-// shrink removes instances above the goal, in the order of victims, except the
-// extra ones that a rollout needs for its work.
+// shrink removes instances above the goal, in the order of removal, except for the
+// additional ones that a rollout needs.
 func (t *turn) shrink() {
 	if t.rolling && t.outdated > 0 {
-		// The rollout removes outdated ones itself; those that it has started
-		// and that are not up yet must not exceed the goal either.
+		// The rollout removes outdated instances itself. Those that it has started and
+		// that are not up yet must not exceed the goal either.
 		surplus := min(t.current+t.starting, t.slotsHeld()) - t.goal
 		t.s.each(starting, func(i *Instance) bool {
 			if surplus--; surplus >= 0 && t.mayGo(i) {
@@ -38,15 +38,15 @@ func (t *turn) shrink() {
 	}
 }
 
-// dropDoubles leaves one instance in each slot. The others are removed in the
-// order of victims; running ones only as long as enough others run.
+// dropDoubles leaves one instance in each slot. It removes the others in the order of
+// removal, running ones only as long as enough others run.
 func (t *turn) dropDoubles() {
 	doubles := t.countFilling() - t.slotsHeld()
 	if doubles == 0 {
 		return
 	}
 	spare := t.countRunning() - t.goal
-	if t.st.Rollout != nil && !t.rolling && !t.hasRolloutFailed() { // the instances it made must prove themselves first
+	if t.st.Rollout != nil && !t.rolling && !t.hasRolloutFailed() { // its new instances must be healthy first
 		spare = t.settled + t.outdated - t.goal
 	}
 	if t.s.def.Update.StopFirst {
@@ -71,11 +71,11 @@ func (t *turn) dropDoubles() {
 	}
 }
 
-// victims walks the instances that fill the goal in the order in which they are
-// removed: not yet running first, then the outdated, then the oldest. After a
-// rollout that stopped by itself, instances that it made and that have not
-// proved themselves go before healthy ones. Instances that a filter excludes
-// from an update count as outdated too.
+// victims iterates over the instances that count toward the goal, in the order in which
+// they are removed: those not yet running first, then the outdated ones, then the oldest.
+// After a rollout that stopped by itself, its instances that are not proven healthy come
+// before healthy ones. Instances that a filter excludes from an update count as outdated
+// too.
 func (t *turn) victims() iter.Seq[*Instance] {
 	return func(yield func(*Instance) bool) {
 		on := true
@@ -109,8 +109,8 @@ func (t *turn) victims() iter.Seq[*Instance] {
 	}
 }
 
-// retired walks the instances of a version that a person stopped, in the same order.
-// It reports whether the walk goes on.
+// retired iterates over the instances of a version that a user stopped, in the same
+// order. It reports whether the iteration continues.
 func (t *turn) retired(yield func(*Instance) bool) bool {
 	if t.st.Retired == 0 {
 		return true
@@ -130,13 +130,13 @@ func (t *turn) retired(yield func(*Instance) bool) bool {
 	return true
 }
 
-// isRetired reports whether an instance is of a version that a person stopped.
+// isRetired reports whether an instance has a version that a user stopped.
 func (t *turn) isRetired(i *Instance) bool {
 	return t.st.Retired != 0 && t.view.versionOf(t.s, i) == t.st.Retired
 }
 
-// filteredLike lists the classes that hold instances which would be in an
-// outdated class if the rollout had no filter.
+// filteredLike lists the classes that contain instances which would be in an outdated
+// class if the rollout had no filter.
 func (t *turn) filteredLike(c class) []class {
 	switch {
 	case filterOf(t.s.status) == nil:
@@ -159,16 +159,16 @@ func (t *turn) isFilteredOut(i *Instance) bool {
 	return !sameForm(i.Spec.Digest, t.s.def.Digest) || !t.s.unresolved && i.Spec.Bound != t.s.bound
 }
 
-// isVictim reports whether an instance fills the goal and is not being removed
-// already.
+// isVictim reports whether an instance counts toward the goal and is not being removed
+// yet.
 func (t *turn) isVictim(i *Instance) bool {
 	c, known := t.s.members[i.ID]
 	return known && c.holdsSlot() && !t.removing[i.ID] && !slices.Contains(t.yielding, i.ID) && !t.isGivenUp(i)
 }
 
-// referredLast moves instances that other services refer to behind the others:
-// as long as there is a choice, nobody has to follow. Of the running ones,
-// those that already yield come first, so that the choice does not change.
+// referredLast moves instances that other services refer to behind the others, so that no
+// service has to follow as long as there is a choice. Of the running ones, those that
+// already yield come first, so that the choice does not change.
 func (t *turn) referredLast(victims iter.Seq[*Instance]) iter.Seq[*Instance] {
 	if t.goal == 0 || t.st.Retired != 0 { // there is no choice
 		return victims
@@ -201,8 +201,8 @@ func (t *turn) referredLast(victims iter.Seq[*Instance]) iter.Seq[*Instance] {
 	}
 }
 
-// handsOver reports whether a slot is held by an outdated instance that others
-// refer to, in addition to its successor.
+// handsOver reports whether a slot has an outdated instance that others refer to, in
+// addition to its successor.
 func (t *turn) handsOver(slot int) bool {
 	found := false
 	t.s.each(outdatedRunning, func(i *Instance) bool {

@@ -2,8 +2,8 @@ package converge
 
 import "iter"
 
-// occupancy is how many instances hold a slot, and how many of them are
-// outdated and running.
+// occupancy is the number of instances in a slot, and how many of them are outdated and
+// running.
 type occupancy struct{ holders, outdated int32 }
 
 // occupy records that an instance of a class takes or leaves a slot.
@@ -19,8 +19,8 @@ func (s *service) occupy(slot int, c class, by int32) {
 	}
 }
 
-// freeSlots walks the free slots, lowest first, without end. This is the order
-// in which slots are filled.
+// freeSlots iterates over the free slots without end, lowest first. This is the order in
+// which slots are filled.
 func (s *service) freeSlots() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for s.slots[s.free].holders > 0 {
@@ -34,15 +34,15 @@ func (s *service) freeSlots() iter.Seq[int] {
 	}
 }
 
-// WillFill reports whether the goal in force fills an empty slot of a service:
-// it is among the first that the plan fills as soon as it may.
+// WillFill reports whether the current goal fills an empty slot of a service: it is among
+// the first slots that the plan fills as soon as possible.
 func (v *View) WillFill(name string, slot int) bool {
 	s := v.services[name]
 	if s == nil || s.status == nil || s.isEnding(v.goal) || s.slots[slot].holders > 0 {
 		return false
 	}
 	missing := s.status.Scale - len(s.slots)
-	dead := map[int]bool{} // slots of failed instances are filled before others
+	dead := map[int]bool{} // slots of failed instances are filled first
 	s.each(failed, func(i *Instance) bool {
 		if s.slots[i.Spec.Slot].holders == 0 {
 			dead[i.Spec.Slot] = true

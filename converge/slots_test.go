@@ -45,7 +45,7 @@ func TestWhichEmptySlotsAreToBeFilled(t *testing.T) {
 	}
 }
 
-// What is said to be filled is what the plan fills.
+// WillFill reports exactly the slots that the plan fills.
 func TestThePlanFillsTheSlotsThatAreToBeFilled(t *testing.T) {
 	w := running(t, def("web", "one", 4))
 	w.patch(mariposa.Patch{Scale: map[string]int{"web": 2}})
@@ -67,7 +67,7 @@ func TestThePlanFillsTheSlotsThatAreToBeFilled(t *testing.T) {
 	}
 }
 
-// inSlot is the instance in a slot of a service.
+// inSlot returns the instance in a slot of a service.
 func (w *world) inSlot(service string, slot int) string {
 	w.Helper()
 	for _, id := range w.of(service) {
@@ -79,8 +79,8 @@ func (w *world) inSlot(service string, slot int) string {
 	return ""
 }
 
-// A slot whose own definition refers to a service that is gone is refilled as a new
-// slot would be: at the version that the canary is compared to, not as a second canary.
+// A slot whose own definition refers to a removed service is refilled like a new slot: at
+// the version that the canary is compared with, not as a second canary.
 func TestARefillOfWhatCannotBeMadeAgainIsNoCanary(t *testing.T) {
 	t.Parallel()
 	w := running(t, def("a", "one", 3), def("d", "one", 1))
@@ -104,8 +104,9 @@ func TestARefillOfWhatCannotBeMadeAgainIsNoCanary(t *testing.T) {
 	}
 }
 
-// While a canary may still bring some to the new version, a lost instance is replaced
-// at that version: one of the old version would be replaced at once, again and again.
+// While a canary may still bring instances to the new version, a lost instance is
+// replaced at that version. One of the old version would be replaced immediately, again
+// and again.
 func TestALostInstanceIsReplacedAtTheVersionOfTheCanary(t *testing.T) {
 	t.Parallel()
 	w := running(t, def("web", "one", 3))
@@ -113,7 +114,7 @@ func TestALostInstanceIsReplacedAtTheVersionOfTheCanary(t *testing.T) {
 	w.loseNode(lost)
 	w.wait(2 * time.Minute)
 	w.submit(def("web", "two", 3, canary(2)))
-	for range 10 { // nothing comes up meanwhile
+	for range 10 { // nothing starts meanwhile
 		w.step()
 	}
 	w.settle()

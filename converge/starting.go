@@ -7,13 +7,12 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// slowAfter is how long an instance on its way up takes a place from others of
-// its project. One that takes longer may hang: it keeps its slot, but must not
-// keep other services from starting for ever.
+// slowAfter is how long a starting instance counts against the limit of starting
+// instances. An instance that takes longer may hang: it keeps its slot, but must not
+// block other services forever.
 const slowAfter = time.Minute
 
-// newStartingSet returns a set of instances on their way up, ordered by when
-// they started.
+// newStartingSet returns a set of starting instances, ordered by their start time.
 func newStartingSet() *btree.BTreeG[*Instance] {
 	return btree.NewBTreeGOptions(func(a, b *Instance) bool {
 		if x, y := a.startedAt(), b.startedAt(); x != y {
@@ -23,13 +22,13 @@ func newStartingSet() *btree.BTreeG[*Instance] {
 	}, btree.Options{NoLocks: true, Degree: 16})
 }
 
-// startedAt returns when an instance started on its way up.
+// startedAt returns when an instance began to start.
 func (i *Instance) startedAt() int64 { return max(i.created, i.since) }
 
-// Starting counts the instances that are on their way up and not slow.
+// Starting returns the number of starting instances that are not slow.
 func (v *View) Starting(now time.Time) int { return v.startingSet.Len() - v.countSlow(now) }
 
-// countSlow counts those that have been on their way up for too long.
+// countSlow returns the number of instances that have been starting for too long.
 func (v *View) countSlow(now time.Time) int {
 	if first, some := v.startingSet.Min(); !some || first.startedAt() > now.Add(-slowAfter).UnixNano() {
 		return 0
@@ -40,8 +39,7 @@ func (v *View) countSlow(now time.Time) int {
 	})
 }
 
-// nextSlowAt returns when the next instance on its way up becomes slow; zero:
-// never.
+// nextSlowAt returns when the next starting instance becomes slow; zero: never.
 func (v *View) nextSlowAt(now time.Time) time.Time {
 	i, some := v.startingSet.GetAt(v.countSlow(now))
 	if !some {
@@ -50,7 +48,7 @@ func (v *View) nextSlowAt(now time.Time) time.Time {
 	return time.Unix(0, i.startedAt()).Add(slowAfter).In(now.Location())
 }
 
-// lacksBudget reports whether a service found no room to start an instance.
+// lacksBudget reports whether a service had no budget to start an instance.
 func (v *View) lacksBudget() (some bool) {
 	v.agenda.due.Scan(func(s *service) bool {
 		some = s.waitsForBudget() && !s.readRoom

@@ -9,14 +9,14 @@ import (
 	"mariposa"
 )
 
-// What hangs on its way up takes its places for a minute, and not for ever.
+// A hanging start counts against the limit for a minute, not forever.
 func TestAServiceThatHangsDoesNotKeepItsSiblingFromStartingForEver(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, def("hangs", "one", 2), def("web", "one", 2))
 	w.budget = 2
 	wantSteps(t, w.step(), "create hangs.1 v1", "create hangs.2 v1")
 	w.wait(10 * time.Second)
-	w.setState("hangs.1-1", mariposa.StateProvisioning, "") // it has set out only now
+	w.setState("hangs.1-1", mariposa.StateProvisioning, "") // it starts only now
 	w.wait(49 * time.Second)
 	p := w.plan()
 	if wake := dawn.Add(time.Minute); len(p.Steps) > 0 || !p.Wake.Equal(wake) {
@@ -37,9 +37,8 @@ func TestAServiceThatHangsDoesNotKeepItsSiblingFromStartingForEver(t *testing.T)
 	wantStatus(t, w, "hangs", mariposa.StatusConverging, "")
 }
 
-// However instances come, go and change: those that count are those that are on
-// their way up and set out less than a minute ago, and relief comes when the first of
-// them has.
+// However instances change, those that count are the ones that have been starting for
+// less than a minute. Room becomes available when the first of them becomes slow.
 func TestWhoIsOnTheWayUpIsCountedByWhenTheySetOut(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

@@ -7,7 +7,7 @@ func (t *turn) reportStatus() {
 	left := len(t.s.members)
 	if (t.st.Removed || t.s.status == nil) && left == 0 {
 		t.isGone = true
-		return // it has ended, so nobody asks for its status
+		return // it has ended, so its status is not needed
 	}
 	t.left = t.measureTodo()
 	t.leftUnpaused = t.left
@@ -29,9 +29,9 @@ func (t *turn) isFullyAtVersion() bool {
 	return t.st.Number == t.view.number && t.st.Rollout == nil && t.goal > 0 && t.outdated == 0
 }
 
-// measureTodo measures how far reality is from the goal, in instances. It is 0
-// only if there is nothing to do and nothing on its way. Removals that only the
-// return of a node can finish do not count: nobody should wait for them.
+// measureTodo returns the number of instances not in their desired state. It is 0 only if
+// nothing is to be done or in progress. Removals that can finish only when a node returns
+// do not count, because nothing should wait for them.
 func (t *turn) measureTodo() int {
 	n := t.failed + t.s.count(leaving) + t.s.count(gone) + t.s.count(updating)
 	up, filling := t.current, t.countFilling()
@@ -42,7 +42,7 @@ func (t *turn) measureTodo() int {
 		n += t.outdated + t.outdatedStarting
 		filling -= t.outdated + t.outdatedStarting
 	} else {
-		up += t.outdated // left alone, so they count
+		up += t.outdated // they are kept, so they count
 	}
 	n += max(0, t.goal-up) + max(0, filling-t.goal)
 	if n = max(n, t.steps, len(t.yielding)); n > 0 || t.ending {

@@ -1,12 +1,11 @@
-// Package converge decides what to do. View is a project as its planner sees
-// it, updated in place by every change; Plan is a pure function of it that
-// returns the next steps, what is waited for and why. Every rule about what to
-// do is in this package and nowhere else.
+// Package converge decides what to do. View is a project as the planner sees it. Every
+// change updates it in place. Plan is a pure function of the view and returns the next
+// steps, and what the project waits for and why. All rules about what to do are in this
+// package.
 //
-// The package owns no clock, no randomness, no I/O and no goroutine: the same
-// view at the same time gives the same plan, whatever the order in which the
-// view was updated. It does not know nodes' capacities, stores, tasks or
-// drivers.
+// The package has no clock, no randomness, no I/O and no goroutines: the same view at the
+// same time gives the same plan, regardless of the order in which the view was updated.
+// It does not know the capacities of nodes, stores, tasks or drivers.
 package converge
 
 import (
@@ -22,9 +21,8 @@ import (
 	"mariposa"
 )
 
-// View is one project: its goal, its definitions and its instances, sorted into
-// the classes that the plan asks for, so that a change of one instance never
-// walks over all of them.
+// View is one project: its goal, its definitions and its instances. The instances are
+// classified for the plan, so that a change of one instance never visits all of them.
 type View struct {
 	hasGoal       bool // whether a goal was ever set
 	goal          mariposa.ProjectGoal
@@ -34,25 +32,25 @@ type View struct {
 	instances     map[string]*Instance
 	nodes         map[string]Node
 	byNode        map[string]map[string]struct{}
-	startingSet   *btree.BTreeG[*Instance] // those on their way up
-	needed        map[int]int              // version -> how many users its definitions have
-	usedByRemoved map[int]int              // version -> how many goals of removed services refer to it
+	startingSet   *btree.BTreeG[*Instance] // starting instances
+	needed        map[int]int              // version -> number of users of its definitions
+	usedByRemoved map[int]int              // version -> number of goals of removed services that refer to it
 	links
 	agenda agenda
 
-	plannedSince time.Time // before that, nobody may have planned
+	plannedSince time.Time // no server may have planned the project before this time
 }
 
 // Definitions are the services of one version of the manifest, by name.
 type Definitions map[string]*mariposa.Service
 
-// Instance is what the view knows of one instance.
+// Instance is an instance in the view.
 type Instance struct {
 	ID     string
 	Spec   *mariposa.InstanceSpec
 	Status *mariposa.InstanceStatus
 
-	// Sort keys, kept here: a search among a hundred thousand instances mostly
+	// Sort keys, stored here because a search among a hundred thousand instances mostly
 	// waits for memory.
 	number         int
 	created, since int64
@@ -61,44 +59,44 @@ type Instance struct {
 // Ended reports whether nothing of the instance runs.
 func (i *Instance) Ended() bool { return hasEnded(mariposa.StateOf(i.Spec, i.Status)) }
 
-// Node is what the view knows of a node: whether it can be reached, and since when.
+// Node is a node in the view: whether it is reachable, and since when.
 type Node struct {
 	Name    string
 	Unknown bool
 	Since   time.Time
 }
 
-// service holds everything about one name: its goal, the definition in force,
-// and its instances by class.
+// service contains everything about one service: its goal, the current definition and its
+// instances by class.
 type service struct {
 	name       string
-	status     *mariposa.ServiceStatus // nil: its instances are leftovers without a goal
-	def        *mariposa.Service       // nil: the version in force does not define the service
+	status     *mariposa.ServiceStatus // nil: its instances remain without a goal
+	def        *mariposa.Service       // nil: the current version does not define the service
 	members    map[string]class
 	byClass    [classes]*btree.BTreeG[*Instance]
 	byStart    *btree.BTreeG[*Instance] // running and up to date, newest first
-	slots      map[int]occupancy        // slot -> the instances that hold it; free slots are left out
-	free       int                      // no slot below this one is free; a hint for the search
-	numbers    map[int]int              // version number -> instances that run or may be reached
-	fresh      [classes]int             // of each class, those made since the rollout under way asked for new ones
-	bound      string                   // digest of what the references of the definition in force resolve to
-	unresolved bool                     // not all of them do yet
-	binding    int                      // members that were made with references
-	misbound   int                      // how many running or starting instances refer to something other than what the service is bound to
+	slots      map[int]occupancy        // slot -> its instances; free slots are not included
+	free       int                      // no slot below this one is free; speeds up the search
+	numbers    map[int]int              // version -> instances that are running or may be reachable
+	fresh      [classes]int             // by class, instances created after the current rollout requested new ones
+	bound      string                   // digest of the values of the current definition's references
+	unresolved bool                     // some of them have no value yet
+	binding    int                      // instances created with references
+	misbound   int                      // running or starting instances that refer to something other than the service's binding
 
-	edges           []edge         // what its instances depend on, by the definitions that apply to them
-	referenceCounts map[string]int // other service -> how many references block the removal of its instances
+	edges           []edge         // dependencies of its instances, by the definitions that apply to them
+	referenceCounts map[string]int // other service -> number of references that block the removal of its instances
 	dropped         bool           // it was removed from the view
 	schedule
 }
 
-// PlannedSince says since when somebody plans this project. Deadlines do not count the
-// time before.
+// PlannedSince sets since when a server plans this project. Time before that does not
+// count toward deadlines.
 func (v *View) PlannedSince(at time.Time) {
 	v.plannedSince, v.agenda.all = at, true
 }
 
-// NewView returns the view of a project about which nothing is known yet.
+// NewView returns an empty view of a project.
 func NewView() *View {
 	return &View{
 		goal:          mariposa.GoalStarted,
@@ -119,8 +117,8 @@ func newService(name string) *service {
 	return &service{name: name, members: map[string]class{}, slots: map[int]occupancy{}, free: 1, numbers: map[int]int{}}
 }
 
-// SetVersion sets the definitions of a version. They must be set before a goal
-// or an instance that refers to them.
+// SetVersion sets the definitions of a version. Call it before setting a goal or an
+// instance that refers to them.
 func (v *View) SetVersion(number int, d Definitions) {
 	if old, known := v.versions[number]; !known || !maps.Equal(old, d) {
 		v.agenda.all = true
@@ -131,7 +129,7 @@ func (v *View) SetVersion(number int, d Definitions) {
 		if inForce {
 			s.def = d[s.name]
 		}
-		byImage := s.status != nil && filterOf(s.status) != nil && filterOf(s.status).Image != "" // the filter asks what instances were made from
+		byImage := s.status != nil && filterOf(s.status) != nil && filterOf(s.status).Image != "" // the filter depends on what instances were created from
 		if inForce || byImage || s.binding > 0 && s.numbers[number] > 0 {
 			v.reclassify(s)
 		}
@@ -141,8 +139,8 @@ func (v *View) SetVersion(number int, d Definitions) {
 // HasVersion reports whether the view has the definitions of a version.
 func (v *View) HasVersion(number int) bool { return v.versions[number] != nil }
 
-// MissingVersions lists the version numbers that the view refers to but has no
-// definitions of, in order.
+// MissingVersions lists the versions, in order, that the view refers to but has no
+// definitions of.
 func (v *View) MissingVersions() []int {
 	var missing []int
 	for n := range v.needed {
@@ -175,15 +173,15 @@ func addCount(refs map[int]int, number, by int) {
 	}
 }
 
-// ForgetVersions drops the definitions that nothing refers to any more.
+// ForgetVersions removes the definitions that are no longer referred to.
 func (v *View) ForgetVersions() {
 	maps.DeleteFunc(v.versions, func(n int, _ Definitions) bool {
 		return n != v.number && v.needed[n] == 0 && v.usedByRemoved[n] == 0
 	})
 }
 
-// SetGoal sets the goal in force. Services that the status does not name lose
-// theirs. An empty goal is no order to stop anything.
+// SetGoal sets the goal. Services that are not in the status lose their goal. An empty
+// goal does not stop anything.
 func (v *View) SetGoal(st *mariposa.ProjectStatus) {
 	goal := cmp.Or(st.Goal, mariposa.GoalStarted)
 	if !v.hasGoal || v.goal != goal {
@@ -214,8 +212,8 @@ func (v *View) clearGoal(s *service) {
 	v.drop(s)
 }
 
-// ApplyPlan applies the service statuses of a plan, where they do not come back
-// with a goal. Ended services stay until a goal leaves them out.
+// ApplyPlan applies the service statuses of a plan if they do not come back with a goal.
+// Ended services stay until a goal omits them.
 func (v *View) ApplyPlan(p Plan) {
 	for name, ss := range p.Services {
 		if s := v.services[name]; s != nil {
@@ -244,8 +242,8 @@ func (v *View) setStatus(s *service, ss *mariposa.ServiceStatus) {
 	}
 }
 
-// sameTarget reports whether two goals of a service with the same definition
-// make the same instances outdated.
+// sameTarget reports whether two goals of a service with the same definition make the
+// same instances outdated.
 func sameTarget(a, b *mariposa.ServiceStatus) bool {
 	return outdatedBefore(a).Equal(outdatedBefore(b)) && aboutMetadata(a) == aboutMetadata(b) && reflect.DeepEqual(filterOf(a), filterOf(b)) &&
 		reflect.DeepEqual(a.Bindings, b.Bindings)
@@ -274,8 +272,7 @@ func outdatedBefore(s *mariposa.ServiceStatus) time.Time {
 	return s.Rollout.Before
 }
 
-// fallbackVersion returns the version that a rollout under way may fall back
-// to; 0: none.
+// fallbackVersion returns the version that the current rollout may fall back to; 0: none.
 func fallbackVersion(s *mariposa.ServiceStatus) int {
 	if s.Rollout == nil {
 		return 0
@@ -292,7 +289,7 @@ func (v *View) SetInstance(id string, spec *mariposa.InstanceSpec, status *marip
 			return
 		}
 		if old.Spec.Node != spec.Node || old.Spec.ServiceName != spec.ServiceName {
-			v.RemoveInstance(id) // for example, it got its node
+			v.RemoveInstance(id) // for example, it was assigned to a node
 		} else {
 			v.remove(old)
 		}
@@ -313,7 +310,7 @@ func newInstance(id string, spec *mariposa.InstanceSpec, status *mariposa.Instan
 	return i
 }
 
-// sortableTime returns a time as a number that sorts like it.
+// sortableTime converts a time to a number with the same order.
 func sortableTime(t time.Time) int64 {
 	if t.IsZero() {
 		return math.MinInt64
@@ -321,8 +318,8 @@ func sortableTime(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// replaceInstance replaces the record of an instance if its class and place in
-// all orders stay the same.
+// replaceInstance replaces the record of an instance if its class and all sort positions
+// stay the same.
 func (v *View) replaceInstance(old, i *Instance) bool {
 	s := v.services[old.Spec.ServiceName]
 	if i.Spec.ServiceName != s.name || i.Spec.Node != old.Spec.Node || i.Spec.Slot != old.Spec.Slot ||
@@ -334,7 +331,7 @@ func (v *View) replaceInstance(old, i *Instance) bool {
 	return true
 }
 
-// RemoveInstance removes an instance whose record is gone.
+// RemoveInstance removes an instance whose record was deleted.
 func (v *View) RemoveInstance(id string) {
 	i, ok := v.instances[id]
 	if !ok {
@@ -350,8 +347,8 @@ func (v *View) RemoveInstance(id string) {
 	v.drop(s)
 }
 
-// SetNode sets whether a node is reachable. Only a change costs anything, and
-// then only for the instances on it.
+// SetNode sets whether a node is reachable. It costs time only on a change, and only for
+// the instances on that node.
 func (v *View) SetNode(id string, n Node) {
 	old := v.nodes[id]
 	v.nodes[id] = n
@@ -375,13 +372,13 @@ func (v *View) RemoveNode(id string) {
 	delete(v.nodes, id)
 }
 
-// Instance returns one instance, nil if it is unknown.
+// Instance returns an instance, or nil if it is unknown.
 func (v *View) Instance(id string) *Instance { return v.instances[id] }
 
-// Len returns how many instances the view holds.
+// Len returns the number of instances in the view.
 func (v *View) Len() int { return len(v.instances) }
 
-// Definition returns a service as a version defines it.
+// Definition returns the definition of a service in a version.
 func (v *View) Definition(number int, name string) *mariposa.Service { return v.versions[number][name] }
 
 func (v *View) service(name string) *service {
@@ -393,7 +390,7 @@ func (v *View) service(name string) *service {
 	return s
 }
 
-// drop forgets a service that has neither a goal nor instances.
+// drop removes a service that has neither a goal nor instances.
 func (v *View) drop(s *service) {
 	if s.status == nil && len(s.members) == 0 && !s.dropped {
 		v.removeFromAgenda(s)
@@ -401,7 +398,7 @@ func (v *View) drop(s *service) {
 	}
 }
 
-// UnwantedOn lists the unwanted instances on nodes that match, by id.
+// UnwantedOn lists the unwanted instances on matching nodes, by id.
 func (v *View) UnwantedOn(on func(Node) bool) []*Instance {
 	var out []*Instance
 	for _, name := range slices.Sorted(maps.Keys(v.services)) {

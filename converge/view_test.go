@@ -12,16 +12,15 @@ import (
 	"mariposa"
 )
 
-// TestAViewIsWhatItWasToldInWhateverOrder gives a view any updates in any
-// order, sensible or not, and compares it with one that is given only the final
-// state.
+// TestAViewIsWhatItWasToldInWhateverOrder applies random updates in random order,
+// sensible or not, and compares the view with one that gets only the final state.
 func TestAViewIsWhatItWasToldInWhateverOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := newKnowledge()
 		for range rapid.IntRange(0, 80).Draw(t, "changes") {
 			k.change(t)
 			if rapid.IntRange(0, 3).Draw(t, "plan") == 0 {
-				k.view.Plan(dawn.Add(time.Minute), Budget{Starting: 3}) // it may move the hint of free slots
+				k.view.Plan(dawn.Add(time.Minute), Budget{Starting: 3}) // it may move the hint for free slots
 			}
 			if got, want := dump(k.view), dump(k.again()); got != want {
 				t.Fatalf("the view is\n%s\n\nbut from scratch\n%s", got, want)
@@ -43,7 +42,7 @@ func newKnowledge() *knowledge {
 	return &knowledge{view: NewView(), versions: map[int]Definitions{}, nodes: map[string]Node{}, instances: map[string]*Instance{}}
 }
 
-// again returns a view that was given everything at once.
+// again returns a view that gets everything at once.
 func (k *knowledge) again() *View {
 	v := NewView()
 	for n, d := range k.versions {

@@ -14,10 +14,10 @@ import (
 	"mariposa/simulate/scenario"
 )
 
-// This file holds a small world to plan in: a project, its goal and a fleet
-// that carries out every step, one event at a time.
+// This file implements a small world for tests: a project, its goal and a fleet that
+// executes every step, one event at a time.
 
-// complainer is what *testing.T and *rapid.T share.
+// complainer is implemented by *testing.T and *rapid.T.
 type complainer interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -25,8 +25,7 @@ type complainer interface {
 
 var dawn = time.Date(2026, 3, 1, 6, 0, 0, 0, time.UTC)
 
-// def defines a service whose digest is its image; scale is what a manifest
-// would say.
+// def defines a service whose digest is its image. scale is the scale in the manifest.
 func def(name, image string, scale int, more ...func(*mariposa.Service)) *mariposa.Service {
 	d := &mariposa.Service{
 		Name: name, Image: image, Digest: image, Scale: &scale,
@@ -43,8 +42,8 @@ func dependsOn(names ...string) func(*mariposa.Service) {
 	return func(d *mariposa.Service) { d.DependsOn = names }
 }
 
-// refersTo makes a service refer to fields of others, as "db.id", and so depend on
-// them. What it refers to is a part of its form.
+// refersTo makes a service refer to fields of others, such as "db.id", and thus depend on
+// them. Its references are part of its form.
 func refersTo(fields ...string) func(*mariposa.Service) {
 	return func(d *mariposa.Service) {
 		for _, f := range fields {
@@ -85,7 +84,7 @@ func stopFirst(d *mariposa.Service)       { d.Update.StopFirst = true }
 func neverReschedule(d *mariposa.Service) { d.Reschedule = mariposa.Reschedule{Never: true} }
 func carryOn(d *mariposa.Service)         { d.Update.OnFailure = mariposa.OnFailureContinue }
 
-// whole is a plan with the status of every service and what is left to do.
+// whole is a plan with the status of every service and the remaining work.
 type whole struct {
 	Plan
 	Todo map[string]int
@@ -101,14 +100,14 @@ type world struct {
 	instances map[string]*Instance
 	nodes     map[string]Node
 	budget    int
-	made      int               // instances ever made
-	plans     int               // plans ever made
-	ever      map[string]bool   // service and likeness of every instance ever made
-	cause     func(string) bool // whether an instance that starts fails, by its id; nil: none does
+	made      int               // number of instances ever created
+	plans     int               // number of plans ever made
+	ever      map[string]bool   // service and likeness of every instance ever created
+	cause     func(string) bool // reports, by id, whether a starting instance fails; nil: none does
 	history   []string
 }
 
-// newWorld has three nodes and, in force, a first version of the manifest.
+// newWorld returns a world with three nodes and a current first version of the manifest.
 func newWorld(t complainer, defs ...*mariposa.Service) *world {
 	w := &world{
 		complainer: t, view: NewView(), now: dawn, budget: 1000,
@@ -122,10 +121,10 @@ func newWorld(t complainer, defs ...*mariposa.Service) *world {
 	return w
 }
 
-// submit brings a new version of the manifest into force.
+// submit makes a new version of the manifest current.
 func (w *world) submit(defs ...*mariposa.Service) { w.submitBy(mariposa.Patch{}, defs...) }
 
-// submitBy brings a new version into force by a patch.
+// submitBy makes a new version current by a patch.
 func (w *world) submitBy(p mariposa.Patch, defs ...*mariposa.Service) {
 	number := len(w.versions) + 1
 	d := Definitions{}
@@ -144,12 +143,12 @@ func (w *world) scale(name string, n int) {
 
 func (w *world) aim(goal mariposa.ProjectGoal) { w.patch(mariposa.Patch{Goal: goal}) }
 
-// patch changes the goal as a task of these services does; none: of the project.
+// patch changes the goal like a task of these services; none: of the project.
 func (w *world) patch(p mariposa.Patch, services ...string) {
 	w.setGoal(Apply(w.goal, p, w.change(services...)))
 }
 
-// lift changes the goal as a task does that ends the freeze of its services.
+// lift changes the goal like a task that ends the freeze of its services.
 func (w *world) lift(p mariposa.Patch, services ...string) {
 	c := w.change(services...)
 	c.LiftsFreeze = true
@@ -186,7 +185,7 @@ func (w *world) comeBack(id string) { w.setNode(id, Node{Name: id, Since: w.now}
 // wait lets time pass.
 func (w *world) wait(d time.Duration) { w.now = w.now.Add(d) }
 
-// setState reports what an instance is.
+// setState reports the state of an instance.
 func (w *world) setState(id string, state mariposa.State, reason string) {
 	w.Helper()
 	i := w.instances[id]
@@ -221,11 +220,11 @@ func (w *world) set(id string, spec *mariposa.InstanceSpec, status *mariposa.Ins
 	w.view.SetInstance(id, spec, status)
 }
 
-// plan plans, and holds every plan to what must always be so.
+// plan plans, and checks every plan against the rules.
 func (w *world) plan() whole {
 	w.Helper()
 	before := ""
-	if w.plans++; w.plans%8 == 0 { // writing a view down costs more than planning
+	if w.plans++; w.plans%8 == 0 { // formatting a view takes longer than planning
 		before = dump(w.view)
 	}
 	p := w.whole(w.view)
@@ -258,7 +257,7 @@ func (w *world) whole(v *View) whole {
 	return p
 }
 
-// complete notes, as the planner does, which version was last fully in force.
+// complete records, like the planner, which version was last rolled out completely.
 func (w *world) complete(p whole) {
 	if w.busy(p) || w.goal.Goal != mariposa.GoalStarted {
 		return
@@ -271,7 +270,7 @@ func (w *world) complete(p whole) {
 	w.goal.Completed = w.goal.Number
 }
 
-// step plans once and does what the plan says. It returns the steps in words.
+// step plans once and executes the plan. It returns the steps as text.
 func (w *world) step() []string {
 	w.Helper()
 	p := w.plan()
@@ -279,15 +278,15 @@ func (w *world) step() []string {
 	return words(p.Steps)
 }
 
-// carryOut stores what the plan says of the services and does its first n steps.
-// It reports how many could be done.
+// carryOut stores the service statuses of the plan and executes its first n steps. It
+// returns how many could be executed.
 func (w *world) carryOut(p whole, n int) (done int) {
 	w.Helper()
 	st := *w.goal
 	st.Services = p.Services
 	w.setGoal(&st)
 	w.complete(p)
-	if os.Getenv("NEWS") != "" { // the whole history
+	if os.Getenv("NEWS") != "" { // print the whole history
 		w.history = append(w.history, newsOf(p.Plan))
 	}
 	blocked := map[string]bool{}
@@ -300,7 +299,7 @@ func (w *world) carryOut(p whole, n int) (done int) {
 	return done
 }
 
-// do does a step. It reports false where no node has room.
+// do executes a step. It returns false if no node has room.
 func (w *world) do(s Step, blocked map[string]bool) bool {
 	w.Helper()
 	if s.Action == Create {
@@ -340,8 +339,8 @@ func (w *world) do(s Step, blocked map[string]bool) bool {
 	return true
 }
 
-// create makes an instance; its id names its service, its slot and how many
-// were made before it.
+// create creates an instance. Its id consists of its service, its slot and a serial
+// number.
 func (w *world) create(service string, slot, number int, node string) string {
 	w.made++
 	d := w.versions[number][service]
@@ -354,7 +353,7 @@ func (w *world) create(service string, slot, number int, node string) string {
 	return id
 }
 
-// emptiest is the reachable node with the fewest instances; "" when there is none.
+// emptiest returns the reachable node with the fewest instances; "": there is none.
 func (w *world) emptiest() string {
 	on := map[string]int{}
 	for _, i := range w.instances {
@@ -369,7 +368,7 @@ func (w *world) emptiest() string {
 	return best
 }
 
-// moving lists the instances whose node has something to do for them.
+// moving lists the instances with pending work on their node.
 func (w *world) moving() []string {
 	var ids []string
 	for id, i := range w.instances {
@@ -389,7 +388,7 @@ func (w *world) moving() []string {
 	return ids
 }
 
-// move lets a node make an instance what it should be. One that starts fails where
+// move lets a node bring an instance to its desired state. A starting instance fails if
 // there is a cause.
 func (w *world) move(id string) {
 	w.Helper()
@@ -408,14 +407,14 @@ func (w *world) move(id string) {
 	}
 }
 
-// isNew reports whether an instance is wanted and does not run yet.
+// isNew reports whether an instance is desired and does not run yet.
 func (w *world) isNew(id string) bool {
 	i := w.instances[id]
 	return i.Spec.Goal == mariposa.GoalRunning && mariposa.StateOf(i.Spec, i.Status) == mariposa.StateProvisioning
 }
 
-// settle plans, lets everything succeed and follows the wake-ups until there is
-// nothing left to do that time or the fleet could bring.
+// settle plans, lets everything succeed and follows the wake-ups until neither time nor
+// the fleet can change anything.
 func (w *world) settle() {
 	w.Helper()
 	for range 10_000 {
@@ -448,7 +447,7 @@ func (w *world) busy(p whole) bool {
 	return false
 }
 
-// of lists the instances of a service that are wanted, by id, oldest first.
+// of lists the desired instances of a service by id, oldest first.
 func (w *world) of(service string) []string {
 	var ids []string
 	for id, i := range w.instances {
@@ -466,8 +465,8 @@ func birth(id string) int {
 	return n
 }
 
-// serving counts the wanted instances of a service that run where they can be
-// reached, by image.
+// serving counts the desired instances of a service that run on reachable nodes, by
+// image.
 func (w *world) serving(service string) map[string]int {
 	n := map[string]int{}
 	for _, id := range w.of(service) {
@@ -481,13 +480,13 @@ func (w *world) serving(service string) map[string]int {
 
 func (w *world) status(service string) *mariposa.ServiceStatus { return w.goal.Services[service] }
 
-// formatHistory is how the world came to where it is.
+// formatHistory formats the history of the world.
 func (w *world) formatHistory() string {
 	last := w.history[max(0, len(w.history)-150):]
 	return "\n\nthe story so far:\n" + strings.Join(last, "\n") + "\n\n" + dump(w.view)
 }
 
-// word puts a step into a few words.
+// word formats a step as text.
 func word(s Step) string {
 	switch s.Action {
 	case Create:

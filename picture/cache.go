@@ -13,8 +13,8 @@ import (
 	"mariposa/store"
 )
 
-// VersionCache keeps the versions in use, read and checked once, so that all readers
-// share a definition. Secrets are decrypted here, in memory only.
+// VersionCache keeps the versions in use. Each is read and checked once, so that all
+// readers share its definitions. Secrets are decrypted here, in memory only.
 type VersionCache struct {
 	store store.Store
 	vault *seal.Vault
@@ -29,46 +29,45 @@ type VersionCache struct {
 	valueBytes int               // the size of values
 }
 
-// cached is a version that is kept.
+// cached is an entry of the cache.
 type cached struct {
 	id string
 	*Version
 }
 
-// Version is a submitted manifest with its values, and the services that they define
-// together.
+// Version is a submitted manifest with its values, and the services that they define.
 type Version struct {
 	Spec     *mariposa.VersionSpec
 	Manifest *manifest.Project
 	Values   *manifest.Values // nil: none
 	Services map[string]*mariposa.Service
 
-	mac   func(parts ...string) string // keyed by the project; nil: nothing is set
+	mac   func(parts ...string) string // keyed by the project; nil: no values are set
 	fault error                        // why it cannot be read; errors are cached too
 }
 
-// ErrUnreadable: this binary cannot read a stored manifest, for example one that a newer
-// binary wrote.
+// ErrUnreadable: this binary cannot read a stored manifest, for example because a newer
+// binary wrote it.
 var ErrUnreadable = errors.New("the stored manifest cannot be read")
 
 const (
-	// maxVersions limits the versions that are kept; beyond it those that were not used for
-	// the longest time are read again.
+	// maxVersions limits the number of cached versions. The least recently used ones are
+	// dropped.
 	maxVersions = 20_000
-	// maxVersionBytes limits the texts of their manifests and values. In memory they take
-	// about three times as much.
+	// maxVersionBytes limits the size of their manifests and values as text. In memory
+	// they take about three times as much.
 	maxVersionBytes = 128 << 20
-	// maxValueBytes limits the values that are kept.
+	// maxValueBytes limits the size of the cached values.
 	maxValueBytes = 64 << 20
 )
 
-// NewVersionCache returns an empty cache in front of a store.
+// NewVersionCache returns an empty cache for a store.
 func NewVersionCache(st store.Store, vault *seal.Vault) *VersionCache {
 	return &VersionCache{store: st, vault: vault, versions: map[string]*list.Element{}, maxBytes: maxVersionBytes, values: map[string]*manifest.Values{}, masks: map[string]*masks{}}
 }
 
-// Invalidate drops versions that have changed: a version that only counts a key may be
-// overwritten.
+// Invalidate drops versions that have changed. A version that only increments a
+// metadata counter may be overwritten.
 func (s *VersionCache) Invalidate(changes []store.Change) {
 	for i := range changes {
 		if c := &changes[i]; c.Record.Kind == mariposa.KindVersion && (c.Spec || c.Deleted) {
@@ -124,7 +123,7 @@ func (s *VersionCache) read(ctx context.Context, spec *mariposa.VersionSpec) (*V
 	return v, nil
 }
 
-// Values returns one generation of a project's metadata; nil for generation 0.
+// Values returns one generation of a project's metadata, or nil for generation 0.
 func (s *VersionCache) Values(ctx context.Context, project string, number int) (*manifest.Values, error) {
 	if number == 0 {
 		return nil, nil
@@ -163,14 +162,14 @@ func (s *VersionCache) Values(ctx context.Context, project string, number int) (
 	return v, nil
 }
 
-// openValues opens a generation: what it says itself, and the parts that it names.
+// openValues decrypts a generation: its own values and the parts that it refers to.
 func (s *VersionCache) openValues(ctx context.Context, box *seal.Box, r *store.Metadata) (*manifest.Values, error) {
 	spec := r.Spec()
 	head, err := box.Open(spec.Sealed, []byte(r.ID))
 	if err != nil {
 		return nil, err
 	}
-	if spec.Parts == nil { // an earlier release kept it as a whole
+	if spec.Parts == nil { // written by an earlier release, without parts
 		return manifest.UnmarshalValues(head)
 	}
 	parts := make([][]byte, len(spec.Parts))
@@ -187,9 +186,9 @@ func (s *VersionCache) openValues(ctx context.Context, box *seal.Box, r *store.M
 	return manifest.JoinValues(head, parts)
 }
 
-// NewestValues returns the newest values of a project, secrets marked, and the manifest
-// that declares them: an empty one if it is lost. If the values have been replaced, and
-// so removed, since the caller read the project, it rereads the project from the store.
+// NewestValues returns the newest values of a project, with secrets marked, and the
+// manifest that declares them (an empty one if it is lost). If the values were replaced
+// and deleted since the caller read the project, it rereads the project from the store.
 func (s *VersionCache) NewestValues(ctx context.Context, project string, spec *mariposa.ProjectSpec) (*manifest.Values, *manifest.Project, error) {
 	values, err := s.Values(ctx, project, spec.Metadata)
 	for errors.Is(err, store.ErrNotFound) {
@@ -209,7 +208,7 @@ func (s *VersionCache) NewestValues(ctx context.Context, project string, spec *m
 	return values, &manifest.Project{}, nil
 }
 
-// InitialGoals returns the goals that services start with at a version, given their ids.
+// InitialGoals returns the initial goals of the services of a version, given their ids.
 func (v *Version) InitialGoals(ids map[string]string) map[string]*mariposa.ServiceStatus {
 	goals := map[string]*mariposa.ServiceStatus{}
 	for name, def := range v.Services {
@@ -221,7 +220,7 @@ func (v *Version) InitialGoals(ids map[string]string) map[string]*mariposa.Servi
 	return goals
 }
 
-// find returns a version that is kept, or nil.
+// find returns a cached version, or nil.
 func (s *VersionCache) find(id string) *Version {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,8 +232,8 @@ func (s *VersionCache) find(id string) *Version {
 	return e.Value.(*cached).Version
 }
 
-// put keeps a version, and lets go of those that it has no room for. The newest is kept
-// however large it is.
+// put caches a version and drops the least recently used ones if the cache is full. It
+// keeps the new version however large it is.
 func (s *VersionCache) put(id string, v *Version) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -246,7 +245,7 @@ func (s *VersionCache) put(id string, v *Version) {
 	}
 }
 
-// drop lets go of a version; nil: of none. The caller holds the mutex.
+// drop removes an entry; nil is ignored. The caller holds the mutex.
 func (s *VersionCache) drop(e *list.Element) {
 	if e == nil {
 		return
@@ -256,7 +255,7 @@ func (s *VersionCache) drop(e *list.Element) {
 	delete(s.versions, c.id)
 }
 
-// size is the length of the texts that a version is made from.
+// size is the length of a version's manifest and values as text.
 func (v *Version) size() int {
 	n := 0
 	if v.Spec != nil {

@@ -13,7 +13,7 @@ import (
 	"mariposa/store"
 )
 
-// countedStore counts the objects that are read.
+// countedStore counts the objects that are read from it.
 type countedStore struct {
 	store.Store
 	reads atomic.Int64
@@ -24,8 +24,8 @@ func (c *countedStore) Get(ctx context.Context, kind mariposa.Kind, id string) (
 	return c.Store.Get(ctx, kind, id)
 }
 
-// However many large versions somebody submits, the cache keeps a limited size of them:
-// those that were used last.
+// The cache is limited in size, however many large versions are submitted. It keeps those
+// used last.
 func TestTheCacheOfVersionsIsBoundedBySize(t *testing.T) {
 	t.Parallel()
 	st := &countedStore{Store: newStore(t)}
@@ -48,7 +48,7 @@ func TestTheCacheOfVersionsIsBoundedBySize(t *testing.T) {
 	}
 	for n := 1; n <= versions; n++ {
 		read(n)
-		read(1) // it stays in use
+		read(1) // keep it in use
 	}
 	for n, wantRead := range map[int]bool{1: false, 4: false, 5: false} {
 		if read(n) != wantRead {

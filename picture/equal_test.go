@@ -15,8 +15,8 @@ import (
 	"mariposa/store/memory"
 )
 
-// TestThePictureEqualsASnapshot lets anything happen in any order, hidden
-// changes included, and demands that a reread leaves what a new picture shows.
+// TestThePictureEqualsASnapshot applies random changes in random order, including changes
+// that the feed leaves out, and checks that a reread picture equals a new one.
 func TestThePictureEqualsASnapshot(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -54,12 +54,12 @@ func TestThePictureEqualsASnapshot(t *testing.T) {
 	})
 }
 
-// names keeps a name from having two owners, as the store's users do: who has
-// which, and how each owner is called.
+// names ensures that a name has only one owner, like users of the store do. It maps each
+// name to its owner and each owner to its name.
 type names map[string]string
 
-// take reports whether an owner could have a name in a space of them, and frees
-// the one it had there.
+// take reports whether an owner can take a name in a namespace, and frees the owner's
+// previous name.
 func (n names) take(space, owner, name string) bool {
 	if other := n[space+"="+name]; other != "" && other != owner {
 		return false
@@ -74,7 +74,7 @@ func (n names) free(space, owner string) {
 	delete(n, space+"<"+owner)
 }
 
-// anything draws a write; false: let the picture advance instead.
+// anything draws a random write. False means that the picture should advance instead.
 func anything(rt *rapid.T, names names) (store.Write, bool) {
 	pick := func(kind string, n int) string { return fmt.Sprint(kind, rapid.IntRange(1, n).Draw(rt, kind)) }
 	users := func() []string {
@@ -147,8 +147,8 @@ func volume(id string, spec mariposa.VolumeSpec) store.Write {
 	return store.Write{Kind: mariposa.KindVolume, ID: id, Spec: &spec}
 }
 
-// equal demands that everything that can be asked of two pictures is the same,
-// and that what goes by an index is what a walk over everything finds.
+// equal checks that two pictures return the same for every query, and that every index
+// contains what a full scan finds.
 func equal(rt *rapid.T, p, fresh *picture.Picture) {
 	equalTables(rt, "projects", &p.Projects, &fresh.Projects)
 	equalTables(rt, "services", &p.Services, &fresh.Services)
@@ -210,7 +210,7 @@ func equalTables[S, T any](rt *rapid.T, what string, p, fresh *picture.Table[S, 
 	}
 }
 
-// walk finds what an index should hold, without it.
+// walk finds the objects of an index by a full scan.
 func walk[S, T any](table *picture.Table[S, T], has func(*S) bool) (found []string) {
 	for _, r := range table.All() {
 		if has(r.Spec()) {

@@ -1,4 +1,4 @@
 package picture
 
-// Limit lets a cache keep versions up to another size.
+// Limit changes the maximum size of a cache.
 func (s *VersionCache) Limit(bytes int) { s.maxBytes = bytes }

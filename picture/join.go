@@ -7,11 +7,11 @@ import (
 	"mariposa/store"
 )
 
-// Each service of a project is a record of its own, so that a change of one of ten
-// thousand services writes one record. Readers want them together: the picture joins
-// them into the status of their project, once for each batch of changes.
+// Each service of a project is a separate record, so that changing one of ten thousand
+// services writes only one record. Readers need them together, so the picture joins them
+// into the status of their project, once per batch of changes.
 
-// markUnjoined marks the status of a project as in need of joining.
+// markUnjoined marks the status of a project for joining.
 func (p *Picture) markUnjoined(r *store.Record) {
 	switch spec := r.Spec.(type) {
 	case *mariposa.ProjectSpec:
@@ -23,7 +23,7 @@ func (p *Picture) markUnjoined(r *store.Record) {
 	}
 }
 
-// joinServices joins services into the statuses of their projects.
+// joinServices joins the services into the statuses of their projects.
 func (p *Picture) joinServices() {
 	for id, changed := range p.unjoined {
 		if r := p.Projects.at(id); r == nil {
@@ -55,7 +55,7 @@ func (p *Picture) joinProject(r *store.Project, changed []string) {
 	}
 }
 
-// servicesOf returns the services of a project by name, after some have changed.
+// servicesOf returns the services of a project by name after some of them changed.
 func (p *Picture) servicesOf(project string, changed []string) map[string]*mariposa.ServiceStatus {
 	all := maps.Clone(p.statuses[project])
 	if all == nil {

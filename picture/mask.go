@@ -17,28 +17,28 @@ type masks struct {
 	made   map[maskOf]*seal.Mask
 }
 
-// maskOf is what a mask covers.
+// maskOf describes what a mask covers.
 type maskOf struct {
-	since   int    // the oldest generation
-	without string // keys that it leaves out
+	since   int    // the oldest generation covered
+	without string // keys that are not covered
 }
 
 const (
 	// maskGenerations and maskBytes limit what one mask covers, in addition to the newest
-	// values and those that an instance was created with.
+	// values and those that the instance was created with.
 	maskGenerations = 100
 	maskBytes       = 1 << 20
-	// maskProjects limits how many projects' masks are kept.
+	// maskProjects limits the number of projects whose masks are cached.
 	maskProjects = 10_000
 )
 
-// Mask hides the secrets of a project in what an instance says: those that it was
-// made with, and all that it could read since. The same mask comes back until there are
-// newer values; nil hides nothing.
+// Mask returns a mask that hides the secrets of a project in the output of an instance:
+// the values that it was created with and all values that it could read since. It returns
+// the same mask until there are newer values. A nil mask hides nothing.
 //
-// Protected secrets are hidden only where they can be: in what instances say that are
-// given them. Elsewhere a mask would tell who may run a program but not read the secret
-// which of a million printed guesses is right.
+// Protected secrets are masked only in the output of instances that receive them. Masking
+// them elsewhere would allow an attack: a user who may run a program, but not read the
+// secret, could print a million guesses and see which one is masked.
 func (s *VersionCache) Mask(ctx context.Context, project *store.Project, instance *mariposa.InstanceSpec) (*seal.Mask, error) {
 	without, err := s.notGiven(ctx, project, instance)
 	if err != nil {
@@ -47,7 +47,8 @@ func (s *VersionCache) Mask(ctx context.Context, project *store.Project, instanc
 	return s.mask(ctx, project, instance, without)
 }
 
-// MaskAll hides every secret of a project, in what is said by somebody who may read them.
+// MaskAll returns a mask for all secrets of a project, for output of users who may read
+// them.
 func (s *VersionCache) MaskAll(ctx context.Context, project *store.Project, instance *mariposa.InstanceSpec) (*seal.Mask, error) {
 	return s.mask(ctx, project, instance, nil)
 }
@@ -79,8 +80,8 @@ func (s *VersionCache) mask(ctx context.Context, project *store.Project, instanc
 	return s.putMask(project.ID, of, spec.Metadata, seal.NewMask(secrets)), nil
 }
 
-// notGiven lists the protected keys that an instance is not given, neither by the
-// version that it was made from nor by the one in force.
+// notGiven lists the protected keys that an instance does not receive, neither from the
+// version that it was created from nor from the current one.
 func (s *VersionCache) notGiven(ctx context.Context, project *store.Project, instance *mariposa.InstanceSpec) ([]string, error) {
 	protected := project.Spec().Protected
 	if len(protected) == 0 || !instance.Managed {
@@ -96,7 +97,7 @@ func (s *VersionCache) notGiven(ctx context.Context, project *store.Project, ins
 		if err != nil {
 			return nil, err
 		}
-		if v == nil { // it may be given anything
+		if v == nil { // lost: it may receive any key
 			return nil, nil
 		}
 		without = slices.DeleteFunc(without, func(key string) bool { return v.Manifest.Holds(instance.ServiceName, key) })
@@ -104,17 +105,18 @@ func (s *VersionCache) notGiven(ctx context.Context, project *store.Project, ins
 	return without, nil
 }
 
-// known is a version; nil where it is lost.
+// known returns a version, or nil if it is lost.
 func (s *VersionCache) known(ctx context.Context, project string, number int) (*Version, error) {
 	v, err := s.Version(ctx, project, number)
 	if errors.Is(err, store.ErrNotFound) || errors.Is(err, ErrUnreadable) {
-		return nil, nil //nolint:nilnil // there is none, which is no failure
+		return nil, nil //nolint:nilnil // a lost version is not an error
 	}
 	return v, err
 }
 
-// secrets are those of some generations but for some keys: of the first and the last, and
-// as many of those between as there is room for, the newest first. Some may be forgotten.
+// secrets returns the secrets of the first and the last generation, and of as many
+// generations in between as the limits allow, newest first, without some keys.
+// Generations may have been deleted.
 func (s *VersionCache) secrets(ctx context.Context, project string, first, last int, without []string) ([]string, error) {
 	var all []string
 	seen, bytes := map[string]bool{}, 0
@@ -138,7 +140,7 @@ func (s *VersionCache) secrets(ctx context.Context, project string, first, last 
 	return all, nil
 }
 
-// between lists the generations between two, the newest first.
+// between lists the generations between two, newest first.
 func between(first, last int) (all []int) {
 	for n := last - 1; n > first && n > last-maskGenerations; n-- {
 		all = append(all, n)
@@ -146,7 +148,7 @@ func between(first, last int) (all []int) {
 	return all
 }
 
-// putMask caches a mask, unless there are newer values by now.
+// putMask caches a mask, unless there are newer values in the meantime.
 func (s *VersionCache) putMask(project string, of maskOf, newest int, m *seal.Mask) *seal.Mask {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +166,7 @@ func (s *VersionCache) putMask(project string, of maskOf, newest int, m *seal.Ma
 	if known.newest > newest {
 		return m
 	}
-	if made, there := known.made[of]; there { // made twice at once: return the same pointer to all
+	if made, there := known.made[of]; there { // created twice concurrently: return the same pointer to all
 		return made
 	}
 	known.made[of] = m

@@ -107,7 +107,7 @@ func TestValuesThatWereReplacedSinceTheProjectWasReadAreReadAnew(t *testing.T) {
 	}
 }
 
-// whole is values as an earlier release kept them.
+// whole returns values in the format of an earlier release.
 func whole(t *testing.T, v *manifest.Values) []byte {
 	t.Helper()
 	keys := map[string]any{}

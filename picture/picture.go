@@ -1,10 +1,10 @@
-// Package picture keeps the current state of the whole store in memory, following the
+// Package picture keeps the current state of the store in memory and updates it from the
 // feed: users, projects, open tasks, nodes, volumes and instances. Engine, fleet and API
 // read the same picture and get the same changes in the same order, so they share the
 // decoded objects.
 //
-// It owns the copy and its indexes; it refuses to write, and to know what the objects
-// mean.
+// The package owns this copy and its indexes. It never writes, and it does not know what
+// the objects mean.
 package picture
 
 import (
@@ -23,8 +23,8 @@ import (
 	"mariposa/store"
 )
 
-// Picture is the copy. Reading it is safe from any goroutine; Advance and Reread are
-// called by one goroutine.
+// Picture is the in-memory copy. Any goroutine may read it. Only one goroutine may call
+// Advance and Reread.
 type Picture struct {
 	store store.Store
 
@@ -38,7 +38,7 @@ type Picture struct {
 	instancesOn     index             // node -> instances
 	volumesOf       index             // project -> volumes
 	volumesOn       index             // node -> volumes
-	retainedVolumes index             // organization -> volumes of projects that are gone
+	retainedVolumes index             // organization -> volumes of deleted projects
 	networksOf      index             // project -> networks that it uses
 	attachmentsOf   index             // network -> its attachments
 	attachmentsOn   index             // node -> attachments
@@ -79,10 +79,10 @@ func (x index) remove(owner, id string) {
 	}
 }
 
-// batch is how many changes are taken from the feed at a time.
+// batch is the number of changes read from the feed at a time.
 const batch = 4096
 
-// Open reads a picture of the store as it is now.
+// Open reads the current state of the store.
 func Open(ctx context.Context, st store.Store) (*Picture, error) {
 	p := &Picture{store: st, moved: make(chan struct{})}
 	p.clear()
@@ -111,12 +111,12 @@ func (p *Picture) clear() {
 }
 
 // Subscribe adds a subscriber, which is called with every batch of changes after the
-// picture shows them. Subscribers are added before the first Advance and must not block.
+// picture shows them. Add subscribers before the first Advance. They must not block.
 func (p *Picture) Subscribe(f func([]store.Change)) { p.subscribers = append(p.subscribers, f) }
 
-// Follow advances with the feed until the context ends, and rereads everything once per
-// interval as a safety net; it calls found with the number of objects that a reread had
-// to repair.
+// Follow advances with the feed until the context ends. As a safety net it also rereads
+// everything once per interval and calls found with the number of objects that it had to
+// repair.
 func (p *Picture) Follow(ctx context.Context, interval time.Duration, found func(int)) error {
 	next := time.Now().Add(interval)
 	for {
@@ -158,10 +158,10 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Advance takes the next changes from the feed and returns how many there were.
+// Advance applies the next changes from the feed and returns how many there were.
 func (p *Picture) Advance(ctx context.Context) (int, error) { return p.advance(ctx, math.MaxInt64) }
 
-// advance is Advance up to a revision.
+// advance is Advance up to a given revision.
 func (p *Picture) advance(ctx context.Context, to int64) (int, error) {
 	from := p.Revision()
 	changes, err := p.store.Changes(ctx, from, int(min(batch, to-from)))
@@ -181,8 +181,8 @@ func (p *Picture) advance(ctx context.Context, to int64) (int, error) {
 	return len(changes), nil
 }
 
-// notify calls the subscribers first and then wakes the readers that wait for a
-// revision: a reader can rely on all subscribers having been notified.
+// notify calls the subscribers and then wakes the readers that wait for a revision, so
+// that readers can rely on all subscribers having been notified.
 func (p *Picture) notify(changes []store.Change, revision int64) {
 	for _, f := range p.subscribers {
 		f(changes)
@@ -200,15 +200,14 @@ func (p *Picture) apply(c *store.Change) {
 		return
 	}
 	if c.Record.Kind.LoadedOnDemand() {
-		return // read one by one on demand
+		return // read on demand, one by one
 	}
 	r := c.Record
 	p.set(&r)
 }
 
 // Reread compares the picture with a fresh snapshot, repairs differences, notifies the
-// subscribers, and returns how many objects it had to repair. That should always be
-// none.
+// subscribers and returns the number of repaired objects, which should always be zero.
 func (p *Picture) Reread(ctx context.Context) (int, error) {
 	fresh := map[mariposa.Kind]map[string]*store.Record{}
 	for _, k := range mariposa.Kinds {
@@ -221,13 +220,13 @@ func (p *Picture) Reread(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	for p.Revision() < at { // advance exactly to the snapshot, then compare
+	for p.Revision() < at { // advance to exactly the snapshot's revision, then compare
 		n, err := p.advance(ctx, at)
 		if err != nil && !errors.Is(err, store.ErrTooOld) {
 			return 0, err
 		}
 		if n == 0 {
-			break // the feed does not reach it: the comparison finds what is missing
+			break // the feed ends before it: the comparison finds what is missing
 		}
 	}
 	repaired := p.repair(fresh, at)
@@ -262,8 +261,8 @@ func (p *Picture) repair(fresh map[mariposa.Kind]map[string]*store.Record, at in
 	return len(changes)
 }
 
-// set adds or replaces a record. The indexes depend only on specs, so a new status
-// leaves them as they are.
+// set adds or replaces a record. The indexes depend only on specs, so a new status does
+// not change them.
 func (p *Picture) set(r *store.Record) {
 	if old := p.records[r.Kind][r.ID]; old != nil {
 		if old.Revision >= r.Revision {
@@ -371,7 +370,7 @@ func (p *Picture) unset(kind mariposa.Kind, id string) {
 	}
 }
 
-// freeName frees a name, unless another object has taken it.
+// freeName frees a name unless another object has taken it.
 func freeName(names map[string]string, name, id string) {
 	if names[name] == id {
 		delete(names, name)

@@ -37,7 +37,7 @@ func open(t *testing.T, st store.Store) *picture.Picture {
 	return p
 }
 
-// tester is what tests and generated cases have in common.
+// tester is implemented by *testing.T and *rapid.T.
 type tester interface {
 	Helper()
 	Fatal(args ...any)
@@ -206,7 +206,7 @@ func TestANameFollowsItsProject(t *testing.T) {
 	commit(t, st, project("p3", "shop"))
 	named("shop", "p3")
 	commit(t, st, store.Write{Kind: mariposa.KindProject, ID: "p2", Status: &mariposa.ProjectStatus{Status: mariposa.StatusConverging}})
-	named("shop", "p3") // the one that goes does not take the name along
+	named("shop", "p3") // the removed one does not take the name with it
 	commit(t, st, remove(mariposa.KindProject, "p2"))
 	named("shop", "p3")
 	if p.ProjectNamed("other", "shop") != nil {
@@ -289,7 +289,7 @@ func TestAwaitReturnsWhenEverybodyWasTold(t *testing.T) {
 	}
 }
 
-// forgetful is a store whose feed leaves changes out.
+// forgetful is a store whose feed leaves out changes.
 type forgetful struct {
 	store.Store
 	mu   sync.Mutex
@@ -326,10 +326,10 @@ func TestARereadMendsWhatTheFeedHasLost(t *testing.T) {
 	var notified []store.Change
 	p.Subscribe(func(cs []store.Change) { notified = append(notified, cs...) })
 	lose := func(w store.Write) { st.hide[commit(t, st, w)] = true }
-	lose(instance("i3", "p", "n2"))           // one that was never in the feed
-	lose(runs("i1"))                          // a change of one half
-	lose(remove(mariposa.KindInstance, "i2")) // one that is gone
-	commit(t, st, project("q", "other"))      // in between the feed works
+	lose(instance("i3", "p", "n2"))           // never in the feed
+	lose(runs("i1"))                          // only the status changes
+	lose(remove(mariposa.KindInstance, "i2")) // removed
+	commit(t, st, project("q", "other"))      // the feed works in between
 	lose(store.Write{Kind: mariposa.KindTask, ID: "t1", Status: &mariposa.TaskStatus{State: mariposa.TaskCompleted}, Archive: true})
 	advance(t, p)
 	want(t, "before", p.InstancesOf("p"), "i1", "i2")

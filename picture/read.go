@@ -15,7 +15,7 @@ func (p *Picture) Revision() int64 {
 	return p.revision
 }
 
-// Await returns once the picture shows a revision, so that writers can read their own
+// Await waits until the picture shows a revision, so that writers can read their own
 // writes.
 func (p *Picture) Await(ctx context.Context, revision int64) error {
 	for {
@@ -33,8 +33,7 @@ func (p *Picture) Await(ctx context.Context, revision int64) error {
 	}
 }
 
-// Moved returns a channel that is closed when the picture moves past a revision; it is
-// closed already if that has happened.
+// Moved returns a channel that is closed once the picture has moved past a revision.
 func (p *Picture) Moved(from int64) <-chan struct{} {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -46,7 +45,7 @@ func (p *Picture) Moved(from int64) <-chan struct{} {
 	return p.moved
 }
 
-// Get returns an object of any kind, nil if there is none. Versions and archived
+// Get returns an object of any kind, or nil if it does not exist. Versions and archived
 // objects are not in the picture.
 func (p *Picture) Get(kind mariposa.Kind, id string) *store.Record {
 	p.mu.RLock()
@@ -54,7 +53,7 @@ func (p *Picture) Get(kind mariposa.Kind, id string) *store.Record {
 	return p.records[kind][id]
 }
 
-// EachInstanceOf calls visit with the instances of a project, like Table.Each.
+// EachInstanceOf calls visit for the instances of a project, like Table.Each.
 func (p *Picture) EachInstanceOf(project string, visit func(*store.Instance) bool) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -65,34 +64,34 @@ func (p *Picture) EachInstanceOf(project string, visit func(*store.Instance) boo
 	}
 }
 
-// ProjectNamed returns the project that has a name, nil if none has.
+// ProjectNamed returns the project with a name, or nil.
 func (p *Picture) ProjectNamed(organization, name string) *store.Project {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return p.Projects.at(p.names[organization+"/"+name])
 }
 
-// OrgNamed returns the organization that has a name, nil if none has.
+// OrgNamed returns the organization with a name, or nil.
 func (p *Picture) OrgNamed(name string) *store.Organization {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return p.Orgs.at(p.orgs[name])
 }
 
-// UserNamed returns the user that has a name, nil if none has.
+// UserNamed returns the user with a name, or nil.
 func (p *Picture) UserNamed(name string) *store.User {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return p.Users.at(p.users[name])
 }
 
-// ProjectsOf returns the projects of an organization, by id, including those being
+// ProjectsOf returns the projects of an organization, sorted by id, including those being
 // deleted.
 func (p *Picture) ProjectsOf(organization string) []*store.Project {
 	return p.Projects.of(p.projectsOf, organization)
 }
 
-// ProjectsWith returns the projects whose users include a user, by id.
+// ProjectsWith returns the projects that a user is a member of, sorted by id.
 func (p *Picture) ProjectsWith(user string) []*store.Project {
 	return p.Projects.of(p.projectsWith, user)
 }
@@ -102,7 +101,8 @@ func (p *Picture) OrganizationsOf(user string) []*store.Organization {
 	return p.Orgs.of(p.organizationsOf, user)
 }
 
-// TokensOf returns the tokens of a user, by id; of nobody: those that let nodes join.
+// TokensOf returns the tokens of a user, sorted by id. An empty user returns the join
+// tokens.
 func (p *Picture) TokensOf(user string) []*store.Token {
 	return p.Tokens.of(p.tokensOf, user)
 }
@@ -127,7 +127,7 @@ func (p *Picture) VolumesOn(node string) []*store.Volume {
 	return p.Volumes.of(p.volumesOn, node)
 }
 
-// RetainedVolumesOf returns the volumes that an organization has kept from deleted projects,
+// RetainedVolumesOf returns the volumes of deleted projects that an organization retains,
 // by id.
 func (p *Picture) RetainedVolumesOf(organization string) []*store.Volume {
 	return p.Volumes.of(p.retainedVolumes, organization)
@@ -160,8 +160,8 @@ func (p *Picture) TasksOf(project string) []*store.Task {
 	return p.Tasks.of(p.tasksOf, project)
 }
 
-// OpenTasks returns up to limit open tasks of all projects, newest first, below an
-// id (empty: from the top).
+// OpenTasks returns up to limit open tasks of all projects, newest first, with ids below
+// the given one (empty: all).
 func (p *Picture) OpenTasks(before string, limit int) []*store.Task {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -184,7 +184,7 @@ func (p *Picture) OpenTasks(before string, limit int) []*store.Task {
 type Project struct {
 	Revision  int64
 	Record    *store.Project // nil: there is no such project
-	Inline    bool           // its services are not records of their own yet
+	Inline    bool           // its services are not separate records yet
 	Tasks     []*store.Task
 	Volumes   []*store.Volume
 	Instances []*store.Instance

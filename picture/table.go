@@ -10,7 +10,7 @@ import (
 	"mariposa/store"
 )
 
-// tables are the objects of the picture, by kind.
+// tables contains the objects of the picture by kind.
 type tables struct {
 	Nodes       Table[mariposa.NodeSpec, mariposa.NodeStatus]
 	Users       Table[mariposa.UserSpec, mariposa.UserStatus]
@@ -45,31 +45,31 @@ func (t *tables) open(p *Picture) {
 	t.Tokens.open(p, mariposa.KindToken)
 }
 
-// Table holds the objects of one kind.
+// Table contains the objects of one kind.
 type Table[S, T any] struct {
-	mu  *sync.RWMutex // of the picture
+	mu  *sync.RWMutex // the picture's mutex
 	all map[string]*store.Record
 }
 
 func (t *Table[S, T]) open(p *Picture, kind mariposa.Kind) { t.mu, t.all = &p.mu, p.records[kind] }
 
-// Get returns an object, nil if there is none.
+// Get returns an object, or nil if it does not exist.
 func (t *Table[S, T]) Get(id string) *store.Of[S, T] {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.at(id)
 }
 
-// All returns the objects, by id.
+// All returns all objects, sorted by id.
 func (t *Table[S, T]) All() []*store.Of[S, T] {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.pick(maps.Keys(t.all))
 }
 
-// Each calls visit with the objects, in no order, until it returns false. It is for
-// callers that look at many objects and keep few: it neither sorts nor allocates. It
-// holds the picture's lock, so visit must be quick, and must not call back into the
+// Each calls visit for all objects, in no particular order, until it returns false. It
+// neither sorts nor allocates, for callers that look at many objects and keep few. It
+// holds the picture's lock, so visit must be fast and must not call back into the
 // picture.
 func (t *Table[S, T]) Each(visit func(*store.Of[S, T]) bool) {
 	t.mu.RLock()
@@ -81,7 +81,7 @@ func (t *Table[S, T]) Each(visit func(*store.Of[S, T]) bool) {
 	}
 }
 
-// Len returns how many objects there are.
+// Len returns the number of objects.
 func (t *Table[S, T]) Len() int {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -91,7 +91,7 @@ func (t *Table[S, T]) Len() int {
 // at is Get for callers that hold the lock.
 func (t *Table[S, T]) at(id string) *store.Of[S, T] { return (*store.Of[S, T])(t.all[id]) }
 
-// of returns the objects of an owner in an index, by id.
+// of returns the objects of an owner in an index, sorted by id.
 func (t *Table[S, T]) of(x index, owner string) []*store.Of[S, T] {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

@@ -99,7 +99,7 @@ func TestUsersAndOrganizationsAreFoundByName(t *testing.T) {
 	commit(t, st, user("u1", "alicia"), organization("o1", "alicia"))
 	named("alice", "", "")
 	named("alicia", "u1", "o1")
-	// Within one commit a name is taken over before its last owner releases it.
+	// Within one commit, a name can be taken before its previous owner releases it.
 	commit(t, st, organization("o3", "acme"), organization("o2", "emca"))
 	named("acme", "", "o3")
 	named("emca", "", "o2")
@@ -143,7 +143,7 @@ func TestEachVisitsEveryOneUntilToldToStop(t *testing.T) {
 	}
 }
 
-// Not in parallel with others: their allocations would count.
+// Not parallel: allocations of other tests would be counted.
 func TestEachAllocatesNothing(t *testing.T) {
 	st := newStore(t)
 	for i := range 100 {

@@ -6,8 +6,8 @@ import (
 	"mariposa/store"
 )
 
-// View returns a project as its planner sees it, under a goal; nil: no goal yet. The
-// definitions that the view refers to must be added with LoadDefinitions.
+// View returns a project as the planner sees it, with a goal (nil: no goal yet). The
+// caller must add the definitions that the view refers to with LoadDefinitions.
 func (p *Picture) View(of Project, goal *mariposa.ProjectStatus) *converge.View {
 	view := converge.NewView()
 	if goal != nil {
@@ -19,8 +19,8 @@ func (p *Picture) View(of Project, goal *mariposa.ProjectStatus) *converge.View 
 	return view
 }
 
-// AddToView adds an instance to a view as it is now, and its node if the instance is new
-// to the view. Unmanaged and orphaned instances are not part of a plan.
+// AddToView adds or updates an instance in a view. If the instance is new to the view,
+// its node is added too. Unmanaged and orphaned instances are not part of a plan.
 func (p *Picture) AddToView(view *converge.View, r *store.Instance) {
 	spec := r.Spec()
 	if !spec.Managed || spec.Orphaned {
@@ -34,7 +34,7 @@ func (p *Picture) AddToView(view *converge.View, r *store.Instance) {
 	view.SetInstance(r.ID, spec, r.Status())
 }
 
-// NodeOf returns a node as a view knows it.
+// NodeOf converts a node record for use in a view.
 func NodeOf(r *store.Node) converge.Node {
 	n := converge.Node{Name: r.Spec().Name}
 	if st := r.Status(); st != nil {

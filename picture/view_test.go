@@ -12,7 +12,7 @@ import (
 	"mariposa/store/memory"
 )
 
-// A view holds what a plan is about: the goal, managed instances and their nodes.
+// A view contains the input of a plan: the goal, managed instances and their nodes.
 func TestAViewHoldsWhatAPlanIsAbout(t *testing.T) {
 	t.Parallel()
 	clk := clocktest.New()

@@ -32,8 +32,8 @@ func TestOnlyTheNodeThatHasWhatIsNeededWillDo(t *testing.T) {
 	}
 }
 
-// Whatever the nodes are like, an instance that is pinned gets its node or none,
-// and gets it if and only if it would fit there.
+// On any set of nodes, a pinned instance gets its node or none, and it gets its node if
+// and only if it fits there.
 func TestAPinnedInstanceNeverGoesElsewhere(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

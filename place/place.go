@@ -1,7 +1,6 @@
-// Package place chooses nodes: from what an instance needs, what a node offers
-// and what is already assigned to it. It owns the filters, the spreading and a
-// copy of all claims; it does not know services' goals or how nodes are
-// reached.
+// Package place assigns instances to nodes. It compares what an instance needs with what
+// each node offers and what is already claimed there. It owns the filters, the spreading
+// and a copy of all claims. It does not know the goals of services or how to reach nodes.
 package place
 
 import (
@@ -14,13 +13,13 @@ import (
 	"mariposa"
 )
 
-// Need is what one instance needs of a node.
+// Need is what one instance requires of a node.
 type Need struct {
 	Service string // its id; instances of one service are spread
 	Compute mariposa.ComputeType
 	Take    mariposa.Resources
 	Ports   []int  // fixed ports, each usable once per node
-	Node    string // the only node that will do, by id, as it has what the instance needs; empty: any
+	Node    string // id of the only acceptable node, for example because a volume is there; empty: any
 }
 
 // Node is what a node offers.
@@ -31,22 +30,22 @@ type Node struct {
 	NotReady string // why it is not ready: "cannot be reached", "is drained"
 	Capacity mariposa.Resources
 	Drivers  []mariposa.ComputeType
-	// Unavailable are kinds that the node could run, were it not for something.
+	// Unavailable lists the kinds that the node cannot run at the moment.
 	Unavailable []Unavailable
 }
 
-// Unavailable is a kind that a node does not run, and why.
+// Unavailable is a kind that a node cannot run, and the reason.
 type Unavailable struct {
 	Compute mariposa.ComputeType
 	Why     string
 }
 
-// Placer keeps a copy of all claims in memory, so that projects planned side by
-// side do not all pick the same emptiest node. It is safe for concurrent use.
+// Placer keeps a copy of all claims in memory, so that projects that are planned
+// concurrently do not all pick the same emptiest node. It is safe for concurrent use.
 type Placer struct {
 	mu     sync.Mutex
-	nodes  []*node          // known nodes, by id
-	byID   map[string]*node // these, and nodes that only claims name
+	nodes  []*node          // nodes with a known offer, by id
+	byID   map[string]*node // these, and nodes that are known only from claims
 	claims map[string]claim
 }
 
@@ -64,7 +63,7 @@ type claim struct {
 	need Need
 }
 
-// NewPlacer makes a placer that knows no node.
+// NewPlacer returns a placer without nodes.
 func NewPlacer() *Placer {
 	return &Placer{byID: map[string]*node{}, claims: map[string]claim{}}
 }
@@ -83,8 +82,8 @@ func (p *Placer) SetNode(n Node) {
 	p.nodes = slices.Insert(p.nodes, at, known)
 }
 
-// RemoveNode withdraws a node's offer. Claims on it stay until they are
-// released, and count again if it comes back.
+// RemoveNode removes a node's offer. Claims on the node stay until they are released, and
+// count again if the node returns.
 func (p *Placer) RemoveNode(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,25 +96,25 @@ func (p *Placer) RemoveNode(id string) {
 	p.drop(n)
 }
 
-// Claim records that an instance has its place on a node, and what it uses
-// there. It is idempotent.
+// Claim records that an instance is assigned to a node and what it uses there. It is
+// idempotent.
 func (p *Placer) Claim(instance, nodeID string, need Need) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.claim(instance, nodeID, need)
 }
 
-// Release records that an instance has left its node, or never came.
+// Release removes the claim of an instance, if it has one.
 func (p *Placer) Release(instance string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.release(instance)
 }
 
-// Pick finds the best node for an instance and claims a place there: the one
-// with the fewest instances of its service, then the least filled, then by id.
-// If there is none, it returns the reason: no node has joined, none fits (with
-// counts of what they lack), or the only node that will do refuses.
+// Pick finds the best node for an instance and claims a place there. The best node has
+// the fewest instances of the service, then the lowest fill level, then the lowest id. If
+// no node fits, Pick returns the reason: no node has joined, no node fits (with counts of
+// what is missing), or the required node cannot take the instance.
 func (p *Placer) Pick(instance string, need Need) (Node, *mariposa.Reason) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -147,13 +146,13 @@ func (p *Placer) pickOnly(instance string, need Need) (Node, *mariposa.Reason) {
 	return n.Node, nil
 }
 
-// refusedBy returns the refusal of the only node that will do, with the rest of
-// a sentence about it.
+// refusedBy returns the reason why the required node cannot take an instance. why
+// completes a sentence about the node.
 func refusedBy(node, why string) *mariposa.Reason {
 	return &mariposa.Reason{Code: mariposa.ReasonNodeRefuses, Node: node, Detail: why}
 }
 
-// Used returns what is claimed of a node.
+// Used returns the resources claimed on a node.
 func (p *Placer) Used(id string) mariposa.Resources {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -163,9 +162,9 @@ func (p *Placer) Used(id string) mariposa.Resources {
 	return mariposa.Resources{}
 }
 
-// Trial returns a placer to try things with. It knows what nodes offer and how
-// much of it is taken, and where the given instances are, so that these can be
-// released. It does not affect this placer.
+// Trial returns a copy of the placer for trial placements. It knows the offers and claims
+// of all nodes, and the places of the given instances, so that they can be released. It
+// does not affect this placer.
 func (p *Placer) Trial(instances []string) *Placer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -196,7 +195,7 @@ func (p *Placer) node(id string) *node {
 	return n
 }
 
-// drop forgets a node that has neither an offer nor claims.
+// drop removes a node that has neither an offer nor claims.
 func (p *Placer) drop(n *node) {
 	if !n.offered && n.claims == 0 {
 		delete(p.byID, n.ID)
@@ -204,7 +203,7 @@ func (p *Placer) drop(n *node) {
 }
 
 func (p *Placer) claim(instance, nodeID string, need Need) {
-	p.release(instance) // what it uses may have changed
+	p.release(instance) // its needs may have changed
 	n := p.node(nodeID)
 	n.claims++
 	n.used = n.used.Plus(need.Take)
@@ -241,8 +240,8 @@ func (n *node) fits(need Need) bool {
 		!slices.ContainsFunc(need.Ports, func(port int) bool { return n.ports[port] > 0 })
 }
 
-// whyRefused says why a node cannot take an instance, as the rest of a sentence
-// about it.
+// whyRefused returns why a node cannot take an instance. The text completes a sentence
+// about the node.
 func (n *node) whyRefused(need Need) string {
 	if !n.Ready {
 		return cmp.Or(n.NotReady, "is not ready")
@@ -278,7 +277,7 @@ func (n *node) isBetter(o *node, need Need) bool {
 		cmp.Compare(n.used.Instances, o.used.Instances)) < 0
 }
 
-// fillLevel returns how much of its scarcest resource a node has given out.
+// fillLevel returns the used share of the node's scarcest resource.
 func (n *node) fillLevel() float64 {
 	f := 0.0
 	if n.Capacity.Memory > 0 {
@@ -293,7 +292,7 @@ func (n *node) fillLevel() float64 {
 	return f
 }
 
-// whyNoNode says what the nodes lack, and how many of them lack it.
+// whyNoNode returns what the nodes are missing, with the number of nodes for each.
 func (p *Placer) whyNoNode(need Need) *mariposa.Reason {
 	if len(p.nodes) == 0 {
 		return &mariposa.Reason{Code: mariposa.ReasonNoNodes}

@@ -39,7 +39,7 @@ func TestNodesThatCannotTakeAnInstanceAreLeftOut(t *testing.T) {
 		name string
 		node Node
 		need Need
-		says string // empty: it is taken
+		says string // empty: the instance is placed
 	}{
 		{"one with room is taken", ready("n", roomy), need("web"), ""},
 		{"one without limits is taken", ready("n", mariposa.Resources{}), need("web"), ""},
@@ -171,9 +171,9 @@ func TestClaimsOutliveTheAbsenceOfANode(t *testing.T) {
 	}
 }
 
-// TestPlacingHoldsItsPromises places, releases and changes at random: no node is
-// ever given more than it has, every claim is accounted for, and one service
-// alone is spread evenly over equal nodes.
+// TestPlacingHoldsItsPromises places, releases and changes instances at random. No node
+// is ever overcommitted, every claim is counted, and a single service is spread evenly
+// over equal nodes.
 func TestPlacingHoldsItsPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := mariposa.Resources{
@@ -302,7 +302,7 @@ func BenchmarkPickWhere99Of100NodesAreFull(b *testing.B) {
 	}
 }
 
-// What is tried is answered as the placer itself would, and leaves no trace there.
+// A trial gives the same answers as the placer and does not change it.
 func TestATrialTakesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := placer(ready("n1", mariposa.Resources{Memory: 3 * gib}), ready("n2", mariposa.Resources{Memory: 2 * gib}))

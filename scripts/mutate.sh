@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Applies the mutants of converge/testdata/mutants.txt, one at a time, to a copy of
-# the tree and runs the tests of converge on it. Prints the mutants that survive;
-# exits 1 if there are any. TESTFLAGS goes to go test (-skip Scenarios is quicker).
+# Applies the mutants in converge/testdata/mutants.txt, one at a time, to a copy of
+# the tree and runs the tests of converge there. Prints the mutants that no test detects
+# and exits 1 if there are any. TESTFLAGS is passed to go test (-skip Scenarios is faster).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
@@ -18,17 +18,17 @@ old, new = old.replace("\0", "||"), new.replace("\0", "||")
 path = f"{work}/converge/{file}"
 text = open(path).read()
 if text.count(old) < 1:
-    sys.exit(f"{file} does not hold {old!r}: the list of mutants is out of date")
+    sys.exit(f"{file} does not contain {old!r}: the list of mutants is out of date")
 open(path, "w").write(text.replace(old, new, 1))
 print(file)
 PY
 	)
 	if (cd "$work" && go build ./converge 2>/dev/null); then
 		if (cd "$work" && go test ./converge -count=1 ${TESTFLAGS:-} >/dev/null 2>&1); then
-			echo "survives: $line"
+			echo "survived: $line"
 			survivors=$((survivors + 1))
 		else
-			echo "noticed:  $line"
+			echo "detected: $line"
 		fi
 	else
 		echo "does not build: $line"

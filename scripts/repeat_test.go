@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// repeated runs test-repeat.sh in a folder of its own, whose `make test` is the recipe.
+// repeated runs test-repeat.sh in a temporary directory whose `make test` runs the given
+// recipe.
 func repeated(t *testing.T, recipe string, env ...string) (string, int, string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -39,7 +40,7 @@ func repeated(t *testing.T, recipe string, env ...string) (string, int, string) 
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
-	// Whatever it started is in its process group, and is gone with it.
+	// Everything that the script started is in its process group and must be gone.
 	if err := syscall.Kill(-cmd.Process.Pid, 0); !errors.Is(err, syscall.ESRCH) {
 		t.Errorf("it left processes behind: %v", err)
 	}
@@ -48,7 +49,7 @@ func repeated(t *testing.T, recipe string, env ...string) (string, int, string) 
 
 func TestRepeatSaysWhichRunFailedAndKeepsEveryLog(t *testing.T) {
 	t.Parallel()
-	// The second of three runs fails, and each says which flags it got.
+	// The second of three runs fails. Each run prints the flags that it got.
 	out, code, dir := repeated(t, `echo "flags $$TESTFLAGS"; echo x >> runs; [ $$(wc -l < runs) != 2 ] || `+
 		`{ printf -- '--- FAIL: TestOne (0.1s)\n    --- FAIL: TestOne/part (0.1s)\n--- FAIL: TestTwo (0.1s)\nFAIL\nFAIL\tmariposa/api\t1.0s\n'; exit 1; }`)
 	if code == 0 {

@@ -1,26 +1,26 @@
 #!/usr/bin/env bash
-# Makes a fresh Debian machine ready for `make test`: installs what is missing,
-# says what and why, and leaves alone what is already there.
+# Prepares a fresh Debian machine for `make test`. Installs missing packages and prints
+# why each is needed. Does not change what is already installed.
 #
 #   scripts/setup.sh          system packages, then the pinned Go tools
 #   scripts/setup.sh tools    only the Go tools (never needs root)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# What the tests need of the machine: one line each of
-#   <command or /absolute/file that proves it is there (* stands for a version)>  <Debian package>  <why>
+# System packages that the tests need, one per line:
+#   <command or /absolute/file to look for (* matches any version)>  <Debian package>  <why
 needs() {
 	cat <<-'TABLE'
 		gcc                              gcc         the race detector links through cgo
 		/usr/include/stdio.h             libc6-dev   cgo needs the C library's headers
-		ip                               iproute2    tests look at the machine's addresses and links
-		/usr/lib/postgresql/*/bin/initdb postgresql  the store that replicas share is tested on a server of its own
-		setsid                           util-linux  process instances run in sessions of their own
+		ip                               iproute2    tests inspect the machine's addresses and links
+		/usr/lib/postgresql/*/bin/initdb postgresql  tests start a server for the store that replicas share
+		setsid                           util-linux  process instances run in their own sessions
 	TABLE
 }
 
-# The Go tools, pinned: <command> <package> <version>. They go to .cache/tools,
-# so that neither the machine nor go.mod learns of them.
+# Pinned Go tools: <command> <package> <version>. They are installed into .cache/tools
+# and change neither the machine nor go.mod.
 tools() {
 	cat <<-'TABLE'
 		golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint v2.14.0
@@ -35,7 +35,7 @@ die() {
 	exit 1
 }
 
-# quietly COMMAND…: shows what it had to say only when it fails.
+# quietly COMMAND…: runs a command and shows its output only if it fails.
 quietly() {
 	local log status=0
 	log=$(mktemp)
@@ -58,7 +58,7 @@ as_root() {
 	elif command -v sudo >/dev/null; then
 		sudo "$@"
 	else
-		die "needs root or sudo to run: $*"
+		die "root or sudo is required to run: $*"
 	fi
 }
 
@@ -72,21 +72,21 @@ install_packages() {
 	[ ${#missing[@]} -gt 0 ] || return 0
 
 	command -v apt-get >/dev/null ||
-		die "this is not a Debian machine; install the packages above by hand, then run this again"
+		die "apt-get not found; install the packages above manually, then run this script again"
 	quietly as_root apt-get update ||
-		die "apt-get could not read the package lists; its last lines are above"
+		die "apt-get update failed; see its output above"
 	quietly as_root env DEBIAN_FRONTEND=noninteractive \
 		apt-get install -y --no-install-recommends "${missing[@]}" ||
-		die "apt-get could not install ${missing[*]}; its last lines are above"
+		die "apt-get could not install ${missing[*]}; see its output above"
 
 	while read -r probe package why; do
-		present "$probe" || die "$package is installed, yet $probe is still missing"
+		present "$probe" || die "$package is installed, but $probe is still missing"
 	done < <(needs)
 }
 
-# A tool is right when it was built from the pinned version by the Go in use:
-# a linter built by an older Go refuses newer code.
-tool_is_right() {
+# A tool is current if it was built from the pinned version with the installed Go: a
+# linter built with an older Go rejects newer code.
+tool_is_current() {
 	local command=$1 version=$2 built
 	[ -x ".cache/tools/$command" ] || return 1
 	built=$(go version -m ".cache/tools/$command" 2>/dev/null) || return 1
@@ -96,24 +96,24 @@ tool_is_right() {
 
 install_tools() {
 	command -v go >/dev/null ||
-		die "Go is missing; install the version that go.mod names (https://go.dev/dl) and put it on PATH"
+		die "Go is missing; install the version in go.mod (https://go.dev/dl) and add it to PATH"
 	mkdir -p .cache/tools
 	local command package version
 	while read -r command package version; do
-		tool_is_right "$command" "$version" && continue
+		tool_is_current "$command" "$version" && continue
 		say "building $command $version into .cache/tools (once, a minute or two)"
 		quietly env GOBIN="$PWD/.cache/tools" CGO_ENABLED=0 GOFLAGS= go install "$package@$version" ||
-			die "could not build $command $version; the last lines are above"
+			die "could not build $command $version; see the output above"
 	done < <(tools)
 }
 
 case ${1:-all} in
 all)
 	[ "$(id -u)" -eq 0 ] ||
-		die "the tests mount small disks, set cgroup limits and start servers as other users: run make test as root"
+		die "run make test as root: the tests mount file systems, set cgroup limits and start servers as other users"
 	install_packages
 	install_tools
 	;;
 tools) install_tools ;;
-*) die "unknown argument \"$1\"; say nothing, or: tools" ;;
+*) die "unknown argument \"$1\"; run without an argument, or with: tools" ;;
 esac

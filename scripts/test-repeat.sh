@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# Runs the whole of `make test` N times, to find tests that fail now and then.
-# Keeps the log of each run, prints one line per run and a summary, and fails if
-# any run failed. Nothing comes from the test cache.
+# Runs `make test` N times to find flaky tests. Keeps the log of each run, prints one
+# line per run and a summary, and fails if any run failed. The test cache is not used.
 #
 #   N=10 scripts/test-repeat.sh
-#   N=5 BUSY=1 scripts/test-repeat.sh    with every core kept busy meanwhile
+#   N=5 BUSY=1 scripts/test-repeat.sh    keep every core busy during the runs
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
@@ -14,7 +13,7 @@ logs=.cache/test-logs
 mkdir -p "$logs"
 rm -f "$logs"/run-*.log
 
-# burn PARENT: keeps one core busy for as long as PARENT lives.
+# burn PARENT: keeps one core busy while the process PARENT exists.
 burn() {
 	while kill -0 "$1" 2>/dev/null; do
 		for ((i = 0; i < 200000; i++)); do :; done
@@ -38,8 +37,8 @@ if [ -n "${BUSY:-}" ]; then
 	echo "test-repeat: keeping ${#load[@]} cores busy"
 fi
 
-# failures LOG: the failed tests, each with its package, and packages that failed
-# without naming a test (a build error, a panic, a timeout).
+# failures LOG: prints the failed tests with their packages, and packages that failed
+# without a failed test (a build error, a panic, a timeout).
 failures() {
 	awk '
 		/^--- FAIL: / { tests = tests (tests ? " " : "") $3 }

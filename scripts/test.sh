@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Runs every check of `make test`, goes on after a failure so that one run shows
-# all that is wrong, and closes with the verdict of each check.
+# Runs every check of `make test`. Continues after a failure, so that one run shows all
+# problems, and ends with the result of each check.
 #
 #   RACE="./api/... ./engine/..." TWICE="./engine/..." scripts/test.sh
 #
-# RACE holds the packages that run under the race detector; all others run without
-# it. TWICE holds those of RACE that run both ways: without the detector all cases
-# of their property tests, with it a fifth of them. TESTFLAGS go to every `go test`
-# (for example -count=1).
+# RACE lists the packages that run under the race detector; all others run without it.
+# TWICE lists the packages of RACE that run both ways: without the detector with all
+# cases of their property tests, with it with a fifth of them. TESTFLAGS is passed to
+# every `go test` (for example -count=1).
 #
-# The checks run at the same time: some keep the processor busy, others mostly wait
-# for servers and processes that they started. Each line starts with its check.
+# The checks run in parallel: some are CPU-bound, others mostly wait for servers and
+# processes that they started. Each line of output starts with the name of its check.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
@@ -19,7 +19,7 @@ mkdir -p "$logs"
 rm -f "$logs"/*
 
 names=() pids=()
-# check NAME COMMAND…: starts it, shows and keeps its output, notes how it ended.
+# check NAME COMMAND…: starts a check, prints and stores its output and its result.
 check() {
 	local name=$1
 	shift
@@ -33,20 +33,20 @@ check() {
 	} &
 	pids+=($!)
 }
-# An interrupted run takes its checks along.
+# Stop the checks if this script is interrupted.
 trap 'kill "${pids[@]}" 2>/dev/null; exit 130' INT TERM
 
 read -ra flags <<<"${TESTFLAGS:-}"
 read -ra race <<<"${RACE:-}"
 read -ra twice <<<"${TWICE:-}"
 
-# list PACKAGE…: the packages that have tests, one a line.
+# list PACKAGE…: prints the packages that have tests, one per line.
 list() {
 	[ $# -eq 0 ] || go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' "$@" | sed '/^$/d' | sort
 }
 all=$(list ./...) raced=$(list "${race[@]}") both=$(list "${twice[@]}")
-# slow: the packages on standard input, those that take longest first, so that none of
-# them runs alone in the end.
+# slow: sorts the packages on standard input, the slowest first, so that none of them
+# runs alone at the end.
 slow() {
 	sed -E '/^$/d; s#.*/(simulate|cmd/mariposa|api|store/postgres|driver/process|store/sqlite)$#0 &#; t; s/^/1 /' | sort | cut -d ' ' -f 2
 }
@@ -56,14 +56,14 @@ mapfile -t long < <(echo "$once" | slow)
 mapfile -t short < <(echo "$both" | slow)
 [ ${#plain[@]} -gt 0 ] || { echo "make test: found no packages" >&2; exit 1; }
 
-# vet=off: lint runs all of vet. w: nobody debugs these binaries, and linking takes
-# half the time. parallel: many tests wait for something else than a processor.
+# -vet=off: lint runs vet. -ldflags=-w: without debug information, linking takes half
+# the time. -parallel: many tests wait instead of using a CPU.
 common=(-vet=off -ldflags=-w -parallel 4 -timeout 20m)
-# SQLite is C translated to Go. Watching each of its accesses is slow, and its memory
-# is not ours: its own packages are compiled without the race detector.
+# SQLite is C translated to Go. The race detector makes it slow and finds nothing of
+# ours there, so its packages are compiled without it.
 watched=(-race -gcflags="modernc.org/...=-race=false")
 
-# What the checks share is compiled once, before they start.
+# Compile shared packages once, before the checks start.
 CGO_ENABLED=0 go build ./... || exit 1
 
 check lint make --no-print-directory lint
@@ -81,7 +81,7 @@ wait
 failed=0
 echo
 for name in "${names[@]}"; do
-	verdict=$(cat "$logs/$name.verdict" 2>/dev/null || echo "FAILED: it was ended")
+	verdict=$(cat "$logs/$name.verdict" 2>/dev/null || echo "FAILED: it was stopped")
 	echo "== $name $verdict"
 	[[ $verdict == passed* ]] || failed=1
 	[ "$name" = lint ] || grep -E '^(ok|FAIL|--- FAIL:|panic:)([[:space:]]|$)' "$logs/$name.log"

@@ -1,4 +1,4 @@
-// Package scripts_test runs the scripts as people do.
+// Package scripts_test runs the scripts the way users run them.
 package scripts_test
 
 import (
@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A database that cannot be reached is told from one that knows of nothing.
+// An unreachable database must not look like a database without findings.
 func TestVulnSaysWhenItsDatabaseCannotBeReached(t *testing.T) {
 	t.Parallel()
 	for _, db := range []string{"http://127.0.0.1:1", "file://" + t.TempDir()} {

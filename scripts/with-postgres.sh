@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Runs a command with a PostgreSQL server of its own: started as the user
-# postgres in a temporary folder (fsync on), its address in MARIPOSA_STORE,
-# stopped and removed afterwards. For measuring and trying things out:
+# Runs a command with a temporary PostgreSQL server: starts it as user postgres in a
+# temporary directory (with fsync), sets MARIPOSA_STORE to its URL, runs the command,
+# then stops and deletes the server. Use it for benchmarks and experiments:
 #
 #   scripts/with-postgres.sh bin/mariposa bench converge --instances 100000 --nodes 100
 set -euo pipefail
 
-[ "$(id -u)" -eq 0 ] || { echo "with-postgres: needs root, to start the server as user postgres" >&2; exit 1; }
+[ "$(id -u)" -eq 0 ] || { echo "with-postgres: root is required to start the server as user postgres" >&2; exit 1; }
 bin=$(find /usr/lib/postgresql -maxdepth 2 -name bin 2>/dev/null | sort -V | tail -n 1)
-[ -n "$bin" ] || { echo "with-postgres: PostgreSQL is missing; scripts/setup.sh installs it" >&2; exit 1; }
+[ -n "$bin" ] || { echo "with-postgres: PostgreSQL is missing; install it with scripts/setup.sh" >&2; exit 1; }
 
 dir=$(mktemp -d)
 chown postgres: "$dir"

@@ -15,8 +15,8 @@ import (
 	"mariposa/store"
 )
 
-// checker checks the rules of the system after every event. It reads the feed
-// itself, straight from the store.
+// checker checks the rules of the system after every event. It reads the feed directly
+// from the store.
 type checker struct {
 	w               *World
 	revision        int64
@@ -27,16 +27,16 @@ type checker struct {
 	networks        networks
 	volumes         map[string]*store.Volume
 	deleted         map[string]bool
-	before          map[string]int  // service -> serving, as far as the planner could know
+	before          map[string]int  // service -> serving instances that the planner could know of
 	served          map[string]bool // the instances counted in before
 	planned         int64
 	changed         time.Time // when an instance, a task or a project last changed
-	moves           int       // how many operations nodes have completed
+	moves           int       // operations that nodes have completed
 	checkedRevision int64     // the revision at which the machines were last checked
-	changes         int       // how many changes they had made by then
+	changes         int       // changes on the machines at that time
 	still           stillness
 	refs            referrals
-	sizes           map[*mariposa.ServiceStatus]int // the stored sizes of what was measured
+	sizes           map[*mariposa.ServiceStatus]int // stored sizes of the statuses measured so far
 }
 
 func newChecker(w *World) *checker {
@@ -52,7 +52,7 @@ func (c *checker) check() {
 	for {
 		changes, err := c.w.store.Changes(c.w.ctx, c.revision, 1000)
 		if err != nil {
-			c.w.fail("the feed cannot be read: %v", err)
+			c.w.fail("read the feed: %v", err)
 		}
 		if len(changes) == 0 {
 			break
@@ -103,14 +103,14 @@ func (c *checker) instance(ch *store.Change) {
 		if spec.Orphaned {
 			c.w.seen["debt settled"]++
 		} else if state != mariposa.StateDestroyed {
-			c.w.fail("%s was forgotten while %s", spec.Name, state)
+			c.w.fail("the record of %s was deleted in state %s", spec.Name, state)
 		}
 		delete(c.instances, r.ID)
 		c.deleted[r.ID] = true
 		return
 	}
 	if c.deleted[r.ID] {
-		c.w.fail("%s came back from the dead", spec.Name)
+		c.w.fail("%s appeared again after its record was deleted", spec.Name)
 	}
 	old, known := c.instances[r.ID]
 	if known {
@@ -122,20 +122,20 @@ func (c *checker) instance(ch *store.Change) {
 			c.w.fail("%s moved from %s to %s", spec.Name, was.Node, spec.Node)
 		}
 		if was.Goal == mariposa.GoalGone && spec.Goal != mariposa.GoalGone || was.Kept && !spec.Kept {
-			c.w.fail("%s was wanted again after it was let go", spec.Name)
+			c.w.fail("%s is desired again after its removal was requested", spec.Name)
 		}
 		if from := mariposa.StateOf(was, old.Status()); !mariposa.CanFollow(from, state) {
-			c.w.fail("%s went from %s to %s", spec.Name, from, state)
+			c.w.fail("%s changed its state from %s to %s", spec.Name, from, state)
 		}
 	} else {
 		c.checkVolumeNode(r.ID, spec)
 		c.checkNewReferences(spec)
 	}
 	if _, ok := c.tasks[spec.Task]; !ok {
-		c.w.fail("%s was touched outside any task", spec.Name)
+		c.w.fail("%s was changed without an open task", spec.Name)
 	}
 	if why := c.networks.lacks(spec); !known && why != "" {
-		c.w.fail("%s is made, and %s", spec.Name, why)
+		c.w.fail("%s was created, but %s", spec.Name, why)
 	}
 	c.instances[r.ID] = r
 	c.checkAlways(spec, !known)
@@ -144,8 +144,7 @@ func (c *checker) instance(ch *store.Change) {
 	}
 }
 
-// settledStates are the states in which a node has completed an operation, as far
-// as it could.
+// settledStates are the states after a completed operation of a node.
 var settledStates = map[mariposa.State]bool{
 	mariposa.StateRunning: true, mariposa.StateFailed: true, mariposa.StateStopped: true, mariposa.StateDestroyed: true,
 }
@@ -171,8 +170,8 @@ func (c *checker) goal(ch *store.Change) {
 	}
 }
 
-// withServices returns the status of a project, with its services, after a change
-// of it or of one of them; nil: there is none.
+// withServices returns the status of a project, including its services, after a change to
+// the project or to one of its services; nil: there is none.
 func withServices(was *mariposa.ProjectStatus, ch *store.Change) *mariposa.ProjectStatus {
 	switch spec := ch.Record.Spec.(type) {
 	case *mariposa.ProjectSpec:
@@ -236,13 +235,13 @@ func (c *checker) task(ch *store.Change) {
 		case st.Progress.Done < was.Progress.Done || st.Progress.Total < was.Progress.Total:
 			c.w.fail("task %s went back from %v to %v", r.ID, was.Progress, st.Progress)
 		case st.Progress.Done > st.Progress.Total:
-			c.w.fail("task %s has done more than all: %v", r.ID, st.Progress)
+			c.w.fail("task %s has completed more than its total: %v", r.ID, st.Progress)
 		}
 	}
 	c.tasks[r.ID] = r
 }
 
-// checkMachines checks what really runs, if that or the store has changed.
+// checkMachines checks what really runs, if it or the store has changed.
 func (c *checker) checkMachines() {
 	changes := 0
 	for _, n := range c.w.nodes {
@@ -266,7 +265,7 @@ func (c *checker) checkMachines() {
 			where[id] = n.name
 			r, ok := c.instances[id]
 			if !ok {
-				c.w.fail("%s runs on %s and nobody knows it", id, n.name)
+				c.w.fail("%s runs on %s but is not in the store", id, n.name)
 			}
 			if spec := r.Spec(); spec.Node != n.name {
 				c.w.fail("%s runs on %s instead of %s", spec.Name, n.name, spec.Node)
@@ -304,12 +303,12 @@ func (c *checker) isReached(s *server, node string) bool {
 	return st != nil && st.State == mariposa.NodeRunning
 }
 
-// afterPlan checks that the planner removed no serving instances below the scale,
-// and touched nothing that is frozen.
+// afterPlan checks that the planner did not go below the scale of a serving service and
+// did not change anything frozen.
 func (c *checker) afterPlan(project string) {
 	changes, err := c.w.store.Changes(c.w.ctx, c.planned, 10000)
 	if err != nil {
-		c.w.fail("the feed cannot be read: %v", err)
+		c.w.fail("read the feed: %v", err)
 	}
 	c.countPlan(project, changes)
 	taken, touched := map[string]int{}, map[string]string{}
@@ -320,7 +319,7 @@ func (c *checker) afterPlan(project string) {
 		case *mariposa.ProjectSpec, *mariposa.ServiceSpec:
 			goal = withServices(goal, &ch)
 		case *mariposa.InstanceSpec:
-			if ch.Spec && !ch.Deleted { // forgetting what is gone is part of settling
+			if ch.Spec && !ch.Deleted { // deleting records of removed instances is part of settling
 				touched[spec.ServiceName] = spec.Name + ": " + reason.Sentence(spec.Reason)
 			}
 			if ch.Spec && spec.Goal != mariposa.GoalRunning && c.served[ch.Record.ID] {
@@ -335,7 +334,7 @@ func (c *checker) afterPlan(project string) {
 			continue
 		}
 		if left := c.before[name] - n; left < goal.Services[name].Scale && !c.stopsFirst(project, goal, name) {
-			c.w.fail("%s was left with %d serving by our own doing; its scale is %d", name, left, goal.Services[name].Scale)
+			c.w.fail("a plan left %s with %d serving instances; its scale is %d", name, left, goal.Services[name].Scale)
 		}
 	}
 }
@@ -347,8 +346,8 @@ func (c *checker) stopsFirst(project string, goal *mariposa.ProjectStatus, name 
 	return err == nil && def != nil && def.Update.StopFirst
 }
 
-// checkFrozenUntouched checks that a planner left alone what was frozen and settled, and
-// still is.
+// checkFrozenUntouched checks that the planner did not change services that were frozen
+// and settled and still are.
 func (c *checker) checkFrozenUntouched(was, is *mariposa.ProjectStatus, touched map[string]string) {
 	if was == nil || is == nil {
 		return
@@ -361,7 +360,7 @@ func (c *checker) checkFrozenUntouched(was, is *mariposa.ProjectStatus, touched 
 	}
 }
 
-// atRest says what is not yet in its desired state; empty when everything is.
+// atRest returns what is not yet in its desired state; empty: everything is.
 func (c *checker) atRest() string {
 	want := 0
 	for id, r := range c.projects {
@@ -381,7 +380,7 @@ func (c *checker) atRest() string {
 		}
 	}
 	if n := len(c.instances) - c.kept(); want != n {
-		return fmt.Sprintf("%d instances are on the books, %d are wanted", n, want)
+		return fmt.Sprintf("%d instances are in the store, want %d", n, want)
 	}
 	for id, r := range c.tasks {
 		if st := r.Status(); !mariposa.StateOfTask(st).Ended() {
@@ -413,22 +412,21 @@ func (c *checker) countRunning(project, service string) int {
 	return n
 }
 
-// final compares reality with the store at rest: the machines run exactly the
-// desired instances, at the version in force, one in each slot, and the ledger
-// agrees.
+// final compares the machines with the store at rest: they run exactly the desired
+// instances, at the current version, one per slot, and the ledger agrees.
 func (c *checker) final() {
 	c.checkLedger()
 	for _, id := range c.sorted() {
 		if spec := c.instances[id].Spec(); !spec.Kept {
 			c.upToDate(spec)
 			if why := c.networks.lacks(spec); why != "" {
-				c.w.fail("%s runs, and %s", spec.Name, why)
+				c.w.fail("%s runs, but %s", spec.Name, why)
 			}
 		}
 	}
 }
 
-// checkLedger compares the store with what really runs, and with the ledger.
+// checkLedger compares the store and the ledger with what really runs.
 func (c *checker) checkLedger() {
 	running := map[string]bool{}
 	for _, n := range c.w.nodes {
@@ -438,7 +436,7 @@ func (c *checker) checkLedger() {
 	}
 	for id := range running {
 		if _, ok := c.instances[id]; !ok {
-			c.w.fail("%s really runs and is not on the books", id)
+			c.w.fail("%s runs but is not in the store", id)
 		}
 	}
 	slots := map[string]string{}
@@ -446,34 +444,34 @@ func (c *checker) checkLedger() {
 	for _, id := range c.sorted() {
 		r := c.instances[id]
 		spec := r.Spec()
-		if spec.Kept { // an instance that could not even be created leaves only its record
+		if spec.Kept { // an instance that could not be created has only a record
 			c.w.seen["kept at rest"]++
 			continue
 		}
 		if !running[id] {
-			c.w.fail("%s is on the books as running and is not there", spec.Name)
+			c.w.fail("%s is running in the store but does not run", spec.Name)
 		}
 		key := fmt.Sprintf("%s/%s.%d", spec.Project, spec.ServiceName, spec.Slot)
 		if other := slots[key]; other != "" {
-			c.w.fail("%s and %s are in one slot", other, spec.Name)
+			c.w.fail("%s and %s are in the same slot", other, spec.Name)
 		}
 		slots[key] = spec.Name
 		used[spec.Node]++
 	}
 	ledger, err := c.w.store.Ledger(c.w.ctx)
 	if err != nil {
-		c.w.fail("the ledger cannot be read: %v", err)
+		c.w.fail("read the ledger: %v", err)
 	}
 	for _, n := range c.w.nodes {
 		if ledger[n.name].Instances != used[n.name] {
-			c.w.fail("the ledger says %d for %s, %d are there", ledger[n.name].Instances, n.name, used[n.name])
+			c.w.fail("the ledger counts %d instances on %s, but there are %d", ledger[n.name].Instances, n.name, used[n.name])
 		}
 	}
 	c.checkQuota(ledger)
 }
 
-// checkQuota checks that the organization's account matches what its projects have
-// reserved.
+// checkQuota checks that the organization's account matches the reservations of its
+// projects.
 func (c *checker) checkQuota(ledger map[string]mariposa.Resources) {
 	var sum mariposa.Resources
 	for _, r := range c.projects {
@@ -508,11 +506,11 @@ func (c *checker) upToDate(spec *mariposa.InstanceSpec) {
 	}
 }
 
-// checkReferenceRuns checks that an instance at rest is bound to one that runs.
+// checkReferenceRuns checks that an instance at rest is bound to a running instance.
 func (c *checker) checkReferenceRuns(spec *mariposa.InstanceSpec, ref mariposa.Ref) {
 	to, ok := spec.Bindings.Get(ref.Service)
 	if !ok {
-		c.w.fail("%s is bound to nothing of %s", spec.Name, ref.Service)
+		c.w.fail("%s is not bound to an instance of %s", spec.Name, ref.Service)
 		return
 	}
 	running := map[string]bool{}

@@ -14,12 +14,12 @@ import (
 	"mariposa/store"
 )
 
-// Crash is a point at which something crashes: the n-th write of servers to the
-// store, or the n-th call of agents to their drivers.
+// Crash is the point of a crash: the n-th write of servers to the store, or the n-th call
+// of agents to their drivers.
 type Crash struct {
 	Call   int  // 0: no crash
 	Driver bool // count calls to drivers
-	Agent  bool // at a call to a driver: its agent crashes; otherwise every server does
+	Agent  bool // for driver calls: the calling agent crashes, otherwise all servers
 	Done   bool // the call itself still takes effect
 }
 
@@ -63,7 +63,7 @@ type tally struct {
 	bytes                   map[mariposa.Kind]int
 }
 
-// countWrites counts what is written to the store.
+// countWrites counts the writes to the store.
 func (w *World) countWrites(units []store.Unit) {
 	if w.bytes == nil {
 		w.bytes = map[mariposa.Kind]int{}
@@ -77,7 +77,7 @@ func (w *World) countWrites(units []store.Unit) {
 				}
 				b, err := json.Marshal(half)
 				if err != nil {
-					w.fail("what is written cannot be: %v", err)
+					w.fail("encode a write: %v", err)
 				}
 				w.bytes[write.Kind] += len(b)
 			}
@@ -93,15 +93,15 @@ func (w *World) point() Crash {
 	return w.scenarioRun.Crash
 }
 
-// storeCall counts a call to the store, and reports whether its server crashes
-// there.
+// storeCall counts a call to the store and reports whether the server crashes at this
+// call.
 func (w *World) storeCall() bool {
 	w.storeCalls++
 	c := w.point()
 	return c.Call == w.storeCalls && !c.Driver
 }
 
-// callTakesEffect reports whether the call at which a server crashes takes effect.
+// callTakesEffect reports whether the call at which a server crashes is still executed.
 func (w *World) callTakesEffect() bool {
 	if c := w.point(); c.Call > 0 && !c.Driver {
 		w.crashed = true
@@ -110,7 +110,7 @@ func (w *World) callTakesEffect() bool {
 	return w.chance(2)
 }
 
-// driverCall counts a call to a driver, and reports whether it takes effect.
+// driverCall counts a call to a driver and reports whether it is executed.
 func (w *World) driverCall(n *node) bool {
 	w.driverCalls++
 	c := w.point()
@@ -131,8 +131,8 @@ func (w *World) driverCall(n *node) bool {
 	return c.Done || !c.Agent
 }
 
-// pause returns how long something that crashed stays down. In a scenario it is
-// back before anything is done to replace it.
+// pause returns how long a crashed process stays down. In a scenario it returns before
+// anything replaces it.
 func (w *World) pause(most time.Duration) time.Duration {
 	switch {
 	case w.orderly:
@@ -143,8 +143,8 @@ func (w *World) pause(most time.Duration) time.Duration {
 	return time.Duration(w.rng.IntN(int(most/time.Millisecond))) * time.Millisecond
 }
 
-// gentleFaults are the faults that do not change the final state: what crashes is
-// back soon, and messages are lost only with a connection.
+// gentleFaults are the faults that do not change the final state: crashed processes
+// return soon, and messages are lost only with their connection.
 func (w *World) gentleFaults(add func(int, func())) {
 	for _, s := range w.servers {
 		add(8, s.scheduleCrash)
@@ -160,13 +160,13 @@ func (w *World) gentleFaults(add func(int, func())) {
 	}
 }
 
-// countingDriver is the driver of an agent, with every call counted.
+// countingDriver is an agent's driver that counts every call.
 type countingDriver struct {
 	*dummy.Driver
 	n *node
 }
 
-// call counts a call. One that takes no effect never returns to its agent, which
+// call counts a call. A call that is not executed never returns, because its agent
 // crashes.
 func (h countingDriver) call() error {
 	if h.n.w.driverCall(h.n) {
@@ -175,7 +175,7 @@ func (h countingDriver) call() error {
 	return h.n.life.Suspend(func(func()) {})
 }
 
-// Start counts, then starts. An instance that the scenario makes fail does fail.
+// Start counts the call, then starts the instance, or fails if the scenario says so.
 func (h countingDriver) Start(ctx context.Context, i driver.Instance) (driver.Observed, error) {
 	if err := h.call(); err != nil {
 		return driver.Observed{ID: i.ID}, err
@@ -192,7 +192,7 @@ func (h countingDriver) Start(ctx context.Context, i driver.Instance) (driver.Ob
 	return h.Driver.Start(ctx, i)
 }
 
-// Update counts, then updates.
+// Update counts the call, then updates the instance.
 func (h countingDriver) Update(ctx context.Context, i driver.Instance) (driver.Observed, error) {
 	if err := h.call(); err != nil {
 		return driver.Observed{ID: i.ID}, err
@@ -200,7 +200,7 @@ func (h countingDriver) Update(ctx context.Context, i driver.Instance) (driver.O
 	return h.Driver.Update(ctx, i)
 }
 
-// Stop counts, then stops.
+// Stop counts the call, then stops the instance.
 func (h countingDriver) Stop(ctx context.Context, id string, timeout time.Duration) (driver.Observed, error) {
 	if err := h.call(); err != nil {
 		return driver.Observed{ID: id}, err
@@ -208,7 +208,7 @@ func (h countingDriver) Stop(ctx context.Context, id string, timeout time.Durati
 	return h.Driver.Stop(ctx, id, timeout)
 }
 
-// Remove counts, then removes.
+// Remove counts the call, then removes the instance.
 func (h countingDriver) Remove(ctx context.Context, id string) error {
 	if err := h.call(); err != nil {
 		return err

@@ -50,7 +50,7 @@ func describe(f wire.Frame) string {
 
 func tail(id string) string { return id[max(0, len(id)-4):] }
 
-// noteFrame notes a frame; heartbeats only in the digest.
+// noteFrame records a frame. Heartbeats go only into the digest.
 func (w *World) noteFrame(f wire.Frame, format string, args ...any) {
 	if line := w.digestOnly(format, args...); f.Heartbeat == nil {
 		w.record(line)

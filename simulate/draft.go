@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// draft is a manifest that people work on. They write a new one, or change a few
-// things in the previous one: so edges get inverted, services removed and added
-// again, and causes of failures fixed.
+// draft is a manifest that simulated users work on. They write a new one or change parts
+// of the previous one: they invert edges, remove services, add them again and fix the
+// causes of failures.
 type draft struct {
 	order    []string // services; each refers only to those before it
 	services map[string]*draftService
@@ -31,10 +31,11 @@ type draftService struct {
 
 var serviceNames = []string{"a", "b", "c", "d", "e", "f"}
 
-// mostServices limits a draft: the final demand of all projects fits on two nodes.
+// mostServices limits the services of a draft, so that all projects together fit on two
+// nodes.
 const mostServices = 4
 
-// write generates a manifest. A sound one starts without failing.
+// write generates a manifest. A sound manifest starts without failures.
 func (p *people) write(sound bool) *draft {
 	d := &draft{services: map[string]*draftService{}}
 	names := slices.Clone(serviceNames)
@@ -44,7 +45,7 @@ func (p *people) write(sound bool) *draft {
 	}
 	if sound {
 		for _, name := range d.order[:len(d.order)-1] {
-			d.services[name].scale += 7 // others may refer to it, and this scale was never requested before
+			d.services[name].scale += 7 // others may refer to it, and this scale was not requested before
 		}
 	}
 	return d
@@ -95,7 +96,7 @@ func (p *people) addService(d *draft, name string, sound bool) {
 	d.order, d.services[name] = append(d.order, name), s
 }
 
-// field returns the field that a reference uses: nearly always of one instance.
+// field returns the field of a reference, nearly always one of a single instance.
 func (p *people) field() string {
 	return []string{"id", "id", "id", "address", "ids"}[p.w.rng.IntN(5)]
 }
@@ -110,7 +111,7 @@ func (d *draft) clone() *draft {
 	return c
 }
 
-// edit changes a few things about a draft.
+// edit changes a few parts of a draft.
 func (p *people) edit(old *draft) *draft {
 	d := old.clone()
 	switch p.w.rng.IntN(6) {
@@ -126,8 +127,8 @@ func (p *people) edit(old *draft) *draft {
 	return d
 }
 
-// invertAll inverts the edges, replaces everything, and makes one of the services
-// with references fail.
+// invertAll inverts the edges, replaces all services and makes one service with
+// references fail.
 func (p *people) invertAll(d *draft) {
 	p.invert(d)
 	d.reform()
@@ -139,8 +140,8 @@ func (p *people) invertAll(d *draft) {
 	}
 }
 
-// dropReferences drops the failing services and all references among the rest, and
-// replaces those.
+// dropReferences drops the failing services, removes all references between the others
+// and replaces them.
 func (p *people) dropReferences(d *draft) {
 	for at := len(d.order) - 1; at >= 0; at-- {
 		if d.services[d.order[at]].fails {
@@ -177,7 +178,7 @@ func (p *people) editOnce(d *draft) {
 		if at > 0 {
 			s.refs[d.order[rng.IntN(at)]] = p.field()
 		}
-	case 4: // even if what it refers to has not changed
+	case 4: // even if the referenced service has not changed
 		s.fails = !s.fails
 	case 5:
 		s.reform()
@@ -227,7 +228,7 @@ func (p *people) dropService(d *draft, at int) {
 	p.w.seen["service dropped"]++
 }
 
-// addOneAgain adds a service that is not there, possibly a former one.
+// addOneAgain adds a service that does not exist, possibly a former one.
 func (p *people) addOneAgain(d *draft) {
 	name := serviceNames[p.w.rng.IntN(len(serviceNames))]
 	if d.services[name] == nil && len(d.order) < mostServices {
@@ -236,8 +237,8 @@ func (p *people) addOneAgain(d *draft) {
 	}
 }
 
-// mendDraft returns a draft that can be reached, with minimal changes: whatever
-// waits for something else waits forever.
+// mendDraft returns a reachable draft with minimal changes. Without it, services that
+// wait for others would wait forever.
 func (p *people) mendDraft(old *draft, scales map[string]int) *draft {
 	d := old.clone()
 	for _, name := range d.order {
@@ -245,7 +246,7 @@ func (p *people) mendDraft(old *draft, scales map[string]int) *draft {
 		s.fails = false
 		s.update = canary.ReplaceAllString(s.update, "")
 		if s.scale == 0 || scales[name] == 0 {
-			s.scale = 7 // others may refer to it, and this scale was never requested before
+			s.scale = 7 // others may refer to it, and this scale was not requested before
 		}
 	}
 	return d

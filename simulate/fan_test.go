@@ -37,12 +37,11 @@ func runFan(t *testing.T, n int, dummy map[string]any) simulate.ScenarioResult {
 	return result
 }
 
-// TestAFanConvergesAtThePaceOfTheDriver has 1,000 services between a root and a
-// sink, and a driver that takes 10 s for each start. There are three layers, so
-// all is up after three times that, and a little more passes before the nodes have
-// connected and until the last one has proved itself. What is written grows with what there
-// is: a report of each node for each layer, and the status of all services a few
-// times.
+// TestAFanConvergesAtThePaceOfTheDriver runs 1,000 services between a root and a sink,
+// with a driver that takes 10 s per start. There are three layers, so everything is up
+// after three starts, plus a little time for the nodes to connect and for the last
+// instance to become healthy. The amount written is proportional to the size of the
+// project: one report per node and layer, and the status of all services a few times.
 func TestAFanConvergesAtThePaceOfTheDriver(t *testing.T) {
 	t.Parallel()
 	const wait = 10 * time.Second
@@ -58,9 +57,9 @@ func TestAFanConvergesAtThePaceOfTheDriver(t *testing.T) {
 	}
 }
 
-// TestWhatIsWrittenOfManyServicesGrowsWithThem has every service come up at its own
-// time, so that each causes a plan of its own. The status of the project, which
-// covers all of them, is not written each time.
+// TestWhatIsWrittenOfManyServicesGrowsWithThem lets every service come up at a different
+// time, so that each causes a separate plan. The status of the project, which covers all
+// services, is not written each time.
 func TestWhatIsWrittenOfManyServicesGrowsWithThem(t *testing.T) {
 	t.Parallel()
 	result := runFan(t, 400, map[string]any{"max_wait_secs": 10})

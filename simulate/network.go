@@ -9,8 +9,8 @@ import (
 	"mariposa/store"
 )
 
-// networks are those in the store, with their attachments to nodes, as read from
-// the feed.
+// networks contains the networks in the store and their attachments to nodes, as read
+// from the feed.
 type networks struct {
 	all   map[string]*mariposa.NetworkSpec
 	parts map[string]*mariposa.AttachmentSpec
@@ -33,27 +33,27 @@ func (n networks) change(ch *store.Change) {
 	}
 }
 
-// lacks says how an instance is not on its networks: they must exist, its project
-// must use them, and their attachment to its node must exist and be desired.
+// lacks returns what is missing for an instance to be on its networks: they must exist,
+// its project must use them, and their attachment to its node must exist and be desired.
 func (n networks) lacks(spec *mariposa.InstanceSpec) string {
 	for _, j := range spec.Networks {
 		network, part := n.all[j.Network], n.parts[j.Attachment]
 		switch {
 		case network == nil:
-			return "there is no network " + j.Name
+			return "missing network " + j.Name
 		case !slices.Contains(network.Projects(), spec.Project):
 			return "its project does not use the network " + j.Name
 		case part == nil || part.Node != spec.Node || part.Network != j.Network:
-			return fmt.Sprintf("the network %s has no part on %s", j.Name, spec.Node)
+			return fmt.Sprintf("network %s is not attached to %s", j.Name, spec.Node)
 		case part.Goal != mariposa.GoalKept:
-			return fmt.Sprintf("the part of network %s on %s is to go", j.Name, spec.Node)
+			return fmt.Sprintf("the attachment of network %s to %s is being removed", j.Name, spec.Node)
 		}
 	}
 	return ""
 }
 
-// leftover names a network or attachment that nobody needs any more; empty: none.
-// Ended instances that are kept still need their attachments.
+// leftover returns a network or attachment that is no longer needed; empty: none. Ended
+// instances that are kept still need their attachments.
 func (n networks) leftover(c *checker) string {
 	held := map[string]bool{}
 	for _, r := range c.instances {

@@ -15,7 +15,7 @@ import (
 	"mariposa/wire"
 )
 
-// node is one machine: its instances outlive its agent.
+// node is a machine. Its instances keep running when its agent crashes.
 type node struct {
 	w     *World
 	name  string
@@ -53,7 +53,7 @@ func (e serverEnd) Close()            { e.cut("the server hung up") }
 func (l *link) encode(f wire.Frame) []byte {
 	b, err := wire.Encode(f)
 	if err != nil {
-		l.w.fail("a frame cannot be encoded: %v", err)
+		l.w.fail("encode a frame: %v", err)
 	}
 	return b
 }
@@ -69,16 +69,16 @@ func (n *node) start() {
 		},
 		Drivers: []driver.Driver{countingDriver{n.dummy, n}},
 		Clock:   clk, Wake: n.wakeIn(n.life), Spawn: n.life.Go,
-		Timeout: 24 * time.Hour, // it is measured on the real clock, which means nothing here
+		Timeout: 24 * time.Hour, // measured on the real clock, which does not matter here
 	})
 	if err := n.agent.List(n.w.ctx); err != nil {
-		n.w.fail("%s cannot list: %v", n.name, err)
+		n.w.fail("list the instances of %s: %v", n.name, err)
 	}
 	n.w.note("%s starts with %d instances", n.name, len(n.ids()))
 	n.dialLater()
 }
 
-// wakeIn notes that the agent has something to do, unless its life is over by then.
+// wakeIn records that the agent has work to do, unless its lifetime is over by then.
 func (n *node) wakeIn(l *lifetime) func() {
 	return func() { n.woken = n.woken || !l.over }
 }
@@ -111,13 +111,13 @@ func (n *node) choices(add func(int, func())) {
 	}
 }
 
-// crash ends the agent; its instances keep running, and it restarts later.
+// crash stops the agent, which restarts later. Its instances keep running.
 func (n *node) crash() {
 	n.w.seen["agent crash"]++
 	n.w.note("agent of %s crashes", n.name)
 	n.life.end()
 	n.agent, n.woken = nil, false
-	n.dummy = dummy.New(n.world, worldClock{n.w, n.life}) // no agent uses it
+	n.dummy = dummy.New(n.world, worldClock{n.w, n.life}) // no agent uses it yet
 	n.link.cut("the agent crashed")
 	worldClock{n.w, &lifetime{}}.After(n.w.pause(time.Minute), func() {
 		if n.agent == nil {
@@ -159,16 +159,16 @@ func (n *node) pickVictim(ids []string) string {
 	return ids[n.w.rng.IntN(len(ids))]
 }
 
-// list returns what really is on the machine.
+// list returns the instances that really exist on the machine.
 func (n *node) list() []driver.Observed {
 	all, err := n.dummy.List(n.w.ctx)
 	if err != nil {
-		n.w.fail("%s cannot list: %v", n.name, err)
+		n.w.fail("list the instances of %s: %v", n.name, err)
 	}
 	return all
 }
 
-// ids lists what really is on the machine, in order.
+// ids returns their ids, sorted.
 func (n *node) ids() []string {
 	all := n.list()
 	ids := make([]string, len(all))
@@ -225,8 +225,8 @@ func (l *link) choices(add func(int, func())) {
 	}
 }
 
-// deliver delivers the next message. With faults on, it may be lost or duplicated:
-// the sequence numbers of frames must handle that.
+// deliver delivers the next message. With faults on, the message may be lost or
+// duplicated; the sequence numbers of frames must handle that.
 func (l *link) deliver(queue *[][]byte, to func(wire.Frame)) {
 	b := (*queue)[0]
 	switch {
@@ -243,7 +243,7 @@ func (l *link) deliver(queue *[][]byte, to func(wire.Frame)) {
 	}
 	f, err := wire.Decode(b)
 	if err != nil {
-		l.w.fail("a frame cannot be decoded: %v", err)
+		l.w.fail("decode a frame: %v", err)
 	}
 	to(f)
 }

@@ -16,35 +16,35 @@ import (
 	"mariposa/store"
 )
 
-// people make requests through package change, like every interface, at one of the
-// replicas. If that crashes during a request, they repeat it with the same
-// idempotency key.
+// people simulates users. They send requests through package change, like every
+// interface, to one of the replicas. If the replica crashes during a request, they repeat
+// it with the same idempotency key.
 type people struct {
 	w             *World
-	asked         *server           // the replica that answers them now
+	asked         *server           // the replica that they currently use
 	open          *request          // a request without an answer; nil: none
 	made          map[string]bool   // projects that were ever requested, by name
 	settling      map[string]bool   // steps of settling that are done, by project
-	tries         map[string]int    // how often a version was submitted again while settling
+	tries         map[string]int    // resubmissions of a version while settling
 	drafts        map[string]*draft // the manifests last submitted, by project name
-	left          map[string]bool   // projects in which people have left something outdated, by accepting it or by ending a task
+	left          map[string]bool   // projects in which something was left outdated, by accepting it or by ending a task
 	last          string            // the newest task that was admitted
-	settlingSince time.Time         // when people began to ask for reachable goals
+	settlingSince time.Time         // when they began to ask for reachable goals
 	limited       bool              // their organization has a quota
 }
 
-// request is a change that people request.
+// request is a change request.
 type request struct {
 	what       string
 	permission auth.Permission
-	global     bool // the permission is about no object
-	deployer   bool // the caller may deploy and no more
+	global     bool // the permission is not about an object
+	deployer   bool // the caller has only the permission to deploy
 	key        string
 	ask        func(*change.Changer, *change.Request) (*contract.Changed, error)
 	onSuccess  func() // nil: nothing follows
 }
 
-// The organization that owns all projects, and the token of a member who may
+// The organization that owns all projects, and the token of a member with permission to
 // deploy.
 const (
 	organization  = "default"
@@ -86,9 +86,9 @@ func (p *people) send(q *request) bool {
 	case errors.Is(err, store.ErrUnavailable):
 		p.open = q
 	case err == nil, errors.Is(err, store.ErrConflict), code == mariposa.Conflict, code == mariposa.ResourceNotFound, code == mariposa.QuotaExceeded:
-	case code == mariposa.InvalidArgument && q.permission == auth.Operate: // a scale that is below 0 by now
+	case code == mariposa.InvalidArgument && q.permission == auth.Operate: // the scale would be below 0 by now
 	default:
-		p.w.fail("people ask to %s: %v", q.what, err)
+		p.w.fail("request to %s: %v", q.what, err)
 	}
 	p.w.note("people ask to %s: %s", q.what, answerOf(got, err))
 	if req.Replayed {
@@ -258,7 +258,7 @@ func (p *people) reprovision(r *store.Project) {
 	}
 }
 
-// pickService picks one of the services in force; empty: there is none.
+// pickService picks one of the current services; empty: there is none.
 func (p *people) pickService(r *store.Project) string {
 	st := r.Status()
 	if st == nil || len(st.Services) == 0 {
@@ -309,8 +309,8 @@ func (p *people) tasks(project string) []queue.Task {
 	return open
 }
 
-// askForReachableGoals gives every project a manifest that can be reached, and
-// starts what is stopped. It reports whether all of that has been admitted.
+// askForReachableGoals submits a reachable manifest for every project and starts what is
+// stopped. It reports whether all requests have been admitted.
 func (p *people) askForReachableGoals() bool {
 	if q := p.open; q != nil { // the unanswered request comes first
 		p.send(q)
@@ -348,9 +348,9 @@ func (p *people) askForReachableGoals() bool {
 	return all
 }
 
-// askAgain reports whether a sound version was rolled back after everything had
-// been requested, for example as there was no room for it while another project
-// rolled; or has stopped, as a volume is on a full node. People then make room and
+// askAgain reports whether a sound version was rolled back after everything had been
+// requested, for example because there was no room for it while another project was
+// rolling out, or is stuck because its volume is on a full node. Users then make room and
 // submit another version, a few times.
 func (p *people) askAgain() bool {
 	again := false
@@ -373,8 +373,8 @@ func (p *people) askAgain() bool {
 	return again
 }
 
-// lacksRoom reports whether something has long waited for room on the node of its
-// volume: nothing moves the instances that fill it.
+// lacksRoom reports whether something has waited a long time for room on the node of its
+// volume. Nothing moves the instances that fill that node.
 func (p *people) lacksRoom(st *mariposa.ProjectStatus) bool {
 	if st == nil || p.w.now.Sub(p.settlingSince) < 20*time.Minute {
 		return false
@@ -388,24 +388,24 @@ func (p *people) lacksRoom(st *mariposa.ProjectStatus) bool {
 	return false
 }
 
-// mayRescale reports whether an older request for another scale may still come into
-// force. One that is stuck for long is not waited for.
+// mayRescale reports whether an older request for another scale may still take effect. It
+// does not wait for a request that is stuck for long.
 func (p *people) mayRescale(project string) bool {
 	return p.w.now.Sub(p.settlingSince) < 20*time.Minute && slices.ContainsFunc(p.tasks(project), func(t queue.Task) bool {
 		return t.Spec.Task == mariposa.TaskScale && t.Spec.Origin == mariposa.OriginUser && !t.State().Ended()
 	})
 }
 
-// mends reports whether a project can settle with its current manifest, corrected.
-// That is so in every other world, unless people have left something outdated, or
-// the version was rolled back: then they submit another one.
+// mends reports whether a project can settle with a corrected copy of its current
+// manifest. This is so in every other world, unless something was left outdated or the
+// version was rolled back: then users submit another version.
 func (p *people) mends(name string, r *store.Project) bool {
 	st := r.Status()
 	return p.w.Seed%2 == 0 && p.drafts[name] != nil && !p.left[name] && st != nil && st.RolledBack != r.Spec().Number
 }
 
-// submitMended submits the current manifest with its faults corrected. Without a
-// change, there is nothing to do.
+// submitMended submits the current manifest with its errors corrected. Without a change,
+// there is nothing to do.
 func (p *people) submitMended(name string, r *store.Project) bool {
 	scales := map[string]int{}
 	st := r.Status()
@@ -421,8 +421,8 @@ func (p *people) submitMended(name string, r *store.Project) bool {
 	return true
 }
 
-// leftOutdated reports whether a filter replaced a rollout, so that the other
-// instances stay outdated.
+// leftOutdated reports whether a rollout with a filter replaced another one, so that the
+// other instances stay outdated.
 func (p *people) leftOutdated(project, service string, number int) bool {
 	def, err := p.w.definition(project, number, service)
 	if err != nil || def == nil {
@@ -437,8 +437,8 @@ func (p *people) leftOutdated(project, service string, number int) bool {
 	return false
 }
 
-// finishMended continues what is held or outdated, and retries what has failed,
-// once the corrected version is in force.
+// finishMended continues held or outdated rollouts and retries failed ones once the
+// corrected version is current.
 func (p *people) finishMended(r *store.Project) bool {
 	spec, st := r.Spec(), r.Status()
 	if st == nil || st.Number != spec.Number {
@@ -447,7 +447,7 @@ func (p *people) finishMended(r *store.Project) bool {
 	}
 	var held []string
 	for _, name := range slices.Sorted(maps.Keys(st.Services)) {
-		if ss := st.Services[name]; ss.Scale == 0 && !ss.Removed { // an older request came into force meanwhile
+		if ss := st.Services[name]; ss.Scale == 0 && !ss.Removed { // an older request took effect meanwhile
 			p.act(r, change.Action{Action: "scale", Scale: map[string]change.Scaling{name: {N: 1}}})
 			return false
 		}

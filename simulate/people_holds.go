@@ -33,8 +33,8 @@ func (p *people) holdChoices(add func(int, func()), r *store.Project) {
 	}
 }
 
-// followerChoices are to freeze a service that refers to another, to thaw it, and
-// to reprovision a service that others refer to.
+// followerChoices are the requests to freeze and thaw a service that refers to another,
+// and to reprovision a service that others refer to.
 func (p *people) followerChoices(add func(int, func()), r *store.Project) {
 	st := r.Status()
 	if st == nil {
@@ -87,8 +87,8 @@ func (p *people) canary(r *store.Project) {
 	}
 }
 
-// revert makes an older version current again: a given one, or the newest that was
-// fully in force.
+// revert makes an older version current again: a given one, or the newest one that was
+// fully rolled out.
 func (p *people) revert(r *store.Project) {
 	a := change.Action{Action: "revert"}
 	if number := r.Spec().Number; number > 1 && !p.w.chance(3) {
@@ -113,9 +113,9 @@ func (p *people) terminate(r *store.Project) {
 	})
 }
 
-// finishHolds requests that everything held or left out be completed. It waits for
-// the newest version to come into force: an earlier request would end its task. One
-// that was rolled back is submitted again.
+// finishHolds requests the completion of everything held or left out. It waits until the
+// newest version is current, because an earlier request would end its task. It resubmits
+// a version that was rolled back.
 func (p *people) finishHolds(r *store.Project) bool {
 	spec, st := r.Spec(), r.Status()
 	if st == nil || st.Number != spec.Number {

@@ -12,7 +12,7 @@ import (
 	"mariposa/simulate/scenario"
 )
 
-// desiredInstances lists the ids of a service's instances whose goal is to run.
+// desiredInstances lists the ids of a service's instances that should run.
 func (c *checker) desiredInstances(service string) []string {
 	var ids []string
 	for id, r := range c.instances {
@@ -24,8 +24,8 @@ func (c *checker) desiredInstances(service string) []string {
 	return ids
 }
 
-// reality summarizes the instances of each service, in the format of scenarios.
-// Nothing else may be left except instances that are kept.
+// reality summarizes the instances of each service in the format of scenarios. Apart from
+// kept instances, nothing else may exist.
 func (c *checker) reality() map[string]string {
 	count := map[string]map[int]int{}
 	for _, id := range c.sorted() {
@@ -53,12 +53,12 @@ func (c *checker) reality() map[string]string {
 	return out
 }
 
-// firstLike returns the oldest version with the definition of an instance.
+// firstLike returns the oldest version with the same definition as an instance.
 func (c *checker) firstLike(spec *mariposa.InstanceSpec) int {
 	for number := 1; number <= spec.Number; number++ {
 		def, err := c.w.definition(spec.Project, number, spec.ServiceName)
 		if err != nil {
-			c.w.fail("version %d cannot be read: %v", number, err)
+			c.w.fail("read version %d: %v", number, err)
 		}
 		if def != nil && def.Digest == spec.Digest && def.Live == spec.Live {
 			return number
@@ -72,7 +72,7 @@ func (c *checker) firstLike(spec *mariposa.InstanceSpec) int {
 func (c *checker) checkStatuses(sc scenario.Scenario) {
 	last := sc.Actions[len(sc.Actions)-1]
 	if gone := last.Do == "delete"; gone != (len(c.projects) == 0) {
-		c.w.fail("%d projects are there in the end", len(c.projects))
+		c.w.fail("%d projects exist at the end", len(c.projects))
 	}
 	for _, r := range c.projects {
 		st := r.Status()
@@ -84,13 +84,13 @@ func (c *checker) checkStatuses(sc scenario.Scenario) {
 	}
 }
 
-// calm is how long nothing may change before an undesired state counts as final:
+// calm is how long nothing may change before an undesired state counts as final. It is
 // longer than any wait that ends by itself.
 const calm = 20 * time.Second
 
-// unsettled says what may still change by itself though no task is open: a failed
-// task is over, but the rest of its changes goes on. So does the removal of what an
-// unreachable node has left, for which no task waits.
+// unsettled returns what may still change although no task is open: after a task has
+// failed, the rest of its changes continues, and the remains on an unreachable node are
+// removed without a task.
 func (c *checker) unsettled() string {
 	for _, id := range c.sorted() {
 		if spec := c.instances[id].Spec(); spec.Goal == mariposa.GoalGone && !spec.Kept && c.w.now.Sub(c.changed) < calm {

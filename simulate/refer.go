@@ -9,10 +9,10 @@ import (
 	"mariposa/store"
 )
 
-// Whatever refers to an instance moves to another one, or is removed, before the
-// instance is removed. This file checks that.
+// This file checks that before an instance is removed, everything that refers to it moves
+// to another instance or is removed.
 
-// removal is the removal of an instance that really ran, by Mariposa.
+// removal is the removal of a running instance by Mariposa.
 type removal struct {
 	revision int64
 	spec     *mariposa.InstanceSpec
@@ -20,20 +20,20 @@ type removal struct {
 	away     map[string]bool // instances on nodes that were unreachable then
 }
 
-// referrals track the instances that others may refer to.
+// referrals tracks the instances that others may refer to.
 type referrals struct {
 	removed map[string]*removal
 	news    []*removal      // those of the current event
-	hurt    map[string]bool // those that have failed, or whose node was lost: nobody can wait for them
+	hurt    map[string]bool // instances that have failed or whose node was lost: nothing can wait for them
 	running map[string]bool // what really runs
-	unseen  map[string]bool // those whose node was unreachable to the last plan, as far as it knew
+	unseen  map[string]bool // instances on nodes that the last plan considered unreachable
 }
 
 func newReferrals() referrals {
 	return referrals{removed: map[string]*removal{}, hurt: map[string]bool{}, running: map[string]bool{}, unseen: map[string]bool{}}
 }
 
-// noteRemoval notes that the planner no longer wants an instance to run.
+// noteRemoval records that the planner no longer wants an instance to run.
 func (c *checker) noteRemoval(ch *store.Change, spec *mariposa.InstanceSpec) {
 	id := ch.Record.ID
 	if c.refs.hurt[id] || !c.refs.running[id] || c.refs.removed[id] != nil {
@@ -44,7 +44,7 @@ func (c *checker) noteRemoval(ch *store.Change, spec *mariposa.InstanceSpec) {
 	c.refs.news = append(c.refs.news, x)
 }
 
-// loseNode notes the instances of an unreachable node.
+// loseNode records the instances of an unreachable node.
 func (c *checker) loseNode(r *store.Node) {
 	if st := r.Status(); st == nil || st.State != mariposa.NodeUnknown {
 		return
@@ -56,8 +56,8 @@ func (c *checker) loseNode(r *store.Node) {
 	}
 }
 
-// findExcuses finds which instances need not follow before the removals of this
-// event. It runs after the whole commit has been read: the goal is a part of it.
+// findExcuses finds the instances that need not follow before the removals of this event.
+// It runs after the whole commit was read, because it needs the goal.
 func (c *checker) findExcuses() {
 	for _, x := range c.refs.news {
 		x.excuse = c.excuseFor(x.spec)
@@ -94,18 +94,18 @@ func (c *checker) excuseFor(spec *mariposa.InstanceSpec) string {
 	return ""
 }
 
-// checkNewReferences checks that a new instance refers to none that Mariposa has
-// removed, whatever the excuse for that: it waits for the successor.
+// checkNewReferences checks that a new instance refers to no instance that Mariposa has
+// removed, whatever the excuse: it must wait for the successor.
 func (c *checker) checkNewReferences(spec *mariposa.InstanceSpec) {
 	for _, on := range c.refersTo(spec) {
 		if x := c.refs.removed[spec.Bindings.To[on].Instance]; x != nil {
-			c.w.fail("%s is made to refer to %s, which was let go in r%d (%s)", spec.Name, x.spec.Name, x.revision, reason.Sentence(x.spec.Reason))
+			c.w.fail("%s was created with a reference to %s, whose removal was requested in r%d (%s)", spec.Name, x.spec.Name, x.revision, reason.Sentence(x.spec.Reason))
 		}
 	}
 }
 
-// checkNoRemovedReferences checks that no running instance refers to one that is gone
-// because Mariposa removed it.
+// checkNoRemovedReferences checks that no running instance refers to an instance that
+// Mariposa has removed.
 func (c *checker) checkNoRemovedReferences() {
 	if len(c.refs.removed) == 0 {
 		return
@@ -126,8 +126,8 @@ func (c *checker) checkNoRemovedReferences() {
 	}
 }
 
-// refersTo lists the services to one instance of which an instance is bound by its
-// definition. Lists of all instances change with those, and live values are
+// refersTo lists the services of which an instance's definition is bound to a single
+// instance. Lists of all instances change when the instances do, and live values are
 // published again.
 func (c *checker) refersTo(spec *mariposa.InstanceSpec) (names []string) {
 	if spec.Bindings == nil {

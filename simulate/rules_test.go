@@ -14,7 +14,8 @@ import (
 	"mariposa/store/memory"
 )
 
-// dummyOf is a service of a manifest whose form differs from version to version.
+// dummyOf returns a service of a manifest whose definition differs from version to
+// version.
 func dummyOf(version int, refersTo string, more map[string]any) map[string]any {
 	s := map[string]any{"dummy": map[string]any{"name_len": 8 + version}, "update": map[string]any{"min_healthy": 0}}
 	if refersTo != "" {
@@ -26,9 +27,9 @@ func dummyOf(version int, refersTo string, more map[string]any) map[string]any {
 	return s
 }
 
-// TestNoTwoServicesWaitForEachOther has an edge inverted, a follower that fails,
-// and then neither: whatever happened in between, the remains of the old edges must
-// not keep two services waiting for each other.
+// TestNoTwoServicesWaitForEachOther inverts an edge, lets a follower fail, and then
+// corrects both. The remains of the old edges must not make two services wait for each
+// other.
 func TestNoTwoServicesWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	fails := map[string]any{"dummy": map[string]any{"name_len": 10, "fail_prop": "yes"}}
@@ -42,7 +43,7 @@ func TestNoTwoServicesWaitForEachOther(t *testing.T) {
 			},
 			Final: map[string]string{"g": "1 of v3", "h": "1 of v3"},
 		}
-		if after >= 0 { // else once the second version has come to rest
+		if after >= 0 { // otherwise once the second version is at rest
 			sc.Actions[2].After = &after
 		}
 		t.Run(sc.Name, func(t *testing.T) {
@@ -56,8 +57,8 @@ func TestNoTwoServicesWaitForEachOther(t *testing.T) {
 	}
 }
 
-// meddler is a store that alters what planners write: the faults that the rules of
-// a history should find.
+// meddler is a store that changes what planners write, to inject the errors that the
+// rules must detect.
 type meddler struct {
 	store.Store
 	meddle func(u *store.Unit)
@@ -71,7 +72,7 @@ func (m meddler) Commit(ctx context.Context, units ...store.Unit) []store.Result
 	return m.Store.Commit(ctx, units...)
 }
 
-// restate changes what a planner writes about a project's services.
+// restate changes the service statuses that a planner writes.
 func restate(change func(*mariposa.ServiceStatus)) func(*store.Unit) {
 	return func(u *store.Unit) {
 		for i, w := range u.Writes {
@@ -84,7 +85,8 @@ func restate(change func(*mariposa.ServiceStatus)) func(*store.Unit) {
 	}
 }
 
-// letGoOf removes an instance of a service as soon as one of another runs.
+// letGoOf removes an instance of a service as soon as an instance of another service
+// runs.
 func letGoOf(service, once string) func(*store.Unit) {
 	first, specs := map[string]string{}, map[string]mariposa.InstanceSpec{}
 	return func(u *store.Unit) {
@@ -101,7 +103,7 @@ func letGoOf(service, once string) func(*store.Unit) {
 	}
 }
 
-// TestHistoriesWithFaultsFail checks that the rules find the faults they exist for.
+// TestHistoriesWithFaultsFail checks that the rules detect the errors they exist for.
 func TestHistoriesWithFaultsFail(t *testing.T) {
 	t.Parallel()
 	sc := scenario.Scenario{
@@ -116,7 +118,7 @@ func TestHistoriesWithFaultsFail(t *testing.T) {
 		"no fault": {meddle: func(*store.Unit) {}},
 		"a plan that repeats itself": {
 			meddle: restate(func(ss *mariposa.ServiceStatus) { ss.Status = mariposa.StatusHeld }),
-			want:   "times while the world stood still",
+			want:   "times while nothing else changed",
 		},
 		"a reason that grows": {
 			meddle: restate(func(ss *mariposa.ServiceStatus) { ss.ID = strings.Repeat("x", 10_000) }),
@@ -136,7 +138,7 @@ func TestHistoriesWithFaultsFail(t *testing.T) {
 			case c.want == "" && err != nil:
 				t.Error(err)
 			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
-				t.Errorf("want %q, and it ended with %v", c.want, err)
+				t.Errorf("want %q, got %v", c.want, err)
 			}
 		})
 	}

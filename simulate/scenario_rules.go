@@ -8,8 +8,8 @@ import (
 	"mariposa/store"
 )
 
-// This file implements the causes of failures in a scenario, and the rules that
-// must hold at every moment.
+// This file implements the causes of failures in a scenario and the rules that apply at
+// all times.
 
 // setBroken makes all new instances of a service fail, or start normally again.
 func (w *World) setBroken(service string, broken bool) {
@@ -48,8 +48,8 @@ func (w *World) failsNow(i driver.Instance) bool {
 	return false
 }
 
-// isWanted reports whether an instance is desired and has not ended. One that is
-// being removed no longer counts, however long that takes.
+// isWanted reports whether an instance is desired and has not ended. An instance that is
+// being removed does not count, however long its removal takes.
 func isWanted(r *store.Instance) bool {
 	spec := r.Spec()
 	switch mariposa.StateOf(spec, r.Status()) {
@@ -59,23 +59,23 @@ func isWanted(r *store.Instance) bool {
 	return spec.Goal == mariposa.GoalRunning
 }
 
-// checkAlways checks the rules of a scenario that hold at every moment: versions of
-// which no instance is created, and services that, once they have had a running
-// instance, always have one.
+// checkAlways checks the scenario's rules that apply at all times: versions that must
+// never get an instance, and services that must always have a running instance after
+// their first one.
 func (c *checker) checkAlways(spec *mariposa.InstanceSpec, made bool) {
 	t := c.w.scenarioRun
 	if t == nil {
 		return
 	}
 	if made && len(t.Never) > 0 && slices.Contains(t.Never[spec.ServiceName], c.firstLike(spec)) {
-		c.w.fail("%s is made of version %d", spec.Name, spec.Number)
+		c.w.fail("%s was created from version %d", spec.Name, spec.Number)
 	}
 	if !slices.Contains(t.Serves, spec.ServiceName) {
 		return
 	}
 	up := c.countRunning(spec.Project, spec.ServiceName)
 	if up == 0 && c.w.serves[spec.ServiceName] {
-		c.w.fail("nothing of %s runs any more", spec.ServiceName)
+		c.w.fail("no instance of %s runs any more", spec.ServiceName)
 	}
 	if c.w.serves == nil {
 		c.w.serves = map[string]bool{}

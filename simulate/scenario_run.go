@@ -15,11 +15,11 @@ import (
 	"mariposa/store"
 )
 
-// ScenarioRun is one run of a scenario through the whole system.
+// ScenarioRun configures one run of a scenario through the whole system.
 type ScenarioRun struct {
 	scenario.Scenario
-	// Seed chooses the order of events and the faults. 0: events happen in their
-	// natural order, and nothing fails but Crash.
+	// Seed selects the order of events and the faults. 0: events happen in their natural
+	// order, and nothing fails except at Crash.
 	Seed     uint64
 	Replicas int
 	Crash    Crash
@@ -29,17 +29,17 @@ type ScenarioRun struct {
 // ScenarioResult is the result of a scenario run.
 type ScenarioResult struct {
 	Result
-	StoreCalls  int // how many possible crash points there were
+	StoreCalls  int // the number of possible crash points
 	DriverCalls int
-	Commits     int                   // how many there were, if counted
-	Bytes       map[mariposa.Kind]int // of the written halves of objects, as JSON
+	Commits     int                   // the number of commits, if counted
+	Bytes       map[mariposa.Kind]int // written specs and statuses, as JSON
 }
 
-// project is the name of the project that scenarios are about.
+// project is the name of the project in scenarios.
 const project = "p1"
 
-// RunScenario runs a scenario to its end and compares the final state with the
-// scenario's.
+// RunScenario runs a scenario to its end and compares the final state with the expected
+// one.
 func RunScenario(ctx context.Context, t ScenarioRun) (ScenarioResult, error) {
 	o := Options{Seed: t.Seed, Nodes: 3, Replicas: t.Replicas}
 	if t.Options != nil {
@@ -67,8 +67,8 @@ func (t *ScenarioRun) replay() string {
 	return line
 }
 
-// playActions performs the actions of the scenario, each at its moment, until
-// everything is at rest. It returns the instances that should still exist then.
+// playActions performs the actions of the scenario at their times, until everything is at
+// rest. It returns the instances that must still exist then.
 func (w *World) playActions() map[string][]string {
 	kept := map[string][]string{}
 	for i, a := range w.scenarioRun.Actions {
@@ -81,17 +81,17 @@ func (w *World) playActions() map[string][]string {
 			}
 		}
 		for w.stillWaiting(func() bool { return !w.people.do(a) }) {
-			w.step() // they are refused or get no answer: they try again
+			w.step() // refused or not answered: try again
 		}
-		w.checker.check() // it reads the requested changes
+		w.checker.check() // read the requested changes
 		w.checker.moves = 0
 	}
 	w.until(nil)
 	return kept
 }
 
-// until runs the world until nodes have completed so many operations, or everything
-// is at rest or waits for people's next action.
+// until runs the world until nodes have completed the given number of operations, or
+// everything is at rest or waits for the next action.
 func (w *World) until(after *int) {
 	for w.stillWaiting(func() bool {
 		return after == nil || w.checker.moves < *after && w.now.Sub(w.checker.changed) < standstill
@@ -103,22 +103,23 @@ func (w *World) until(after *int) {
 	}
 }
 
-// standstill is how long nothing changes before a wait counts as one for people.
+// standstill is how long nothing changes before the world counts as waiting for the next
+// action.
 const standstill = 2 * time.Minute
 
-// stillWaiting reports whether a condition still holds, and fails a scenario that
-// does not end.
+// stillWaiting reports whether a condition still applies. It fails a scenario that does
+// not end.
 func (w *World) stillWaiting(so func() bool) bool {
 	if !so() {
 		return false
 	}
 	if w.now.Sub(epoch) > 6*time.Hour {
-		w.fail("no end in sight: %s", w.whyNotAtRest())
+		w.fail("the scenario does not end: %s", w.whyNotAtRest())
 	}
 	return true
 }
 
-// whyNotAtRest says what is in progress; empty when nothing is and nothing will be.
+// whyNotAtRest returns what is in progress; empty: nothing is and nothing will be.
 func (w *World) whyNotAtRest() string {
 	switch {
 	case len(w.servers) < max(1, w.Replicas):
@@ -138,7 +139,7 @@ func (w *World) whyNotAtRest() string {
 	}
 	for id, r := range w.checker.tasks {
 		if r.Spec().Task == mariposa.TaskFreeze {
-			continue // it is open until a thaw
+			continue // open until it is thawed
 		}
 		if st := r.Status(); !mariposa.StateOfTask(st).Ended() {
 			return "task " + id + " is open"
@@ -153,7 +154,7 @@ func (p *people) do(a scenario.Action) bool {
 		return false
 	}
 	p.asked = p.w.servers[0]
-	if q := p.open; q != nil { // it was sent, and got no answer
+	if q := p.open; q != nil { // it was sent but not answered
 		return p.send(q)
 	}
 	r := p.project(project)
@@ -203,7 +204,7 @@ func (p *people) request(a scenario.Action, r *store.Project) bool {
 		}
 		return p.act(r, act)
 	}
-	p.w.fail("nobody knows how to do %+v", a)
+	p.w.fail("unknown action %+v", a)
 	return false
 }
 
@@ -211,12 +212,12 @@ func (p *people) request(a scenario.Action, r *store.Project) bool {
 func (p *people) manifestOf(a scenario.Action) string {
 	body, err := a.Manifest()
 	if err != nil {
-		p.w.fail("the manifest cannot be written: %v", err)
+		p.w.fail("encode the manifest: %v", err)
 	}
 	return string(body)
 }
 
-// named returns the node that a scenario calls n2, for example.
+// named returns a node by its name in scenarios, such as n2.
 func (w *World) named(name string) *node {
 	at, err := strconv.Atoi(strings.TrimPrefix(name, "n"))
 	if err != nil || at < 1 || at > len(w.nodes) {
@@ -225,18 +226,18 @@ func (w *World) named(name string) *node {
 	return w.nodes[at-1]
 }
 
-// matches compares the final state with the scenario's.
+// matches compares the final state with the expected one.
 func (w *World) matches(kept map[string][]string) {
 	sc, c := w.scenarioRun.Scenario, w.checker
 	is := c.reality()
 	for name, want := range sc.Final {
 		if is[name] != want {
-			w.fail("%s is %q in the end, want %q", name, is[name], want)
+			w.fail("%s is %q at the end, want %q", name, is[name], want)
 		}
 	}
 	for name, what := range is {
 		if _, result := sc.Final[name]; !result {
-			w.fail("%s is %q in the end, and nobody wants it", name, what)
+			w.fail("%s is %q at the end, want nothing", name, what)
 		}
 	}
 	for name, ids := range kept {

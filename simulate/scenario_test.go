@@ -27,10 +27,10 @@ func scenarios(t *testing.T) []scenario.Scenario {
 	return all
 }
 
-// TestScenariosEndTheSameHoweverTheyGo runs every scenario through the whole
-// system: in order, with a crash at each possible point (of the longer ones at some
-// points; at all of them with MARIPOSA_WIDE), and under seeds, with many faults on
-// the way. The final state is always the same, and nobody has to help.
+// TestScenariosEndTheSameHoweverTheyGo runs every scenario through the whole system: in
+// order, with a crash at each possible point (for the longer scenarios at some points, or
+// at all of them with MARIPOSA_WIDE), and with random seeds and many faults. The final
+// state must always be the same, without manual help.
 func TestScenariosEndTheSameHoweverTheyGo(t *testing.T) {
 	t.Parallel()
 	seen := &sums{of: map[string]int{}}
@@ -73,11 +73,11 @@ func TestScenariosEndTheSameHoweverTheyGo(t *testing.T) {
 }
 
 const (
-	seeds  = 12 // how many random orders each scenario is run in
-	crowds = 90 // above this many crash points, a daily run takes only some
+	seeds  = 12 // random orders per scenario
+	crowds = 90 // with more crash points than this, a normal run takes only some
 )
 
-// wide returns how many times more of everything to run; 0: no more.
+// wide returns the factor by which to run more of everything; 0: normal.
 func wide() int {
 	by, err := strconv.Atoi(os.Getenv("MARIPOSA_WIDE"))
 	if err != nil {
@@ -86,7 +86,7 @@ func wide() int {
 	return by
 }
 
-// some picks a few points where there are many.
+// some picks a few of many points.
 func some(all []simulate.Crash) []simulate.Crash {
 	if len(all) <= crowds || wide() > 0 {
 		return all
@@ -96,9 +96,9 @@ func some(all []simulate.Crash) []simulate.Crash {
 	return all[:crowds/2]
 }
 
-// points returns the crashes that a scenario can have: of every server at each
-// write to the store, which happens or not, of every server at each call to a
-// driver, and of the agent that makes that call, which happens or not.
+// points returns all possible crashes of a scenario: all servers at each write to the
+// store (executed or not), all servers at each driver call, and the agent that makes the
+// driver call (executed or not).
 func points(result simulate.ScenarioResult) []simulate.Crash {
 	var out []simulate.Crash
 	for n := 1; n <= result.StoreCalls; n++ {

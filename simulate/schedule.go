@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// choice is something that could happen next.
+// choice is a possible next event.
 type choice struct {
 	weight int
 	do     func()
 }
 
-// instant is the duration of an event where events happen in order. It is small but
-// not zero: failures are distinguished by their time.
+// instant is the duration of an event when events happen in order. It is not zero,
+// because failures are distinguished by their time.
 const instant = time.Microsecond
 
 // step performs one event, then checks the rules.
@@ -47,7 +47,7 @@ func (w *World) step() {
 	w.checker.check()
 }
 
-// choices lists the events that could happen now, always in the same order.
+// choices lists the possible next events, always in the same order.
 func (w *World) choices() []choice {
 	var out []choice
 	add := func(weight int, do func()) { out = append(out, choice{weight, do}) }
@@ -76,8 +76,7 @@ func (w *World) choices() []choice {
 	return out
 }
 
-// oneIn returns how rarely something happens: once in n, and less often in a world
-// about its graph.
+// oneIn makes an event happen once in n times, and less often in a Graph world.
 func (w *World) oneIn(n int) int {
 	if w.Graph {
 		return 5 * n
@@ -130,8 +129,8 @@ func (w *World) faultChoices(add func(int, func())) {
 	}
 }
 
-// bringToRest ends all faults, lets people ask for reachable goals, and runs until
-// reality matches them.
+// bringToRest ends all faults, lets users ask for reachable goals, and runs until the
+// machines match them.
 func (w *World) bringToRest() {
 	w.faults = false
 	w.people.settlingSince = w.now
@@ -157,7 +156,7 @@ func (w *World) bringToRest() {
 			asked = !w.people.askAgain()
 		}
 	}
-	w.fail("after 3 hours of peace: %s", w.checker.atRest())
+	w.fail("not at rest 3 hours after the last fault: %s", w.checker.atRest())
 }
 
 // enlargeNodes restarts every agent on a larger machine.
@@ -180,7 +179,7 @@ func (w *World) endFaults() {
 	}
 }
 
-// caughtUp reports whether nothing is in flight but heartbeats.
+// caughtUp reports whether only heartbeats are in flight.
 func (w *World) caughtUp() bool {
 	for _, s := range w.servers {
 		if len(s.ready) > 0 || s.behind() {

@@ -17,7 +17,7 @@ import (
 	"mariposa/wire"
 )
 
-// server is one life of a control plane.
+// server is one lifetime of a control plane replica.
 type server struct {
 	w        *World
 	life     *lifetime
@@ -31,9 +31,9 @@ type server struct {
 	woken    map[*link]bool
 }
 
-// storeHandle is a server's connection to the store. Once it crashes, all calls
-// fail: that is what a crash looks like from the store's side. The last commit may
-// have happened or not; the server never learns.
+// storeHandle is a server's connection to the store. After a crash all calls fail, which
+// is how the store sees a crash. The last commit may have happened or not; the server
+// never learns which.
 type storeHandle struct {
 	store.Store
 	w    *World
@@ -95,14 +95,14 @@ func (w *World) startServer() {
 	clk := worldClock{w, s.life}
 	var err error
 	if s.picture, err = picture.Open(w.ctx, s.store); err != nil {
-		w.fail("cannot open the picture: %v", err)
+		w.fail("open the picture: %v", err)
 	}
 	vault := seal.NewVault(w.ring, s.store)
 	cache := picture.NewVersionCache(s.store, vault)
-	s.picture.Subscribe(cache.Invalidate) // before all other subscribers: they read the cache
+	s.picture.Subscribe(cache.Invalidate) // before all other subscribers, because they read the cache
 	holder := w.newID()
 	if s.fleet, err = fleet.New(w.ctx, fleet.Options{Store: s.store, Picture: s.picture, Cache: cache, Clock: clk, Replica: holder}); err != nil {
-		w.fail("cannot make the fleet: %v", err)
+		w.fail("create the fleet: %v", err)
 	}
 	s.engine = engine.New(engine.Options{
 		Store: s.store, Picture: s.picture, Cache: cache, Clock: clk, NewID: w.newID, Holder: holder,
@@ -117,7 +117,7 @@ func (w *World) startServer() {
 	w.note("server starts")
 	s.every(5*time.Second, func() {
 		if err := s.engine.Renew(w.ctx); err != nil && !s.store.dead {
-			w.fail("cannot renew: %v", err)
+			w.fail("renew the lease: %v", err)
 		}
 	})
 	s.every(2500*time.Millisecond, func() { s.fleet.Tick(w.ctx) })
@@ -151,13 +151,13 @@ func (s *server) choices(add func(int, func())) {
 
 func (s *server) advance() {
 	if _, err := s.picture.Advance(s.w.ctx); err != nil {
-		s.w.fail("cannot follow the feed: %v", err)
+		s.w.fail("follow the feed: %v", err)
 	}
 	s.w.digestOnly("picture at %d", s.picture.Revision())
 }
 
-// await sometimes lets a change see its own commit, or the one it conflicts with;
-// often the picture lags.
+// await sometimes lets a change see its own commit or a conflicting one. Often the
+// picture lags.
 func (s *server) await(_ context.Context, revision int64) {
 	if s.picture.Revision() < revision && (s.w.orderly || s.w.chance(2)) {
 		s.advance()
@@ -199,7 +199,7 @@ func (s *server) accept(l *link, h *wire.Hello) {
 	if bye != nil {
 		s.w.note("%s is refused: %s", l.node.name, bye.Reason)
 		if bye.Final {
-			s.w.fail("node %s was refused for good: %s", l.node.name, bye.Reason)
+			s.w.fail("node %s was rejected permanently: %s", l.node.name, bye.Reason)
 		}
 		l.cut("refused")
 		s.replaceIfDead()
@@ -217,8 +217,7 @@ func (s *server) scheduleCrash() {
 	}
 }
 
-// replaceIfDead ends a server that has crashed, and starts the next one after a
-// while.
+// replaceIfDead removes a crashed server and starts the next one after a while.
 func (s *server) replaceIfDead() {
 	if !s.store.dead || s.life.over {
 		return

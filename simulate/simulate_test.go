@@ -26,13 +26,13 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // crashes are the point here; what matters is in the trace
-	debug.SetGCPercent(400)                        // thousands of small worlds come and go; memory is not scarce
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // crashes are intended here; the trace has what matters
+	debug.SetGCPercent(400)                        // thousands of small worlds are created, and memory is not scarce
 	os.Exit(m.Run())
 }
 
-// TestHistoriesKeepTheRules runs many worlds; every one of them must keep the rules
-// at every event and come to rest once faults end. Every tenth runs on SQLite.
+// TestHistoriesKeepTheRules runs many worlds. Each must satisfy the rules after every
+// event and come to rest once faults end. Every tenth world runs on SQLite.
 func TestHistoriesKeepTheRules(t *testing.T) {
 	t.Parallel()
 	const seeds = 300
@@ -58,8 +58,8 @@ func TestHistoriesKeepTheRules(t *testing.T) {
 	t.Log(seen)
 }
 
-// play runs worlds concurrently, as many as there are cores, and returns how often
-// things happened in all of them.
+// play runs worlds in parallel, one per core, and returns how often each thing happened
+// in all of them.
 func play(t *testing.T, from, to uint64) map[string]int {
 	t.Helper()
 	var next atomic.Uint64
@@ -86,14 +86,14 @@ func play(t *testing.T, from, to uint64) map[string]int {
 	return seen
 }
 
-// options choose the world of a seed.
+// options returns the options of the world with a given seed.
 func options(t *testing.T, seed uint64) simulate.Options {
 	t.Helper()
 	o := simulate.Options{Seed: seed, Nodes: 2 + int(seed%3), Replicas: 1 + int(seed%2), Events: 1500}
 	if seed%3 == 1 {
 		o.Graph = true
 	}
-	if seed > 1<<20 { // of a soak
+	if seed > 1<<20 { // part of a soak
 		o.Events = 3000
 	}
 	if seed%10 == 0 {
@@ -135,8 +135,8 @@ func TestOneSeed(t *testing.T) {
 	t.Logf("%+v", res)
 }
 
-// TestSoak runs new worlds for as long as MARIPOSA_SOAK says; without it, it runs a
-// handful. TestOneSeed replays failures.
+// TestSoak runs new worlds for the duration in MARIPOSA_SOAK, or a handful if it is not
+// set. Use TestOneSeed to replay a failure.
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	limit, err := time.ParseDuration(os.Getenv("MARIPOSA_SOAK"))

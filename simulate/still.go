@@ -8,25 +8,25 @@ import (
 	"mariposa/store"
 )
 
-// A planner that changes nothing but its own records must come to an end: while the
-// world stands still, it commits a few times and then waits.
+// A planner that changes only its own records must come to an end: while the world does
+// not change, it may commit a few times and must then wait.
 const (
-	// mostCommits is how often a project's planner may commit while the world
-	// stands still.
+	// mostCommits limits the commits of a project's planner while the world does not
+	// change.
 	mostCommits = 32
-	// rowEnds is the pause after which a commit no longer counts as in a row with
-	// the previous one, as in the engine's guard.
+	// rowEnds is the pause after which a commit no longer counts as consecutive, as in
+	// the engine's guard.
 	rowEnds = 2 * time.Minute
-	// mostPlans is how often it may plan at all, with no change and no time passed.
+	// mostPlans limits the plans without any change and without time passing.
 	mostPlans = 64
-	// mostBytes limits what is stored of a project's status for each of its
-	// services, and of a task's status: a larger status must be nesting itself.
+	// mostBytes limits the stored size of a project's status per service, and of a task's
+	// status. A larger status probably nests itself.
 	mostBytes = 2 << 10
 )
 
-// stillness counts, by project, what its planner has done since the world last
-// changed: since a person, a node or another planner wrote something about the
-// project or a node. A planner's own writes are no change of the world.
+// stillness counts, by project, what its planner has done since the world last changed,
+// that is, since a user, a node or another planner wrote something about the project or a
+// node. The planner's own writes do not count.
 type stillness struct {
 	commits map[string]int
 	plans   map[string]int
@@ -58,7 +58,7 @@ func (c *checker) countPlan(project string, changes []store.Change) {
 	}
 	s.at[project] = c.w.now
 	if s.commits[project]++; s.commits[project] > mostCommits {
-		c.w.fail("the planner of %s committed %d times while the world stood still", tail(project), s.commits[project])
+		c.w.fail("the planner of %s committed %d times while nothing else changed", tail(project), s.commits[project])
 	}
 	c.w.seen["most commits in a row"] = max(c.w.seen["most commits in a row"], s.commits[project])
 }
@@ -95,8 +95,8 @@ func (c *checker) checkStatusSize(what string, status any) {
 	}
 }
 
-// checkProjectSize checks the stored size of a project's status and its services'.
-// Each service is measured when it changes: one change costs no walk over all.
+// checkProjectSize checks the stored size of a project's status and of its services. It
+// measures each service only when the service changes.
 func (c *checker) checkProjectSize(name string, st *mariposa.ProjectStatus) {
 	alone := *st
 	alone.Services = nil
@@ -105,12 +105,12 @@ func (c *checker) checkProjectSize(name string, st *mariposa.ProjectStatus) {
 		n, known := c.sizes[ss]
 		if !known {
 			if len(c.sizes) > 4*len(st.Services)+1000 {
-				clear(c.sizes) // most are of statuses that are no longer there
+				clear(c.sizes) // most of these statuses no longer exist
 			}
 			n = c.stored(name+"/"+service, ss)
 			c.sizes[ss] = n
 		}
-		total += n + len(service) + 4 // its name, in quotes, a colon and a comma
+		total += n + len(service) + 4 // the name in quotes, a colon and a comma
 	}
 	if total > mostBytes*(1+len(st.Services)) {
 		c.w.fail("the status of %s with %d services takes %d bytes: %.300v…", name, len(st.Services), total, st)
@@ -120,7 +120,7 @@ func (c *checker) checkProjectSize(name string, st *mariposa.ProjectStatus) {
 func (c *checker) stored(what string, status any) int {
 	b, err := json.Marshal(status)
 	if err != nil {
-		c.w.fail("the status of %s cannot be written: %v", what, err)
+		c.w.fail("encode the status of %s: %v", what, err)
 	}
 	return len(b)
 }

@@ -13,8 +13,8 @@ import (
 	"mariposa/store"
 )
 
-// volume checks the rules for volumes: one never changes its node or its slot, a
-// slot has only one of a name, a tombstone is final, and a volume in use is not
+// volume checks the rules for volumes: a volume never changes its node or its slot, a
+// slot has only one volume of a name, a tombstone is final, and a volume in use is not
 // removed.
 func (c *checker) volume(ch *store.Change) {
 	r := (*store.Volume)(&ch.Record)
@@ -23,10 +23,10 @@ func (c *checker) volume(ch *store.Change) {
 	c.w.note("r%d %s %s on %s goal %s (%s)", ch.Revision, name, ch.Event.Kind, spec.Node, spec.Goal, reason.Sentence(spec.Reason))
 	if ch.Deleted {
 		if spec.Goal != mariposa.GoalGone {
-			c.w.fail("%s was forgotten though it is to be kept", name)
+			c.w.fail("the record of %s was deleted, but the volume must be retained", name)
 		}
 		if by := c.userOf(r.ID); by != "" {
-			c.w.fail("%s is gone though %s uses it", name, by)
+			c.w.fail("%s was deleted while %s uses it", name, by)
 		}
 		delete(c.volumes, r.ID)
 		return
@@ -37,10 +37,10 @@ func (c *checker) volume(ch *store.Change) {
 			c.w.fail("%s on %s was one of %s.%d on %s", name, spec.Node, was.ServiceName, was.Slot, was.Node)
 		}
 		if was.Goal == mariposa.GoalGone && spec.Goal != mariposa.GoalGone {
-			c.w.fail("%s was wanted again after it was let go", name)
+			c.w.fail("%s is desired again after its removal was requested", name)
 		}
 		if was.Project == "" && spec.Project != "" {
-			c.w.fail("%s went back to a project", name)
+			c.w.fail("%s was assigned to a project again", name)
 		}
 	}
 	c.volumes[r.ID] = r
@@ -48,12 +48,12 @@ func (c *checker) volume(ch *store.Change) {
 		other := c.volumes[id].Spec()
 		if id != r.ID && spec.Project != "" && other.Project == spec.Project && other.Service == spec.Service && other.Slot == spec.Slot && other.Name == spec.Name &&
 			other.Goal == mariposa.GoalKept && spec.Goal == mariposa.GoalKept {
-			c.w.fail("%s is the second one of its slot, beside %s", name, tail(id))
+			c.w.fail("%s is a second volume for its slot, in addition to %s", name, tail(id))
 		}
 	}
 }
 
-// userOf names an instance that uses a volume and still exists on its node.
+// userOf returns an instance that uses a volume and still exists on its node.
 func (c *checker) userOf(volume string) string {
 	for _, id := range c.sorted() {
 		r := c.instances[id]
@@ -71,20 +71,20 @@ func (c *checker) checkVolumeNode(id string, spec *mariposa.InstanceSpec) {
 	for _, m := range spec.Mounts {
 		r, known := c.volumes[m.Volume]
 		if !known {
-			c.w.fail("%s was made with a volume that nobody knows", spec.Name)
+			c.w.fail("%s was created with an unknown volume", spec.Name)
 		}
 		v := r.Spec()
 		if v.Node != spec.Node || v.Service != spec.Service || v.Slot != spec.Slot || v.Name != m.Name {
-			c.w.fail("%s on %s was made with the volume of %s.%d on %s", spec.Name, spec.Node, v.ServiceName, v.Slot, v.Node)
+			c.w.fail("%s on %s was created with the volume of %s.%d on %s", spec.Name, spec.Node, v.ServiceName, v.Slot, v.Node)
 		}
 		if v.Goal != mariposa.GoalKept || v.Instance != id {
-			c.w.fail("%s was made with a volume that is %s and for %s", spec.Name, v.Goal, tail(v.Instance))
+			c.w.fail("%s was created with a volume with goal %s and instance %s", spec.Name, v.Goal, tail(v.Instance))
 		}
 		c.w.seen["made with a volume"]++
 	}
 }
 
-// leftToGo names a volume with a tombstone that is not settled; empty: none.
+// leftToGo returns a volume with a tombstone that is not settled; empty: none.
 func (c *checker) leftToGo() string {
 	for _, id := range slices.Sorted(maps.Keys(c.volumes)) {
 		if c.volumes[id].Spec().Goal == mariposa.GoalGone {
@@ -94,7 +94,7 @@ func (c *checker) leftToGo() string {
 	return ""
 }
 
-// deleteVolume deletes a volume that a project has left behind.
+// deleteVolume deletes a retained volume of a project.
 func (p *people) deleteVolume() {
 	for _, r := range p.asked.picture.RetainedVolumesOf(organization) {
 		if r.Spec().Goal == mariposa.GoalGone {

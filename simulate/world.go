@@ -1,11 +1,11 @@
 // Package simulate runs the whole system in virtual time under a seeded scheduler:
-// control plane, agents, dummy instances, the network between them and the people
-// who use it. One message, timer or fault happens at a time, so the same seed gives
-// the same history, and any history can be inspected.
+// control plane, agents, dummy instances, the network and the users. Only one message,
+// timer or fault happens at a time. The same seed gives the same history, so that every
+// history can be replayed and inspected.
 //
-// The real packages run here, unchanged: change, engine, fleet, agent, picture,
-// store and the dummy driver. The simulation owns time, chance, the network and
-// crashes; it checks the rules of the system after every event.
+// The real packages run here unchanged: change, engine, fleet, agent, picture, store and
+// the dummy driver. The simulation owns time, randomness, the network and crashes. It
+// checks the rules of the system after every event.
 package simulate
 
 import (
@@ -29,11 +29,11 @@ type Options struct {
 	Seed     uint64
 	Nodes    int
 	Replicas int                               // of the control plane; one if zero
-	Events   int                               // how long chaos lasts
+	Events   int                               // number of events with faults
 	Limit    int                               // instances starting at the same time; 40 if zero
 	Capacity int                               // instances that fit on a node; 60 if zero
 	Store    func(*World) (store.Store, error) // nil: the memory store
-	Graph    bool                              // one project, few faults, and people who look at the result of a change before the next
+	Graph    bool                              // one project, few faults, and users who look at the result of a change before the next one
 	Weigh    bool                              // count what servers write to the store
 	Trace    io.Writer                         // where to write every event; nil: nowhere
 }
@@ -48,15 +48,15 @@ type World struct {
 	timerNo int64
 	ids     int64
 	events  int
-	ticks   int // how many timers have fired
+	ticks   int // number of timers that have fired
 	digest  uint64
 	script  []string
 	seen    map[string]int
 
 	store       store.Store
 	ring        *seal.Ring
-	servers     []*server // the living replicas
-	started     time.Time // when the newest of them was started
+	servers     []*server // the running replicas
+	started     time.Time // when the newest of them started
 	nodes       []*node
 	links       []*link
 	people      *people
@@ -67,21 +67,21 @@ type World struct {
 	broken      map[string]bool // services of the scenario whose new instances fail
 	serves      map[string]bool // services of the scenario that have a running instance and must keep one
 	tally                       // of the calls at which a scenario can crash
-	later       []func()        // consequences of an event, to run after it
+	later       []func()        // consequences of an event, run after it
 	parsed      map[string]*manifest.Project
 }
 
 // epoch is the start time of every world.
 var epoch = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 
-// lifetime ends with a crash: nothing that belongs to it happens afterwards. Its
-// blocking calls run as coroutines.
+// lifetime is the time between a start and a crash. Nothing that belongs to it happens
+// after the crash. Its blocking calls run as coroutines.
 type lifetime struct {
 	clock.Coroutines
 	over bool
 }
 
-// end ends a life with a crash.
+// end ends a lifetime with a crash.
 func (l *lifetime) end() {
 	l.over = true
 	l.Abandon()
@@ -113,7 +113,7 @@ func (h *timerHeap) Pop() any {
 	return t
 }
 
-// worldClock is the world's clock for one life.
+// worldClock is the world's clock for one lifetime.
 type worldClock struct {
 	w *World
 	*lifetime
@@ -140,7 +140,8 @@ func (w *World) chance(n int) bool { return w.rng.IntN(n) == 0 }
 // note adds an event to the history.
 func (w *World) note(format string, args ...any) { w.record(w.digestOnly(format, args...)) }
 
-// digestOnly adds an event only to the history's digest: heartbeats and the like.
+// digestOnly adds an event only to the digest of the history, for heartbeats and the
+// like.
 func (w *World) digestOnly(format string, args ...any) string {
 	line := fmt.Sprintf(format, args...)
 	h := fnv.New64a()
@@ -165,7 +166,7 @@ type Result struct {
 	Events  int
 	Digest  uint64         // of the whole history
 	Elapsed time.Duration  // virtual
-	Seen    map[string]int // how often things happened, by name
+	Seen    map[string]int // how often each thing happened, by name
 }
 
 // Failure is a broken rule, with the end of the history that broke it.
@@ -173,7 +174,7 @@ type Failure struct {
 	Seed   uint64
 	Why    string
 	Tail   []string
-	Replay string // how to repeat it
+	Replay string // the command that repeats it
 }
 
 func (f *Failure) Error() string {
@@ -181,8 +182,8 @@ func (f *Failure) Error() string {
 		f.Seed, f.Why, strings.Join(f.Tail, "\n"), f.Replay)
 }
 
-// Run runs a world to its end: chaos first, then without faults until everything
-// reaches its desired state.
+// Run runs a world to its end: first with faults, then without, until everything is in
+// its desired state.
 func Run(ctx context.Context, o Options) (Result, error) {
 	w := newWorld(ctx, o)
 	err := w.play(func() {
@@ -202,7 +203,7 @@ func newWorld(ctx context.Context, o Options) *World {
 	}
 }
 
-// play builds the world and runs something in it. A broken rule ends it.
+// play builds the world and runs what in it. A broken rule ends the run.
 func (w *World) play(what func()) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -12,16 +12,16 @@ import (
 	"mariposa/client"
 )
 
-// splitSystem is a `mariposa server` on SQLite, with agents as processes of their own.
-// The server's folder is that of its first node.
+// splitSystem is a `mariposa server` on SQLite with agents as separate processes. The
+// server uses the data directory of its first node.
 type splitSystem struct {
 	*devServer
-	data string // the server's folder
+	data string // the server's data directory
 	url  string
-	// address is where it listens; on loopback if empty. It is talked to there.
+	// address is where the server listens and clients connect; empty: a loopback address.
 	address string
-	flags   []string // of the server
-	links   []string // flags of those who talk to it
+	flags   []string // for the server
+	links   []string // for agents and clients
 	server  *exec.Cmd
 	parts   []*exec.Cmd
 }
@@ -33,14 +33,14 @@ func newSplitSystem(t *testing.T, flags ...string) *splitSystem {
 	return a
 }
 
-// open starts the server for the length of the test.
+// open starts the server until the test ends.
 func (a *splitSystem) open() {
 	a.t.Helper()
 	a.serve()
 	a.t.Cleanup(a.shut)
 }
 
-// serve starts the server, on the address that it had before if it had one.
+// serve starts the server, on its previous address if it had one.
 func (a *splitSystem) serve() {
 	a.t.Helper()
 	a.out = &lockedBuffer{}
@@ -60,13 +60,13 @@ func (a *splitSystem) serve() {
 	}
 }
 
-// secret reads a file of the server's folder.
+// secret reads a file in the server's data directory.
 func (a *splitSystem) secret(name string) string {
 	a.t.Helper()
 	return strings.TrimSpace(string(read(a.t, filepath.Join(a.data, name))))
 }
 
-// joinToken makes a token that lets nodes join.
+// joinToken creates a join token.
 func (a *splitSystem) joinToken(flags ...string) string {
 	a.t.Helper()
 	env := []string{"MARIPOSA_URL=" + a.url, "MARIPOSA_TOKEN=" + a.admin}
@@ -89,7 +89,7 @@ func (a *splitSystem) agent(flags ...string) *exec.Cmd {
 	return a.launch([]string{"MARIPOSA_JOIN=" + a.joinToken()}, flags...)
 }
 
-// launch starts a part that ends with the test.
+// launch starts a process that ends with the test.
 func (a *splitSystem) launch(env []string, args ...string) *exec.Cmd {
 	a.t.Helper()
 	cmd := launch(a.t, program(context.Background(), a.dir, env, args...), a.out)
@@ -97,7 +97,7 @@ func (a *splitSystem) launch(env []string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// shut removes every instance, then ends server and agents.
+// shut removes all instances, then stops the server and the agents.
 func (a *splitSystem) shut() {
 	if a.t.Failed() {
 		a.t.Logf("they said:\n%s", a.out)

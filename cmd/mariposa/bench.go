@@ -120,7 +120,7 @@ func (g *benchFlags) run(cmd *cobra.Command, ground *bench.Environment, measure 
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // a temporary folder
+	defer func() { _ = os.RemoveAll(dir) }() // a temporary directory
 	ground.Dir, ground.Profiles, ground.Progress = dir, g.profiles, cmd.ErrOrStderr()
 	ground.Store, ground.StoreName, _, err = openStore(cmd.Context(), cmp.Or(g.where, "sqlite:"+filepath.Join(dir, "mariposa.db")))
 	if err != nil {

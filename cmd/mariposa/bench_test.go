@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// These run small benchmarks for real.
+// These tests run small real benchmarks.
 
-// bench runs one and returns what it printed, after a look that every figure is
-// there, and that those which must not be zero are not.
+// bench runs a benchmark and returns its output. It checks that all fields are present
+// and that the given figures are not zero.
 func (h *devServer) bench(names, figures []string, args ...string) map[string]any {
 	h.t.Helper()
 	out, errs, code := h.mariposa("", append([]string{"bench"}, args...)...)
@@ -47,7 +47,7 @@ func TestTheBenchmarkPrintsWhatTheContractNames(t *testing.T) {
 		"converge", "--instances", "500", "--nodes", "3", "--kills", "5")
 }
 
-// The second run finds the store that the first was given as empty as it was.
+// The second run uses the store of the first run, which must be empty again.
 func TestTheBenchmarkOfTheAPILosesNothingAndLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	h := &devServer{t: t, dir: t.TempDir()}

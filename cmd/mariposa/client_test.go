@@ -13,9 +13,9 @@ import (
 	"mariposa"
 )
 
-// These tests drive client commands against a real server.
+// These tests run client commands against a real server.
 
-// wants runs a client command and checks its exit code and words on either stream.
+// wants runs a client command and checks its exit code and its output on either stream.
 func (h *devServer) wants(code int, words string, args ...string) string {
 	h.t.Helper()
 	out, errs, got := h.mariposa("", args...)
@@ -81,7 +81,7 @@ func TestADeletionIsAskedAbout(t *testing.T) {
 	h.ok("project", "rm", "shop", "-f", "--yes", "--wait")
 }
 
-// askedAbout deletes a project at a terminal.
+// askedAbout deletes a project on a terminal.
 func askedAbout(t *testing.T, h *devServer, answer, says string) {
 	t.Helper()
 	x := newTerminal(t, 24, 100)
@@ -222,15 +222,15 @@ func TestAnInterruptedBenchmarkSaysSo(t *testing.T) {
 	h := &devServer{t: t, dir: t.TempDir(), out: &out}
 	cmd := launch(t, program(context.Background(), h.dir, nil, "bench", "converge", "--instances", "20000", "--nodes", "2", "--kills", "1000000"), &out)
 	defer end(cmd)
-	h.await("it is in the middle of a phase", func() bool { return strings.Contains(out.String(), "bringing 20000 instances up") })
+	h.await("it is in the middle of a phase", func() bool { return strings.Contains(out.String(), "starting 20000 instances") })
 	must(t, cmd.Process.Signal(syscall.SIGINT))
 	_ = cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code == 0 || !strings.Contains(out.String(), "interrupted while bringing instances up") || strings.Contains(out.String(), "up_s") {
+	if code := cmd.ProcessState.ExitCode(); code == 0 || !strings.Contains(out.String(), "interrupted while starting instances") || strings.Contains(out.String(), "up_s") {
 		t.Errorf("exit %d\n%s", code, out.String())
 	}
 }
 
-// talker is a service that prints a few lines, then stays or fails.
+// talker is a service that prints a few lines, then keeps running or fails.
 func talker(name, then string) string {
 	return "services: {" + name + ": {compute_type: process, scale: 2, command: [sh, -c, 'echo one; echo two $MARIPOSA_NAME; " + then + "'], update: {min_healthy: 0}}, quiet: {compute_type: dummy}}"
 }
@@ -252,7 +252,7 @@ func TestLogsOfAProjectAreReadAtOnce(t *testing.T) {
 	}
 	h.wants(1, `has no service "wep"`, "logs", "wep")
 
-	// What starts later is followed too.
+	// Instances that start later are followed too.
 	var seen lockedBuffer
 	cmd := launch(t, program(context.Background(), h.dir, []string{"MARIPOSA_DATA=" + h.dir, "MARIPOSA_PROJECT=shop"}, "logs", "web", "-f"), &seen)
 	defer end(cmd)

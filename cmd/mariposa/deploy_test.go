@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Started again with a changed file, `dev --deploy` applies the change. A file that the
-// project had before is not brought back over what people changed since.
+// After a restart with a changed file, `dev --deploy` applies the change. It does not
+// restore a file that was submitted before, because that would revert newer changes.
 func TestDeployAppliesAChangedFile(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "shop.yaml")

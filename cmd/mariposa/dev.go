@@ -82,7 +82,7 @@ func runDev(ctx context.Context, f devFlags, stdin io.Reader, stdout, stderr io.
 			f.down.dataFlag = " --data " + f.data
 		}
 	}
-	f.process.allowUnisolated = true // who tries it out on a laptop may not be able to isolate
+	f.process.allowUnisolated = true // a developer's laptop may not support isolation
 	if _, err := f.process.options(); err != nil {
 		return cli.Usage(err)
 	}
@@ -118,7 +118,7 @@ func runDev(ctx context.Context, f devFlags, stdin io.Reader, stdout, stderr io.
 	return waitFor(ctx, d.control)
 }
 
-// logTo sends logs to standard error; with a live view, only errors.
+// logTo sends logs to standard error. With a live view, only errors are logged.
 func logTo(w io.Writer, verbose, quiet bool) {
 	level := slog.LevelInfo
 	switch {
@@ -139,14 +139,14 @@ func startDev(ctx context.Context, f devFlags) (*dev, error) {
 	if err != nil {
 		return nil, err
 	}
-	join := assembly.Secret() // its own agents have it, and nobody else ever sees it
+	join := assembly.Secret() // only the agents in this process know it
 	control, token, err := startControl(ctx, dir, &f.controlFlags, st, join)
 	if err != nil {
 		_ = st.Close() // the first error is the one to report
 		return nil, err
 	}
 	d := &dev{dir: dir, control: control}
-	// It is our own address: what is sent there never leaves this machine.
+	// This is our own address: the traffic never leaves this machine.
 	d.client, err = client.New(client.Options{URL: control.URL, Token: token, HTTPClient: control.Client(), Insecure: true})
 	if err != nil {
 		control.Stop()
@@ -169,8 +169,8 @@ func startDev(ctx context.Context, f devFlags) (*dev, error) {
 	return d, nil
 }
 
-// dummyNames returns the dummy nodes to run: as many as requested, and for --down
-// also those of earlier runs.
+// dummyNames returns the dummy nodes to run: the requested number, and with --down also
+// those of earlier runs.
 func dummyNames(dir string, f devFlags) []string {
 	var names []string
 	for i := range f.dummies {
@@ -188,7 +188,7 @@ func dummyNames(dir string, f devFlags) []string {
 
 func (d *dev) run(ctx context.Context, link agent.Link, cfg assembly.NodeConfig) {
 	d.agents.Go(func() {
-		// The rest works without the node, and people can repair it.
+		// Everything else works without the node, and users can repair it.
 		if err := assembly.RunNode(ctx, link, cfg); err != nil && ctx.Err() == nil {
 			slog.Error("this machine cannot run as a node", "err", err)
 		}
@@ -202,8 +202,8 @@ func (d *dev) stop(cancel context.CancelFunc) {
 	_ = os.Remove(filepath.Join(d.dir, cli.URLFile)) // clients then report that nothing runs
 }
 
-// deployAndWatch creates the project if there is none of that name, then shows
-// a live view until the end.
+// deployAndWatch creates or updates the project, then shows a live view until ctx is
+// done.
 func (d *dev) deployAndWatch(ctx context.Context, what string, stdout io.Writer) error {
 	name, file, ok := strings.Cut(what, "=")
 	if !ok {
@@ -246,12 +246,12 @@ func (d *dev) deployAndWatch(ctx context.Context, what string, stdout io.Writer)
 	return err
 }
 
-// maxCompared is how many versions a manifest is compared with.
+// maxCompared is the number of versions that a manifest is compared with.
 const maxCompared = 50
 
-// createOrUpdate creates the project, or updates it to a changed file. A manifest that the
-// project had before is not brought back: whoever changed the project since then would not
-// expect that. Note says what was done, if that is not obvious.
+// createOrUpdate creates the project, or updates it to a changed file. It does not
+// restore a manifest that was submitted before, because that would revert newer changes.
+// The note says what was done if that is not obvious.
 func (d *dev) createOrUpdate(ctx context.Context, name, file string, body []byte) (note string, err error) {
 	_, err = d.client.CreateProject(ctx, name, body, "")
 	if mariposa.CodeOf(err) != mariposa.Conflict {

@@ -26,7 +26,7 @@ import (
 // downFlags are the flags of `mariposa dev --down`.
 type downFlags struct {
 	down, purge, sure bool
-	dataFlag          string // for the same data directory, with a space before it; empty: the default
+	dataFlag          string // flag for the same data directory, with a leading space; empty: the default
 }
 
 func (f *downFlags) add(to *pflag.FlagSet) {
@@ -42,7 +42,8 @@ func (f downFlags) check() error {
 	return nil
 }
 
-// requireData refuses to take down what never was: it would create a store first.
+// requireData returns an error if there is no store. Without this check, --down would
+// create one.
 func requireData(dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, "mariposa.db")); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("there is no store in %s, so there is nothing to take down: name its directory with --data", dir)
@@ -50,7 +51,7 @@ func requireData(dir string) error {
 	return nil
 }
 
-// down deletes every project and waits until the last instance is gone. It reports
+// down deletes every project and waits until the last instance is removed. It returns
 // false if the user declines.
 func (d *dev) down(ctx context.Context, f downFlags, stdin io.Reader, stdout, stderr io.Writer) (bool, error) {
 	projects, err := d.openProjects(ctx)
@@ -81,8 +82,8 @@ func (d *dev) down(ctx context.Context, f downFlags, stdin io.Reader, stdout, st
 	return true, d.printLeftovers(ctx, f, stdout)
 }
 
-// awaitInstances waits until no instance is left, and says what it waits for if that takes
-// a while.
+// awaitInstances waits until no instance is left. If that takes a while, it prints what
+// it waits for.
 func (d *dev) awaitInstances(ctx context.Context, stdout io.Writer) error {
 	began, said := time.Now(), ""
 	return awaitNone(ctx, func() (int, error) {
@@ -98,8 +99,8 @@ func (d *dev) awaitInstances(ctx context.Context, stdout io.Writer) error {
 	})
 }
 
-// describeWait says which nodes the removal of instances waits for, a line each, and how to
-// go on without a node that does not come back.
+// describeWait lists the nodes that the removal of instances waits for, one per line, and
+// says how to continue without a node that does not return.
 func describeWait(left []contract.Instance) string {
 	counts, unknown := map[string]int{}, map[string]bool{}
 	for i := range left {
@@ -136,8 +137,8 @@ func (d *dev) openProjects(ctx context.Context) (open []contract.Project, err er
 	return open, nil
 }
 
-// confirmDown asks the user before anything is destroyed. One project is confirmed by
-// its name, several by the word "all", a purge by the word "purge".
+// confirmDown asks for confirmation before anything is deleted. The user types the name
+// of a single project, "all" for several projects, or "purge" for a purge.
 func (d *dev) confirmDown(ctx context.Context, f downFlags, projects []contract.Project, stdin io.Reader, stderr io.Writer) (bool, error) {
 	if len(projects) == 0 && !f.purge {
 		return true, nil
@@ -164,7 +165,7 @@ func (d *dev) confirmDown(ctx context.Context, f downFlags, projects []contract.
 	return cli.ConfirmName(ctx, stdin, stderr, word, does, f.sure)
 }
 
-// purgeVolumes deletes the volumes that are left and waits until they are gone.
+// purgeVolumes deletes the remaining volumes and waits until they are gone.
 func (d *dev) purgeVolumes(ctx context.Context, stdout io.Writer) error {
 	left, err := d.client.AllVolumes(ctx, client.VolumeFilter{})
 	if err != nil {
@@ -207,7 +208,7 @@ func volumeName(v contract.Volume) string {
 	return fmt.Sprintf("%s:%s of %s", v.Slot, v.Name, v.ProjectName)
 }
 
-// printLeftovers says what is still there after all projects are gone.
+// printLeftovers lists what is left after all projects are deleted.
 func (d *dev) printLeftovers(ctx context.Context, f downFlags, stdout io.Writer) error {
 	nodes, err := d.client.Nodes(ctx)
 	if err != nil {
@@ -240,13 +241,14 @@ func (d *dev) printLeftovers(ctx context.Context, f downFlags, stdout io.Writer)
 	return nil
 }
 
-// dataFiles are the files and folders that `mariposa dev` makes in its data folder.
+// dataFiles are the files and directories that `mariposa dev` creates in its data
+// directory.
 var dataFiles = []string{
 	"mariposa.db", "mariposa.db-wal", "mariposa.db-shm", "mariposa.db.lock", "secret.key", cli.TokenFile, "join.token", "replica", cli.URLFile, "node", "nodes",
 }
 
-// purgeData removes what `mariposa dev` made in its data folder, and the folder if
-// nothing else is in it.
+// purgeData removes what `mariposa dev` created in its data directory, and the directory
+// itself if it is empty then.
 func purgeData(dir string, stdout io.Writer) error {
 	for _, name := range dataFiles {
 		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {

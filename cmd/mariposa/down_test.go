@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// Whoever takes everything down learns which lost node that waits for, and how to go on
-// without it.
+// --down names the lost node that it waits for, and says how to continue without it.
 func TestTakingDownSaysWhichNodeItWaitsFor(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "--dummy-nodes", "1")
@@ -22,7 +21,7 @@ func TestTakingDownSaysWhichNodeItWaitsFor(t *testing.T) {
 	down := launch(t, program(context.Background(), h.dir, nil, "dev", "--listen", "127.0.0.1:0", "--data", h.dir, "--down", "--yes"), &out)
 	over := make(chan error, 1)
 	go func() { over <- down.Wait() }()
-	t.Cleanup(func() { _ = down.Process.Kill() }) // it has ended, unless the test failed
+	t.Cleanup(func() { _ = down.Process.Kill() }) // it has ended already, unless the test failed
 	h.await("it says what it waits for", func() bool {
 		return strings.Contains(out.String(), "waiting for the removal of 2 instances on node dummy-1, which is not connected")
 	})
@@ -37,7 +36,7 @@ func TestTakingDownSaysWhichNodeItWaitsFor(t *testing.T) {
 	}
 }
 
-// Nothing is taken down, or created, where there is no store.
+// Without a store, --down deletes and creates nothing.
 func TestTakingDownNeedsAStore(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "nosuch")

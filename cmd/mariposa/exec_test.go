@@ -25,7 +25,8 @@ const sleeper = `services:
 metadata: {key: {secret: true, generate: 24}}
 `
 
-// sleeping is a server with one instance that only sleeps, and its name.
+// sleeping starts a server with one sleeping instance and returns the name of the
+// instance.
 func sleeping(t *testing.T) (*devServer, string) {
 	t.Helper()
 	h := newHouse(t)
@@ -77,7 +78,7 @@ func TestMuchGoesThroughACommandUnchanged(t *testing.T) {
 	}
 }
 
-// begin starts a client command and waits for the first line that it prints.
+// begin starts a client command and waits for its first line of output.
 func (h *devServer) begin(errs io.Writer, args ...string) (cmd *exec.Cmd, line string) {
 	h.t.Helper()
 	cmd = program(context.Background(), h.dir, []string{"MARIPOSA_DATA=" + h.dir}, args...)
@@ -127,7 +128,7 @@ func TestACommandDoesNotSurviveTheServerAndSaysSo(t *testing.T) {
 	h.await("only the instance is left", func() bool { return len(h.processes()) == 1 })
 	h.start()
 	h.converged("shop", "web", 1)
-	// The store says that the instance runs before its node is connected again.
+	// The store may report the instance as running before its node is connected again.
 	if out, said, code := h.mariposa("", "instance", "exec", name, "--", "echo", "here again"); code != 0 || out != "here again\n" {
 		t.Errorf("right after the restart: %d, %s %s", code, out, said)
 	}
@@ -142,7 +143,7 @@ func TestACommandDoesNotSurviveTheServerAndSaysSo(t *testing.T) {
 	h.await("only the instance is left", func() bool { return len(h.processes()) == 1 })
 }
 
-// terminal is one that a person sits at.
+// terminal is a pseudo-terminal, as used by a person.
 type terminal struct {
 	t       *testing.T
 	ours    *os.File
@@ -165,7 +166,7 @@ func newTerminal(t *testing.T, rows, cols uint16) *terminal {
 	return x
 }
 
-// control sets or reads how the terminal is.
+// control reads or sets the terminal's modes.
 func (x *terminal) control(ioctl func(fd int) error) {
 	x.t.Helper()
 	raw, err := x.theirs.SyscallConn()
@@ -194,7 +195,7 @@ func (x *terminal) types(text string) {
 	must(x.t, err)
 }
 
-// shows waits until something stands on the screen, and forgets what came before.
+// shows waits until the screen contains a text, and discards everything up to it.
 func (x *terminal) shows(text string) {
 	x.t.Helper()
 	_ = x.ours.SetReadDeadline(time.Now().Add(limit))
@@ -212,7 +213,7 @@ func (x *terminal) shows(text string) {
 	}
 }
 
-// runs starts a program for the person who sits there.
+// runs starts a program on the terminal.
 func (x *terminal) runs(h *devServer, program string, args ...string) *exec.Cmd {
 	x.t.Helper()
 	ctx, cancel := context.WithTimeout(x.t.Context(), limit)
@@ -225,7 +226,7 @@ func (x *terminal) runs(h *devServer, program string, args ...string) *exec.Cmd 
 	return cmd
 }
 
-// ended checks that a program has ended with a code, and left the terminal as it was.
+// ended checks that a program has exited with a code and restored the terminal.
 func (x *terminal) ended(cmd *exec.Cmd, code int, before unix.Termios) {
 	x.t.Helper()
 	_ = cmd.Wait()
@@ -247,10 +248,10 @@ func TestAShellAtATerminal(t *testing.T) {
 	x.types("stty size\n")
 	x.shows("33 101\r\n")
 	x.resize(20, 50)
-	x.types("until stty size | grep '20 50'; do sleep 0.1; done\n") // a resize travels separately from the input
+	x.types("until stty size | grep '20 50'; do sleep 0.1; done\n") // resizes are sent separately from the input
 	x.shows("20 50\r\n")
 	x.types("sh -c 'echo re\"ad\"y; exec sleep 1000'\n")
-	x.shows("ready\r\n") // and not what was typed, so it runs
+	x.shows("ready\r\n") // the output, not the echo of the input: the command runs
 	x.types("\x03")
 	x.types("echo rc=$?\n")
 	x.shows("rc=130\r\n")

@@ -16,7 +16,7 @@ import (
 	"mariposa/client"
 )
 
-// serverOnSmallDisk returns a server on a small disk of its own.
+// serverOnSmallDisk returns a server on its own small disk.
 func serverOnSmallDisk(t *testing.T) *devServer {
 	t.Helper()
 	dir := t.TempDir()
@@ -90,8 +90,8 @@ func TestAReadOnlyDiskRefusesChangesAndTouchesNothing(t *testing.T) {
 	h := serverOnSmallDisk(t)
 	h.create("play", "services: {d: {compute_type: dummy, scale: 3}}")
 	h.converged("play", "d", 3)
-	// A real remount is refused while files are open for writing, so what the
-	// server may write is bounded by its own limit on file sizes instead.
+	// The kernel refuses a remount while files are open for writing. Instead, a limit on
+	// file sizes restricts what the server can write.
 	var old unix.Rlimit
 	none := unix.Rlimit{Cur: 0, Max: ^uint64(0)}
 	must(t, unix.Prlimit(h.cmd.Process.Pid, unix.RLIMIT_FSIZE, &none, &old))

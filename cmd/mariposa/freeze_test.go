@@ -10,9 +10,9 @@ import (
 	"mariposa/contract"
 )
 
-// A frozen service is left alone whatever its restart policy says: the agent does not
-// restart what is killed, also while it has no connection, and nobody restarts an
-// instance by hand. The thaw repairs it.
+// Nothing is restarted in a frozen service, whatever its restart policy: the agent does
+// not restart a killed instance, even without a connection, and users cannot restart one
+// manually. The thaw repairs the service.
 func TestNothingIsRestartedInAFrozenScope(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []string{"always", "on-failure", "unless-stopped"} {
@@ -40,7 +40,7 @@ func TestNothingIsRestartedInAFrozenScope(t *testing.T) {
 
 			a.ok("-j", "shop", "project", "freeze", "--wait")
 			a.cannot("cannot be restarted because admin froze service web: thaw it first with mariposa -j shop project thaw --service web", "-j", "shop", "instance", "restart", name)
-			away := policy == "always" // here the agent has nobody to ask
+			away := policy == "always" // here the agent has no connection
 			if away {
 				end(a.server)
 			}
@@ -64,7 +64,7 @@ func TestNothingIsRestartedInAFrozenScope(t *testing.T) {
 			}
 			a.ok("-j", "shop", "project", "thaw", "--wait")
 			a.converged("shop", "web", 1)
-			name = kill() // the policy is in force again
+			name = kill() // the policy applies again
 			a.await("it is restarted in place", func() bool {
 				i := a.instances("shop")[name]
 				return i.Restarts == 1 && i.State == mariposa.StateRunning

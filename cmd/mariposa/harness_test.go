@@ -23,8 +23,8 @@ import (
 	"mariposa/contract"
 )
 
-// These tests drive the real binary from outside: HTTP, command line, signals, real
-// processes. They know nothing of the packages behind it.
+// These tests run the real binary from outside: HTTP, command line, signals and real
+// processes. They do not use the packages behind it.
 
 var binaries string
 
@@ -47,8 +47,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// devServer is a `mariposa dev` under test, started and killed at will on one
-// folder of data.
+// devServer is a `mariposa dev` under test. It can be started and killed repeatedly on
+// the same data directory.
 type devServer struct {
 	t    *testing.T
 	dir  string
@@ -81,7 +81,7 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// must fails a test for an error.
+// must fails the test if there is an error.
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -89,7 +89,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// must fails the test for the error of an answer that nobody looks at.
+// must fails the test if there is an error; the answer is ignored.
 func (h *devServer) must(_ any, err error) {
 	h.t.Helper()
 	must(h.t, err)
@@ -107,7 +107,7 @@ func write(t *testing.T, path string, content []byte) {
 	must(t, os.WriteFile(path, content, 0o600))
 }
 
-// fileOf is a file with a text.
+// fileOf writes a text to a temporary file and returns its path.
 func fileOf(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "m.yaml")
@@ -122,14 +122,14 @@ func atoi(s string) int {
 	return n
 }
 
-// program is a command line of the binary, with an environment made from nothing.
+// program returns a command of the binary with a minimal environment.
 func program(ctx context.Context, home string, env []string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "mariposa"), args...)
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + home}, env...)
 	return cmd
 }
 
-// launch starts a program that writes all it says to one place.
+// launch starts a program whose output goes to out.
 func launch(t *testing.T, cmd *exec.Cmd, out io.Writer) *exec.Cmd {
 	t.Helper()
 	cmd.Stdout, cmd.Stderr = out, out
@@ -148,7 +148,7 @@ func finish(t *testing.T, cmd *exec.Cmd, stdin string) (stdout, stderr string, c
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// end is kill -9. It may come twice.
+// end kills a process with SIGKILL. It can be called twice.
 func end(cmd *exec.Cmd) {
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
@@ -197,13 +197,13 @@ func (h *devServer) spawn() {
 	}(h.cmd, h.done)
 }
 
-// kill is kill -9.
+// kill kills the server with SIGKILL.
 func (h *devServer) kill() {
 	_ = h.cmd.Process.Kill()
 	<-h.done
 }
 
-// tearDown removes every instance and ends the server.
+// tearDown removes all instances and stops the server.
 func (h *devServer) tearDown() {
 	if h.t.Failed() {
 		h.t.Logf("the server said:\n%s", h.out)
@@ -214,9 +214,9 @@ func (h *devServer) tearDown() {
 		h.kill()
 	}
 	if _, err := os.Stat(filepath.Join(h.dir, "mariposa.db")); errors.Is(err, fs.ErrNotExist) {
-		return // the test has removed it already
+		return // the test has already removed it
 	}
-	// Twenty thousand instances take a while on a busy machine.
+	// Removing twenty thousand instances takes a while on a busy machine.
 	ctx, cancel := context.WithTimeout(context.Background(), 2*limit)
 	defer cancel()
 	if out, err := program(ctx, h.dir, nil, "dev", "--listen", "127.0.0.1:0", "--data", h.dir, "--down", "--yes").CombinedOutput(); err != nil {
@@ -227,11 +227,11 @@ func (h *devServer) tearDown() {
 	}
 }
 
-// limit is how long something that must happen may take: long, as the machine may be
-// busy. Nobody waits for it unless something is wrong.
+// limit is the deadline for anything that must happen. It is long because the machine may
+// be busy, and it is reached only if something is wrong.
 const limit = 2 * time.Minute
 
-// await waits for something that must come true.
+// await waits until a condition is true.
 func (h *devServer) await(what string, ok func() bool) {
 	h.t.Helper()
 	for deadline := time.Now().Add(limit); ; {
@@ -241,7 +241,7 @@ func (h *devServer) await(what string, ok func() bool) {
 		if time.Now().After(deadline) {
 			h.t.Fatalf("still not so after %s: %s\n%s", limit, what, h.out)
 		}
-		time.Sleep(20 * time.Millisecond) // facts of the operating system have no signal to wait for
+		time.Sleep(20 * time.Millisecond) // there is no signal to wait for: poll
 	}
 }
 
@@ -254,7 +254,7 @@ func (h *devServer) state(project string) contract.ProjectState {
 	return s.Projects[0]
 }
 
-// converged waits until a project is at rest with so many running in a service.
+// converged waits until a project is at rest with n running instances of a service.
 func (h *devServer) converged(project, service string, n int) {
 	h.t.Helper()
 	h.await(fmt.Sprintf("%s is converged with %d of %s", project, n, service), func() bool {
@@ -275,14 +275,14 @@ func (h *devServer) instances(project string) map[string]contract.Instance {
 	for _, i := range list.Instances {
 		full, err := h.Instance(h.t.Context(), i.ID)
 		if err != nil {
-			continue // it went meanwhile
+			continue // removed in the meantime
 		}
 		out[i.Name] = *full
 	}
 	return out
 }
 
-// pids are the process ids of a project's running instances, by name.
+// pids returns the process ids of a project's running instances, by name.
 func (h *devServer) pids(project string) map[string]int {
 	h.t.Helper()
 	out := map[string]int{}
@@ -294,8 +294,8 @@ func (h *devServer) pids(project string) map[string]int {
 	return out
 }
 
-// processes finds what really runs on behalf of this server: process id to
-// instance id.
+// processes finds the processes that really run for this server and maps their ids to
+// instance ids.
 func (h *devServer) processes() map[int]string {
 	out := map[int]string{}
 	dirs, _ := filepath.Glob("/proc/[0-9]*/environ")
@@ -314,7 +314,8 @@ func (h *devServer) processes() map[int]string {
 	return out
 }
 
-// realityMatches checks that exactly the instances in the store run, each once.
+// realityMatches checks that exactly the instances in the store run, and each of them
+// once.
 func (h *devServer) realityMatches(project string) {
 	h.t.Helper()
 	h.await("what runs is what is on the books", func() bool {
@@ -331,16 +332,16 @@ func (h *devServer) realityMatches(project string) {
 	})
 }
 
-// create makes a project and waits for its first task.
+// create creates a project and waits for its first task.
 func (h *devServer) create(name, manifest string) {
 	h.t.Helper()
 	h.must(h.CreateProject(h.t.Context(), name, []byte(manifest), ""))
 }
 
-// clear deletes every project and waits until nothing of them runs.
+// clear deletes all projects and waits until none of their instances runs.
 func (h *devServer) clear() {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), limit) // the test's own context may be over
+	ctx, cancel := context.WithTimeout(context.Background(), limit) // the test's context may be done
 	defer cancel()
 	all, err := h.Projects(ctx, "")
 	if err != nil {
@@ -353,7 +354,7 @@ func (h *devServer) clear() {
 		}
 	}
 	for len(h.processes()) > 0 && ctx.Err() == nil {
-		time.Sleep(20 * time.Millisecond) // facts of the operating system have no signal to wait for
+		time.Sleep(20 * time.Millisecond) // there is no signal to wait for: poll
 	}
 	if left := h.processes(); len(left) > 0 {
 		h.t.Errorf("processes are left behind: %v", left)
@@ -376,7 +377,7 @@ func (h *devServer) fed(stdin string, args ...string) string {
 	return out
 }
 
-// cannot runs a client command that must be refused, in words like these.
+// cannot runs a client command that must fail with a message that contains because.
 func (h *devServer) cannot(because string, args ...string) {
 	h.t.Helper()
 	_, errs, code := h.mariposa("", args...)
@@ -400,7 +401,7 @@ func (h *devServer) mariposa(stdin string, args ...string) (stdout, stderr strin
 
 func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
 
-// live checks that processes live, by the names of their instances.
+// live checks that the processes of instances are alive.
 func live(t *testing.T, pids map[string]int) {
 	t.Helper()
 	for name, pid := range pids {
@@ -410,7 +411,7 @@ func live(t *testing.T, pids map[string]int) {
 	}
 }
 
-// runOn checks that instances of a project have the processes that they had.
+// runOn checks that the instances of a project still have the same processes.
 func (h *devServer) runOn(project string, before map[string]int) {
 	h.t.Helper()
 	now := h.pids(project)

@@ -13,7 +13,7 @@ import (
 	"mariposa/contract"
 )
 
-// Versions of manifests and metadata, as users see them.
+// These tests cover versions of manifests and metadata as users see them.
 
 const shop = `# the shop, as it always was
 services:
@@ -55,7 +55,7 @@ func TestManifestsAndValuesAreKeptByteForByteAndNobodyOverwritesAnother(t *testi
 		t.Fatalf("%+v, %v", base, err)
 	}
 
-	// Two people begin with the same version.
+	// Two users start from the same version.
 	h.ok("project", "update", "-m", fileOf(t, two), "--previous", base.Version, "--wait")
 	_, errs, code := h.mariposa("", "project", "update", "-m", fileOf(t, three), "--previous", base.Version)
 	if code != 1 || !strings.Contains(errs, "is 3 (") || word() != "two" {
@@ -91,7 +91,7 @@ func TestOldVersionsAreForgottenButForThoseInUse(t *testing.T) {
 	}
 	h.create("shop", manifest(1))
 	h.converged("shop", "web", 1)
-	h.must(h.Act(t.Context(), "shop", contract.Action{Action: "freeze"})) // what runs is of the first version
+	h.must(h.Act(t.Context(), "shop", contract.Action{Action: "freeze"})) // the first version keeps running
 	for n := 2; n <= 9; n++ {
 		h.must(h.UpdateManifest(t.Context(), "shop", []byte(manifest(n)), client.Update{Force: true}))
 		if n == 3 {
@@ -162,7 +162,7 @@ func TestManyPeopleChangeMetadataAtOnceAndNothingIsLost(t *testing.T) {
 	}
 }
 
-// append adds a word to what a key holds, as somebody does who looks first.
+// append adds a word to the value of a key, with a CAS from a previous read.
 func (h *devServer) append(word string) {
 	h.t.Helper()
 	for {
@@ -177,7 +177,7 @@ func (h *devServer) append(word string) {
 		}
 		_, err = h.SetMetadata(h.t.Context(), "shop", "list", contract.MetadataValue{Value: fmt.Appendf(nil, "%q", now.Value+word)}, client.KeyChange{CAS: cas})
 		if mariposa.CodeOf(err) == mariposa.Conflict {
-			continue // somebody else was faster
+			continue // another writer was faster
 		}
 		if err != nil {
 			h.t.Error(err)

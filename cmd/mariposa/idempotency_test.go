@@ -19,17 +19,18 @@ import (
 	"mariposa/store/postgres/pgtest"
 )
 
-// A change that is asked for twice with one key is made once, whatever happens in
-// between.
+// A change that is requested twice with the same idempotency key is made once, whatever
+// happens in between.
 
-// reply is an answer to a change.
+// reply is the answer to a change.
 type reply struct {
 	status   int
 	body     string
 	replayed bool
 }
 
-// send asks for a change with a key; a reply without a status is none.
+// send requests a change with an idempotency key. Status 0 means that there was no
+// answer.
 func (h *devServer) send(ctx context.Context, method, path, kind, body, key string) (r reply) {
 	res, err := h.request(ctx, method, path, body, http.Header{"Idempotency-Key": {key}, "Content-Type": {kind}})
 	if err != nil {
@@ -84,8 +85,8 @@ func compact(t *testing.T, text string) []byte {
 	return b.Bytes()
 }
 
-// TestEveryChangeIsMadeOnceThoughTheServerDies asks again and again until there is
-// an answer, while the server is killed at random moments.
+// TestEveryChangeIsMadeOnceThoughTheServerDies repeats a request until it is answered,
+// while the server is killed at random times.
 func TestEveryChangeIsMadeOnceThoughTheServerDies(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -111,7 +112,7 @@ func TestEveryChangeIsMadeOnceThoughTheServerDies(t *testing.T) {
 		for i := range changes {
 			all.Go(func() { replies[i] = ask(ctx, i) })
 		}
-		time.Sleep(time.Duration(rng.IntN(40000)) * time.Microsecond) // a random moment is the point
+		time.Sleep(time.Duration(rng.IntN(40000)) * time.Microsecond) // kill at a random time
 		h.kill()
 		cancel()
 		all.Wait()
@@ -152,7 +153,7 @@ func TestEveryChangeIsMadeOnceThoughTheServerDies(t *testing.T) {
 		t.Errorf("%d single instances, not %d", singles, rounds)
 	}
 	tokens, err := h.Tokens(t.Context(), "")
-	if err != nil || len(tokens.Tokens) != 1+rounds { // the admin's own is one of them
+	if err != nil || len(tokens.Tokens) != 1+rounds { // one is the admin's own token
 		t.Errorf("%d tokens, not %d, %v", len(tokens.Tokens), 1+rounds, err)
 	}
 }
@@ -179,7 +180,7 @@ func TestReplicasStartTogetherOnAnEmptyDatabase(t *testing.T) {
 		}
 	}
 
-	// One change, asked for everywhere at once.
+	// The same change, requested from all replicas at once.
 	replies := make([]reply, len(c.replicas))
 	var all sync.WaitGroup
 	for i := range c.replicas {
@@ -208,7 +209,7 @@ func TestReplicasStartTogetherOnAnEmptyDatabase(t *testing.T) {
 		t.Errorf("it was made %d times", made)
 	}
 
-	// A token that is revoked at one of them lets nobody in at any.
+	// A token that is revoked at one replica is invalid at all of them.
 	c.ask(0)
 	robot, err := c.CreateToken(t.Context(), contract.NewToken{Name: "robot"})
 	must(t, err)

@@ -21,10 +21,10 @@ import (
 	"mariposa/contract"
 )
 
-// What an instance finds inside: its environment and command, its files, and the
-// values that change while it runs.
+// These tests cover what an instance sees: its environment, its command, its files and
+// live values.
 
-// environ is the environment that a process really has; empty when it is gone.
+// environ returns the environment that a process really has, or nothing if it has ended.
 func environ(t *testing.T, pid int) map[string]string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("/proc", itoa(pid), "environ"))
@@ -39,13 +39,13 @@ func environ(t *testing.T, pid int) map[string]string {
 	return out
 }
 
-// one is the only instance of a project that runs, with its process.
+// one returns the only running instance of a project and its process.
 func (h *devServer) one(project string) (contract.Instance, int) {
 	h.t.Helper()
 	return h.only(project, "one instance of "+project+" runs", func(i contract.Instance) bool { return i.State == mariposa.StateRunning })
 }
 
-// only is the one instance of a project that fits, with its process.
+// only returns the only instance of a project that fits, and its process.
 func (h *devServer) only(project, what string, fits func(contract.Instance) bool) (found contract.Instance, pid int) {
 	h.t.Helper()
 	h.await(what, func() bool {
@@ -71,8 +71,8 @@ func (h *devServer) set(project, key, value string) *contract.Changed {
 	return c
 }
 
-// endpoint reads what an instance or a server answers over HTTP; without a status,
-// why it does not.
+// endpoint sends an HTTP request to an instance or a server. Without an answer, status is
+// 0 and body is the error.
 func endpoint(t *testing.T, url, token string) (status int, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
@@ -92,20 +92,20 @@ func endpoint(t *testing.T, url, token string) (status int, body string) {
 	return res.StatusCode, string(b)
 }
 
-// valuesIn reads a file that holds an instance's values.
+// valuesIn reads an instance's values from a file.
 func valuesIn(path string) map[string]string {
 	b, _ := os.ReadFile(path)
 	return values(string(b))
 }
 
-// values reads an answer that holds an instance's values.
+// values parses an instance's values.
 func values(text string) map[string]string {
 	var out map[string]string
-	_ = json.Unmarshal([]byte(text), &out) // what is none holds nothing
+	_ = json.Unmarshal([]byte(text), &out) // invalid JSON has no values
 	return out
 }
 
-// reader is a service whose instance says by itself what it reads of its values.
+// reader is a service whose instance prints the values that it reads.
 const reader = `services:
   reader:
     compute_type: process
@@ -175,7 +175,7 @@ func TestValuesChangeInsideARunningInstance(t *testing.T) {
 	expect("the address and the token hold after kill -9", map[string]string{"motd": "good evening", "who": who})
 	h.set("live", "motd", "good night")
 	expect("and changes still arrive", map[string]string{"motd": "good night", "who": who})
-	// Each change comes by itself, within a second; a busy machine may take longer now and then.
+	// Changes arrive within a second, but a busy machine may take longer occasionally.
 	for try := 1; ; try++ {
 		h.set("live", "motd", fmt.Sprintf("hello %d", try))
 		took := expect("one more change shows", map[string]string{"motd": fmt.Sprintf("hello %d", try), "who": who})
@@ -330,8 +330,8 @@ func TestEnvironmentCommandAndFilesHoldWhatTheyReferTo(t *testing.T) {
 	})
 }
 
-// checkFile checks a file that an instance was given: for its owner alone, and in
-// memory alone.
+// checkFile checks a file of an instance: only its owner can read it, and it is only in
+// memory.
 func checkFile(t *testing.T, path, owner, want string) {
 	t.Helper()
 	info, err := os.Stat(path)

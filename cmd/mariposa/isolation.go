@@ -11,7 +11,7 @@ import (
 	"mariposa/manifest"
 )
 
-// processFlags say how process instances are isolated.
+// processFlags are the flags for the isolation of process instances.
 type processFlags struct {
 	allowUnisolated bool
 	uids            string
@@ -46,7 +46,7 @@ func (f *processFlags) options() (process.Options, error) {
 	return o, nil
 }
 
-// logIsolation says at the start what instances of this machine are kept apart by.
+// logIsolation logs at startup how this machine isolates instances.
 func logIsolation(allowed bool) {
 	how, why, lacks := process.Probe()
 	switch {
@@ -61,8 +61,8 @@ func logIsolation(allowed bool) {
 	}
 }
 
-// hideMemory keeps other processes of the same user from reading this one's memory
-// and environment, which hold keys and tokens.
+// hideMemory prevents other processes of the same user from reading the memory and
+// environment of this process, which contain keys and tokens.
 func hideMemory() {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		slog.Warn("other processes of this user can read the memory of this one", "err", err)

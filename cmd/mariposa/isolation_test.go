@@ -20,7 +20,7 @@ import (
 	"mariposa/contract"
 )
 
-// hostileManifest is of somebody who wants to be more than a deployer.
+// hostileManifest is the manifest of a deployer who tries to get more permissions.
 const hostileManifest = `services:
   web:
     compute_type: process
@@ -80,7 +80,7 @@ func TestADeployerBecomesNobodyByAManifest(t *testing.T) {
 
 func readAll(r io.ReadCloser) string {
 	defer r.Close()
-	b, _ := io.ReadAll(r) // what was read is looked at
+	b, _ := io.ReadAll(r) // check what was read
 	return string(b)
 }
 
@@ -91,7 +91,7 @@ func (h *devServer) nodeName() string {
 	return all.Nodes[0].Name
 }
 
-// TestANodeThatCannotIsolateRunsNoProcesses starts an agent that may not make
+// TestANodeThatCannotIsolateRunsNoProcesses starts an agent that cannot create
 // namespaces, as in many containers.
 func TestANodeThatCannotIsolateRunsNoProcesses(t *testing.T) {
 	t.Parallel()
@@ -137,8 +137,8 @@ func TestANodeThatCannotIsolateRunsNoProcesses(t *testing.T) {
 	}
 }
 
-// TestTheAgentsTokenIsHiddenFromItsOwnUser reads the environment of an agent without
-// root as an instance could that is not isolated.
+// TestTheAgentsTokenIsHiddenFromItsOwnUser tries to read the environment of an agent
+// without root, as an instance without isolation could.
 func TestTheAgentsTokenIsHiddenFromItsOwnUser(t *testing.T) {
 	t.Parallel()
 	must(t, os.Chmod(binaries, 0o755))

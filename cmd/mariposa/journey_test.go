@@ -12,11 +12,11 @@ import (
 	"mariposa/contract"
 )
 
-// TestTheReadmesThreeThings does what the README tells a newcomer to try.
+// TestTheReadmesThreeThings does what the README suggests to try first.
 func TestTheReadmesThreeThings(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	// Other tests run at the same time and use the fixed port of the example too.
+	// Other tests run at the same time and also use the fixed port of the example.
 	port := 20000 + os.Getpid()%10000
 	text := strings.ReplaceAll(string(read(t, "../../examples/hello/mariposa.yaml")), "7101", fmt.Sprint(port))
 	file := fileOf(t, text)
@@ -24,7 +24,7 @@ func TestTheReadmesThreeThings(t *testing.T) {
 	if out := h.ok("-j", "hello", "state"); !strings.Contains(out, "converged") {
 		t.Errorf("state after create --wait:\n%s", out)
 	}
-	greet := func(how string) func() bool { // a process listens a moment after it has started
+	greet := func(how string) func() bool { // a process listens shortly after it has started
 		return func() bool {
 			for _, i := range h.instances("hello") {
 				if i.ServiceName != "web" {
@@ -91,7 +91,8 @@ func TestABadVersionStopsByItselfAndLeavesTheOldOnesAlone(t *testing.T) {
 	}
 }
 
-// A start once counted as completed as soon as a process ran, though it ended right away.
+// A start used to count as completed as soon as a process ran, even if it exited
+// immediately.
 func TestAStartThatEndsAtOnceFails(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -162,7 +163,7 @@ func TestServerAndAgentApart(t *testing.T) {
 	a.create("hello", web(2, "hi"))
 	a.converged("hello", "web", 2)
 	before := a.pids("hello")
-	end(first) // kill -9: the instances must not notice
+	end(first) // SIGKILL: the instances must not be affected
 	again := time.Now()
 	a.agent("--rack", "r1", "--trait", "ssd=yes")
 	a.await("the node is heard of again", func() bool {

@@ -21,11 +21,11 @@ import (
 	"mariposa/store/postgres/pgtest"
 )
 
-// The key that seals the secrets, and what becomes of them when it is changed.
+// These tests cover the key that encrypts secrets, and its rotation.
 
 const sealed = "services: {d: {compute_type: dummy, environment: {S: '{{ .meta.secret }}'}}}\nmetadata: {secret: {secret: true, generate: 30}}"
 
-// seals makes projects, each with a secret of its own.
+// seals creates n projects with a different secret each.
 func (h *devServer) seals(n int) map[string]string {
 	h.t.Helper()
 	secrets := map[string]string{}
@@ -56,7 +56,7 @@ func (h *devServer) stillReads(secrets map[string]string) {
 	}
 }
 
-// terminate ends the server gently.
+// terminate stops the server gracefully.
 func (h *devServer) terminate() {
 	h.t.Helper()
 	must(h.t, h.cmd.Process.Signal(syscall.SIGTERM))
@@ -76,7 +76,7 @@ func TestTheKeyIsChangedWhileEverythingRuns(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var busy sync.WaitGroup
 	busy.Go(func() {
-		for n := 0; ctx.Err() == nil; n++ { // people go on working
+		for n := 0; ctx.Err() == nil; n++ { // users keep working
 			if _, err := h.CreateProject(ctx, fmt.Sprintf("q%d", n), []byte(sealed), ""); err != nil && ctx.Err() == nil {
 				t.Errorf("while the key is changed: %v", err)
 			}
@@ -133,7 +133,7 @@ func TestTheKeyIsChangedWhileEverythingRuns(t *testing.T) {
 	}
 }
 
-// id is a project's id.
+// id returns a project's id.
 func (h *devServer) id(project string) string {
 	h.t.Helper()
 	p, err := h.Project(h.t.Context(), project)
@@ -152,9 +152,9 @@ func TestAChangeOfTheKeySurvivesKill9(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			_, _ = h.RotateKey(ctx) // it dies half-way
+			_, _ = h.RotateKey(ctx) // the server is killed during the rotation
 		}()
-		time.Sleep(time.Duration(rng.IntN(12000)) * time.Microsecond) // a random moment is the point
+		time.Sleep(time.Duration(rng.IntN(12000)) * time.Microsecond) // kill at a random time
 		h.kill()
 		cancel()
 		<-done
@@ -197,7 +197,7 @@ func TestReplicasWithCopiesOfTheKeyFile(t *testing.T) {
 	if bytes.Equal(read(t, paths[0]), read(t, paths[1])) {
 		t.Error("the key file was not changed")
 	}
-	for i := range 8 { // some of these are the other's to plan, which cannot read them
+	for i := range 8 { // the other replica plans some of these and cannot read them
 		name := fmt.Sprintf("new%d", i)
 		c.create(name, sealed)
 		secrets[name] = c.reveal(name)
@@ -216,7 +216,7 @@ func TestReplicasWithCopiesOfTheKeyFile(t *testing.T) {
 	for project := range secrets {
 		c.converged(project, "d", 1)
 	}
-	// And the other way round.
+	// And vice versa.
 	c.must(c.RotateKey(t.Context()))
 	write(t, paths[0], read(t, paths[1]))
 	c.ask(0)

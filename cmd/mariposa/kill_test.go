@@ -33,7 +33,7 @@ func web(scale int, greeting string) string {
 `, scale, greeting)
 }
 
-// greeting is a server in which so many web fronts greet, and their processes.
+// greeting starts a server with scale web instances and returns their processes.
 func greeting(t *testing.T, scale int, words string) (*devServer, map[string]int) {
 	t.Helper()
 	h := newHouse(t)
@@ -75,8 +75,8 @@ func TestAKilledInstanceIsReplacedAndTheOthersAreLeftAlone(t *testing.T) {
 	h.realityMatches("hello")
 }
 
-// replaced waits until another instance has taken a victim's place, and checks that
-// the rest was left alone.
+// replaced waits until another instance has replaced the victim, and checks that the
+// others were not changed.
 func (h *devServer) replaced(before map[string]int, victim string) {
 	h.t.Helper()
 	h.await("the victim is replaced", func() bool {
@@ -98,9 +98,9 @@ func TestWhatDiesWhileTheServerIsAwayIsReplacedWhenItReturns(t *testing.T) {
 	h.realityMatches("hello")
 }
 
-// TestKill9AtAnyMoment kills the server again and again in the middle of starts,
-// updates and scalings. Whatever was acknowledged must be reached in the end,
-// with nothing doubled and nothing orphaned.
+// TestKill9AtAnyMoment repeatedly kills the server during starts, updates and scalings.
+// Everything that was acknowledged must be reached in the end, without duplicate or
+// orphaned instances.
 func TestKill9AtAnyMoment(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -108,7 +108,7 @@ func TestKill9AtAnyMoment(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	scale, acknowledged := 4, 1
 	for i := range 10 {
-		time.Sleep(time.Duration(rng.IntN(250)) * time.Millisecond) // a random moment is the point
+		time.Sleep(time.Duration(rng.IntN(250)) * time.Millisecond) // kill at a random time
 		scale = 1 + rng.IntN(6)
 		c, err := h.UpdateManifest(t.Context(), "hello", []byte(web(scale, fmt.Sprintf("v%d", i+1))), client.Update{Force: true})
 		if err != nil {

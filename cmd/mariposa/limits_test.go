@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A tenant on a real installation runs into each limit, hears what to do, and gets
-// through once that is done.
+// A user reaches each limit of a real installation, gets a message that says what to do,
+// and succeeds after doing it.
 func TestATenantRunsIntoTheLimitsOfTheInstallation(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

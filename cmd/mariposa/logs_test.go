@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// micros is how times in logs are written.
+// micros is the time format of logs.
 const micros = "2006-01-02T15:04:05.000000Z"
 
-// stampsOf returns the names, times and texts of printed lines of logs.
+// stampsOf parses printed log lines into names, times and texts.
 func stampsOf(t *testing.T, out string) (names, texts []string, times []time.Time) {
 	t.Helper()
 	for line := range strings.Lines(out) {
@@ -29,7 +29,8 @@ func stampsOf(t *testing.T, out string) (names, texts []string, times []time.Tim
 	return names, texts, times
 }
 
-// Two instances print in turns; their lines are printed in the order they were written.
+// Two instances print in turn. Their lines are printed in the order in which they were
+// written.
 func TestLogsAreSortedByTime(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -45,7 +46,7 @@ networks: {table: {}}
 	pong, _ := h.the("shop", "pong")
 	folder := environ(t, pid)["MARIPOSA_NETWORK_TABLE"]
 	want := []string{"say 1", "say 2", "say 3", "say 4", "say 5", "say 6", "say 7", "not finished"}
-	for n, text := range want { // one speaks after the other was heard
+	for n, text := range want { // one prints after it has seen the other's line
 		must(t, os.WriteFile(filepath.Join(folder, "go"+itoa(n+1)), nil, 0o644))
 		h.await(text, func() bool {
 			_, log := h.answer("GET", "/v1/instances/"+[]string{ping.ID, pong.ID}[n%2]+"/logs", "", nil)
@@ -59,7 +60,7 @@ networks: {table: {}}
 	if !strings.HasPrefix(names[0], "ping.1") || !strings.HasPrefix(names[1], "pong.1") {
 		t.Errorf("they are of %v", names)
 	}
-	// Since the fourth, by its own time; sorted, without times.
+	// All lines since the time of the fourth, sorted, without times.
 	out := h.ok("logs", "--since", times[3].Format(time.RFC3339Nano))
 	if got := strings.Count(out, "\n"); got != 5 || !strings.Contains(out, "| say 4") || strings.Contains(out, "say 3") || strings.Contains(out, "Z say") ||
 		strings.Index(out, "say 6") > strings.Index(out, "say 7") {
@@ -73,7 +74,7 @@ networks: {table: {}}
 	}
 	h.wants(2, "--since must be a time such as", "logs", "--since", "yesterday")
 
-	// The same of one service and of one instance.
+	// The same for one service and for one instance.
 	if _, texts, _ := stampsOf(t, h.ok("service", "logs", "ping", "-t", "--tail", "2")); !slices.Equal(texts, []string{"say 5", "say 7"}) {
 		t.Errorf("service logs: %q", texts)
 	}
@@ -81,7 +82,7 @@ networks: {table: {}}
 		t.Errorf("instance logs:\n%s", out)
 	}
 
-	// Over HTTP, and what is wrong there.
+	// Over HTTP, including invalid requests.
 	get := func(query string) (int, string) {
 		return h.answer("GET", "/v1/instances/"+names[1]+"/logs?"+query, "", nil)
 	}
@@ -94,7 +95,7 @@ networks: {table: {}}
 		}
 	}
 
-	// Followed, what was written is sorted too, and what comes has its time.
+	// With -f, existing lines are sorted too, and new lines have their time.
 	var seen lockedBuffer
 	cmd := launch(t, program(context.Background(), h.dir, []string{"MARIPOSA_DATA=" + h.dir, "MARIPOSA_PROJECT=shop"}, "logs", "-f", "-t", "--since", times[1].Format(time.RFC3339Nano)), &seen)
 	defer end(cmd)
@@ -110,8 +111,8 @@ networks: {table: {}}
 	}
 }
 
-// The supervisor of a process records when a line is written, whoever else was killed by
-// then. A secret of two lines is masked although a time stands before each line.
+// The supervisor of a process records when a line is written, even if the server was
+// killed. A secret of two lines is masked although each line starts with a time.
 func TestTimesOfLinesSurviveTheServer(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

@@ -21,7 +21,7 @@ func main() {
 		os.Exit(process.ShimMain(os.Args[2:])) // before anything else: a shim runs next to every process instance
 	}
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(40) // the heap is large and long-lived; memory costs more here than the collector's time
+		debug.SetGCPercent(40) // the heap is large and long-lived: memory is more expensive here than GC time
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	code := cli.Main(ctx, os.Args[1:], cli.Env{Version: version}, devCommand(), serverCommand(), agentCommand(), benchCommand())

@@ -11,7 +11,7 @@ import (
 	"mariposa/contract"
 )
 
-// party is a service whose instances each leave their name where they meet.
+// party is a service whose instances each write their name to the network's directory.
 func party(scale int, networks string) string {
 	return fmt.Sprintf(`services:
   guest:
@@ -24,7 +24,7 @@ networks: {dance-floor: {%s}}
 `, scale, networks)
 }
 
-// networks lists the networks that there are.
+// networks lists all networks.
 func (h *devServer) networks() []contract.Network {
 	h.t.Helper()
 	all, err := h.AllNetworks(h.t.Context(), "")
@@ -32,9 +32,9 @@ func (h *devServer) networks() []contract.Network {
 	return all.Networks
 }
 
-// guests counts who has left a name in a directory, by service and slot.
+// guests counts the names in a directory, by service and slot.
 func guests(dir string) int {
-	list, _ := os.ReadDir(dir) // none yet
+	list, _ := os.ReadDir(dir) // it may not exist yet
 	return len(list)
 }
 
@@ -80,7 +80,7 @@ func TestProjectsThatShareANetworkMeetInOneDirectory(t *testing.T) {
 		t.Errorf("it went with one of two projects: %v", err)
 	}
 
-	h.must(h.DeleteProject(t.Context(), "blog", true)) // killed while it goes
+	h.must(h.DeleteProject(t.Context(), "blog", true)) // the server is killed during the deletion
 	h.kill()
 	h.start()
 	h.await("the shared network is gone", func() bool { n := h.networks(); return len(n) == 1 && !n[0].Shared })
@@ -100,8 +100,8 @@ func TestProjectsThatShareANetworkMeetInOneDirectory(t *testing.T) {
 	}
 }
 
-// A server killed at any moment while a network is created recovers: instances run
-// only with their network, and each has one.
+// A server that is killed while a network is created recovers: instances run only with
+// their network, and each has one.
 func TestNetworksSurviveAKilledServer(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

@@ -11,7 +11,7 @@ import (
 )
 
 // addressesOf returns the addresses of the running instances of a service, by name, once
-// there are so many and all answer.
+// there are n of them and all answer.
 func (h *devServer) addressesOf(project, service string, n int) map[string]string {
 	h.t.Helper()
 	var found map[string]string
@@ -29,8 +29,9 @@ func (h *devServer) addressesOf(project, service string, n int) map[string]strin
 	return found
 }
 
-// The example works as its comments say: three instances on one machine listen on three
-// ports, keep them over a kill of the server and a restart in place, and others find them.
+// The example works as described in its comments: three instances on one machine listen
+// on three ports, keep them when the server is killed and when they restart in place, and
+// other services find them.
 func TestInstancesOfOneNodeHavePortsOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -41,7 +42,7 @@ func TestInstancesOfOneNodeHavePortsOfTheirOwn(t *testing.T) {
 	}
 	h.addressesOf("ports", "web", 1)
 
-	// What is shown is what the process has.
+	// The shown port is the port that the process has.
 	var shown contract.Instance
 	for name, address := range before {
 		i, err := h.Instance(t.Context(), name)
@@ -67,7 +68,7 @@ func TestInstancesOfOneNodeHavePortsOfTheirOwn(t *testing.T) {
 		t.Errorf("their addresses were %v and are %v", before, after)
 	}
 
-	// A replaced one is found by those that refer to it.
+	// Instances that refer to a replaced instance find its successor.
 	h.ok("-j", "ports", "project", "reprovision", "--service", "backend", "--wait")
 	h.converged("ports", "web", 1)
 	h.addressesOf("ports", "backend", 3)

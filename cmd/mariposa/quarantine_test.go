@@ -12,7 +12,7 @@ import (
 	"mariposa/contract"
 )
 
-// node is this machine as the server shows it.
+// node returns this machine as the server shows it.
 func (h *devServer) node() contract.Node {
 	h.t.Helper()
 	list, err := h.Nodes(h.t.Context())
@@ -27,8 +27,8 @@ func (h *devServer) node() contract.Node {
 	return contract.Node{}
 }
 
-// TestAWipedStoreKillsNothing loses the store under running instances: they must
-// run on, be shown, and go only when a person says so.
+// TestAWipedStoreKillsNothing deletes the store while instances run. They must keep
+// running, be listed, and be removed only on request.
 func TestAWipedStoreKillsNothing(t *testing.T) {
 	t.Parallel()
 	h, before := greeting(t, 3, "hi")

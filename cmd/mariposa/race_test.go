@@ -14,8 +14,8 @@ import (
 	"mariposa/contract"
 )
 
-// send sends a request to one replica and returns the answer's status and body; 0: there
-// is none.
+// send sends a request to one replica and returns the status and body of the answer; 0:
+// there is no answer.
 func (c *cluster) send(replica int, token, method, path string, body any) (int, []byte) {
 	b, err := json.Marshal(body)
 	if err != nil {
@@ -42,7 +42,8 @@ func (c *cluster) send(replica int, token, method, path string, body any) (int, 
 	return res.StatusCode, got
 }
 
-// race sends n requests at once, in turn to each replica, and counts the answers.
+// race sends n requests at once, to the replicas in turn, and counts the answers by
+// status.
 func (c *cluster) race(n int, ask func(i int) (status int, body []byte)) map[int]int {
 	var all sync.WaitGroup
 	var mu sync.Mutex
@@ -70,7 +71,7 @@ func (c *cluster) newToken(ask contract.NewToken) contract.Token {
 	return made
 }
 
-// No limit is exceeded by asking two replicas at once, and all that it allows is given.
+// Concurrent requests to two replicas cannot exceed a limit, and can use it fully.
 func TestLimitsHoldAgainstRequestsToTwoReplicasAtOnce(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2)
@@ -118,8 +119,8 @@ func TestLimitsHoldAgainstRequestsToTwoReplicasAtOnce(t *testing.T) {
 	}
 }
 
-// While a token makes tokens at one replica, it is revoked at the other: none of those it
-// made works afterwards.
+// While a token creates tokens at one replica, it is revoked at the other. None of the
+// tokens that it created works afterwards.
 func TestNothingMadeByARevokedTokenWorksAtAnyReplica(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2)
@@ -162,11 +163,11 @@ func TestNothingMadeByARevokedTokenWorksAtAnyReplica(t *testing.T) {
 	}
 }
 
-// rounds is how often a race is run.
+// rounds is the number of runs of a race.
 const rounds = 10
 
-// Of many nodes that come at once with one join token, to two replicas, exactly as many
-// join as it is for.
+// If many nodes join at once with one join token at two replicas, exactly the allowed
+// number of them succeeds.
 func TestAJoinTokenLetsExactlyItsNumberOfNodesIn(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2)

@@ -35,7 +35,7 @@ services:
     stop: {timeout: 1}
 `
 
-// the returns the one running instance of a service, with its process.
+// the returns the only running instance of a service and its process.
 func (h *devServer) the(project, service string) (contract.Instance, int) {
 	h.t.Helper()
 	return h.only(project, "one instance of "+service+" runs", func(i contract.Instance) bool {
@@ -43,9 +43,9 @@ func (h *devServer) the(project, service string) (contract.Instance, int) {
 	})
 }
 
-// Processes find the addresses of others in their environment. When one is killed,
-// instances that refer to it are replaced with its new address; those that read it
-// live stay; and killing the server in between changes none of that.
+// Processes find the addresses of others in their environment. When an instance is
+// killed, those that refer to it are replaced with its new address, and those that read
+// it live keep running. Killing the server in between does not change that.
 func TestProcessesAreToldWhereOthersAre(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -77,14 +77,14 @@ func TestProcessesAreToldWhereOthersAre(t *testing.T) {
 	h.realityMatches("shop")
 }
 
-// The example works as its comments say: the web front end reaches the backend at
-// the port that the node picked, also after the backend was replaced, and the diary
-// continues where it was.
+// The example works as described in its comments: the web front end reaches the backend
+// at the port that the node picked, even after the backend was replaced, and the diary
+// keeps its pages.
 func TestTheGraphExampleFollowsAndKeeps(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	h.ok("project", "create", "graph", "-m", "../../examples/graph/mariposa.yaml", "--wait")
-	answer := func() bool { // a process listens a moment after it has started
+	answer := func() bool { // a process listens shortly after it has started
 		n := 0
 		for _, i := range h.instances("graph") {
 			if i.ServiceName != "web" || i.State != mariposa.StateRunning || i.Goal != mariposa.GoalRunning {

@@ -23,7 +23,7 @@ type replica struct {
 	url string
 }
 
-// cluster is replicas on one database, with agents as processes of their own.
+// cluster is a set of replicas on one database, with agents as separate processes.
 type cluster struct {
 	*devServer
 	store    string
@@ -59,7 +59,7 @@ func (c *cluster) token(args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// spawnProcess starts a part of the cluster that ends with the test.
+// spawnProcess starts a process of the cluster that ends with the test.
 func (c *cluster) spawnProcess(out *lockedBuffer, env []string, args ...string) *exec.Cmd {
 	c.t.Helper()
 	cmd := launch(c.t, program(context.Background(), c.dir, env, args...), out)
@@ -95,7 +95,7 @@ func (c *cluster) addReplicas(n int, flags ...string) {
 	c.replicas = append(c.replicas, all...)
 }
 
-// ask makes the server's client talk to one replica.
+// ask makes the client use one replica.
 func (c *cluster) ask(i int) {
 	c.t.Helper()
 	var err error
@@ -111,7 +111,7 @@ func (c *cluster) urls() string {
 	return strings.Join(all, ",")
 }
 
-// metric reads one figure of a replica.
+// metric reads a metric of a replica.
 func (c *cluster) metric(i int, name string) int {
 	status, text := endpoint(c.t, c.replicas[i].url+"/metrics", "")
 	if status == 0 {
@@ -135,7 +135,7 @@ func TestTwoReplicasShareTheWorkAndSurviveTheLossOfOne(t *testing.T) {
 	c.spawnProcess(&lockedBuffer{}, []string{"MARIPOSA_JOIN=" + c.join}, "agent", "--server", c.urls(), "--data", filepath.Join(c.dir, "dummies"), "--dummy-nodes", "6")
 	const projects, scale = 8, 20
 	for i := range projects {
-		c.ask(i % 2) // people talk to either
+		c.ask(i % 2) // write to either replica
 		c.create(fmt.Sprintf("p%d", i), fmt.Sprintf("services: {d: {compute_type: dummy, scale: %d}}", scale))
 	}
 	for i := range projects {
@@ -153,7 +153,8 @@ func TestTwoReplicasShareTheWorkAndSurviveTheLossOfOne(t *testing.T) {
 		c.converged(fmt.Sprintf("p%d", i), "d", scale+5)
 	}
 	t.Logf("the survivor had done the work of both %s after the loss", time.Since(lost).Round(time.Millisecond))
-	// The lost replica's leases lapse one by one; those of shards without a project may be the last.
+	// The leases of the lost replica expire one by one; those of shards without a project
+	// may be the last.
 	c.await("the survivor holds all 64 shards", func() bool { return c.metric(1, "mariposa_shards") == 64 })
 	after := c.names()
 	for _, name := range before {

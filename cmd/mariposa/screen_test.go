@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// crowded is a server with more projects than a small window has room for: aaa, bbb,
-// and so on to lll.
+// crowded starts a server with more projects than fit into a small window: aaa, bbb, and
+// so on up to lll.
 func crowded(t *testing.T) *devServer {
 	t.Helper()
 	h := newHouse(t)
@@ -24,7 +24,7 @@ func crowded(t *testing.T) *devServer {
 	return h
 }
 
-// What tests wait for on a screen must come in one piece: only what changes is drawn.
+// Only changes are drawn, so tests must wait for text that is drawn in one piece.
 const (
 	ownScreen = "\x1b[?1049h"
 	oldScreen = "\x1b[?1049l"
@@ -45,13 +45,13 @@ func TestALiveViewAtATerminal(t *testing.T) {
 		h.create(v.comes, dummies)
 		x.shows(v.comes)
 		x.types(endKey)
-		x.shows("\x1b[1mlll\x1b[m") // of the tables alone, whose last rows had no room
+		x.shows("\x1b[1mlll\x1b[m") // only the tables, whose last rows did not fit
 		if x.settings() == before {
 			t.Error("keys are not read as they are pressed")
 		}
 		x.types("q")
 		x.shows(oldScreen)
-		x.shows(v.comes) // the last look stays, whole
+		x.shows(v.comes) // the last frame stays on the screen completely
 		x.ended(cmd, 0, before)
 	}
 }
@@ -76,8 +76,8 @@ func TestALiveViewThatIsEndedFromOutsideGivesTheTerminalBack(t *testing.T) {
 	}
 }
 
-// A shell can suspend a view and resume it, and one in the background neither takes
-// the keys nor is stopped for trying.
+// A shell can suspend and resume a view. A view in the background neither reads keys nor
+// is stopped for trying to.
 func TestALiveViewAsAJobOfAShell(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -111,7 +111,7 @@ func TestALiveViewAsAJobOfAShell(t *testing.T) {
 	}
 }
 
-// The server ends with the view of `dev`, so only Ctrl-C ends that.
+// The server ends with the view of `dev`, so only Ctrl-C closes it.
 func TestCtrlCEndsAServerWithItsView(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -124,7 +124,7 @@ func TestCtrlCEndsAServerWithItsView(t *testing.T) {
 	x.shows(ownScreen)
 	x.shows("Ctrl-C to stop")
 	x.types("q")
-	h.ok("project", "scale", "shop", "d=2") // a screen that is drawn over itself shows only what is new
+	h.ok("project", "scale", "shop", "d=2") // the screen is redrawn in place and shows only changes
 	x.shows("scaled d")
 	x.types("\x03")
 	x.shows(oldScreen)

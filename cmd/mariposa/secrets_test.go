@@ -30,10 +30,10 @@ import (
 	"mariposa/store/sqlite"
 )
 
-// Secrets are planted, used in every way that people use them, and then every byte
-// that was stored or shown is searched.
+// These tests set secrets, use them in every possible way, and then search every byte
+// that was stored or shown for them.
 
-// plantedSecret is a secret with a core that is the same in every way of writing it down.
+// plantedSecret is a secret with a core that is the same in every encoding.
 type plantedSecret struct{ name, value, core string }
 
 func newPlantedSecret(name, format string) plantedSecret {
@@ -41,17 +41,17 @@ func newPlantedSecret(name, format string) plantedSecret {
 	return plantedSecret{name, fmt.Sprintf(format, core), core}
 }
 
-// forms are the ways in which a core can stand in a text or a file.
+// forms returns the encodings in which a core can appear in a text or a file.
 func (p plantedSecret) forms() [][]byte {
 	forms := [][]byte{[]byte(p.core), []byte(hex.EncodeToString([]byte(p.core))), []byte(strings.ToUpper(hex.EncodeToString([]byte(p.core))))}
-	for before := range 3 { // where it begins in a group of three decides what base64 makes of it
+	for before := range 3 { // base64 depends on the position within a group of three bytes
 		coded := base64.RawStdEncoding.EncodeToString(append(make([]byte, before), p.core...))
 		forms = append(forms, []byte(coded[4:len(coded)-4]))
 	}
 	return forms
 }
 
-// secretSearch remembers what was seen of the world, and where.
+// secretSearch collects all output and files, and where they came from.
 type secretSearch struct {
 	mu   sync.Mutex
 	seen map[string][]byte
@@ -66,7 +66,7 @@ func (w *secretSearch) add(where string, what []byte) {
 	w.seen[where] = append(w.seen[where], what...)
 }
 
-// check fails the test for every place where a secret stands.
+// check fails the test for every place that contains a secret.
 func (w *secretSearch) check(t *testing.T, plants []plantedSecret) {
 	t.Helper()
 	w.mu.Lock()
@@ -83,8 +83,8 @@ func (w *secretSearch) check(t *testing.T, plants []plantedSecret) {
 	}
 }
 
-// masked checks that secrets were met, and hidden, in places of these names: a
-// search where there was nothing to find would prove nothing.
+// masked checks that masked secrets were found in the given places. Otherwise the search
+// would prove nothing.
 func (w *secretSearch) masked(t *testing.T, places ...string) {
 	t.Helper()
 	w.mu.Lock()
@@ -100,7 +100,7 @@ func (w *secretSearch) masked(t *testing.T, places ...string) {
 	}
 }
 
-// listen remembers the feed of events from its beginning until the test ends.
+// listen collects the events of the feed from its start until the test ends.
 func (w *secretSearch) listen(h *devServer) {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -121,7 +121,7 @@ func (w *secretSearch) listen(h *devServer) {
 	h.t.Cleanup(func() { cancel(); <-done })
 }
 
-// request asks the API for something that the client has no words for.
+// request sends a request that the client does not support.
 func (h *devServer) request(ctx context.Context, method, path, body string, header http.Header) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, h.URL()+path, strings.NewReader(body))
 	if err != nil {
@@ -132,7 +132,7 @@ func (h *devServer) request(ctx context.Context, method, path, body string, head
 	return http.DefaultClient.Do(req)
 }
 
-// answer asks the API and reads all of the answer.
+// answer sends a request and reads the whole answer.
 func (h *devServer) answer(method, path, body string, header http.Header) (status int, text string) {
 	h.t.Helper()
 	res, err := h.request(h.t.Context(), method, path, body, header)
@@ -143,7 +143,7 @@ func (h *devServer) answer(method, path, body string, header http.Header) (statu
 	return res.StatusCode, string(b)
 }
 
-// vault uses secrets in every way there is.
+// vault uses secrets in every possible way.
 const vault = `services:
   web:
     compute_type: process
@@ -167,10 +167,10 @@ metadata:
   narrow: {secret: true, pattern: "[a-z]+"}
 `
 
-// odd is a secret that looks different wherever it is quoted.
+// odd is a secret that changes wherever it is quoted.
 const odd = "o\"d'd\\ <%s> & \té\n{{ .meta.password }}"
 
-// useSecrets does what people do with a project of secrets.
+// useSecrets does what users do with a project that has secrets.
 func useSecrets(h *devServer, w *secretSearch) []plantedSecret {
 	t := h.t
 	t.Helper()
@@ -200,7 +200,7 @@ func useSecrets(h *devServer, w *secretSearch) []plantedSecret {
 	}
 	plants := []plantedSecret{first, second, strange, {"generated secret", generated.Value, generated.Value}}
 
-	// Metadata that is refused.
+	// Invalid metadata.
 	for _, body := range []string{"password: [" + first.value + "]", "password: " + first.value + "\n  : {", "a: " + second.value + "\na: " + second.value, first.value, "narrow: " + first.value} {
 		asked(http.MethodPut, "/v1/projects/vault/metadata", body, http.Header{"Content-Type": {"application/yaml"}})
 	}
@@ -240,7 +240,7 @@ func useSecrets(h *devServer, w *secretSearch) []plantedSecret {
 	return append(plants, plantedSecret{"robot's token", made.Secret, strings.TrimPrefix(made.Secret, "mrp_")})
 }
 
-// look shows a project in every way there is.
+// look shows a project with every command.
 func look(h *devServer, said func(stdin string, args ...string) string) {
 	h.t.Helper()
 	for _, args := range [][]string{
@@ -275,15 +275,14 @@ func (h *devServer) serves(project, service string) bool {
 	return slices.ContainsFunc(h.state(project).Services, func(s contract.ServiceState) bool { return s.Name == service && s.Running > 0 })
 }
 
-// fails reports whether a service has failed and says why.
+// fails reports whether a service has failed with a reason.
 func (h *devServer) fails(project, service string) bool {
 	return slices.ContainsFunc(h.state(project).Services, func(s contract.ServiceState) bool {
 		return s.Name == service && s.Backoff != nil && s.Backoff.Failures > 0 && s.Reason != ""
 	})
 }
 
-// everything returns all that a store holds, archived or not, including its
-// history.
+// everything returns all objects of a store, including archived ones and the history.
 func everything(t *testing.T, st store.Store) []byte {
 	t.Helper()
 	var all bytes.Buffer
@@ -313,12 +312,12 @@ func everything(t *testing.T, st store.Store) []byte {
 	return all.Bytes()
 }
 
-// files remembers every file below a folder, but those that are meant to hold what
-// an instance wrote. What goes away meanwhile is not looked at.
+// files collects every file in a directory, except those that contain what an instance
+// wrote. It ignores files that disappear meanwhile.
 func (w *secretSearch) files(t *testing.T, dir string) {
 	t.Helper()
 	n := 0
-	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error { // it returns what the function does
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error { // errors are ignored on purpose
 		if err == nil && d.Type().IsRegular() && !strings.HasPrefix(d.Name(), "log") {
 			if b, err := os.ReadFile(path); err == nil {
 				n++
@@ -332,8 +331,8 @@ func (w *secretSearch) files(t *testing.T, dir string) {
 	}
 }
 
-// processes remembers what can be seen of the processes of a server from outside,
-// but for the instances themselves.
+// processes collects what is visible of the server's processes from outside, except the
+// instances themselves.
 func (w *secretSearch) processes(h *devServer) {
 	for pid := range h.processes() {
 		status, _ := os.ReadFile(filepath.Join("/proc", itoa(pid), "status"))
@@ -357,7 +356,7 @@ func TestASecretIsFoundNowhere(t *testing.T) {
 	w.masked(t, "what `mariposa -j vault meta list", "what `mariposa instance show", "what `mariposa --json instance show", "what `mariposa instance logs", "the feed of events")
 	key := read(t, filepath.Join(h.dir, "secret.key"))
 
-	h.kill() // what is in the log of the database has not been moved into it yet
+	h.kill() // the write-ahead log is not yet merged into the database
 	w.add("the server's log", []byte(h.out.String()))
 	w.files(t, h.dir)
 	copied := t.TempDir()
@@ -385,8 +384,8 @@ func TestASecretIsFoundNowhere(t *testing.T) {
 	h.start()
 }
 
-// TestAFollowedLogHidesSecretsThatComeUpLater lets an instance print what it reads
-// while the secret changes again and again: the mask has to keep up.
+// TestAFollowedLogHidesSecretsThatComeUpLater lets an instance print what it reads while
+// the secret changes repeatedly. The mask has to keep up.
 func TestAFollowedLogHidesSecretsThatComeUpLater(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -430,7 +429,7 @@ metadata: {secret: {secret: true}}
 	w.check(t, plants)
 }
 
-// keysIn are the keys of a key file, as they would stand in JSON.
+// keysIn returns the keys of a key file, as encoded in JSON.
 func keysIn(t *testing.T, file []byte) (keys []string) {
 	t.Helper()
 	var doc struct {
@@ -470,7 +469,7 @@ func TestASecretIsFoundNowhereInPostgreSQL(t *testing.T) {
 		t.Fatalf("tables %v, %v", tables, err)
 	}
 	for _, table := range tables {
-		var dump bytes.Buffer // bytes stand in it as hexadecimal digits
+		var dump bytes.Buffer // it contains bytes as hexadecimal digits
 		_, err := db.PgConn().CopyTo(ctx, &dump, "COPY "+pgx.Identifier{table}.Sanitize()+" TO STDOUT")
 		must(t, err)
 		w.add("the table "+table, dump.Bytes())

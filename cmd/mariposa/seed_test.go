@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestTheCommandsOfTheSeedWork walks the commands of RFD 36 in all their spellings. Each
-// must do what it says on a real server.
+// TestTheCommandsOfTheSeedWork runs the commands of RFD 36 in all their spellings on a
+// real server.
 func TestTheCommandsOfTheSeedWork(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -103,7 +103,7 @@ func TestTheCommandsOfTheSeedWork(t *testing.T) {
 			t.Errorf("mariposa %s: exit %d, without %q\n%s%s", c.line, code, c.says, out, errs)
 		}
 	}
-	h.ok("project", "pause") // so that the update does not end before it is terminated
+	h.ok("project", "pause") // keeps the update from ending before it is terminated
 	_, task, _ := strings.Cut(strings.TrimSpace(h.ok("project", "update", "-m", two, "--force")), "task ")
 	h.wants(0, "is terminated", "queue", "stop", task)
 }

@@ -25,8 +25,8 @@ import (
 	"mariposa/store"
 )
 
-// minConnections is what --max-connections takes at least: half of it is for those who
-// have not shown a token yet.
+// minConnections is the minimum of --max-connections. Half of the connections are for
+// clients that have not sent a token yet.
 const minConnections = 16
 
 // controlFlags are the flags of every command that runs a control plane.
@@ -65,8 +65,8 @@ func (f *controlFlags) add(to *pflag.FlagSet) {
 	to.IntVar(&f.limits.Commands, "max-execs", api.DefaultLimits.Commands, "maximum number of concurrent commands of one user inside instances; no limit for installation admins")
 }
 
-// config returns the configuration of a control plane. Dir is where its key is kept
-// unless the flags say otherwise.
+// config returns the configuration of a control plane. Its key is in dir unless the flags
+// say otherwise.
 func (f *controlFlags) config(st store.Store, dir string) (assembly.Config, error) {
 	if f.keepVersions < 1 || f.keepAudit < 0 || f.keepTasks < 0 {
 		return assembly.Config{}, cli.Usage(errors.New("--keep-versions must be at least 1, --keep-audit and --keep-tasks at least 0"))
@@ -107,8 +107,8 @@ func (f *controlFlags) config(st store.Store, dir string) (assembly.Config, erro
 	}, nil
 }
 
-// startControl starts a control plane whose secrets are in a folder. Join is the token of
-// the agents in this process, if any.
+// startControl starts a control plane whose secrets are in a directory. join is the token
+// of the agents in this process, if any.
 func startControl(ctx context.Context, dir string, f *controlFlags, st store.Store, join string) (c *assembly.Control, admin string, err error) {
 	if admin, err = assembly.AdminToken(ctx, st, filepath.Join(dir, cli.TokenFile)); err != nil {
 		return nil, "", err
@@ -116,7 +116,7 @@ func startControl(ctx context.Context, dir string, f *controlFlags, st store.Sto
 	if err := assembly.MigrateJoinToken(ctx, st, filepath.Join(dir, "join.token")); err != nil {
 		return nil, "", err
 	}
-	// The folder's lock proves that the last holder of this name is gone.
+	// We hold the directory's lock, so the previous replica with this name is gone.
 	replica, err := assembly.SecretFile(filepath.Join(dir, "replica"))
 	if err != nil {
 		return nil, "", err
@@ -129,7 +129,7 @@ func startControl(ctx context.Context, dir string, f *controlFlags, st store.Sto
 	if c, err = assembly.Start(ctx, cfg); err != nil {
 		return nil, "", err
 	}
-	// Clients on this machine read where it is.
+	// Clients on this machine read the URL from this file.
 	if err = assembly.WriteFile(filepath.Join(dir, cli.URLFile), []byte(c.URL+"\n")); err != nil {
 		c.Stop()
 		return nil, "", err
@@ -170,14 +170,14 @@ func runServer(ctx context.Context, where string, f *controlFlags, stdout io.Wri
 	defer func() {
 		control.Stop()
 		if dir != "" {
-			_ = os.Remove(filepath.Join(dir, cli.URLFile)) // clients then say that nothing runs
+			_ = os.Remove(filepath.Join(dir, cli.URLFile)) // clients then report that nothing runs
 		}
 	}()
 	fmt.Fprintf(stdout, "Mariposa is running at %s (version %s)\n%s\n", control.URL, version, hint)
 	return waitFor(ctx, control)
 }
 
-// waitFor waits for a signal, or until a part of a control plane has failed.
+// waitFor waits for a signal or for the failure of a component of the control plane.
 func waitFor(ctx context.Context, control *assembly.Control) error {
 	select {
 	case <-ctx.Done():
@@ -187,8 +187,8 @@ func waitFor(ctx context.Context, control *assembly.Control) error {
 	}
 }
 
-// startReplica starts a control plane: with the secrets in its folder or, where
-// replicas share a database, with those in the database.
+// startReplica starts a control plane. Its secrets are in its directory or, if replicas
+// share a database, in the database.
 func startReplica(ctx context.Context, st store.Store, dir string, f *controlFlags) (*assembly.Control, string, error) {
 	if dir != "" {
 		c, _, err := startControl(ctx, dir, f, st, "")

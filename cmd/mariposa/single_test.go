@@ -13,10 +13,10 @@ import (
 	"mariposa/contract"
 )
 
-// Instances that belong to no service: people create and end them, and nobody else
-// touches them.
+// Unmanaged instances belong to no service. Users create and remove them, and Mariposa
+// does not change them.
 
-// single looks at one instance by name; false when there is none.
+// single returns an instance by name, and false if there is none.
 func (h *devServer) single(project, name string) (contract.Instance, bool) {
 	h.t.Helper()
 	i, ok := h.instances(project)[name]
@@ -130,7 +130,7 @@ func TestNobodyButPeopleTouchesASingleInstance(t *testing.T) {
 	h.create("shop", "services: {web: {compute_type: process, command: [sleep, '1000'], scale: 2, update: {min_healthy: 0}}}")
 	h.converged("shop", "web", 2)
 	h.env = []string{"MARIPOSA_PROJECT=shop"}
-	// One has the name of a service, one that of a service to come, and one ends.
+	// One has the name of a service, one the name of a future service, and one ends.
 	for _, name := range []string{"web", "later"} {
 		h.ok("instance", "create", name, "--compute-type", "process", "--", "sleep", "1000")
 	}

@@ -18,10 +18,10 @@ import (
 	"mariposa/client"
 )
 
-// These tests are an attacker without a token who opens thousands of connections from
-// several addresses, and leaves everything half-said.
+// These tests simulate an attacker without a token who opens thousands of connections
+// from several addresses and never completes a request.
 
-// attack holds connections open until the test ends.
+// attack keeps connections open until the test ends.
 type attack struct {
 	t    *testing.T
 	at   string
@@ -29,7 +29,7 @@ type attack struct {
 	open []net.Conn
 }
 
-// halfSaid are the beginnings of conversations that never go on.
+// halfSaid are incomplete requests.
 var halfSaid = []string{
 	"",
 	"GET /v1/projects HT",
@@ -39,11 +39,11 @@ var halfSaid = []string{
 	"PUT /v1/projects/x/state HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer wrong\r\nContent-Length: 100\r\n\r\n",
 	"GET /v1/agent HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n",
 	"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-	"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",                          // and the connection is kept
-	strings.Repeat("GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n", 40), // and nothing of the answers is read
+	"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",                          // the connection stays open
+	strings.Repeat("GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n", 40), // the answers are not read
 }
 
-// begin opens connections from as many addresses as there are hundreds of them.
+// begin opens connections, a hundred from each address.
 func (a *attack) begin(connections int) {
 	a.t.Helper()
 	a.t.Cleanup(func() {
@@ -62,7 +62,7 @@ func (a *attack) begin(connections int) {
 					failed <- err
 					return
 				}
-				_, _ = io.WriteString(c, halfSaid[i%len(halfSaid)]) // it may be closed by then
+				_, _ = io.WriteString(c, halfSaid[i%len(halfSaid)]) // it may be closed already
 				a.mu.Lock()
 				a.open = append(a.open, c)
 				a.mu.Unlock()
@@ -76,7 +76,7 @@ func (a *attack) begin(connections int) {
 	}
 }
 
-// get asks without a token, on a connection of its own.
+// get sends a request without a token on a new connection.
 func (h *devServer) get(path string, headers ...string) (status int, body string) {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), limit)
@@ -95,7 +95,7 @@ func (h *devServer) get(path string, headers ...string) (status int, body string
 	return res.StatusCode, string(text)
 }
 
-// metric reads a figure of the server's.
+// metric reads a metric of the server.
 func (h *devServer) metric(name string) int {
 	h.t.Helper()
 	_, text := h.get("/metrics")
@@ -112,7 +112,7 @@ func (h *devServer) metric(name string) int {
 
 func TestThousandsOfSlowClientsKeepNobodyOut(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, "--max-connections", "1000") // half of them for those who have not shown a token
+	h := newHouse(t, "--max-connections", "1000") // half of them for clients without a token yet
 	h.create("shop", "services:\n  web: {compute_type: process, scale: 2, command: [/bin/sleep, \"1000\"]}\n")
 	h.converged("shop", "web", 2)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -121,7 +121,7 @@ func TestThousandsOfSlowClientsKeepNobodyOut(t *testing.T) {
 	revision, err := h.State(ctx, "shop", "")
 	must(t, err)
 	lost := make(chan error, 100)
-	go func() { // a stream from before the attack goes on through it
+	go func() { // a stream opened before the attack continues
 		for e, err := range h.Stream(ctx, client.StreamOptions{Project: "shop", Since: revision.Revision, Lost: func(err error, _ time.Duration) { lost <- err }}) {
 			if err != nil {
 				return
@@ -154,7 +154,7 @@ func TestThousandsOfSlowClientsKeepNobodyOut(t *testing.T) {
 	h.converged("shop", "web", 2)
 	h.realityMatches("shop")
 
-	// A node that comes now gets in, and those that are there stay.
+	// A new node can join, and the existing nodes stay connected.
 	join := h.ok("node", "join-token")
 	var out lockedBuffer
 	node := launch(t, program(context.Background(), h.dir, []string{"MARIPOSA_JOIN=" + strings.TrimSpace(join)},
@@ -179,8 +179,8 @@ func TestThousandsOfSlowClientsKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// What says nothing during a handshake is cut, and HTTP/2 with its many requests on one
-// connection is not spoken.
+// Connections that stall during the handshake are closed. HTTP/2, with many requests per
+// connection, is not supported.
 func TestHalfOpenHandshakesEnd(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
@@ -199,7 +199,7 @@ func TestHalfOpenHandshakesEnd(t *testing.T) {
 			}
 			defer c.Close()
 			if i%2 == 0 {
-				_, _ = c.Write([]byte{0x16, 3, 1, 2, 0, 1}) // the beginning of a hello
+				_, _ = c.Write([]byte{0x16, 3, 1, 2, 0, 1}) // the start of a ClientHello
 			}
 			_ = c.SetReadDeadline(time.Now().Add(limit))
 			if _, err := io.Copy(io.Discard, c); err != nil && strings.Contains(err.Error(), "timeout") {
@@ -209,7 +209,7 @@ func TestHalfOpenHandshakesEnd(t *testing.T) {
 	}
 	h.must(h.Ready(t.Context()))
 	all.Wait()
-	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}}} //nolint:gosec // whose certificate it is does not matter here
+	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}}} //nolint:gosec // the certificate does not matter here
 	c, err := d.DialContext(t.Context(), "tcp", at)
 	must(t, err)
 	defer c.Close()
@@ -236,7 +236,7 @@ func TestLimitsThatCannotBeMeantAreRefused(t *testing.T) {
 	}
 }
 
-// Behind a proxy that is trusted, the audit names who is behind it.
+// Behind a trusted proxy, the audit log contains the address of the client.
 func TestTheAuditNamesTheClientBehindAProxy(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "--trust-proxy", "127.0.0.1")

@@ -14,8 +14,8 @@ import (
 	"mariposa/store/sqlite"
 )
 
-// openStore opens the store given with --store. The folder is where a SQLite store
-// and its secrets are kept; replicas on PostgreSQL have none.
+// openStore opens the store given with --store. dir is the directory of a SQLite store
+// and its secrets. It is empty for replicas on PostgreSQL.
 func openStore(ctx context.Context, where string) (st store.Store, name, dir string, err error) {
 	if strings.HasPrefix(where, "postgres://") || strings.HasPrefix(where, "postgresql://") {
 		st, err = postgres.Open(ctx, where, postgres.Options{})
@@ -33,8 +33,8 @@ func openStore(ctx context.Context, where string) (st store.Store, name, dir str
 	return st, "sqlite", dir, err
 }
 
-// masked shows the scheme of a mistyped address and hides the rest, which may
-// contain a password.
+// masked returns the scheme of a mistyped URL and hides the rest, which may contain a
+// password.
 func masked(where string) string {
 	if begins, _, ok := strings.Cut(where, ":"); ok && len(begins) < 16 && !strings.ContainsAny(begins, " =@") {
 		return begins + ":…"

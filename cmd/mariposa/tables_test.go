@@ -9,9 +9,9 @@ import (
 	"mariposa/client"
 )
 
-// These tests look at what commands print, at a terminal and elsewhere.
+// These tests check the output of commands, on a terminal and elsewhere.
 
-// prints runs a command at a terminal and returns what it prints there.
+// prints runs a command on a terminal and returns its output.
 func (x *terminal) prints(h *devServer, env string, args ...string) string {
 	x.t.Helper()
 	const end = "@end"
@@ -40,7 +40,7 @@ func widest(text string) int {
 	return width
 }
 
-// homeless is a service that no node can run, with a long reason for it.
+// homeless is a service that no node can run, with a long reason.
 const homeless = "services: {web: {compute_type: dummy, scale: 3}, far: {compute_type: process, command: [sleep, '100'], memory: 9000g, depends_on: [web]}}\n"
 
 func TestTablesFitTheTerminal(t *testing.T) {
@@ -144,7 +144,7 @@ func TestATaskHasNoStepsAfterItsEnd(t *testing.T) {
 		return len(full.Steps)
 	}
 	before := steps()
-	if before < 4 { // two were asked for and came up
+	if before < 4 { // two were requested and started
 		t.Errorf("it took %d steps", before)
 	}
 	for name := range h.instances("shop") {
@@ -255,7 +255,7 @@ func TestTopShowsUsageFillsTheHeightAndQuits(t *testing.T) {
 	cmd := x.runs(h, filepath.Join(binaries, "mariposa"), "top")
 	x.shows(ownScreen)
 	x.shows("MEMORY")
-	x.shows("version 24 of shop") // far enough back to fill the window
+	x.shows("version 24 of shop") // enough versions to fill the window
 	x.shows("version 31 of shop")
 	x.types("q")
 	x.shows(oldScreen)

@@ -15,10 +15,9 @@ import (
 	"mariposa/contract"
 )
 
-// Several teams on one installation, each person with a home and a profile of
-// their own.
+// Several teams use one installation. Each user has their own home directory and profile.
 
-// person is somebody at a terminal.
+// person is a user on a terminal.
 type person struct {
 	h     *devServer
 	name  string
@@ -26,7 +25,7 @@ type person struct {
 	token string
 }
 
-// hire makes a user with a token, who logs in.
+// hire creates a user with a token and logs them in.
 func (h *devServer) hire(name string) *person {
 	h.t.Helper()
 	h.ok("user", "create", name)
@@ -36,7 +35,7 @@ func (h *devServer) hire(name string) *person {
 	return p
 }
 
-// login logs a person in, and checks that nobody else can read what is remembered.
+// login logs a user in and checks that other users cannot read the saved profile.
 func (p *person) login(url string) {
 	t := p.h.t
 	t.Helper()
@@ -65,14 +64,14 @@ func (p *person) can(args ...string) string {
 	return out
 }
 
-// cannot runs a command that must be refused, in words like these.
+// cannot runs a command that must fail with a message that contains because.
 func (p *person) cannot(because string, args ...string) {
 	p.h.t.Helper()
 	_, errs, code := p.run("", args...)
 	refused(p.h.t, because, args, errs, code)
 }
 
-// api is the person's client.
+// api returns the user's client.
 func (p *person) api() *client.Client {
 	p.h.t.Helper()
 	c, err := client.New(client.Options{URL: p.h.URL(), Token: p.token})
@@ -98,7 +97,7 @@ func TestTwoTeamsShareOneInstallation(t *testing.T) {
 	ann.can("org", "create", "red", "--base-role", "operator")
 	bob.can("org", "create", "blue")
 	ann.can("-o", "red", "project", "create", "shop", "-m", file, "--wait")
-	bob.can("-o", "blue", "project", "create", "shop", "-m", file, "--wait") // the name is taken in the other organization alone
+	bob.can("-o", "blue", "project", "create", "shop", "-m", file, "--wait") // the name is taken only in the other organization
 	var shop contract.Project
 	if err := json.Unmarshal([]byte(ann.can("-o", "red", "--json", "project", "show", "shop")), &shop); err != nil || shop.OrganizationName != "red" {
 		t.Fatalf("%+v, %v", shop, err)
@@ -116,7 +115,7 @@ func TestTwoTeamsShareOneInstallation(t *testing.T) {
 		t.Errorf("meta list:\n%s", s)
 	}
 
-	// A colleague is what the organization lets members be, until they leave.
+	// Members have their role in the organization until they leave.
 	ann.can("org", "add", "red", "bob")
 	secret := strings.TrimSpace(ann.can("-o", "red", "-j", "shop", "meta", "get", "key", "--reveal"))
 	if got := strings.TrimSpace(bob.can("-o", "red", "-j", "shop", "meta", "get", "key", "--reveal")); len(secret) != 24 || got != secret {
@@ -126,7 +125,7 @@ func TestTwoTeamsShareOneInstallation(t *testing.T) {
 	ann.can("org", "remove", "red", "bob")
 	bob.cannot("no", "-o", "red", "-j", "shop", "meta", "list")
 
-	// A robot's token is bound to a project and a role.
+	// A token for automation is limited to a project and a role.
 	robot := &person{h: h, name: "ann", home: t.TempDir(), token: strings.TrimSpace(ann.can("token", "create", "ci", "-o", "red", "--project", "shop", "--role", "deployer", "--expires", "1h"))}
 	robot.login(h.URL())
 	robot.can("-j", "shop", "project", "update", "-m", file, "--force")
@@ -142,13 +141,13 @@ func TestTwoTeamsShareOneInstallation(t *testing.T) {
 	h.ok("user", "enable", "bob")
 	h.kill()
 	h.start()
-	bob.login(h.URL()) // it listens elsewhere now
+	bob.login(h.URL()) // it listens on another address now
 	if s := bob.can("project", "list"); !strings.Contains(s, "shop") {
 		t.Errorf("bob's projects after kill -9:\n%s", s)
 	}
 }
 
-// stranger asks for everything of a project that is somebody else's.
+// stranger requests everything of another user's project.
 func stranger(t *testing.T, p *person, shop *contract.Project) map[string]error {
 	t.Helper()
 	c, ctx, out := p.api(), t.Context(), map[string]error{}
@@ -193,7 +192,7 @@ func TestAMoveToAnotherOrganizationRestartsNothing(t *testing.T) {
 	pids := h.pids(id)
 	secret := strings.TrimSpace(ann.can("-o", "red", "-j", "shop", "meta", "get", "key", "--reveal"))
 
-	ann.cannot("no", "-o", "red", "project", "move", "shop", "blue", "--yes") // she does not know of it
+	ann.cannot("no", "-o", "red", "project", "move", "shop", "blue", "--yes") // she has no access to the other organization
 	bob.can("org", "add", "blue", "ann")
 	if _, errs, code := ann.run("", "-o", "red", "project", "move", "shop", "blue"); code == 0 || !strings.Contains(errs, "--yes") {
 		t.Errorf("a move nobody confirms: exit %d, %s", code, errs)

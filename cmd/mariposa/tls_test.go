@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// authority signs certificates for this machine.
+// authority is a CA that signs certificates for this machine.
 type authority struct {
 	t    *testing.T
 	dir  string
@@ -49,8 +49,8 @@ func newKey(t *testing.T) *ecdsa.PrivateKey {
 	return key
 }
 
-// sign puts a new certificate with a number, and its key, into the authority's
-// folder, where the last one was.
+// sign replaces the certificate and the key in the authority's directory. number is the
+// serial number.
 func (a *authority) sign(number int64) {
 	a.t.Helper()
 	key := newKey(a.t)
@@ -73,12 +73,12 @@ func (a *authority) write(name string, content []byte) {
 	write(a.t, a.path(name), content)
 }
 
-// flags are those of a server that serves its certificate.
+// flags returns the flags of a server that uses the certificate.
 func (a *authority) flags() []string {
 	return []string{"--tls-cert", a.path("cert.pem"), "--tls-key", a.path("key.pem")}
 }
 
-// served is the number of the certificate that a server shows.
+// served returns the serial number of the certificate that a server presents.
 func (a *authority) served(url string) int64 {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(a.pem)
@@ -151,7 +151,7 @@ func TestDevOverTLSWorksWithItsOwnAgent(t *testing.T) {
 	h.create("hello", web(2, "hi"))
 	h.converged("hello", "web", 2)
 	before := h.pids("hello")
-	ca.sign(8) // it is another one by the time it comes back
+	ca.sign(8) // it has another certificate when it returns
 	h.kill()
 	h.start()
 	h.converged("hello", "web", 2)
@@ -161,7 +161,7 @@ func TestDevOverTLSWorksWithItsOwnAgent(t *testing.T) {
 	}
 }
 
-// started runs a command that should end by itself, and returns its output.
+// started runs a command that should exit by itself, and returns its output.
 func started(t *testing.T, args ...string) (said string, code int) {
 	t.Helper()
 	return startedWith(t, nil, args...)

@@ -57,8 +57,8 @@ func tokenCommand(where *string) *cobra.Command {
 	return c
 }
 
-// makeToken makes a token and its record in a store. It belongs to whoever can write there,
-// so no other token made it.
+// makeToken creates a token and its record in a store. Anyone who can write to the store
+// can do this, so the record names no parent token.
 func makeToken(ctx context.Context, st store.Store, f tokenFlags) (string, error) {
 	now := clock.Real{}.Now()
 	spec := mariposa.TokenSpec{Use: mariposa.TokenAdmin, User: mariposa.FirstUser, Name: f.name, Created: now, Author: operator()}
@@ -81,7 +81,7 @@ func makeToken(ctx context.Context, st store.Store, f tokenFlags) (string, error
 	return secret, st.Commit(ctx, unit)[0].Err
 }
 
-// operator is who uses this machine, as far as it tells.
+// operator returns the name of the current user, if the system knows it.
 func operator() string {
 	name := "operator"
 	if u, err := user.Current(); err == nil {

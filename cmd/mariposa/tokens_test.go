@@ -14,7 +14,7 @@ import (
 	"mariposa/contract"
 )
 
-// nodeNamed finds a node by its name; nil while there is none.
+// nodeNamed finds a node by its name, or returns nil.
 func (h *devServer) nodeNamed(name string) *contract.Node {
 	h.t.Helper()
 	all, err := h.Nodes(h.t.Context())
@@ -37,7 +37,7 @@ func (h *devServer) awaitNode(name string, state mariposa.NodeState) *contract.N
 	return n
 }
 
-// With --approve-nodes an agent with a join token waits until a person lets its node in.
+// With --approve-nodes, a node with a join token waits for approval.
 func TestANodeWaitsUntilAPersonApprovesIt(t *testing.T) {
 	t.Parallel()
 	a := newSplitSystem(t, "--approve-nodes")
@@ -87,7 +87,8 @@ func TestANodeWaitsUntilAPersonApprovesIt(t *testing.T) {
 	}
 }
 
-// A node that has joined comes back by its own key: its join token may be long gone.
+// A node that has joined authenticates with its own key, so its join token may have
+// expired.
 func TestAnAgentComesBackWithoutAJoinToken(t *testing.T) {
 	t.Parallel()
 	a := newSplitSystem(t)
@@ -114,7 +115,7 @@ func TestAnAgentComesBackWithoutAJoinToken(t *testing.T) {
 	a.converged("hello", "web", 1)
 	a.runOn("hello", before)
 	for _, dir := range []string{a.data, a.dir} {
-		_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error { // files come and go meanwhile
+		_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error { // files may disappear meanwhile
 			if err == nil && d.Type().IsRegular() {
 				if text, err := os.ReadFile(path); err == nil && strings.Contains(string(text), token) {
 					t.Errorf("the token is kept in %s", path)
@@ -130,8 +131,9 @@ func TestAnAgentComesBackWithoutAJoinToken(t *testing.T) {
 	}
 }
 
-// A folder of an earlier release has a join token without an end. It becomes a record that
-// has one, and its file goes; so does a join token in the store.
+// A data directory of an earlier release contains a join token without an expiry. The
+// server converts it to a record with an expiry and deletes the file. The same applies to
+// a join token in the store.
 func TestTheJoinTokenOfAnEarlierReleaseIsTakenOver(t *testing.T) {
 	t.Parallel()
 	a := &splitSystem{devServer: &devServer{t: t, dir: t.TempDir()}, data: t.TempDir()}
@@ -161,8 +163,8 @@ func TestTheJoinTokenOfAnEarlierReleaseIsTakenOver(t *testing.T) {
 	}
 }
 
-// The admin token of a folder is a record like others. Once it is revoked, the next start
-// makes another one: who has the folder is never shut out.
+// The admin token in a data directory is a normal record. If it is revoked, the next
+// start creates another one, so the owner of the directory is never locked out.
 func TestTheAdminTokenOfAFolderCanBeReplaced(t *testing.T) {
 	t.Parallel()
 	a := newSplitSystem(t)
@@ -180,7 +182,7 @@ func TestTheAdminTokenOfAFolderCanBeReplaced(t *testing.T) {
 	ann := strings.TrimSpace(a.ok("token", "create", "laptop", "--user", "ann"))
 	a.cannot("laptop of ann", "token", "revoke", who.Token.ID)
 	end(a.server)
-	must(t, os.Remove(filepath.Join(a.data, "admin.token"))) // another one is made
+	must(t, os.Remove(filepath.Join(a.data, "admin.token"))) // another one is created
 	a.Client = nil
 	a.serve()
 	a.ok("token", "adopt", who.Token.ID)
@@ -212,7 +214,7 @@ func TestTheAdminTokenOfAFolderCanBeReplaced(t *testing.T) {
 	a.ok("node", "list")
 }
 
-// Tokens that are made beside the server leave a record of who made them.
+// Tokens that are created directly in the store have a record of who created them.
 func TestServerTokensAreOnRecord(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1)
@@ -253,7 +255,7 @@ func TestServerTokensAreOnRecord(t *testing.T) {
 	c.cannot("was revoked on", "node", "list")
 }
 
-// Neither the agent nor a client sends a secret to another machine in the clear.
+// Neither the agent nor a client sends a secret unencrypted to another machine.
 func TestAgentsAndClientsRefusePlainHTTP(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

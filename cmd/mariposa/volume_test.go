@@ -17,8 +17,8 @@ import (
 	"mariposa/contract"
 )
 
-// writerManifest is a service each of whose instances adds a line to a file in its volume,
-// by the path that its manifest names, and one by the variable.
+// writerManifest is a service whose instances append lines to a file in their volume, by
+// the path in the manifest and by the variable.
 func writerManifest(scale int, more string) string {
 	return fmt.Sprintf(`services:
   db:
@@ -31,7 +31,7 @@ func writerManifest(scale int, more string) string {
 `, scale, more)
 }
 
-// volumes lists the volumes by slot.
+// volumes returns the volumes by slot.
 func (h *devServer) volumes(f client.VolumeFilter) map[string]contract.Volume {
 	h.t.Helper()
 	all, err := h.AllVolumes(h.t.Context(), f)
@@ -43,7 +43,7 @@ func (h *devServer) volumes(f client.VolumeFilter) map[string]contract.Volume {
 	return out
 }
 
-// diaries reads what is in the volumes, by slot.
+// diaries returns the contents of the volumes by slot.
 func (h *devServer) diaries() map[string][]string {
 	h.t.Helper()
 	out := map[string][]string{}
@@ -58,8 +58,8 @@ func (h *devServer) diaries() map[string][]string {
 	return out
 }
 
-// written waits until every slot's diary has so many lines more than before, and
-// begins as it did.
+// written waits until every slot's diary has at least more new lines and its beginning is
+// unchanged.
 func (h *devServer) written(before map[string][]string, slots, more int) map[string][]string {
 	h.t.Helper()
 	var now map[string][]string
@@ -99,7 +99,7 @@ func TestAVolumeOutlivesWhateverHappensToItsInstances(t *testing.T) {
 	}
 	lines = h.written(lines, 2, 1)
 
-	var pids map[string]int // the server is killed, and an instance while it is away
+	var pids map[string]int // the server is killed, and an instance while the server is down
 	h.await("both run", func() bool { pids = h.pids("shop"); return len(pids) == 2 })
 	h.kill()
 	victim := slices.Sorted(maps.Keys(pids))[0]
@@ -152,7 +152,7 @@ func TestVolumesOfADeletedProjectAreKeptUnlessTheyAreDeletedToo(t *testing.T) {
 		t.Errorf("the list says %q", out)
 	}
 
-	h.create("shop", writerManifest(2, "")) // of the same name, and with volumes of its own
+	h.create("shop", writerManifest(2, "")) // same name, but new volumes
 	h.converged("shop", "db", 2)
 	h.await("its own are written", func() bool { return len(h.diaries()["db.2"]) == 1 })
 	paths := []string{}
@@ -189,7 +189,7 @@ func TestASlotWhoseNodeIsLostWaitsForItsVolume(t *testing.T) {
 	a := newSplitSystem(t)
 	first := a.agent()
 	a.launch([]string{"MARIPOSA_JOIN=" + a.joinToken()}, "agent", "--server", a.url, "--data", t.TempDir(), "--name", "node-b")
-	t.Cleanup(func() { // what the other node runs is not in the server's folder
+	t.Cleanup(func() { // the server's directory does not include what the other node runs
 		a.clear()
 		ctx := context.Background()
 		a.await("nothing is left on either node", func() bool {
@@ -197,7 +197,7 @@ func TestASlotWhoseNodeIsLostWaitsForItsVolume(t *testing.T) {
 			if err != nil || len(left.Instances) > 0 {
 				return false
 			}
-			projects, err := a.Projects(ctx, "") // one that is still going cannot be deleted once more
+			projects, err := a.Projects(ctx, "") // a project that is being deleted cannot be deleted again
 			return err == nil && len(projects.Projects) == 0
 		})
 	})
@@ -223,7 +223,7 @@ func TestASlotWhoseNodeIsLostWaitsForItsVolume(t *testing.T) {
 		s := a.state("shop")
 		return s.Status == mariposa.StatusBlocked && strings.Contains(s.Reason, want) && strings.HasSuffix(s.Reason, "; it starts when the node returns")
 	})
-	a.must(a.Scale(t.Context(), "shop", map[string]string{"db": "3"})) // others go on
+	a.must(a.Scale(t.Context(), "shop", map[string]string{"db": "3"})) // others continue
 	a.await("a new slot is filled on the other node", func() bool {
 		v, ok := a.volumes(client.VolumeFilter{Project: "shop"})["db.3"]
 		return ok && v.NodeName == "node-b" && v.State == "made"

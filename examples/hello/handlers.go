@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// identity says which instance answered, so that a reader sees instances come
-// and go.
+// identity identifies the instance that answered, so that users can see instances being
+// replaced.
 type identity struct {
 	Name     string `json:"name"`
 	Instance string `json:"instance,omitempty"`
@@ -25,7 +25,8 @@ type greeting struct {
 	identity
 }
 
-// page is the web front's answer: either Backend is set, or Message says why not.
+// page is the answer of the web front end. Either Backend is set, or Message says why
+// not.
 type page struct {
 	Greeting string    `json:"greeting"`
 	Web      identity  `json:"web"`
@@ -33,7 +34,7 @@ type page struct {
 	Message  string    `json:"message,omitempty"`
 }
 
-// backend greets whoever asks.
+// backend answers with a greeting.
 func backend(me identity) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
@@ -43,10 +44,10 @@ func backend(me identity) http.Handler {
 	return mux
 }
 
-// web serves its own greeting and the one it fetches from the backend for each
-// request. While the backend is down it answers 503 and stays up.
+// web serves its own greeting and the backend's, which it fetches for each request. While
+// the backend is down, web answers 503 and keeps running.
 func web(me identity, word, address string) http.Handler {
-	// A connection per request finds a replaced backend at once.
+	// A new connection per request reaches a replaced backend immediately.
 	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
@@ -61,13 +62,13 @@ func web(me identity, word, address string) http.Handler {
 		if strings.Contains(r.Header.Get("Accept"), "text/html") {
 			w.Header().Set("Content-Type", "text/html; charset=utf-8")
 			w.WriteHeader(status)
-			_ = layout.Execute(w, answer) // the client has gone: nobody is left to notify
+			_ = layout.Execute(w, answer) // an error means that the client is gone
 			return
 		}
 		writeJSON(w, status, answer)
 	})
-	// The front end is healthy while it can report that the backend is down:
-	// replacing it would not bring the backend back.
+	// The front end reports healthy even if the backend is down: replacing the front end
+	// would not bring the backend back.
 	mux.HandleFunc("GET /health", healthy)
 	return mux
 }
@@ -83,11 +84,11 @@ func fetch(ctx context.Context, client *http.Client, address string) (*greeting,
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("it answered %s", response.Status)
+		return nil, fmt.Errorf("unexpected status %s", response.Status)
 	}
 	var said greeting
 	if err := json.NewDecoder(io.LimitReader(response.Body, 64<<10)).Decode(&said); err != nil {
-		return nil, fmt.Errorf("its answer makes no sense: %w", err)
+		return nil, fmt.Errorf("invalid answer: %w", err)
 	}
 	return &said, nil
 }
@@ -99,7 +100,7 @@ func healthy(w http.ResponseWriter, _ *http.Request) {
 func writeJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // the client has gone: nobody is left to notify
+	_ = json.NewEncoder(w).Encode(body) // an error means that the client is gone
 }
 
 var layout = template.Must(template.New("page").Parse(`<!doctype html>

@@ -1,7 +1,7 @@
-// Hello is the smallest project worth converging: a backend that greets, and a web
-// front end that calls it. Both are ordinary programs that know nothing of
-// Mariposa: they listen on $PORT, or the port of --port, log a line per request, shut down gracefully on
-// SIGTERM and lose nothing when they are killed.
+// Hello is a minimal example project: a backend that returns a greeting, and a web front
+// end that calls it. Both are ordinary programs that know nothing about Mariposa. They
+// listen on $PORT or on the port given by --port, log one line per request, shut down
+// gracefully on SIGTERM and lose nothing if they are killed.
 package main
 
 import (
@@ -22,7 +22,7 @@ const usage = `usage: PORT=7101 hello backend
        PORT=8080 BACKEND=127.0.0.1:7101 [GREETING=hello] hello web
        hello backend --port 7101`
 
-// farewell is how long requests in flight at SIGTERM have to finish.
+// farewell is how long open requests may take to finish after SIGTERM.
 const farewell = 5 * time.Second
 
 func main() {
@@ -34,7 +34,7 @@ func main() {
 	}
 }
 
-// run serves in the mode that args name until ctx ends.
+// run serves the mode given in args until ctx is done.
 func run(ctx context.Context, args []string, getenv func(string) string) error {
 	port := getenv("PORT")
 	if len(args) == 3 && args[1] == "--port" {
@@ -56,14 +56,14 @@ func run(ctx context.Context, args []string, getenv func(string) string) error {
 	case "web":
 		address := getenv("BACKEND")
 		if address == "" {
-			return errors.New("BACKEND is not set; it holds the backend's host:port\n" + usage)
+			return errors.New("BACKEND is not set; set it to the backend's host:port\n" + usage)
 		}
 		handler = web(me, cmp.Or(getenv("GREETING"), "hello"), address)
 	default:
 		return fmt.Errorf("unknown mode %q\n%s", mode, usage)
 	}
 	if port == "" {
-		return errors.New("PORT is not set; it holds the port to listen on\n" + usage)
+		return errors.New("PORT is not set; set it to the port to listen on\n" + usage)
 	}
 	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
 	if err != nil {
@@ -72,7 +72,8 @@ func run(ctx context.Context, args []string, getenv func(string) string) error {
 	return serve(ctx, listener, handler, log.New(os.Stdout, me.Name+" ", log.LstdFlags|log.Lmsgprefix))
 }
 
-// serve answers on listener until ctx ends, then lets requests in flight finish.
+// serve answers requests on listener until ctx is done, then waits for open requests to
+// finish.
 func serve(ctx context.Context, listener net.Listener, handler http.Handler, logger *log.Logger) error {
 	server := &http.Server{Handler: logged(handler, logger), ErrorLog: logger, ReadHeaderTimeout: 5 * time.Second}
 	logger.Printf("pid %d listens on %s", os.Getpid(), listener.Addr())
@@ -84,7 +85,7 @@ func serve(ctx context.Context, listener net.Listener, handler http.Handler, log
 		return err
 	case <-ctx.Done():
 	}
-	// ctx is done; the shutdown has a deadline of its own.
+	// ctx is already done, so the shutdown needs its own deadline.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 	defer cancel()
 	if err := server.Shutdown(last); err != nil {
@@ -94,7 +95,7 @@ func serve(ctx context.Context, listener net.Listener, handler http.Handler, log
 	return nil
 }
 
-// logged writes one line per request.
+// logged writes one log line per request.
 func logged(next http.Handler, logger *log.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
@@ -104,7 +105,7 @@ func logged(next http.Handler, logger *log.Logger) http.Handler {
 	})
 }
 
-// statusWriter remembers the status for the log.
+// statusWriter records the response status for the log.
 type statusWriter struct {
 	http.ResponseWriter
 	status int

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// The test binary plays the program itself when asked to, so that tests can
-// start and kill the real thing without building it.
+// The test binary runs as the program itself if an environment variable says so. Tests
+// can then start and kill the real program without building it.
 func TestMain(m *testing.M) {
 	if os.Getenv("HELLO_TEST_PLAY") != "" {
 		main()
@@ -70,7 +70,7 @@ func TestTheWebSaysWhenTheBackendIsAway(t *testing.T) {
 
 	for name, c := range map[string]struct{ behind, want string }{
 		"nobody listens":   {nobody, "refused"},
-		"nonsense":         {nonsense, "makes no sense"},
+		"nonsense":         {nonsense, "invalid answer"},
 		"the wrong status": {failing, "500"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -129,7 +129,7 @@ func TestTheProgramLeavesPolitelyAndSurvivesBeingKilled(t *testing.T) {
 	first.Process.Signal(syscall.SIGKILL)
 	first.Wait()
 
-	second := play(t, address) // the same port, at once
+	second := play(t, address) // the same port, immediately
 	getJSON(t, address, &after)
 	if after.PID != second.Process.Pid {
 		t.Errorf("pid %d answered, want %d", after.PID, second.Process.Pid)
@@ -140,7 +140,7 @@ func TestTheProgramLeavesPolitelyAndSurvivesBeingKilled(t *testing.T) {
 	}
 }
 
-// play starts the program as a process of its own and waits until it listens.
+// play starts the program as a separate process and waits until it listens.
 func play(t *testing.T, address string) *exec.Cmd {
 	t.Helper()
 	_, port, _ := net.SplitHostPort(address)
@@ -162,7 +162,7 @@ func play(t *testing.T, address string) *exec.Cmd {
 	return program
 }
 
-// start serves a handler as the program does, until the test ends.
+// start serves a handler like the program does, until the test ends.
 func start(t *testing.T, handler http.Handler) (address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -181,7 +181,7 @@ func start(t *testing.T, handler http.Handler) (address string) {
 	return listener.Addr().String()
 }
 
-// freeAddress returns an address where nobody listens.
+// freeAddress returns an address that is not in use.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

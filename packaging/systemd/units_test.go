@@ -1,5 +1,5 @@
-// Package systemd_test checks the units that ship: systemd must take every line of them,
-// and what instances need must not be taken away from the agent.
+// Package systemd_test checks the systemd units that we ship: systemd must accept every
+// line, and the agent's unit must not restrict what instances need.
 package systemd_test
 
 import (
@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// settings reads the section [Service] of a unit: all values of each name.
+// settings reads the [Service] section of a unit and returns all values of each setting.
 func settings(t *testing.T, unit string) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile(unit)
@@ -45,7 +45,7 @@ func TestUnitsAreUnderstoodBySystemd(t *testing.T) {
 	}
 	dir := t.TempDir()
 	program := filepath.Join(dir, "mariposa")
-	if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o700); err != nil { //nolint:gosec // systemd looks whether it can be run
+	if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o700); err != nil { //nolint:gosec // systemd checks that it is executable
 		t.Fatal(err)
 	}
 	for _, unit := range units {
@@ -64,12 +64,12 @@ func TestUnitsAreUnderstoodBySystemd(t *testing.T) {
 		}
 		analyze, err := exec.LookPath("systemd-analyze")
 		if err != nil {
-			continue // a machine without systemd: what was read above is all that can be said
+			continue // no systemd on this machine: only the checks above apply
 		}
 		out, err := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", copied).CombinedOutput()
 		var said []string
 		for line := range strings.Lines(string(out)) {
-			if strings.Contains(line, unit) { // it also speaks of units of this machine
+			if strings.Contains(line, unit) { // the output also contains messages about other units
 				said = append(said, line)
 			}
 		}
@@ -79,7 +79,7 @@ func TestUnitsAreUnderstoodBySystemd(t *testing.T) {
 	}
 }
 
-// Everything that stands in the agent's unit is inherited by instances.
+// Instances inherit every setting of the agent's unit.
 func TestTheAgentsUnitLeavesInstancesWhatTheyNeed(t *testing.T) {
 	t.Parallel()
 	s := settings(t, "mariposa-agent.service")

@@ -8,13 +8,13 @@ import (
 
 // Sizes of the picture, in pixels.
 const (
-	charWidth  = 8.43 // of a character at 14 px
+	charWidth  = 8.43 // width of a character at 14 px
 	lineHeight = 20
 	margin     = 20
-	bar        = 36 // above the text
+	bar        = 36 // height of the title bar
 )
 
-// draw writes lines as an SVG picture of a terminal.
+// draw renders lines as an SVG picture of a terminal.
 func draw(lines []line) string {
 	columns := 80
 	for _, l := range lines {
@@ -37,7 +37,7 @@ func draw(lines []line) string {
 	return b.String()
 }
 
-// spans writes a line, one element for each run of characters that look the same.
+// spans renders a line, with one element for each run of characters of the same look.
 func spans(l line) string {
 	var b strings.Builder
 	for start := 0; start < len(l); {
@@ -53,8 +53,8 @@ func spans(l line) string {
 	return b.String()
 }
 
-// span writes characters that look the same. Each begins at its column, whatever font
-// the reader has.
+// span renders characters of the same look. It places each of them at its column, so that
+// the columns align in any font.
 func span(l look, text string, column int) string {
 	attributes := fmt.Sprintf(` x="%.2f"`, margin+float64(column)*charWidth)
 	switch {

@@ -1,5 +1,5 @@
-// Command picture runs a few commands against a real Mariposa in a terminal of its own
-// and writes what the terminal shows as an SVG file: `make picture`.
+// Command picture runs a few commands against a real Mariposa in its own terminal and
+// writes the screen as an SVG file. Run it with `make picture`.
 package main
 
 import (
@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// scenes are the commands of the picture. What is not shown prepares the next one.
+// scenes are the commands of the picture. Commands that are not shown prepare the next
+// one.
 var scenes = []struct {
 	command string
 	hidden  bool
@@ -35,7 +36,7 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("picture: ")
 	if len(os.Args) != 3 {
-		log.Fatal("usage: picture FOLDER-OF-BINARIES FILE.svg")
+		log.Fatal("usage: picture BINARIES-DIRECTORY FILE.svg")
 	}
 	bin, err := filepath.Abs(os.Args[1])
 	if err != nil {
@@ -45,12 +46,12 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := os.WriteFile(os.Args[2], []byte(draw(lines)), 0o644); err != nil { //nolint:gosec // a picture is for everybody
+	if err := os.WriteFile(os.Args[2], []byte(draw(lines)), 0o644); err != nil { //nolint:gosec // everybody may read the picture
 		log.Fatal(err)
 	}
 }
 
-// record runs the scenes in a fresh folder and returns what the terminal shows.
+// record runs the scenes in a temporary directory and returns the lines on the screen.
 func record(bin string) (lines []line, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -76,7 +77,7 @@ func record(bin string) (lines []line, err error) {
 	for _, s := range scenes {
 		shown, err := perform(ctx, folder, env, s.command)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w; it showed:\n%s", s.command, err, plain(shown))
+			return nil, fmt.Errorf("%s: %w; output:\n%s", s.command, err, plain(shown))
 		}
 		if !s.hidden {
 			lines = append(lines, prompt(s.command))
@@ -86,8 +87,8 @@ func record(bin string) (lines []line, err error) {
 	return lines[:len(lines)-1], nil
 }
 
-// serve starts a server and waits until it answers. Stop removes everything that it
-// runs.
+// serve starts a server and waits until it answers. The returned function stops it and
+// removes everything that it runs.
 func serve(ctx context.Context, folder string, env []string) (stop func() error, err error) {
 	command := func(ctx context.Context, arguments ...string) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, "mariposa", arguments...)
@@ -111,7 +112,7 @@ func serve(ctx context.Context, folder string, env []string) (stop func() error,
 		defer cancel()
 		out, err := command(ctx, "dev", "--listen", "127.0.0.1:0", "--down", "--yes").CombinedOutput()
 		if err != nil {
-			return fmt.Errorf("taking it down: %w: %s", err, out)
+			return fmt.Errorf("stop the server: %w: %s", err, out)
 		}
 		return nil
 	}

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// look is how a character is drawn.
+// look is the style of a character.
 type look struct {
-	color     string // a CSS color; empty: that of the text
+	color     string // a CSS color; empty: the default text color
 	bold, dim bool
 }
 
@@ -30,7 +30,7 @@ type cell struct {
 // line is one line of the screen.
 type line []cell
 
-// prompt returns the line in which a command was typed.
+// prompt returns the line with the typed command.
 func prompt(command string) line {
 	l := line{{'$', look{color: green}}, {' ', look{}}}
 	for _, c := range command {
@@ -39,8 +39,8 @@ func prompt(command string) line {
 	return l
 }
 
-// perform runs a command in a terminal and returns the lines that are left on its
-// screen. A command may fail: that is part of the picture.
+// perform runs a command in a terminal and returns the lines on its screen. A failing
+// command is not an error: the picture may show one.
 func perform(ctx context.Context, folder string, env []string, command string) ([]line, error) {
 	ours, theirs, err := openTerminal()
 	if err != nil {
@@ -58,7 +58,7 @@ func perform(ctx context.Context, folder string, env []string, command string) (
 	out, err := io.ReadAll(ours)
 	var s screen
 	s.write(string(out))
-	if err != nil && !errors.Is(err, syscall.EIO) { // how the end of a terminal reads
+	if err != nil && !errors.Is(err, syscall.EIO) { // the terminal was closed
 		return s.lines, err
 	}
 	var failed *exec.ExitError
@@ -102,8 +102,8 @@ func openTerminal() (ours, theirs *os.File, err error) {
 	return ours, theirs, nil
 }
 
-// screen is a terminal that knows what our commands use: colors, moves up, and the
-// erasing of lines.
+// screen is a minimal terminal emulator. It supports the sequences that our commands use:
+// colors, cursor up and erase line.
 type screen struct {
 	lines    []line
 	row, col int
@@ -128,7 +128,7 @@ func (s *screen) write(text string) {
 			s.row++
 		case '\r':
 			s.col = 0
-		case '\x1b': // a sequence of another kind: its next character ends it
+		case '\x1b': // another kind of sequence; the next character ends it
 			if text != "" {
 				text = text[1:]
 			}
@@ -159,7 +159,7 @@ func (s *screen) put(r rune) {
 	s.col++
 }
 
-// control carries out a control sequence.
+// control executes a control sequence.
 func (s *screen) control(what byte, arguments string) {
 	n, err := strconv.Atoi(arguments)
 	if err != nil {
@@ -198,7 +198,7 @@ var colors = map[string]string{
 	"90": "#8b949e", "91": "#ff7b72", "92": green, "93": "#e3b341", "94": "#79c0ff", "95": "#d2a8ff", "96": "#76e3ea", "97": "#ffffff",
 }
 
-// with returns the look after a code for colors and weights.
+// with returns the look after an SGR code (color or weight).
 func (l look) with(code string) look {
 	switch code {
 	case "", "0":

@@ -1,9 +1,8 @@
-// Package scenario reads test scenarios of a project: what people request, when,
-// and the expected final state. The same files are run by converge in a world of
-// its own and by simulate through the whole system.
+// Package scenario reads test scenarios for a project: the requests, their times and the
+// expected final state. Package converge runs these files in its own test world, and
+// package simulate runs them through the whole system.
 //
-// The package owns the format of such files. It refuses to know how a scenario is
-// run.
+// The package owns the file format. It does not know how a scenario is run.
 package scenario
 
 import (
@@ -25,17 +24,17 @@ type Scenario struct {
 	Name    string   `yaml:"-"`
 	Why     string   `yaml:"why"`
 	Actions []Action `yaml:"actions"`
-	// Final says how many instances of a service run, and of which version's
-	// definition, as "2 of v1"; every other service has nothing left.
+	// Final is the number of running instances of each service and the version of their
+	// definition, as "2 of v1". Other services must have no instances.
 	Final map[string]string `yaml:"final"`
-	// Kept are the services that still have the instances created by the first
-	// action, which then runs until everything is at rest.
+	// Kept lists the services that must still have the instances created by the first
+	// action. That action then runs until everything is at rest.
 	Kept []string `yaml:"kept"`
 	// Status is the final status of services; converged by default.
 	Status map[string]mariposa.Status `yaml:"status"`
 	// Ends is how the task of the last action ends; completed by default.
 	Ends mariposa.TaskState `yaml:"ends"`
-	// Fails says, by service, in which state of another service new instances fail.
+	// Fails lists, by service, the state of another service in which new instances fail.
 	Fails map[string]Cause `yaml:"fails"`
 	// Never lists, by service, versions whose definition no instance ever gets.
 	Never map[string][]int `yaml:"never"`
@@ -44,37 +43,36 @@ type Scenario struct {
 	Serves []string `yaml:"serves"`
 }
 
-// Cause is why instances of a service fail: those with the definition of one
-// version fail on start while another service has a desired instance with a given
+// Cause is the reason why instances of a service fail: those with the definition of a
+// given version fail on start while another service has a desired instance with a given
 // definition.
 type Cause struct {
-	Of    int    `yaml:"of"`    // the version whose definition fails; 0: any
+	Of    int    `yaml:"of"`    // the version whose instances fail; 0: any
 	While string `yaml:"while"` // the other service
-	Is    int    `yaml:"is"`    // the version whose definition the other service has
+	Is    int    `yaml:"is"`    // the version of the other service
 }
 
-// Action is one thing that people request, or that happens to them.
+// Action is one request or one external event.
 type Action struct {
-	// After says when: after so many completed operations of nodes since the last
-	// action. Nil: once everything is at rest.
+	// After is the number of node operations that must complete after the previous
+	// action. Nil: wait until everything is at rest.
 	After  *int           `yaml:"after"`
-	Submit map[string]any `yaml:"submit"` // services of a manifest; all are dummies
+	Submit map[string]any `yaml:"submit"` // services of a manifest, all of type dummy
 	Scale  map[string]int `yaml:"scale"`
-	// Do is one of start, stop, delete, revert, resubmit; freeze, thaw, pause, resume,
-	// converge, of the project or the named service; break and mend, which make all
-	// new instances of the named service fail and start again; lose and return of the
-	// named node.
+	// Do is one of: start, stop, delete, revert and resubmit; freeze, thaw, pause, resume
+	// and converge of the project or the named service; break and mend, which make all
+	// new instances of the named service fail or start normally again; lose and return of
+	// the named node.
 	Do   string `yaml:"do"`
 	Name string `yaml:"name"`
-	// Version is, for a stop, the only version whose instances are stopped.
+	// Version limits a stop to the instances of one version.
 	Version int `yaml:"version"`
 }
 
-// NodeMemory is how much memory each node has. An instance that needs more fits
-// nowhere.
+// NodeMemory is the memory of each node. An instance that needs more fits on no node.
 const NodeMemory = 64 << 30
 
-// Scope returns the service that an action is about; none: the whole project.
+// Scope returns the service that an action is about, or nothing for the whole project.
 func (a Action) Scope() []string {
 	if a.Name == "" {
 		return nil
@@ -82,7 +80,7 @@ func (a Action) Scope() []string {
 	return []string{a.Name}
 }
 
-// Read reads every scenario in a folder, sorted by name.
+// Read reads all scenarios in a directory, sorted by name.
 func Read(dir string) ([]Scenario, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	if err != nil {
@@ -106,8 +104,7 @@ func Read(dir string) ([]Scenario, error) {
 	return out, nil
 }
 
-// Manifest returns the manifest that a person would submit. It declares the volumes
-// that services use.
+// Manifest returns the manifest to submit. It declares the volumes that services use.
 func (a Action) Manifest() ([]byte, error) {
 	all, volumes := map[string]any{}, map[string]any{}
 	for name, keys := range a.Submit {
