@@ -248,6 +248,6 @@ func (s *server) recordAudit(ctx context.Context, a mariposa.Audit) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if err := s.change.RecordAudit(ctx, a); err != nil {
-		s.Logger.WarnContext(ctx, "cannot write an audit record", "err", err, "action", a.Action)
+		s.Logger.WarnContext(ctx, "cannot write audit record", "err", err, "action", a.Action)
 	}
 }

@@ -67,11 +67,11 @@ func TestDeadTokensLetNobodyIn(t *testing.T) {
 	says := map[string]string{
 		"revoked": "was revoked on", "revoked by its owner": "was revoked on", "revoked with itself": "was revoked on",
 		"expired": "expired on", "expired at a time": "expired on", "of a user who may not": "is disabled",
-		"made for nodes to join": "lets nodes join", "empty": "needs a valid token",
+		"made for nodes to join": "is a join token", "empty": "a valid token is required",
 	}
 	for name, token := range tokens {
 		f := w.as(token).call("GET", "/v1/projects", nil).wantError(401, mariposa.Unauthorized, says[name])
-		if says[name] == "" && f.Message != "this token is unknown: check that it is whole and meant for this server" {
+		if says[name] == "" && f.Message != "this token is unknown: check that it is complete and belongs to this server" {
 			t.Errorf("%s is told apart: %s", name, f.Message)
 		}
 	}

@@ -36,10 +36,10 @@ const (
 
 type eventsInput struct {
 	InProject
-	Service     string `query:"service" doc:"only what concerns this service, by name, or by id"`
-	Since       string `query:"since" doc:"a revision: only what came after it; or, of a list, an RFC 3339 time: only what happened since then, as far back as the feed goes"`
-	Limit       int    `query:"limit" minimum:"0" maximum:"1000" doc:"at most so many; 100 in a list, no end in a stream"`
-	LastEventID string `header:"Last-Event-ID" doc:"of a stream: the last revision seen; counts before since"`
+	Service     string `query:"service" doc:"only events of this service, by name or id"`
+	Since       string `query:"since" doc:"a revision: only events after it. For a list also an RFC 3339 time: only events since then, as far back as the feed goes"`
+	Limit       int    `query:"limit" minimum:"0" maximum:"1000" doc:"maximum number of events; default: 100 for a list, unlimited for a stream"`
+	LastEventID string `header:"Last-Event-ID" doc:"for a stream: the last revision received; takes precedence over since"`
 	Accept      string `header:"Accept" hidden:"true"`
 }
 
@@ -109,7 +109,7 @@ type feed struct {
 func (f *feed) checkStart(ctx context.Context) error {
 	f.s.await(ctx, f.after)
 	if now := f.s.Picture.Revision(); f.after > now {
-		return mariposa.Errorf(mariposa.TooOld, "the feed is at revision %d and does not know %d: read the state anew and go on from its revision", now, f.after)
+		return mariposa.Errorf(mariposa.TooOld, "the feed is at revision %d, but the request asks for events after %d: read the state again and continue from its revision", now, f.after)
 	}
 	_, err := f.s.Store.Changes(ctx, f.after, 1)
 	return err
@@ -324,7 +324,7 @@ func (f *feed) stream(ctx context.Context, w http.ResponseWriter) {
 	h.Set("X-Accel-Buffering", "no")
 	w.WriteHeader(http.StatusOK)
 	out := &sender{w: w, control: http.NewResponseController(w)}
-	out.send(fmt.Appendf(nil, "retry: 1000\n: what comes after revision %d\n\n", f.after))
+	out.send(fmt.Appendf(nil, "retry: 1000\n: events after revision %d\n\n", f.after))
 	_ = out.control.SetReadDeadline(time.Time{}) // what the client was to send has come by now, and silence is no end
 	for sent := 0; out.err == nil; {
 		changes, err := f.next(ctx)
@@ -344,7 +344,7 @@ func (f *feed) stream(ctx context.Context, w http.ResponseWriter) {
 			return
 		}
 		if time.Since(out.last) > f.s.Heartbeat {
-			out.send([]byte(": still here\n\n"))
+			out.send([]byte(": heartbeat\n\n"))
 		}
 		if len(changes) == 0 && !f.awaitGrowth(ctx, out) {
 			return

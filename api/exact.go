@@ -84,7 +84,7 @@ func walkKeys(d *json.Decoder, nesting int) error {
 	return err
 }
 
-var errTooDeep = errors.New("too deep")
+var errTooDeep = errors.New("nested too deeply")
 
 // unmarshalKeys reads the keys of a JSON object, each of which must be there once. Otherwise
 // it says what the body should be.
@@ -130,7 +130,7 @@ func unmarshalExact(body []byte, to any) error {
 	return nil
 }
 
-var errMoreJSON = errors.New("there is more than one JSON document in the body")
+var errMoreJSON = errors.New("the request body contains more than one JSON document")
 
 // errUnknownKey: an object has a key that is written differently from one that is known.
 type errUnknownKey struct{ key, meant string }
@@ -142,7 +142,7 @@ func unknownKey(meant string) string {
 	if meant == "" {
 		return unknownField
 	}
-	return "is unknown: write " + meant + ", as upper and lower case differ"
+	return "is unknown: did you mean " + meant + "? Names are case-sensitive"
 }
 
 // similarKey is the key that differs from another in case alone, if any.

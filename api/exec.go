@@ -36,11 +36,11 @@ const (
 )
 
 type execInput struct {
-	Instance string   `path:"instance" doc:"its id, the beginning of its id, or its name" maxLength:"255"`
-	Command  []string `query:"command,explode" doc:"the command, a word each; /bin/sh without any" maxItems:"1000"`
-	TTY      bool     `query:"tty" doc:"run it in a terminal"`
-	Rows     uint16   `query:"rows" default:"24" minimum:"1" doc:"how high the terminal is"`
-	Cols     uint16   `query:"cols" default:"80" minimum:"1" doc:"how wide the terminal is"`
+	Instance string   `path:"instance" doc:"id of the instance, a prefix of the id, or its name" maxLength:"255"`
+	Command  []string `query:"command,explode" doc:"the command; repeat the parameter for each argument. Default: /bin/sh" maxItems:"1000"`
+	TTY      bool     `query:"tty" doc:"run the command in a terminal"`
+	Rows     uint16   `query:"rows" default:"24" minimum:"1" doc:"height of the terminal"`
+	Cols     uint16   `query:"cols" default:"80" minimum:"1" doc:"width of the terminal"`
 }
 
 func (in *execInput) terminal() *wire.Size {
@@ -56,12 +56,12 @@ func (s *server) exec(ctx context.Context, in *execInput) (*huma.StreamResponse,
 		return nil, err
 	}
 	spec := r.Spec()
-	if err := s.requireCapability(spec, func(c mariposa.Capabilities) bool { return c.Exec }, "run no commands"); err != nil {
+	if err := s.requireCapability(spec, func(c mariposa.Capabilities) bool { return c.Exec }, "running commands"); err != nil {
 		return nil, err
 	}
 	switch state := mariposa.StateOf(spec, r.Status()); state {
 	case mariposa.StatePending, mariposa.StateProvisioning, mariposa.StateStopped, mariposa.StateFailed, mariposa.StateDestroyed:
-		return nil, conflict("instance %s is %s: commands can be run inside one that runs", spec.Name, state)
+		return nil, conflict("instance %s is %s: commands can run only inside a running instance", spec.Name, state)
 	}
 	if len(in.Command) == 0 {
 		in.Command = []string{"/bin/sh"}
@@ -98,7 +98,7 @@ func (s *server) shell(w http.ResponseWriter, req *http.Request, r *store.Instan
 	defer x.Close()
 	conn, err := websocket.Accept(w, req, nil)
 	if err != nil {
-		s.Logger.InfoContext(req.Context(), "a connection to a command could not be opened", "err", err)
+		s.Logger.InfoContext(req.Context(), "cannot open connection for a command", "err", err)
 		return nil // Accept has answered
 	}
 	conn.SetReadLimit(maxShellMessage + 1)
@@ -112,14 +112,14 @@ func (s *server) shell(w http.ResponseWriter, req *http.Request, r *store.Instan
 // completely, or that comes from a page of another site.
 func checkUpgrade(req *http.Request) error {
 	if !strings.EqualFold(req.Header.Get("Upgrade"), "websocket") {
-		return invalid("this is a WebSocket: connect with Upgrade: websocket, or use `mariposa instance exec`")
+		return invalid("a WebSocket connection is required: send Upgrade: websocket, or use `mariposa instance exec`")
 	}
 	if _, err := url.ParseQuery(req.URL.RawQuery); err != nil { // unparsable parameters would be missing from the command
-		return invalid("the query cannot be read: a ; in it is written %%3B, a %% is written %%25")
+		return invalid("invalid query string: write ; as %%3B and %% as %%25")
 	}
 	if origin := req.Header.Get("Origin"); origin != "" {
 		if u, err := url.Parse(origin); err != nil || !strings.EqualFold(u.Host, req.Host) {
-			return &mariposa.Error{Code: mariposa.Forbidden, Message: "a page of another site may not run commands here"}
+			return &mariposa.Error{Code: mariposa.Forbidden, Message: "cross-origin requests cannot run commands"}
 		}
 	}
 	return nil
@@ -198,9 +198,9 @@ func (s *server) requireShellAccess(c *auth.Caller, spec *mariposa.InstanceSpec)
 func execFailure(spec *mariposa.InstanceSpec, err error) error {
 	var known *mariposa.Error
 	if errors.As(err, &known) {
-		return mariposa.Errorf(known.Code, "nothing can be run inside %s: %s", spec.Name, known.Message)
+		return mariposa.Errorf(known.Code, "cannot run a command inside %s: %s", spec.Name, known.Message)
 	}
-	return mariposa.Errorf(mariposa.Unavailable, "nothing can be run inside %s: %w", spec.Name, err)
+	return mariposa.Errorf(mariposa.Unavailable, "cannot run a command inside %s: %w", spec.Name, err)
 }
 
 // execSession is the connection between a caller and a command.
@@ -249,7 +249,7 @@ func (t *execSession) readMessages(ctx context.Context) error {
 			return err
 		}
 		if kind != websocket.MessageBinary || len(message) == 0 {
-			return invalid("a message is binary, and begins with a byte that says what it is")
+			return invalid("invalid message: messages must be binary and begin with a type byte")
 		}
 		if err := t.handleMessage(message[0], message[1:]); err != nil {
 			return err
@@ -258,7 +258,7 @@ func (t *execSession) readMessages(ctx context.Context) error {
 }
 
 // errGone says that the caller has left, so nobody is notified.
-var errGone = errors.New("the caller has gone")
+var errGone = errors.New("the caller has disconnected")
 
 // handleMessage handles one message.
 func (t *execSession) handleMessage(what byte, body []byte) error {
@@ -274,7 +274,7 @@ func (t *execSession) handleMessage(what byte, body []byte) error {
 	case contract.ExecResize:
 		var size contract.ExecSize
 		if unmarshalExact(body, &size) != nil || size.Rows == 0 || size.Cols == 0 {
-			return invalid(`a size is {"rows": N, "cols": N}`)
+			return invalid(`invalid terminal size: send {"rows": N, "cols": N}`)
 		}
 		t.shell.Resize(wire.Size{Rows: size.Rows, Cols: size.Cols})
 	case contract.ExecSignal:
@@ -284,11 +284,11 @@ func (t *execSession) handleMessage(what byte, body []byte) error {
 			n, known = signals[strings.TrimPrefix(kill.Signal, "SIG")]
 		}
 		if !known {
-			return invalid(`a signal is {"signal": "TERM"}, or INT, HUP, QUIT, KILL, USR1 or USR2`)
+			return invalid(`invalid signal: send {"signal": "TERM"}, or INT, HUP, QUIT, KILL, USR1 or USR2`)
 		}
 		t.shell.Signal(n)
 	default:
-		return invalid("no message begins with the byte %d", what)
+		return invalid("unknown message type %d", what)
 	}
 	return nil
 }
@@ -345,7 +345,7 @@ func (t *execSession) watch(ctx context.Context, stop context.CancelCauseFunc) {
 			return
 		}
 		if time.Since(time.Unix(0, t.active.Load())) > shellIdleTimeout {
-			stop(mariposa.Errorf(mariposa.Unavailable, "nothing was said for %s", shellIdleTimeout))
+			stop(mariposa.Errorf(mariposa.Unavailable, "the session was idle for %s", shellIdleTimeout))
 			return
 		}
 		if time.Since(pinged) < shellPingInterval {
@@ -381,7 +381,7 @@ func (t *execSession) sendEnd(ctx context.Context, spec *mariposa.InstanceSpec, 
 		doc, _ = json.Marshal(contract.ExecExit{ExitCode: &exit}) // a number always marshals
 	case errors.Is(err, context.Canceled):
 		code = websocket.StatusGoingAway
-		doc, _ = json.Marshal(t.s.explain(ctx, mariposa.Errorf(mariposa.Unavailable, "the server is stopping, and the command inside %s with it", spec.Name)))
+		doc, _ = json.Marshal(t.s.explain(ctx, mariposa.Errorf(mariposa.Unavailable, "the command inside %s was terminated because the server is stopping", spec.Name)))
 	default:
 		code = websocket.StatusPolicyViolation
 		doc, _ = json.Marshal(t.s.explain(ctx, err)) // strings always marshal

@@ -218,9 +218,9 @@ func TestWhoGetsNoShell(t *testing.T) {
 	ask("vera", id).wantError(403, mariposa.Forbidden, "operator")
 	ask("dora", id).wantError(403, mariposa.Forbidden, "operator")
 	ask("sam", id).wantError(404, mariposa.ResourceNotFound)
-	ask("oleg", w.instance).wantError(409, mariposa.Conflict, "of compute type dummy")
+	ask("oleg", w.instance).wantError(409, mariposa.Conflict, "compute type dummy")
 	ask("oleg", id, "Upgrade", "", "Connection", "").wantError(400, mariposa.InvalidArgument, "WebSocket")
-	ask("oleg", id, "Origin", "https://evil.example").wantError(403, mariposa.Forbidden, "another site")
+	ask("oleg", id, "Origin", "https://evil.example").wantError(403, mariposa.Forbidden, "cross-origin")
 	w.asUser("oleg").call("GET", "/v1/instances/"+id+"/exec?command=no-such-command", nil, "Upgrade", upgrade, "Connection", "Upgrade").
 		wantError(400, mariposa.InvalidArgument, "tool", "no-such-command")
 	w.asUser("oleg").call("GET", "/v1/instances/"+id+"/exec?command=echo&command=a;b", nil, "Upgrade", upgrade, "Connection", "Upgrade").

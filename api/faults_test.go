@@ -84,7 +84,7 @@ func TestAStoreThatCannotBeWrittenIsReportedAsSuch(t *testing.T) {
 	want[contract.Health](h.call("GET", "/readyz", nil), 200)
 	f.fail(fmt.Errorf("%w: no space left on device", store.ErrUnavailable))
 	r := h.call("POST", "/v1/projects?name=other", hello)
-	r.wantError(503, mariposa.Unavailable, "store cannot be written")
+	r.wantError(503, mariposa.Unavailable, "cannot write to the store")
 	if r.header.Get("Retry-After") == "" {
 		t.Error("no Retry-After")
 	}
@@ -124,7 +124,7 @@ func TestWhyTheStoreCannotBeWrittenIsSaidInPlainWords(t *testing.T) {
 		{fmt.Errorf("%w: %w", secret, syscall.ENOSPC), "its disk is full"},
 		{fmt.Errorf("%w: %w", secret, syscall.EROFS), "its disk is read-only"},
 		{fmt.Errorf("%w: %w", secret, syscall.EIO), "I/O error"},
-		{secret, "cannot be written now;"},
+		{secret, "cannot write to the store;"},
 	} {
 		f.fail(fmt.Errorf("%w: %w", store.ErrUnavailable, c.cause))
 		made := h.call("POST", "/v1/projects?name=shop", hello).wantError(503, mariposa.Unavailable, c.says, "nothing was changed")
@@ -141,7 +141,7 @@ func TestAStoreThatDoesNotAnswerIsReportedToReaders(t *testing.T) {
 	f := &failingStore{}
 	h := newTestServer(t, withStore(func(s store.Store) store.Store { f.Store = s; return f }))
 	f.fail(fmt.Errorf("%w: the connection is gone", store.ErrUnavailable))
-	e := h.call("GET", "/v1/events", nil).wantError(503, mariposa.Unavailable, "the store does not answer now", "try again")
+	e := h.call("GET", "/v1/events", nil).wantError(503, mariposa.Unavailable, "the store does not respond", "try again")
 	if contains(e.Message, "changed") {
 		t.Errorf("it says %q", e.Message)
 	}

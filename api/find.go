@@ -15,14 +15,14 @@ import (
 
 // OfProject are the parameters of every path that begins with a project.
 type OfProject struct {
-	Project      string `path:"project" doc:"its id or name" maxLength:"255"`
-	Organization string `query:"organization" doc:"where the project's name is looked up"`
+	Project      string `path:"project" doc:"id or name" maxLength:"255"`
+	Organization string `query:"organization" doc:"the organization in which the project name is looked up; default: the caller's personal organization"`
 }
 
 // InProject are the parameters that restrict a list to a project.
 type InProject struct {
-	Project      string `query:"project" doc:"the id or name of a project" maxLength:"255"`
-	Organization string `query:"organization" doc:"where the project's name is looked up"`
+	Project      string `query:"project" doc:"id or name of a project" maxLength:"255"`
+	Organization string `query:"organization" doc:"the organization in which the project name is looked up; default: the caller's personal organization"`
 }
 
 var idPattern = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
@@ -53,7 +53,7 @@ func (s *server) findDestination(ctx context.Context, ref string) (*store.Organi
 		}
 		return nil, &mariposa.Error{
 			Code: mariposa.Forbidden, Cause: auth.Denial{On: p.Record()},
-			Message: "this token is bound to " + bound + " and cannot make projects, nor give that one away: use a token that is not",
+			Message: "this token is restricted to " + bound + " and can neither create projects nor move that one: use a token without this restriction",
 		}
 	}
 	org, err := s.findOrganization(ctx, ref)
@@ -85,7 +85,7 @@ func (s *server) findProject(ctx context.Context, ref, organization string) (*st
 		return nil, notFound("there is no project %q in an organization %q", ref, organization)
 	}
 	if other := s.organizationWith(c, ref); other != "" {
-		return nil, notFound("there is no project %q here, but one in organization %s: name it with ?organization=%s (-o %s)", ref, other, other, other)
+		return nil, notFound("there is no project %q here, but there is one in organization %s: add ?organization=%s (-o %s)", ref, other, other, other)
 	}
 	return nil, notFound("there is no project %q", ref)
 }
@@ -299,14 +299,14 @@ func (s *server) findInstance(ctx context.Context, ref string) (*store.Instance,
 	case 1:
 		return found[0], nil
 	}
-	return nil, invalid("%q means more than one instance, %s and %s among them: use a whole id", ref, found[0].ID, found[1].ID)
+	return nil, invalid("%q matches more than one instance, including %s and %s: use the full id", ref, found[0].ID, found[1].ID)
 }
 
 // checkMarker refuses a marker that no page can have returned: it must be the id of an
 // object that exists or existed.
 func (s *server) checkMarker(kind mariposa.Kind, marker string) error {
 	if marker != "" && !idPattern.MatchString(marker) && s.Picture.Get(kind, marker) == nil {
-		return invalid("marker must be what the page before named as its marker, not %q", shortenText(marker))
+		return invalid("invalid marker %q: use the marker of the previous page", shortenText(marker))
 	}
 	return nil
 }
@@ -318,7 +318,7 @@ func parseAmount(field, text string) (mariposa.Amount, error) {
 	}
 	a, ok := mariposa.ParseAmount(text)
 	if !ok || a.N == 0 {
-		return a, invalid("%s must be a number above zero or a percentage like 25%%, not %q", field, text)
+		return a, invalid("%s must be a number above 0 or a percentage such as 25%%, not %q", field, text)
 	}
 	return a, nil
 }
@@ -326,7 +326,7 @@ func parseAmount(field, text string) (mariposa.Amount, error) {
 func parseRevision(field, text string) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 {
-		return 0, invalid("%s must be a revision, a number like 4711, not %q", field, text)
+		return 0, invalid("%s must be a revision number such as 4711, not %q", field, text)
 	}
 	return n, nil
 }

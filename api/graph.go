@@ -22,7 +22,7 @@ func (s *server) getGraph(ctx context.Context, in *OfProject) (*document[contrac
 	revision, v := s.Picture.Revision(), s.viewer(ctx)
 	st, ok := s.projectState(v, r.ID)
 	if !ok {
-		return nil, notFound("project %q has just gone", in.Project)
+		return nil, notFound("project %q was just deleted", in.Project)
 	}
 	doc := v.graph(r, st)
 	doc.Revision = revision

@@ -45,7 +45,7 @@ func (s *server) recordAnswer(ctx context.Context, a mariposa.Audit, answer any)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if err := s.change.Record(ctx, request(ctx), a, answer); err != nil {
-		s.Logger.WarnContext(ctx, "cannot keep an answer or its audit record", "err", err, "action", a.Action)
+		s.Logger.WarnContext(ctx, "cannot store a response or its audit record", "err", err, "action", a.Action)
 	}
 }
 

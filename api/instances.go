@@ -17,13 +17,13 @@ import (
 
 type listInstancesInput struct {
 	InProject
-	Service string         `query:"service" doc:"the id or name of a service"`
-	Node    string         `query:"node" doc:"the id or name of a node"`
+	Service string         `query:"service" doc:"id or name of a service"`
+	Node    string         `query:"node" doc:"id or name of a node"`
 	State   mariposa.State `query:"state" enum:"pending,provisioning,running,draining,stopping,stopped,failed,unknown,destroyed"`
-	Version string         `query:"version" doc:"the hash of a version, at least 7 characters of it, or with a project its number" maxLength:"40"`
-	Usage   bool           `query:"usage" doc:"measure what the running ones use; then at most 100 at a time"`
+	Version string         `query:"version" doc:"hash of a version (or at least its first 7 characters); together with a project also a version number" maxLength:"40"`
+	Usage   bool           `query:"usage" doc:"measure the usage of running instances; limits the page to 100 instances"`
 	Limit   int            `query:"limit" minimum:"1" maximum:"10000" default:"1000"`
-	Marker  string         `query:"marker" doc:"instances after this one" maxLength:"255"`
+	Marker  string         `query:"marker" doc:"the marker of the previous page" maxLength:"255"`
 }
 
 func (s *server) listInstances(ctx context.Context, in *listInstancesInput) (*document[contract.Instances], error) {
@@ -169,7 +169,7 @@ func (v *viewer) isAt(ref, shown string, spec *mariposa.InstanceSpec) bool {
 }
 
 type ofInstance struct {
-	Instance string `path:"instance" doc:"its id, the beginning of its id, or its name" maxLength:"255"`
+	Instance string `path:"instance" doc:"id of the instance, a prefix of the id, or its name" maxLength:"255"`
 }
 
 func (s *server) getInstance(ctx context.Context, in *ofInstance) (*document[contract.Instance], error) {
@@ -228,7 +228,7 @@ func (v *viewer) definitionOf(spec *mariposa.InstanceSpec) *mariposa.Service {
 }
 
 type actOnInstanceInput struct {
-	Instance string `path:"instance" doc:"its id, the beginning of its id, or its name" maxLength:"255"`
+	Instance string `path:"instance" doc:"id of the instance, a prefix of the id, or its name" maxLength:"255"`
 	Body     contract.InstanceAction
 }
 
@@ -240,7 +240,7 @@ func (s *server) actOnInstance(ctx context.Context, in *actOnInstanceInput) (*do
 	spec := r.Spec()
 	switch in.Body.Action {
 	case "crash":
-		if err := s.requireCapability(spec, func(c mariposa.Capabilities) bool { return c.Crash }, "cannot be crashed"); err != nil {
+		if err := s.requireCapability(spec, func(c mariposa.Capabilities) bool { return c.Crash }, "crashing"); err != nil {
 			return nil, err
 		}
 		if err := s.Fleet.Crash(ctx, spec.Node, r.ID); err != nil {
@@ -260,7 +260,7 @@ func (s *server) actOnInstance(ctx context.Context, in *actOnInstanceInput) (*do
 // requireCapability refuses an action that an instance's compute type does not
 // support, as declared by its node's driver. If the node has declared nothing, it
 // decides itself.
-func (s *server) requireCapability(spec *mariposa.InstanceSpec, able func(mariposa.Capabilities) bool, refusal string) error {
+func (s *server) requireCapability(spec *mariposa.InstanceSpec, able func(mariposa.Capabilities) bool, action string) error {
 	r := s.Picture.Nodes.Get(spec.Node)
 	if r == nil {
 		return nil
@@ -270,14 +270,14 @@ func (s *server) requireCapability(spec *mariposa.InstanceSpec, able func(maripo
 		return nil
 	}
 	if can, known := st.Capabilities[spec.Compute]; known && !able(can) {
-		return conflict("instance %s is of compute type %s, and instances of this kind %s", spec.Name, spec.Compute, refusal)
+		return conflict("instance %s has compute type %s, which does not support %s", spec.Name, spec.Compute, action)
 	}
 	return nil
 }
 
 type deleteInstanceInput struct {
-	Instance string `path:"instance" doc:"its id, the beginning of its id, or its name" maxLength:"255"`
-	Force    bool   `query:"force" doc:"by force, however long it may take to stop; what is stopping already can be ended so if it belongs to a service, too"`
+	Instance string `path:"instance" doc:"id of the instance, a prefix of the id, or its name" maxLength:"255"`
+	Force    bool   `query:"force" doc:"kill the instance instead of waiting for it to stop. With force, an instance that belongs to a service can be killed too if it is already stopping"`
 }
 
 func (s *server) deleteInstance(ctx context.Context, in *deleteInstanceInput) (*document[contract.Changed], error) {

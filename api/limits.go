@@ -79,7 +79,7 @@ func (u *usage) beginRequest(c *auth.Caller, now time.Time) (done func(), refuse
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.requests[user] >= u.limits.Requests {
-		return nil, throttled(time.Second, "%d requests of %s are in progress, which is the limit: wait until some have ended", u.limits.Requests, c.Name)
+		return nil, throttled(time.Second, "%d requests of %s are in progress, which is the limit: wait until some have completed", u.limits.Requests, c.Name)
 	}
 	if wait := u.spend(user, now); wait > 0 {
 		return nil, throttled(wait, "%s sends more than %d requests per second: slow down; follow events as a stream instead of polling", c.Name, u.limits.RequestRate)
@@ -161,7 +161,7 @@ func (u *usage) takeCommand(c *auth.Caller, organization string) (release func()
 	if err != nil {
 		return nil, err
 	}
-	free, err := u.take(&u.commands, c, organization, "commands run inside instances")
+	free, err := u.take(&u.commands, c, organization, "commands are running inside instances")
 	if err != nil {
 		leave()
 		return nil, err
@@ -176,11 +176,11 @@ func (u *usage) take(p *places, c *auth.Caller, organization, what string) (rele
 	userKey, organizationKey := "user/"+user, "organization/"+organization
 	switch {
 	case p.total >= p.all, !unlimited && p.total >= p.all-p.all/reservedPart:
-		return nil, throttled(time.Second, "%d %s through this server, which is its limit: try again later", p.total, what)
+		return nil, throttled(time.Second, "%d %s on this server, which is its limit: try again later", p.total, what)
 	case !unlimited && p.taken[userKey] >= p.perUser:
 		return nil, throttled(time.Second, "%d %s for %s, which is the limit: end some of them", p.perUser, what, c.Name)
 	case !unlimited && organization != "" && p.perOrganization > 0 && p.taken[organizationKey] >= p.perOrganization:
-		return nil, throttled(time.Second, "%d %s of this organization, which is the limit: end some of them", p.perOrganization, what)
+		return nil, throttled(time.Second, "%d %s in this organization, which is the limit: end some of them", p.perOrganization, what)
 	}
 	p.total++
 	p.taken[userKey]++

@@ -167,7 +167,7 @@ func TestAStreamOutlastsTheDeadlinesOfItsRequest(t *testing.T) {
 		if !lines.Scan() {
 			t.Fatalf("the stream ended after %d heartbeats: %v", beats, lines.Err())
 		}
-		if lines.Text() == ": still here" {
+		if lines.Text() == ": heartbeat" {
 			beats++
 		}
 	}
@@ -245,16 +245,16 @@ func TestKeysAreMatchedExactly(t *testing.T) {
 		return w.call(method, path, []byte(body))
 	}
 	for _, c := range []struct{ method, path, body, key, hint string }{
-		{"POST", "/v1/users", `{"Name": "eve"}`, "Name", "write name"},
-		{"POST", "/v1/tokens", `{"name": "t", "ROLE": "viewer"}`, "ROLE", "write role"},
-		{"POST", "/v1/users", `{"name": "eve", "colour": "red"}`, "colour", "leave it out"},
+		{"POST", "/v1/users", `{"Name": "eve"}`, "Name", "did you mean name?"},
+		{"POST", "/v1/tokens", `{"name": "t", "ROLE": "viewer"}`, "ROLE", "did you mean role?"},
+		{"POST", "/v1/users", `{"name": "eve", "colour": "red"}`, "colour", "remove it"},
 		{"POST", "/v1/users", `{"name": "eve", "name": "mallory"}`, "name", "more than once"},
-		{"PUT", "/v1/projects/shop/state?organization=acme", `{"Action": "stop"}`, "Action", "write action"},
-		{"PUT", "/v1/projects/shop/state?organization=acme", `{"action": "reprovision", "Action": "stop"}`, "Action", "write action"},
-		{"PUT", "/v1/projects/shop/state?organization=acme", `{"action": "reprovision", "filters": {"Service": "web"}}`, "filters.Service", "write service"},
-		{"POST", "/v1/projects", `{"name": "x", "Manifest": {}, "manifest": {"services": {}}}`, "Manifest", "write manifest"},
+		{"PUT", "/v1/projects/shop/state?organization=acme", `{"Action": "stop"}`, "Action", "did you mean action?"},
+		{"PUT", "/v1/projects/shop/state?organization=acme", `{"action": "reprovision", "Action": "stop"}`, "Action", "did you mean action?"},
+		{"PUT", "/v1/projects/shop/state?organization=acme", `{"action": "reprovision", "filters": {"Service": "web"}}`, "filters.Service", "did you mean service?"},
+		{"POST", "/v1/projects", `{"name": "x", "Manifest": {}, "manifest": {"services": {}}}`, "Manifest", "did you mean manifest?"},
 		{"POST", "/v1/projects", `{"name": "x", "name": "y", "manifest": {"services": {}}}`, "name", "more than once"},
-		{"PUT", "/v1/projects/shop/metadata/mode?organization=acme", `{"Value": "x"}`, "Value", "write value"},
+		{"PUT", "/v1/projects/shop/metadata/mode?organization=acme", `{"Value": "x"}`, "Value", "did you mean value?"},
 		{"PUT", "/v1/organizations/acme/quota", `{"projects": 1, "projects": 100}`, "projects", "more than once"},
 		{"PUT", "/v1/settings", `{"quota": {"projects": 1, "projects": 100}}`, "projects", "more than once"},
 		{"POST", "/v1/instances?organization=acme", `{"project": "shop", "project": "other", "name": "x", "compute_type": "dummy"}`, "project", "more than once"},

@@ -23,12 +23,12 @@ import (
 const firstPieceTimeout = 500 * time.Millisecond
 
 type getLogsInput struct {
-	Instance   string `path:"instance" doc:"its id, the beginning of its id, or its name" maxLength:"255"`
-	Follow     bool   `query:"follow" doc:"go on as more is written"`
-	Reveal     bool   `query:"reveal" doc:"leave secrets in, for who may read them"`
-	Tail       int    `query:"tail" minimum:"-1" default:"-1" doc:"lines from the end; all of them without it"`
-	Since      string `query:"since" doc:"only lines written since then: a time like 2026-01-31T12:00:00Z, or how long ago, like 90s, 1h or 7d" maxLength:"64"`
-	Timestamps bool   `query:"timestamps" doc:"begin each line with the time it was written, in UTC, and a space; - for lines from before times were recorded"`
+	Instance   string `path:"instance" doc:"id of the instance, a prefix of the id, or its name" maxLength:"255"`
+	Follow     bool   `query:"follow" doc:"continue as more is written"`
+	Reveal     bool   `query:"reveal" doc:"do not mask secrets; requires permission to read them"`
+	Tail       int    `query:"tail" minimum:"-1" default:"-1" doc:"number of lines from the end; default: all lines"`
+	Since      string `query:"since" doc:"only lines written since then: a time such as 2026-01-31T12:00:00Z, or an age such as 90s, 1h or 7d" maxLength:"64"`
+	Timestamps bool   `query:"timestamps" doc:"begin each line with the time in UTC when it was written, and a space; - for lines written before times were recorded"`
 }
 
 func (s *server) getLogs(ctx context.Context, in *getLogsInput) (*huma.StreamResponse, error) {
@@ -41,7 +41,7 @@ func (s *server) getLogs(ctx context.Context, in *getLogsInput) (*huma.StreamRes
 		return nil, err
 	}
 	spec, c := r.Spec(), caller(ctx)
-	if err := s.requireCapability(spec, func(c mariposa.Capabilities) bool { return c.Logs }, "write no log"); err != nil {
+	if err := s.requireCapability(spec, func(c mariposa.Capabilities) bool { return c.Logs }, "logs"); err != nil {
 		return nil, err
 	}
 	release, err := s.acquireStream(ctx)
@@ -85,7 +85,7 @@ func parseSince(text string, now time.Time) (time.Time, error) {
 		ago = time.Duration(n) * 24 * time.Hour
 	}
 	if err != nil || ago < 0 {
-		return time.Time{}, mariposa.Errorf(mariposa.InvalidArgument, "since takes a time like 2026-01-31T12:00:00Z, or how long ago, like 90s, 1h or 7d, not %q", text)
+		return time.Time{}, mariposa.Errorf(mariposa.InvalidArgument, "invalid since %q: use a time such as 2026-01-31T12:00:00Z or an age such as 90s, 1h or 7d", text)
 	}
 	return now.Add(-ago), nil
 }
@@ -264,5 +264,5 @@ func logFailure(spec *mariposa.InstanceSpec, err error) error {
 	if errors.As(err, &known) {
 		return err
 	}
-	return mariposa.Errorf(mariposa.Unavailable, "the logs of %s cannot be read from its node: %w", spec.Name, err)
+	return mariposa.Errorf(mariposa.Unavailable, "cannot read the log of %s from its node: %w", spec.Name, err)
 }

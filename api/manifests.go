@@ -24,11 +24,11 @@ const curlType = "application/x-www-form-urlencoded"
 
 // SubmissionQuery are the parameters of a new manifest.
 type SubmissionQuery struct {
-	Previous string `query:"previous" doc:"the newest version that the caller knows, by hash or number"`
-	Force    bool   `query:"force" doc:"whatever the newest version is"`
-	Rolling  string `query:"rolling" doc:"how many instances at a time: a number or a percentage"`
-	Canary   string `query:"canary" doc:"hold after so many instances: a number or a percentage"`
-	Message  string `query:"message" doc:"for those who read the versions later" maxLength:"1000"`
+	Previous string `query:"previous" doc:"hash or number of the newest version that the caller knows; the change is rejected if there is a newer one"`
+	Force    bool   `query:"force" doc:"apply the change whatever the newest version is"`
+	Rolling  string `query:"rolling" doc:"how many instances to replace at a time: a number or a percentage"`
+	Canary   string `query:"canary" doc:"hold the rollout after this many instances: a number or a percentage"`
+	Message  string `query:"message" doc:"a message for the version history" maxLength:"1000"`
 }
 
 func (q SubmissionQuery) submission() (*change.Submission, error) {
@@ -74,7 +74,7 @@ func mediaType(header string) string {
 // checkManifestType refuses bodies that are neither YAML nor JSON.
 func checkManifestType(header string) error {
 	if kind := mediaType(header); kind != "application/json" && !slices.Contains(yamlTypes, kind) {
-		return invalid("a manifest is sent with Content-Type: application/yaml or application/json, not %q", kind)
+		return invalid("unsupported Content-Type %q: send a manifest as application/yaml or application/json", kind)
 	}
 	return nil
 }
@@ -123,12 +123,12 @@ func jsonFault(err error) error {
 	} else if name, unknown := strings.CutPrefix(f.Message, "unknown field "); unknown {
 		f.Field, f.Code, f.Message = strings.Trim(name, `"`), mariposa.FaultUnknown, "unknown field"
 	}
-	return &mariposa.Error{Code: mariposa.InvalidArgument, Message: "the request is not valid: " + f.String(), Faults: []mariposa.Fault{f}}
+	return &mariposa.Error{Code: mariposa.InvalidArgument, Message: "invalid request: " + f.String(), Faults: []mariposa.Fault{f}}
 }
 
 type manifestOutput struct {
 	ContentType string `header:"Content-Type"`
-	Version     string `header:"X-Mariposa-Version" doc:"the version that this is"`
+	Version     string `header:"X-Mariposa-Version" doc:"hash of the version"`
 	Body        []byte
 }
 

@@ -26,11 +26,11 @@ func newRequestMetrics() *requestMetrics {
 			Name: "mariposa_http_requests_total", Help: "Requests by route and status.",
 		}, []string{"route", "code"}),
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "mariposa_http_request_seconds", Help: "How long answers took, streams included.",
+			Name: "mariposa_http_request_seconds", Help: "Duration of requests, including streams.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 8),
 		}, []string{"route"}),
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "mariposa_http_streams", Help: "Streams of events and logs that are open.",
+			Name: "mariposa_http_streams", Help: "Open streams of events and logs.",
 		}),
 	}
 	m.registry.MustRegister(m.requests, m.durations, m.streams)

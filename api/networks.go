@@ -14,7 +14,7 @@ import (
 type listNetworksInput struct {
 	InProject
 	Limit  int    `query:"limit" minimum:"1" maximum:"10000" default:"1000"`
-	Marker string `query:"marker" doc:"networks after this one" maxLength:"255"`
+	Marker string `query:"marker" doc:"the marker of the previous page" maxLength:"255"`
 }
 
 func (s *server) listNetworks(ctx context.Context, in *listNetworksInput) (*document[contract.Networks], error) {
@@ -90,7 +90,7 @@ func (s *server) ownerOfNetwork(ctx context.Context, ref string) (*store.Record,
 }
 
 type ofNetwork struct {
-	Network string `path:"network" doc:"its id, or the beginning of it" maxLength:"255"`
+	Network string `path:"network" doc:"id, or a prefix of it" maxLength:"255"`
 }
 
 func (s *server) getNetwork(ctx context.Context, in *ofNetwork) (*document[contract.Network], error) {

@@ -31,7 +31,7 @@ type putPackageInput struct {
 
 func (s *server) putPackage(ctx context.Context, in *putPackageInput) (*document[contract.Changed], error) {
 	if in.Body.Name != "" && in.Body.Name != in.Package {
-		return nil, invalid("name: the path says %s, the body %s", in.Package, shortenText(in.Body.Name))
+		return nil, invalid("name: %s in the path, but %s in the request body", in.Package, shortenText(in.Body.Name))
 	}
 	return changed(s.change.PutPackage(ctx, request(ctx), mariposa.PackageSpec{
 		Name: in.Package, Family: in.Body.Family, Memory: in.Body.Memory, MilliCPU: int64(math.Round(in.Body.CPU * 1000)), Disk: in.Body.Disk,

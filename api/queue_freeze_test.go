@@ -188,7 +188,7 @@ func TestCorpsesAreShownAndBounded(t *testing.T) {
 		if i.State != mariposa.StateStopped || i.ExitCode == nil || *i.ExitCode != 137 || !contains(i.Reason, "killed") || i.Finished == nil {
 			t.Errorf("the corpse is %+v", i)
 		}
-		if r := h.call("GET", "/v1/instances/"+one.ID+"/logs", nil); r.status != 409 || !contains(string(r.body), "is of compute type dummy, and instances of this kind write no log") {
+		if r := h.call("GET", "/v1/instances/"+one.ID+"/logs", nil); r.status != 409 || !contains(string(r.body), "has compute type dummy, which does not support logs") {
 			t.Errorf("its logs answered %d %s", r.status, r.body)
 		}
 	}

@@ -214,8 +214,8 @@ var (
 // describeManifest documents a body that is a manifest.
 func describeManifest(huma.Registry) *huma.RequestBody {
 	return &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
-		"application/yaml": {Schema: &huma.Schema{Type: huma.TypeString, Description: "a manifest"}},
-		"application/json": {Schema: &huma.Schema{Type: huma.TypeObject, Description: "a manifest"}},
+		"application/yaml": {Schema: &huma.Schema{Type: huma.TypeString, Description: "A manifest."}},
+		"application/json": {Schema: &huma.Schema{Type: huma.TypeObject, Description: "A manifest."}},
 	}}
 }
 

@@ -61,7 +61,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}()
 	}
 	if !isLegible(r.URL) {
-		newError(mariposa.InvalidArgument, "the address of the request holds characters that are no text", nil).write(rec)
+		newError(mariposa.InvalidArgument, "the URL contains characters that are not valid text", nil).write(rec)
 		return
 	}
 	r, leave, err := s.admit(r)
@@ -110,7 +110,7 @@ func (s *server) checkOperation(hc huma.Context, next func(huma.Context)) {
 	changing := !reading && rt.audit != ""
 	if key != "" && changing && (refused == nil || mariposa.CodeOf(refused) == mariposa.ResourceNotFound) {
 		if len(key) > maxKey {
-			newError(mariposa.InvalidArgument, "the Idempotency-Key is too long", nil).write(w)
+			newError(mariposa.InvalidArgument, "the Idempotency-Key is too long: at most 255 characters are allowed", nil).write(w)
 			return
 		}
 		ses.Idempotency = newIdempotency(ses.Caller, key, r, peek(r), cmp.Or(op.DefaultStatus, http.StatusOK))
@@ -151,7 +151,7 @@ func (s *server) answerPanic(rec *statusRecorder, r *http.Request, cause any) {
 		panic(http.ErrAbortHandler)
 	}
 	e := s.unexpectedError(r.Context(), cause)
-	s.Logger.ErrorContext(r.Context(), "a handler panicked", "request", requestID(r.Context()), "stack", string(debug.Stack()))
+	s.Logger.ErrorContext(r.Context(), "request handler panicked", "request", requestID(r.Context()), "stack", string(debug.Stack()))
 	if rec.status != 0 {
 		panic(http.ErrAbortHandler)
 	}
@@ -176,7 +176,7 @@ func (s *server) admit(r *http.Request) (_ *http.Request, leave func(), refused 
 	release, ok := listener.Hold(r.Context())
 	if !ok {
 		done()
-		return r, nil, newError(mariposa.Unavailable, "this server has as many connections as it can serve: try again later, or ask another replica", nil)
+		return r, nil, newError(mariposa.Unavailable, "this server has reached its limit of connections: try again later or use another replica", nil)
 	}
 	return r, func() { release(); done() }, nil
 }
@@ -213,7 +213,7 @@ func (s *server) authenticate(r *http.Request) (*http.Request, *Error) {
 			return own, refused
 		}
 		if s.admitted[own.URL.Path] == agents { // agents use a token of their own, never for a user
-			return own, newError(mariposa.ResourceNotFound, "there is nothing at "+own.URL.Path+"; /docs lists what there is", nil)
+			return own, newError(mariposa.ResourceNotFound, "there is nothing at "+own.URL.Path+": see /docs for all paths", nil)
 		}
 	}
 	return own, nil
@@ -245,42 +245,42 @@ func (s *server) whyNotJoined(ctx context.Context, token string, now time.Time) 
 	const remedy = " (mariposa node join-token)"
 	switch {
 	case token == "":
-		return "this node is not known here: give its agent a join token" + remedy
+		return "unknown node: start the agent with a join token" + remedy
 	case s.directory.Identify(token, now) != nil:
-		return "the join token is not right: this one is for people; make one for nodes" + remedy
+		return "invalid join token: this is the token of a user; create a join token" + remedy
 	}
-	return "the join token is not right: " + s.whyRejected(ctx, token, now) + remedy
+	return "invalid join token: " + s.whyRejected(ctx, token, now) + remedy
 }
 
 // whyRejected says why a token is rejected. Details of a formerly valid token are
 // shown only to those who have that token.
 func (s *server) whyRejected(ctx context.Context, token string, now time.Time) string {
 	if token == "" {
-		return "this needs a valid token in the header Authorization: Bearer TOKEN"
+		return "a valid token is required in the header Authorization: Bearer TOKEN"
 	}
 	if r, own := s.directory.JoinToken(token, now); r != nil || own {
-		return "this token lets nodes join, and nobody in: use a token of a user"
+		return "this is a join token, which is only for nodes: use the token of a user"
 	}
 	hash := mariposa.HashToken(token)
 	r, err := s.Store.Get(ctx, mariposa.KindToken, mariposa.TokenID(hash))
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return "this token is unknown: check that it is whole and meant for this server"
+		return "this token is unknown: check that it is complete and belongs to this server"
 	case err != nil:
-		return "this token is not known to be good"
+		return "this token cannot be verified: try again shortly"
 	}
 	spec := (*store.Token)(&r).Spec()
 	switch on := func(t time.Time) string { return t.UTC().Format("2006-01-02 at 15:04 UTC") }; {
 	case !spec.Revoked.IsZero():
 		return "this token was revoked on " + on(spec.Revoked) + ": use another one"
 	case spec.Expired(now):
-		return "this token expired on " + on(spec.Expires) + ": make another one"
+		return "this token expired on " + on(spec.Expires) + ": create a new one"
 	case spec.Spent():
-		return "this token has let " + reason.Many(spec.Joined, "node") + " join, which is its limit: create another one"
+		return "this token has let " + reason.Many(spec.Joined, "node") + " join, which is its limit: create a new one"
 	case s.directory.MakerEnded(spec, now):
-		return "this token ended with the one that made it: use another one"
+		return "this token is no longer valid because the token that created it has ended: use another one"
 	}
-	return "the user of this token is disabled: ask whoever runs the installation"
+	return "the user of this token is disabled: ask an admin of the installation"
 }
 
 // rejectToken refuses a request without a valid token. It calls why only within the
@@ -291,7 +291,7 @@ func (s *server) rejectToken(r *http.Request, from string, why func() string) *E
 	}
 	ok, suppressed, retry := s.tokenFailures.Fail(listener.Group(from), s.Clock.Now())
 	if !ok {
-		e := newError(mariposa.Throttled, "too many requests without a valid token came from "+from+": wait, and check the token", nil)
+		e := newError(mariposa.Throttled, "too many requests without a valid token from "+from+": wait, and check the token", nil)
 		e.retry = retry
 		return e
 	}
@@ -348,12 +348,12 @@ func answerUnrouted(handler http.Handler, w http.ResponseWriter, r *http.Request
 	handler.ServeHTTP(said, r)
 	if allow := said.header.Get("Allow"); allow != "" {
 		w.Header().Set("Allow", allow)
-		e := newError(mariposa.InvalidArgument, r.URL.Path+" does not take "+r.Method+", only "+allow, nil)
+		e := newError(mariposa.InvalidArgument, r.URL.Path+" does not support "+r.Method+", only "+allow, nil)
 		e.status = http.StatusMethodNotAllowed // HTTP has a status for this, the contract has no code
 		e.write(w)
 		return
 	}
-	newError(mariposa.ResourceNotFound, "there is nothing at "+r.URL.Path+"; /docs lists what there is", nil).write(w)
+	newError(mariposa.ResourceNotFound, "there is nothing at "+r.URL.Path+": see /docs for all paths", nil).write(w)
 }
 
 // discardWriter records the headers of the mux's response and discards the rest.

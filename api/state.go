@@ -21,7 +21,7 @@ import (
 
 type getStateInput struct {
 	InProject
-	Service string `query:"service" doc:"the id or name of a service"`
+	Service string `query:"service" doc:"id or name of a service"`
 }
 
 func (s *server) getState(ctx context.Context, in *getStateInput) (*document[contract.State], error) {
@@ -57,7 +57,7 @@ func (s *server) getProjectState(ctx context.Context, in *OfProject) (*document[
 // OfService are the parameters of every path that leads to a service.
 type OfService struct {
 	OfProject
-	Service string `path:"service" doc:"its id or name" maxLength:"255"`
+	Service string `path:"service" doc:"id or name" maxLength:"255"`
 }
 
 func (s *server) getServiceState(ctx context.Context, in *OfService) (*document[contract.State], error) {
@@ -73,7 +73,7 @@ func (s *server) stateOf(ctx context.Context, project, organization, service str
 	revision := s.Picture.Revision()
 	st, ok := s.projectState(s.viewer(ctx), r.ID)
 	if !ok {
-		return nil, notFound("project %q has just gone", project)
+		return nil, notFound("project %q was just deleted", project)
 	}
 	if service != "" {
 		if st = narrowToService(st, service); len(st.Services) == 0 {

@@ -22,11 +22,11 @@ type ofTask struct {
 
 type listTasksInput struct {
 	InProject
-	Service string             `query:"service" doc:"the id or name of a service"`
+	Service string             `query:"service" doc:"id or name of a service"`
 	State   mariposa.TaskState `query:"state" enum:"queued,active,completed,failed,terminated"`
-	All     bool               `query:"all" doc:"those that have ended too"`
+	All     bool               `query:"all" doc:"include tasks that have ended"`
 	Limit   int                `query:"limit" minimum:"1" maximum:"1000" default:"200"`
-	Marker  string             `query:"marker" doc:"tasks older than this one" maxLength:"255"`
+	Marker  string             `query:"marker" doc:"the marker of the previous page" maxLength:"255"`
 }
 
 func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*document[contract.Tasks], error) {
@@ -193,9 +193,9 @@ func (p *taskPage) doc() contract.Tasks {
 }
 
 type getTaskInput struct {
-	Task   string `path:"task" doc:"its id" maxLength:"255"`
-	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"200" doc:"how many steps"`
-	Marker int64  `query:"marker" minimum:"0" doc:"steps before this revision"`
+	Task   string `path:"task" doc:"id of the task" maxLength:"255"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"200" doc:"maximum number of steps"`
+	Marker int64  `query:"marker" minimum:"0" doc:"the marker of the previous page of steps"`
 }
 
 // findTask finds a task, open or ended.

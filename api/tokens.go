@@ -66,14 +66,14 @@ func byAge(a, b contract.Token) int {
 }
 
 type listTokensInput struct {
-	User string `query:"user" doc:"of this user, for who runs the installation" maxLength:"255"`
-	Use  string `query:"use" enum:"join" doc:"join: those that let nodes join, for who runs the installation"`
+	User string `query:"user" doc:"tokens of this user; requires an admin of the installation" maxLength:"255"`
+	Use  string `query:"use" enum:"join" doc:"join: list join tokens; requires an admin of the installation"`
 }
 
 func (s *server) listTokens(ctx context.Context, in *listTokensInput) (*document[contract.Tokens], error) {
 	user, err := s.tokenUser(ctx, in.User)
 	if in.Use != "" && in.User != "" {
-		err = invalid("user: tokens for nodes belong to no user")
+		err = invalid("user: join tokens do not belong to a user")
 	} else if in.Use != "" {
 		user, err = "", s.require(ctx, auth.RunInstallation, nil)
 	}
@@ -124,7 +124,7 @@ func (s *server) newToken(ctx context.Context, ask contract.NewToken) (*mariposa
 		return s.newJoinToken(ctx, ask)
 	}
 	if ask.Uses != nil {
-		return nil, invalid("uses: only tokens for nodes are counted")
+		return nil, invalid("uses: only join tokens have a limit of uses")
 	}
 	user, err := s.tokenUser(ctx, ask.User)
 	if err != nil {
@@ -146,7 +146,7 @@ func (s *server) newToken(ctx context.Context, ask contract.NewToken) (*mariposa
 	}
 	bounds := auth.Bounds{Organization: spec.Organization, Project: spec.Project, Role: spec.Role}
 	if !bounds.Within(c.Bounds) {
-		return nil, &mariposa.Error{Code: mariposa.Forbidden, Message: "a bounded token makes only tokens within its own bounds: name the same organization, project and at most the same role"}
+		return nil, &mariposa.Error{Code: mariposa.Forbidden, Message: "a restricted token can only create tokens with the same restrictions: specify the same organization and project, and at most the same role"}
 	}
 	spec.Expires, err = mariposa.ParseExpiry(ask.Expires, now)
 	return spec, err
@@ -159,7 +159,7 @@ func (s *server) newJoinToken(ctx context.Context, ask contract.NewToken) (*mari
 		return nil, err
 	}
 	if ask.User != "" || ask.Organization != "" || ask.Project != "" || ask.Role != "" {
-		return nil, invalid("a join token admits nodes, not users: it has no user, organization, project or role")
+		return nil, invalid("a join token is only for nodes: it cannot have a user, organization, project or role")
 	}
 	now := s.Clock.Now()
 	spec := &mariposa.TokenSpec{Use: mariposa.TokenJoin, Name: ask.Name, Uses: mariposa.JoinUses, Created: now, Author: actor(ctx)}
@@ -173,7 +173,7 @@ func (s *server) newJoinToken(ctx context.Context, ask contract.NewToken) (*mari
 
 // OfToken are the parameters of a path that leads to a token.
 type OfToken struct {
-	Token string `path:"token" doc:"its id or name" maxLength:"255"`
+	Token string `path:"token" doc:"id or name" maxLength:"255"`
 }
 
 func (s *server) getToken(ctx context.Context, in *OfToken) (*document[contract.Token], error) {
@@ -186,7 +186,7 @@ func (s *server) getToken(ctx context.Context, in *OfToken) (*document[contract.
 
 type revokeTokenInput struct {
 	OfToken
-	Cascade bool `query:"cascade" doc:"revoke what it made too; without this, a token that made others stays"`
+	Cascade bool `query:"cascade" doc:"also revoke the tokens that it created; required if there are any"`
 }
 
 func (s *server) revokeToken(ctx context.Context, in *revokeTokenInput) (*document[contract.Changed], error) {

@@ -106,7 +106,7 @@ func TestATokenHasBounds(t *testing.T) {
 		}
 	}
 	for _, more := range []contract.NewToken{{Name: "x"}, {Name: "x", Role: mariposa.RoleOperator}, {Name: "x", Role: mariposa.RoleAdmin, Organization: "acme"}} {
-		deployer.call("POST", "/v1/tokens", more).wantError(403, mariposa.Forbidden, "bounds")
+		deployer.call("POST", "/v1/tokens", more).wantError(403, mariposa.Forbidden, "the same restrictions")
 	}
 	less := mint(deployer, contract.NewToken{Name: "less", Role: mariposa.RoleViewer, Organization: "acme"})
 	if got := sees(less); got != "shop viewer, second viewer" {

@@ -88,7 +88,7 @@ func (s *server) knownUsers(ctx context.Context) map[string]bool {
 
 // OfUser are the parameters of a path that leads to a user.
 type OfUser struct {
-	User string `path:"user" doc:"their id or name" maxLength:"255"`
+	User string `path:"user" doc:"id or name of the user" maxLength:"255"`
 }
 
 // findUser finds a user whom the caller may know of.
@@ -126,7 +126,7 @@ func (s *server) createUser(ctx context.Context, in *createUserInput) (*document
 
 type updateUserInput struct {
 	OfUser
-	Cascade bool `query:"cascade" doc:"when disabling a user or removing their admin rights: also shut out the tokens that they created for others"`
+	Cascade bool `query:"cascade" doc:"when disabling a user or removing admin rights: also invalidate the tokens that the user created for others"`
 	Body    contract.UserChange
 }
 
@@ -140,7 +140,7 @@ func (s *server) updateUser(ctx context.Context, in *updateUserInput) (*document
 
 type deleteUserInput struct {
 	OfUser
-	Cascade bool `query:"cascade" doc:"also revoke the tokens that they created for others"`
+	Cascade bool `query:"cascade" doc:"also revoke the tokens that the user created for others"`
 }
 
 func (s *server) deleteUser(ctx context.Context, in *deleteUserInput) (*document[contract.Changed], error) {

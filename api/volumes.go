@@ -15,10 +15,10 @@ import (
 
 type listVolumesInput struct {
 	InProject
-	Service string `query:"service" doc:"the id or name of a service"`
-	Node    string `query:"node" doc:"the id or name of a node"`
+	Service string `query:"service" doc:"id or name of a service"`
+	Node    string `query:"node" doc:"id or name of a node"`
 	Limit   int    `query:"limit" minimum:"1" maximum:"10000" default:"1000"`
-	Marker  string `query:"marker" doc:"volumes after this one" maxLength:"255"`
+	Marker  string `query:"marker" doc:"the marker of the previous page" maxLength:"255"`
 }
 
 func (s *server) listVolumes(ctx context.Context, in *listVolumesInput) (*document[contract.Volumes], error) {
@@ -130,7 +130,7 @@ func findByID[S, T any](table *picture.Table[S, T], kind, ref string, sees func(
 	case 1:
 		return found[0], nil
 	}
-	return nil, invalid("%q means more than one %s, %s and %s among them: use a whole id", ref, kind, found[0].ID, found[1].ID)
+	return nil, invalid("%q matches more than one %s, including %s and %s: use the full id", ref, kind, found[0].ID, found[1].ID)
 }
 
 // ownerOfVolume returns the object on which permissions about a volume are checked:
@@ -147,7 +147,7 @@ func (s *server) ownerOfVolume(ctx context.Context, ref string) (*store.Record, 
 }
 
 type ofVolume struct {
-	Volume string `path:"volume" doc:"its id, or the beginning of it" maxLength:"255"`
+	Volume string `path:"volume" doc:"id, or a prefix of it" maxLength:"255"`
 }
 
 func (s *server) getVolume(ctx context.Context, in *ofVolume) (*document[contract.Volume], error) {
@@ -184,7 +184,7 @@ func (v *viewer) volume(r *store.Volume) contract.Volume {
 		doc.State = string(mariposa.NodeUnknown)
 		doc.Reason, doc.ReasonCode = v.sentence(v.unreachableNode(spec.Node))
 		if spec.Goal == mariposa.GoalGone {
-			doc.Reason += "; the volume goes when it returns"
+			doc.Reason += "; the volume will be deleted when the node returns"
 		}
 	case spec.Goal == mariposa.GoalGone:
 		doc.State = "deleting"

@@ -154,7 +154,7 @@ func TestADeletedVolumeHasATombstoneUntilItsNodeHasRemovedIt(t *testing.T) {
 	if v := want[contract.Volume](h.call("GET", "/v1/volumes/"+ids[0], nil), 200); v.State != "deleting" || v.Goal != mariposa.GoalGone || v.Reason != "admin deleted it" {
 		t.Errorf("%+v", v)
 	}
-	if v := want[contract.Volume](h.call("GET", "/v1/volumes/"+ids[1], nil), 200); v.State != "unknown" || !contains(v.Reason, "goes when it returns") {
+	if v := want[contract.Volume](h.call("GET", "/v1/volumes/"+ids[1], nil), 200); v.State != "unknown" || !contains(v.Reason, "will be deleted when the node returns") {
 		t.Errorf("%+v", v)
 	}
 	want[contract.Changed](h.call("DELETE", "/v1/volumes/"+ids[0], nil), 202) // asked again

@@ -53,27 +53,27 @@ type Row struct {
 
 // Table says which role may do what. All decisions follow from it.
 var Table = []Row{
-	{Permission: Ask, Means: "list what one may see, manage one's own tokens, make an organization"},
+	{Permission: Ask, Means: "list visible objects, manage one's own tokens, create an organization"},
 
 	{Permission: ReadProject, Doing: "reading", Means: "see a project, its state, tasks, versions, instances and logs; metadata with secrets masked", Project: mariposa.RoleViewer},
 	{Permission: Deploy, Doing: "deploying to", Means: "submit manifests and metadata, tag, revert, reprovision, copy", Project: mariposa.RoleDeployer},
 	{Permission: Operate, Doing: "operating", Means: "start, stop, scale, freeze, thaw, pause, resume, accept; end tasks", Project: mariposa.RoleOperator},
 	{Permission: ReadSecrets, Doing: "reading secrets of", Means: "read secret metadata", Project: mariposa.RoleOperator},
-	{Permission: Approve, Doing: "approving versions of", Means: "approve versions that use protected secrets; set and lift the protection of secrets and change protected values", Project: mariposa.RoleOperator},
+	{Permission: Approve, Doing: "approving versions of", Means: "approve versions that use protected secrets; protect and unprotect secrets, change protected values", Project: mariposa.RoleOperator},
 	{Permission: Shell, Doing: "running commands in", Means: "run commands inside an instance", Project: mariposa.RoleOperator},
-	{Permission: ManageInstances, Doing: "managing instances of", Means: "make, stop, restart, replace and remove single instances", Project: mariposa.RoleOperator},
-	{Permission: ManagePeople, Doing: "managing the users of", Means: "give users roles in a project and take them away", Project: mariposa.RoleAdmin},
+	{Permission: ManageInstances, Doing: "managing instances of", Means: "create, stop, restart, replace and remove single instances", Project: mariposa.RoleOperator},
+	{Permission: ManagePeople, Doing: "managing the users of", Means: "add users to a project, change their roles, remove them", Project: mariposa.RoleAdmin},
 	{Permission: Administer, Doing: "renaming, moving or deleting", Means: "rename, move and delete a project", Project: mariposa.RoleAdmin},
-	{Permission: AuditProject, Doing: "reading the audit of", Means: "read the audit of a project", Project: mariposa.RoleAdmin},
+	{Permission: AuditProject, Doing: "reading the audit log of", Means: "read the audit log of a project", Project: mariposa.RoleAdmin},
 
 	{Permission: ReadOrganization, Doing: "reading", Means: "see an organization, its members and its quota", Organization: mariposa.OrgMember},
-	{Permission: CreateProject, Doing: "creating projects in", Means: "make a project in an organization", Organization: mariposa.OrgMember},
-	{Permission: AdministerOrganization, Doing: "managing", Means: "manage an organization and its members; be admin of all its projects", Organization: mariposa.OrgOwner},
-	{Permission: AuditOrganization, Doing: "reading the audit of", Means: "read the audit of an organization", Organization: mariposa.OrgOwner},
+	{Permission: CreateProject, Doing: "creating projects in", Means: "create a project in an organization", Organization: mariposa.OrgMember},
+	{Permission: AdministerOrganization, Doing: "managing", Means: "manage an organization and its members; admin role in all its projects", Organization: mariposa.OrgOwner},
+	{Permission: AuditOrganization, Doing: "reading the audit log of", Means: "read the audit log of an organization", Organization: mariposa.OrgOwner},
 
 	// A volume belongs to its project; once that is gone, to its organization.
 	{Permission: ReadVolume, Doing: "reading volumes of", Means: "see a volume", Project: mariposa.RoleViewer, Organization: mariposa.OrgMember},
-	{Permission: DeleteVolume, Doing: "deleting volumes of", Means: "delete a volume and what is in it", Project: mariposa.RoleAdmin, Organization: mariposa.OrgOwner},
+	{Permission: DeleteVolume, Doing: "deleting volumes of", Means: "delete a volume and its data", Project: mariposa.RoleAdmin, Organization: mariposa.OrgOwner},
 
 	// A network belongs to its project; a shared one to its organization.
 	{Permission: ReadNetwork, Doing: "reading networks of", Means: "see a network", Project: mariposa.RoleViewer, Organization: mariposa.OrgMember},

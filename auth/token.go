@@ -198,7 +198,7 @@ func LimitJoinTokens(ctx context.Context, st store.Store, p *picture.Picture, no
 		spec.Expires = now.Add(mariposa.LegacyJoinLifetime)
 		unit := store.Unit{Audit: []mariposa.Audit{{
 			Actor: "mariposa", ActorName: "mariposa", Action: "token.update", Outcome: mariposa.AuditDone, Kind: string(mariposa.KindToken),
-			Object: r.ID, ObjectName: spec.Name, Reason: "join tokens expire: this one of an earlier release does on " + spec.Expires.UTC().Format(time.RFC3339),
+			Object: r.ID, ObjectName: spec.Name, Reason: "join tokens now expire: this token from an earlier release expires on " + spec.Expires.UTC().Format(time.RFC3339),
 		}}}
 		unit.Unchanged(r)
 		unit.Put(store.Write{Kind: mariposa.KindToken, ID: r.ID, Spec: &spec})

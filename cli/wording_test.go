@@ -11,7 +11,7 @@ import (
 var inErrors = regexp.MustCompile("(?:conflict|invalid|notFound|Errorf)\\((?:mariposa\\.[A-Za-z]+, )?[\"`]([^\\n]*?)[\"`](?:,|\\)|\\+)")
 
 // httpWords finds words that only callers of the API understand.
-var httpWords = regexp.MustCompile(`[?&][a-z_]+=|\bnull (for|sets)\b|\bthe body of the request\b`)
+var httpWords = regexp.MustCompile(`[?&][a-z_]+=|\bnull for\b|\bthe body of the request\b|\bthe request body is\b`)
 
 // What the server says about HTTP is said in the words of the command line.
 func TestErrorsOfTheServerAreSpokenInTheWordsOfTheCommandLine(t *testing.T) {

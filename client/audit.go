@@ -97,7 +97,7 @@ func (c *Client) ExportAudit(ctx context.Context, f AuditFilter) iter.Seq2[json.
 		}
 		switch err := lines.Err(); {
 		case errors.Is(err, bufio.ErrTooLong):
-			yield(nil, mariposa.Errorf(mariposa.TooLarge, "the server sent an audit record of more than %d MiB", maxLine>>20))
+			yield(nil, mariposa.Errorf(mariposa.TooLarge, "the server sent an audit record larger than %d MiB", maxLine>>20))
 		case err != nil:
 			yield(nil, c.unreachable(ctx, err))
 		}
@@ -113,11 +113,11 @@ func record(line []byte) error {
 		Action string `json:"action"`
 	}
 	if err := json.Unmarshal(line, &doc); err != nil {
-		return mariposa.Errorf(mariposa.Internal, "a line of the audit is no JSON: is it a Mariposa? %w", err)
+		return mariposa.Errorf(mariposa.Internal, "invalid audit record: check that the URL is that of a Mariposa server: %w", err)
 	}
 	if doc.Action == "" && doc.Code != "" {
 		e := doc.Error
-		e.Message = "the audit broke off: " + e.Message
+		e.Message = "the audit export is incomplete: " + e.Message
 		return &e
 	}
 	return nil

@@ -63,7 +63,7 @@ type Client struct {
 func New(o Options) (*Client, error) {
 	u, err := url.Parse(strings.TrimRight(strings.TrimSpace(o.URL), "/"))
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return nil, mariposa.Errorf(mariposa.InvalidArgument, "%q is no address of a server: it looks like http://127.0.0.1:8080", redacted(o.URL, u))
+		return nil, mariposa.Errorf(mariposa.InvalidArgument, "invalid server URL %q: use a URL such as http://127.0.0.1:8080", redacted(o.URL, u))
 	}
 	if err := mariposa.CheckEncrypted(u, o.Insecure); err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func New(o Options) (*Client, error) {
 		}
 		c.http = &http.Client{Transport: t, CheckRedirect: func(next *http.Request, via []*http.Request) error {
 			if len(via) >= maxRedirects {
-				return errors.New("the server sends us from address to address")
+				return errors.New("too many redirects")
 			}
 			return mariposa.CheckEncrypted(next.URL, o.Insecure)
 		}}
@@ -95,7 +95,7 @@ func trusting(roots []byte) (*tls.Config, error) {
 		pool = x509.NewCertPool() // a system without a pool: ours are enough
 	}
 	if !pool.AppendCertsFromPEM(roots) {
-		return nil, mariposa.Errorf(mariposa.InvalidArgument, "there is no certificate in PEM among the roots to trust: they begin with -----BEGIN CERTIFICATE-----")
+		return nil, mariposa.Errorf(mariposa.InvalidArgument, "no PEM certificate found in the CA file: certificates begin with -----BEGIN CERTIFICATE-----")
 	}
 	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, nil
 }
@@ -151,7 +151,7 @@ func remove(path string, query url.Values) request {
 func withDocument(method, path string, document any) request {
 	body, err := json.Marshal(document)
 	if err != nil {
-		panic(fmt.Sprintf("client: a document that is no JSON: %v", err))
+		panic(fmt.Sprintf("client: cannot encode request body: %v", err))
 	}
 	return request{method: method, path: path, body: body, kind: "application/json"}
 }
@@ -177,7 +177,7 @@ func (c *Client) do(ctx context.Context, r request, document any) error {
 		return err
 	}
 	if err := json.Unmarshal(body, document); err != nil {
-		return mariposa.Errorf(mariposa.Internal, "%s answered something that is not of the Mariposa API (%s %s): is it a Mariposa? %w", c.URL(), r.method, r.path, err)
+		return mariposa.Errorf(mariposa.Internal, "unexpected response from %s (%s %s): check that the URL is that of a Mariposa server: %w", c.URL(), r.method, r.path, err)
 	}
 	return nil
 }
@@ -198,7 +198,7 @@ func (c *Client) read(ctx context.Context, body io.Reader) ([]byte, error) {
 		return nil, c.unreachable(ctx, err)
 	}
 	if len(text) > maxDocument {
-		return nil, mariposa.Errorf(mariposa.TooLarge, "the answer of %s is longer than %d MiB: ask for less at a time", c.URL(), maxDocument>>20)
+		return nil, mariposa.Errorf(mariposa.TooLarge, "the response of %s is larger than %d MiB: request less at a time", c.URL(), maxDocument>>20)
 	}
 	return text, nil
 }
@@ -207,7 +207,7 @@ func (c *Client) read(ctx context.Context, body io.Reader) ([]byte, error) {
 func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, r.method, c.address(r), bytes.NewReader(r.body))
 	if err != nil {
-		return nil, mariposa.Errorf(mariposa.InvalidArgument, "cannot ask for %q: %w", r.path, err)
+		return nil, mariposa.Errorf(mariposa.InvalidArgument, "invalid request path %q: %w", r.path, err)
 	}
 	c.addHeaders(req, r)
 	res, err := c.http.Do(req)
@@ -263,10 +263,10 @@ func (c *Client) failure(res *http.Response) error {
 	}
 	e = &mariposa.Error{Code: cmp.Or(codes[res.StatusCode], mariposa.Internal)}
 	if bytes.Contains(body, []byte("HTTP request to an HTTPS server")) { // the wording of Go's servers
-		e.Message = c.URL() + " speaks TLS: should the address begin with https://?"
+		e.Message = c.URL() + " requires TLS: use a URL that begins with https://"
 		return e
 	}
-	e.Message = fmt.Sprintf("%s answered %s, and not in the words of the Mariposa API: is it a Mariposa?", c.URL(), res.Status)
+	e.Message = fmt.Sprintf("unexpected response %[2]s from %[1]s: check that the URL is that of a Mariposa server", c.URL(), res.Status)
 	return e
 }
 
@@ -289,7 +289,7 @@ var codes = map[int]mariposa.Code{
 // returned as such.
 func (c *Client) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("asking %s: %w", c.URL(), context.Cause(ctx))
+		return fmt.Errorf("request to %s: %w", c.URL(), context.Cause(ctx))
 	}
 	var (
 		refused     *mariposa.Error // by ourselves: we were sent elsewhere
@@ -302,21 +302,21 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 	case errors.As(err, &refused):
 		return refused
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return unavailable(err, "no Mariposa answers at %s: start one with `mariposa dev`, or set MARIPOSA_URL", c.URL())
+		return unavailable(err, "no server is running at %s: start one with `mariposa dev`, or set MARIPOSA_URL", c.URL())
 	case errors.As(err, &dns):
-		return unavailable(err, "there is no host %q (of %s): check MARIPOSA_URL", dns.Name, c.URL())
+		return unavailable(err, "cannot find host %q of %s: check MARIPOSA_URL", dns.Name, c.URL())
 	case errors.As(err, &hostname):
-		return unavailable(err, "the certificate of %s is for other names: %v; name the server as its certificate does, with --url https://NAME:PORT or in MARIPOSA_URL", c.URL(), hostname)
+		return unavailable(err, "the certificate of %s is not valid for this host name: %v; use a name from the certificate, with --url https://NAME:PORT or in MARIPOSA_URL", c.URL(), hostname)
 	case errors.As(err, &certificate):
-		return unavailable(err, "the certificate of %s is not to be trusted: %v; if it is signed by a root of your own, name that root's file with --ca or in MARIPOSA_CA", c.URL(), certificate.Err)
+		return unavailable(err, "the certificate of %s is not trusted: %v; if your own CA signed it, pass the CA file with --ca or in MARIPOSA_CA", c.URL(), certificate.Err)
 	case errors.As(err, &plain), errors.Is(err, http.ErrSchemeMismatch):
-		return unavailable(err, "%s does not speak TLS: should the address begin with http://?", c.URL())
+		return unavailable(err, "%s does not use TLS: use a URL that begins with http://", c.URL())
 	}
 	var inner *url.Error
 	if errors.As(err, &inner) {
 		err = inner.Err
 	}
-	return unavailable(err, "lost %s: %v", c.URL(), err)
+	return unavailable(err, "lost the connection to %s: %v", c.URL(), err)
 }
 
 func unavailable(cause error, format string, args ...any) error {

@@ -71,7 +71,7 @@ func (c *Client) dial(ctx context.Context, r request) (*websocket.Conn, error) {
 	}
 	defer res.Body.Close()
 	if res.StatusCode >= 200 && res.StatusCode <= 299 {
-		return nil, mariposa.Errorf(mariposa.Internal, "%s answered %s instead of opening a WebSocket: is something between us that does not pass them on?", c.URL(), res.Status)
+		return nil, mariposa.Errorf(mariposa.Internal, "%s responded %s instead of opening a WebSocket: check whether a proxy blocks WebSockets", c.URL(), res.Status)
 	}
 	return nil, c.failure(res)
 }
@@ -149,7 +149,7 @@ func (s *Shell) ended(body []byte) (int, error) {
 	if json.Unmarshal(body, e) == nil && e.Message != "" {
 		return 0, e
 	}
-	return 0, mariposa.Errorf(mariposa.Internal, "%s ended the command with words that are not of the Mariposa API", s.c.URL())
+	return 0, mariposa.Errorf(mariposa.Internal, "%s ended the command with an unexpected message", s.c.URL())
 }
 
 // lost explains that a connection broke before the command ended.
@@ -157,7 +157,7 @@ func (s *Shell) lost(err error) error {
 	if s.ctx.Err() != nil {
 		return context.Cause(s.ctx)
 	}
-	return unavailable(err, "lost the connection to %s before the command had ended: it was ended with it", s.c.URL())
+	return unavailable(err, "lost the connection to %s while the command was running; the command was terminated", s.c.URL())
 }
 
 // Close ends the command if it is still running.

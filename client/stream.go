@@ -95,7 +95,7 @@ func (s *stream) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watchdog := time.AfterFunc(maxSilence, func() {
-		cancel(mariposa.Errorf(mariposa.Unavailable, "%s has not said anything for %v", s.c.URL(), maxSilence))
+		cancel(mariposa.Errorf(mariposa.Unavailable, "no data from %s for %v", s.c.URL(), maxSilence))
 	})
 	defer watchdog.Stop()
 
@@ -109,7 +109,7 @@ func (s *stream) run(ctx context.Context) error {
 	}
 	defer res.Body.Close()
 	if kind := res.Header.Get("Content-Type"); !strings.HasPrefix(kind, "text/event-stream") {
-		return mariposa.Errorf(mariposa.InvalidArgument, "%s answered %q instead of a stream of events: is something between us that does not pass streams on?", s.c.URL(), kind)
+		return mariposa.Errorf(mariposa.InvalidArgument, "%s responded with %q instead of an event stream: check whether a proxy blocks event streams", s.c.URL(), kind)
 	}
 	s.connected = true
 	if s.lost && s.o.Found != nil {
@@ -128,7 +128,7 @@ func (s *stream) run(ctx context.Context) error {
 }
 
 // errStop ends the reading of a stream whose reader has stopped.
-var errStop = errors.New("the reader wants no more")
+var errStop = errors.New("the reader has stopped")
 
 func (s *stream) take(m message) error {
 	if m.retry > 0 {
@@ -146,7 +146,7 @@ func (s *stream) take(m message) error {
 	}
 	var e Event
 	if err := json.Unmarshal([]byte(m.data), &e); err != nil {
-		return mariposa.Errorf(mariposa.InvalidArgument, "an event of %s cannot be read: is it a Mariposa? %w", s.c.URL(), err)
+		return mariposa.Errorf(mariposa.InvalidArgument, "invalid event from %s: check that the URL is that of a Mariposa server: %w", s.c.URL(), err)
 	}
 	if e.Revision == 0 {
 		e.Revision, _ = strconv.ParseInt(m.id, 10, 64)
@@ -222,10 +222,10 @@ func readEvents(body io.Reader, alive func(), take func(message) error) error {
 	}
 	err := lines.Err()
 	if errors.Is(err, bufio.ErrTooLong) {
-		return mariposa.Errorf(mariposa.TooLarge, "the server sent an event of more than %d MiB", maxLine>>20)
+		return mariposa.Errorf(mariposa.TooLarge, "the server sent an event larger than %d MiB", maxLine>>20)
 	}
 	if err != nil {
-		return mariposa.Errorf(mariposa.Unavailable, "the stream of events broke off: %w", err)
+		return mariposa.Errorf(mariposa.Unavailable, "the event stream was interrupted: %w", err)
 	}
-	return mariposa.Errorf(mariposa.Unavailable, "the server ended the stream of events")
+	return mariposa.Errorf(mariposa.Unavailable, "the server closed the event stream")
 }

@@ -134,7 +134,7 @@ func TestWhatIsNoStreamIsNotTakenForOne(t *testing.T) {
 	t.Parallel()
 	c := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
 	for _, err := range c.Stream(context.Background(), StreamOptions{}) {
-		if err == nil || !strings.Contains(err.Error(), "instead of a stream") {
+		if err == nil || !strings.Contains(err.Error(), "instead of an event stream") {
 			t.Errorf("got %v", err)
 		}
 	}

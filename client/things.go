@@ -76,7 +76,7 @@ func (c *Client) CreateInstance(ctx context.Context, project, name string, defin
 	}
 	body, err := json.Marshal(document)
 	if err != nil {
-		return nil, mariposa.Errorf(mariposa.InvalidArgument, "the definition of the instance is no JSON: %w", err)
+		return nil, mariposa.Errorf(mariposa.InvalidArgument, "the definition of the instance is not valid JSON: %w", err)
 	}
 	return send[contract.Changed](ctx, c, request{method: http.MethodPost, path: "/v1/instances", body: body, kind: "application/json"})
 }
