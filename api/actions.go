@@ -34,7 +34,7 @@ func (s *server) actOnService(ctx context.Context, in *actOnServiceInput) (*docu
 	return s.act(ctx, in.OfProject, in.Body, in.Service)
 }
 
-// act changes the goal of a project, or of the one service that the path names.
+// act changes the desired state of a project, or of the service in the path.
 func (s *server) act(ctx context.Context, in OfProject, body contract.Action, service string) (*document[contract.Changed], error) {
 	if service != "" {
 		body.Services = []string{service}
@@ -82,7 +82,7 @@ var fieldsOf = map[string]string{
 	"freeze": "services", "thaw": "services", "pause": "services", "resume": "services", "converge": "services", "accept": "services",
 }
 
-// checkAction refuses fields that would be silently ignored otherwise.
+// checkAction rejects fields that the action would silently ignore.
 func checkAction(a contract.Action, service string) error {
 	given := map[string]bool{
 		"services": len(a.Services) > 0, "version": a.Version != "", "rolling": len(a.Rolling) > 0, "canary": len(a.Canary) > 0 || len(a.Count) > 0,

@@ -58,7 +58,7 @@ func (s *server) listAudit(ctx context.Context, in *listAuditInput) (*huma.Strea
 	}}, nil
 }
 
-// auditScope restricts a query to what the caller may read.
+// auditScope restricts a query to records that the caller can read.
 func (s *server) auditScope(ctx context.Context, in InProject, q *store.AuditQuery) error {
 	c := caller(ctx)
 	switch {
@@ -94,7 +94,7 @@ func (s *server) auditScope(ctx context.Context, in InProject, q *store.AuditQue
 	return nil
 }
 
-// exportAudit writes all records that match, in batches.
+// exportAudit writes all matching records, in batches.
 func (s *server) exportAudit(hc huma.Context, q store.AuditQuery) {
 	hc.SetHeader("Content-Type", "application/x-ndjson")
 	out := json.NewEncoder(hc.BodyWriter())
@@ -134,7 +134,7 @@ func (s *server) recordTokenUse(c *auth.Caller, from string, now time.Time) {
 	}
 	s.tokenUses.mu.Lock()
 	last, known := s.tokenUses.last[c.Token]
-	due := !known || now.Sub(last).Abs() >= useInterval // the clock may go back
+	due := !known || now.Sub(last).Abs() >= useInterval // the clock may be set back
 	if due {
 		if s.tokenUses.last == nil || len(s.tokenUses.last) > 100_000 {
 			s.tokenUses.last = map[string]time.Time{}

@@ -12,8 +12,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// docsHandler serves the OpenAPI document as a self-contained page: no scripts and no
-// other servers, so that it works behind any firewall.
+// docsHandler serves the OpenAPI document as a self-contained page. It loads no scripts and
+// nothing from other servers, so it works behind any firewall.
 func (s *server) docsHandler() http.Handler {
 	page := sync.OnceValues(func() ([]byte, error) {
 		var b bytes.Buffer

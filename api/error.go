@@ -58,7 +58,7 @@ func (e *Error) Error() string { return e.Message }
 // GetStatus returns the status to huma.
 func (e *Error) GetStatus() int { return e.status }
 
-// GetHeaders returns headers that tell programs what the message tells people.
+// GetHeaders returns the headers of the error for programs.
 func (e *Error) GetHeaders() http.Header {
 	switch e.Code {
 	case mariposa.Unauthorized:
@@ -69,14 +69,14 @@ func (e *Error) GetHeaders() http.Header {
 	return nil
 }
 
-// write writes the error as the response where huma does not.
+// write writes the error as the response, for requests that huma does not answer.
 func (e *Error) write(w http.ResponseWriter) {
 	for k, v := range e.GetHeaders() {
 		w.Header()[k] = v
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(e.status)
-	_ = json.NewEncoder(w).Encode(e) // the client may be gone, and nobody is left to notify
+	_ = json.NewEncoder(w).Encode(e) // the client may be gone
 }
 
 // explain converts any error to one of the contract. An unexpected error is logged
@@ -114,8 +114,9 @@ func message(e *mariposa.Error) string {
 	return e.Message + ": " + reason.Sentence(e.Reason)
 }
 
-// explainUnwritable says that the store cannot be written, and why if users can do
-// something about the cause. The cause itself is not shown, because it may name files.
+// explainUnwritable returns the message for a store that cannot be written, with the
+// reason if an operator can fix it. The original error is not shown, because it may
+// contain file names.
 func explainUnwritable(err error) string {
 	var lite interface{ Code() int }         // SQLite's result code; extended codes use the higher bytes
 	var state interface{ SQLState() string } // PostgreSQL's
@@ -163,7 +164,7 @@ func installErrors() {
 	})
 }
 
-// noBody says what is missing when the body is empty.
+// noBody returns the error for an empty request body.
 func noBody(op *huma.Operation) *Error {
 	if routeOf(op).body.text {
 		return newError(mariposa.InvalidArgument, change.ErrEmpty.Error(), nil)
@@ -171,7 +172,7 @@ func noBody(op *huma.Operation) *Error {
 	return newError(mariposa.InvalidArgument, "the request body is empty: it must be JSON", nil)
 }
 
-// humaError puts a complaint of huma's into our words. The operation may be nil.
+// humaError converts an error of huma to ours. The operation may be nil.
 func humaError(op *huma.Operation, status int, message string, errs []error) *Error {
 	code := mariposa.InvalidArgument // for any client error
 	switch {
@@ -193,7 +194,7 @@ func humaError(op *huma.Operation, status int, message string, errs []error) *Er
 		f := faultOf(err)
 		d, ok := err.(huma.ErrorDetailer)
 		if ok && op != nil && strings.HasPrefix(d.ErrorDetail().Location, "body.") && suggestKey(op, &f) {
-			faults = append([]mariposa.Fault{f}, faults...) // before the key that it makes missing
+			faults = append([]mariposa.Fault{f}, faults...) // before the fault about the required key that is missing because of it
 			continue
 		}
 		faults = append(faults, f)
@@ -207,7 +208,7 @@ func humaError(op *huma.Operation, status int, message string, errs []error) *Er
 	return newError(code, message, faults)
 }
 
-// bodyLimit returns how large the body of a request may be.
+// bodyLimit returns the size limit of the request body.
 func bodyLimit(op *huma.Operation) int64 {
 	if op == nil || op.MaxBodyBytes <= 0 {
 		return maxBody

@@ -30,9 +30,9 @@ import (
 const (
 	maxShellMessage     = 1 << 20          // of one incoming message
 	shellIdleTimeout    = time.Hour        // without input or output
-	shellWriteTimeout   = 10 * time.Minute // for a reader that reads nothing
+	shellWriteTimeout   = 10 * time.Minute // for a client that does not read
 	shellRightsInterval = time.Second      // how often the caller's rights are checked, even without messages
-	shellPingInterval   = 5 * time.Second  // how often the client is pinged, and how fast it must answer
+	shellPingInterval   = 5 * time.Second  // how often the client is pinged, and how long it has to respond
 )
 
 type execInput struct {
@@ -74,8 +74,8 @@ func (s *server) exec(ctx context.Context, in *execInput) (*huma.StreamResponse,
 	}}, nil
 }
 
-// shell runs a command for as long as the connection lasts. Errors before the command
-// runs are returned, and answered like any other.
+// shell runs a command for as long as the connection lasts. It returns errors from before
+// the command runs, which are sent as HTTP errors.
 func (s *server) shell(w http.ResponseWriter, req *http.Request, r *store.Instance, in *execInput) error {
 	if err := checkUpgrade(req); err != nil {
 		return err
@@ -99,7 +99,7 @@ func (s *server) shell(w http.ResponseWriter, req *http.Request, r *store.Instan
 	conn, err := websocket.Accept(w, req, nil)
 	if err != nil {
 		s.Logger.InfoContext(req.Context(), "cannot open connection for a command", "err", err)
-		return nil // Accept has answered
+		return nil // Accept has sent a response
 	}
 	conn.SetReadLimit(maxShellMessage + 1)
 	c := caller(req.Context())
@@ -108,8 +108,8 @@ func (s *server) shell(w http.ResponseWriter, req *http.Request, r *store.Instan
 	return nil
 }
 
-// checkUpgrade refuses a request that is no WebSocket, that cannot be parsed
-// completely, or that comes from a page of another site.
+// checkUpgrade rejects a request that is not for a WebSocket, has an invalid query string,
+// or is cross-origin.
 func checkUpgrade(req *http.Request) error {
 	if !strings.EqualFold(req.Header.Get("Upgrade"), "websocket") {
 		return invalid("a WebSocket connection is required: send Upgrade: websocket, or use `mariposa instance exec`")
@@ -125,7 +125,7 @@ func checkUpgrade(req *http.Request) error {
 	return nil
 }
 
-// acquireCommand takes a place among the commands that run inside instances.
+// acquireCommand counts a command against the limits of commands inside instances.
 func (s *server) acquireCommand(ctx context.Context, spec *mariposa.InstanceSpec) (release func(), err error) {
 	organization := ""
 	if p := s.Picture.Projects.Get(spec.Project); p != nil {
@@ -140,8 +140,8 @@ func (s *server) acquireCommand(ctx context.Context, spec *mariposa.InstanceSpec
 	return func() { leave(); s.metrics.streams.Dec() }, nil
 }
 
-// maskCommand hides the secrets of an instance's project in a command: whoever may run
-// one may read all of them, and may have written one.
+// maskCommand returns the mask for secrets in a command. It covers all secrets of the
+// project: callers who can run commands can read them, and may have typed one.
 func (s *server) maskCommand(ctx context.Context, spec *mariposa.InstanceSpec) (*seal.Mask, error) {
 	project := s.Picture.Projects.Get(spec.Project)
 	if project == nil || project.Spec().Metadata == 0 {
@@ -172,7 +172,7 @@ func (s *server) recordExec(ctx context.Context, r *store.Instance, command []st
 	return s.change.RecordAudit(ctx, a)
 }
 
-// truncate shortens a text to at most that many bytes, between two characters.
+// truncate shortens a text to at most that many bytes without splitting a character.
 func truncate(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -194,7 +194,7 @@ func (s *server) requireShellAccess(c *auth.Caller, spec *mariposa.InstanceSpec)
 	return s.directory.Require(now, auth.Shell, project.Record())
 }
 
-// execFailure returns the node's error about the instance.
+// execFailure adds the name of the instance to an error of its node.
 func execFailure(spec *mariposa.InstanceSpec, err error) error {
 	var known *mariposa.Error
 	if errors.As(err, &known) {
@@ -212,10 +212,10 @@ type execSession struct {
 
 	active  atomic.Int64 // time of the last input or output
 	writing atomic.Bool  // the command is slow to read, so the caller's messages wait
-	sending atomic.Bool  // the caller is slow to read, likewise
+	sending atomic.Bool  // the caller is slow to read output
 }
 
-// run passes messages on until the command ends, the caller leaves or loses their
+// run forwards messages until the command ends, the caller disconnects or loses their
 // rights, or the server stops.
 func (t *execSession) run(ctx context.Context, spec *mariposa.InstanceSpec) {
 	ctx, stop := context.WithCancelCause(ctx)
@@ -237,7 +237,7 @@ func (t *execSession) run(ctx context.Context, spec *mariposa.InstanceSpec) {
 	all.Wait()
 }
 
-// readMessages reads the caller's messages until they leave.
+// readMessages reads the caller's messages until they disconnect.
 func (t *execSession) readMessages(ctx context.Context) error {
 	for {
 		kind, message, err := t.conn.Read(ctx)
@@ -257,7 +257,7 @@ func (t *execSession) readMessages(ctx context.Context) error {
 	}
 }
 
-// errGone says that the caller has left, so nobody is notified.
+// errGone means that the caller has disconnected, so no message can be sent.
 var errGone = errors.New("the caller has disconnected")
 
 // handleMessage handles one message.
@@ -270,7 +270,7 @@ func (t *execSession) handleMessage(what byte, body []byte) error {
 			t.shell.CloseWrite()
 			return nil
 		}
-		_, _ = t.shell.Write(body) // nobody reads the input of an ended command
+		_, _ = t.shell.Write(body) // an ended command does not read its input
 	case contract.ExecResize:
 		var size contract.ExecSize
 		if unmarshalExact(body, &size) != nil || size.Rows == 0 || size.Cols == 0 {
@@ -299,8 +299,7 @@ var signals = map[string]int{
 	"KILL": int(syscall.SIGKILL), "USR1": int(syscall.SIGUSR1), "USR2": int(syscall.SIGUSR2),
 }
 
-// sendOutput sends the command's output; it returns io.EOF when the command has ended
-// by itself.
+// sendOutput sends the command's output; it returns io.EOF when the command has exited.
 func (t *execSession) sendOutput(ctx context.Context) error {
 	for {
 		piece, stderr, err := t.shell.Read()
@@ -330,7 +329,7 @@ func (t *execSession) send(ctx context.Context, limit time.Duration, what byte, 
 	return t.conn.Write(ctx, websocket.MessageBinary, append([]byte{what}, body...))
 }
 
-// watch ends a session that has become idle, dead or forbidden.
+// watch ends a session that is idle or dead, or whose caller has lost their rights.
 func (t *execSession) watch(ctx context.Context, stop context.CancelCauseFunc) {
 	every := time.NewTicker(shellRightsInterval)
 	defer every.Stop()
@@ -359,8 +358,8 @@ func (t *execSession) watch(ctx context.Context, stop context.CancelCauseFunc) {
 	}
 }
 
-// isAlive reports whether the caller answers a ping. While input or output is blocked
-// they cannot, so an open connection is enough.
+// isAlive reports whether the client responds to a ping. It cannot while input or output is
+// blocked; then an open connection is enough.
 func (t *execSession) isAlive(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, shellPingInterval)
 	defer cancel()
@@ -387,6 +386,6 @@ func (t *execSession) sendEnd(ctx context.Context, spec *mariposa.InstanceSpec, 
 		doc, _ = json.Marshal(t.s.explain(ctx, err)) // strings always marshal
 	}
 	if t.send(ctx, shellPingInterval, contract.ExecEnd, doc) == nil {
-		_ = t.conn.Close(code, "") // a client that does not answer is gone
+		_ = t.conn.Close(code, "") // a client that does not respond is gone
 	}
 }

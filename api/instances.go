@@ -75,11 +75,11 @@ func (s *server) listInstances(ctx context.Context, in *listInstancesInput) (*do
 }
 
 const (
-	maxMeasured = 100 // instances that one request may have measured
-	measurers   = 16  // of them at once
+	maxMeasured = 100 // instances that one request can measure
+	measurers   = 16  // concurrent measurements of a request
 )
 
-// measureAll fills in what running instances use, as far as their nodes report it in time.
+// measureAll fills in the usage of running instances, if their nodes report it in time.
 func (s *server) measureAll(ctx context.Context, all []contract.Instance) {
 	ctx, cancel := context.WithTimeout(ctx, 2*measureTimeout)
 	defer cancel()
@@ -101,7 +101,7 @@ func (s *server) measureAll(ctx context.Context, all []contract.Instance) {
 	work.Wait()
 }
 
-// candidates returns the records that the indexes narrow a list to.
+// candidates uses the indexes to narrow down the records of a list.
 func (s *server) candidates(ctx context.Context, in *listInstancesInput) ([]*store.Instance, error) {
 	g := s.newVisibility(ctx, caller(ctx))
 	node, err := s.resolveNodeFilter(g, in.Node)
@@ -128,8 +128,8 @@ func (s *server) candidates(ctx context.Context, in *listInstancesInput) ([]*sto
 	}), err
 }
 
-// resolveNodeFilter resolves a filter by node. Callers who do not run the installation only
-// know the nodes of their own instances.
+// resolveNodeFilter resolves a filter by node. Callers other than installation admins know
+// only the nodes of their own instances.
 func (s *server) resolveNodeFilter(g *visibility, ref string) (string, error) {
 	if ref == "" {
 		return "", nil
@@ -145,7 +145,7 @@ func (s *server) resolveNodeFilter(g *visibility, ref string) (string, error) {
 	return r.ID, nil
 }
 
-// instancesFor lists the instances of the projects that the caller may see, by id.
+// instancesFor lists the instances of the projects that the caller can see, by id.
 func (s *server) instancesFor(ctx context.Context, organization string) ([]*store.Instance, error) {
 	projects, err := s.projectsFor(ctx, organization)
 	if err != nil {
@@ -159,8 +159,8 @@ func (s *server) instancesFor(ctx context.Context, organization string) ([]*stor
 	return all, nil
 }
 
-// isAt reports whether an instance, shown with a version, is at the requested one.
-// Numbers are per project.
+// isAt reports whether an instance has the requested version, by the version that is shown
+// for it. Numbers are per project.
 func (v *viewer) isAt(ref, shown string, spec *mariposa.InstanceSpec) bool {
 	if n, err := strconv.Atoi(ref); err == nil && len(ref) < 7 {
 		return v.sha(spec.Project, n) == shown
@@ -198,11 +198,11 @@ func (s *server) getInstance(ctx context.Context, in *ofInstance) (*document[con
 	return answer(doc)
 }
 
-// measureTimeout is how long a node may take to measure an instance.
+// measureTimeout limits how long a node can take to measure an instance.
 const measureTimeout = time.Second
 
-// measureUsage asks an instance's node for the resources it uses. What the node does
-// not report in time is unknown.
+// measureUsage requests the usage of an instance from its node. The result is empty if the
+// node does not respond in time.
 func (s *server) measureUsage(ctx context.Context, node, id string) mariposa.Usage {
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
@@ -213,8 +213,7 @@ func (s *server) measureUsage(ctx context.Context, node, id string) mariposa.Usa
 	return u
 }
 
-// definitionOf returns the definition that an instance was made from; nil when it is
-// lost.
+// definitionOf returns the definition that an instance was created from; nil if it is lost.
 func (v *viewer) definitionOf(spec *mariposa.InstanceSpec) *mariposa.Service {
 	if spec.Managed {
 		return v.definition(spec.Project, spec.Number, spec.ServiceName)
@@ -257,9 +256,9 @@ func (s *server) actOnInstance(ctx context.Context, in *actOnInstanceInput) (*do
 	return changed(s.change.ActOnInstance(ctx, request(ctx), r, in.Body.Action))
 }
 
-// requireCapability refuses an action that an instance's compute type does not
-// support, as declared by its node's driver. If the node has declared nothing, it
-// decides itself.
+// requireCapability rejects an action that the compute type of an instance does not support,
+// according to the driver of its node. If the driver has declared nothing, the node
+// decides.
 func (s *server) requireCapability(spec *mariposa.InstanceSpec, able func(mariposa.Capabilities) bool, action string) error {
 	r := s.Picture.Nodes.Get(spec.Node)
 	if r == nil {

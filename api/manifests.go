@@ -15,8 +15,7 @@ import (
 	"mariposa/store"
 )
 
-// yamlTypes are the content types that mean YAML. Without any, YAML is assumed:
-// JSON is YAML too.
+// yamlTypes are the content types for YAML. The default is YAML, which includes JSON.
 var yamlTypes = []string{"", "application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml", curlType}
 
 // curlType is curl's default content type for a body.
@@ -71,7 +70,7 @@ func mediaType(header string) string {
 	return kind
 }
 
-// checkManifestType refuses bodies that are neither YAML nor JSON.
+// checkManifestType rejects bodies that are neither YAML nor JSON.
 func checkManifestType(header string) error {
 	if kind := mediaType(header); kind != "application/json" && !slices.Contains(yamlTypes, kind) {
 		return invalid("unsupported Content-Type %q: send a manifest as application/yaml or application/json", kind)
@@ -79,8 +78,8 @@ func checkManifestType(header string) error {
 	return nil
 }
 
-// readWrapped reads a JSON document that contains a manifest. A JSON body with the
-// name in the query may also be the manifest itself: then it has no such key.
+// readWrapped reads a JSON document that contains a manifest. If the name is in the query, a
+// JSON body without a manifest key is the manifest itself.
 func readWrapped(contentType string, body []byte, name string) (doc contract.NewProject, wrapped bool, err error) {
 	if err := checkManifestType(contentType); err != nil {
 		return doc, false, err
@@ -95,9 +94,8 @@ func readWrapped(contentType string, body []byte, name string) (doc contract.New
 	return doc, true, nil
 }
 
-// hasManifest reports whether a body is a JSON object that contains a manifest. It is
-// false for a body that is not JSON; the manifest parser then reports the line of the
-// error.
+// hasManifest reports whether a body is a JSON object that contains a manifest. For invalid
+// JSON it returns false: the manifest parser then reports the line of the error.
 func hasManifest(body []byte) bool { return hasKey(body, "manifest") }
 
 // hasKey reports whether a body is a JSON object with a key.

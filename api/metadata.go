@@ -65,7 +65,7 @@ func (s *server) recordReveal(ctx context.Context, r *store.Project, reveal bool
 	s.recordAudit(ctx, a)
 }
 
-// keyDocs shows every key that is set or declared.
+// keyDocs returns every key that is set or declared.
 func keyDocs(p *manifest.Project, values *manifest.Values, protected []string, reveal bool) []contract.MetadataKey {
 	docs := []contract.MetadataKey{}
 	seen := map[string]bool{}
@@ -132,14 +132,14 @@ func (s *server) putMetadata(ctx context.Context, in *putMetadataInput) (*docume
 	}))
 }
 
-// OfKey are the parameters of a path that leads to a metadata key.
+// OfKey are the parameters of paths to a metadata key.
 type OfKey struct {
 	OfProject
 	Key string `path:"key" maxLength:"255"`
 	CAS string `query:"cas" doc:"apply the change only if this is still the cas of the key; 0: only if the key is not set" maxLength:"20"`
 }
 
-// find finds the project, and the key as the caller has seen it.
+// find finds the project, and returns the key with the cas that the caller expects.
 func (in *OfKey) find(ctx context.Context, s *server) (project string, key change.Key, err error) {
 	r, err := s.findProject(ctx, in.Project, in.Organization)
 	if err != nil {
@@ -203,7 +203,7 @@ func (in *putKeyInput) value() (text string, secret bool, err error) {
 		return "", false, jsonFault(err)
 	}
 	if err != nil || len(doc.Value) == 0 {
-		doc = contract.MetadataValue{Value: in.RawBody} // a JSON value on its own
+		doc = contract.MetadataValue{Value: in.RawBody} // a bare JSON value
 	}
 	var value any
 	d := json.NewDecoder(bytes.NewReader(doc.Value))

@@ -10,7 +10,7 @@ import (
 	"mariposa/store"
 )
 
-// OfOrganization are the parameters of a path that leads to an organization.
+// OfOrganization are the parameters of paths to an organization.
 type OfOrganization struct {
 	Organization string `path:"organization" doc:"id or name" maxLength:"255"`
 }
@@ -87,7 +87,7 @@ func (s *server) listMembers(ctx context.Context, in *OfOrganization) (*document
 	return answer(all)
 }
 
-// OfMember are the parameters of a path that leads to a member.
+// OfMember are the parameters of paths to a member.
 type OfMember struct {
 	OfOrganization
 	OfUser

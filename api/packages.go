@@ -19,7 +19,7 @@ func (s *server) listPackages(context.Context, *struct{}) (*document[contract.Pa
 	return answer(all)
 }
 
-// OfPackage are the parameters of a path that leads to a package.
+// OfPackage are the parameters of paths to a package.
 type OfPackage struct {
 	Package string `path:"package" maxLength:"63" pattern:"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$" patternDescription:"letters, digits, dots and hyphens"`
 }

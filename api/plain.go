@@ -66,14 +66,14 @@ func (s *server) schemaHandler() http.Handler {
 	})
 }
 
-// agentHandler passes an agent's connection to the fleet for as long as it lasts.
+// agentHandler passes the connection of an agent to the fleet.
 func (s *server) agentHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // the connection has its own timeouts
 		conn, err := websocket.Accept(w, r, nil)
 		if err != nil {
 			s.Logger.InfoContext(r.Context(), "cannot open connection of an agent", "err", err)
-			return // Accept has answered
+			return // Accept has sent a response
 		}
 		s.Fleet.Serve(r.Context(), conn, admissionOf(r.Context()))
 	})

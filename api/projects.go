@@ -50,8 +50,8 @@ func (s *server) getProject(ctx context.Context, in *OfProject) (*document[contr
 	return answer(doc)
 }
 
-// projectDoc shows a project as it is now. While it converges, the reason says what it
-// waits for.
+// projectDoc shows the current state of a project. While it converges, the reason says what
+// it is waiting for.
 func (s *server) projectDoc(v *viewer, r *store.Project) contract.Project {
 	doc := v.project(r)
 	if doc.Status == mariposa.StatusBackingOff || doc.Reason == "" && doc.Status == mariposa.StatusConverging {
@@ -116,7 +116,7 @@ func (s *server) updateProject(ctx context.Context, in *updateProjectInput) (*do
 	return changed(s.change.UpdateProject(ctx, request(ctx), r.ID, in.Body.Name, sub))
 }
 
-// read returns the manifest and the metadata of a change; nil when it has neither.
+// read returns the manifest and the metadata of a change; nil if it has neither.
 func (in *updateProjectInput) read() (*change.Submission, error) {
 	if len(in.Body.Manifest) == 0 && len(in.Body.Metadata) == 0 {
 		return nil, nil

@@ -79,8 +79,8 @@ func limit[T int | int64 | float64](name string, raw json.RawMessage) (*T, error
 	return n, nil
 }
 
-// storedLimit reads how much may be stored of each project. Too little would refuse every
-// change of every project.
+// storedLimit reads the storage limit of projects. A very low limit would reject every change
+// of every project.
 func storedLimit(name string, raw json.RawMessage) (*int64, error) {
 	n, err := limit[int64](name, raw)
 	if err == nil && n != nil && *n < mariposa.MinStoredPerProject {
@@ -127,7 +127,7 @@ func (s *server) putSettings(ctx context.Context, in *putSettingsInput) (*docume
 	return changed(s.change.SetSettings(ctx, request(ctx), func(to *mariposa.SettingsSpec) error { return readSettings(fields, to) }))
 }
 
-// readSettings sets what is given.
+// readSettings sets the given settings.
 func readSettings(fields map[string]json.RawMessage, to *mariposa.SettingsSpec) (err error) {
 	for name, raw := range fields {
 		switch name {

@@ -13,7 +13,7 @@ import (
 var topics = []topic{
 	{"projects", "Projects, their manifests and versions.", []route{
 		handle("GET /v1/projects", "list-projects", "List projects", (*server).listProjects).needs(auth.Ask),
-		// It also needs CreateProject in the organization that the body names.
+		// Also needs CreateProject in the organization in the request body.
 		handle("POST /v1/projects", "create-project", "Create a project from a manifest", (*server).createProject).
 			needs(auth.Ask).heavy().audits("project.create").takes(newProjectBody).answers(http.StatusCreated).
 			describe("The request body is a manifest in YAML or JSON, with the name in the query, or a JSON document with name and manifest."),
@@ -23,7 +23,7 @@ var topics = []topic{
 		handle("DELETE /v1/projects/{project}", "delete-project", "Delete a project", (*server).deleteProject).
 			needs(auth.Administer).on(projectInPath).audits("project.delete").answers(http.StatusAccepted).
 			describe("The name is available again immediately. The project is removed after its last instance."),
-		// It also needs CreateProject in the other organization, and ReadSecrets for secrets.
+		// Also needs CreateProject in the other organization, and ReadSecrets for secrets.
 		handle("POST /v1/projects/{project}/copy", "copy-project", "Create a project from the newest version of another project", (*server).copyProject).
 			needs(auth.Deploy).heavy().on(projectInPath).audits("project.copy").answers(http.StatusCreated).
 			describe("Only the metadata keys in the request are copied. Copying a secret requires permission to read it."),
@@ -116,7 +116,7 @@ var topics = []topic{
 			needs(auth.ReadOrganization).on(organizationInPath),
 		handle("PUT /v1/organizations/{organization}/members/{user}", "put-member", "Add a user to an organization, or change their role", (*server).putMember).
 			needs(auth.AdministerOrganization).on(organizationInPath).audits("member.put"),
-		// It also needs AdministerOrganization, unless callers remove themselves.
+		// Also needs AdministerOrganization, unless callers remove themselves.
 		handle("DELETE /v1/organizations/{organization}/members/{user}", "remove-member", "Remove a user from an organization, or leave it", (*server).removeMember).
 			needs(auth.ReadOrganization).on(organizationInPath).audits("member.remove"),
 		handle("GET /v1/organizations/{organization}/quota", "get-quota", "Show the quota of an organization and its usage", (*server).getQuota).
@@ -129,13 +129,13 @@ var topics = []topic{
 		handle("PUT /v1/organizations/{organization}/policy", "put-policy", "Change the policy of an organization", (*server).putPolicy).
 			needs(auth.RunInstallation).audits("policy.put").
 			describe("Omitted fields remain unchanged. Versions are checked when they are submitted and when they are restored. Running instances are not affected."),
-		// Those for nodes also need RunInstallation.
+		// Join tokens also need RunInstallation.
 		handle("GET /v1/tokens", "list-tokens", "List the caller's tokens, or the join tokens", (*server).listTokens).needs(auth.Ask),
 		handle("POST /v1/tokens", "create-token", "Create a token", (*server).createToken).
 			needs(auth.Ask).audits("token.create").answers(http.StatusCreated).
 			describe("The response contains the token, which is never shown again. The token grants the rights of its user within its restrictions and ends with the token that created it. " +
 				"Only installation admins can create join tokens."),
-		// These also need RunInstallation, unless the token is the caller's.
+		// Tokens of other users also need RunInstallation.
 		handle("GET /v1/tokens/{token}", "get-token", "Show a token and the tokens that it created", (*server).getToken).needs(auth.Ask),
 		handle("DELETE /v1/tokens/{token}", "revoke-token", "Revoke a token", (*server).revokeToken).
 			needs(auth.Ask).audits("token.revoke").
@@ -171,7 +171,7 @@ var topics = []topic{
 	}},
 	{"instances", "Running containers, virtual machines and processes.", []route{
 		handle("GET /v1/instances", "list-instances", "List instances", (*server).listInstances).needs(auth.Ask),
-		// It also needs ManageInstances in the project that the body names.
+		// Also needs ManageInstances in the project in the request body.
 		handle("POST /v1/instances", "create-instance", "Create an unmanaged instance", (*server).createInstance).
 			needs(auth.Ask).audits("instance.create").takes(definitionBody).answers(http.StatusCreated).
 			describe("The request body contains the project and the definition, with the same keys as a service in a manifest. Mariposa does not repair, replace or update the instance; it runs until " +
@@ -222,7 +222,7 @@ var topics = []topic{
 			describe("With Accept: text/event-stream, a live stream whose ids are revisions. After a disconnect it resumes at Last-Event-ID or since, without " +
 				"gaps or duplicates; without either it starts now. As a list, the events after since, or else the newest events, " +
 				"oldest first."),
-		// It also needs AuditProject or AuditOrganization for the object in the query.
+		// Also needs AuditProject or AuditOrganization for the object in the query.
 		handle("GET /v1/audit", "list-audit", "List audit records, newest first", (*server).listAudit).
 			needs(auth.Ask).heavy().
 			describe("Includes every change, automatic repair and denied request. With Accept: application/x-ndjson, returns all matching records, one JSON object per line. " +

@@ -17,13 +17,13 @@ type createInstanceInput struct {
 	RawBody      []byte `contentType:"application/json"`
 }
 
-// unmanagedRequest is a request for an unmanaged instance: where, and a service's definition.
+// unmanagedRequest is a request for an unmanaged instance.
 type unmanagedRequest struct {
 	project, organization, name string
 	definition                  []byte
 }
 
-// read separates the instance's own keys from the body; the rest is its definition.
+// read separates project, organization and name in the body from the definition.
 func (in *createInstanceInput) read() (*unmanagedRequest, error) {
 	keys, err := unmarshalKeys(in.RawBody, `the request body must be a JSON object such as {"project": "shop", "name": "probe", "compute_type": "process", "command": ["/bin/true"]}`)
 	if err != nil {

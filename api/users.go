@@ -41,8 +41,8 @@ func (s *server) whoami(ctx context.Context, _ *struct{}) (*document[contract.Wh
 	return answer(doc)
 }
 
-// mayKnowUser reports whether a caller may know of a user: themselves, and those they
-// share an organization or project with.
+// mayKnowUser reports whether a caller can see a user: themselves, and users that they share an
+// organization or project with.
 func (s *server) mayKnowUser(ctx context.Context, user *store.User) bool {
 	c := caller(ctx)
 	return user.ID == c.By || s.seesAll(c) || s.knownUsers(ctx)[user.ID]
@@ -86,12 +86,12 @@ func (s *server) knownUsers(ctx context.Context) map[string]bool {
 	return ids
 }
 
-// OfUser are the parameters of a path that leads to a user.
+// OfUser are the parameters of paths to a user.
 type OfUser struct {
 	User string `path:"user" doc:"id or name of the user" maxLength:"255"`
 }
 
-// findUser finds a user whom the caller may know of.
+// findUser finds a user that the caller can see.
 func (s *server) findUser(ctx context.Context, ref string) (*store.User, error) {
 	r := s.directory.User(ref)
 	if r == nil || !s.mayKnowUser(ctx, r) {
@@ -100,8 +100,8 @@ func (s *server) findUser(ctx context.Context, ref string) (*store.User, error) 
 	return r, nil
 }
 
-// anyUser finds a user by name or id, whether or not the caller may know of them: to
-// give somebody a role, one must know their name.
+// anyUser finds a user by name or id, even if the caller cannot see them: it is used to give a
+// role to a user whose name the caller already knows.
 func (s *server) anyUser(ref string) (*store.User, error) {
 	r := s.directory.User(ref)
 	if r == nil {

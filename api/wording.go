@@ -8,9 +8,8 @@ import (
 	"mariposa"
 )
 
-// rewordChecks replaces the messages of huma's validation with ours. Each follows the
-// name of its field. Huma keeps its messages in variables, so this is done once, for
-// every server.
+// rewordChecks replaces the validation messages of huma. Each message follows the name of its
+// field. Huma keeps them in global variables, so this is done once for all servers.
 func rewordChecks() {
 	validation.MsgUnexpectedProperty = unknownField
 	validation.MsgExpectedRequiredProperty = "%s" + missingField
@@ -44,7 +43,7 @@ const (
 	missingField = " is missing"
 )
 
-// reworded are the messages that huma has only in its code.
+// reworded replaces messages that huma does not keep in variables, by prefix.
 var reworded = map[string]string{
 	"unknown query parameter":         unknownField,
 	"invalid integer":                 "must be a whole number",
@@ -58,8 +57,7 @@ var reworded = map[string]string{
 	"unmarshal":                       "has the wrong type",
 }
 
-// reword replaces one of huma's messages with ours, and finds its field and the kind
-// of the fault.
+// reword replaces a message of huma, and sets the field and the code of the fault.
 func reword(f mariposa.Fault) mariposa.Fault {
 	f.Field = strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(f.Field, "body."), "query."), "path.")
 	for theirs, ours := range reworded {

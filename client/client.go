@@ -1,7 +1,6 @@
-// Package client is the Go client of a Mariposa server. It owns the HTTP
-// communication: addresses, the token, bounded reads, readable errors, and a stream of
-// events that survives disconnects. It knows the contract and nothing behind it: no
-// store, no engine, no files, no environment.
+// Package client is the Go client of a Mariposa server. It owns the HTTP communication:
+// addresses, the token, limited reads, readable errors, and an event stream that survives
+// disconnects. It knows only the contract: no store, no engine, no files, no environment.
 package client
 
 import (
@@ -24,25 +23,24 @@ import (
 	"mariposa"
 )
 
-// Limits on what a server may send: it may be broken, or something else may listen at
-// its address.
+// Limits for responses: the server may be broken, or something else may listen at its address.
 const (
 	maxDocument = 256 << 20
 	maxError    = 1 << 20
 )
 
-// maxRedirects is how often a server may send us elsewhere.
+// maxRedirects is the number of redirects to follow.
 const maxRedirects = 10
 
-// Options say how to reach a server.
+// Options configure a client.
 type Options struct {
-	URL          string       // like http://127.0.0.1:8080
+	URL          string       // such as http://127.0.0.1:8080
 	Token        string       // sent as a bearer token; never part of an error
-	Organization string       // where project names are looked up; empty: the caller's own
+	Organization string       // where project names are looked up; empty: the caller's personal organization
 	User         string       // act for this user, which requires an admin of the installation; empty: the caller
 	Roots        []byte       // PEM certificates to trust in addition to the system's; not with a custom HTTPClient
-	Insecure     bool         // plain http to another machine is all right: the token travels in the clear
-	HTTPClient   *http.Client // nil: the client makes its own
+	Insecure     bool         // allow plain http to another machine: the token is sent unencrypted
+	HTTPClient   *http.Client // nil: the client creates its own
 	UserAgent    string       // empty: mariposa
 }
 
@@ -84,15 +82,14 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// trusting returns a TLS configuration that trusts more certificates than the system
-// does.
+// trusting returns a TLS configuration with additional trusted certificates.
 func trusting(roots []byte) (*tls.Config, error) {
 	if len(roots) == 0 {
 		return nil, nil
 	}
 	pool, err := x509.SystemCertPool()
 	if err != nil {
-		pool = x509.NewCertPool() // a system without a pool: ours are enough
+		pool = x509.NewCertPool() // the system has no pool
 	}
 	if !pool.AppendCertsFromPEM(roots) {
 		return nil, mariposa.Errorf(mariposa.InvalidArgument, "no PEM certificate found in the CA file: certificates begin with -----BEGIN CERTIFICATE-----")
@@ -107,8 +104,8 @@ func redacted(raw string, u *url.URL) string {
 	return u.Redacted()
 }
 
-// transport has limits for everything but the length of a response: logs and events
-// may flow for days.
+// transport returns a transport without a limit for the duration of a response: log and event
+// streams may last for days.
 func transport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext
@@ -256,7 +253,7 @@ func (c *Client) addHeaders(req *http.Request, r request) {
 
 // failure turns an unsuccessful response into an error.
 func (c *Client) failure(res *http.Response) error {
-	body, _ := io.ReadAll(io.LimitReader(res.Body, maxError)) // half an error says more than none
+	body, _ := io.ReadAll(io.LimitReader(res.Body, maxError)) // a partial error is better than none
 	e := &mariposa.Error{}
 	if json.Unmarshal(body, e) == nil && e.Code != "" && e.Message != "" {
 		return e
@@ -270,7 +267,7 @@ func (c *Client) failure(res *http.Response) error {
 	return e
 }
 
-// codes are for responses of something in front of the server, such as a proxy.
+// codes are the error codes for responses of something else, such as a proxy.
 var codes = map[int]mariposa.Code{
 	http.StatusBadRequest:            mariposa.InvalidArgument,
 	http.StatusUnauthorized:          mariposa.Unauthorized,
@@ -292,7 +289,7 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 		return fmt.Errorf("request to %s: %w", c.URL(), context.Cause(ctx))
 	}
 	var (
-		refused     *mariposa.Error // by ourselves: we were sent elsewhere
+		refused     *mariposa.Error // an error of CheckRedirect
 		dns         *net.DNSError
 		plain       tls.RecordHeaderError
 		certificate *tls.CertificateVerificationError

@@ -16,7 +16,7 @@ import (
 	"mariposa/contract"
 )
 
-// ExecOptions say what to run inside an instance, and how.
+// ExecOptions configure a command to run inside an instance.
 type ExecOptions struct {
 	Command    []string // empty: /bin/sh
 	TTY        bool     // in a terminal
@@ -28,12 +28,12 @@ type ExecOptions struct {
 // with Output.
 type Shell struct {
 	c      *Client
-	ctx    context.Context //nolint:containedctx // the life of the connection, which outlasts any call
+	ctx    context.Context //nolint:containedctx // the lifetime of the connection, which outlasts any call
 	conn   *websocket.Conn
 	ending sync.Once
 }
 
-// inputPiece is the most input in one message.
+// inputPiece is the maximum size of input in one message.
 const inputPiece = 32 << 10
 
 // Exec runs a command inside an instance. It returns once the command runs; canceling
@@ -152,7 +152,7 @@ func (s *Shell) ended(body []byte) (int, error) {
 	return 0, mariposa.Errorf(mariposa.Internal, "%s ended the command with an unexpected message", s.c.URL())
 }
 
-// lost explains that a connection broke before the command ended.
+// lost returns the error for a connection that broke before the command ended.
 func (s *Shell) lost(err error) error {
 	if s.ctx.Err() != nil {
 		return context.Cause(s.ctx)

@@ -19,12 +19,12 @@ const (
 	firstPause = 250 * time.Millisecond
 	lastPause  = 10 * time.Second
 	maxLine    = 8 << 20
-	// A stream that is silent for this long is considered dead and opened again; that
-	// costs nothing, as it continues where it was.
+	// A stream that is silent for this long is considered dead and reopened. This loses
+	// nothing, because it continues at the same revision.
 	maxSilence = time.Minute
 )
 
-// StreamOptions say where a stream begins.
+// StreamOptions configure a stream.
 type StreamOptions struct {
 	Since   int64  // only events after this revision
 	Project string // only of this project
@@ -36,11 +36,11 @@ type StreamOptions struct {
 	Found func()
 }
 
-// Stream yields the events after a revision until the context is canceled. After a
-// disconnect it continues by itself where it was, without gaps or duplicates. The
-// first attempt to connect must succeed; later ones are repeated for ever, unless the
-// server refuses: TooOld says that the feed no longer has the events after the last
-// one, so the caller must read the state again.
+// Stream yields the events after a revision until the context is canceled. After a disconnect it
+// reconnects and continues without gaps or duplicates. The first attempt to connect must
+// succeed; later attempts are repeated forever, unless the server rejects the request. TooOld
+// means that the feed no longer contains the next events, so the caller must read the state
+// again.
 func (c *Client) Stream(ctx context.Context, o StreamOptions) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		s := &stream{c: c, o: o, last: o.Since, yield: yield}
@@ -127,7 +127,7 @@ func (s *stream) run(ctx context.Context) error {
 	return err
 }
 
-// errStop ends the reading of a stream whose reader has stopped.
+// errStop ends a stream when the caller stops iterating.
 var errStop = errors.New("the reader has stopped")
 
 func (s *stream) take(m message) error {
@@ -152,7 +152,7 @@ func (s *stream) take(m message) error {
 		e.Revision, _ = strconv.ParseInt(m.id, 10, 64)
 	}
 	if e.Revision <= s.last {
-		return nil // seen before the connection broke
+		return nil // received before the disconnect
 	}
 	s.last = e.Revision
 	if !s.yield(e, nil) {
@@ -161,8 +161,8 @@ func (s *stream) take(m message) error {
 	return nil
 }
 
-// backoff returns the delay before the next attempt: longer each time, with jitter for
-// clients that lost the same server.
+// backoff returns the delay before the next attempt. It grows exponentially, with jitter because
+// many clients may have lost the same server.
 func (s *stream) backoff() time.Duration {
 	s.lost = true
 	d := min(max(firstPause, s.retry)<<min(s.failures, 10), lastPause)

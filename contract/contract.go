@@ -1,6 +1,6 @@
-// Package contract holds the documents that cross the HTTP API, as the contract
-// with the outside fixes them: names are never changed or dropped, fields may be
-// added. The API fills them, the client reads them. It owns their shape only.
+// Package contract defines the documents of the HTTP API. They are a public contract: fields may
+// be added, but never renamed or removed. The API fills them and the client reads them. The
+// package owns only their structure.
 package contract
 
 import (
@@ -34,7 +34,7 @@ type Projects struct {
 	Projects []Project `json:"projects"`
 }
 
-// Changed answers a change; only the fields that apply are set.
+// Changed is the response to a change; only the fields that apply are set.
 type Changed struct {
 	ID      string   `json:"id,omitempty" doc:"id of the created object"`
 	Name    string   `json:"name,omitempty"`
@@ -73,8 +73,7 @@ type NewProject struct {
 	Message      string          `json:"message,omitempty"`
 }
 
-// ProjectChange requests a change of a project; fields that are left out stay as
-// they are.
+// ProjectChange requests a change of a project; omitted fields remain unchanged.
 type ProjectChange struct {
 	Name     string          `json:"name,omitempty"`
 	Manifest json.RawMessage `json:"manifest,omitempty" doc:"the manifest as an object, or as YAML in a string"`
@@ -100,7 +99,7 @@ type Version struct {
 	Manifest        string         `json:"manifest,omitempty" doc:"the YAML as submitted, or generated if it was submitted as JSON; only when a single version is requested"`
 }
 
-// Approval says who lets a version use protected secrets.
+// Approval is the approval of a version that uses protected secrets.
 type Approval struct {
 	By     string    `json:"by"`
 	At     time.Time `json:"at"`
@@ -181,7 +180,7 @@ type Services struct {
 	Services []Service `json:"services"`
 }
 
-// Backoff says how often a service has failed and when the next attempt is.
+// Backoff is the number of failures of a service and the time of the next attempt.
 type Backoff struct {
 	Failures int       `json:"failures"`
 	Until    time.Time `json:"until"`
@@ -328,7 +327,7 @@ type Node struct {
 	Fingerprint   string                                  `json:"fingerprint" doc:"fingerprint of the agent's key, as printed by the agent"`
 }
 
-// PastNode is a node in an event, without what is counted when it is read.
+// PastNode is a node in an event. It has no counts, which are only known for the current state.
 type PastNode struct {
 	Node
 	Instances *int                `json:"instances,omitempty"`
@@ -344,11 +343,11 @@ type Nodes struct {
 type NodeAction struct {
 	Action    string   `json:"action" enum:"drain,undrain,reserve,unreserve,purge,lose,restore,approve,reject"`
 	Instances []string `json:"instances,omitempty" doc:"for purge: the quarantined instances to remove; empty means all of them"`
-	// Fingerprint guards an approval.
+	// Fingerprint protects an approval against a changed key.
 	Fingerprint string `json:"fingerprint,omitempty" doc:"for approve: the expected fingerprint of the node's key"`
 }
 
-// Health answers whether the server is up and able to work.
+// Health is the response of the health endpoints.
 type Health struct {
 	Status  string `json:"status"`
 	Version string `json:"version"`
@@ -380,7 +379,7 @@ type Events struct {
 	More     bool    `json:"more,omitempty" doc:"for a list with since: there may be more events after this revision, even if the list is empty"`
 }
 
-// Terminated answers the termination of a task: the state of its scope, and how to
+// Terminated is the response to the termination of a task: the state of its scope and how to
 // continue.
 type Terminated struct {
 	Task         string         `json:"task"`

@@ -30,7 +30,7 @@ type GraphNode struct {
 	Leftover   bool                `json:"leftover,omitempty" doc:"no longer in the manifest, but not removed yet"`
 }
 
-// GraphEdge says that one resource depends on another.
+// GraphEdge is the dependency of one resource on another.
 type GraphEdge struct {
 	From     string `json:"from" doc:"name of the resource that depends on the other"`
 	FromKind string `json:"from_kind"`

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// MetadataKey is one value of a project's metadata, and what the manifest says
-// about it.
+// MetadataKey is one key of a project's metadata, with its value and declaration.
 type MetadataKey struct {
 	Key         string     `json:"key"`
 	Value       string     `json:"value" doc:"masked if it is a secret"`

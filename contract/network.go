@@ -6,8 +6,7 @@ import (
 	"mariposa"
 )
 
-// Network connects instances of one project, or of several projects of one
-// organization.
+// Network connects instances of one project, or of several projects of one organization.
 type Network struct {
 	ID               string              `json:"id"`
 	Name             string              `json:"name" doc:"name in the manifest"`
@@ -42,7 +41,8 @@ type NetworkNode struct {
 	ReasonCode  mariposa.ReasonCode  `json:"reason_code" doc:"stable code of the reason; empty if there is no reason"`
 }
 
-// PastNetwork is a network in an event, without what is counted when it is read.
+// PastNetwork is a network in an event. It has no counts, which are only known for the current
+// state.
 type PastNetwork struct {
 	Network
 	Instances *int              `json:"instances,omitempty"`

@@ -2,8 +2,7 @@ package contract
 
 import "mariposa"
 
-// Plan is what would be done if every step succeeded. Requesting it changes
-// nothing.
+// Plan is a preview of changes, assuming that every step succeeds.
 type Plan struct {
 	Version       string         `json:"version" doc:"the version that would be in force"`
 	Resources     []PlanResource `json:"resources"`
@@ -14,7 +13,7 @@ type Plan struct {
 	Complete      bool           `json:"complete" doc:"false if some steps are not shown or would have to wait"`
 }
 
-// PlanResource is what happens to one resource.
+// PlanResource is the change of one resource.
 type PlanResource struct {
 	Kind    string      `json:"kind" doc:"service, network or volume"`
 	Name    string      `json:"name"`

@@ -30,8 +30,7 @@ type NewUser struct {
 	Admin bool   `json:"admin,omitempty"`
 }
 
-// UserChange requests a change of a user; fields that are left out stay as they
-// are.
+// UserChange requests a change of a user; omitted fields remain unchanged.
 type UserChange struct {
 	Email    *string `json:"email,omitempty" maxLength:"255"`
 	Admin    *bool   `json:"admin,omitempty"`
@@ -101,7 +100,7 @@ type Quota struct {
 	Stored           QuotaStored `json:"stored" doc:"storage used by versions and metadata"`
 }
 
-// QuotaStored is what the store keeps of an organization's projects.
+// QuotaStored is the storage used by the projects of an organization.
 type QuotaStored struct {
 	Used       int64 `json:"used" doc:"bytes used by all projects"`
 	Events     int64 `json:"events" doc:"bytes used by events, not included in used"`
@@ -120,7 +119,7 @@ type QuotaLimits struct {
 	StoredPerProject *int64 `json:"stored_per_project" minimum:"0" doc:"bytes of storage for each project; null: the limit in the settings of the installation applies"`
 }
 
-// Policy is what the manifests of an organization may ask for.
+// Policy defines what the manifests of an organization can use.
 type Policy struct {
 	Organization     string                 `json:"organization"`
 	OrganizationName string                 `json:"organization_name"`
@@ -130,7 +129,7 @@ type Policy struct {
 	DefaultPackage   string                 `json:"default_package" doc:"package of services that specify none; empty: no default"`
 }
 
-// PolicyChange asks for a change of a policy; what is left out stays as it is.
+// PolicyChange requests a change of a policy; omitted fields remain unchanged.
 type PolicyChange struct {
 	ComputeTypes   *[]string `json:"compute_types,omitempty" doc:"an empty list allows all compute types"`
 	HostPorts      *bool     `json:"host_ports,omitempty"`
@@ -138,14 +137,14 @@ type PolicyChange struct {
 	DefaultPackage *string   `json:"default_package,omitempty" maxLength:"100" doc:"empty: no default"`
 }
 
-// Settings are what is set for the whole installation.
+// Settings are the settings of the installation.
 type Settings struct {
 	Quota                QuotaLimits `json:"quota" doc:"quota of new organizations"`
 	OrganizationsPerUser *int        `json:"organizations_per_user" doc:"how many organizations a user can own besides the personal one; null: no limit"`
 	StoredPerProject     int64       `json:"stored_per_project" doc:"limit in bytes for the storage of each project, unless the quota of its organization sets another limit"`
 }
 
-// Stored is how many bytes the store keeps of a project.
+// Stored is the storage used by a project.
 type Stored struct {
 	Versions int64 `json:"versions" doc:"bytes used by versions"`
 	Metadata int64 `json:"metadata" doc:"bytes used by current and earlier metadata values"`
@@ -164,8 +163,7 @@ type QuotaUsed struct {
 	Memory    int64   `json:"memory"`
 }
 
-// Token is a secret that authenticates a user or lets nodes join; the secret itself is
-// shown once.
+// Token authenticates a user or lets nodes join. The secret itself is shown once.
 type Token struct {
 	ID               string            `json:"id"`
 	Name             string            `json:"name"`
@@ -207,7 +205,7 @@ type NewToken struct {
 	Expires      string            `json:"expires,omitempty" doc:"a time such as 2027-01-31T00:00:00Z, or a duration such as 12h or 90d. Default: never; for join tokens 24h, at most 365d. A token never outlives the token that created it"`
 }
 
-// TokenAction asks for something to be done with a token.
+// TokenAction requests an action on a token.
 type TokenAction struct {
 	Action string `json:"action" enum:"adopt" doc:"adopt: the token of this request becomes the parent of the tokens that it created"`
 }
