@@ -82,11 +82,11 @@ func (e *Error) write(w http.ResponseWriter) {
 // explain converts any error to one of the contract. An unexpected error is logged
 // with the request's id, and only the id is shown.
 func (s *server) explain(ctx context.Context, err error) *Error {
-	var said *Error
+	var ours *Error
 	var known *mariposa.Error
 	switch {
-	case errors.As(err, &said):
-		return said
+	case errors.As(err, &ours):
+		return ours
 	case errors.Is(err, picture.ErrUnreadable): // wraps faults that are not the caller's
 	case errors.As(err, &known) && known.Code != mariposa.Internal:
 		return newError(known.Code, message(known), known.Faults)
@@ -127,16 +127,16 @@ func explainUnwritable(err error) string {
 	if errors.As(err, &state) {
 		sql = state.SQLState()
 	}
-	said := "cannot write to the store"
+	text := "cannot write to the store"
 	switch {
 	case code == 13 || sql == "53100" || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
-		return said + " because its disk is full"
+		return text + " because its disk is full"
 	case code == 8 || sql == "25006" || errors.Is(err, syscall.EROFS):
-		return said + " because its disk is read-only"
+		return text + " because its disk is read-only"
 	case code == 10 || sql == "58030" || errors.Is(err, syscall.EIO):
-		return said + " because its disk reports an I/O error"
+		return text + " because its disk reports an I/O error"
 	}
-	return said
+	return text
 }
 
 func (s *server) unexpectedError(ctx context.Context, err any) *Error {

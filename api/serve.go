@@ -343,9 +343,9 @@ func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune
 // answerUnrouted answers a request that matches no route with an error of the
 // contract.
 func answerUnrouted(handler http.Handler, w http.ResponseWriter, r *http.Request) {
-	said := &discardWriter{header: http.Header{}}
-	handler.ServeHTTP(said, r)
-	if allow := said.header.Get("Allow"); allow != "" {
+	muxAnswer := &discardWriter{header: http.Header{}}
+	handler.ServeHTTP(muxAnswer, r)
+	if allow := muxAnswer.header.Get("Allow"); allow != "" {
 		w.Header().Set("Allow", allow)
 		e := newError(mariposa.InvalidArgument, r.URL.Path+" does not support "+r.Method+", only "+allow, nil)
 		e.status = http.StatusMethodNotAllowed // the contract has no code for this status

@@ -86,7 +86,7 @@ func (c *Client) ExportAudit(ctx context.Context, f AuditFilter) iter.Seq2[json.
 			if len(line) == 0 {
 				continue
 			}
-			if err := record(line); err != nil {
+			if err := checkRecord(line); err != nil {
 				yield(nil, err)
 				return
 			}
@@ -103,9 +103,9 @@ func (c *Client) ExportAudit(ctx context.Context, f AuditFilter) iter.Seq2[json.
 	}
 }
 
-// record returns an error for a line that is not an audit record: a server error, which is the
+// checkRecord returns an error for a line that is not an audit record: a server error, which is the
 // last line of an incomplete export, or the output of another server.
-func record(line []byte) error {
+func checkRecord(line []byte) error {
 	var doc struct {
 		mariposa.Error
 		Action string `json:"action"`

@@ -69,7 +69,7 @@ func New(o Options) (*Client, error) {
 	c := &Client{base: *u, token: o.Token, organization: o.Organization, user: o.User, agent: cmp.Or(o.UserAgent, "mariposa"), http: o.HTTPClient, pause: pause}
 	if c.http == nil {
 		t := transport()
-		if t.TLSClientConfig, err = trusting(o.Roots); err != nil {
+		if t.TLSClientConfig, err = tlsConfig(o.Roots); err != nil {
 			return nil, err
 		}
 		c.http = &http.Client{Transport: t, CheckRedirect: func(next *http.Request, via []*http.Request) error {
@@ -82,8 +82,8 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// trusting returns a TLS configuration with additional trusted certificates.
-func trusting(roots []byte) (*tls.Config, error) {
+// tlsConfig returns a TLS configuration with additional trusted certificates.
+func tlsConfig(roots []byte) (*tls.Config, error) {
 	if len(roots) == 0 {
 		return nil, nil
 	}

@@ -60,9 +60,9 @@ func (c *Client) Exec(ctx context.Context, id string, o ExecOptions) (*Shell, er
 
 // dial opens a WebSocket.
 func (c *Client) dial(ctx context.Context, r request) (*websocket.Conn, error) {
-	dressed := &http.Request{Header: http.Header{}}
-	c.addHeaders(dressed, r)
-	conn, res, err := websocket.Dial(ctx, strings.Replace(c.address(r), "http", "ws", 1), &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: dressed.Header})
+	template := &http.Request{Header: http.Header{}}
+	c.addHeaders(template, r)
+	conn, res, err := websocket.Dial(ctx, strings.Replace(c.address(r), "http", "ws", 1), &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: template.Header})
 	if err == nil {
 		return conn, nil
 	}
@@ -81,7 +81,7 @@ func (c *Client) dial(ctx context.Context, r request) (*websocket.Conn, error) {
 func (s *Shell) Write(p []byte) (n int, err error) {
 	for len(p) > 0 {
 		part := p[:min(len(p), inputPiece)]
-		if err := s.say(contract.ExecStdin, part); err != nil {
+		if err := s.send(contract.ExecStdin, part); err != nil {
 			return n, err
 		}
 		n, p = n+len(part), p[len(part):]
@@ -91,23 +91,23 @@ func (s *Shell) Write(p []byte) (n int, err error) {
 
 // CloseWrite closes the command's standard input.
 func (s *Shell) CloseWrite() (err error) {
-	s.ending.Do(func() { err = s.say(contract.ExecStdin, nil) })
+	s.ending.Do(func() { err = s.send(contract.ExecStdin, nil) })
 	return err
 }
 
 // Resize sets the size of the command's terminal.
 func (s *Shell) Resize(rows, cols int) error {
 	doc, _ := json.Marshal(contract.ExecSize{Rows: uint16(rows), Cols: uint16(cols)}) // numbers marshal
-	return s.say(contract.ExecResize, doc)
+	return s.send(contract.ExecResize, doc)
 }
 
 // Signal sends the command a signal, such as TERM.
 func (s *Shell) Signal(name string) error {
 	doc, _ := json.Marshal(contract.ExecKill{Signal: name}) // a string marshals
-	return s.say(contract.ExecSignal, doc)
+	return s.send(contract.ExecSignal, doc)
 }
 
-func (s *Shell) say(what byte, body []byte) error {
+func (s *Shell) send(what byte, body []byte) error {
 	err := s.conn.Write(s.ctx, websocket.MessageBinary, append([]byte{what}, body...))
 	if err != nil {
 		return s.c.unreachable(s.ctx, err)

@@ -26,7 +26,7 @@ func (c *Client) Queue(ctx context.Context, f TaskFilter) (*contract.Tasks, erro
 	q := c.projectQuery(f.Project)
 	setParameter(q, "service", f.Service, "state", f.State)
 	setIf(q, "all", f.All)
-	bounded(q, f.Limit)
+	setPageSize(q, f.Limit)
 	all := &contract.Tasks{Tasks: []contract.Task{}}
 	err := pages(q, func() (string, error) {
 		page, err := send[contract.Tasks](ctx, c, get("/v1/queue", q))
@@ -49,8 +49,8 @@ func (c *Client) Queue(ctx context.Context, f TaskFilter) (*contract.Tasks, erro
 	return all, nil
 }
 
-// bounded sets the page size for a limit; 0 means all.
-func bounded(q url.Values, limit int) {
+// setPageSize sets the page size for a limit; 0 means all.
+func setPageSize(q url.Values, limit int) {
 	if limit <= 0 {
 		limit = largestPage
 	}
@@ -66,7 +66,7 @@ func (c *Client) Task(ctx context.Context, id string) (*contract.Task, error) {
 // up to the limit. A marker in the response means that there are more.
 func (c *Client) TaskSteps(ctx context.Context, id string, limit int) (*contract.Task, error) {
 	q := url.Values{}
-	bounded(q, limit)
+	setPageSize(q, limit)
 	var task *contract.Task
 	err := pages(q, func() (string, error) {
 		page, err := send[contract.Task](ctx, c, get(pathUnder("/v1/queue", id), q))
