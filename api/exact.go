@@ -99,8 +99,8 @@ func unmarshalKeys(body []byte, should string) (map[string]json.RawMessage, erro
 	return keys, nil
 }
 
-// unmarshalExact decodes a JSON object into a flat struct. Every key must match a field name
-// exactly and occur once.
+// unmarshalExact decodes a JSON object into a flat struct. Every key must match a field
+// name exactly and occur once.
 func unmarshalExact(body []byte, to any) error {
 	if err := checkRepeatedKeys(body); err != nil {
 		return err

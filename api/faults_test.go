@@ -14,8 +14,8 @@ import (
 	"mariposa/store"
 )
 
-// conflictingStore makes others change a project just before each commit that requires
-// it to be as it was.
+// conflictingStore changes a project just before each commit that requires it to be
+// unchanged.
 type conflictingStore struct {
 	store.Store
 	spoil atomic.Bool
@@ -39,7 +39,7 @@ func (s *conflictingStore) Commit(ctx context.Context, units ...store.Unit) []st
 	return s.Store.Commit(ctx, units...)
 }
 
-// failingStore is a store whose disk has failed, or that has other troubles.
+// failingStore is a store that returns errors.
 type failingStore struct {
 	store.Store
 	err   atomic.Pointer[error]
@@ -98,7 +98,7 @@ func TestAStoreThatCannotBeWrittenIsReportedAsSuch(t *testing.T) {
 	}
 }
 
-// coded is an error as SQLite's and PostgreSQL's drivers make them.
+// coded is an error like those of the SQLite and PostgreSQL drivers.
 type coded struct {
 	error
 	code  int
@@ -135,7 +135,7 @@ func TestWhyTheStoreCannotBeWrittenIsSaidInPlainWords(t *testing.T) {
 	}
 }
 
-// Who only reads is not told that nothing was changed.
+// The error of a read does not say that nothing was changed.
 func TestAStoreThatDoesNotAnswerIsReportedToReaders(t *testing.T) {
 	t.Parallel()
 	f := &failingStore{}

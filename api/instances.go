@@ -256,9 +256,9 @@ func (s *server) actOnInstance(ctx context.Context, in *actOnInstanceInput) (*do
 	return changed(s.change.ActOnInstance(ctx, request(ctx), r, in.Body.Action))
 }
 
-// requireCapability rejects an action that the compute type of an instance does not support,
-// according to the driver of its node. If the driver has declared nothing, the node
-// decides.
+// requireCapability rejects an action that the compute type of an instance does not
+// support, according to the driver of its node. If the driver has declared nothing, the
+// node decides.
 func (s *server) requireCapability(spec *mariposa.InstanceSpec, able func(mariposa.Capabilities) bool, action string) error {
 	r := s.Picture.Nodes.Get(spec.Node)
 	if r == nil {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// landing serves a page at / that explains how to use the server. It shows no data, so it is
-// public. A client that accepts JSON gets a small document instead.
+// landing serves a page at / that explains how to use the server. It shows no data, so
+// it is public. A client that accepts JSON gets a small document instead.
 func landing(version string) http.Handler {
 	var page strings.Builder
 	template.Must(template.New("landing").Parse(landingPage)).Execute(&page, version) //nolint:errcheck // a constant template of one text cannot fail

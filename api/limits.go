@@ -12,8 +12,9 @@ import (
 	"mariposa/auth"
 )
 
-// Limits are the limits of one user on a server, for all their tokens together. Installation
-// admins are subject only to the limits of the whole server. Zero means the default.
+// Limits are the limits of one user on a server, for all their tokens together.
+// Installation admins are subject only to the limits of the whole server. Zero means
+// the default.
 type Limits struct {
 	RequestRate int // requests per second, after a burst of ten seconds' worth
 	Requests    int // requests in progress, without streams
@@ -120,8 +121,8 @@ type turns struct {
 	users int // requests that run or wait
 }
 
-// beginHeavy waits until the user may run another heavy request: one that takes much time or
-// memory.
+// beginHeavy waits until the user may run another heavy request: one that takes much
+// time or memory.
 func (u *usage) beginHeavy(ctx context.Context, c *auth.Caller) (done func(), err error) {
 	user, unlimited := payer(c)
 	if unlimited {

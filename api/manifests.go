@@ -39,13 +39,14 @@ func (q SubmissionQuery) submission() (*change.Submission, error) {
 	return &change.Submission{Previous: q.Previous, Force: q.Force, Rolling: rolling, Canary: canary, Message: q.Message}, err
 }
 
-// setManifest sets the manifest of a submission. It copies the body, whose buffer is reused.
+// setManifest sets the manifest of a submission. It copies the body, whose buffer is
+// reused.
 func setManifest(sub *change.Submission, contentType string, body []byte) {
 	sub.Manifest, sub.JSON = bytes.Clone(body), mediaType(contentType) == "application/json"
 }
 
-// unwrapManifest sets the manifest of a submission from a JSON document: an object, or YAML in
-// a string.
+// unwrapManifest sets the manifest of a submission from a JSON document: an object, or
+// YAML in a string.
 func unwrapManifest(sub *change.Submission, raw json.RawMessage) error {
 	if len(raw) == 0 || string(raw) == "null" {
 		return &mariposa.Error{
@@ -78,8 +79,8 @@ func checkManifestType(header string) error {
 	return nil
 }
 
-// readWrapped reads a JSON document that contains a manifest. If the name is in the query, a
-// JSON body without a manifest key is the manifest itself.
+// readWrapped reads a JSON document that contains a manifest. If the name is in the
+// query, a JSON body without a manifest key is the manifest itself.
 func readWrapped(contentType string, body []byte, name string) (doc contract.NewProject, wrapped bool, err error) {
 	if err := checkManifestType(contentType); err != nil {
 		return doc, false, err

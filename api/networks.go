@@ -169,7 +169,8 @@ func (v *viewer) attachedNetwork(r *store.Attachment) contract.Network {
 	}
 }
 
-// instancesByNetwork returns a project's instances by network. Preserved instances are not connected.
+// instancesByNetwork returns a project's instances by network. Preserved instances are
+// not connected.
 func (v *viewer) instancesByNetwork(project string) map[string][]*store.Instance {
 	on, known := v.joined[project]
 	if !known {

@@ -79,8 +79,8 @@ func limit[T int | int64 | float64](name string, raw json.RawMessage) (*T, error
 	return n, nil
 }
 
-// storedLimit reads the storage limit of projects. A very low limit would reject every change
-// of every project.
+// storedLimit reads the storage limit of projects. A very low limit would reject every
+// change of every project.
 func storedLimit(name string, raw json.RawMessage) (*int64, error) {
 	n, err := limit[int64](name, raw)
 	if err == nil && n != nil && *n < mariposa.MinStoredPerProject {

@@ -23,9 +23,9 @@ type topic struct {
 	routes            []route
 }
 
-// route is one operation of the API: its path, its permission, its request and response, and
-// its documentation. A route without a permission rejects all requests. A test calls every
-// route with every role.
+// route is one operation of the API: its path, its permission, its request and
+// response, and its documentation. A route without a permission rejects all requests. A
+// test calls every route with every role.
 type route struct {
 	pattern              string // method and path
 	id                   string // of the operation; unique
@@ -69,8 +69,8 @@ func handle[I, O any](pattern, id, summary string, method func(*server, context.
 	}}
 }
 
-// inTurn calls a method. If the route is heavy, it first waits until the caller may run another
-// heavy request.
+// inTurn calls a method. If the route is heavy, it first waits until the caller may run
+// another heavy request.
 func inTurn[I, O any](ctx context.Context, s *server, rt *route, in *I, method func(*server, context.Context, *I) (*O, error)) (*O, error) {
 	if rt.isHeavy {
 		done, err := s.usage.beginHeavy(ctx, caller(ctx))
@@ -109,8 +109,8 @@ func (rt route) varies(by *permissionRule) route { rt.variation = by; return rt 
 // audits sets the action of the route in the audit log.
 func (rt route) audits(name string) route { rt.audit = name; return rt }
 
-// heavy marks a route that takes much time or memory. Only a few such requests of one user run
-// at once; the others wait.
+// heavy marks a route that takes much time or memory. Only a few such requests of one
+// user run at once; the others wait.
 func (rt route) heavy() route { rt.isHeavy = true; return rt }
 
 // takes sets the kind of request body; default: validated JSON.
@@ -119,8 +119,8 @@ func (rt route) takes(b body) route { rt.body = b; return rt }
 // answers sets the status of a successful response; default: 200.
 func (rt route) answers(status int) route { rt.status = status; return rt }
 
-// serves sets the content of a successful response, if the type of the method does not define
-// it.
+// serves sets the content of a successful response, if the type of the method does not
+// define it.
 func (rt route) serves(c content) route { rt.content = c; return rt }
 
 // callers defines who can call a route.
@@ -179,8 +179,8 @@ const (
 	actionRead   = "read"
 )
 
-// permissionFor returns the permission that a request needs, and its action in the audit log if
-// it is denied.
+// permissionFor returns the permission that a request needs, and its action in the
+// audit log if it is denied.
 func (rt *route) permissionFor(r *http.Request) (p auth.Permission, action string) {
 	if rt.variation != nil {
 		if p, ok := rt.variation.permissions[rt.variation.word(r)]; ok {

@@ -180,8 +180,8 @@ func (s *server) admit(r *http.Request) (_ *http.Request, leave func(), refused 
 	return r, func() { release(); done() }, nil
 }
 
-// authenticate identifies the caller. A source with too many failures is throttled, but valid
-// tokens from it are still accepted.
+// authenticate identifies the caller. A source with too many failures is throttled, but
+// valid tokens from it are still accepted.
 func (s *server) authenticate(r *http.Request) (*http.Request, *Error) {
 	admitted := s.admitted[r.URL.Path]
 	now, from := s.Clock.Now(), originOf(r.Context()).from
@@ -225,8 +225,8 @@ func admissionOf(ctx context.Context) fleet.Admission {
 	return ctx.Value(admissionKey{}).(fleet.Admission)
 }
 
-// admitAgent authenticates an agent by a join token, or by the key of a node that has joined
-// before.
+// admitAgent authenticates an agent by a join token, or by the key of a node that has
+// joined before.
 func (s *server) admitAgent(r *http.Request, token, from string, now time.Time) (*http.Request, *Error) {
 	by := fleet.Admission{From: from}
 	by.Token, by.Own = s.directory.JoinToken(token, now)
@@ -251,8 +251,8 @@ func (s *server) whyNotJoined(ctx context.Context, token string, now time.Time) 
 	return "invalid join token: " + s.whyRejected(ctx, token, now) + remedy
 }
 
-// whyRejected explains why a token was rejected. Details of a formerly valid token are shown
-// only to callers who have it.
+// whyRejected explains why a token was rejected. Details of a formerly valid token are
+// shown only to callers who have it.
 func (s *server) whyRejected(ctx context.Context, token string, now time.Time) string {
 	if token == "" {
 		return "a valid token is required in the header Authorization: Bearer TOKEN"
@@ -331,8 +331,8 @@ func asUser(r *http.Request) (own *http.Request, user string) {
 	return own, name
 }
 
-// isLegible reports whether a URL is valid text. PostgreSQL, for example, cannot store or look
-// up anything else.
+// isLegible reports whether a URL is valid text. PostgreSQL, for example, cannot store
+// or look up anything else.
 func isLegible(u *url.URL) bool {
 	query, err := url.QueryUnescape(u.RawQuery)
 	return err == nil && isText(u.Path) && isText(query)

@@ -71,8 +71,8 @@ func (v *viewer) serviceDocs(st contract.ProjectState) []contract.Service {
 	return docs
 }
 
-// references shows the bindings of a service, without environment variables: only their digest
-// is stored.
+// references shows the bindings of a service, without environment variables: only their
+// digest is stored.
 func references(b *mariposa.Bindings) []contract.Reference {
 	out := []contract.Reference{}
 	if b == nil {

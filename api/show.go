@@ -108,8 +108,8 @@ func (v *viewer) nodeName(id string) string {
 	return ""
 }
 
-// unreachable reports whether the state of a node's instances may be stale. For the past, this
-// is not known.
+// unreachable reports whether the state of a node's instances may be stale. For the
+// past, this is not known.
 func (v *viewer) unreachable(node string) bool {
 	if node == "" || v.isPast() {
 		return false
@@ -177,8 +177,9 @@ func (v *viewer) project(r *store.Project) contract.Project {
 	return doc
 }
 
-// projectStatus returns the status of a whole project; before the first plan, it is converging.
-// If there is no other reason, the reason is that the newest version waits for an approval.
+// projectStatus returns the status of a whole project; before the first plan, it is
+// converging. If there is no other reason, the reason is that the newest version waits
+// for an approval.
 func (v *viewer) projectStatus(r *store.Project) (goal mariposa.ProjectGoal, status mariposa.Status, why *mariposa.Reason) {
 	goal, status = mariposa.GoalStarted, mariposa.StatusConverging
 	if st := r.Status(); st != nil {
@@ -233,8 +234,8 @@ func (v *viewer) versionDoc(r *store.Version) contract.Version {
 	return doc
 }
 
-// showApproval adds the protected secrets that a version uses, and its approval. Most projects
-// have no protected secrets; their versions are not read for this.
+// showApproval adds the protected secrets that a version uses, and its approval. Most
+// projects have no protected secrets; their versions are not read for this.
 func (v *viewer) showApproval(doc *contract.Version, spec *mariposa.VersionSpec) {
 	p := v.projectRecord(spec.Project)
 	if p == nil || len(p.Spec().Protected) == 0 {
@@ -381,8 +382,8 @@ func (v *viewer) scope(r *store.Instance) manifest.Scope {
 	return sc
 }
 
-// variable returns an environment variable of an instance that other instances refer to, even
-// if that instance no longer exists.
+// variable returns an environment variable of an instance that other instances refer
+// to, even if that instance no longer exists.
 func (v *viewer) variable(project, service string, to mariposa.Binding, name string) (string, bool) {
 	def := v.definition(project, to.Number, service)
 	if def == nil {
@@ -413,8 +414,8 @@ func (v *viewer) maskedValues(project string, of *picture.Version) func(string) 
 	}
 }
 
-// maskLaterSecrets marks older values as secret if their keys are secret now: the value may be
-// unchanged. If the newest values cannot be read, it marks all values.
+// maskLaterSecrets marks older values as secret if their keys are secret now: the value
+// may be unchanged. If the newest values cannot be read, it marks all values.
 func (v *viewer) maskLaterSecrets(project string, values *manifest.Values) *manifest.Values {
 	if values == nil {
 		return nil

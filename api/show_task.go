@@ -90,8 +90,9 @@ func (v *viewer) isCurrent(r *store.Task) bool {
 	return now != nil && now.Revision == r.Revision
 }
 
-// awaited returns what an active task waits for if none of its services makes progress; nil:
-// nothing. It prefers the reason of a stuck service to that of one that waits for another.
+// awaited returns what an active task waits for if none of its services makes progress;
+// nil: nothing. It prefers the reason of a stuck service to that of one that waits for
+// another.
 func (v *viewer) awaited(r *store.Task) (why *mariposa.Reason) {
 	stuck := false
 	p := v.projectRecord(r.Project)
@@ -127,8 +128,8 @@ func isWait(why *mariposa.Reason) bool {
 // pace is the number of steps from which the speed of a task is estimated.
 const pace = 3
 
-// estimateEnd estimates when an active task will end; nil if it has made too few steps, or has
-// fallen behind its earlier speed.
+// estimateEnd estimates when an active task will end; nil if it has made too few steps,
+// or has fallen behind its earlier speed.
 func (v *viewer) estimateEnd(st *mariposa.TaskStatus) *time.Time {
 	if st == nil || st.State != mariposa.TaskActive || st.Progress.Done < pace || st.Progress.Done >= st.Progress.Total {
 		return nil

@@ -95,8 +95,8 @@ func narrowToService(st contract.ProjectState, service string) contract.ProjectS
 	return st
 }
 
-// stateCache keeps the last count of each project: concurrent readers share one count, and an
-// unchanged project is not counted again.
+// stateCache keeps the last count of each project: concurrent readers share one count,
+// and an unchanged project is not counted again.
 type stateCache struct {
 	mu       sync.Mutex
 	states   map[string]counted
@@ -273,8 +273,8 @@ func (t *thawTask) addTo(why *mariposa.Reason) *mariposa.Reason {
 	return &with
 }
 
-// count counts the instances of a project by service. A service with only leftover instances
-// gets the goal removed.
+// count counts the instances of a project by service. A service with only leftover
+// instances gets the goal removed.
 func (v *viewer) count(p picture.Project, goals map[string]*mariposa.ServiceStatus) map[string]*tally {
 	now, tallies := v.s.Clock.Now(), map[string]*tally{}
 	for name, ss := range goals {

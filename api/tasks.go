@@ -50,8 +50,8 @@ func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*document[c
 	return answer(page.doc())
 }
 
-// taskQuery returns the query for the requested tasks: of one project, of all projects that the
-// caller can see, or of those in one organization.
+// taskQuery returns the query for the requested tasks: of one project, of all projects
+// that the caller can see, or of those in one organization.
 func (s *server) taskQuery(ctx context.Context, in *listTasksInput) (store.Query, error) {
 	q := store.Query{Kind: mariposa.KindTask, Before: in.Marker}
 	var err error
@@ -94,9 +94,9 @@ func (s *server) openTasks(q store.Query, state mariposa.TaskState, page *taskPa
 	}
 }
 
-// tasksInStore adds tasks to a page, including ended ones. The store returns the newest tasks of
-// any number of projects in one query. Tasks are sorted by creation, so that a task that ends
-// between two pages is neither repeated nor missed.
+// tasksInStore adds tasks to a page, including ended ones. The store returns the newest
+// tasks of any number of projects in one query. Tasks are sorted by creation, so that a
+// task that ends between two pages is neither repeated nor missed.
 func (s *server) tasksInStore(ctx context.Context, q store.Query, page *taskPage) error {
 	for q.Limit = page.batch(); ; {
 		found, err := s.Store.List(ctx, q)
@@ -114,8 +114,8 @@ func (s *server) tasksInStore(ctx context.Context, q store.Query, page *taskPage
 	}
 }
 
-// serviceNames resolves a filter by service: a name, or the id of a service of the project, or
-// of any project that the caller can see.
+// serviceNames resolves a filter by service: a name, or the id of a service of the
+// project, or of any project that the caller can see.
 func (s *server) serviceNames(g *visibility, project, ref string) []string {
 	if ref == "" {
 		return nil
@@ -139,7 +139,8 @@ func (s *server) serviceNames(g *visibility, project, ref string) []string {
 	return []string{serviceName(owner, ref)}
 }
 
-// serviceName returns the name of a service in a project, or the id if it has no such service.
+// serviceName returns the name of a service in a project, or the id if it has no such
+// service.
 func serviceName(project *store.Project, id string) string {
 	if project != nil {
 		for name, of := range project.Spec().Services {
@@ -160,8 +161,8 @@ type taskPage struct {
 	more     bool
 }
 
-// batch is how many tasks to read at a time: one more than fits on the page, to find out whether
-// there are more. With a filter by service, other tasks may come between.
+// batch is how many tasks to read at a time: one more than fits on the page, to find
+// out whether there are more. With a filter by service, other tasks may come between.
 func (p *taskPage) batch() int {
 	if p.services != nil {
 		return max(500, p.limit+1)

@@ -90,8 +90,8 @@ func (s *server) listTokens(ctx context.Context, in *listTokensInput) (*document
 	return answer(all)
 }
 
-// tokenUser returns the user whose tokens are requested: the caller, or any user if the caller is
-// an installation admin.
+// tokenUser returns the user whose tokens are requested: the caller, or any user if the
+// caller is an installation admin.
 func (s *server) tokenUser(ctx context.Context, ref string) (string, error) {
 	c := caller(ctx)
 	if ref == "" || ref == c.User || ref == c.Name {
@@ -210,8 +210,8 @@ func (s *server) actOnToken(ctx context.Context, in *actOnTokenInput) (*document
 	return changed(s.change.AdoptTokens(ctx, request(ctx), found))
 }
 
-// findToken finds a token of the caller by id or name, or for installation admins any token by
-// id.
+// findToken finds a token of the caller by id or name, or for installation admins any
+// token by id.
 func (s *server) findToken(ctx context.Context, ref string) (*store.Token, error) {
 	c := caller(ctx)
 	if r := s.Picture.Tokens.Get(ref); r != nil && s.mayManageToken(c, r) {
@@ -225,9 +225,9 @@ func (s *server) findToken(ctx context.Context, ref string) (*store.Token, error
 	return nil, notFound("there is no token %q", ref)
 }
 
-// mayManageToken reports whether a caller can see and revoke a token: their own, or any token if
-// they are an installation admin. A restricted token can manage only itself and its
-// descendants.
+// mayManageToken reports whether a caller can see and revoke a token: their own, or any
+// token if they are an installation admin. A restricted token can manage only itself
+// and its descendants.
 func (s *server) mayManageToken(c *auth.Caller, r *store.Token) bool {
 	if s.seesAll(c) {
 		return true

@@ -41,8 +41,8 @@ func (s *server) whoami(ctx context.Context, _ *struct{}) (*document[contract.Wh
 	return answer(doc)
 }
 
-// mayKnowUser reports whether a caller can see a user: themselves, and users that they share an
-// organization or project with.
+// mayKnowUser reports whether a caller can see a user: themselves, and users that they
+// share an organization or project with.
 func (s *server) mayKnowUser(ctx context.Context, user *store.User) bool {
 	c := caller(ctx)
 	return user.ID == c.By || s.seesAll(c) || s.knownUsers(ctx)[user.ID]
@@ -100,8 +100,8 @@ func (s *server) findUser(ctx context.Context, ref string) (*store.User, error) 
 	return r, nil
 }
 
-// anyUser finds a user by name or id, even if the caller cannot see them: it is used to give a
-// role to a user whose name the caller already knows.
+// anyUser finds a user by name or id, even if the caller cannot see them: it is used to
+// give a role to a user whose name the caller already knows.
 func (s *server) anyUser(ref string) (*store.User, error) {
 	r := s.directory.User(ref)
 	if r == nil {

@@ -39,8 +39,9 @@ func (s *server) listVersions(ctx context.Context, in *listVersionsInput) (*docu
 	return answer(page)
 }
 
-// versionNow shows a version. For the version in force it counts outdated instances: a completed
-// version can have some if services do not apply new metadata values automatically.
+// versionNow shows a version. For the version in force it counts outdated instances: a
+// completed version can have some if services do not apply new metadata values
+// automatically.
 func (v *viewer) versionNow(project *store.Project, r *store.Version) contract.Version {
 	doc := v.versionDoc(r)
 	if st := project.Status(); st == nil || st.Number != doc.Number {

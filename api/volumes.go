@@ -34,8 +34,8 @@ func (s *server) listVolumes(ctx context.Context, in *listVolumesInput) (*docume
 	return answer(page)
 }
 
-// pageOf returns up to limit records after a marker, sorted by id. Next is the marker of the next
-// page; empty if there is none.
+// pageOf returns up to limit records after a marker, sorted by id. Next is the marker
+// of the next page; empty if there is none.
 func pageOf[S, T, D any](records []*store.Of[S, T], marker string, limit int, show func(*store.Of[S, T]) D) (page []D, next string) {
 	page = []D{}
 	last := ""
@@ -88,8 +88,8 @@ func (s *server) volumesFor(ctx context.Context, in *listVolumesInput) ([]*store
 	return found, nil
 }
 
-// volumesIn lists the volumes of an organization: those of its projects, and those of deleted
-// projects.
+// volumesIn lists the volumes of an organization: those of its projects, and those of
+// deleted projects.
 func (s *server) volumesIn(org string) []*store.Volume {
 	all := s.Picture.RetainedVolumesOf(org)
 	for _, p := range s.Picture.ProjectsOf(org) {
@@ -99,8 +99,8 @@ func (s *server) volumesIn(org string) []*store.Volume {
 	return all
 }
 
-// seesVolume reports whether the caller can see a volume: they see its project, or have a role in
-// the organization that owns it after its project was deleted.
+// seesVolume reports whether the caller can see a volume: they see its project, or have
+// a role in the organization that owns it after its project was deleted.
 func (s *server) seesVolume(g *visibility, spec *mariposa.VolumeSpec) bool {
 	if spec.Project != "" {
 		return g.project(spec.Project)
@@ -133,8 +133,8 @@ func findByID[S, T any](table *picture.Table[S, T], kind, ref string, sees func(
 	return nil, invalid("%q matches more than one %s, including %s and %s: use the full id", ref, kind, found[0].ID, found[1].ID)
 }
 
-// ownerOfVolume returns the object on which permissions for a volume are checked: its project, or
-// its organization after the project was deleted.
+// ownerOfVolume returns the object on which permissions for a volume are checked: its
+// project, or its organization after the project was deleted.
 func (s *server) ownerOfVolume(ctx context.Context, ref string) (*store.Record, error) {
 	r, err := s.findVolume(ctx, ref)
 	if err != nil {
@@ -192,8 +192,8 @@ func (v *viewer) volume(r *store.Volume) contract.Volume {
 	return doc
 }
 
-// instanceUsing returns the instance that uses, or may use, a volume; the newest if there are
-// several. Preserved instances do not count.
+// instanceUsing returns the instance that uses, or may use, a volume; the newest if
+// there are several. Preserved instances do not count.
 func (v *viewer) instanceUsing(volume *store.Volume) *store.Instance {
 	node := volume.Spec().Node
 	on, known := v.mounted[node]

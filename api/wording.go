@@ -8,8 +8,9 @@ import (
 	"mariposa"
 )
 
-// rewordChecks replaces the validation messages of huma. Each message follows the name of its
-// field. Huma keeps them in global variables, so this is done once for all servers.
+// rewordChecks replaces the validation messages of huma. Each message follows the name
+// of its field. Huma keeps them in global variables, so this is done once for all
+// servers.
 func rewordChecks() {
 	validation.MsgUnexpectedProperty = unknownField
 	validation.MsgExpectedRequiredProperty = "%s" + missingField

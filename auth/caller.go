@@ -45,8 +45,9 @@ func (c *Caller) Actor() string {
 	return c.Name
 }
 
-// RoleIn returns the caller's role in a project. Owners of the organization are admins. Members
-// have the base role of the organization or their role in the project, whichever is higher.
+// RoleIn returns the caller's role in a project. Owners of the organization are admins.
+// Members have the base role of the organization or their role in the project,
+// whichever is higher.
 func (d *Directory) RoleIn(c *Caller, project *store.Project) mariposa.Role {
 	spec := project.Spec()
 	if (c.Bounds.Organization != "" && c.Bounds.Organization != spec.Organization) || (c.Bounds.Project != "" && c.Bounds.Project != project.ID) {
@@ -93,8 +94,8 @@ func (d *Directory) RoleOf(c *Caller, org *store.Organization) mariposa.OrgRole 
 	return role
 }
 
-// May decides on a permission on a project or organization. On is nil for permissions on the
-// installation and for those that every caller has.
+// May decides on a permission on a project or organization. On is nil for permissions
+// on the installation and for those that every caller has.
 func (d *Directory) May(c *Caller, p Permission, on *store.Record) Verdict {
 	row, known := rows[p]
 	switch {

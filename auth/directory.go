@@ -50,8 +50,8 @@ func (d *Directory) caller(user, token string, b Bounds) *Caller {
 	return c
 }
 
-// ActAs returns the caller acting for a user: themselves, or any user if they are an installation
-// admin. It returns nil if this is not allowed or there is no such user.
+// ActAs returns the caller acting for a user: themselves, or any user if they are an
+// installation admin. It returns nil if this is not allowed or there is no such user.
 func (d *Directory) ActAs(c *Caller, ref string) *Caller {
 	r := d.User(ref)
 	switch {
@@ -85,8 +85,8 @@ func (d *Directory) Organization(ref string) *store.Organization {
 	return d.picture.OrgNamed(ref)
 }
 
-// EnsureFirst creates the first user and its organization if they do not exist. Any number of
-// replicas can call it at once.
+// EnsureFirst creates the first user and its organization if they do not exist. Any
+// number of replicas can call it at once.
 func EnsureFirst(ctx context.Context, st store.Store, now time.Time) error {
 	_, err := st.Get(ctx, mariposa.KindUser, mariposa.FirstUser)
 	if !errors.Is(err, store.ErrNotFound) {
@@ -102,8 +102,8 @@ func EnsureFirst(ctx context.Context, st store.Store, now time.Time) error {
 	return err
 }
 
-// NewUser returns the writes that create a user, their personal organization and the name of
-// both.
+// NewUser returns the writes that create a user, their personal organization and the
+// name of both.
 func NewUser(id string, own OwnOrganization, spec *mariposa.UserSpec) []store.Write {
 	spec.Organization = own.ID
 	var event mariposa.Event

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Limiter counts failed attempts by source. Each source has a burst of allowed failures, and then
-// one per interval.
+// Limiter counts failed attempts by source. Each source has a burst of allowed
+// failures, and then one per interval.
 type Limiter struct {
 	burst    int
 	interval time.Duration
@@ -22,8 +22,8 @@ type attempts struct {
 	suppressed int // failures over the limit since the last one within it
 }
 
-// maxSources limits the number of sources. Beyond it, sources that have recovered are dropped, or
-// all if there are none.
+// maxSources limits the number of sources. Beyond it, sources that have recovered are
+// dropped, or all if there are none.
 const maxSources = 10_000
 
 // NewLimiter returns a limiter.
@@ -31,9 +31,9 @@ func NewLimiter(burst int, interval time.Duration) *Limiter {
 	return &Limiter{burst: burst, interval: interval, sources: map[string]*attempts{}}
 }
 
-// Fail counts a failure. Ok reports whether it is within the limit; if not, retry is the time
-// until the next failure is allowed. Suppressed is the number of failures over the limit since
-// the last one within it.
+// Fail counts a failure. Ok reports whether it is within the limit; if not, retry is
+// the time until the next failure is allowed. Suppressed is the number of failures over
+// the limit since the last one within it.
 func (l *Limiter) Fail(source string, now time.Time) (ok bool, suppressed int, retry time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

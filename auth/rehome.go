@@ -9,11 +9,11 @@ import (
 	"mariposa/store"
 )
 
-// Rehome moves projects whose organization does not exist to that of the first user: early
-// releases put them into an organization called default, where users could not see them. Each
-// project moves in one commit with its name, so Rehome can run at any time, repeatedly and on
-// any number of replicas. Left are the names of projects that cannot move because another
-// project there has the same name.
+// Rehome moves projects whose organization does not exist to that of the first user:
+// early releases put them into an organization called default, where users could not
+// see them. Each project moves in one commit with its name, so Rehome can run at any
+// time, repeatedly and on any number of replicas. Left are the names of projects that
+// cannot move because another project there has the same name.
 func Rehome(ctx context.Context, st store.Store, p *picture.Picture) (moved, left []string, err error) {
 	for _, r := range p.Projects.All() {
 		spec := r.Spec()

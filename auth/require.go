@@ -8,20 +8,20 @@ import (
 	"mariposa/store"
 )
 
-// Denial is the cause of an error about a denied permission, with the project or organization if
-// there is one.
+// Denial is the cause of an error about a denied permission, with the project or
+// organization if there is one.
 type Denial struct{ On *store.Record }
 
 func (Denial) Error() string { return "denied" }
 
-// Require checks a permission on a project or organization, or on neither if nil. The error says
-// which role is missing. Every permission is checked here.
+// Require checks a permission on a project or organization, or on neither if nil. The
+// error says which role is missing. Every permission is checked here.
 func (d *Directory) Require(c *Caller, p Permission, on *store.Record) error {
 	return d.RequireTo(c, p, on, "")
 }
 
-// RequireTo is like Require with a description of the action for the error, such as scaling. If it
-// is empty, the error describes the permission.
+// RequireTo is like Require with a description of the action for the error, such as
+// scaling. If it is empty, the error describes the permission.
 func (d *Directory) RequireTo(c *Caller, p Permission, on *store.Record, doing string) error {
 	switch d.May(c, p, on) {
 	case Allowed:
@@ -67,9 +67,10 @@ func withArticle(role string) string {
 	return "a " + role
 }
 
-// OwnerOf returns the project or organization that owns a volume or network, on which its
-// permissions are checked; nil if it is gone. A volume that outlives its project belongs to the
-// organization. If that is gone too, installation admins can delete the volume.
+// OwnerOf returns the project or organization that owns a volume or network, on which
+// its permissions are checked; nil if it is gone. A volume that outlives its project
+// belongs to the organization. If that is gone too, installation admins can delete the
+// volume.
 func (d *Directory) OwnerOf(r *store.Record) *store.Record {
 	var project, org string
 	switch spec := r.Spec.(type) {

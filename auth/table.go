@@ -1,9 +1,9 @@
-// Package auth identifies callers and decides what they are allowed to do. It finds the user of a
-// token, and decides on permissions for projects, organizations and the installation: allowed,
-// denied or hidden.
+// Package auth identifies callers and decides what they are allowed to do. It finds the
+// user of a token, and decides on permissions for projects, organizations and the
+// installation: allowed, denied or hidden.
 //
-// It owns the table of roles and permissions. It does not know routes, request bodies or what a
-// permission is used for.
+// It owns the table of roles and permissions. It does not know routes, request bodies
+// or what a permission is used for.
 package auth
 
 import "mariposa"
@@ -39,9 +39,9 @@ const (
 	RunInstallation Permission = "installation.run"
 )
 
-// Row defines what a permission requires: a role in the project, a role in the organization, or
-// being an admin of the installation. If it has both roles, the kind of the object decides
-// which one applies.
+// Row defines what a permission requires: a role in the project, a role in the
+// organization, or being an admin of the installation. If it has both roles, the kind
+// of the object decides which one applies.
 type Row struct {
 	Permission   Permission
 	Means        string

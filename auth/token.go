@@ -15,8 +15,8 @@ import (
 // MaxDepth limits the length of a chain of tokens in which each created the next.
 const MaxDepth = 16
 
-// Identify returns the caller with a token; nil if the token is not valid. Hashes are compared in
-// constant time, so that tokens cannot be guessed by timing.
+// Identify returns the caller with a token; nil if the token is not valid. Hashes are
+// compared in constant time, so that tokens cannot be guessed by timing.
 func (d *Directory) Identify(token string, now time.Time) *Caller {
 	if token == "" {
 		return nil
@@ -34,8 +34,8 @@ func (d *Directory) holder(id, hash string, now time.Time) *Caller {
 	return d.caller(spec.Owner(), id, Bounds{Organization: spec.Organization, Project: spec.Project, Role: spec.Role})
 }
 
-// Renew returns an earlier authenticated caller with their current rights; nil if they would be
-// rejected now. A caller without a token is the server itself.
+// Renew returns an earlier authenticated caller with their current rights; nil if they
+// would be rejected now. A caller without a token is the server itself.
 func (d *Directory) Renew(c *Caller, now time.Time) *Caller {
 	var own *Caller
 	if c.Token == "" {
@@ -62,10 +62,11 @@ func (d *Directory) token(id, hash string, now time.Time) *mariposa.TokenSpec {
 	return spec
 }
 
-// MakerEnded reports whether an ancestor of a token is no longer valid: no token outlives the one
-// that created it. Revoking a token also revokes its descendants, but another replica may
-// create one at the same time. Only installation admins can create tokens for other users and
-// join tokens, so these are valid only while their creator is an admin.
+// MakerEnded reports whether an ancestor of a token is no longer valid: no token
+// outlives the one that created it. Revoking a token also revokes its descendants, but
+// another replica may create one at the same time. Only installation admins can create
+// tokens for other users and join tokens, so these are valid only while their creator
+// is an admin.
 func (d *Directory) MakerEnded(spec *mariposa.TokenSpec, now time.Time) bool {
 	for range MaxDepth {
 		if spec.Parent == "" {
@@ -85,8 +86,8 @@ func (d *Directory) MakerEnded(spec *mariposa.TokenSpec, now time.Time) bool {
 	return true
 }
 
-// JoinToken returns a valid join token; nil if it is not valid. Own reports that it is the join
-// token of agents in the server's process, which is not stored.
+// JoinToken returns a valid join token; nil if it is not valid. Own reports that it is
+// the join token of agents in the server's process, which is not stored.
 func (d *Directory) JoinToken(token string, now time.Time) (r *store.Token, own bool) {
 	if token == "" {
 		return nil, false
@@ -102,8 +103,8 @@ func (d *Directory) JoinToken(token string, now time.Time) (r *store.Token, own 
 	return d.picture.Tokens.Get(id), false
 }
 
-// KnowsNode reports whether a key belongs to a node that has joined before. Its agent needs no
-// join token.
+// KnowsNode reports whether a key belongs to a node that has joined before. Its agent
+// needs no join token.
 func (d *Directory) KnowsNode(node, key string) bool {
 	r := d.picture.Nodes.Get(node)
 	return r != nil && key != "" && subtle.ConstantTimeCompare([]byte(r.Spec().KeyHash), []byte(mariposa.HashKey(key))) == 1
@@ -158,8 +159,8 @@ func Depth(p *picture.Picture, id string) (n int) {
 // ErrRevoked means that a token was revoked.
 var ErrRevoked = errors.New("the token was revoked")
 
-// EnsureToken stores a token that was generated elsewhere if it is not stored yet. Any number of
-// replicas can call it at once. A revoked token stays revoked.
+// EnsureToken stores a token that was generated elsewhere if it is not stored yet. Any
+// number of replicas can call it at once. A revoked token stays revoked.
 func EnsureToken(ctx context.Context, st store.Store, secret string, spec mariposa.TokenSpec, why string) error {
 	spec.Hash = mariposa.HashToken(secret)
 	id := mariposa.TokenID(spec.Hash)
@@ -177,7 +178,8 @@ func EnsureToken(ctx context.Context, st store.Store, secret string, spec maripo
 	return err
 }
 
-// NewToken returns the unit that creates a token outside of a request, with its audit record.
+// NewToken returns the unit that creates a token outside of a request, with its audit
+// record.
 func NewToken(spec *mariposa.TokenSpec, by mariposa.Audit) store.Unit {
 	id := mariposa.TokenID(spec.Hash)
 	by.Action, by.Outcome, by.Kind, by.Object, by.ObjectName = "token.create", mariposa.AuditDone, string(mariposa.KindToken), id, spec.Name
@@ -187,8 +189,9 @@ func NewToken(spec *mariposa.TokenSpec, by mariposa.Audit) store.Unit {
 	return unit
 }
 
-// LimitJoinTokens sets an expiry for join tokens of earlier releases, which had none: they stay
-// valid for LegacyJoinLifetime. It can be called at any time, by any number of replicas.
+// LimitJoinTokens sets an expiry for join tokens of earlier releases, which had none:
+// they stay valid for LegacyJoinLifetime. It can be called at any time, by any number
+// of replicas.
 func LimitJoinTokens(ctx context.Context, st store.Store, p *picture.Picture, now time.Time) (n int, err error) {
 	for _, r := range p.Tokens.All() {
 		spec := *r.Spec()

@@ -40,8 +40,8 @@ func (c *Client) auditQuery(f AuditFilter) url.Values {
 // auditPage is the number of records per request.
 const auditPage = 500
 
-// Audit lists audit records, newest first: of a project, of the client's organization, or of
-// everything that the caller can audit. It reads all pages.
+// Audit lists audit records, newest first: of a project, of the client's organization,
+// or of everything that the caller can audit. It reads all pages.
 func (c *Client) Audit(ctx context.Context, f AuditFilter) (*contract.Audit, error) {
 	all, q := &contract.Audit{Records: []mariposa.Audit{}}, c.auditQuery(f)
 	err := pages(q, func() (string, error) {
@@ -67,8 +67,9 @@ func (c *Client) Audit(ctx context.Context, f AuditFilter) (*contract.Audit, err
 	return all, nil
 }
 
-// ExportAudit iterates over all matching records, newest first, as they arrive: there may be
-// millions. Each is a line of JSON as sent by the server. It stops at the first error.
+// ExportAudit iterates over all matching records, newest first, as they arrive: there
+// may be millions. Each is a line of JSON as sent by the server. It stops at the first
+// error.
 func (c *Client) ExportAudit(ctx context.Context, f AuditFilter) iter.Seq2[json.RawMessage, error] {
 	return func(yield func(json.RawMessage, error) bool) {
 		r := get("/v1/audit", c.auditQuery(f))
@@ -103,8 +104,8 @@ func (c *Client) ExportAudit(ctx context.Context, f AuditFilter) iter.Seq2[json.
 	}
 }
 
-// checkRecord returns an error for a line that is not an audit record: a server error, which is the
-// last line of an incomplete export, or the output of another server.
+// checkRecord returns an error for a line that is not an audit record: a server error,
+// which is the last line of an incomplete export, or the output of another server.
 func checkRecord(line []byte) error {
 	var doc struct {
 		mariposa.Error

@@ -23,7 +23,8 @@ import (
 	"mariposa"
 )
 
-// Limits for responses: the server may be broken, or something else may listen at its address.
+// Limits for responses: the server may be broken, or something else may listen at its
+// address.
 const (
 	maxDocument = 256 << 20
 	maxError    = 1 << 20
@@ -104,8 +105,8 @@ func redacted(raw string, u *url.URL) string {
 	return u.Redacted()
 }
 
-// transport returns a transport without a limit for the duration of a response: log and event
-// streams may last for days.
+// transport returns a transport without a limit for the duration of a response: log and
+// event streams may last for days.
 func transport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext

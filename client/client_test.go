@@ -30,7 +30,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// serve starts a server and a client for it that does not wait between tries.
+// serve starts a server, and a client that does not wait between attempts.
 func serve(t *testing.T, h http.HandlerFunc) *Client {
 	t.Helper()
 	srv := httptest.NewServer(h)
@@ -42,7 +42,7 @@ func serve(t *testing.T, h http.HandlerFunc) *Client {
 	return c
 }
 
-// asked is a request as a server saw it, in one line.
+// asked returns a received request in one line.
 func asked(r *http.Request) string {
 	body, _ := io.ReadAll(r.Body)
 	line := r.Method + " " + r.URL.RequestURI()

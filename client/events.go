@@ -98,8 +98,8 @@ func (c *Client) LatestEvents(ctx context.Context, project string, limit int) (*
 	return c.NewestEvents(ctx, EventFilter{Project: project, Limit: limit})
 }
 
-// NewestEvents returns the newest events that match a filter, oldest first. It ignores Since and
-// From.
+// NewestEvents returns the newest events that match a filter, oldest first. It ignores
+// Since and From.
 func (c *Client) NewestEvents(ctx context.Context, f EventFilter) (*Events, error) {
 	return send[Events](ctx, c, get("/v1/events", f.query(c)))
 }

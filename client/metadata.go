@@ -56,8 +56,8 @@ func (c *Client) DeleteMetadata(ctx context.Context, project, key, cas string) (
 	return send[contract.Changed](ctx, c, remove(pathOf(project, "metadata", key), q))
 }
 
-// CountMetadata adds a number, which may be negative, to a numeric key. The response contains the
-// new value.
+// CountMetadata adds a number, which may be negative, to a numeric key. The response
+// contains the new value.
 func (c *Client) CountMetadata(ctx context.Context, project, key string, by int64) (*contract.Changed, error) {
 	verb := "incr"
 	if by < 0 {

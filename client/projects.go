@@ -101,8 +101,8 @@ func (c *Client) Graph(ctx context.Context, project string) (*contract.Graph, er
 	return send[contract.Graph](ctx, c, get(pathOf(project, "graph"), c.organizationQuery()))
 }
 
-// DeleteProject deletes a project. With force, the task in the response stops its instances first.
-// The organization keeps its volumes.
+// DeleteProject deletes a project. With force, the task in the response stops its
+// instances first. The organization keeps its volumes.
 func (c *Client) DeleteProject(ctx context.Context, project string, force bool) (*contract.Changed, error) {
 	q := c.organizationQuery()
 	setIf(q, "force", force)
@@ -127,8 +127,8 @@ func (c *Client) ActOnService(ctx context.Context, project, service string, acti
 	return send[contract.Changed](ctx, c, put(pathOf(project, "services", service, "state"), action).with(c.organizationQuery()))
 }
 
-// Scale sets the scales of services in one task. A scale is a number, or a change such as +2 or
-// -1.
+// Scale sets the scales of services in one task. A scale is a number, or a change such
+// as +2 or -1.
 func (c *Client) Scale(ctx context.Context, project string, scales map[string]string) (*contract.Changed, error) {
 	text, err := scalesInJSON(scales)
 	if err != nil {

@@ -36,11 +36,11 @@ type StreamOptions struct {
 	Found func()
 }
 
-// Stream yields the events after a revision until the context is canceled. After a disconnect it
-// reconnects and continues without gaps or duplicates. The first attempt to connect must
-// succeed; later attempts are repeated forever, unless the server rejects the request. TooOld
-// means that the feed no longer contains the next events, so the caller must read the state
-// again.
+// Stream yields the events after a revision until the context is canceled. After a
+// disconnect it reconnects and continues without gaps or duplicates. The first attempt
+// to connect must succeed; later attempts are repeated forever, unless the server
+// rejects the request. TooOld means that the feed no longer contains the next events,
+// so the caller must read the state again.
 func (c *Client) Stream(ctx context.Context, o StreamOptions) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		s := &stream{c: c, o: o, last: o.Since, yield: yield}
@@ -161,8 +161,8 @@ func (s *stream) take(m message) error {
 	return nil
 }
 
-// backoff returns the delay before the next attempt. It grows exponentially, with jitter because
-// many clients may have lost the same server.
+// backoff returns the delay before the next attempt. It grows exponentially, with
+// jitter because many clients may have lost the same server.
 func (s *stream) backoff() time.Duration {
 	s.lost = true
 	d := min(max(firstPause, s.retry)<<min(s.failures, 10), lastPause)

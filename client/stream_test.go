@@ -17,8 +17,7 @@ import (
 	"mariposa"
 )
 
-// feed plays a feed of so many events that breaks off wherever the script says,
-// repeating some of what was sent already.
+// feed simulates a feed that disconnects where the script says, and repeats some events.
 func feed(t *testing.T, total int, breaks []int, repeat int) http.HandlerFunc {
 	t.Helper()
 	var calls atomic.Int64
@@ -154,7 +153,7 @@ func TestPausesGrowToALimit(t *testing.T) {
 	}
 }
 
-// Whatever the bytes, reading ends and hands on no half block.
+// For any input, reading ends and passes on no partial block.
 func FuzzReadEvents(f *testing.F) {
 	f.Add("id: 1\ndata: {}\n\n")
 	f.Add("retry: 99999999999999999999\n\n:\n\ndata")

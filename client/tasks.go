@@ -20,8 +20,8 @@ type TaskFilter struct {
 // largestPage is the server's maximum page size.
 const largestPage = 1000
 
-// Queue lists tasks, newest first. It reads all pages up to the limit. A marker in the response
-// means that there are more.
+// Queue lists tasks, newest first. It reads all pages up to the limit. A marker in the
+// response means that there are more.
 func (c *Client) Queue(ctx context.Context, f TaskFilter) (*contract.Tasks, error) {
 	q := c.projectQuery(f.Project)
 	setParameter(q, "service", f.Service, "state", f.State)
@@ -62,8 +62,8 @@ func (c *Client) Task(ctx context.Context, id string) (*contract.Task, error) {
 	return send[contract.Task](ctx, c, get(pathUnder("/v1/queue", id), nil))
 }
 
-// TaskSteps returns one task with its newest steps, up to limit; 0 means all. It reads all pages
-// up to the limit. A marker in the response means that there are more.
+// TaskSteps returns one task with its newest steps, up to limit; 0 means all. It reads
+// all pages up to the limit. A marker in the response means that there are more.
 func (c *Client) TaskSteps(ctx context.Context, id string, limit int) (*contract.Task, error) {
 	q := url.Values{}
 	setPageSize(q, limit)

@@ -29,14 +29,14 @@ func (c *Client) CreateUser(ctx context.Context, user contract.NewUser) (*contra
 	return send[contract.Changed](ctx, c, post("/v1/users", user))
 }
 
-// UpdateUser changes the given fields of a user. Disabling a user who created tokens for others
-// requires cascade.
+// UpdateUser changes the given fields of a user. Disabling a user who created tokens
+// for others requires cascade.
 func (c *Client) UpdateUser(ctx context.Context, user string, change contract.UserChange, cascade bool) (*contract.Changed, error) {
 	return send[contract.Changed](ctx, c, put(pathUnder("/v1/users", user), change).with(cascading(cascade)))
 }
 
-// DeleteUser deletes a user. If the user created tokens for others, cascade is required, which
-// revokes them.
+// DeleteUser deletes a user. If the user created tokens for others, cascade is
+// required, which revokes them.
 func (c *Client) DeleteUser(ctx context.Context, user string, cascade bool) (*contract.Changed, error) {
 	return send[contract.Changed](ctx, c, remove(pathUnder("/v1/users", user), cascading(cascade)))
 }
@@ -136,7 +136,8 @@ func (c *Client) Settings(ctx context.Context) (*contract.Settings, error) {
 	return send[contract.Settings](ctx, c, get("/v1/settings", nil))
 }
 
-// SettingsChange are the settings of the installation to change. All others remain unchanged.
+// SettingsChange are the settings of the installation to change. All others remain
+// unchanged.
 type SettingsChange struct {
 	Quota                QuotaChange // quota of new organizations
 	OrganizationsPerUser *int
@@ -162,7 +163,8 @@ func (c *Client) SetSettings(ctx context.Context, change SettingsChange) (*contr
 	return send[contract.Settings](ctx, c, put("/v1/settings", body))
 }
 
-// Tokens lists the tokens of the caller, or of another user if the caller is an installation admin.
+// Tokens lists the tokens of the caller, or of another user if the caller is an
+// installation admin.
 func (c *Client) Tokens(ctx context.Context, user string) (*contract.Tokens, error) {
 	q := url.Values{}
 	setParameter(q, "user", user)
@@ -217,8 +219,8 @@ func (c *Client) DeletePackage(ctx context.Context, name string) (*contract.Chan
 	return send[contract.Changed](ctx, c, remove(pathUnder("/v1/packages", name), nil))
 }
 
-// RotateKey replaces the outer key of the installation and encrypts all project keys with the new
-// one.
+// RotateKey replaces the outer key of the installation and encrypts all project keys
+// with the new one.
 func (c *Client) RotateKey(ctx context.Context) (*contract.KeyRotation, error) {
 	return send[contract.KeyRotation](ctx, c, request{method: http.MethodPost, path: "/v1/keys/rotate"})
 }

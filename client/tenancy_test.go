@@ -88,7 +88,7 @@ func TestAnotherRootIsTrustedWhenNamed(t *testing.T) {
 	}
 }
 
-// auditServer is a server with so many audit records, the newest with the highest id.
+// auditServer is a server with a number of audit records, the newest with the highest id.
 func auditServer(t *testing.T, total int) *Client {
 	t.Helper()
 	return serve(t, func(w http.ResponseWriter, r *http.Request) {

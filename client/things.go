@@ -14,7 +14,8 @@ import (
 	"mariposa/contract"
 )
 
-// State returns the desired and actual state of all projects, of one project, or of one service.
+// State returns the desired and actual state of all projects, of one project, or of one
+// service.
 func (c *Client) State(ctx context.Context, project, service string) (*contract.State, error) {
 	q := c.projectQuery(project)
 	setParameter(q, "service", service)
@@ -31,8 +32,8 @@ type InstanceFilter struct {
 	Usage   bool // measure what the running ones use
 }
 
-// Instances iterates over all matching instances, page by page: there may be a hundred thousand.
-// It stops at the first error.
+// Instances iterates over all matching instances, page by page: there may be a hundred
+// thousand. It stops at the first error.
 func (c *Client) Instances(ctx context.Context, f InstanceFilter) iter.Seq2[contract.Instance, error] {
 	q := c.projectQuery(f.Project)
 	if f.Usage {

@@ -1,6 +1,6 @@
-// Package contract defines the documents of the HTTP API. They are a public contract: fields may
-// be added, but never renamed or removed. The API fills them and the client reads them. The
-// package owns only their structure.
+// Package contract defines the documents of the HTTP API. They are a public contract:
+// fields may be added, but never renamed or removed. The API fills them and the client
+// reads them. The package owns only their structure.
 package contract
 
 import (
@@ -327,7 +327,8 @@ type Node struct {
 	Fingerprint   string                                  `json:"fingerprint" doc:"fingerprint of the agent's key, as printed by the agent"`
 }
 
-// PastNode is a node in an event. It has no counts, which are only known for the current state.
+// PastNode is a node in an event. It has no counts, which are only known for the
+// current state.
 type PastNode struct {
 	Node
 	Instances *int                `json:"instances,omitempty"`
@@ -379,8 +380,8 @@ type Events struct {
 	More     bool    `json:"more,omitempty" doc:"for a list with since: there may be more events after this revision, even if the list is empty"`
 }
 
-// Terminated is the response to the termination of a task: the state of its scope and how to
-// continue.
+// Terminated is the response to the termination of a task: the state of its scope and
+// how to continue.
 type Terminated struct {
 	Task         string         `json:"task"`
 	Freeze       *string        `json:"freeze" doc:"the freeze task that was created; null if nothing was frozen"`

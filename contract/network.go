@@ -41,8 +41,8 @@ type NetworkNode struct {
 	ReasonCode  mariposa.ReasonCode  `json:"reason_code" doc:"stable code of the reason; empty if there is no reason"`
 }
 
-// PastNetwork is a network in an event. It has no counts, which are only known for the current
-// state.
+// PastNetwork is a network in an event. It has no counts, which are only known for the
+// current state.
 type PastNetwork struct {
 	Network
 	Instances *int              `json:"instances,omitempty"`
