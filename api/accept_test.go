@@ -7,8 +7,8 @@ import (
 	"mariposa/contract"
 )
 
-// What a person accepts after a rollout stopped half-way is no completed version: later
-// reverts and rollbacks go to the one before it.
+// Accepting the state after a partial rollout does not complete the version: later
+// reverts and rollbacks restore the version before it.
 func TestAnAcceptedVersionIsNotCompleted(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)

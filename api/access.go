@@ -33,8 +33,8 @@ func requestedRename(r *http.Request) string {
 	return ""
 }
 
-// textField is the text under a key of the body. What is no JSON, or no text, is refused
-// by whoever reads it next.
+// textField returns the string under a key of the body. It returns nothing for invalid
+// JSON or another type: the handler rejects those.
 func textField(r *http.Request, key string) (text string) {
 	var keys map[string]json.RawMessage
 	if json.Unmarshal(peek(r), &keys) == nil {
@@ -43,8 +43,8 @@ func textField(r *http.Request, key string) (text string) {
 	return text
 }
 
-// requestedManifest is "manifest" if the body may hold one: the handler takes what is not
-// blank for that.
+// requestedManifest returns "manifest" if the body is not blank: the handler then reads it
+// as a manifest.
 func requestedManifest(r *http.Request) string {
 	if len(bytes.TrimSpace(peek(r))) > 0 {
 		return "manifest"
@@ -55,7 +55,7 @@ func requestedManifest(r *http.Request) string {
 // requestedReveal parses the parameter as the handlers do: there is more than one way
 // to write true.
 func requestedReveal(r *http.Request) string {
-	reveal, _ := strconv.ParseBool(r.URL.Query().Get("reveal")) // the handler refuses an invalid value
+	reveal, _ := strconv.ParseBool(r.URL.Query().Get("reveal")) // the handler rejects an invalid value
 	return strconv.FormatBool(reveal)
 }
 
@@ -82,16 +82,15 @@ func (f failingReader) Read([]byte) (int, error) { return 0, f.err }
 type session struct {
 	change.Request
 	methodAndPath string        // method and path
-	attempt       string        // what the request is called in the audit if it is denied
+	attempt       string        // the action in the audit record if the request is denied
 	header        http.Header   // of the response
-	done          func()        // ends what the request takes of its user's limits
-	on            *store.Record // the project or organization that it is about; nil: none, or the body says
+	done          func()        // stops counting the request against its user's limits
+	on            *store.Record // the project or organization of the request; nil: none, or it is named in the body
 }
 
 type sessionKey struct{}
 
-// sessionOf returns the session of a request. A request that was not authenticated has
-// none, and asking for it is a bug.
+// sessionOf returns the session of an authenticated request. It panics for other requests.
 func sessionOf(ctx context.Context) *session { return ctx.Value(sessionKey{}).(*session) }
 
 func caller(ctx context.Context) *auth.Caller { return sessionOf(ctx).Caller }
@@ -123,8 +122,8 @@ func (s *server) authorize(r *http.Request, rt *route) error {
 	return s.directory.RequireTo(caller(ctx), permission, on, describeAttempt(r, rt))
 }
 
-// doing says what a denied request was about, before the name of its project or
-// organization: by its name in the audit, or by the action in its body.
+// doing describes requests for error messages, as text before the name of a project or
+// organization. The keys are actions of the audit log, and actions in request bodies.
 var doing = map[string]string{
 	"manifest.put": "updating", "project.update": "updating", "project.delete": "deleting", "project.move": "moving", "project.copy": "copying", "tag.create": "tagging versions of", "tag.delete": "tagging versions of",
 	"service.create": "adding services to", "service.put": "updating services of", "service.delete": "removing services from",
@@ -137,7 +136,8 @@ var doing = map[string]string{
 	"rename": "renaming", "restart": "restarting instances of", "replace": "replacing instances of", "crash": "crashing instances of",
 }
 
-// describeAttempt returns what a request was about; empty: its permission says it.
+// describeAttempt describes a request for an error message; empty: the description of its
+// permission is used.
 func describeAttempt(r *http.Request, rt *route) string {
 	if rt.variation != nil && rt.audit == "state.put" {
 		return doing[rt.variation.word(r)]
@@ -145,9 +145,9 @@ func describeAttempt(r *http.Request, rt *route) string {
 	return doing[rt.audit]
 }
 
-// deny audits a request that was denied for lack of a permission. The owner of its
-// object can read the record. Records are rate-limited per user and action; the next one
-// counts those left out.
+// deny audits a request that was denied for lack of a permission. The owner of its object
+// can read the record. Records are rate-limited per user and action; the next record
+// counts the omitted ones.
 func (s *server) deny(ctx context.Context, err error) {
 	ses := sessionOf(ctx)
 	a := ses.Audit()
@@ -165,7 +165,7 @@ func (s *server) deny(ctx context.Context, err error) {
 	s.recordAudit(ctx, a)
 }
 
-// about says which project or organization an audit record is about; nil: none.
+// about sets the project or organization of an audit record; nil: none.
 func about(a *mariposa.Audit, on *store.Record) {
 	if on == nil {
 		return
@@ -178,17 +178,16 @@ func about(a *mariposa.Audit, on *store.Record) {
 	}
 }
 
-// recordRefusal notes a change that its caller may make, and that was refused for what
-// it asks: whoever tries many finds something out. Many at once are told with the next
-// one.
+// recordRefusal audits a permitted change that was rejected because of its content: many
+// such attempts may be probing. Records are rate-limited; the next record counts the
+// omitted ones.
 func (s *server) recordRefusal(ctx context.Context, err error) {
 	if ses, ok := ctx.Value(sessionKey{}).(*session); ok && ses.Action != "" && isRefusal(err) {
 		s.recordAttempt(ctx, ses.Action, ses.on, err)
 	}
 }
 
-// isRefusal reports whether an error is an answer to what was asked, not a failure of
-// ours.
+// isRefusal reports whether an error is caused by the request and not by the server.
 func isRefusal(err error) bool {
 	switch mariposa.CodeOf(err) {
 	case mariposa.InvalidArgument, mariposa.Conflict, mariposa.QuotaExceeded, mariposa.TooLarge, mariposa.ResourceNotFound:
@@ -197,8 +196,7 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// recordAttempt notes something that changed nothing: because it was refused, or by its
-// nature.
+// recordAttempt audits a request that changed nothing: a rejected change, or a plan.
 func (s *server) recordAttempt(ctx context.Context, action string, on *store.Record, err error) {
 	ses := sessionOf(ctx)
 	user, _ := payer(ses.Caller)
@@ -216,8 +214,8 @@ func (s *server) recordAttempt(ctx context.Context, action string, on *store.Rec
 	s.recordAudit(ctx, a)
 }
 
-// refusedFor says what was wrong with a request by code and fields alone: the message may
-// quote what was sent.
+// refusedFor describes a rejected request by its error code and fields only: the message
+// may quote secrets from the request.
 func refusedFor(err error) string {
 	const few = 5
 	text := string(mariposa.CodeOf(err))
@@ -234,7 +232,7 @@ func refusedFor(err error) string {
 	return text + ": " + reason.Many(len(e.Faults), "fault") + ", in " + strings.Join(fields, ", ")
 }
 
-// describeSuppressed says how many requests before this one were not recorded.
+// describeSuppressed returns how many earlier requests were not recorded.
 func describeSuppressed(suppressed int) string {
 	if suppressed == 0 {
 		return ""
@@ -248,6 +246,6 @@ func (s *server) recordAudit(ctx context.Context, a mariposa.Audit) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if err := s.change.RecordAudit(ctx, a); err != nil {
-		s.Logger.WarnContext(ctx, "cannot write an audit record", "err", err, "action", a.Action)
+		s.Logger.WarnContext(ctx, "cannot write audit record", "err", err, "action", a.Action)
 	}
 }

@@ -29,12 +29,12 @@ type actOnServiceInput struct {
 
 func (s *server) actOnService(ctx context.Context, in *actOnServiceInput) (*document[contract.Changed], error) {
 	if len(in.Body.Services) > 0 {
-		return nil, invalid("services: the path names the service already")
+		return nil, invalid("services: not allowed here, because the path already names the service")
 	}
 	return s.act(ctx, in.OfProject, in.Body, in.Service)
 }
 
-// act changes the goal of a project, or of the one service that the path names.
+// act changes the desired state of a project, or of the service in the path.
 func (s *server) act(ctx context.Context, in OfProject, body contract.Action, service string) (*document[contract.Changed], error) {
 	if service != "" {
 		body.Services = []string{service}
@@ -82,7 +82,7 @@ var fieldsOf = map[string]string{
 	"freeze": "services", "thaw": "services", "pause": "services", "resume": "services", "converge": "services", "accept": "services",
 }
 
-// checkAction refuses fields that would be silently ignored otherwise.
+// checkAction rejects fields that the action would silently ignore.
 func checkAction(a contract.Action, service string) error {
 	given := map[string]bool{
 		"services": len(a.Services) > 0, "version": a.Version != "", "rolling": len(a.Rolling) > 0, "canary": len(a.Canary) > 0 || len(a.Count) > 0,
@@ -94,18 +94,18 @@ func checkAction(a contract.Action, service string) error {
 		case !given[field] || slices.Contains(useful, field):
 		case field == "services" && a.Action == "scale" && service != "":
 		case field == "services" && a.Action == "scale":
-			return invalid("services: say scale as an object by service instead")
+			return invalid("services: not used by scale; set scale to an object by service instead")
 		case field == "services" && a.Action == "revert":
-			return invalid("a revert brings a whole version back: services are not reverted one by one")
+			return invalid("services: not used by revert, which always restores a whole version")
 		default:
-			return invalid("%s: a %s has no use for it", field, a.Action)
+			return invalid("%s: not used by %s", field, a.Action)
 		}
 	}
 	if a.Action == "start" && a.Version == "" && (given["rolling"] || given["canary"]) {
-		return invalid("rolling, canary: only a start at a version has a use for them")
+		return invalid("rolling, canary: a start uses them only together with version")
 	}
 	if len(a.Canary) > 0 && len(a.Count) > 0 {
-		return invalid("count and canary mean the same: give one of them")
+		return invalid("count and canary mean the same: use only one of them")
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ func readFilter(f *contract.Filters) (*change.Filter, error) {
 			return []string{one}
 		}
 		if json.Unmarshal(raw, &names) != nil {
-			err = invalid("filters.%s must be a text or a list of texts, not %s", field, shortenText(string(raw)))
+			err = invalid("filters.%s must be a string or a list of strings, not %s", field, shortenText(string(raw)))
 		}
 		return names
 	}
@@ -149,7 +149,7 @@ func readScales(raw json.RawMessage, service string) (map[string]change.Scaling,
 	}
 	var all map[string]json.RawMessage
 	if json.Unmarshal(raw, &all) != nil || len(all) == 0 {
-		return nil, invalid(`scale must be an object by service, like {"web": 5, "db": "+1"}`)
+		return nil, invalid(`scale must be an object by service, such as {"web": 5, "db": "+1"}`)
 	}
 	scales := map[string]change.Scaling{}
 	for name, raw := range all {
@@ -173,7 +173,7 @@ func readScale(raw json.RawMessage) (change.Scaling, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || (n < 0 && !signed) || n < -change.MaxScale || n > change.MaxScale {
-		return change.Scaling{}, invalid(`scale must be a number from 0 to %d like 5, or a change like "+1" or "-2", not %s`, change.MaxScale, shortenText(string(raw)))
+		return change.Scaling{}, invalid(`scale must be a number from 0 to %d, or a change such as "+1" or "-2", not %s`, change.MaxScale, shortenText(string(raw)))
 	}
 	return change.Scaling{N: n, By: signed}, nil
 }

@@ -1,7 +1,7 @@
-// Package api is the HTTP API: it decodes requests, resolves their objects as far as
-// the caller may see them, has the package change carry them out, and encodes the
-// results as documents of the contract. Reads come from the picture; a client reads
-// its own writes.
+// Package api is the HTTP API. It decodes requests, looks up their objects among those
+// that the caller can see, carries out changes with package change, and encodes the
+// results as documents of package contract. Reads are served from the picture. Clients
+// read their own writes.
 //
 // The package owns routes, tokens and errors as clients see them. It does not know
 // which writes a change consists of, does not plan or talk to drivers, and keeps no
@@ -39,22 +39,22 @@ type Options struct {
 	Fleet     *fleet.Fleet
 	Used      func(node string) mariposa.Resources // the resources claimed on a node
 	Clock     clock.Clock
-	NewID     func() string    // makes increasing ids
-	Vault     *seal.Vault      // opens and seals metadata and kept answers
+	NewID     func() string    // generates increasing ids
+	Vault     *seal.Vault      // encrypts and decrypts metadata and stored responses
 	Place     change.PlaceFunc // finds nodes for unmanaged instances
-	Trial     change.TrialFunc // finds out whether nodes would take instances, without claims
-	JoinToken string           // of agents in this process; empty: there are none
+	Trial     change.TrialFunc // checks whether instances fit on nodes, without claiming resources
+	JoinToken string           // of agents in this process; empty: no agents
 	Version   string           // of this release
 	Domain    string           // of instance names; mariposa.internal if empty
 	// KeepVersions is how many versions of a project are kept; change.DefaultKeep if zero.
 	KeepVersions int
-	// RequestTimeout is how long a request that is no stream may take; 30 s if zero.
+	// RequestTimeout limits requests other than streams; 30 s if zero.
 	RequestTimeout time.Duration
-	// Heartbeat is how often a stream of events shows that it is alive; 15 s if zero.
+	// Heartbeat is the longest silence of an event stream; 15 s if zero.
 	Heartbeat time.Duration
-	// Limits are what one user can take of the server.
+	// Limits are the limits of one user.
 	Limits Limits
-	// Proxies are trusted to say whom they speak for.
+	// Proxies are trusted to forward the addresses of clients.
 	Proxies listener.Proxies
 	Metrics prometheus.Gatherer
 	Logger  *slog.Logger
@@ -65,15 +65,15 @@ type server struct {
 	Options
 	mux           *http.ServeMux
 	huma          huma.API
-	admitted      map[string]callers // by path; users if missing
+	admitted      map[string]callers // by path; default: users
 	metrics       *requestMetrics
 	change        *change.Changer
 	states        stateCache
 	directory     *auth.Directory
-	tokenFailures *auth.Limiter // requests with a wrong token, by where they come from
-	failureRows   *auth.Limiter // of those, audit records, wherever they come from
-	denials       *auth.Limiter // requests that were denied, by user and kind
-	attempts      *auth.Limiter // plans, and changes that were refused, by user
+	tokenFailures *auth.Limiter // requests with an invalid token, by source address
+	failureRows   *auth.Limiter // audit records about them, for all sources together
+	denials       *auth.Limiter // denied requests, by user and action
+	attempts      *auth.Limiter // plans and rejected changes, by user
 	tokenUses     useTimes      // of tokens
 	usage         *usage
 }
@@ -124,8 +124,8 @@ func New(o Options) http.Handler {
 	return s
 }
 
-// await waits until reads show a revision, for a limited time. A picture that lags
-// behind does not make a change fail.
+// await waits for a limited time until reads include a revision. A change does not fail
+// if the picture lags behind.
 func (s *server) await(ctx context.Context, revision int64) {
 	ctx, cancel := context.WithTimeout(ctx, awaitTimeout)
 	defer cancel()

@@ -12,8 +12,8 @@ import (
 	"mariposa/contract"
 )
 
-// vault is a project whose service db uses a protected secret, and whose service web
-// does not. Run is what db runs, and web says what else is in the manifest.
+// vault returns a manifest whose service db uses a protected secret and whose service
+// web does not. Run is the command of db, and web is the rest of the manifest.
 func vaultOf(run, more string) string {
 	return "services:\n" +
 		"  db: {compute_type: dummy, environment: {RUN: " + run + ", PASSWORD: \"{{ .meta.db-password }}\"}, update: {min_healthy: 0}}\n" +
@@ -21,7 +21,7 @@ func vaultOf(run, more string) string {
 		"metadata:\n  db-password: {secret: true, protect: true}\n  mode: {default: calm}\n" + more
 }
 
-// protectedShop is a project with a protected secret, in force, and its crew.
+// protectedShop creates a project with a protected secret in force, and its users.
 func (h *testServer) protectedShop() (c contract.Changed, deployer, operator *testServer) {
 	h.t.Helper()
 	c = want[contract.Changed](h.call("POST", "/v1/projects", map[string]any{"name": "shop", "manifest": vaultOf("serve", ""), "metadata": "db-password: swordfish-1\n"}), 201)
@@ -35,7 +35,7 @@ func (h *testServer) version(ref any) contract.Version {
 	return want[contract.Version](h.call("GET", fmt.Sprintf("/v1/projects/shop/versions/%v", ref), nil), 200)
 }
 
-// inForce is the number of the version in force.
+// inForce returns the number of the version in force.
 func (h *testServer) inForce() int {
 	st := h.picture.Projects.Get(h.idOf("shop")).Status()
 	if st == nil {
@@ -44,8 +44,8 @@ func (h *testServer) inForce() int {
 	return st.Number
 }
 
-// A version of a deployer that uses a protected secret waits until an operator approves
-// it; plan, answer, task, version and events say so, and deployers cannot approve.
+// A deployer's version that uses a protected secret waits until an operator approves
+// it. Plan, response, task, version and events show that, and deployers cannot approve.
 func TestAVersionThatUsesAProtectedSecretWaitsForApproval(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -73,7 +73,7 @@ func TestAVersionThatUsesAProtectedSecretWaitsForApproval(t *testing.T) {
 	if s := want[contract.State](deployer.call("GET", h.about(c, "/state"), nil), 200); !strings.HasPrefix(s.Projects[0].Reason, sentence) {
 		t.Errorf("the state does not say that the newest version waits: %+v", s)
 	}
-	// A repair shows that the planner has seen the task: the instance it makes is of version 1.
+	// After a repair the planner has seen the task: the new instance has version 1.
 	for id := range h.instances("shop", "db") {
 		h.crash(id)
 		h.until("the repair", func() bool {
@@ -115,9 +115,8 @@ func TestAVersionThatUsesAProtectedSecretWaitsForApproval(t *testing.T) {
 	}
 }
 
-// What a deployer does with a protected secret beside submitting: nothing changes its
-// value, its protection, or what runs with it, and no answer tells whether a guess is
-// right.
+// A deployer cannot change the value of a protected secret, its protection or the
+// instances that use it, and no response reveals whether a guess is right.
 func TestADeployerNeitherChangesNorUnprotectsAProtectedSecret(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -134,7 +133,7 @@ func TestADeployerNeitherChangesNorUnprotectsAProtectedSecret(t *testing.T) {
 	lift := strings.Replace(vaultOf("serve", ""), "protect: true", "protect: false", 1)
 	deployer.call("PUT", h.about(c, "/manifest?force=true"), lift).wantError(403, mariposa.Forbidden, "protected")
 	deployer.call("POST", h.about(c, "/plan"), lift).wantError(403, mariposa.Forbidden, "protected")
-	// Left out is not lifted.
+	// Omitting the field does not remove the protection.
 	for _, text := range []string{
 		strings.Replace(vaultOf("print", ""), ", protect: true", "", 1),
 		strings.Replace(vaultOf("print", ""), "  db-password: {secret: true, protect: true}\n", "  db-password: {}\n", 1),
@@ -146,7 +145,7 @@ func TestADeployerNeitherChangesNorUnprotectsAProtectedSecret(t *testing.T) {
 	if k := h.key("db-password"); !k.Protected || !k.Secret {
 		t.Errorf("the key: %+v", k)
 	}
-	// By other ways to the same value: through the environment of another, mdata, files, escapes.
+	// Other ways to the same value: the environment of another service, mdata, files, escapes.
 	for _, service := range []string{
 		"{compute_type: dummy, environment: {P: \"{{ .services.db.environment.PASSWORD }}\"}}", "{compute_type: dummy, mdata: {p: \"{{ .meta.db-password }}\"}}",
 		"{compute_type: dummy, files: {/p: \"{{ .meta.db-password }}\"}}", "{compute_type: dummy, command: [\"\\x7b\\x7b .meta.db-password }}\"]}",
@@ -167,7 +166,7 @@ func TestADeployerNeitherChangesNorUnprotectsAProtectedSecret(t *testing.T) {
 	if h.inForce() != 1 || len(h.instances("shop", "spy")) != 0 {
 		t.Errorf("version %d is in force", h.inForce())
 	}
-	// An operator may all of that, and what is lifted needs no approval.
+	// An operator can do all of that. An unprotected secret needs no approval.
 	want[contract.Changed](operator.call("PUT", h.about(c, "/metadata/db-password"), "swordfish-3", plainText...), 200)
 	want[contract.Changed](operator.call("PUT", h.about(c, "/manifest?force=true"), lift), 200)
 	if done := want[contract.Changed](deployer.call("PUT", h.about(c, "/manifest?force=true"), lift+"# more\n"), 200); done.NeedsApproval != nil || h.key("db-password").Protected {
@@ -175,8 +174,8 @@ func TestADeployerNeitherChangesNorUnprotectsAProtectedSecret(t *testing.T) {
 	}
 }
 
-// An approval is of a content: what changes it needs another, what brings it back needs
-// none, and a revert by a deployer brings no older value of the secret back.
+// An approval covers content: changed content needs another approval, restored content
+// needs none, and a deployer's revert does not restore an older value of the secret.
 func TestAnApprovalIsOfAContent(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -198,11 +197,11 @@ func TestAnApprovalIsOfAContent(t *testing.T) {
 	if now := h.inForce(); now != 3 {
 		t.Errorf("version %d is in force", now)
 	}
-	// Values that the manifest does not refer to are free; the secret's own are an operator's.
+	// Deployers can change values that the manifest does not refer to, but not the secret.
 	needs("another value", want[contract.Changed](deployer.call("PUT", h.about(c, "/metadata/mode"), "wild", plainText...), 200), false)
 	needs("the secret rotated", want[contract.Changed](operator.call("PUT", h.about(c, "/metadata/db-password"), "swordfish-2", plainText...), 200), false)
 	h.until("the values to be in force", func() bool { return h.inForce() == 5 })
-	// A value that goes into the manifest is a part of it.
+	// A value that the manifest refers to is part of the content.
 	uses := strings.Replace(vaultOf("\"{{ .meta.run }}\"", ""), "mode: {default: calm}", "run: {default: serve}", 1)
 	needs("an operator's manifest", put(operator, uses), false)
 	h.awaitRest("shop")
@@ -215,7 +214,7 @@ func TestAnApprovalIsOfAContent(t *testing.T) {
 	}
 	want[contract.Changed](operator.call("PUT", h.about(c, "/versions/7/approval"), nil), 200)
 	h.until("the values to be in force", func() bool { return h.inForce() == 8 })
-	// A revert to what was approved needs none; the secret stays as the operator set it.
+	// A revert to approved content needs no approval; the secret keeps the operator's value.
 	back := want[contract.Changed](deployer.call("PUT", h.about(c, "/state"), contract.Action{Action: "revert", Version: "1"}), 202)
 	needs("a revert", back, false)
 	h.awaitRest("shop")
@@ -223,7 +222,7 @@ func TestAnApprovalIsOfAContent(t *testing.T) {
 	if now.Value != "swordfish-2" || h.inForce() != back.Number {
 		t.Errorf("after the revert the secret is %q, and version %d is in force", now.Value, h.inForce())
 	}
-	// A withdrawn approval is gone for whatever would bring the content back; what runs goes on.
+	// A withdrawn approval no longer allows any way to restore the content. Instances keep running.
 	withdrawn := want[contract.Changed](operator.call("DELETE", h.about(c, "/versions/1/approval"), nil), 200)
 	operator.call("DELETE", h.about(c, "/versions/1/approval"), nil).wantError(409, mariposa.Conflict, "not approved")
 	needs("away", put(deployer, "services: {}\n"), false)
@@ -233,7 +232,7 @@ func TestAnApprovalIsOfAContent(t *testing.T) {
 	operator.call("PUT", h.about(c, fmt.Sprintf("/versions/%d/approval", back.Number+1)), nil).wantError(409, mariposa.Conflict, "uses no protected secret")
 }
 
-// An operator who changes something else of a manifest that waits does not approve it.
+// An operator who changes another part of a waiting manifest does not approve it.
 func TestAChangeBesideDoesNotApproveWhatWaits(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -254,7 +253,7 @@ func TestAChangeBesideDoesNotApproveWhatWaits(t *testing.T) {
 			t.Errorf("%s %s answers %d %s", change.method, change.path, now.status, now.body)
 		}
 	}
-	// A repair shows that the planner has seen all of it.
+	// After a repair the planner has seen all changes.
 	for id := range h.instances("shop", "db") {
 		h.crash(id)
 		h.until("the repair", func() bool {
@@ -267,8 +266,8 @@ func TestAChangeBesideDoesNotApproveWhatWaits(t *testing.T) {
 	}
 }
 
-// A token that may not approve makes no approved project, and what cannot be approved by
-// it waits from the start.
+// A project created with a token that cannot approve is not approved, and waits from
+// the start.
 func TestAProjectOfADeployersTokenWaitsFromTheStart(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -290,8 +289,9 @@ func TestAProjectOfADeployersTokenWaitsFromTheStart(t *testing.T) {
 	}
 }
 
-// A deployer who may run a program that prints guesses must not learn from the masked log
-// which of them is a protected secret; what is given it is masked there.
+// A deployer can run a program that prints guesses. The masked log must not reveal
+// which of them is the protected secret. Instances that receive the secret have it
+// masked.
 func TestTheMaskOfALogDoesNotTellAProtectedSecret(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -312,7 +312,7 @@ func TestTheMaskOfALogDoesNotTellAProtectedSecret(t *testing.T) {
 	}
 }
 
-// Live values that wait for an approval do not reach what runs.
+// Live values that wait for an approval do not reach running instances.
 func TestValuesThatWaitAreNotReadLive(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -324,7 +324,7 @@ func TestValuesThatWaitAreNotReadLive(t *testing.T) {
 	deployer, operator := h.crew("shop")
 	id := h.only("shop", "db").ID
 	read := func() string { return fmt.Sprint(must(g.PublishedValues(h.ctx, id))(t)) }
-	// What a node is told changes nothing in the store, so this asks again by itself.
+	// Values sent to a node change nothing in the store, so this polls.
 	await := func(part string) {
 		t.Helper()
 		for began := time.Now(); !strings.Contains(read(), part); h.call("GET", "/healthz", nil) {
@@ -336,7 +336,7 @@ func TestValuesThatWaitAreNotReadLive(t *testing.T) {
 	await("[{n shop} {p swordfish-1} {run serve}]")
 	want[contract.Changed](deployer.call("PUT", h.about(c, "/metadata/run"), "print", plainText...), 200)
 	want[contract.Changed](operator.call("PUT", h.about(c, "/metadata/db-password"), "swordfish-2", plainText...), 200)
-	// Another name is told at once, with all that could be told until then.
+	// Another name is sent at once, together with all values that were allowed before.
 	want[contract.Changed](h.call("PUT", h.about(c, ""), contract.ProjectChange{Name: "other"}), 200)
 	await("{n other}")
 	if got := read(); got != "[{n other} {p swordfish-1} {run serve}]" {

@@ -18,13 +18,13 @@ import (
 
 type listAuditInput struct {
 	InProject
-	Actor   string    `query:"actor" doc:"the id or name of who did it, or for whom it was done" maxLength:"255"`
-	Action  string    `query:"action" doc:"like manifest.put; with a dot at the end, all that begin so" maxLength:"100"`
+	Actor   string    `query:"actor" doc:"id or name of the user who made the request, or for whom it was made" maxLength:"255"`
+	Action  string    `query:"action" doc:"such as manifest.put; with a trailing dot, all actions with this prefix" maxLength:"100"`
 	Outcome string    `query:"outcome" enum:"done,denied,failed"`
 	Since   time.Time `query:"since"`
 	Until   time.Time `query:"until"`
 	Limit   int       `query:"limit" minimum:"1" maximum:"1000" default:"100"`
-	Marker  string    `query:"marker" doc:"records older than this one" maxLength:"20"`
+	Marker  string    `query:"marker" doc:"the marker of the previous page" maxLength:"20"`
 	Accept  string    `header:"Accept" hidden:"true"`
 }
 
@@ -36,7 +36,7 @@ func (s *server) listAudit(ctx context.Context, in *listAuditInput) (*huma.Strea
 	if in.Marker != "" {
 		n, err := strconv.ParseInt(in.Marker, 10, 64)
 		if err != nil || n <= 0 {
-			return nil, invalid("marker must be what the page before named as its marker, not %q", shortenText(in.Marker))
+			return nil, invalid("invalid marker %q: use the marker of the previous page", shortenText(in.Marker))
 		}
 		q.Before = n
 	}
@@ -58,7 +58,7 @@ func (s *server) listAudit(ctx context.Context, in *listAuditInput) (*huma.Strea
 	}}, nil
 }
 
-// auditScope restricts a query to what the caller may read.
+// auditScope restricts a query to records that the caller can read.
 func (s *server) auditScope(ctx context.Context, in InProject, q *store.AuditQuery) error {
 	c := caller(ctx)
 	switch {
@@ -89,12 +89,12 @@ func (s *server) auditScope(ctx context.Context, in InProject, q *store.AuditQue
 		}
 	}
 	if len(q.Organizations) == 0 {
-		return &mariposa.Error{Code: mariposa.Forbidden, Message: c.Name + " owns no organization: name a project to read its audit"}
+		return &mariposa.Error{Code: mariposa.Forbidden, Message: c.Name + " owns no organization: specify a project to read its audit log"}
 	}
 	return nil
 }
 
-// exportAudit writes all records that match, in batches.
+// exportAudit writes all matching records, in batches.
 func (s *server) exportAudit(hc huma.Context, q store.AuditQuery) {
 	hc.SetHeader("Content-Type", "application/x-ndjson")
 	out := json.NewEncoder(hc.BodyWriter())
@@ -134,7 +134,7 @@ func (s *server) recordTokenUse(c *auth.Caller, from string, now time.Time) {
 	}
 	s.tokenUses.mu.Lock()
 	last, known := s.tokenUses.last[c.Token]
-	due := !known || now.Sub(last).Abs() >= useInterval // the clock may go back
+	due := !known || now.Sub(last).Abs() >= useInterval // the clock may be set back
 	if due {
 		if s.tokenUses.last == nil || len(s.tokenUses.last) > 100_000 {
 			s.tokenUses.last = map[string]time.Time{}
@@ -149,7 +149,7 @@ func (s *server) recordTokenUse(c *auth.Caller, from string, now time.Time) {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		if err := s.change.RecordTokenUse(ctx, c.Token, from, now); err != nil {
-			s.Logger.Debug("cannot note the use of a token", "err", err)
+			s.Logger.Debug("cannot record the use of a token", "err", err)
 		}
 	}()
 }

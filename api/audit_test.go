@@ -22,8 +22,8 @@ func (h *testServer) audit(query string) []mariposa.Audit {
 	return want[contract.Audit](h.call("GET", "/v1/audit"+query, nil), 200).Records
 }
 
-// Every change is noted once, with who made it, from where, of what, and which
-// version and task came of it; what changes nothing is not noted at all.
+// Every change is recorded once, with user, source, object, version and task. Requests
+// that change nothing are not recorded.
 func TestEveryChangeIsNotedOnce(t *testing.T) {
 	t.Parallel()
 	w := newTestTeams(t)
@@ -116,7 +116,7 @@ func TestEveryChangeIsNotedOnce(t *testing.T) {
 	}
 }
 
-// The changes of all routes have names.
+// Every route that changes something has an audit action.
 func TestChangesHaveNames(t *testing.T) {
 	t.Parallel()
 	for _, rt := range api.Routes() {
@@ -127,7 +127,7 @@ func TestChangesHaveNames(t *testing.T) {
 	}
 }
 
-// What was denied is noted, where those who own what it was about can read of it.
+// Denied requests are recorded, and the owners of the object can read the records.
 func TestWhatIsDeniedIsNoted(t *testing.T) {
 	t.Parallel()
 	w := newTestTeams(t)
@@ -161,8 +161,8 @@ func TestWhatIsDeniedIsNoted(t *testing.T) {
 	}
 }
 
-// The log is read by those whose it is, filtered, in pages, and as lines of JSON that
-// are the same as the pages.
+// Owners can read the audit log with filters, in pages, and as lines of JSON with the
+// same records.
 func TestTheAuditIsReadByThoseWhoseItIs(t *testing.T) {
 	t.Parallel()
 	w := newTestTeams(t)
@@ -230,7 +230,7 @@ func (w *testTeams) samePages(path string) {
 	}
 }
 
-// Mariposa notes its own repairs.
+// Automatic repairs are recorded.
 func TestRepairsAreNoted(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)

@@ -16,7 +16,7 @@ import (
 	"mariposa/contract"
 )
 
-// shiftedClock is the machine's clock, turned forward.
+// shiftedClock is the system clock with an offset.
 type shiftedClock struct {
 	clock.Real
 	by atomic.Int64
@@ -26,8 +26,8 @@ func (c *shiftedClock) Now() time.Time { return c.Real.Now().Add(time.Duration(c
 
 func (c *shiftedClock) turn(d time.Duration) { c.by.Add(int64(d)) }
 
-// Tokens of deleted or disabled users, and expired ones, admit nobody. A formerly
-// valid token is rejected with the reason; all others get the same answer.
+// Expired tokens and tokens of deleted or disabled users are rejected. The error gives
+// the reason for a formerly valid token, and is the same for all others.
 func TestDeadTokensLetNobodyIn(t *testing.T) {
 	t.Parallel()
 	now := &shiftedClock{}
@@ -67,11 +67,11 @@ func TestDeadTokensLetNobodyIn(t *testing.T) {
 	says := map[string]string{
 		"revoked": "was revoked on", "revoked by its owner": "was revoked on", "revoked with itself": "was revoked on",
 		"expired": "expired on", "expired at a time": "expired on", "of a user who may not": "is disabled",
-		"made for nodes to join": "lets nodes join", "empty": "needs a valid token",
+		"made for nodes to join": "is a join token", "empty": "a valid token is required",
 	}
 	for name, token := range tokens {
 		f := w.as(token).call("GET", "/v1/projects", nil).wantError(401, mariposa.Unauthorized, says[name])
-		if says[name] == "" && f.Message != "this token is unknown: check that it is whole and meant for this server" {
+		if says[name] == "" && f.Message != "this token is unknown: check that it is complete and belongs to this server" {
 			t.Errorf("%s is told apart: %s", name, f.Message)
 		}
 	}
@@ -81,8 +81,8 @@ func TestDeadTokensLetNobodyIn(t *testing.T) {
 	want[contract.Whoami](w.asUser("ulla").call("GET", "/v1/user", nil), 200)
 }
 
-// Nobody deletes or disables the first user, or themselves; whoever still owns
-// something is not deleted.
+// The first user cannot be deleted or disabled, users cannot delete or disable
+// themselves, and a user who still owns something cannot be deleted.
 func TestUsersAreDeletedWithAllTheyHave(t *testing.T) {
 	t.Parallel()
 	w := newTestTeams(t)
@@ -104,8 +104,8 @@ func TestUsersAreDeletedWithAllTheyHave(t *testing.T) {
 	w.asUser("vera").call("GET", "/v1/user", nil).wantError(401, mariposa.Unauthorized)
 }
 
-// Who guesses tokens has to wait; who has a right one is let in from the same place
-// all the same, and so is who is let in again once the time is over.
+// A source that guesses tokens is throttled for a while. Valid tokens from the same
+// source are still accepted.
 func TestFailedAttemptsAreLimited(t *testing.T) {
 	t.Parallel()
 	now := &shiftedClock{}
@@ -142,7 +142,7 @@ func TestFailedAttemptsAreLimited(t *testing.T) {
 	}
 }
 
-// until reads a stream until its end, or until something of a kind comes.
+// until reads a stream to its end, or to an event of a kind.
 func (l *live) until(kind string) (before []sse, last sse) {
 	l.t.Helper()
 	for {
@@ -157,8 +157,7 @@ func (l *live) until(kind string) (before []sse, last sse) {
 	}
 }
 
-// A stream brings what its caller may see, and nothing of anybody else's, whatever
-// happens meanwhile; the list does likewise.
+// A stream contains only events that its caller can see, and so does the list.
 func TestEventsOfOthersNeverCome(t *testing.T) {
 	t.Parallel()
 	w := newTestTeams(t)
@@ -224,7 +223,7 @@ func TestEventsOfOthersNeverCome(t *testing.T) {
 	}
 }
 
-// A stream ends when its caller would not be let in any more, and says so.
+// A stream ends with an error when its token is no longer valid.
 func TestAStreamEndsWithItsToken(t *testing.T) {
 	t.Parallel()
 	now := &shiftedClock{}
@@ -261,7 +260,7 @@ func TestAStreamEndsWithItsToken(t *testing.T) {
 	}
 }
 
-// What a caller may see changes while the stream goes on.
+// The rights of a caller can change while a stream is open.
 func TestRolesTakenAwayDuringAStreamTakeEffect(t *testing.T) {
 	t.Parallel()
 	w := newTestTeams(t)
@@ -305,7 +304,7 @@ func TestRolesTakenAwayDuringAStreamTakeEffect(t *testing.T) {
 	}
 }
 
-// A log that is followed ends when its reader loses the role.
+// A followed log ends when the reader loses the role.
 func TestAFollowedLogEndsWithTheRole(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -339,7 +338,7 @@ func TestAFollowedLogEndsWithTheRole(t *testing.T) {
 	<-node.ended
 }
 
-// A body may take its time: what its sender may no longer do by its end is not done.
+// Rights are checked again after a slow body was received.
 func TestWhatASlowBodyMayIsDecidedAtItsEnd(t *testing.T) {
 	t.Parallel()
 	w := newTestTeams(t)

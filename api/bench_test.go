@@ -8,8 +8,8 @@ import (
 	"mariposa/store"
 )
 
-// Looking at a large system must stay cheap while it changes: each turn here
-// begins with a change, so that nothing counted before is of use.
+// Reading the state of a large system must stay cheap while it changes: each iteration
+// begins with a change, so that cached counts cannot be used.
 func BenchmarkLookingAtAHundredThousandInstances(b *testing.B) {
 	h := newTestServer(b)
 	c := h.create("shop", hello)

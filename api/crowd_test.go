@@ -7,7 +7,7 @@ import (
 	"mariposa/contract"
 )
 
-// crowd makes users with some projects each, and returns the last one's view.
+// crowd creates users with some projects each, and returns a client of the last user.
 func (h *testServer) crowd(from, to int) *testServer {
 	h.t.Helper()
 	one := h
@@ -27,9 +27,8 @@ func (h *testServer) crowd(from, to int) *testServer {
 
 var looks = []string{"/v1/projects", "/v1/state", "/v1/services", "/v1/instances", "/v1/queue", "/v1/organizations", "/v1/projects/project-3"}
 
-// The test limits the number of allocations, which follows from how much a request
-// reads and is the same on every machine. It counts those of the whole process, so
-// nothing may run in parallel.
+// The test limits the number of allocations, which depends only on how much a request
+// reads. It counts those of the whole process, so nothing may run in parallel.
 func TestWhatOneUserLooksAtCostsNoMoreForTheManyOthers(t *testing.T) {
 	h := newTestServer(t)
 	one := h.crowd(0, 1)

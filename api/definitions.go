@@ -13,10 +13,10 @@ import (
 // ServiceSubmission are the parameters of a change of one service. Previous is
 // optional here: only the one service is replaced.
 type ServiceSubmission struct {
-	Previous string `query:"previous" doc:"the newest version that the caller knows, by hash or number; any if left out"`
-	Rolling  string `query:"rolling" doc:"how many instances at a time: a number or a percentage"`
-	Canary   string `query:"canary" doc:"hold after so many instances: a number or a percentage"`
-	Message  string `query:"message" doc:"for those who read the versions later" maxLength:"1000"`
+	Previous string `query:"previous" doc:"hash or number of the newest version that the caller knows; the change is rejected if there is a newer one. Default: no check"`
+	Rolling  string `query:"rolling" doc:"how many instances to replace at a time: a number or a percentage"`
+	Canary   string `query:"canary" doc:"hold the rollout after this many instances: a number or a percentage"`
+	Message  string `query:"message" doc:"a message for the version history" maxLength:"1000"`
 }
 
 // changeService submits the newest manifest with one service changed.
@@ -37,7 +37,7 @@ func (s *server) changeService(ctx context.Context, in OfProject, q ServiceSubmi
 type addServiceInput struct {
 	OfProject
 	ServiceSubmission
-	Name        string `query:"name" doc:"of the service, unless the body says it"`
+	Name        string `query:"name" doc:"name of the service, unless it is in the request body"`
 	ContentType string `header:"Content-Type" hidden:"true"`
 	RawBody     []byte `contentType:"application/yaml"`
 }
@@ -48,7 +48,7 @@ func (s *server) addService(ctx context.Context, in *addServiceInput) (*document
 	}
 	name, def := in.Name, bytes.Clone(in.RawBody)
 	if name == "" {
-		const missing = "name is missing: pass it as ?name=, or in a JSON body as name"
+		const missing = "name is missing: pass it as ?name=, or as name in a JSON body"
 		keys, err := unmarshalKeys(def, missing)
 		if err != nil {
 			return nil, err
@@ -61,7 +61,7 @@ func (s *server) addService(ctx context.Context, in *addServiceInput) (*document
 	}
 	return s.changeService(ctx, in.OfProject, in.ServiceSubmission, func(doc []byte, of *mariposa.ProjectSpec) ([]byte, error) {
 		if _, known := manifest.ServiceText(doc, name); known {
-			return nil, conflict("project %s has a service %s already: replace it with PUT", of.Name, name)
+			return nil, conflict("project %s already has a service %s: use PUT to replace it", of.Name, name)
 		}
 		return manifest.SetService(doc, name, def)
 	})

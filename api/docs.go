@@ -12,8 +12,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// docsHandler serves the OpenAPI document as a self-contained page: no scripts and no
-// other servers, so that it works behind any firewall.
+// docsHandler serves the OpenAPI document as a self-contained page. It loads no scripts and
+// nothing from other servers, so it works behind any firewall.
 func (s *server) docsHandler() http.Handler {
 	page := sync.OnceValues(func() ([]byte, error) {
 		var b bytes.Buffer
@@ -86,13 +86,13 @@ article{margin:1.2rem 0}article p,article ul{margin:.2rem 0 .2rem 1rem}b.m{displ
 @media(prefers-color-scheme:dark){body{color:#ddd;background:#161616}h2{border-color:#444}a{color:#8bf}}
 </style></head><body>
 <h1>Mariposa API</h1>
-<p>The whole document, with every field: <a href="/openapi.json">/openapi.json</a> (OpenAPI 3.1). Errors look like
+<p>The complete specification, with every field: <a href="/openapi.json">/openapi.json</a> (OpenAPI 3.1). Errors look like
 <code>{"code": "Conflict", "message": "…", "errors": []}</code>.</p>
 {{range .}}<h2>{{.Name}}</h2><p>{{.About}}</p>
 {{range .Operations}}<article id="{{.OperationID}}"><code><b class="m">{{.Method}}</b> {{.Path}}</code>
 <p>{{.Summary}}{{with .Description}}<br>{{.}}{{end}}</p>
 {{with .Parameters}}<ul>{{range .}}{{if ne .In "path"}}<li><code>{{.Name}}</code> ({{.In}}){{with .Description}} {{.}}{{end}}</li>{{end}}{{end}}</ul>{{end}}
-{{with request .}}<p>takes {{.}}</p>{{end}}
+{{with request .}}<p>Request body: {{.}}</p>{{end}}
 {{range $code, $r := .Responses}}{{with carries $r.Content}}<p>{{$code}}: {{.}}</p>{{end}}{{end}}
 </article>{{end}}{{end}}</body></html>
 `))

@@ -12,9 +12,8 @@ import (
 	"mariposa/converge"
 )
 
-// A manifest in which nothing differs but an edge makes a task, which touches no
-// instance, and the edge holds from then on: what is depended on goes last. So it
-// does for an edge that is added, one that is turned round, and one that is gone.
+// A manifest that only adds, reverses or removes a dependency creates a task that
+// touches no instance. The new order applies afterwards: dependencies are removed last.
 func TestAChangeOfAnEdgeAloneIsATaskAndTakesEffect(t *testing.T) {
 	t.Parallel()
 	const (
@@ -69,8 +68,8 @@ func TestAChangeOfAnEdgeAloneIsATaskAndTakesEffect(t *testing.T) {
 	}
 }
 
-// A stop that comes before anything was begun drops the first version with the
-// task that would have brought it. The start after it brings it all the same.
+// A stop before the first task begins drops that task and its version. A later start
+// still rolls the version out.
 func TestAStartBringsTheVersionThatNeverCameIntoForce(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, body, running string }{

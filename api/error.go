@@ -42,8 +42,8 @@ type Error struct {
 	status  int
 	retry   time.Duration
 	Code    mariposa.Code    `json:"code" enum:"InvalidArgument,Unauthorized,Forbidden,ResourceNotFound,Conflict,TooOld,TooLarge,Throttled,QuotaExceeded,Unavailable,Internal"`
-	Message string           `json:"message" doc:"one sentence to act on"`
-	Errors  []mariposa.Fault `json:"errors" doc:"each single fault of what was sent, with its line in a manifest"`
+	Message string           `json:"message" doc:"what went wrong and what to do about it"`
+	Errors  []mariposa.Fault `json:"errors" doc:"every fault in the request; for a manifest with the line"`
 }
 
 func newError(code mariposa.Code, message string, faults []mariposa.Fault) *Error {
@@ -58,7 +58,7 @@ func (e *Error) Error() string { return e.Message }
 // GetStatus returns the status to huma.
 func (e *Error) GetStatus() int { return e.status }
 
-// GetHeaders returns headers that tell programs what the message tells people.
+// GetHeaders returns the headers of the error for programs.
 func (e *Error) GetHeaders() http.Header {
 	switch e.Code {
 	case mariposa.Unauthorized:
@@ -69,39 +69,39 @@ func (e *Error) GetHeaders() http.Header {
 	return nil
 }
 
-// write writes the error as the response where huma does not.
+// write writes the error as the response, for requests that huma does not answer.
 func (e *Error) write(w http.ResponseWriter) {
 	for k, v := range e.GetHeaders() {
 		w.Header()[k] = v
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(e.status)
-	_ = json.NewEncoder(w).Encode(e) // the client may be gone, and nobody is left to notify
+	_ = json.NewEncoder(w).Encode(e) // the client may be gone
 }
 
 // explain converts any error to one of the contract. An unexpected error is logged
 // with the request's id, and only the id is shown.
 func (s *server) explain(ctx context.Context, err error) *Error {
-	var said *Error
+	var ours *Error
 	var known *mariposa.Error
 	switch {
-	case errors.As(err, &said):
-		return said
+	case errors.As(err, &ours):
+		return ours
 	case errors.Is(err, picture.ErrUnreadable): // wraps faults that are not the caller's
 	case errors.As(err, &known) && known.Code != mariposa.Internal:
 		return newError(known.Code, message(known), known.Faults)
 	case errors.Is(err, store.ErrTooOld):
-		return newError(mariposa.TooOld, "the feed no longer reaches back to that revision: read the state anew and go on from its revision", nil)
+		return newError(mariposa.TooOld, "the feed no longer contains that revision: read the state again and continue from its revision", nil)
 	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrClosed):
-		s.Logger.WarnContext(ctx, "the store cannot be used", "request", requestID(ctx), "err", err)
+		s.Logger.WarnContext(ctx, "cannot use the store", "request", requestID(ctx), "err", err)
 		if originOf(ctx).reads {
-			return newError(mariposa.Unavailable, "the store does not answer now: try again shortly", nil)
+			return newError(mariposa.Unavailable, "the store does not respond: try again shortly", nil)
 		}
 		return newError(mariposa.Unavailable, explainUnwritable(err)+"; nothing was changed: try again shortly", nil)
 	case errors.Is(err, store.ErrConflict):
-		return newError(mariposa.Conflict, "it was changed by somebody else at the same time: look again, then try again", nil)
+		return newError(mariposa.Conflict, "it was changed at the same time by another request: check the current state, then try again", nil)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return newError(mariposa.Unavailable, "the answer took too long: try again", nil)
+		return newError(mariposa.Unavailable, "the request timed out: try again", nil)
 	}
 	return s.unexpectedError(ctx, err)
 }
@@ -114,8 +114,9 @@ func message(e *mariposa.Error) string {
 	return e.Message + ": " + reason.Sentence(e.Reason)
 }
 
-// explainUnwritable says that the store cannot be written, and why if users can do
-// something about the cause. The cause itself is not shown, because it may name files.
+// explainUnwritable returns the message for a store that cannot be written, with the
+// reason if an operator can fix it. The original error is not shown, because it may
+// contain file names.
 func explainUnwritable(err error) string {
 	var lite interface{ Code() int }         // SQLite's result code; extended codes use the higher bytes
 	var state interface{ SQLState() string } // PostgreSQL's
@@ -126,21 +127,21 @@ func explainUnwritable(err error) string {
 	if errors.As(err, &state) {
 		sql = state.SQLState()
 	}
-	said := "the store cannot be written now"
+	text := "cannot write to the store"
 	switch {
 	case code == 13 || sql == "53100" || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
-		return said + " because its disk is full"
+		return text + " because its disk is full"
 	case code == 8 || sql == "25006" || errors.Is(err, syscall.EROFS):
-		return said + " because its disk is read-only"
+		return text + " because its disk is read-only"
 	case code == 10 || sql == "58030" || errors.Is(err, syscall.EIO):
-		return said + " because its disk answers with an I/O error"
+		return text + " because its disk reports an I/O error"
 	}
-	return said
+	return text
 }
 
 func (s *server) unexpectedError(ctx context.Context, err any) *Error {
-	s.Logger.ErrorContext(ctx, "a request failed in a way nobody foresaw", "request", requestID(ctx), "err", err)
-	return newError(mariposa.Internal, "something went wrong inside; the server's log tells more under request "+requestID(ctx), nil)
+	s.Logger.ErrorContext(ctx, "unexpected error in a request", "request", requestID(ctx), "err", err)
+	return newError(mariposa.Internal, "internal error: see the server log for request "+requestID(ctx), nil)
 }
 
 var errorsInstalled sync.Once
@@ -163,24 +164,24 @@ func installErrors() {
 	})
 }
 
-// noBody says what is missing when the body is empty.
+// noBody returns the error for an empty request body.
 func noBody(op *huma.Operation) *Error {
 	if routeOf(op).body.text {
 		return newError(mariposa.InvalidArgument, change.ErrEmpty.Error(), nil)
 	}
-	return newError(mariposa.InvalidArgument, "the body of the request is empty: it must be JSON", nil)
+	return newError(mariposa.InvalidArgument, "the request body is empty: it must be JSON", nil)
 }
 
-// humaError puts a complaint of huma's into our words. The operation may be nil.
+// humaError converts an error of huma to ours. The operation may be nil.
 func humaError(op *huma.Operation, status int, message string, errs []error) *Error {
 	code := mariposa.InvalidArgument // for any client error
 	switch {
 	case status == http.StatusRequestEntityTooLarge:
-		code, message = mariposa.TooLarge, fmt.Sprintf("the body of the request is larger than the %d bytes that are allowed here", bodyLimit(op))
+		code, message = mariposa.TooLarge, fmt.Sprintf("the request body is too large: the limit is %d bytes", bodyLimit(op))
 	case status == http.StatusUnsupportedMediaType:
-		message = "the body must be JSON, sent with Content-Type: application/json"
+		message = "the request body must be JSON, sent with Content-Type: application/json"
 	case status == http.StatusRequestTimeout:
-		message = "the body of the request did not arrive in time"
+		message = "timed out waiting for the request body"
 	case status >= 500:
 		code = mariposa.Internal
 	}
@@ -193,13 +194,13 @@ func humaError(op *huma.Operation, status int, message string, errs []error) *Er
 		f := faultOf(err)
 		d, ok := err.(huma.ErrorDetailer)
 		if ok && op != nil && strings.HasPrefix(d.ErrorDetail().Location, "body.") && suggestKey(op, &f) {
-			faults = append([]mariposa.Fault{f}, faults...) // before the key that it makes missing
+			faults = append([]mariposa.Fault{f}, faults...) // before the fault about the required key that is missing because of it
 			continue
 		}
 		faults = append(faults, f)
 	}
 	if len(faults) > 0 && status != http.StatusUnsupportedMediaType {
-		message = "the request is not valid: " + faults[0].String()
+		message = "invalid request: " + faults[0].String()
 		if more := len(faults) - 1; more > 0 {
 			message += fmt.Sprintf(" (and %d more)", more)
 		}
@@ -207,7 +208,7 @@ func humaError(op *huma.Operation, status int, message string, errs []error) *Er
 	return newError(code, message, faults)
 }
 
-// bodyLimit returns how large the body of a request may be.
+// bodyLimit returns the size limit of the request body.
 func bodyLimit(op *huma.Operation) int64 {
 	if op == nil || op.MaxBodyBytes <= 0 {
 		return maxBody

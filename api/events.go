@@ -25,21 +25,21 @@ import (
 
 const (
 	feedBatch = 256 // changes read at a time for a stream
-	// maxScanned is how many changes a list looks at for those that its caller may see:
-	// else one who sees little would make the server read the whole feed.
+	// maxScanned limits how many changes a list reads to find those that the caller can see.
+	// Otherwise a caller who sees few projects would make the server read the whole feed.
 	maxScanned = 10_000
 	scanBatch  = 1000             // changes read at a time
-	scanTime   = 10 * time.Second // for a list that finds nothing
-	// maxHistories is how many projects a list then looks for further back, each by itself.
+	scanTime   = 10 * time.Second // time limit of a list that finds nothing
+	// maxHistories is the number of projects whose history a list then reads separately.
 	maxHistories = 100
 )
 
 type eventsInput struct {
 	InProject
-	Service     string `query:"service" doc:"only what concerns this service, by name, or by id"`
-	Since       string `query:"since" doc:"a revision: only what came after it; or, of a list, an RFC 3339 time: only what happened since then, as far back as the feed goes"`
-	Limit       int    `query:"limit" minimum:"0" maximum:"1000" doc:"at most so many; 100 in a list, no end in a stream"`
-	LastEventID string `header:"Last-Event-ID" doc:"of a stream: the last revision seen; counts before since"`
+	Service     string `query:"service" doc:"only events of this service, by name or id"`
+	Since       string `query:"since" doc:"a revision: only events after it. For a list also an RFC 3339 time: only events since then, as far back as the feed goes"`
+	Limit       int    `query:"limit" minimum:"0" maximum:"1000" doc:"maximum number of events; default: 100 for a list, unlimited for a stream"`
+	LastEventID string `header:"Last-Event-ID" doc:"for a stream: the last revision received; takes precedence over since"`
 	Accept      string `header:"Accept" hidden:"true"`
 }
 
@@ -98,18 +98,18 @@ type feed struct {
 	project store.HistoryQuery
 	// organization restricts the feed to an organization and its projects; empty: any.
 	organization string
-	services     []string // only what concerns one of these, by name; nil: any
+	services     []string // only events of these services, by name; nil: any
 	after        int64    // the newest revision sent or skipped
 	limit        int
 }
 
-// checkStart checks that the feed has the revision to continue from. A future one
-// belongs to another store, or to a time before a backup was restored: waiting for it
+// checkStart checks that the feed contains the revision to continue from. A future revision
+// belongs to another store, or to the time before a backup was restored: waiting for it
 // would never end.
 func (f *feed) checkStart(ctx context.Context) error {
 	f.s.await(ctx, f.after)
 	if now := f.s.Picture.Revision(); f.after > now {
-		return mariposa.Errorf(mariposa.TooOld, "the feed is at revision %d and does not know %d: read the state anew and go on from its revision", now, f.after)
+		return mariposa.Errorf(mariposa.TooOld, "the feed is at revision %d, but the request asks for events after %d: read the state again and continue from its revision", now, f.after)
 	}
 	_, err := f.s.Store.Changes(ctx, f.after, 1)
 	return err
@@ -119,12 +119,12 @@ func (f *feed) checkStart(ctx context.Context) error {
 // role.
 func (f *feed) resetVisibility(ctx context.Context) { f.visible = f.s.newVisibility(ctx, f.caller) }
 
-// isIncluded reports whether a change is public, and this caller may see it.
+// isIncluded reports whether a change is public and visible to the caller.
 func (f *feed) isIncluded(c *store.Change) bool {
 	return c.Event.Kind != "" && c.Record.Kind != mariposa.KindKey && f.project.Matches(c) && f.concerns(c) && f.sees(c)
 }
 
-// concerns reports whether a change is about the services that are asked for.
+// concerns reports whether a change is about the requested services.
 func (f *feed) concerns(c *store.Change) bool {
 	if f.services == nil || slices.Contains(f.services, c.Event.Service) {
 		return true
@@ -133,10 +133,10 @@ func (f *feed) concerns(c *store.Change) bool {
 	return ok && queue.Overlap(task.Services, f.services)
 }
 
-// revisionAt returns the newest revision that was stored before a time, or the oldest one
+// revisionAt returns the newest revision stored before a time, or the oldest revision
 // that the feed can continue from.
 func (s *server) revisionAt(ctx context.Context, at time.Time) (int64, error) {
-	low, high := int64(0), s.Picture.Revision() // the answer is in here
+	low, high := int64(0), s.Picture.Revision() // the result is in this range
 	for low < high {
 		middle := low + (high-low)/2
 		next, err := s.Store.Changes(ctx, middle, 1)
@@ -152,9 +152,9 @@ func (s *server) revisionAt(ctx context.Context, at time.Time) (int64, error) {
 	return low, nil
 }
 
-// sees reports whether the caller may see a change now, whether or not they could when
-// it happened: a project's changes are seen by those who see the project, an
-// organization's by its members, all others by the installation's admins.
+// sees reports whether the caller can see a change, by their current rights. Changes of a
+// project are visible to its users, changes of an organization to its members, and all
+// others to installation admins.
 func (f *feed) sees(c *store.Change) bool {
 	project := c.Event.Project
 	switch spec := c.Record.Spec.(type) {
@@ -163,11 +163,11 @@ func (f *feed) sees(c *store.Change) bool {
 	case *mariposa.InstanceSpec:
 		project = spec.Project
 	case *mariposa.VolumeSpec:
-		if project = spec.Project; project == "" { // it is left to the organization
+		if project = spec.Project; project == "" { // the volume belongs to the organization
 			return (f.organization == "" || f.organization == spec.Organization) && f.s.seesVolume(f.visible, spec)
 		}
 	case *mariposa.NetworkSpec:
-		if project = spec.Project; project == "" { // it is shared
+		if project = spec.Project; project == "" { // a shared network
 			return (f.organization == "" || f.organization == spec.Organization) && f.s.seesNetwork(f.visible, spec.Project, spec.Organization)
 		}
 	case *mariposa.AttachmentSpec:
@@ -186,8 +186,8 @@ func (f *feed) sees(c *store.Change) bool {
 	return r != nil && (f.organization == "" || f.organization == r.Spec().Organization)
 }
 
-// hasRoleIn reports whether a caller has a role in an organization, or had one in a
-// deleted one.
+// hasRoleIn reports whether a caller has a role in an organization, or had one before it
+// was deleted.
 func (s *server) hasRoleIn(c *auth.Caller, org *store.Organization) bool {
 	if now := s.Picture.Orgs.Get(org.ID); now != nil {
 		org = now
@@ -220,11 +220,12 @@ func (f *feed) newest(ctx context.Context) (*huma.StreamResponse, error) {
 	return writeJSON(page)
 }
 
-// scanBack reads the newest changes until it has found enough of those that are
-// included. If it has looked at too many, before is where it stopped; zero: it has not.
+// scanBack reads the newest changes until it has found enough that are included. If it
+// stops early because it has read too many, before is the revision where it stopped;
+// otherwise zero.
 func (f *feed) scanBack(ctx context.Context, limit int) (found []store.Change, before int64, err error) {
 	q := f.project
-	q.Limit = limit // whoever sees most of the feed needs no more
+	q.Limit = limit // enough for callers who see most of the feed
 	for scanned := 0; ; q.Limit = max(limit, scanBatch) {
 		changes, err := f.s.Store.History(ctx, q)
 		if err != nil {
@@ -247,11 +248,11 @@ func (f *feed) scanBack(ctx context.Context, limit int) (found []store.Change, b
 	}
 }
 
-// histories finds the newest changes before a revision in the histories of the projects
-// that the caller may see, newest first.
+// histories returns the newest changes before a revision from the histories of the projects
+// that the caller can see, newest first.
 func (f *feed) histories(ctx context.Context, before int64, limit int) ([]store.Change, error) {
 	if f.organization == "" && f.visible.all {
-		return nil, nil // it has looked at everything
+		return nil, nil // the scan was complete
 	}
 	projects, err := f.s.projectsFor(ctx, f.organization)
 	if err != nil {
@@ -266,12 +267,12 @@ func (f *feed) histories(ctx context.Context, before int64, limit int) ([]store.
 		found = append(found, slices.DeleteFunc(changes, func(c store.Change) bool { return !f.isIncluded(&c) })...)
 	}
 	slices.SortFunc(found, func(a, b store.Change) int { return cmp.Compare(b.Revision, a.Revision) })
-	found = slices.CompactFunc(found, func(a, b store.Change) bool { return a.Revision == b.Revision }) // it may concern two of them
+	found = slices.CompactFunc(found, func(a, b store.Change) bool { return a.Revision == b.Revision }) // a change may belong to two histories
 	return found[:min(limit, len(found))], nil
 }
 
-// list lists the events after a revision. If it has looked at too many changes, or for too
-// long where there are no events for the caller, it ends early, and says so.
+// list lists the events after a revision. It ends early, and sets More, if it has read too
+// many changes, or has searched too long without finding an event for the caller.
 func (f *feed) list(ctx context.Context) (*huma.StreamResponse, error) {
 	limit := f.pageSize()
 	page := contract.Events{}
@@ -292,7 +293,7 @@ func (f *feed) list(ctx context.Context) (*huma.StreamResponse, error) {
 			}
 		}
 		scanned += len(changes)
-		tooMany := scanned >= maxScanned && (len(page.Events) > 0 || time.Since(began) > scanTime) // clients take an empty page for the last
+		tooMany := scanned >= maxScanned && (len(page.Events) > 0 || time.Since(began) > scanTime) // clients take an empty page for the last one
 		if len(page.Events) == limit || len(changes) < scanBatch || tooMany {
 			page.Revision, page.More = f.after, len(page.Events) == limit || len(changes) == scanBatch
 			return writeJSON(page)
@@ -315,17 +316,17 @@ func writeJSON(page contract.Events) (*huma.StreamResponse, error) {
 	}}, nil
 }
 
-// stream sends the feed as it grows, until the reader leaves or the server stops. For
-// a slow reader it keeps nothing but its position in the log; one that reads nothing
-// for a while is disconnected and may reconnect.
+// stream sends the feed as it grows, until the client disconnects or the server stops. For
+// a slow client it keeps only the position in the log. A client that reads nothing for a
+// while is disconnected and can reconnect.
 func (f *feed) stream(ctx context.Context, w http.ResponseWriter) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no")
 	w.WriteHeader(http.StatusOK)
 	out := &sender{w: w, control: http.NewResponseController(w)}
-	out.send(fmt.Appendf(nil, "retry: 1000\n: what comes after revision %d\n\n", f.after))
-	_ = out.control.SetReadDeadline(time.Time{}) // what the client was to send has come by now, and silence is no end
+	out.send(fmt.Appendf(nil, "retry: 1000\n: events after revision %d\n\n", f.after))
+	_ = out.control.SetReadDeadline(time.Time{}) // the request was received completely; a silent client is still there
 	for sent := 0; out.err == nil; {
 		changes, err := f.next(ctx)
 		if err != nil {
@@ -344,7 +345,7 @@ func (f *feed) stream(ctx context.Context, w http.ResponseWriter) {
 			return
 		}
 		if time.Since(out.last) > f.s.Heartbeat {
-			out.send([]byte(": still here\n\n"))
+			out.send([]byte(": heartbeat\n\n"))
 		}
 		if len(changes) == 0 && !f.awaitGrowth(ctx, out) {
 			return
@@ -352,8 +353,8 @@ func (f *feed) stream(ctx context.Context, w http.ResponseWriter) {
 	}
 }
 
-// next reads the next changes for a stream, once it is the caller's turn: a user with many
-// streams must not keep the server busy for everybody.
+// next reads the next changes for a stream. It counts as a heavy request, so that one user
+// with many streams does not slow down the server for others.
 func (f *feed) next(ctx context.Context) ([]store.Change, error) {
 	done, err := f.s.usage.beginHeavy(ctx, f.caller)
 	if err != nil {
@@ -379,15 +380,15 @@ func (f *feed) awaitGrowth(ctx context.Context, out *sender) bool {
 	return false
 }
 
-// sendEnd returns the event that says why the server ends a stream.
+// sendEnd returns the event with the reason why the server ends a stream.
 func (f *feed) sendEnd(ctx context.Context, err error) []byte {
 	data, _ := json.Marshal(f.s.explain(ctx, err)) // strings always marshal
 	return fmt.Appendf(nil, "event: error\ndata: %s\n\n", data)
 }
 
-// renew updates the caller to their rights after these changes; it returns false if
-// they would no longer be admitted. It waits for the picture first, where names are
-// looked up, and where readers look next.
+// renew updates the rights of the caller after these changes; it returns false if the token
+// is no longer valid. It first waits until the picture includes the changes, because names
+// are looked up there.
 func (f *feed) renew(ctx context.Context, changes []store.Change) bool {
 	if len(changes) > 0 {
 		f.s.await(ctx, changes[len(changes)-1].Revision)
@@ -400,8 +401,7 @@ func (f *feed) renew(ctx context.Context, changes []store.Change) bool {
 	return now != nil
 }
 
-// write encodes the changes that are included, up to limit of them if that is above
-// zero.
+// write encodes the included changes, at most limit if that is above zero.
 func (f *feed) write(ctx context.Context, changes []store.Change, limit int) (text []byte, n int) {
 	if len(changes) == 0 {
 		return nil, 0
@@ -441,7 +441,7 @@ func (o *sender) send(text []byte) {
 	if len(text) == 0 || o.err != nil {
 		return
 	}
-	_ = o.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // if it cannot be set, a dead reader ends with its connection
+	_ = o.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // if it cannot be set, TCP detects a dead client
 	if _, o.err = o.w.Write(text); o.err == nil {
 		o.err = o.control.Flush()
 	}

@@ -7,7 +7,7 @@ import (
 	"mariposa/contract"
 )
 
-// An event says what was so when it happened, whatever has changed since.
+// An event shows the state when it happened, whatever has changed since.
 func TestAnEventSaysWhatWasSoThen(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)

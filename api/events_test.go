@@ -122,8 +122,7 @@ func read[T any](t testing.TB, text []byte) T {
 	return v
 }
 
-// A reader that is cut off again and again while writes go on sees every event
-// once, in order.
+// A reader that is disconnected repeatedly during writes sees every event once, in order.
 func TestAStreamResumesWithNothingMissedOrDoubled(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t)
@@ -261,8 +260,8 @@ func TestAStreamThatFallsBehindTheFeedSaysSo(t *testing.T) {
 	}
 }
 
-// trimming loses the feed for streams, whose batches are smaller than the
-// picture's.
+// trimming returns ErrTooOld to streams, whose batches are smaller than those of the
+// picture.
 type trimming struct {
 	store.Store
 	mu   sync.Mutex

@@ -14,15 +14,15 @@ import (
 	"mariposa"
 )
 
-// Keys of JSON documents are matched exactly. Go's own reader takes {"Name": …} for name,
-// and of a key that is there twice some readers take the first and others the last: what
-// one check looks at, another would not.
+// Keys of JSON documents are matched exactly. Package encoding/json accepts {"Name": …} for
+// name, and parsers differ in whether the first or the last of two equal keys counts. A
+// check could then look at another value than the code that uses it.
 
-// strictJSON is how bodies are read before they are validated.
+// strictJSON decodes request bodies before they are validated.
 var strictJSON = huma.Format{
 	Marshal: huma.DefaultJSONFormat.Marshal,
 	Unmarshal: func(body []byte, to any) error {
-		if _, first := to.(*any); first { // it is read twice: to be validated, then into its type
+		if _, first := to.(*any); first { // a body is decoded twice: for validation, then into its type
 			if err := checkRepeatedKeys(body); err != nil {
 				return err
 			}
@@ -31,18 +31,18 @@ var strictJSON = huma.Format{
 	},
 }
 
-// errRepeatedKey: an object has a key twice.
+// errRepeatedKey is the error for an object that contains a key twice.
 type errRepeatedKey string
 
 func (e errRepeatedKey) Error() string { return string(e) + repeatedKey }
 
 const (
 	repeatedKey = " is given more than once"
-	maxNesting  = 1000 // no document of ours comes near it
+	maxNesting  = 1000 // far more than any document of the API needs
 )
 
-// checkRepeatedKeys looks for an object with a key that is there twice. What is no JSON
-// is told by whoever reads it next.
+// checkRepeatedKeys returns an error for an object that contains a key twice. It ignores
+// invalid JSON, which the decoder reports later.
 func checkRepeatedKeys(body []byte) error {
 	var repeated errRepeatedKey
 	if errors.As(walkKeys(json.NewDecoder(bytes.NewReader(body)), 0), &repeated) {
@@ -51,7 +51,7 @@ func checkRepeatedKeys(body []byte) error {
 	return nil
 }
 
-// walkKeys reads one value; an error ends the walk.
+// walkKeys reads one value and stops at the first error.
 func walkKeys(d *json.Decoder, nesting int) error {
 	token, err := d.Token()
 	begins, compound := token.(json.Delim)
@@ -70,7 +70,7 @@ func walkKeys(d *json.Decoder, nesting int) error {
 			if err != nil {
 				return err
 			}
-			key, _ := token.(string) // the decoder takes nothing else for a key
+			key, _ := token.(string) // the decoder accepts only strings as keys
 			if keys[key] {
 				return errRepeatedKey(shortenText(key))
 			}
@@ -80,14 +80,14 @@ func walkKeys(d *json.Decoder, nesting int) error {
 			return err
 		}
 	}
-	_, err = d.Token() // what closes it
+	_, err = d.Token() // the closing delimiter
 	return err
 }
 
-var errTooDeep = errors.New("too deep")
+var errTooDeep = errors.New("nested too deeply")
 
-// unmarshalKeys reads the keys of a JSON object, each of which must be there once. Otherwise
-// it says what the body should be.
+// unmarshalKeys decodes the keys of a JSON object, without duplicates. The error describes
+// what the body should be.
 func unmarshalKeys(body []byte, should string) (map[string]json.RawMessage, error) {
 	if err := checkRepeatedKeys(body); err != nil {
 		return nil, jsonFault(err)
@@ -99,8 +99,8 @@ func unmarshalKeys(body []byte, should string) (map[string]json.RawMessage, erro
 	return keys, nil
 }
 
-// unmarshalExact reads a JSON object into a struct without nested ones. Every key must be
-// one of its names, letter for letter, and be there once.
+// unmarshalExact decodes a JSON object into a flat struct. Every key must match a field
+// name exactly and occur once.
 func unmarshalExact(body []byte, to any) error {
 	if err := checkRepeatedKeys(body); err != nil {
 		return err
@@ -130,22 +130,22 @@ func unmarshalExact(body []byte, to any) error {
 	return nil
 }
 
-var errMoreJSON = errors.New("there is more than one JSON document in the body")
+var errMoreJSON = errors.New("the request body contains more than one JSON document")
 
-// errUnknownKey: an object has a key that is written differently from one that is known.
+// errUnknownKey is the error for a key that differs from a known one only in case.
 type errUnknownKey struct{ key, meant string }
 
 func (e errUnknownKey) Error() string { return fmt.Sprintf("%s %s", e.key, unknownKey(e.meant)) }
 
-// unknownKey says that a key is unknown, and which one may have been meant.
+// unknownKey returns the message for an unknown key, with the similar key if there is one.
 func unknownKey(meant string) string {
 	if meant == "" {
 		return unknownField
 	}
-	return "is unknown: write " + meant + ", as upper and lower case differ"
+	return "is unknown: did you mean " + meant + "? Names are case-sensitive"
 }
 
-// similarKey is the key that differs from another in case alone, if any.
+// similarKey returns the known key that differs from a key only in case, if any.
 func similarKey(known map[string]bool, key string) string {
 	for one := range known {
 		if one != key && strings.EqualFold(one, key) {
@@ -155,10 +155,10 @@ func similarKey(known map[string]bool, key string) string {
 	return ""
 }
 
-// keysOfBody is where an operation keeps the names of all fields of its body.
+// keysOfBody is the metadata key of an operation for the field names of its body.
 const keysOfBody = "keys"
 
-// gatherKeys gathers the names of all fields of a type, and of types within it.
+// gatherKeys collects the field names of a type and its nested types.
 func gatherKeys(t reflect.Type, known map[string]bool) {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
@@ -173,7 +173,7 @@ func gatherKeys(t reflect.Type, known map[string]bool) {
 	}
 }
 
-// bodyKeys are the names of all fields of the body of an input.
+// bodyKeys returns all field names of the body of an input.
 func bodyKeys(input reflect.Type) map[string]bool {
 	known := map[string]bool{}
 	if body, ok := input.FieldByName("Body"); ok {
@@ -182,8 +182,8 @@ func bodyKeys(input reflect.Type) map[string]bool {
 	return known
 }
 
-// suggestKey says of an unknown key of a body which one may have been meant, and reports
-// whether there is one.
+// suggestKey adds the similar key to the fault about an unknown key, and reports whether
+// there is one.
 func suggestKey(op *huma.Operation, f *mariposa.Fault) bool {
 	known, _ := op.Metadata[keysOfBody].(map[string]bool)
 	if f.Code != mariposa.FaultUnknown {

@@ -30,17 +30,17 @@ import (
 const (
 	maxShellMessage     = 1 << 20          // of one incoming message
 	shellIdleTimeout    = time.Hour        // without input or output
-	shellWriteTimeout   = 10 * time.Minute // for a reader that reads nothing
+	shellWriteTimeout   = 10 * time.Minute // for a client that does not read
 	shellRightsInterval = time.Second      // how often the caller's rights are checked, even without messages
-	shellPingInterval   = 5 * time.Second  // how often the client is pinged, and how fast it must answer
+	shellPingInterval   = 5 * time.Second  // how often the client is pinged, and how long it has to respond
 )
 
 type execInput struct {
-	Instance string   `path:"instance" doc:"its id, the beginning of its id, or its name" maxLength:"255"`
-	Command  []string `query:"command,explode" doc:"the command, a word each; /bin/sh without any" maxItems:"1000"`
-	TTY      bool     `query:"tty" doc:"run it in a terminal"`
-	Rows     uint16   `query:"rows" default:"24" minimum:"1" doc:"how high the terminal is"`
-	Cols     uint16   `query:"cols" default:"80" minimum:"1" doc:"how wide the terminal is"`
+	Instance string   `path:"instance" doc:"id of the instance, a prefix of the id, or its name" maxLength:"255"`
+	Command  []string `query:"command,explode" doc:"the command; repeat the parameter for each argument. Default: /bin/sh" maxItems:"1000"`
+	TTY      bool     `query:"tty" doc:"run the command in a terminal"`
+	Rows     uint16   `query:"rows" default:"24" minimum:"1" doc:"height of the terminal"`
+	Cols     uint16   `query:"cols" default:"80" minimum:"1" doc:"width of the terminal"`
 }
 
 func (in *execInput) terminal() *wire.Size {
@@ -56,12 +56,12 @@ func (s *server) exec(ctx context.Context, in *execInput) (*huma.StreamResponse,
 		return nil, err
 	}
 	spec := r.Spec()
-	if err := s.requireCapability(spec, func(c mariposa.Capabilities) bool { return c.Exec }, "run no commands"); err != nil {
+	if err := s.requireCapability(spec, func(c mariposa.Capabilities) bool { return c.Exec }, "running commands"); err != nil {
 		return nil, err
 	}
 	switch state := mariposa.StateOf(spec, r.Status()); state {
 	case mariposa.StatePending, mariposa.StateProvisioning, mariposa.StateStopped, mariposa.StateFailed, mariposa.StateDestroyed:
-		return nil, conflict("instance %s is %s: commands can be run inside one that runs", spec.Name, state)
+		return nil, conflict("instance %s is %s: commands can run only inside a running instance", spec.Name, state)
 	}
 	if len(in.Command) == 0 {
 		in.Command = []string{"/bin/sh"}
@@ -74,8 +74,8 @@ func (s *server) exec(ctx context.Context, in *execInput) (*huma.StreamResponse,
 	}}, nil
 }
 
-// shell runs a command for as long as the connection lasts. Errors before the command
-// runs are returned, and answered like any other.
+// shell runs a command for as long as the connection lasts. It returns errors from before
+// the command runs, which are sent as HTTP errors.
 func (s *server) shell(w http.ResponseWriter, req *http.Request, r *store.Instance, in *execInput) error {
 	if err := checkUpgrade(req); err != nil {
 		return err
@@ -98,8 +98,8 @@ func (s *server) shell(w http.ResponseWriter, req *http.Request, r *store.Instan
 	defer x.Close()
 	conn, err := websocket.Accept(w, req, nil)
 	if err != nil {
-		s.Logger.InfoContext(req.Context(), "a connection to a command could not be opened", "err", err)
-		return nil // Accept has answered
+		s.Logger.InfoContext(req.Context(), "cannot open connection for a command", "err", err)
+		return nil // Accept has sent a response
 	}
 	conn.SetReadLimit(maxShellMessage + 1)
 	c := caller(req.Context())
@@ -108,24 +108,24 @@ func (s *server) shell(w http.ResponseWriter, req *http.Request, r *store.Instan
 	return nil
 }
 
-// checkUpgrade refuses a request that is no WebSocket, that cannot be parsed
-// completely, or that comes from a page of another site.
+// checkUpgrade rejects a request that is not for a WebSocket, has an invalid query string,
+// or is cross-origin.
 func checkUpgrade(req *http.Request) error {
 	if !strings.EqualFold(req.Header.Get("Upgrade"), "websocket") {
-		return invalid("this is a WebSocket: connect with Upgrade: websocket, or use `mariposa instance exec`")
+		return invalid("a WebSocket connection is required: send Upgrade: websocket, or use `mariposa instance exec`")
 	}
 	if _, err := url.ParseQuery(req.URL.RawQuery); err != nil { // unparsable parameters would be missing from the command
-		return invalid("the query cannot be read: a ; in it is written %%3B, a %% is written %%25")
+		return invalid("invalid query string: write ; as %%3B and %% as %%25")
 	}
 	if origin := req.Header.Get("Origin"); origin != "" {
 		if u, err := url.Parse(origin); err != nil || !strings.EqualFold(u.Host, req.Host) {
-			return &mariposa.Error{Code: mariposa.Forbidden, Message: "a page of another site may not run commands here"}
+			return &mariposa.Error{Code: mariposa.Forbidden, Message: "cross-origin requests cannot run commands"}
 		}
 	}
 	return nil
 }
 
-// acquireCommand takes a place among the commands that run inside instances.
+// acquireCommand counts a command against the limits of commands inside instances.
 func (s *server) acquireCommand(ctx context.Context, spec *mariposa.InstanceSpec) (release func(), err error) {
 	organization := ""
 	if p := s.Picture.Projects.Get(spec.Project); p != nil {
@@ -140,8 +140,8 @@ func (s *server) acquireCommand(ctx context.Context, spec *mariposa.InstanceSpec
 	return func() { leave(); s.metrics.streams.Dec() }, nil
 }
 
-// maskCommand hides the secrets of an instance's project in a command: whoever may run
-// one may read all of them, and may have written one.
+// maskCommand returns the mask for secrets in a command. It covers all secrets of the
+// project: callers who can run commands can read them, and may have typed one.
 func (s *server) maskCommand(ctx context.Context, spec *mariposa.InstanceSpec) (*seal.Mask, error) {
 	project := s.Picture.Projects.Get(spec.Project)
 	if project == nil || project.Spec().Metadata == 0 {
@@ -172,7 +172,7 @@ func (s *server) recordExec(ctx context.Context, r *store.Instance, command []st
 	return s.change.RecordAudit(ctx, a)
 }
 
-// truncate shortens a text to at most that many bytes, between two characters.
+// truncate shortens a text to at most that many bytes without splitting a character.
 func truncate(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -194,13 +194,13 @@ func (s *server) requireShellAccess(c *auth.Caller, spec *mariposa.InstanceSpec)
 	return s.directory.Require(now, auth.Shell, project.Record())
 }
 
-// execFailure returns the node's error about the instance.
+// execFailure adds the name of the instance to an error of its node.
 func execFailure(spec *mariposa.InstanceSpec, err error) error {
 	var known *mariposa.Error
 	if errors.As(err, &known) {
-		return mariposa.Errorf(known.Code, "nothing can be run inside %s: %s", spec.Name, known.Message)
+		return mariposa.Errorf(known.Code, "cannot run a command inside %s: %s", spec.Name, known.Message)
 	}
-	return mariposa.Errorf(mariposa.Unavailable, "nothing can be run inside %s: %w", spec.Name, err)
+	return mariposa.Errorf(mariposa.Unavailable, "cannot run a command inside %s: %w", spec.Name, err)
 }
 
 // execSession is the connection between a caller and a command.
@@ -212,10 +212,10 @@ type execSession struct {
 
 	active  atomic.Int64 // time of the last input or output
 	writing atomic.Bool  // the command is slow to read, so the caller's messages wait
-	sending atomic.Bool  // the caller is slow to read, likewise
+	sending atomic.Bool  // the caller is slow to read output
 }
 
-// run passes messages on until the command ends, the caller leaves or loses their
+// run forwards messages until the command ends, the caller disconnects or loses their
 // rights, or the server stops.
 func (t *execSession) run(ctx context.Context, spec *mariposa.InstanceSpec) {
 	ctx, stop := context.WithCancelCause(ctx)
@@ -237,7 +237,7 @@ func (t *execSession) run(ctx context.Context, spec *mariposa.InstanceSpec) {
 	all.Wait()
 }
 
-// readMessages reads the caller's messages until they leave.
+// readMessages reads the caller's messages until they disconnect.
 func (t *execSession) readMessages(ctx context.Context) error {
 	for {
 		kind, message, err := t.conn.Read(ctx)
@@ -249,7 +249,7 @@ func (t *execSession) readMessages(ctx context.Context) error {
 			return err
 		}
 		if kind != websocket.MessageBinary || len(message) == 0 {
-			return invalid("a message is binary, and begins with a byte that says what it is")
+			return invalid("invalid message: messages must be binary and begin with a type byte")
 		}
 		if err := t.handleMessage(message[0], message[1:]); err != nil {
 			return err
@@ -257,8 +257,8 @@ func (t *execSession) readMessages(ctx context.Context) error {
 	}
 }
 
-// errGone says that the caller has left, so nobody is notified.
-var errGone = errors.New("the caller has gone")
+// errGone means that the caller has disconnected, so no message can be sent.
+var errGone = errors.New("the caller has disconnected")
 
 // handleMessage handles one message.
 func (t *execSession) handleMessage(what byte, body []byte) error {
@@ -270,11 +270,11 @@ func (t *execSession) handleMessage(what byte, body []byte) error {
 			t.shell.CloseWrite()
 			return nil
 		}
-		_, _ = t.shell.Write(body) // nobody reads the input of an ended command
+		_, _ = t.shell.Write(body) // an ended command does not read its input
 	case contract.ExecResize:
 		var size contract.ExecSize
 		if unmarshalExact(body, &size) != nil || size.Rows == 0 || size.Cols == 0 {
-			return invalid(`a size is {"rows": N, "cols": N}`)
+			return invalid(`invalid terminal size: send {"rows": N, "cols": N}`)
 		}
 		t.shell.Resize(wire.Size{Rows: size.Rows, Cols: size.Cols})
 	case contract.ExecSignal:
@@ -284,11 +284,11 @@ func (t *execSession) handleMessage(what byte, body []byte) error {
 			n, known = signals[strings.TrimPrefix(kill.Signal, "SIG")]
 		}
 		if !known {
-			return invalid(`a signal is {"signal": "TERM"}, or INT, HUP, QUIT, KILL, USR1 or USR2`)
+			return invalid(`invalid signal: send {"signal": "TERM"}, or INT, HUP, QUIT, KILL, USR1 or USR2`)
 		}
 		t.shell.Signal(n)
 	default:
-		return invalid("no message begins with the byte %d", what)
+		return invalid("unknown message type %d", what)
 	}
 	return nil
 }
@@ -299,8 +299,7 @@ var signals = map[string]int{
 	"KILL": int(syscall.SIGKILL), "USR1": int(syscall.SIGUSR1), "USR2": int(syscall.SIGUSR2),
 }
 
-// sendOutput sends the command's output; it returns io.EOF when the command has ended
-// by itself.
+// sendOutput sends the command's output; it returns io.EOF when the command has exited.
 func (t *execSession) sendOutput(ctx context.Context) error {
 	for {
 		piece, stderr, err := t.shell.Read()
@@ -330,7 +329,7 @@ func (t *execSession) send(ctx context.Context, limit time.Duration, what byte, 
 	return t.conn.Write(ctx, websocket.MessageBinary, append([]byte{what}, body...))
 }
 
-// watch ends a session that has become idle, dead or forbidden.
+// watch ends a session that is idle or dead, or whose caller has lost their rights.
 func (t *execSession) watch(ctx context.Context, stop context.CancelCauseFunc) {
 	every := time.NewTicker(shellRightsInterval)
 	defer every.Stop()
@@ -345,7 +344,7 @@ func (t *execSession) watch(ctx context.Context, stop context.CancelCauseFunc) {
 			return
 		}
 		if time.Since(time.Unix(0, t.active.Load())) > shellIdleTimeout {
-			stop(mariposa.Errorf(mariposa.Unavailable, "nothing was said for %s", shellIdleTimeout))
+			stop(mariposa.Errorf(mariposa.Unavailable, "the session was idle for %s", shellIdleTimeout))
 			return
 		}
 		if time.Since(pinged) < shellPingInterval {
@@ -359,8 +358,8 @@ func (t *execSession) watch(ctx context.Context, stop context.CancelCauseFunc) {
 	}
 }
 
-// isAlive reports whether the caller answers a ping. While input or output is blocked
-// they cannot, so an open connection is enough.
+// isAlive reports whether the client responds to a ping. It cannot while input or output is
+// blocked; then an open connection is enough.
 func (t *execSession) isAlive(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, shellPingInterval)
 	defer cancel()
@@ -381,12 +380,12 @@ func (t *execSession) sendEnd(ctx context.Context, spec *mariposa.InstanceSpec, 
 		doc, _ = json.Marshal(contract.ExecExit{ExitCode: &exit}) // a number always marshals
 	case errors.Is(err, context.Canceled):
 		code = websocket.StatusGoingAway
-		doc, _ = json.Marshal(t.s.explain(ctx, mariposa.Errorf(mariposa.Unavailable, "the server is stopping, and the command inside %s with it", spec.Name)))
+		doc, _ = json.Marshal(t.s.explain(ctx, mariposa.Errorf(mariposa.Unavailable, "the command inside %s was terminated because the server is stopping", spec.Name)))
 	default:
 		code = websocket.StatusPolicyViolation
 		doc, _ = json.Marshal(t.s.explain(ctx, err)) // strings always marshal
 	}
 	if t.send(ctx, shellPingInterval, contract.ExecEnd, doc) == nil {
-		_ = t.conn.Close(code, "") // a client that does not answer is gone
+		_ = t.conn.Close(code, "") // a client that does not respond is gone
 	}
 }

@@ -25,8 +25,8 @@ import (
 	"mariposa/store"
 )
 
-// Exec runs a command of this machine for an instance that is none. The word
-// flood writes without end, and counts.
+// Exec runs a command on this machine instead of inside an instance. The command flood
+// writes without end and counts.
 func (d *loggingDriver) Exec(ctx context.Context, _ driver.Instance, o driver.ExecOptions) (driver.Session, error) {
 	if o.Command[0] == "flood" {
 		return &flood{ctx: ctx, written: &d.flooded}, nil
@@ -72,7 +72,7 @@ func (s *localSession) Wait() (int, error) {
 	return 0, err
 }
 
-// flood is a command that writes without end, and reads nothing.
+// flood is a command that writes without end and reads nothing.
 type flood struct {
 	localSession
 	ctx     context.Context //nolint:containedctx // it is what ends it
@@ -100,7 +100,8 @@ func (f *flood) Wait() (int, error) {
 	return 137, nil
 }
 
-// newShellServer is a server whose project shop has an instance that is no dummy, on a node that is there.
+// newShellServer returns a server whose project shop has an instance on a connected
+// node that can run commands.
 func newShellServer(t *testing.T, options ...option) (*testTeams, *loggingDriver, string) {
 	t.Helper()
 	w := newTestTeams(t, options...)
@@ -118,7 +119,7 @@ func newShellServer(t *testing.T, options ...option) (*testTeams, *loggingDriver
 	return w, node, id
 }
 
-// caller is somebody who runs a command.
+// caller is a client that runs a command.
 type caller struct {
 	t    *testing.T
 	ctx  context.Context //nolint:containedctx // of the test
@@ -151,7 +152,7 @@ func (c *caller) say(what byte, body string) {
 	}
 }
 
-// hear reads to the end: the output of each channel, and the last message.
+// hear reads to the end and returns stdout, stderr and the last message.
 func (c *caller) hear() (out, errs string, end map[string]any) {
 	c.t.Helper()
 	var b [2]bytes.Buffer
@@ -218,9 +219,9 @@ func TestWhoGetsNoShell(t *testing.T) {
 	ask("vera", id).wantError(403, mariposa.Forbidden, "operator")
 	ask("dora", id).wantError(403, mariposa.Forbidden, "operator")
 	ask("sam", id).wantError(404, mariposa.ResourceNotFound)
-	ask("oleg", w.instance).wantError(409, mariposa.Conflict, "of compute type dummy")
+	ask("oleg", w.instance).wantError(409, mariposa.Conflict, "compute type dummy")
 	ask("oleg", id, "Upgrade", "", "Connection", "").wantError(400, mariposa.InvalidArgument, "WebSocket")
-	ask("oleg", id, "Origin", "https://evil.example").wantError(403, mariposa.Forbidden, "another site")
+	ask("oleg", id, "Origin", "https://evil.example").wantError(403, mariposa.Forbidden, "cross-origin")
 	w.asUser("oleg").call("GET", "/v1/instances/"+id+"/exec?command=no-such-command", nil, "Upgrade", upgrade, "Connection", "Upgrade").
 		wantError(400, mariposa.InvalidArgument, "tool", "no-such-command")
 	w.asUser("oleg").call("GET", "/v1/instances/"+id+"/exec?command=echo&command=a;b", nil, "Upgrade", upgrade, "Connection", "Upgrade").
@@ -285,8 +286,8 @@ func TestSoManyShellsOfOneOrganizationAndNoMore(t *testing.T) {
 	w.dial(t, id, "command=cat") // who runs the installation still gets in
 }
 
-// What nobody reads is not made: neither output for a caller who does not look, nor
-// input for a command that does not read.
+// Back-pressure works in both directions: output waits for a slow caller, and input
+// waits for a slow command.
 func TestWhoeverDoesNotReadHoldsUpTheOtherSide(t *testing.T) {
 	t.Parallel()
 	w, node, id := newShellServer(t)
@@ -309,7 +310,7 @@ func TestWhoeverDoesNotReadHoldsUpTheOtherSide(t *testing.T) {
 	}
 }
 
-// A store that takes no record lets nobody run anything.
+// No command runs if its audit record cannot be written.
 func TestWithoutARecordNothingIsRun(t *testing.T) {
 	t.Parallel()
 	m := &failingAuditStore{}
@@ -321,7 +322,7 @@ func TestWithoutARecordNothingIsRun(t *testing.T) {
 	}
 }
 
-// failingAuditStore is a store that takes no audit records any more.
+// failingAuditStore is a store that rejects audit records.
 type failingAuditStore struct {
 	store.Store
 	now atomic.Bool

@@ -42,7 +42,7 @@ func Routes() []Route {
 	return all
 }
 
-// UserRoutes are those that users call with a token of theirs.
+// UserRoutes are the routes that users call with a token.
 func UserRoutes() []Route {
 	return slices.DeleteFunc(Routes(), func(r Route) bool { return r.Callers != "users" })
 }

@@ -14,8 +14,8 @@ import (
 	"mariposa/store"
 )
 
-// conflictingStore makes others change a project just before each commit that requires
-// it to be as it was.
+// conflictingStore changes a project just before each commit that requires it to be
+// unchanged.
 type conflictingStore struct {
 	store.Store
 	spoil atomic.Bool
@@ -39,7 +39,7 @@ func (s *conflictingStore) Commit(ctx context.Context, units ...store.Unit) []st
 	return s.Store.Commit(ctx, units...)
 }
 
-// failingStore is a store whose disk has failed, or that has other troubles.
+// failingStore is a store that returns errors.
 type failingStore struct {
 	store.Store
 	err   atomic.Pointer[error]
@@ -84,7 +84,7 @@ func TestAStoreThatCannotBeWrittenIsReportedAsSuch(t *testing.T) {
 	want[contract.Health](h.call("GET", "/readyz", nil), 200)
 	f.fail(fmt.Errorf("%w: no space left on device", store.ErrUnavailable))
 	r := h.call("POST", "/v1/projects?name=other", hello)
-	r.wantError(503, mariposa.Unavailable, "store cannot be written")
+	r.wantError(503, mariposa.Unavailable, "cannot write to the store")
 	if r.header.Get("Retry-After") == "" {
 		t.Error("no Retry-After")
 	}
@@ -98,7 +98,7 @@ func TestAStoreThatCannotBeWrittenIsReportedAsSuch(t *testing.T) {
 	}
 }
 
-// coded is an error as SQLite's and PostgreSQL's drivers make them.
+// coded is an error like those of the SQLite and PostgreSQL drivers.
 type coded struct {
 	error
 	code  int
@@ -124,7 +124,7 @@ func TestWhyTheStoreCannotBeWrittenIsSaidInPlainWords(t *testing.T) {
 		{fmt.Errorf("%w: %w", secret, syscall.ENOSPC), "its disk is full"},
 		{fmt.Errorf("%w: %w", secret, syscall.EROFS), "its disk is read-only"},
 		{fmt.Errorf("%w: %w", secret, syscall.EIO), "I/O error"},
-		{secret, "cannot be written now;"},
+		{secret, "cannot write to the store;"},
 	} {
 		f.fail(fmt.Errorf("%w: %w", store.ErrUnavailable, c.cause))
 		made := h.call("POST", "/v1/projects?name=shop", hello).wantError(503, mariposa.Unavailable, c.says, "nothing was changed")
@@ -135,13 +135,13 @@ func TestWhyTheStoreCannotBeWrittenIsSaidInPlainWords(t *testing.T) {
 	}
 }
 
-// Who only reads is not told that nothing was changed.
+// The error of a read does not say that nothing was changed.
 func TestAStoreThatDoesNotAnswerIsReportedToReaders(t *testing.T) {
 	t.Parallel()
 	f := &failingStore{}
 	h := newTestServer(t, withStore(func(s store.Store) store.Store { f.Store = s; return f }))
 	f.fail(fmt.Errorf("%w: the connection is gone", store.ErrUnavailable))
-	e := h.call("GET", "/v1/events", nil).wantError(503, mariposa.Unavailable, "the store does not answer now", "try again")
+	e := h.call("GET", "/v1/events", nil).wantError(503, mariposa.Unavailable, "the store does not respond", "try again")
 	if contains(e.Message, "changed") {
 		t.Errorf("it says %q", e.Message)
 	}

@@ -15,20 +15,20 @@ import (
 
 // OfProject are the parameters of every path that begins with a project.
 type OfProject struct {
-	Project      string `path:"project" doc:"its id or name" maxLength:"255"`
-	Organization string `query:"organization" doc:"where the project's name is looked up"`
+	Project      string `path:"project" doc:"id or name" maxLength:"255"`
+	Organization string `query:"organization" doc:"the organization in which the project name is looked up; default: the caller's personal organization"`
 }
 
 // InProject are the parameters that restrict a list to a project.
 type InProject struct {
-	Project      string `query:"project" doc:"the id or name of a project" maxLength:"255"`
-	Organization string `query:"organization" doc:"where the project's name is looked up"`
+	Project      string `query:"project" doc:"id or name of a project" maxLength:"255"`
+	Organization string `query:"organization" doc:"the organization in which the project name is looked up; default: the caller's personal organization"`
 }
 
 var idPattern = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
-// findOrganization finds an organization by id or name, the caller's own when none is
-// named. One in which the caller has no role is not found.
+// findOrganization finds an organization by id or name; by default, the caller's personal
+// one. Organizations in which the caller has no role are not found.
 func (s *server) findOrganization(ctx context.Context, ref string) (*store.Organization, error) {
 	c := caller(ctx)
 	r := s.directory.Organization(cmp.Or(ref, c.Home))
@@ -38,9 +38,9 @@ func (s *server) findOrganization(ctx context.Context, ref string) (*store.Organ
 	return r, nil
 }
 
-// findDestination finds the organization in which the caller wants to create a
-// project. A token that is bound to one project cannot create any; the error says so
-// instead of that there is no such organization.
+// findDestination finds the organization in which the caller wants to create a project. For
+// a token that is restricted to one project, it returns an error about that and not about
+// a missing organization.
 func (s *server) findDestination(ctx context.Context, ref string) (*store.Organization, error) {
 	c := caller(ctx)
 	if c.Bounds.Project != "" {
@@ -53,7 +53,7 @@ func (s *server) findDestination(ctx context.Context, ref string) (*store.Organi
 		}
 		return nil, &mariposa.Error{
 			Code: mariposa.Forbidden, Cause: auth.Denial{On: p.Record()},
-			Message: "this token is bound to " + bound + " and cannot make projects, nor give that one away: use a token that is not",
+			Message: "this token is restricted to " + bound + " and can neither create projects nor move that one: use a token without this restriction",
 		}
 	}
 	org, err := s.findOrganization(ctx, ref)
@@ -63,9 +63,9 @@ func (s *server) findDestination(ctx context.Context, ref string) (*store.Organi
 	return org, s.require(ctx, auth.CreateProject, org.Record())
 }
 
-// findProject finds a project by id or name, among those that the caller may see. One
-// that is being deleted no longer has a name, but its id works until it is gone. A
-// name is looked up in the given organization, else in the caller's own.
+// findProject finds a project by id or name, among those that the caller can see. A project
+// that is being deleted has no name any more, but its id works until it is gone. Names are
+// looked up in the given organization, or else in the caller's personal one.
 func (s *server) findProject(ctx context.Context, ref, organization string) (*store.Project, error) {
 	c := caller(ctx)
 	if r := s.Picture.Projects.Get(ref); r != nil && s.sees(c, r) {
@@ -81,11 +81,11 @@ func (s *server) findProject(ctx context.Context, ref, organization string) (*st
 	if r := s.Picture.ProjectNamed(home, ref); r != nil && s.sees(c, r) {
 		return r, nil
 	}
-	if organization != "" { // does not reveal whether there is such an organization
+	if organization != "" { // do not reveal whether the organization exists
 		return nil, notFound("there is no project %q in an organization %q", ref, organization)
 	}
 	if other := s.organizationWith(c, ref); other != "" {
-		return nil, notFound("there is no project %q here, but one in organization %s: name it with ?organization=%s (-o %s)", ref, other, other, other)
+		return nil, notFound("there is no project %q here, but there is one in organization %s: add ?organization=%s (-o %s)", ref, other, other, other)
 	}
 	return nil, notFound("there is no project %q", ref)
 }
@@ -101,7 +101,7 @@ func (s *server) organizationWith(c *auth.Caller, name string) string {
 	return ""
 }
 
-// sees reports whether a caller may know of a project.
+// sees reports whether a caller can see a project.
 func (s *server) sees(c *auth.Caller, project *store.Project) bool {
 	return s.directory.RoleIn(c, project).Rank() > 0
 }
@@ -111,8 +111,8 @@ func (s *server) seesAll(c *auth.Caller) bool {
 	return s.directory.May(c, auth.RunInstallation, nil) == auth.Allowed
 }
 
-// projectsFor lists the projects that a caller may see, by id, in one organization if
-// given.
+// projectsFor lists the projects that a caller can see, by id, optionally of one
+// organization.
 func (s *server) projectsFor(ctx context.Context, organization string) ([]*store.Project, error) {
 	c := caller(ctx)
 	var found []*store.Project
@@ -143,14 +143,14 @@ func (s *server) projectsFor(ctx context.Context, organization string) ([]*store
 	return slices.DeleteFunc(found, func(r *store.Project) bool { return !s.sees(c, r) }), nil
 }
 
-// deletedProject returns a deleted project in its last state; nil when the feed no
-// longer has it.
+// deletedProject returns the last state of a deleted project; nil if the feed no longer
+// contains it.
 func (s *server) deletedProject(ctx context.Context, id string) *store.Project {
 	if !idPattern.MatchString(id) {
 		return nil
 	}
 	q := store.HistoryQuery{Project: id, Limit: 100}
-	for range 20 { // few changes follow the deletion: remains on nodes that were unreachable
+	for range 20 { // only a few changes follow the deletion, about instances on nodes that were unreachable
 		changes, err := s.Store.History(ctx, q)
 		if err != nil {
 			return nil // unreadable history is not shown
@@ -168,8 +168,8 @@ func (s *server) deletedProject(ctx context.Context, id string) *store.Project {
 	return nil
 }
 
-// organizationID resolves a filter by organization: one in which the caller has a
-// role, or sees a project.
+// organizationID resolves a filter by organization. The caller must have a role in it, or
+// see one of its projects.
 func (s *server) organizationID(ctx context.Context, ref string) (string, error) {
 	if _, err := s.projectsFor(ctx, ref); err != nil {
 		return "", err
@@ -177,7 +177,7 @@ func (s *server) organizationID(ctx context.Context, ref string) (string, error)
 	return s.directory.Organization(ref).ID, nil
 }
 
-// visibility caches for one request which projects its caller may see.
+// visibility caches for one request which projects its caller can see.
 type visibility struct {
 	s     *server
 	ctx   context.Context //nolint:containedctx // a visibility lasts one request
@@ -190,13 +190,13 @@ func (s *server) newVisibility(ctx context.Context, c *auth.Caller) *visibility 
 	return &visibility{s: s, ctx: ctx, c: c, all: s.seesAll(c), known: map[string]*store.Project{}}
 }
 
-// project reports whether the caller may see the objects of a project. The remains of
-// a deleted one are visible to those who could see it at its end.
+// project reports whether the caller can see the objects of a project. Objects of a deleted
+// project remain visible to users who could see it when it was deleted.
 func (g *visibility) project(id string) bool {
 	return g.all || g.record(id) != nil
 }
 
-// record returns a project that the caller may see; nil if there is none.
+// record returns a project that the caller can see; nil if there is none.
 func (g *visibility) record(id string) *store.Project {
 	r, known := g.known[id]
 	if !known {
@@ -262,7 +262,7 @@ func (s *server) findNode(ref string) (*store.Node, error) {
 	if r := s.Picture.Nodes.Get(ref); r != nil {
 		return r, nil
 	}
-	var rejected *store.Node // it keeps no name that another one has
+	var rejected *store.Node // another node may have the same name
 	for _, r := range s.Picture.Nodes.All() {
 		switch spec := r.Spec(); {
 		case spec.Name != ref:
@@ -299,14 +299,14 @@ func (s *server) findInstance(ctx context.Context, ref string) (*store.Instance,
 	case 1:
 		return found[0], nil
 	}
-	return nil, invalid("%q means more than one instance, %s and %s among them: use a whole id", ref, found[0].ID, found[1].ID)
+	return nil, invalid("%q matches more than one instance, including %s and %s: use the full id", ref, found[0].ID, found[1].ID)
 }
 
-// checkMarker refuses a marker that no page can have returned: it must be the id of an
-// object that exists or existed.
+// checkMarker rejects invalid markers: a marker is the id of an object that exists or
+// existed.
 func (s *server) checkMarker(kind mariposa.Kind, marker string) error {
 	if marker != "" && !idPattern.MatchString(marker) && s.Picture.Get(kind, marker) == nil {
-		return invalid("marker must be what the page before named as its marker, not %q", shortenText(marker))
+		return invalid("invalid marker %q: use the marker of the previous page", shortenText(marker))
 	}
 	return nil
 }
@@ -318,7 +318,7 @@ func parseAmount(field, text string) (mariposa.Amount, error) {
 	}
 	a, ok := mariposa.ParseAmount(text)
 	if !ok || a.N == 0 {
-		return a, invalid("%s must be a number above zero or a percentage like 25%%, not %q", field, text)
+		return a, invalid("%s must be a number above 0 or a percentage such as 25%%, not %q", field, text)
 	}
 	return a, nil
 }
@@ -326,7 +326,7 @@ func parseAmount(field, text string) (mariposa.Amount, error) {
 func parseRevision(field, text string) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 {
-		return 0, invalid("%s must be a revision, a number like 4711, not %q", field, text)
+		return 0, invalid("%s must be a revision number such as 4711, not %q", field, text)
 	}
 	return n, nil
 }

@@ -11,8 +11,8 @@ import (
 	"mariposa/manifest"
 )
 
-// checkReply checks what holds of every answer whatever was sent: it is JSON, a
-// failure is in the words of the contract, and nothing broke inside.
+// checkReply checks what is true for every response: it is JSON, an error has the form
+// of the contract, and there was no internal error.
 func checkReply(t *testing.T, r reply) {
 	t.Helper()
 	if r.status >= 500 && r.status != http.StatusServiceUnavailable {
@@ -78,7 +78,7 @@ func FuzzActions(f *testing.F) {
 	})
 }
 
-// name gives a project its name back, whatever was done to it.
+// name restores the name of a project.
 func (h *testServer) name(id, name string) {
 	if r := h.call("PUT", "/v1/projects/"+id, contract.ProjectChange{Name: name}); r.status != 200 {
 		h.t.Fatalf("answered %d %s", r.status, r.body)

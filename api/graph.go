@@ -22,7 +22,7 @@ func (s *server) getGraph(ctx context.Context, in *OfProject) (*document[contrac
 	revision, v := s.Picture.Revision(), s.viewer(ctx)
 	st, ok := s.projectState(v, r.ID)
 	if !ok {
-		return nil, notFound("project %q has just gone", in.Project)
+		return nil, notFound("project %q was just deleted", in.Project)
 	}
 	doc := v.graph(r, st)
 	doc.Revision = revision
@@ -37,7 +37,7 @@ const (
 	kindLoadBalancer = "load_balancer"
 )
 
-// resource names a node of a graph: a service and a network may share a name.
+// resource identifies a node of a graph: a service and a network can have the same name.
 type resource struct{ kind, name string }
 
 // graph is a project's graph under construction.
@@ -48,14 +48,14 @@ type graph struct {
 
 func (g *graph) add(n contract.GraphNode) { g.nodes[resource{n.Kind, n.Name}] = &n }
 
-// link adds an edge, if both ends exist: leftovers may need something that is gone.
+// link adds an edge if both ends exist: leftovers may depend on removed resources.
 func (g *graph) link(from, to resource, why string) {
 	if g.nodes[from] != nil && g.nodes[to] != nil && from != to {
 		g.edges[contract.GraphEdge{From: from.name, FromKind: from.kind, To: to.name, ToKind: to.kind, Why: why}] = true
 	}
 }
 
-// graph returns the graph of a project in a state.
+// graph builds the graph of a project from its state.
 func (v *viewer) graph(r *store.Project, st contract.ProjectState) contract.Graph {
 	g := &graph{nodes: map[resource]*contract.GraphNode{}, edges: map[contract.GraphEdge]bool{}}
 	goals, number := v.goals(r), r.Spec().Number
@@ -136,8 +136,8 @@ func (v *viewer) addUndeclared(g *graph, project *store.Project) {
 	}
 }
 
-// judgeNetworksAndVolumes sets the status of networks and volumes by what their nodes report:
-// which attachments of a network, and how many volumes, exist.
+// judgeNetworksAndVolumes sets the status of networks and volumes from the reports of their
+// nodes: which network attachments and volumes exist.
 func (v *viewer) judgeNetworksAndVolumes(g *graph, project *store.Project) {
 	visible := v.s.newVisibility(v.ctx, caller(v.ctx))
 	for _, r := range v.s.Picture.NetworksOf(project.ID) {
@@ -167,8 +167,7 @@ func (v *viewer) judgeNetworksAndVolumes(g *graph, project *store.Project) {
 	}
 }
 
-// countPart counts a part of a resource on a node. Parts that are being deleted do not
-// count.
+// countPart counts the part of a resource on one node, unless it is being deleted.
 func countPart(n *contract.GraphNode, state, reason string, code mariposa.ReasonCode) {
 	switch mariposa.ResourceState(state) {
 	case "deleting":
@@ -181,7 +180,7 @@ func countPart(n *contract.GraphNode, state, reason string, code mariposa.Reason
 	n.Goal++
 }
 
-// judgeResource sets the status of a resource by its parts.
+// judgeResource sets the status of a resource from its parts.
 func judgeResource(n *contract.GraphNode) {
 	n.Status = mariposa.StatusConverged
 	if n.Running < n.Goal {
@@ -191,8 +190,8 @@ func judgeResource(n *contract.GraphNode) {
 	}
 }
 
-// linkLeftovers adds the dependencies of left-over instances, by the definitions that
-// they were made from.
+// linkLeftovers adds the dependencies of leftover instances, from the definitions that they
+// were created from.
 func (v *viewer) linkLeftovers(g *graph, project string) {
 	type made struct {
 		service string
@@ -206,13 +205,13 @@ func (v *viewer) linkLeftovers(g *graph, project string) {
 		}
 		return true
 	})
-	for m := range drawn { // outside the callback, which blocks the picture
+	for m := range drawn { // not in the callback, which blocks the picture
 		g.linkService(v.definition(project, m.number, m.service))
 	}
 }
 
-// judgeOthers sets the status of resources that are not services: they exist whenever
-// something that uses them runs.
+// judgeOthers sets the status of resources other than services: they exist while something
+// that uses them runs.
 func (g *graph) judgeOthers(goal mariposa.ProjectGoal) {
 	for e := range g.edges {
 		n, user := g.nodes[resource{e.ToKind, e.To}], g.nodes[resource{e.FromKind, e.From}]
@@ -238,9 +237,9 @@ func (g *graph) judgeOthers(goal mariposa.ProjectGoal) {
 	}
 }
 
-// assignLayers assigns every node a layer above those that it needs, and returns nodes and
-// edges in order; nodes without dependencies are in layer 1. Left-over edges may form
-// a cycle: its first node by name is then treated as if it needed nothing more.
+// assignLayers puts every node into a layer above its dependencies and returns sorted nodes
+// and edges. Nodes without dependencies are in layer 1. Edges of leftovers can form a
+// cycle, which is broken at its first node by name.
 func (g *graph) assignLayers() ([]contract.GraphNode, []contract.GraphEdge) {
 	edges := slices.SortedFunc(maps.Keys(g.edges), compareEdges)
 	lacks, needers := countDependencies(edges)
@@ -286,7 +285,7 @@ func (g *graph) assignLayers() ([]contract.GraphNode, []contract.GraphEdge) {
 func countDependencies(edges []contract.GraphEdge) (lacks map[resource]int, needers map[resource][]resource) {
 	type pair struct{ from, to resource }
 	lacks, needers = map[resource]int{}, map[resource][]resource{}
-	seen := map[pair]bool{} // a node may need another for more than one reason
+	seen := map[pair]bool{} // a node may depend on another for more than one reason
 	for _, e := range edges {
 		p := pair{resource{e.FromKind, e.From}, resource{e.ToKind, e.To}}
 		if !seen[p] {

@@ -17,8 +17,8 @@ func emptyGraph() *graph {
 	return &graph{nodes: map[resource]*contract.GraphNode{}, edges: map[contract.GraphEdge]bool{}}
 }
 
-// Whatever the edges: every node has a layer, above all that it needs unless they run
-// in a circle, and no layer is empty; and the same graph is always drawn the same.
+// For any edges, every node has a layer above its dependencies unless they form a
+// cycle, no layer is empty, and the result is deterministic.
 func TestEveryNodeStandsAboveAllThatItNeeds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

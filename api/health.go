@@ -56,8 +56,8 @@ func healthOf(i contract.Instance) contract.InstanceHealth {
 	}
 }
 
-// checksOf shows the checks of a definition; none for nil. Paths are shown as written:
-// each instance resolves them itself.
+// checksOf returns the checks of a definition, which may be nil. Paths are shown as
+// written, because each instance resolves them itself.
 func checksOf(def *mariposa.Service) []contract.HealthCheck {
 	all := []contract.HealthCheck{}
 	if def == nil {

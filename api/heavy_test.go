@@ -17,7 +17,7 @@ import (
 	"mariposa/store"
 )
 
-// countedFeed counts what is read of the feed, and can hold readers back.
+// countedFeed counts reads of the feed and can block them.
 type countedFeed struct {
 	store.Store
 	calls, changes  atomic.Int64
@@ -57,14 +57,14 @@ func (f *countedFeed) History(ctx context.Context, q store.HistoryQuery) ([]stor
 	return found, err
 }
 
-// reset forgets what was read so far.
+// reset resets the counters.
 func (f *countedFeed) reset() {
 	f.calls.Store(0)
 	f.changes.Store(0)
 	f.atMost.Store(0)
 }
 
-// withFeed lets a test look at what is read of the feed.
+// withFeed lets a test count the reads of the feed.
 func withFeed(f *countedFeed) option {
 	return withStore(func(s store.Store) store.Store {
 		f.Store = s
@@ -94,8 +94,8 @@ func (h *testServer) flood(project string, changes int) {
 	}
 }
 
-// Whoever sees little of a busy installation gets their newest events, and does not make
-// the server read the whole feed for them.
+// A caller who sees few projects of a busy installation gets their newest events
+// without making the server read the whole feed.
 func TestAListOfEventsDoesNotReadTheWholeFeed(t *testing.T) {
 	t.Parallel()
 	feed := &countedFeed{}
@@ -118,7 +118,7 @@ func TestAListOfEventsDoesNotReadTheWholeFeed(t *testing.T) {
 			}
 		}
 	}
-	// A list from a revision on ends early, and can be continued to the end.
+	// A list since a revision can end early, and can be continued to the end.
 	var events int
 	for since, pages := int64(0), 0; ; pages++ {
 		page := want[contract.Events](w.asUser("olga").call("GET", fmt.Sprintf("/v1/events?since=%d&limit=1000", since), nil), 200)
@@ -136,7 +136,7 @@ func TestAListOfEventsDoesNotReadTheWholeFeed(t *testing.T) {
 	}
 }
 
-// One user's heavy requests wait for each other, not those of others for them.
+// Heavy requests of one user wait for each other, but do not delay other users.
 func TestOneUsersHeavyRequestsTakeTurns(t *testing.T) {
 	t.Parallel()
 	feed := &countedFeed{entered: make(chan struct{}, 100)}
@@ -170,7 +170,7 @@ func TestOneUsersHeavyRequestsTakeTurns(t *testing.T) {
 	}
 }
 
-// A clock that goes back does not lock out who has used up their requests until then.
+// If the clock is set back, a user who has used up the rate limit is not locked out.
 func TestAClockThatGoesBackLocksNobodyOut(t *testing.T) {
 	t.Parallel()
 	now := &shiftedClock{}
@@ -194,8 +194,8 @@ func TestAClockThatGoesBackLocksNobodyOut(t *testing.T) {
 	wrong.call("GET", "/v1/user", nil).wantError(401, mariposa.Unauthorized)
 }
 
-// Anybody may ask for metrics, and many at once: they are gathered by one at a time, and
-// nobody gets figures from before they asked.
+// Metrics are public: concurrent requests share one collection, and the result is never
+// older than the request.
 func TestMetricsAreGatheredByOneAtATime(t *testing.T) {
 	t.Parallel()
 	var calls, gathering atomic.Int64

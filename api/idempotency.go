@@ -19,9 +19,9 @@ const (
 	maxKey = 255
 )
 
-// newIdempotency returns where the answer to a change with an Idempotency-Key is kept.
+// newIdempotency identifies the stored response of a change with an Idempotency-Key.
 func newIdempotency(c *auth.Caller, key string, r *http.Request, body []byte, status int) *change.Idempotency {
-	b := c.Bounds // an answer may contain more than a token with fewer rights may see
+	b := c.Bounds // a token with fewer rights must not get the response to another token
 	return &change.Idempotency{ID: digest(c.User, c.By, b.Organization, b.Project, string(b.Role), key), Request: fingerprint(r, body), Status: status}
 }
 
@@ -39,13 +39,13 @@ func digest(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// recordAnswer audits an action on an object that is not in the store, and keeps the
-// answer. The action is already done, so errors are only logged.
+// recordAnswer audits an action on an object that is not in the store, and stores the
+// response. The action is already done, so errors are only logged.
 func (s *server) recordAnswer(ctx context.Context, a mariposa.Audit, answer any) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if err := s.change.Record(ctx, request(ctx), a, answer); err != nil {
-		s.Logger.WarnContext(ctx, "cannot keep an answer or its audit record", "err", err, "action", a.Action)
+		s.Logger.WarnContext(ctx, "cannot store a response or its audit record", "err", err, "action", a.Action)
 	}
 }
 

@@ -59,8 +59,7 @@ func TestAKeyDoesNotLetLargeBodiesIn(t *testing.T) {
 	h.call("POST", "/v1/projects?name=big", huge, "Idempotency-Key", "k").wantError(413, mariposa.TooLarge)
 }
 
-// An answer is given again by a server that was started since, and by another
-// replica at the same time.
+// A stored response is replayed after a restart and by other replicas.
 func TestAnAnswerOutlivesItsServer(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t)
@@ -100,8 +99,8 @@ func TestAnAnswerOutlivesItsServer(t *testing.T) {
 	}
 }
 
-// A key belongs to who uses it, for one request, for a day; what it holds is kept
-// sealed, and is not handed to a token that may do less.
+// A key belongs to one user and one request, for a day. The stored response is
+// encrypted, and is not sent to a token with fewer rights.
 func TestAKeyBelongsToItsUserAndRequest(t *testing.T) {
 	t.Parallel()
 	now := &shiftedClock{}
@@ -140,8 +139,7 @@ func TestAKeyBelongsToItsUserAndRequest(t *testing.T) {
 	}
 }
 
-// Every change answers the same, byte for byte, when it is repeated with its key,
-// and is done once.
+// A change repeated with its key is done once, and the response is identical byte for byte.
 func TestEveryChangeCanBeRepeated(t *testing.T) {
 	t.Parallel()
 	bodies := map[string]string{

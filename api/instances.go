@@ -17,13 +17,13 @@ import (
 
 type listInstancesInput struct {
 	InProject
-	Service string         `query:"service" doc:"the id or name of a service"`
-	Node    string         `query:"node" doc:"the id or name of a node"`
+	Service string         `query:"service" doc:"id or name of a service"`
+	Node    string         `query:"node" doc:"id or name of a node"`
 	State   mariposa.State `query:"state" enum:"pending,provisioning,running,draining,stopping,stopped,failed,unknown,destroyed"`
-	Version string         `query:"version" doc:"the hash of a version, at least 7 characters of it, or with a project its number" maxLength:"40"`
-	Usage   bool           `query:"usage" doc:"measure what the running ones use; then at most 100 at a time"`
+	Version string         `query:"version" doc:"hash of a version (or at least its first 7 characters); together with a project also a version number" maxLength:"40"`
+	Usage   bool           `query:"usage" doc:"measure the usage of running instances; limits the page to 100 instances"`
 	Limit   int            `query:"limit" minimum:"1" maximum:"10000" default:"1000"`
-	Marker  string         `query:"marker" doc:"instances after this one" maxLength:"255"`
+	Marker  string         `query:"marker" doc:"the marker of the previous page" maxLength:"255"`
 }
 
 func (s *server) listInstances(ctx context.Context, in *listInstancesInput) (*document[contract.Instances], error) {
@@ -75,11 +75,11 @@ func (s *server) listInstances(ctx context.Context, in *listInstancesInput) (*do
 }
 
 const (
-	maxMeasured = 100 // instances that one request may have measured
-	measurers   = 16  // of them at once
+	maxMeasured = 100 // instances that one request can measure
+	measurers   = 16  // concurrent measurements of a request
 )
 
-// measureAll fills in what running instances use, as far as their nodes report it in time.
+// measureAll fills in the usage of running instances, if their nodes report it in time.
 func (s *server) measureAll(ctx context.Context, all []contract.Instance) {
 	ctx, cancel := context.WithTimeout(ctx, 2*measureTimeout)
 	defer cancel()
@@ -101,7 +101,7 @@ func (s *server) measureAll(ctx context.Context, all []contract.Instance) {
 	work.Wait()
 }
 
-// candidates returns the records that the indexes narrow a list to.
+// candidates uses the indexes to narrow down the records of a list.
 func (s *server) candidates(ctx context.Context, in *listInstancesInput) ([]*store.Instance, error) {
 	g := s.newVisibility(ctx, caller(ctx))
 	node, err := s.resolveNodeFilter(g, in.Node)
@@ -128,8 +128,8 @@ func (s *server) candidates(ctx context.Context, in *listInstancesInput) ([]*sto
 	}), err
 }
 
-// resolveNodeFilter resolves a filter by node. Callers who do not run the installation only
-// know the nodes of their own instances.
+// resolveNodeFilter resolves a filter by node. Callers other than installation admins know
+// only the nodes of their own instances.
 func (s *server) resolveNodeFilter(g *visibility, ref string) (string, error) {
 	if ref == "" {
 		return "", nil
@@ -145,7 +145,7 @@ func (s *server) resolveNodeFilter(g *visibility, ref string) (string, error) {
 	return r.ID, nil
 }
 
-// instancesFor lists the instances of the projects that the caller may see, by id.
+// instancesFor lists the instances of the projects that the caller can see, by id.
 func (s *server) instancesFor(ctx context.Context, organization string) ([]*store.Instance, error) {
 	projects, err := s.projectsFor(ctx, organization)
 	if err != nil {
@@ -159,8 +159,8 @@ func (s *server) instancesFor(ctx context.Context, organization string) ([]*stor
 	return all, nil
 }
 
-// isAt reports whether an instance, shown with a version, is at the requested one.
-// Numbers are per project.
+// isAt reports whether an instance has the requested version, by the version that is shown
+// for it. Numbers are per project.
 func (v *viewer) isAt(ref, shown string, spec *mariposa.InstanceSpec) bool {
 	if n, err := strconv.Atoi(ref); err == nil && len(ref) < 7 {
 		return v.sha(spec.Project, n) == shown
@@ -169,7 +169,7 @@ func (v *viewer) isAt(ref, shown string, spec *mariposa.InstanceSpec) bool {
 }
 
 type ofInstance struct {
-	Instance string `path:"instance" doc:"its id, the beginning of its id, or its name" maxLength:"255"`
+	Instance string `path:"instance" doc:"id of the instance, a prefix of the id, or its name" maxLength:"255"`
 }
 
 func (s *server) getInstance(ctx context.Context, in *ofInstance) (*document[contract.Instance], error) {
@@ -198,11 +198,11 @@ func (s *server) getInstance(ctx context.Context, in *ofInstance) (*document[con
 	return answer(doc)
 }
 
-// measureTimeout is how long a node may take to measure an instance.
+// measureTimeout limits how long a node can take to measure an instance.
 const measureTimeout = time.Second
 
-// measureUsage asks an instance's node for the resources it uses. What the node does
-// not report in time is unknown.
+// measureUsage requests the usage of an instance from its node. The result is empty if the
+// node does not respond in time.
 func (s *server) measureUsage(ctx context.Context, node, id string) mariposa.Usage {
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
@@ -213,8 +213,7 @@ func (s *server) measureUsage(ctx context.Context, node, id string) mariposa.Usa
 	return u
 }
 
-// definitionOf returns the definition that an instance was made from; nil when it is
-// lost.
+// definitionOf returns the definition that an instance was created from; nil if it is lost.
 func (v *viewer) definitionOf(spec *mariposa.InstanceSpec) *mariposa.Service {
 	if spec.Managed {
 		return v.definition(spec.Project, spec.Number, spec.ServiceName)
@@ -228,7 +227,7 @@ func (v *viewer) definitionOf(spec *mariposa.InstanceSpec) *mariposa.Service {
 }
 
 type actOnInstanceInput struct {
-	Instance string `path:"instance" doc:"its id, the beginning of its id, or its name" maxLength:"255"`
+	Instance string `path:"instance" doc:"id of the instance, a prefix of the id, or its name" maxLength:"255"`
 	Body     contract.InstanceAction
 }
 
@@ -240,7 +239,7 @@ func (s *server) actOnInstance(ctx context.Context, in *actOnInstanceInput) (*do
 	spec := r.Spec()
 	switch in.Body.Action {
 	case "crash":
-		if err := s.requireCapability(spec, func(c mariposa.Capabilities) bool { return c.Crash }, "cannot be crashed"); err != nil {
+		if err := s.requireCapability(spec, func(c mariposa.Capabilities) bool { return c.Crash }, "crashing"); err != nil {
 			return nil, err
 		}
 		if err := s.Fleet.Crash(ctx, spec.Node, r.ID); err != nil {
@@ -257,10 +256,10 @@ func (s *server) actOnInstance(ctx context.Context, in *actOnInstanceInput) (*do
 	return changed(s.change.ActOnInstance(ctx, request(ctx), r, in.Body.Action))
 }
 
-// requireCapability refuses an action that an instance's compute type does not
-// support, as declared by its node's driver. If the node has declared nothing, it
-// decides itself.
-func (s *server) requireCapability(spec *mariposa.InstanceSpec, able func(mariposa.Capabilities) bool, refusal string) error {
+// requireCapability rejects an action that the compute type of an instance does not
+// support, according to the driver of its node. If the driver has declared nothing, the
+// node decides.
+func (s *server) requireCapability(spec *mariposa.InstanceSpec, able func(mariposa.Capabilities) bool, action string) error {
 	r := s.Picture.Nodes.Get(spec.Node)
 	if r == nil {
 		return nil
@@ -270,14 +269,14 @@ func (s *server) requireCapability(spec *mariposa.InstanceSpec, able func(maripo
 		return nil
 	}
 	if can, known := st.Capabilities[spec.Compute]; known && !able(can) {
-		return conflict("instance %s is of compute type %s, and instances of this kind %s", spec.Name, spec.Compute, refusal)
+		return conflict("instance %s has compute type %s, which does not support %s", spec.Name, spec.Compute, action)
 	}
 	return nil
 }
 
 type deleteInstanceInput struct {
-	Instance string `path:"instance" doc:"its id, the beginning of its id, or its name" maxLength:"255"`
-	Force    bool   `query:"force" doc:"by force, however long it may take to stop; what is stopping already can be ended so if it belongs to a service, too"`
+	Instance string `path:"instance" doc:"id of the instance, a prefix of the id, or its name" maxLength:"255"`
+	Force    bool   `query:"force" doc:"kill the instance instead of waiting for it to stop. With force, an instance that belongs to a service can be killed too if it is already stopping"`
 }
 
 func (s *server) deleteInstance(ctx context.Context, in *deleteInstanceInput) (*document[contract.Changed], error) {

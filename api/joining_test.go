@@ -19,7 +19,7 @@ import (
 	"mariposa/wire"
 )
 
-// runAgent runs the agent of a dummy node until it is told to leave; it says how it ended.
+// runAgent runs the agent of a dummy node. Leave stops it and returns its error.
 func (h *testServer) runAgent(node, name, key, token string) (leave func() error, ended <-chan error) {
 	ctx, cancel := context.WithCancel(h.ctx)
 	d := dummy.New(dummy.NewWorld(1), clock.Real{})
@@ -39,7 +39,7 @@ func (h *testServer) runAgent(node, name, key, token string) (leave func() error
 	return func() error { cancel(); return <-over }, over
 }
 
-// tryJoin comes with a node that should not be let in, and says why it was not.
+// tryJoin connects a node that should be rejected, and returns the error.
 func (h *testServer) tryJoin(node, name, key, token string) error {
 	h.t.Helper()
 	_, ended := h.runAgent(node, name, key, token)
@@ -51,7 +51,7 @@ func (h *testServer) tryJoin(node, name, key, token string) error {
 	}
 }
 
-// joins comes with a node that must be let in, and leaves again.
+// joins connects a node that must be accepted, and disconnects it.
 func (h *testServer) joins(node, name, key, token string) {
 	h.t.Helper()
 	before := int64(0)
@@ -70,7 +70,7 @@ func (h *testServer) joins(node, name, key, token string) {
 
 const nodeKey = "a-secret-key-of-the-node-"
 
-// A join token is a record that ends by itself; what has joined needs it no more.
+// A join token expires or is used up; nodes that have joined no longer need it.
 func TestAJoinTokenIsSpentAndEnds(t *testing.T) {
 	t.Parallel()
 	now := &shiftedClock{}
@@ -113,17 +113,17 @@ func TestAJoinTokenIsSpentAndEnds(t *testing.T) {
 		t.Errorf("the audit of joining: %+v", joined)
 	}
 
-	// Their keys are enough from now on, whatever becomes of the token; nobody else's are.
+	// Their keys are sufficient from now on, whatever happens to the token; other keys are not.
 	want[contract.Changed](w.call("DELETE", "/v1/tokens/rack-7", nil), 200)
 	w.joins("a1", "node-a", nodeKey+"a", made.Secret)
 	w.joins("b1", "node-b", nodeKey+"b", "")
 	refused("was revoked on", "c1", "node-c", nodeKey+"c", made.Secret)
-	refused("give its agent a join token", "c1", "node-c", nodeKey+"c", "")
-	refused("give its agent a join token", "a1", "node-a", nodeKey+"wrong", "")
+	refused("start the agent with a join token", "c1", "node-c", nodeKey+"c", "")
+	refused("start the agent with a join token", "a1", "node-a", nodeKey+"wrong", "")
 	late := w.mintBy(contract.NewToken{Name: "late", Use: mariposa.TokenJoin, Expires: "1h"})
 	now.turn(2 * time.Hour)
 	refused("expired on", "c1", "node-c", nodeKey+"c", late.Secret)
-	refused("is for people", "c1", "node-c", nodeKey+"c", adminToken)
+	refused("is the token of a user", "c1", "node-c", nodeKey+"c", adminToken)
 	w.as(late.Secret).call("GET", "/v1/nodes", nil).wantError(401, mariposa.Unauthorized)
 
 	sam := w.asUser("sam")
@@ -135,7 +135,7 @@ func TestAJoinTokenIsSpentAndEnds(t *testing.T) {
 	w.call("POST", "/v1/tokens", contract.NewToken{Name: "x", Uses: &two}).wantError(400, mariposa.InvalidArgument, "uses")
 }
 
-// A token that is good for one node lets one in, however many come at once.
+// A token for one node lets one node join, however many try at once.
 func TestNodesThatRaceShareTheUses(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t)
@@ -162,7 +162,7 @@ func TestNodesThatRaceShareTheUses(t *testing.T) {
 	}
 }
 
-// Whoever has a join token tries to be taken for another node.
+// With a join token, an attacker tries to impersonate another node.
 func TestNoNodeCanBeTakenForAnother(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t)
@@ -191,7 +191,7 @@ func TestNoNodeCanBeTakenForAnother(t *testing.T) {
 	h.joins("a1", "node-b.example.org", nodeKey+"a", "") // its own to change
 }
 
-// sayHello comes with a node by hand, and returns the first thing that it hears.
+// sayHello connects a node by hand, and returns the first message that it receives.
 func (h *testServer) sayHello(node, name, key, token string) wire.Frame {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.ctx, time.Minute)
@@ -210,7 +210,7 @@ func (h *testServer) sayHello(node, name, key, token string) wire.Frame {
 
 func approveNodes(s *settings) { s.approve = true }
 
-// A node that nobody has approved learns nothing and gets nothing.
+// A node that is not approved receives no data and no instances.
 func TestANewNodeWaitsForApproval(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, approveNodes, withPlanner)
@@ -233,7 +233,7 @@ func TestANewNodeWaitsForApproval(t *testing.T) {
 	if n := h.picture.Instances.Len(); n != 0 {
 		t.Errorf("%d instances were made", n)
 	}
-	// What its agent hears is that it waits, and nothing of who we are.
+	// The agent learns only that it waits, and nothing about the server.
 	bye := h.sayHello("w1", "waiting", nodeKey+"w", token)
 	if bye.Bye == nil || bye.Bye.Final || bye.Welcome != nil || !strings.Contains(bye.Bye.Reason, fingerprint) {
 		t.Errorf("it hears %+v", bye)
@@ -258,7 +258,7 @@ func TestANewNodeWaitsForApproval(t *testing.T) {
 	if n := node("unwanted"); n.Status != mariposa.NodeRejected {
 		t.Errorf("it was rejected: %+v", n)
 	}
-	// It keeps no name, and stays out until somebody forgets it.
+	// Its name can be reused, and it stays rejected until it is removed.
 	if err := h.tryJoin("v1", "unwanted", nodeKey+"v", token); err == nil || !strings.Contains(err.Error(), "was rejected") {
 		t.Errorf("it came again: %v", err)
 	}

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// landing answers / with what this server is and how to use it. It shows no data, so
-// anybody may read it; a client that asks for JSON gets a small document.
+// landing serves a page at / that explains how to use the server. It shows no data, so
+// it is public. A client that accepts JSON gets a small document instead.
 func landing(version string) http.Handler {
 	var page strings.Builder
 	template.Must(template.New("landing").Parse(landingPage)).Execute(&page, version) //nolint:errcheck // a constant template of one text cannot fail

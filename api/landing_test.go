@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Whoever opens the address of a server in a browser learns what it is, and nothing else.
+// The root page explains what the server is and shows no data.
 func TestTheAddressOfTheServerShowsWhatItIs(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t)

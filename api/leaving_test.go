@@ -25,7 +25,7 @@ func crew(t *testing.T) (h, owner, member *testServer) {
 	return h, owner, member
 }
 
-// bearing makes a token as the caller, and is the server as its bearer finds it.
+// bearing creates a token as the caller and returns a client that uses it.
 func (h *testServer) bearing(ask contract.NewToken) *testServer {
 	h.t.Helper()
 	return h.as(want[contract.Token](h.call("POST", "/v1/tokens", ask), 201).Secret)
@@ -98,8 +98,8 @@ func TestDeniedReadsDoNotHideADeniedChange(t *testing.T) {
 	}
 }
 
-// A role that is lost while a change is under way is lost for the change: every attempt
-// asks again.
+// A role that is lost during a change no longer applies to the change: every attempt
+// checks it again.
 func TestARoleLostBetweenTwoAttemptsIsLost(t *testing.T) {
 	t.Parallel()
 	crossed := &interferingStore{}
@@ -107,8 +107,8 @@ func TestARoleLostBetweenTwoAttemptsIsLost(t *testing.T) {
 	want[contract.Changed](w.asUser("olga").call("PUT", "/v1/organizations/acme/members/mia", contract.MemberChange{Role: "owner"}), 200)
 	want[contract.Changed](w.asUser("ulla").call("PUT", "/v1/organizations/umbra/members/olga", contract.MemberChange{Role: "owner"}), 200)
 
-	// demote takes the role of an owner away before the next commit that writes what is
-	// named, and touches that, so that the commit is attempted again.
+	// demote changes the role of a user just before the next commit that writes the given
+	// object, and changes that object too, so that the commit is retried.
 	demote := func(kind mariposa.Kind, id, org, user string, to mariposa.OrgRole) (crossing *bool) {
 		once := new(bool)
 		crossed.interfere(func(u store.Unit) {

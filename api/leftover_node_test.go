@@ -8,7 +8,7 @@ import (
 	"mariposa/contract"
 )
 
-// What is left on an unreachable node does not fail a rollout or a stop: it is removed
+// Leftovers on an unreachable node do not fail a rollout or a stop. They are removed
 // when the node returns, and the state says so until then.
 func TestALeftoverOnAnUnreachableNodeFailsNoTask(t *testing.T) {
 	t.Parallel()

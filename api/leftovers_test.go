@@ -28,7 +28,7 @@ func TestATokenBoundToAProjectSaysThatItMakesNone(t *testing.T) {
 	t.Parallel()
 	w := newTestTeams(t)
 	bound := w.as(want[contract.Token](w.asUser("olga").call("POST", "/v1/tokens", contract.NewToken{Name: "ci", Project: w.shop.ID}), 201).Secret)
-	const says = "this token is bound to project shop and cannot make projects"
+	const says = "this token is restricted to project shop and can neither create projects nor move that one"
 	for name, r := range map[string]reply{
 		"a copy":           bound.call("POST", "/v1/projects/shop/copy", contract.Copy{Name: "twin"}),
 		"a copy elsewhere": bound.call("POST", "/v1/projects/shop/copy", contract.Copy{Name: "twin", Organization: "umbra"}),
@@ -40,7 +40,7 @@ func TestATokenBoundToAProjectSaysThatItMakesNone(t *testing.T) {
 		}
 	}
 	ghost := w.as(w.forge(mariposa.TokenSpec{User: w.users["sam"], Name: "lost", Project: w.shop.ID}))
-	f := ghost.call("POST", "/v1/projects?name=twin", hello).wantError(403, mariposa.Forbidden, "bound to one project")
+	f := ghost.call("POST", "/v1/projects?name=twin", hello).wantError(403, mariposa.Forbidden, "restricted to one project")
 	if strings.Contains(f.Message, "shop") {
 		t.Errorf("it names a project that its user may not see: %s", f.Message)
 	}
@@ -69,8 +69,8 @@ func TestATokenThatIsNoLongerGoodSaysWhy(t *testing.T) {
 	refused(short, "this token expired on "+made.Expires.UTC().Format("2006-01-02"))
 	refused(revoked, "this token was revoked on ")
 	refused(w.as("mrp_nobody-ever-had-this"), "this token is unknown")
-	refused(w.as(joinToken), "lets nodes join")
-	refused(w.as(""), "this needs a valid token")
+	refused(w.as(joinToken), "is a join token")
+	refused(w.as(""), "a valid token is required")
 	want[contract.Changed](w.call("PUT", "/v1/users/max", []byte(`{"disabled":true}`)), 200)
 	refused(w.asUser("max"), "disabled")
 	for _, one := range want[contract.Tokens](w.asUser("sam").call("GET", "/v1/tokens", nil), 200).Tokens {

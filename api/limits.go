@@ -12,28 +12,28 @@ import (
 	"mariposa/auth"
 )
 
-// Limits are what one user can take of a server at a time, whichever tokens they use.
-// Those who run the installation have only the limits of the server as a whole. Zero
-// stands for the default.
+// Limits are the limits of one user on a server, for all their tokens together.
+// Installation admins are subject only to the limits of the whole server. Zero means
+// the default.
 type Limits struct {
 	RequestRate int // requests per second, after a burst of ten seconds' worth
-	Requests    int // requests in progress, streams not counted
+	Requests    int // requests in progress, without streams
 	Streams     int // streams of events and logs, and commands
 	Commands    int // commands inside instances
 }
 
-// DefaultLimits are those of a server that is told nothing else.
+// DefaultLimits are the limits of a server without configured limits.
 var DefaultLimits = Limits{RequestRate: 100, Requests: 64, Streams: 256, Commands: 16}
 
 const (
 	maxStreams  = 4096 // of all users
 	maxCommands = 256
-	// reservedPart of those places is for who runs the installation.
+	// One in reservedPart of these is reserved for installation admins.
 	reservedPart = 8
 	burstSeconds = 10
 	maxUsage     = 10_000 // users whose rate is remembered
-	// maxHeavy is how many heavy requests of one user are worked on at once; the others
-	// wait. A few keep all processors busy, and one of them may take many megabytes.
+	// maxHeavy is how many heavy requests of one user run at once; the others wait. A few
+	// keep all processors busy, and each may take many megabytes.
 	maxHeavy = 4
 )
 
@@ -44,14 +44,14 @@ func (l Limits) withDefaults() Limits {
 	}
 }
 
-// usage is what users take of the server now.
+// usage counts what users currently use of the server.
 type usage struct {
 	limits Limits
 
 	mu       sync.Mutex
 	rates    map[string]*rate.Limiter // by user
 	requests map[string]int           // by user
-	heavy    map[string]*turns        // by user; those who have heavy requests now
+	heavy    map[string]*turns        // by user; only users with heavy requests in progress
 	streams  places
 	commands places
 }
@@ -65,7 +65,8 @@ func newUsage(l Limits) *usage {
 	}
 }
 
-// payer is the user whose limits a caller's requests count against: who really asks.
+// payer returns the user whose limits a request counts against: the actual caller, even if
+// they act for another user.
 func payer(c *auth.Caller) (user string, unlimited bool) {
 	return cmp.Or(c.By, c.User), c.By != "" || (c.Admin && c.Bounds.Unbounded())
 }
@@ -79,7 +80,7 @@ func (u *usage) beginRequest(c *auth.Caller, now time.Time) (done func(), refuse
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.requests[user] >= u.limits.Requests {
-		return nil, throttled(time.Second, "%d requests of %s are in progress, which is the limit: wait until some have ended", u.limits.Requests, c.Name)
+		return nil, throttled(time.Second, "%d requests of %s are in progress, which is the limit: wait until some have completed", u.limits.Requests, c.Name)
 	}
 	if wait := u.spend(user, now); wait > 0 {
 		return nil, throttled(wait, "%s sends more than %d requests per second: slow down; follow events as a stream instead of polling", c.Name, u.limits.RequestRate)
@@ -92,11 +93,12 @@ func (u *usage) beginRequest(c *auth.Caller, now time.Time) (done func(), refuse
 	}), nil
 }
 
-// spend takes one request off a user's rate; above zero: how long until there is one.
+// spend counts one request against a user's rate. If the rate is exceeded, it returns how
+// long to wait.
 func (u *usage) spend(user string, now time.Time) time.Duration {
 	l := u.rates[user]
 	if l == nil {
-		if len(u.rates) >= maxUsage { // those who have recovered lose nothing
+		if len(u.rates) >= maxUsage { // limiters that have recovered are like new ones
 			for other, l := range u.rates {
 				if l.TokensAt(now) >= float64(l.Burst()) {
 					delete(u.rates, other)
@@ -106,20 +108,21 @@ func (u *usage) spend(user string, now time.Time) time.Duration {
 		l = rate.NewLimiter(rate.Limit(u.limits.RequestRate), burstSeconds*u.limits.RequestRate)
 		u.rates[user] = l
 	}
-	l.SetLimitAt(now, l.Limit()) // should the clock have gone back, it counts on from here
+	l.SetLimitAt(now, l.Limit()) // continues from here if the clock was set back
 	if l.AllowN(now, 1) {
 		return 0
 	}
 	return time.Duration((1 - l.TokensAt(now)) / float64(u.limits.RequestRate) * float64(time.Second))
 }
 
-// turns lets a few requests of one user go on at a time.
+// turns limits the concurrent heavy requests of one user.
 type turns struct {
 	free  chan struct{}
-	users int // requests that have a turn or wait for one
+	users int // requests that run or wait
 }
 
-// beginHeavy waits for a turn of the user's at work that takes much time or memory.
+// beginHeavy waits until the user may run another heavy request: one that takes much
+// time or memory.
 func (u *usage) beginHeavy(ctx context.Context, c *auth.Caller) (done func(), err error) {
 	user, unlimited := payer(c)
 	if unlimited {
@@ -149,19 +152,19 @@ func (u *usage) beginHeavy(ctx context.Context, c *auth.Caller) (done func(), er
 	}
 }
 
-// takeStream takes a place among the open streams.
+// takeStream counts a stream against the limits.
 func (u *usage) takeStream(c *auth.Caller) (release func(), err error) {
 	return u.take(&u.streams, c, "", "streams are open")
 }
 
-// takeCommand takes a place among the commands that run inside instances of an
-// organization, and among the streams.
+// takeCommand counts a command inside an instance of an organization against the limits of
+// commands and of streams.
 func (u *usage) takeCommand(c *auth.Caller, organization string) (release func(), err error) {
 	leave, err := u.takeStream(c)
 	if err != nil {
 		return nil, err
 	}
-	free, err := u.take(&u.commands, c, organization, "commands run inside instances")
+	free, err := u.take(&u.commands, c, organization, "commands are running inside instances")
 	if err != nil {
 		leave()
 		return nil, err
@@ -176,11 +179,11 @@ func (u *usage) take(p *places, c *auth.Caller, organization, what string) (rele
 	userKey, organizationKey := "user/"+user, "organization/"+organization
 	switch {
 	case p.total >= p.all, !unlimited && p.total >= p.all-p.all/reservedPart:
-		return nil, throttled(time.Second, "%d %s through this server, which is its limit: try again later", p.total, what)
+		return nil, throttled(time.Second, "%d %s on this server, which is its limit: try again later", p.total, what)
 	case !unlimited && p.taken[userKey] >= p.perUser:
 		return nil, throttled(time.Second, "%d %s for %s, which is the limit: end some of them", p.perUser, what, c.Name)
 	case !unlimited && organization != "" && p.perOrganization > 0 && p.taken[organizationKey] >= p.perOrganization:
-		return nil, throttled(time.Second, "%d %s of this organization, which is the limit: end some of them", p.perOrganization, what)
+		return nil, throttled(time.Second, "%d %s in this organization, which is the limit: end some of them", p.perOrganization, what)
 	}
 	p.total++
 	p.taken[userKey]++
@@ -194,7 +197,7 @@ func (u *usage) take(p *places, c *auth.Caller, organization, what string) (rele
 	}), nil
 }
 
-// places are what only so many can have at a time.
+// places count something that is limited in total, per user and per organization.
 type places struct {
 	all, perUser, perOrganization int
 	total                         int

@@ -17,10 +17,10 @@ import (
 	"mariposa/listener"
 )
 
-// withLimits gives users other limits.
+// withLimits sets the limits of users.
 func withLimits(l api.Limits) option { return func(s *settings) { s.limits = l } }
 
-// trusting lets the API believe proxies.
+// trusting lets the API trust proxies.
 func trusting(proxies ...string) option {
 	return func(s *settings) {
 		var err error
@@ -30,7 +30,7 @@ func trusting(proxies ...string) option {
 	}
 }
 
-// refusedCommand asks to run a command without going on with it.
+// refusedCommand requests a command and returns only the response.
 func (h *testServer) refusedCommand(id string) reply {
 	return h.call("GET", "/v1/instances/"+id+"/exec?command=cat", nil, "Upgrade", upgrade, "Connection", "Upgrade",
 		"Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==")
@@ -119,7 +119,7 @@ func TestOneUsersUnfinishedRequestsAreBounded(t *testing.T) {
 	want[contract.Whoami](w.asUser("ada").call("GET", "/v1/user", nil), 200)
 }
 
-// raw is a connection without anything on it.
+// raw opens a connection without sending anything.
 func (h *testServer) raw(t *testing.T) net.Conn {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(h.url, "http://"))
@@ -130,7 +130,7 @@ func (h *testServer) raw(t *testing.T) net.Conn {
 	return conn
 }
 
-// A body that never comes is not waited for unless a token was shown.
+// The server does not wait for the body of a request without a token.
 func TestAnUnfinishedBodyWithoutATokenIsAnsweredAtOnce(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t)
@@ -155,7 +155,7 @@ func TestAnUnfinishedBodyWithoutATokenIsAnsweredAtOnce(t *testing.T) {
 	}
 }
 
-// A stream goes on for longer than a request may take, whatever was sent with it.
+// A stream can last longer than the request timeout, even with a request body.
 func TestAStreamOutlastsTheDeadlinesOfItsRequest(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, func(s *settings) { s.requestTimeout, s.heartbeat = time.Second, 700*time.Millisecond })
@@ -167,7 +167,7 @@ func TestAStreamOutlastsTheDeadlinesOfItsRequest(t *testing.T) {
 		if !lines.Scan() {
 			t.Fatalf("the stream ended after %d heartbeats: %v", beats, lines.Err())
 		}
-		if lines.Text() == ": still here" {
+		if lines.Text() == ": heartbeat" {
 			beats++
 		}
 	}
@@ -224,7 +224,7 @@ func TestTheClientsAddressIsTakenFromTrustedProxiesAlone(t *testing.T) {
 	if from := failed(behind, "Forwarded", `for="[2001:db8::7]"`); from != "2001:db8::7" {
 		t.Errorf("behind a proxy it comes from %s", from)
 	}
-	// Whoever tries tokens behind the proxy is slowed down alone.
+	// Guessing tokens behind a proxy throttles only that client.
 	last := reply{}
 	for range 100 {
 		if last = behind.as("wrong").call("GET", "/v1/user", nil, "X-Forwarded-For", "203.0.113.66"); last.status == 429 {
@@ -245,16 +245,16 @@ func TestKeysAreMatchedExactly(t *testing.T) {
 		return w.call(method, path, []byte(body))
 	}
 	for _, c := range []struct{ method, path, body, key, hint string }{
-		{"POST", "/v1/users", `{"Name": "eve"}`, "Name", "write name"},
-		{"POST", "/v1/tokens", `{"name": "t", "ROLE": "viewer"}`, "ROLE", "write role"},
-		{"POST", "/v1/users", `{"name": "eve", "colour": "red"}`, "colour", "leave it out"},
+		{"POST", "/v1/users", `{"Name": "eve"}`, "Name", "did you mean name?"},
+		{"POST", "/v1/tokens", `{"name": "t", "ROLE": "viewer"}`, "ROLE", "did you mean role?"},
+		{"POST", "/v1/users", `{"name": "eve", "colour": "red"}`, "colour", "remove it"},
 		{"POST", "/v1/users", `{"name": "eve", "name": "mallory"}`, "name", "more than once"},
-		{"PUT", "/v1/projects/shop/state?organization=acme", `{"Action": "stop"}`, "Action", "write action"},
-		{"PUT", "/v1/projects/shop/state?organization=acme", `{"action": "reprovision", "Action": "stop"}`, "Action", "write action"},
-		{"PUT", "/v1/projects/shop/state?organization=acme", `{"action": "reprovision", "filters": {"Service": "web"}}`, "filters.Service", "write service"},
-		{"POST", "/v1/projects", `{"name": "x", "Manifest": {}, "manifest": {"services": {}}}`, "Manifest", "write manifest"},
+		{"PUT", "/v1/projects/shop/state?organization=acme", `{"Action": "stop"}`, "Action", "did you mean action?"},
+		{"PUT", "/v1/projects/shop/state?organization=acme", `{"action": "reprovision", "Action": "stop"}`, "Action", "did you mean action?"},
+		{"PUT", "/v1/projects/shop/state?organization=acme", `{"action": "reprovision", "filters": {"Service": "web"}}`, "filters.Service", "did you mean service?"},
+		{"POST", "/v1/projects", `{"name": "x", "Manifest": {}, "manifest": {"services": {}}}`, "Manifest", "did you mean manifest?"},
 		{"POST", "/v1/projects", `{"name": "x", "name": "y", "manifest": {"services": {}}}`, "name", "more than once"},
-		{"PUT", "/v1/projects/shop/metadata/mode?organization=acme", `{"Value": "x"}`, "Value", "write value"},
+		{"PUT", "/v1/projects/shop/metadata/mode?organization=acme", `{"Value": "x"}`, "Value", "did you mean value?"},
 		{"PUT", "/v1/organizations/acme/quota", `{"projects": 1, "projects": 100}`, "projects", "more than once"},
 		{"PUT", "/v1/settings", `{"quota": {"projects": 1, "projects": 100}}`, "projects", "more than once"},
 		{"POST", "/v1/instances?organization=acme", `{"project": "shop", "project": "other", "name": "x", "compute_type": "dummy"}`, "project", "more than once"},
@@ -272,8 +272,8 @@ func TestKeysAreMatchedExactly(t *testing.T) {
 	}
 }
 
-// Requests that are sent one behind the other, without waiting for answers, cost who sends
-// them nothing: once one of them is refused, the others are not read.
+// Pipelined requests cost the sender nothing. Once one of them is rejected, the others
+// are not read.
 func TestWhatIsSentBehindARefusedRequestIsNotRead(t *testing.T) {
 	t.Parallel()
 	w := newTestTeams(t, withLimits(api.Limits{RequestRate: 1}))

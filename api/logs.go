@@ -18,17 +18,17 @@ import (
 	"mariposa/store"
 )
 
-// firstPieceTimeout is how long to wait for a log before the response begins: until
-// then a failure can still be answered as an error.
+// firstPieceTimeout is how long to wait for the first output before the response begins:
+// until then a failure can still be sent as an error.
 const firstPieceTimeout = 500 * time.Millisecond
 
 type getLogsInput struct {
-	Instance   string `path:"instance" doc:"its id, the beginning of its id, or its name" maxLength:"255"`
-	Follow     bool   `query:"follow" doc:"go on as more is written"`
-	Reveal     bool   `query:"reveal" doc:"leave secrets in, for who may read them"`
-	Tail       int    `query:"tail" minimum:"-1" default:"-1" doc:"lines from the end; all of them without it"`
-	Since      string `query:"since" doc:"only lines written since then: a time like 2026-01-31T12:00:00Z, or how long ago, like 90s, 1h or 7d" maxLength:"64"`
-	Timestamps bool   `query:"timestamps" doc:"begin each line with the time it was written, in UTC, and a space; - for lines from before times were recorded"`
+	Instance   string `path:"instance" doc:"id of the instance, a prefix of the id, or its name" maxLength:"255"`
+	Follow     bool   `query:"follow" doc:"continue as more is written"`
+	Reveal     bool   `query:"reveal" doc:"do not mask secrets; requires permission to read them"`
+	Tail       int    `query:"tail" minimum:"-1" default:"-1" doc:"number of lines from the end; default: all lines"`
+	Since      string `query:"since" doc:"only lines written since then: a time such as 2026-01-31T12:00:00Z, or an age such as 90s, 1h or 7d" maxLength:"64"`
+	Timestamps bool   `query:"timestamps" doc:"begin each line with the time in UTC when it was written, and a space; - for lines written before times were recorded"`
 }
 
 func (s *server) getLogs(ctx context.Context, in *getLogsInput) (*huma.StreamResponse, error) {
@@ -41,7 +41,7 @@ func (s *server) getLogs(ctx context.Context, in *getLogsInput) (*huma.StreamRes
 		return nil, err
 	}
 	spec, c := r.Spec(), caller(ctx)
-	if err := s.requireCapability(spec, func(c mariposa.Capabilities) bool { return c.Logs }, "write no log"); err != nil {
+	if err := s.requireCapability(spec, func(c mariposa.Capabilities) bool { return c.Logs }, "logs"); err != nil {
 		return nil, err
 	}
 	release, err := s.acquireStream(ctx)
@@ -70,7 +70,7 @@ func (s *server) getLogs(ctx context.Context, in *getLogsInput) (*huma.StreamRes
 	}}, nil
 }
 
-// parseSince reads a time, or how long ago it was.
+// parseSince parses a time or an age.
 func parseSince(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -85,7 +85,7 @@ func parseSince(text string, now time.Time) (time.Time, error) {
 		ago = time.Duration(n) * 24 * time.Hour
 	}
 	if err != nil || ago < 0 {
-		return time.Time{}, mariposa.Errorf(mariposa.InvalidArgument, "since takes a time like 2026-01-31T12:00:00Z, or how long ago, like 90s, 1h or 7d, not %q", text)
+		return time.Time{}, mariposa.Errorf(mariposa.InvalidArgument, "invalid since %q: use a time such as 2026-01-31T12:00:00Z or an age such as 90s, 1h or 7d", text)
 	}
 	return now.Add(-ago), nil
 }
@@ -100,8 +100,8 @@ func (s *server) maskFor(ctx context.Context, r *store.Instance) (*seal.Mask, er
 	return s.Cache.Mask(ctx, project, spec)
 }
 
-// maskLog returns a log with secrets masked, including those that are added while it
-// is read. What may be the beginning of a secret is held back until more arrives.
+// maskLog returns a log with secrets masked, including secrets that are added while it is
+// read. Text that may be the beginning of a secret is held back until more arrives.
 func (s *server) maskLog(ctx context.Context, log io.Reader, r *store.Instance, timestamps bool) io.Reader {
 	out, in := io.Pipe()
 	context.AfterFunc(ctx, func() { _ = out.CloseWithError(ctx.Err()) })
@@ -117,7 +117,7 @@ func (s *server) copyLog(ctx context.Context, log io.Reader, to io.Writer, r *st
 	w := mask.Writer(to)
 	for buf := make([]byte, 32<<10); ; {
 		n, err := log.Read(buf)
-		now, unknown := s.maskFor(ctx, r) // an instance cannot read a value before it is known here
+		now, unknown := s.maskFor(ctx, r) // instances get a value only after it is known here
 		if unknown != nil {
 			return errors.Join(unknown, w.Close())
 		}
@@ -139,7 +139,7 @@ func (s *server) copyLog(ctx context.Context, log io.Reader, to io.Writer, r *st
 	}
 }
 
-// stampSplitter keeps the timestamps of a log out of what is masked, or a secret of
+// stampSplitter removes the timestamps of a log before it is masked: otherwise secrets of
 // several lines would not be found.
 type stampSplitter struct {
 	isOff  bool   // the log has no timestamps
@@ -172,8 +172,8 @@ func (t *stampSplitter) write(w *seal.MaskWriter, p []byte) error {
 	return nil
 }
 
-// acquireStream takes a place among the open streams. From then on the request is one of
-// those, and no longer one that is being answered.
+// acquireStream counts the request against the limit of streams, and no longer against the
+// limit of requests.
 func (s *server) acquireStream(ctx context.Context) (release func(), err error) {
 	leave, err := s.usage.takeStream(caller(ctx))
 	if err != nil {
@@ -190,9 +190,9 @@ type piece struct {
 	err   error
 }
 
-// streamLog sends a log as it arrives. It waits briefly for the first piece, so that
-// an immediate failure is answered as an error; a later failure cuts the connection,
-// so that nobody takes half a log for a whole one.
+// streamLog sends a log as it arrives. It waits briefly for the first piece, so that an
+// immediate failure is sent as an error. A later failure cuts the connection, so that
+// clients do not take a partial log for a complete one.
 func (s *server) streamLog(ctx context.Context, w http.ResponseWriter, log io.Reader, spec *mariposa.InstanceSpec, stillIn func() bool) {
 	pieces := make(chan piece)
 	go read(ctx, log, pieces) // ends with the log, which ends with the context
@@ -216,7 +216,7 @@ func (s *server) streamLog(ctx context.Context, w http.ResponseWriter, log io.Re
 				panic(http.ErrAbortHandler) // the token was revoked, or the role removed
 			}
 			s.beginAnswer(w, &begun)
-			_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // if it cannot be set, a dead reader ends with its connection
+			_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // if it cannot be set, TCP detects a dead client
 			if _, err := w.Write(p.bytes); err != nil || ended {
 				return
 			}
@@ -225,7 +225,7 @@ func (s *server) streamLog(ctx context.Context, w http.ResponseWriter, log io.Re
 		if control.Flush() != nil {
 			return
 		}
-		_ = control.SetReadDeadline(time.Time{}) // what the client was to send has come by now, and silence is no end
+		_ = control.SetReadDeadline(time.Time{}) // the request was received completely; a silent client is still there
 	}
 }
 
@@ -257,12 +257,11 @@ func read(ctx context.Context, log io.Reader, pieces chan<- piece) {
 	}
 }
 
-// logFailure returns the node's error. It is not the caller's fault, and may be
-// temporary.
+// logFailure converts an error of the node, which may be temporary.
 func logFailure(spec *mariposa.InstanceSpec, err error) error {
 	var known *mariposa.Error
 	if errors.As(err, &known) {
 		return err
 	}
-	return mariposa.Errorf(mariposa.Unavailable, "the logs of %s cannot be read from its node: %w", spec.Name, err)
+	return mariposa.Errorf(mariposa.Unavailable, "cannot read the log of %s from its node: %w", spec.Name, err)
 }

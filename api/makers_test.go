@@ -15,7 +15,7 @@ import (
 	"mariposa/store"
 )
 
-// mintBy makes a token with another one.
+// mintBy creates a token with the current token.
 func (h *testServer) mintBy(ask contract.NewToken) contract.Token {
 	h.t.Helper()
 	return want[contract.Token](h.call("POST", "/v1/tokens", ask), http.StatusCreated)
@@ -29,7 +29,7 @@ func (h *testServer) lets(token string, in bool) {
 	}
 }
 
-// Whoever has a token for an hour tries to stay for longer.
+// A short-lived token cannot be used to get longer access.
 func TestNoTokenOutlivesItsMaker(t *testing.T) {
 	t.Parallel()
 	now := &shiftedClock{}
@@ -63,7 +63,7 @@ func TestNoTokenOutlivesItsMaker(t *testing.T) {
 	w.lets(w.keys["olga"], true)
 }
 
-// What a token made ends with it, in one commit, once somebody has seen what that is.
+// Revoking a token with cascade also revokes its descendants, in one commit.
 func TestRevokingATokenRevokesWhatItMade(t *testing.T) {
 	t.Parallel()
 	w := newTestTeams(t)
@@ -75,7 +75,7 @@ func TestRevokingATokenRevokesWhatItMade(t *testing.T) {
 	join := w.as(root.Secret).mintBy(contract.NewToken{Name: "join", Use: mariposa.TokenJoin})
 	all := []contract.Token{root, olga, ci, less, acting}
 
-	// A token with bounds reaches what it made, not its maker or its maker's others.
+	// A restricted token can manage its descendants, but not its parent or siblings.
 	w.as(less.Secret).call("DELETE", "/v1/tokens/"+ci.ID+"?cascade=true", nil).wantError(404, mariposa.ResourceNotFound)
 	w.as(ci.Secret).call("DELETE", "/v1/tokens/"+olga.ID+"?cascade=true", nil).wantError(404, mariposa.ResourceNotFound)
 	w.as(ci.Secret).call("GET", "/v1/tokens/"+root.ID, nil).wantError(404, mariposa.ResourceNotFound)
@@ -116,12 +116,12 @@ func TestRevokingATokenRevokesWhatItMade(t *testing.T) {
 	if err := w.tryJoin("n8", "host-n8", "a-key-that-is-long", join.Secret); err == nil || !strings.Contains(err.Error(), "was revoked on") {
 		t.Errorf("a node joined with a revoked token: %v", err)
 	}
-	// One that was made on another replica at the same moment is no better.
+	// A token created at the same time on another replica is revoked too.
 	w.lets(w.forge(mariposa.TokenSpec{User: w.users["olga"], Parent: root.ID}), false)
 	w.lets(w.keys["olga"], true)
 }
 
-// What a token made can be kept, by somebody else's token: so one can be replaced.
+// Another token can adopt the tokens that a token created, so that it can be replaced.
 func TestWhatATokenMadeCanBeTakenOver(t *testing.T) {
 	t.Parallel()
 	w := newTestTeams(t)
@@ -147,8 +147,8 @@ func TestWhatATokenMadeCanBeTakenOver(t *testing.T) {
 	}
 }
 
-// Two requests that take over each other's makers at once do not close a ring, in which no
-// token would be good any more.
+// Two concurrent adoptions of each other's parents do not create a cycle, in which no
+// token would be valid.
 func TestTokensThatAreTakenOverFormNoRing(t *testing.T) {
 	t.Parallel()
 	crossed := &interferingStore{}
@@ -181,8 +181,8 @@ func TestTokensThatAreTakenOverFormNoRing(t *testing.T) {
 	}
 }
 
-// Somebody who runs the installation and makes tokens for others does not keep a way in
-// when they are shut out.
+// An installation admin who created tokens for others does not keep access after being
+// disabled.
 func TestWhoIsShutOutLeavesNoTokensBehind(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"disable", "delete"} {
@@ -209,7 +209,7 @@ func TestWhoIsShutOutLeavesNoTokensBehind(t *testing.T) {
 	}
 }
 
-// revokingStore lets something happen between the look at who asks and the commit.
+// revokingStore runs a function between the check of the caller and the commit.
 type revokingStore struct {
 	store.Store
 	before atomic.Pointer[func()]
@@ -222,7 +222,8 @@ func (s *revokingStore) Get(ctx context.Context, kind mariposa.Kind, id string) 
 	return s.Store.Get(ctx, kind, id)
 }
 
-// A token that is revoked at another replica while it makes one leaves nothing behind.
+// A token that is revoked on another replica while it creates a token leaves no valid
+// token.
 func TestATokenThatIsRevokedMeanwhileMakesNone(t *testing.T) {
 	t.Parallel()
 	s := &revokingStore{}
@@ -246,8 +247,8 @@ func TestATokenThatIsRevokedMeanwhileMakesNone(t *testing.T) {
 	}
 }
 
-// Who ran the installation made a token of another admin. Once they no longer run it,
-// neither that token nor one for nodes does.
+// When a user is no longer an installation admin, the tokens that they created for
+// others and their join tokens stop working.
 func TestWhoNoLongerRunsTheInstallationKeepsNoTokenOfOthers(t *testing.T) {
 	t.Parallel()
 	w := newTestTeams(t)
@@ -265,6 +266,6 @@ func TestWhoNoLongerRunsTheInstallationKeepsNoTokenOfOthers(t *testing.T) {
 	if err := w.tryJoin("a1", "node-a", nodeKey+"a", join.Secret); err == nil || w.picture.Nodes.Get("a1") != nil {
 		t.Errorf("a node that comes with eve's join token: %v", err)
 	}
-	// Who is no admin has nothing to lose.
+	// For a user who is no longer an admin, this needs no cascade.
 	want[contract.Changed](w.call("PUT", "/v1/users/eve", contract.UserChange{Admin: &no}), 200)
 }

@@ -15,8 +15,7 @@ import (
 	"mariposa/store"
 )
 
-// yamlTypes are the content types that mean YAML. Without any, YAML is assumed:
-// JSON is YAML too.
+// yamlTypes are the content types for YAML. The default is YAML, which includes JSON.
 var yamlTypes = []string{"", "application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml", curlType}
 
 // curlType is curl's default content type for a body.
@@ -24,11 +23,11 @@ const curlType = "application/x-www-form-urlencoded"
 
 // SubmissionQuery are the parameters of a new manifest.
 type SubmissionQuery struct {
-	Previous string `query:"previous" doc:"the newest version that the caller knows, by hash or number"`
-	Force    bool   `query:"force" doc:"whatever the newest version is"`
-	Rolling  string `query:"rolling" doc:"how many instances at a time: a number or a percentage"`
-	Canary   string `query:"canary" doc:"hold after so many instances: a number or a percentage"`
-	Message  string `query:"message" doc:"for those who read the versions later" maxLength:"1000"`
+	Previous string `query:"previous" doc:"hash or number of the newest version that the caller knows; the change is rejected if there is a newer one"`
+	Force    bool   `query:"force" doc:"apply the change whatever the newest version is"`
+	Rolling  string `query:"rolling" doc:"how many instances to replace at a time: a number or a percentage"`
+	Canary   string `query:"canary" doc:"hold the rollout after this many instances: a number or a percentage"`
+	Message  string `query:"message" doc:"a message for the version history" maxLength:"1000"`
 }
 
 func (q SubmissionQuery) submission() (*change.Submission, error) {
@@ -40,13 +39,14 @@ func (q SubmissionQuery) submission() (*change.Submission, error) {
 	return &change.Submission{Previous: q.Previous, Force: q.Force, Rolling: rolling, Canary: canary, Message: q.Message}, err
 }
 
-// setManifest sets the manifest of a submission. It copies the body, whose buffer is reused.
+// setManifest sets the manifest of a submission. It copies the body, whose buffer is
+// reused.
 func setManifest(sub *change.Submission, contentType string, body []byte) {
 	sub.Manifest, sub.JSON = bytes.Clone(body), mediaType(contentType) == "application/json"
 }
 
-// unwrapManifest sets the manifest of a submission from a JSON document: an object, or YAML in
-// a string.
+// unwrapManifest sets the manifest of a submission from a JSON document: an object, or
+// YAML in a string.
 func unwrapManifest(sub *change.Submission, raw json.RawMessage) error {
 	if len(raw) == 0 || string(raw) == "null" {
 		return &mariposa.Error{
@@ -71,16 +71,16 @@ func mediaType(header string) string {
 	return kind
 }
 
-// checkManifestType refuses bodies that are neither YAML nor JSON.
+// checkManifestType rejects bodies that are neither YAML nor JSON.
 func checkManifestType(header string) error {
 	if kind := mediaType(header); kind != "application/json" && !slices.Contains(yamlTypes, kind) {
-		return invalid("a manifest is sent with Content-Type: application/yaml or application/json, not %q", kind)
+		return invalid("unsupported Content-Type %q: send a manifest as application/yaml or application/json", kind)
 	}
 	return nil
 }
 
-// readWrapped reads a JSON document that contains a manifest. A JSON body with the
-// name in the query may also be the manifest itself: then it has no such key.
+// readWrapped reads a JSON document that contains a manifest. If the name is in the
+// query, a JSON body without a manifest key is the manifest itself.
 func readWrapped(contentType string, body []byte, name string) (doc contract.NewProject, wrapped bool, err error) {
 	if err := checkManifestType(contentType); err != nil {
 		return doc, false, err
@@ -95,9 +95,8 @@ func readWrapped(contentType string, body []byte, name string) (doc contract.New
 	return doc, true, nil
 }
 
-// hasManifest reports whether a body is a JSON object that contains a manifest. It is
-// false for a body that is not JSON; the manifest parser then reports the line of the
-// error.
+// hasManifest reports whether a body is a JSON object that contains a manifest. For invalid
+// JSON it returns false: the manifest parser then reports the line of the error.
 func hasManifest(body []byte) bool { return hasKey(body, "manifest") }
 
 // hasKey reports whether a body is a JSON object with a key.
@@ -123,12 +122,12 @@ func jsonFault(err error) error {
 	} else if name, unknown := strings.CutPrefix(f.Message, "unknown field "); unknown {
 		f.Field, f.Code, f.Message = strings.Trim(name, `"`), mariposa.FaultUnknown, "unknown field"
 	}
-	return &mariposa.Error{Code: mariposa.InvalidArgument, Message: "the request is not valid: " + f.String(), Faults: []mariposa.Fault{f}}
+	return &mariposa.Error{Code: mariposa.InvalidArgument, Message: "invalid request: " + f.String(), Faults: []mariposa.Fault{f}}
 }
 
 type manifestOutput struct {
 	ContentType string `header:"Content-Type"`
-	Version     string `header:"X-Mariposa-Version" doc:"the version that this is"`
+	Version     string `header:"X-Mariposa-Version" doc:"hash of the version"`
 	Body        []byte
 }
 

@@ -20,7 +20,7 @@ import (
 
 type getMetadataInput struct {
 	OfProject
-	Reveal bool   `query:"reveal" doc:"show secrets, to who may read them"`
+	Reveal bool   `query:"reveal" doc:"show secrets; requires permission to read them"`
 	Accept string `header:"Accept" hidden:"true"`
 }
 
@@ -65,7 +65,7 @@ func (s *server) recordReveal(ctx context.Context, r *store.Project, reveal bool
 	s.recordAudit(ctx, a)
 }
 
-// keyDocs shows every key that is set or declared.
+// keyDocs returns every key that is set or declared.
 func keyDocs(p *manifest.Project, values *manifest.Values, protected []string, reveal bool) []contract.MetadataKey {
 	docs := []contract.MetadataKey{}
 	seen := map[string]bool{}
@@ -107,10 +107,10 @@ func keyDoc(p *manifest.Project, values *manifest.Values, key string, protected 
 
 type putMetadataInput struct {
 	OfProject
-	Previous    string `query:"previous" doc:"the newest version that the caller knows, by hash or number; any if left out"`
-	Force       bool   `query:"force" doc:"whatever the newest version is"`
-	Rolling     string `query:"rolling" doc:"how many instances at a time, where services take other values up"`
-	Message     string `query:"message" doc:"for those who read the versions later" maxLength:"1000"`
+	Previous    string `query:"previous" doc:"hash or number of the newest version that the caller knows; the change is rejected if there is a newer one. Default: no check"`
+	Force       bool   `query:"force" doc:"apply the change whatever the newest version is"`
+	Rolling     string `query:"rolling" doc:"how many instances to update at a time if services apply new values"`
+	Message     string `query:"message" doc:"a message for the version history" maxLength:"1000"`
 	ContentType string `header:"Content-Type" hidden:"true"`
 	RawBody     []byte `contentType:"application/yaml"`
 }
@@ -132,14 +132,14 @@ func (s *server) putMetadata(ctx context.Context, in *putMetadataInput) (*docume
 	}))
 }
 
-// OfKey are the parameters of a path that leads to a metadata key.
+// OfKey are the parameters of paths to a metadata key.
 type OfKey struct {
 	OfProject
 	Key string `path:"key" maxLength:"255"`
-	CAS string `query:"cas" doc:"change it only if this is what the caller has seen; 0: only if it is not set" maxLength:"20"`
+	CAS string `query:"cas" doc:"apply the change only if this is still the cas of the key; 0: only if the key is not set" maxLength:"20"`
 }
 
-// find finds the project, and the key as the caller has seen it.
+// find finds the project, and returns the key with the cas that the caller expects.
 func (in *OfKey) find(ctx context.Context, s *server) (project string, key change.Key, err error) {
 	r, err := s.findProject(ctx, in.Project, in.Organization)
 	if err != nil {
@@ -151,7 +151,7 @@ func (in *OfKey) find(ctx context.Context, s *server) (project string, key chang
 type getKeyInput struct {
 	OfProject
 	Key    string `path:"key" maxLength:"255"`
-	Reveal bool   `query:"reveal" doc:"show a secret, to who may read it"`
+	Reveal bool   `query:"reveal" doc:"show the value of a secret; requires permission to read it"`
 }
 
 func (s *server) getKey(ctx context.Context, in *getKeyInput) (*document[contract.MetadataKey], error) {
@@ -173,7 +173,7 @@ func (s *server) getKey(ctx context.Context, in *getKeyInput) (*document[contrac
 
 type putKeyInput struct {
 	OfKey
-	Secret      bool   `query:"secret" doc:"it is a secret from now on"`
+	Secret      bool   `query:"secret" doc:"mark the key as a secret"`
 	Message     string `query:"message" maxLength:"1000"`
 	ContentType string `header:"Content-Type" hidden:"true"`
 	RawBody     []byte `contentType:"application/json"`
@@ -203,13 +203,13 @@ func (in *putKeyInput) value() (text string, secret bool, err error) {
 		return "", false, jsonFault(err)
 	}
 	if err != nil || len(doc.Value) == 0 {
-		doc = contract.MetadataValue{Value: in.RawBody} // a JSON value on its own
+		doc = contract.MetadataValue{Value: in.RawBody} // a bare JSON value
 	}
 	var value any
 	d := json.NewDecoder(bytes.NewReader(doc.Value))
 	d.UseNumber()
 	if err := d.Decode(&value); err != nil {
-		return "", false, invalid(`the body must be JSON like {"value": "…"}, or plain text with Content-Type: text/plain`)
+		return "", false, invalid(`the request body must be JSON such as {"value": "…"}, or plain text with Content-Type: text/plain`)
 	}
 	switch v := value.(type) {
 	case string:
@@ -219,7 +219,7 @@ func (in *putKeyInput) value() (text string, secret bool, err error) {
 	case bool:
 		text = strconv.FormatBool(v)
 	default:
-		return "", false, invalid("value must be a text, a number or a boolean")
+		return "", false, invalid("value must be a string, a number or a boolean")
 	}
 	return text, doc.Secret != nil && *doc.Secret, nil
 }

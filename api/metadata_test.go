@@ -14,7 +14,7 @@ import (
 
 var plainText = []string{"Content-Type", "text/plain"}
 
-// set gives a metadata key of shop a value as plain text.
+// set sets a metadata key of shop as plain text.
 func (h *testServer) set(key, value string, query ...string) reply {
 	h.t.Helper()
 	return h.call("PUT", "/v1/projects/shop/metadata/"+key+strings.Join(query, ""), value, plainText...)
@@ -129,8 +129,8 @@ func TestAMetadataKeyIsSetCountedAndUnset(t *testing.T) {
 	}
 }
 
-// Fifty people write one key, each based on what they saw: every success replaced
-// what its writer had seen, so that nothing anybody wrote is lost.
+// Fifty users write one key with cas: every successful write replaced the value that
+// its writer had seen, so that no write is lost.
 func TestCASLosesNothingUnderManyWriters(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t)
@@ -204,8 +204,7 @@ func TestAValueMayHaveAMegabyte(t *testing.T) {
 	want[contract.Changed](h.call("PUT", path, "big: "+full+"\n"), 200)
 }
 
-// What a manifest says of a key is held against its values, in words that never
-// quote one.
+// Values are checked against their declaration in the manifest. Errors never quote a value.
 func TestValuesAreHeldAgainstTheirDeclaration(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t)
@@ -276,8 +275,8 @@ func TestValuesAreGenerated(t *testing.T) {
 	}
 }
 
-// What is set together with the project is set as by PUT /metadata: the project has the
-// new version, whether or not a task takes the values up.
+// Metadata in an update of the project works like PUT /metadata: the project has the
+// new version, whether or not a task applies the values.
 func TestMetadataAloneCanBeSetWithTheProject(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t)

@@ -26,19 +26,19 @@ func newRequestMetrics() *requestMetrics {
 			Name: "mariposa_http_requests_total", Help: "Requests by route and status.",
 		}, []string{"route", "code"}),
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "mariposa_http_request_seconds", Help: "How long answers took, streams included.",
+			Name: "mariposa_http_request_seconds", Help: "Duration of requests, including streams.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 8),
 		}, []string{"route"}),
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "mariposa_http_streams", Help: "Streams of events and logs that are open.",
+			Name: "mariposa_http_streams", Help: "Open streams of events and logs.",
 		}),
 	}
 	m.registry.MustRegister(m.requests, m.durations, m.streams)
 	return m
 }
 
-// observe counts one request. The route label is one of our patterns, never client
-// input, so that nobody can make up labels.
+// observe counts one request. The route label is a pattern of the API and never client
+// input, so that clients cannot create labels.
 func (m *requestMetrics) observe(pattern string, status int, took time.Duration) {
 	if pattern == "" {
 		pattern = "none"
@@ -55,9 +55,9 @@ func (s *server) metricsHandler() http.Handler {
 	return promhttp.HandlerFor(prometheus.GathererFunc(shareCalls(all.Gather)), promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
 }
 
-// shareCalls lets one call of a function answer all who ask at the same time: anybody may
-// ask for metrics, and thousands at once. Those who ask during a call share the next one,
-// so nobody gets a result from before they asked.
+// shareCalls lets concurrent callers of a function share one call: metrics are public, and
+// thousands of clients may request them at once. Callers that arrive during a call share
+// the next one, so the result is never older than the request.
 func shareCalls[T any](f func() (T, error)) func() (T, error) {
 	type call struct {
 		done   chan struct{}
@@ -65,7 +65,7 @@ func shareCalls[T any](f func() (T, error)) func() (T, error) {
 		err    error
 	}
 	var running, mu sync.Mutex
-	var next *call // guarded by mu; nil: nobody waits for it
+	var next *call // guarded by mu; nil: no caller waits
 	return func() (T, error) {
 		mu.Lock()
 		c := next

@@ -14,7 +14,7 @@ import (
 type listNetworksInput struct {
 	InProject
 	Limit  int    `query:"limit" minimum:"1" maximum:"10000" default:"1000"`
-	Marker string `query:"marker" doc:"networks after this one" maxLength:"255"`
+	Marker string `query:"marker" doc:"the marker of the previous page" maxLength:"255"`
 }
 
 func (s *server) listNetworks(ctx context.Context, in *listNetworksInput) (*document[contract.Networks], error) {
@@ -30,7 +30,7 @@ func (s *server) listNetworks(ctx context.Context, in *listNetworksInput) (*docu
 	return answer(page)
 }
 
-// networksFor lists the networks that match and that the caller may see, by id.
+// networksFor lists the matching networks that the caller can see, by id.
 func (s *server) networksFor(ctx context.Context, in *listNetworksInput) ([]*store.Network, error) {
 	g := s.newVisibility(ctx, caller(ctx))
 	var found []*store.Network
@@ -56,8 +56,8 @@ func (s *server) networksFor(ctx context.Context, in *listNetworksInput) ([]*sto
 	}), nil
 }
 
-// seesNetwork reports whether the caller may know of a network: they see its project,
-// or have a role in the organization of a shared one.
+// seesNetwork reports whether the caller can see a network: they see its project, or have a
+// role in the organization of a shared network.
 func (s *server) seesNetwork(g *visibility, project, organization string) bool {
 	if project != "" {
 		return g.project(project)
@@ -66,7 +66,7 @@ func (s *server) seesNetwork(g *visibility, project, organization string) bool {
 	return g.all || org != nil && s.directory.RoleOf(g.c, org) != ""
 }
 
-// findNetwork finds a network by id or id prefix, among those that the caller may see.
+// findNetwork finds a network by id or id prefix, among those that the caller can see.
 func (s *server) findNetwork(ctx context.Context, ref string) (*store.Network, error) {
 	g := s.newVisibility(ctx, caller(ctx))
 	sees := func(r *store.Network) bool {
@@ -76,8 +76,8 @@ func (s *server) findNetwork(ctx context.Context, ref string) (*store.Network, e
 	return findByID(&s.Picture.Networks, "network", ref, sees)
 }
 
-// ownerOfNetwork returns the object on which permissions about a network are checked:
-// its project, or the organization that shares it.
+// ownerOfNetwork returns the object on which permissions for a network are checked: its
+// project, or the organization of a shared network.
 func (s *server) ownerOfNetwork(ctx context.Context, ref string) (*store.Record, error) {
 	r, err := s.findNetwork(ctx, ref)
 	if err != nil {
@@ -90,7 +90,7 @@ func (s *server) ownerOfNetwork(ctx context.Context, ref string) (*store.Record,
 }
 
 type ofNetwork struct {
-	Network string `path:"network" doc:"its id, or the beginning of it" maxLength:"255"`
+	Network string `path:"network" doc:"id, or a prefix of it" maxLength:"255"`
 }
 
 func (s *server) getNetwork(ctx context.Context, in *ofNetwork) (*document[contract.Network], error) {
@@ -101,7 +101,7 @@ func (s *server) getNetwork(ctx context.Context, in *ofNetwork) (*document[contr
 	return answer(s.viewer(ctx).network(r))
 }
 
-// network shows a network, with those of its projects that the caller may see.
+// network shows a network with those of its projects that the caller can see.
 func (v *viewer) network(r *store.Network) contract.Network {
 	spec := r.Spec()
 	doc := contract.Network{
@@ -133,8 +133,7 @@ func (v *viewer) network(r *store.Network) contract.Network {
 	return doc
 }
 
-// orgOfNetwork returns the organization of a network's project, or the one that shares
-// it.
+// orgOfNetwork returns the organization of a network's project, or of a shared network.
 func (v *viewer) orgOfNetwork(spec *mariposa.NetworkSpec) string {
 	if p := v.projectRecord(spec.Project); p != nil {
 		return p.Spec().Organization
@@ -160,8 +159,7 @@ func (v *viewer) attachment(r *store.Attachment) contract.NetworkNode {
 	return doc
 }
 
-// attachedNetwork shows a network as far as an attachment describes it: it may be
-// gone.
+// attachedNetwork shows a network by its attachment only, because the network may be gone.
 func (v *viewer) attachedNetwork(r *store.Attachment) contract.Network {
 	spec := r.Spec()
 	of := &mariposa.NetworkSpec{Name: spec.Name, Project: spec.Project, Organization: spec.Organization}
@@ -171,7 +169,8 @@ func (v *viewer) attachedNetwork(r *store.Attachment) contract.Network {
 	}
 }
 
-// instancesByNetwork returns a project's instances by network. Preserved instances are on none.
+// instancesByNetwork returns a project's instances by network. Preserved instances are
+// not connected.
 func (v *viewer) instancesByNetwork(project string) map[string][]*store.Instance {
 	on, known := v.joined[project]
 	if !known {

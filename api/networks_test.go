@@ -9,7 +9,7 @@ import (
 	"mariposa/contract"
 )
 
-// networks lists the networks that somebody sees.
+// networks lists the networks that the caller can see.
 func (h *testServer) networks(query string) string {
 	h.t.Helper()
 	var all []string

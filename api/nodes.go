@@ -9,7 +9,7 @@ import (
 )
 
 type ofNode struct {
-	Node string `path:"node" doc:"its id or name" maxLength:"255"`
+	Node string `path:"node" doc:"id or name" maxLength:"255"`
 }
 
 func (s *server) listNodes(ctx context.Context, _ *struct{}) (*document[contract.Nodes], error) {
@@ -30,7 +30,7 @@ func (s *server) getNode(ctx context.Context, in *ofNode) (*document[contract.No
 }
 
 type actOnNodeInput struct {
-	Node string `path:"node" doc:"its id or name" maxLength:"255"`
+	Node string `path:"node" doc:"id or name" maxLength:"255"`
 	Body contract.NodeAction
 }
 
@@ -43,8 +43,8 @@ func (s *server) actOnNode(ctx context.Context, in *actOnNodeInput) (*document[c
 }
 
 type deleteNodeInput struct {
-	Node  string `path:"node" doc:"its id or name" maxLength:"255"`
-	Force bool   `query:"force" doc:"forget the instances assigned to it too"`
+	Node  string `path:"node" doc:"id or name" maxLength:"255"`
+	Force bool   `query:"force" doc:"also remove the instances assigned to the node and its volumes"`
 }
 
 func (s *server) deleteNode(ctx context.Context, in *deleteNodeInput) (*document[contract.Changed], error) {

@@ -14,11 +14,11 @@ import (
 	"mariposa/manifest"
 )
 
-// guarded is a project with a secret, as most have it.
+// guarded is the manifest of a project with a secret.
 const guarded = "services: {web: {compute_type: dummy, environment: {PIN: \"{{ .meta.pin }}\"}, update: {min_healthy: 0}}}\n" +
 	"metadata:\n  pin: {secret: true}\n  mode: {default: calm}\n"
 
-// withViewer makes a viewer of a project beside its crew.
+// withViewer adds a viewer to the users of a project.
 func (h *testServer) withViewer(project string) (viewer, deployer, operator *testServer) {
 	h.t.Helper()
 	deployer, operator = h.crew(project)
@@ -28,17 +28,18 @@ func (h *testServer) withViewer(project string) (viewer, deployer, operator *tes
 	return h.as(h.mint(contract.NewToken{Name: "first", User: name})), deployer, operator
 }
 
-// about names a project by its id: the crew has it in no organization of theirs.
+// about returns the path of a project by id: it is not in the users' personal
+// organizations.
 func (h *testServer) about(c contract.Changed, rest string) string {
 	return "/v1/projects/" + c.ID + rest
 }
 
-// ruled is the manifest with another rule for the secret.
+// ruled returns the manifest with another rule for the secret.
 func ruled(rule string) string { return strings.Replace(guarded, "secret: true", rule, 1) }
 
-// The attack that read a secret in 179 requests: a plan of a manifest whose pattern asks
-// for the secret letter by letter. A viewer gets no plan of a manifest, and a deployer
-// the same one whatever the secret is.
+// The attack that read a secret in 179 requests: plans of manifests whose pattern
+// guesses the secret letter by letter. A viewer cannot plan manifests, and a deployer
+// gets the same plan whatever the secret is.
 func TestASecretCannotBeReadByPlansWithPatterns(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -63,14 +64,14 @@ func TestASecretCannotBeReadByPlansWithPatterns(t *testing.T) {
 	want[contract.Plan](viewer.call("POST", h.about(c, "/plan"), " \n"), 200)
 	operator.call("POST", h.about(c, "/plan"), ruled("secret: true, pattern: '5.*'")).
 		wantError(400, mariposa.InvalidArgument, "metadata.pin")
-	// What they say of values that are no secrets, everybody hears.
+	// Faults of values that are not secret are reported.
 	want[contract.Changed](h.set("mode", "calm"), 200)
 	deployer.call("POST", h.about(c, "/plan"), strings.Replace(guarded, "default: calm", "choices: [wild]", 1)).
 		wantError(400, mariposa.InvalidArgument, "metadata.mode")
 }
 
-// The same rules submitted, by every way that submits: nothing says whether the secret
-// fits. A value that the caller names is held against them.
+// The same rules in submissions of every kind: no response reveals whether the secret
+// matches. A value in the request is checked.
 func TestASecretCannotBeReadBySubmissionsWithPatterns(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t)
@@ -89,8 +90,8 @@ func TestASecretCannotBeReadBySubmissionsWithPatterns(t *testing.T) {
 	want[contract.Changed](deployer.call("PUT", h.about(c, "/metadata/pin"), "9", plainText...), 200)
 }
 
-// A default is a guess: a secret that happens to be it must not differ from one that is
-// not, in plans, versions or what counts as outdated.
+// A default can be a guess: plans, versions and outdated instances must not reveal
+// whether the secret equals it.
 func TestADefaultDoesNotTellWhetherItIsTheSecret(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -115,7 +116,7 @@ func TestADefaultDoesNotTellWhetherItIsTheSecret(t *testing.T) {
 	}
 }
 
-// Counting a secret would tell whether it is a number, and how large.
+// Incrementing a secret would reveal whether it is a number, and how large.
 func TestASecretIsCountedOnlyByWhoMayReadIt(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t)
@@ -132,8 +133,7 @@ func TestASecretIsCountedOnlyByWhoMayReadIt(t *testing.T) {
 	want[contract.Changed](deployer.call("POST", h.about(c, "/metadata/build/incr"), nil), 200)
 }
 
-// How long a secret is shows neither in what still fits beside it, nor in the lines of
-// faults behind it.
+// Neither size limits nor the lines of faults reveal the length of a secret.
 func TestTheLengthOfASecretDoesNotShow(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -154,8 +154,8 @@ func TestTheLengthOfASecretDoesNotShow(t *testing.T) {
 	}
 }
 
-// Plans of manifests and changes that are refused are in the audit, for the owner of the
-// project to see, and do not fill it however many there are.
+// Plans of manifests and rejected changes are recorded in the audit log for the owner
+// of the project, with a rate limit.
 func TestPlansAndRefusedChangesAreNoted(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t)
@@ -193,7 +193,7 @@ func TestPlansAndRefusedChangesAreNoted(t *testing.T) {
 		deployer.call("POST", h.about(c, "/plan"), "services: [").wantError(400, mariposa.InvalidArgument)
 		viewer.call("PUT", h.about(c, "/metadata/mode"), "x", plainText...).wantError(403, mariposa.Forbidden)
 	}
-	// At most the burst, and one a second: more only if 400 requests take very long.
+	// At most the burst and one per second; more only if 400 requests take very long.
 	if n := len(noted("failed", "project.plan")); n < 100 || n > 390 {
 		t.Errorf("%d of 401 refused plans are noted", n)
 	}
@@ -202,8 +202,8 @@ func TestPlansAndRefusedChangesAreNoted(t *testing.T) {
 	}
 }
 
-// What is kept to answer a repeated request tells nobody who has a copy of the store
-// whether a guess is the secret that the request set.
+// The stored response for a repeated request does not let the owner of a copy of the
+// store verify a guess of the secret in the request.
 func TestWhatIsKeptOfARequestIsNoHashOfItsSecret(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t)
@@ -223,7 +223,7 @@ func TestWhatIsKeptOfARequestIsNoHashOfItsSecret(t *testing.T) {
 	h.call("PUT", "/v1/projects/shop/metadata/pin", "4712", append(plainText, "Idempotency-Key", "once")...).wantError(409, mariposa.Conflict, "another request")
 }
 
-// What is stored is counted, and shown to viewers: it grew by the length of a new secret.
+// The storage usage is visible to viewers. It used to grow by the length of a new secret.
 func TestWhatIsStoredTellsNoLengthOfASecret(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t)

@@ -10,9 +10,9 @@ import (
 	"mariposa/store"
 )
 
-// OfOrganization are the parameters of a path that leads to an organization.
+// OfOrganization are the parameters of paths to an organization.
 type OfOrganization struct {
-	Organization string `path:"organization" doc:"its id or name" maxLength:"255"`
+	Organization string `path:"organization" doc:"id or name" maxLength:"255"`
 }
 
 func (v *viewer) organization(r *store.Organization) contract.Organization {
@@ -87,7 +87,7 @@ func (s *server) listMembers(ctx context.Context, in *OfOrganization) (*document
 	return answer(all)
 }
 
-// OfMember are the parameters of a path that leads to a member.
+// OfMember are the parameters of paths to a member.
 type OfMember struct {
 	OfOrganization
 	OfUser
@@ -121,7 +121,7 @@ func (s *server) removeMember(ctx context.Context, in *OfMember) (*document[cont
 	}
 	user := s.directory.User(in.User)
 	if user == nil || org.Spec().Members[user.ID] == "" {
-		return nil, notFound("%q is no member of organization %s", in.User, org.Spec().Name)
+		return nil, notFound("%q is not a member of organization %s", in.User, org.Spec().Name)
 	}
 	return changed(s.change.RemoveMember(ctx, request(ctx), org.ID, user))
 }

@@ -19,7 +19,7 @@ func (s *server) listPackages(context.Context, *struct{}) (*document[contract.Pa
 	return answer(all)
 }
 
-// OfPackage are the parameters of a path that leads to a package.
+// OfPackage are the parameters of paths to a package.
 type OfPackage struct {
 	Package string `path:"package" maxLength:"63" pattern:"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$" patternDescription:"letters, digits, dots and hyphens"`
 }
@@ -31,7 +31,7 @@ type putPackageInput struct {
 
 func (s *server) putPackage(ctx context.Context, in *putPackageInput) (*document[contract.Changed], error) {
 	if in.Body.Name != "" && in.Body.Name != in.Package {
-		return nil, invalid("name: the path says %s, the body %s", in.Package, shortenText(in.Body.Name))
+		return nil, invalid("name: %s in the path, but %s in the request body", in.Package, shortenText(in.Body.Name))
 	}
 	return changed(s.change.PutPackage(ctx, request(ctx), mariposa.PackageSpec{
 		Name: in.Package, Family: in.Body.Family, Memory: in.Body.Memory, MilliCPU: int64(math.Round(in.Body.CPU * 1000)), Disk: in.Body.Disk,

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// watched is a listener that knows when its connections will be given up.
+// watched is a listener that records the read deadlines of its connections.
 type watched struct {
 	net.Listener
 	mu    sync.Mutex
@@ -34,7 +34,7 @@ func (c *watchedConn) SetReadDeadline(at time.Time) error {
 	return c.Conn.SetReadDeadline(at)
 }
 
-// limited counts the connections that will be given up.
+// limited counts the connections with a read deadline.
 func (w *watched) limited() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -47,9 +47,9 @@ func (w *watched) limited() int {
 	return n
 }
 
-// A stream of events lasts as long as somebody listens. The server waits for what
-// its client may send meanwhile, which is nothing: a limit on that ended every
-// stream, and with it the connection.
+// An event stream lasts as long as the client reads. The server also reads from the
+// client, which sends nothing: a read deadline once ended every stream with its
+// connection.
 func TestAStreamHasNoTimeToEndBy(t *testing.T) {
 	t.Parallel()
 	w := &watched{until: map[*watchedConn]time.Time{}}

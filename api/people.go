@@ -42,7 +42,7 @@ func (s *server) listProjectUsers(ctx context.Context, in *OfProject) (*document
 	return answer(all)
 }
 
-// OfProjectUser are the parameters of a path that leads to a project's user.
+// OfProjectUser are the parameters of paths to a user of a project.
 type OfProjectUser struct {
 	OfProject
 	OfUser

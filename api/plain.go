@@ -21,9 +21,9 @@ func describe(version string) *huma.OpenAPI {
 		OpenAPI: "3.1.0",
 		Info: &huma.Info{
 			Title: "Mariposa", Version: version,
-			Description: "Say what a project should be; Mariposa makes it so, keeps it so, and shows what it is doing. " +
-				"Every path may be prefixed with /v1/users/{user} by a caller who may act for that user. " +
-				"A change sent with an Idempotency-Key gets its first answer again when it is repeated.",
+			Description: "Describe the desired state of a project; Mariposa starts it, keeps it running and shows what it is doing. " +
+				"A caller with permission to act for a user can prefix every path with /v1/users/{user}. " +
+				"If a change with an Idempotency-Key is repeated, the server returns the first response again.",
 		},
 		Components: &huma.Components{
 			Schemas:         huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
@@ -53,7 +53,7 @@ func (s *server) ready(ctx context.Context, _ *struct{}) (*document[contract.Hea
 		err = ctx.Err()
 	}
 	if err != nil {
-		s.Logger.WarnContext(ctx, "not ready", "err", err)
+		s.Logger.WarnContext(ctx, "server is not ready", "err", err)
 		return nil, mariposa.Errorf(mariposa.Unavailable, "%s: try again shortly", explainUnwritable(err))
 	}
 	return answer(contract.Health{Status: "ready", Version: s.Version})
@@ -66,14 +66,14 @@ func (s *server) schemaHandler() http.Handler {
 	})
 }
 
-// agentHandler passes an agent's connection to the fleet for as long as it lasts.
+// agentHandler passes the connection of an agent to the fleet.
 func (s *server) agentHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // the connection has its own timeouts
 		conn, err := websocket.Accept(w, r, nil)
 		if err != nil {
-			s.Logger.InfoContext(r.Context(), "an agent's connection could not be opened", "err", err)
-			return // Accept has answered
+			s.Logger.InfoContext(r.Context(), "cannot open connection of an agent", "err", err)
+			return // Accept has sent a response
 		}
 		s.Fleet.Serve(r.Context(), conn, admissionOf(r.Context()))
 	})

@@ -50,8 +50,8 @@ func TestAPlanTellsWhatWouldBeDoneAndChangesNothing(t *testing.T) {
 	h.call("POST", "/v1/projects/nobody/plan", nil).wantError(404, mariposa.ResourceNotFound)
 }
 
-// A plan says which of its steps no node would take, with what goes before them gone
-// and what comes before them there. It takes nothing of a node.
+// A plan shows which steps fit on no node, assuming that all earlier steps are done. It
+// claims no resources.
 func TestAPlanTellsWhatNoNodeTakes(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -82,8 +82,8 @@ func TestAPlanTellsWhatNoNodeTakes(t *testing.T) {
 	}
 }
 
-// A service whose instances are made anew because they follow another one is said to
-// be replaced, and for whom, however many stand between.
+// A service whose instances are replaced because of a reference is shown as replaced,
+// with the service that causes it, even if the reference is indirect.
 func TestAPlanTellsWhatFollows(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -107,8 +107,8 @@ func TestAPlanTellsWhatFollows(t *testing.T) {
 	}
 }
 
-// A service whose definition stays is not said to be unchanged while its instances
-// are still being made, or replaced.
+// A service with an unchanged definition is not shown as unchanged while its instances
+// are still being created or replaced.
 func TestAPlanTellsWhatIsUnfinished(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -142,7 +142,7 @@ func TestAPlanTellsWhatIsUnfinished(t *testing.T) {
 	says("unchanged", "unchanged", "unchanged")
 }
 
-// A plan lists networks and volumes beside the services.
+// A plan also lists networks and volumes.
 func TestAPlanListsNetworksAndVolumes(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)

@@ -10,13 +10,14 @@ import (
 	"mariposa/contract"
 )
 
-// policy sets what the manifests of an organization may ask for.
+// policy sets the policy of an organization.
 func (h *testServer) policy(org, change string) contract.Policy {
 	h.t.Helper()
 	return want[contract.Policy](h.as(adminToken).call("PUT", "/v1/organizations/"+org+"/policy", []byte(change)), 200)
 }
 
-// settledAlone is what the planner makes of a version whose only service is web.
+// settledAlone returns the status after the planner has rolled out a version whose only
+// service is web.
 func settledAlone(c contract.Changed) *mariposa.ProjectStatus {
 	return &mariposa.ProjectStatus{
 		Goal: mariposa.GoalStarted, Version: c.Version, Number: c.Number, Completed: c.Number, Status: mariposa.StatusConverged,
@@ -32,7 +33,7 @@ func TestUnderAQuotaEveryServiceSaysItsSize(t *testing.T) {
 	h.plan(old.ID, settledAlone(old))
 	h.quota("admin", `{"memory":1073741824,"cpu":4}`)
 
-	// A service of any number of instances would count for nothing.
+	// Without a size, a service would count as nothing.
 	f := h.call("POST", "/v1/projects?name=shop", "services:\n  db: {compute_type: dummy, memory: 1m, cpu: 1}\n  web:\n    compute_type: dummy\n    scale: 1000\n").
 		wantError(400, mariposa.InvalidArgument, "service web", "memory: 256m", "package", "default package")
 	if len(f.Errors) != 2 || f.Errors[0].Field != "services.web.memory" || f.Errors[0].Line != 3 || f.Errors[1].Field != "services.web.cpu" || f.Errors[1].Code != mariposa.FaultMissing {
@@ -40,7 +41,7 @@ func TestUnderAQuotaEveryServiceSaysItsSize(t *testing.T) {
 	}
 	h.call("POST", "/v1/instances", []byte(`{"project":"old","compute_type":"dummy","memory":"1m"}`)).wantError(400, mariposa.InvalidArgument, "cpu")
 
-	// What was there before the quota goes on and can be changed, but does not grow.
+	// Services from before the quota keep running and can be changed, but not grow.
 	h.call("PUT", "/v1/projects/old/services/web/state", []byte(`{"action":"scale","scale":5}`)).wantError(409, mariposa.QuotaExceeded, "service web", "memory", "keeps its 1")
 	want[contract.Changed](h.call("PUT", "/v1/projects/old/metadata/mode", []byte(`{"value":"calm"}`)), 200)
 	h.call("PUT", "/v1/projects/old/manifest?force=true", unsized+"    scale: 2\n").wantError(400, mariposa.InvalidArgument, "service web")
@@ -48,7 +49,7 @@ func TestUnderAQuotaEveryServiceSaysItsSize(t *testing.T) {
 	h.plan(old.ID, settledAlone(second))
 	h.call("PUT", "/v1/projects/old/state", []byte(`{"action":"revert","version":"1"}`)).wantError(400, mariposa.InvalidArgument, "line 2", "service web")
 
-	// A default package gives the size instead, to those that leave it out.
+	// A default package sets the size of services without one.
 	want[contract.Changed](h.call("PUT", "/v1/packages/small", contract.Package{Name: "small", Memory: 64 << 20, CPU: 0.25, Disk: 1 << 30}), 200)
 	h.call("PUT", "/v1/organizations/admin/policy", []byte(`{"default_package":"huge"}`)).wantError(400, mariposa.InvalidArgument, "huge", "small")
 	h.policy("admin", `{"default_package":"small"}`)
@@ -69,7 +70,7 @@ func TestAPolicySaysWhichComputeTypesAndPortsManifestsMayAskFor(t *testing.T) {
 	put := func(doc string) reply { return olga.call("PUT", path+"/manifest?force=true", doc) }
 	const ported = "services:\n  web:\n    compute_type: dummy\n    ports:\n      - 8080\n      - \"7443:8443\"\n      - \"443:9443\"\n"
 
-	// A new organization gets no fixed ports, and everything else.
+	// A new organization can use everything except fixed ports.
 	if p := want[contract.Policy](w.asUser("mia").call("GET", "/v1/organizations/acme/policy", nil), 200); p.HostPorts || p.LowPorts || len(p.ComputeTypes) != 5 {
 		t.Errorf("a new organization has %+v", p)
 	}
@@ -82,7 +83,7 @@ func TestAPolicySaysWhichComputeTypesAndPortsManifestsMayAskFor(t *testing.T) {
 	olga.call("PUT", "/v1/organizations/acme/policy", []byte(`{"host_ports":true}`)).wantError(403, mariposa.Forbidden)
 	w.call("PUT", "/v1/organizations/acme/policy", []byte(`{"compute_types":["rocket"]}`)).wantError(400, mariposa.InvalidArgument, "rocket", "docker")
 
-	// Those below 1024 come with the others, and go with them.
+	// Ports below 1024 require host_ports.
 	w.call("PUT", "/v1/organizations/acme/policy", []byte(`{"host_ports":false,"low_ports":true}`)).wantError(400, mariposa.InvalidArgument, "low_ports", "host_ports")
 	if p := w.policy("acme", `{"low_ports":true}`); !p.HostPorts || !p.LowPorts {
 		t.Errorf("low ports are allowed, and the policy is %+v", p)
@@ -91,7 +92,7 @@ func TestAPolicySaysWhichComputeTypesAndPortsManifestsMayAskFor(t *testing.T) {
 		t.Errorf("no ports are allowed, and the policy is %+v", p)
 	}
 
-	// With fixed ports allowed, those below 1024 are still not.
+	// host_ports alone does not allow ports below 1024.
 	w.policy("acme", `{"host_ports":true}`)
 	if f := put(ported).wantError(400, mariposa.InvalidArgument, "line 7", "from 1024"); len(f.Errors) != 1 {
 		t.Errorf("the faults are %+v", f.Errors)
@@ -99,7 +100,7 @@ func TestAPolicySaysWhichComputeTypesAndPortsManifestsMayAskFor(t *testing.T) {
 	w.policy("acme", `{"low_ports":true}`)
 	low := want[contract.Changed](put(ported), 200)
 
-	// What is taken back stays where it is, but does not come back by a way around.
+	// After a policy change, instances keep running, but no other way restores the version.
 	want[contract.Changed](put(teamsManifest+"# without ports\n"), 200)
 	w.policy("acme", `{"host_ports":false}`)
 	for _, action := range []string{"revert", "start"} {
@@ -113,7 +114,7 @@ func TestAPolicySaysWhichComputeTypesAndPortsManifestsMayAskFor(t *testing.T) {
 	olga.call("POST", "/v1/projects?name=next&organization=acme", "services: {web: {compute_type: process, command: [/bin/true]}}\n").wantError(400, mariposa.InvalidArgument, "line 1", "process")
 	want[contract.Changed](put("services:\n  web: {compute_type: dummy, ports: [80]}\n"), 200) // which is no port of a node
 
-	// A project that another organization would not admit does not move or get copied there.
+	// A project cannot be moved or copied to an organization whose policy rejects it.
 	mine := want[contract.Changed](w.call("POST", "/v1/projects?name=wide", ported), 201) // the first organization has no policy
 	w.policy("acme", `{"host_ports":false}`)
 	w.call("POST", "/v1/projects/"+mine.ID+"/move", contract.Move{Organization: "acme"}).wantError(409, mariposa.Conflict, "acme", "line 6", "7443")
@@ -182,8 +183,8 @@ func TestSettingsHoldForNewOrganizations(t *testing.T) {
 	}
 }
 
-// What was admitted before a policy goes on where it runs, and comes back by no way around:
-// not by a scale, a start, a thaw, an approval, or a move from another organization.
+// Instances from before a policy keep running. No scale, start, thaw, approval or move
+// from another organization restores a version that the policy rejects.
 func TestWhatAPolicyForbidsDoesNotGrowOrComeBack(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -220,14 +221,14 @@ func TestWhatAPolicyForbidsDoesNotGrowOrComeBack(t *testing.T) {
 	h.putAction("frozen", `{"action":"scale","scale":{"web":2}}`).wantError(409, mariposa.Conflict, "version 2", "7005")
 	h.call("PUT", "/v1/projects/waiting/versions/2/approval", nil).wantError(409, mariposa.Conflict, "version 2", "7006")
 
-	// What runs can be worked on.
+	// Running services can still be operated.
 	h.awaitTask(h.startTask("runs", `{"action":"reprovision"}`), mariposa.TaskCompleted)
 	want[contract.Changed](h.call("PUT", "/v1/projects/runs/metadata/mode", []byte(`{"value":"calm"}`)), 200)
 	h.awaitTask(h.startTask("runs", `{"action":"stop"}`), mariposa.TaskCompleted)
 	want[contract.Terminated](h.call("DELETE", "/v1/queue/"+*queued.Task, nil), 202)
 	want[contract.Changed](h.putAction("frozen", `{"action":"thaw"}`), 202)
 
-	// A newer version that an organization admits does not take the one in force there.
+	// A newer, allowed version does not let a project move while the version in force is not allowed.
 	allow(true)
 	want[contract.Changed](h.call("POST", "/v1/organizations", contract.NewOrganization{Name: "strict"}), 201)
 	h.startTask("never", `{"action":"freeze"}`)
@@ -242,7 +243,7 @@ func TestWhatAPolicyForbidsDoesNotGrowOrComeBack(t *testing.T) {
 	want[contract.Changed](h.call("POST", "/v1/projects/runs/move", contract.Move{Organization: "strict"}), 200)
 }
 
-// Two users cannot own more organizations than they may by giving each other theirs.
+// Two users cannot exceed the limit of organizations by making each other owners.
 func TestALimitOfOrganizationsCountsThoseThatOthersGive(t *testing.T) {
 	t.Parallel()
 	w := newTestTeams(t)

@@ -18,7 +18,7 @@ const maxWrapped = 2*manifest.MaxBytes + maxBody
 
 type listProjectsInput struct {
 	Organization string `query:"organization"`
-	Name         string `query:"name" doc:"only the project that has this name"`
+	Name         string `query:"name" doc:"only the project with this name"`
 }
 
 func (s *server) listProjects(ctx context.Context, in *listProjectsInput) (*document[contract.Projects], error) {
@@ -50,8 +50,8 @@ func (s *server) getProject(ctx context.Context, in *OfProject) (*document[contr
 	return answer(doc)
 }
 
-// projectDoc shows a project as it is now. While it converges, the reason says what it
-// waits for.
+// projectDoc shows the current state of a project. While it converges, the reason says what
+// it is waiting for.
 func (s *server) projectDoc(v *viewer, r *store.Project) contract.Project {
 	doc := v.project(r)
 	if doc.Status == mariposa.StatusBackingOff || doc.Reason == "" && doc.Status == mariposa.StatusConverging {
@@ -63,9 +63,9 @@ func (s *server) projectDoc(v *viewer, r *store.Project) contract.Project {
 }
 
 type createProjectInput struct {
-	Name         string `query:"name" doc:"of the project, when the body is the manifest itself"`
+	Name         string `query:"name" doc:"name of the project, if the request body is the manifest itself"`
 	Organization string `query:"organization"`
-	Message      string `query:"message" doc:"for those who read the versions later" maxLength:"1000"`
+	Message      string `query:"message" doc:"a message for the version history" maxLength:"1000"`
 	ContentType  string `header:"Content-Type" hidden:"true"`
 	RawBody      []byte `contentType:"application/yaml"`
 }
@@ -77,7 +77,7 @@ func (s *server) createProject(ctx context.Context, in *createProjectInput) (*do
 		return nil, err
 	} else if wrapped {
 		if (name != "" && name != doc.Name) || (organization != "" && doc.Organization != "" && organization != doc.Organization) {
-			return nil, invalid("the query and the body name different projects: name it once")
+			return nil, invalid("the query and the request body contain different project names: specify the name once")
 		}
 		name, sub.Message = doc.Name, cmp.Or(doc.Message, in.Message)
 		organization = cmp.Or(doc.Organization, organization)
@@ -103,7 +103,7 @@ type updateProjectInput struct {
 
 func (s *server) updateProject(ctx context.Context, in *updateProjectInput) (*document[contract.Changed], error) {
 	if in.Body.Name == "" && len(in.Body.Manifest) == 0 && len(in.Body.Metadata) == 0 {
-		return nil, invalid("nothing to change: give a name, a manifest or metadata")
+		return nil, invalid("nothing to change: specify a name, a manifest or metadata")
 	}
 	sub, err := in.read()
 	if err != nil {
@@ -116,7 +116,7 @@ func (s *server) updateProject(ctx context.Context, in *updateProjectInput) (*do
 	return changed(s.change.UpdateProject(ctx, request(ctx), r.ID, in.Body.Name, sub))
 }
 
-// read returns the manifest and the metadata of a change; nil when it has neither.
+// read returns the manifest and the metadata of a change; nil if it has neither.
 func (in *updateProjectInput) read() (*change.Submission, error) {
 	if len(in.Body.Manifest) == 0 && len(in.Body.Metadata) == 0 {
 		return nil, nil
@@ -135,8 +135,8 @@ func (in *updateProjectInput) read() (*change.Submission, error) {
 
 type deleteProjectInput struct {
 	OfProject
-	Force   bool `query:"force" doc:"even while instances run"`
-	Volumes bool `query:"volumes" doc:"delete its volumes too; otherwise its organization keeps them"`
+	Force   bool `query:"force" doc:"delete the project even if instances are running"`
+	Volumes bool `query:"volumes" doc:"also delete the volumes; by default the organization keeps them"`
 }
 
 func (s *server) deleteProject(ctx context.Context, in *deleteProjectInput) (*document[contract.Changed], error) {
@@ -171,7 +171,7 @@ type moveProjectInput struct {
 
 func (s *server) moveProject(ctx context.Context, in *moveProjectInput) (*document[contract.Changed], error) {
 	if in.Body.Organization == "" {
-		return nil, invalid("organization is missing: say where to move the project")
+		return nil, invalid("organization is missing: specify where to move the project")
 	}
 	org, err := s.findDestination(ctx, in.Body.Organization)
 	if err != nil {
@@ -186,8 +186,8 @@ func (s *server) moveProject(ctx context.Context, in *moveProjectInput) (*docume
 
 type planProjectInput struct {
 	OfProject
-	Rolling     string `query:"rolling" doc:"how many instances at a time: a number or a percentage"`
-	Canary      string `query:"canary" doc:"hold after so many instances: a number or a percentage"`
+	Rolling     string `query:"rolling" doc:"how many instances to replace at a time: a number or a percentage"`
+	Canary      string `query:"canary" doc:"hold the rollout after this many instances: a number or a percentage"`
 	ContentType string `header:"Content-Type" hidden:"true"`
 	RawBody     []byte `contentType:"application/yaml"`
 }
@@ -200,7 +200,7 @@ func (s *server) planProject(ctx context.Context, in *planProjectInput) (*docume
 	var sub *change.Submission
 	switch empty := len(bytes.TrimSpace(in.RawBody)) == 0; {
 	case empty && (in.Rolling != "" || in.Canary != ""):
-		return nil, invalid("rolling, canary: only a plan of a manifest has a use for them")
+		return nil, invalid("rolling, canary: used only when the plan contains a manifest")
 	case !empty:
 		if err := checkManifestType(in.ContentType); err != nil {
 			return nil, err

@@ -10,7 +10,8 @@ import (
 	"mariposa/contract"
 )
 
-// given is all that instances of a service that run now were started with, and read live.
+// given returns everything that running instances of a service were started with or
+// read live.
 func (h *testServer) given(g *gatedDriver, service string) string {
 	h.t.Helper()
 	var all []string
@@ -25,8 +26,8 @@ func (h *testServer) given(g *gatedDriver, service string) string {
 	return strings.Join(all, " ")
 }
 
-// awaitGiven waits until instances of a service are given a text. What a node is told
-// changes nothing in the store, so this asks again by itself.
+// awaitGiven waits until instances of a service receive a text. Values sent to a node
+// change nothing in the store, so this polls.
 func (h *testServer) awaitGiven(g *gatedDriver, service, part string) {
 	h.t.Helper()
 	for began := time.Now(); !strings.Contains(h.given(g, service), part); {
@@ -36,9 +37,9 @@ func (h *testServer) awaitGiven(g *gatedDriver, service, part string) {
 	}
 }
 
-// A deployer keeps a rollout that gives a protected secret up from ending, and refers to
-// the environment of the old instances, which still have it. That version uses no
-// protected secret and needs no approval, so none of its instances is given the value.
+// A deployer blocks a rollout that stops using a protected secret, and refers to the
+// environment of the old instances, which still have it. That version uses no protected
+// secret and needs no approval, so none of its instances receives the value.
 func TestAProtectedSecretIsNotReadFromTheEnvironmentOfAnOlderVersion(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -74,8 +75,7 @@ func TestAProtectedSecretIsNotReadFromTheEnvironmentOfAnOlderVersion(t *testing.
 	}
 }
 
-// What runs with a protected secret is told nothing live by versions that nobody has
-// approved.
+// Versions without approval send no live values to instances that have a protected secret.
 func TestWhatHasAProtectedSecretIsToldNothingByUnapprovedVersions(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -93,7 +93,7 @@ func TestWhatHasAProtectedSecretIsToldNothingByUnapprovedVersions(t *testing.T) 
 	h.awaitGiven(g, "db", "{run serve}")
 	old := h.only("shop", "db").ID
 	read := func(id string) string { return fmt.Sprint(must(g.PublishedValues(h.ctx, id))(t)) }
-	// A deployer's manifest that gives the secret up, with a command for who still has it.
+	// A deployer's manifest that stops using the secret, with a command for instances that still have it.
 	want[contract.Changed](deployer.call("PUT", h.about(c, "/manifest?force=true"), text("none", "{run: \"{{ .meta.run }}\", more: print}")), 200)
 	want[contract.Changed](deployer.call("PUT", h.about(c, "/metadata/run"), "print", plainText...), 200)
 	h.awaitGiven(g, "web", "{n print}")
@@ -103,8 +103,8 @@ func TestWhatHasAProtectedSecretIsToldNothingByUnapprovedVersions(t *testing.T) 
 	}
 }
 
-// A version that an operator approved gives a secret to its own program, not to that of a
-// deployer, which still runs while the new one comes up.
+// An approved version passes the secret to its own program, and not to the deployer's
+// program that still runs while the new one starts.
 func TestAProtectedSecretIsNotToldToThePredecessorsOfAnApprovedVersion(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -123,7 +123,7 @@ func TestAProtectedSecretIsNotToldToThePredecessorsOfAnApprovedVersion(t *testin
 	if got := fmt.Sprint(must(g.PublishedValues(h.ctx, old))(t)); got != "[{n new}]" {
 		t.Errorf("what a deployer runs is told %s", got)
 	}
-	// Live values replace nothing: what runs already is what was approved with them.
+	// Live values replace no instances: the running instances are the approved ones.
 	want[contract.Changed](h.call("POST", "/v1/projects", map[string]any{"name": "other", "metadata": "db-password: swordfish-1\n", "manifest": text("ours", "{n: old}")}), 201)
 	h.awaitRest("other")
 	want[contract.Changed](h.call("PUT", "/v1/projects/other/manifest?force=true", text("ours", "{n: new, p: \"{{ .meta.db-password }}\"}")), 200)

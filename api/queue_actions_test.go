@@ -12,8 +12,8 @@ import (
 	"mariposa/converge"
 )
 
-// Accept makes the goal what runs: what is still on its way up is given up, and the
-// task that wanted it has got what it can.
+// Accept makes the actual state the goal: instances that are still starting are
+// removed, and the task that wanted them ends.
 func TestAcceptMakesTheGoalWhatRuns(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -35,8 +35,8 @@ func TestAcceptMakesTheGoalWhatRuns(t *testing.T) {
 	}
 }
 
-// Accepted in the middle of a rollout, what is left of the old version says so: it is
-// not its metadata that changed.
+// After an accept during a rollout, the remaining old instances are shown as outdated
+// by version, not by metadata.
 func TestWhatIsAcceptedInMidRolloutSaysWhyItIsOutdated(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -51,7 +51,8 @@ func TestWhatIsAcceptedInMidRolloutSaysWhyItIsOutdated(t *testing.T) {
 	}
 }
 
-// A back-off outlives its planner, and a person's converge does not wait for its end.
+// A back-off survives a restart of the planner, and a user's converge does not wait for
+// its end.
 func TestABackOffOutlivesARestartAndConvergeSkipsIt(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t)
@@ -79,7 +80,7 @@ func TestABackOffOutlivesARestartAndConvergeSkipsIt(t *testing.T) {
 	}
 }
 
-// A project is started at any of its versions, whether it is the newest or not.
+// A project can be started at any of its versions.
 func TestAProjectIsStartedAtAVersion(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -110,7 +111,7 @@ func TestAProjectIsStartedAtAVersion(t *testing.T) {
 	h.putAction("shop", `{"action":"start","version":"1","services":["web"]}`).wantError(400, mariposa.InvalidArgument, "started as a whole")
 }
 
-// Whoever means to stop one version stops no other.
+// A stop of one version does not stop others.
 func TestAStopThatNamesAVersionStopsNoOther(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -137,8 +138,8 @@ func TestAStopThatNamesAVersionStopsNoOther(t *testing.T) {
 	}
 }
 
-// A rollback that fails as well ends there: the task has failed, says so of both, and
-// nothing is rolled back once more. What is mended then comes up with a start.
+// If a rollback fails too, the task fails with both reasons, and there is no second
+// rollback. After the cause is fixed, a start brings the service up.
 func TestARollbackThatFailsIsNotRolledBack(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -167,7 +168,7 @@ func TestARollbackThatFailsIsNotRolledBack(t *testing.T) {
 	}
 }
 
-// A pause of the whole is shown as one, and holds for services that appear under it.
+// A pause of the whole project is shown as such, and applies to new services.
 func TestAPauseOfTheWholeHoldsForServicesThatAppear(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -195,7 +196,7 @@ func TestAPauseOfTheWholeHoldsForServicesThatAppear(t *testing.T) {
 	}
 }
 
-// Nothing is tried anew in what is frozen or stopped, and nobody waits for it.
+// Frozen or stopped services are not retried, and no task waits for them.
 func TestConvergeLeavesOutWhatIsFrozen(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -218,7 +219,7 @@ func TestConvergeLeavesOutWhatIsFrozen(t *testing.T) {
 	}
 }
 
-// A scale has its own end while a rollout is paused, and leaves the rollout as it is.
+// A scale completes while a rollout is paused, and does not affect the rollout.
 func TestAScaleEndsWhileARolloutIsPaused(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -241,7 +242,7 @@ func TestAScaleEndsWhileARolloutIsPaused(t *testing.T) {
 	h.awaitTask(roll, mariposa.TaskCompleted)
 }
 
-// What no node has room for says so where it is rolled back, too.
+// A rollback because no node has room gives that reason.
 func TestARollbackSaysWhatTheVersionWasBlockedBy(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)

@@ -9,8 +9,8 @@ import (
 	"mariposa/contract"
 )
 
-// admission is the table of the contract: row, the task already there; column,
-// the one being added. It stands here apart from the code that goes by it.
+// admission is the table of the contract (row: existing task, column: new task),
+// independent of the code that implements it.
 const admission = `
               start      stop       scale       reprovision  freeze
 start         reject     terminate  fifo        fifo         terminate
@@ -20,7 +20,7 @@ reprovision   fifo       terminate  concurrent  terminate    terminate
 freeze        terminate  terminate  terminate   terminate    reject
 `
 
-// A cell is an older task, a newer one, and what becomes of the two.
+// cell is an older task, a newer task and the expected outcome.
 type cell struct{ older, newer, verdict string }
 
 func cells() []cell {
@@ -39,7 +39,7 @@ func cells() []cell {
 const trio = "services:\n  a: {compute_type: dummy, update: {min_healthy: 0}}\n" +
 	"  b: {compute_type: dummy, update: {min_healthy: 0}}\n  c: {compute_type: dummy, update: {min_healthy: 0}}\n"
 
-// action is the body that asks for a task in a scope; no services: the whole.
+// action returns the request body for a task in a scope; no services: the whole project.
 func action(kind string, services []string) string {
 	if kind == "scale" {
 		if len(services) == 0 {
@@ -88,14 +88,14 @@ func TestEveryPairOfTasksMeetsByTheTable(t *testing.T) {
 	}
 }
 
-// meeting is a project in which two tasks meet.
+// meeting is a project with two overlapping tasks.
 type meeting struct {
 	*testServer
 	gate    *gatedDriver
 	project string
 }
 
-// prepare brings the project to where both tasks have something to do.
+// prepare brings the project into a state in which both tasks have something to do.
 func (m *meeting) prepare(c cell, older, newer []string, apart bool) {
 	m.t.Helper()
 	m.create(m.project, trio)
@@ -139,7 +139,7 @@ func (m *meeting) play(c cell, older, newer []string) {
 	m.finish(c, old, young)
 }
 
-// waits checks that the newer task waits, and that its goal does.
+// waits checks that the newer task waits and its goal is not applied yet.
 func (m *meeting) waits(c cell, old, young string, before int) {
 	m.t.Helper()
 	task := m.task(young)
@@ -159,8 +159,7 @@ func (m *meeting) waits(c cell, old, young string, before int) {
 	}
 }
 
-// finish lets everything come to an end: both tasks reach theirs, and no instance
-// is left half-made.
+// finish waits until both tasks have ended and no instance is left half-created.
 func (m *meeting) finish(c cell, old, young string) {
 	m.t.Helper()
 	m.gate.open(m.project)
@@ -191,8 +190,8 @@ func (m *meeting) finish(c cell, old, young string) {
 	}
 }
 
-// A task that meets several older ones treats each by its own cell, or none where
-// one of them refuses it.
+// With several older tasks, the table applies to each of them, unless one of them
+// rejects the new task.
 func TestATaskMeetsSeveralOlderOnes(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -254,7 +253,7 @@ func TestATaskMeetsSeveralOlderOnes(t *testing.T) {
 	}
 }
 
-// A task does not wait behind one that does not get on by itself.
+// A task does not wait for an older task that cannot make progress by itself.
 func TestATaskDoesNotWaitBehindWhatIsStuck(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -305,8 +304,7 @@ func TestATaskDoesNotWaitBehindWhatIsStuck(t *testing.T) {
 	})
 }
 
-// What Mariposa repairs by itself is taken over by a person's task, and while that
-// runs, repairs are its steps.
+// A user's task takes over automatic repairs. While it runs, repairs are its steps.
 func TestAPersonsTaskTakesRepairsOver(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)

@@ -8,8 +8,8 @@ import (
 	"mariposa/contract"
 )
 
-// A project is frozen if all of its services are, however they were frozen and thawed,
-// and its reason names what is frozen.
+// A project is frozen if all of its services are, however they were frozen and thawed.
+// The reason names the frozen services.
 func TestAProjectIsFrozenIfEachServiceIs(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -55,7 +55,7 @@ func TestAProjectIsFrozenIfEachServiceIs(t *testing.T) {
 	h.awaitTask(part, mariposa.TaskCompleted)
 }
 
-// A version that waits for a thaw says so: in the answer, in its task, and in the state.
+// The response, the task and the state show that a version waits for a thaw.
 func TestAVersionThatWaitsForAThawSaysSo(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)

@@ -11,14 +11,14 @@ import (
 	"mariposa/contract"
 )
 
-// pair are two services in a certain version of each.
+// pair returns a manifest with two services at given versions.
 func pair(a, b int) string {
 	return fmt.Sprintf("services:\n  a: {compute_type: dummy, scale: 2, environment: {V: %d}, update: {min_healthy: 0}}\n"+
 		"  b: {compute_type: dummy, scale: 2, environment: {V: %d, MODE: \"{{ .meta.mode }}\"}, update: {min_healthy: 0, on_metadata: reprovision}}\n"+
 		"metadata: {mode: {default: calm}}\n", a, b)
 }
 
-// crew makes a deployer and an operator of a project.
+// crew creates a deployer and an operator of a project.
 func (h *testServer) crew(project string) (deployer, operator *testServer) {
 	h.t.Helper()
 	as := func(role mariposa.Role) *testServer {
@@ -30,7 +30,7 @@ func (h *testServer) crew(project string) (deployer, operator *testServer) {
 	return as(mariposa.RoleDeployer), as(mariposa.RoleOperator)
 }
 
-// An operator's explicit word lifts a freeze, of the services it names and no others.
+// An explicit action of an operator lifts the freeze of the named services only.
 func TestAnOperatorLiftsAFreezeOfWhatTheyName(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -71,8 +71,8 @@ func TestAnOperatorLiftsAFreezeOfWhatTheyName(t *testing.T) {
 	}
 }
 
-// What a deployer asks for, a new manifest and other values are stored on a frozen
-// scope, and wait for the thaw.
+// On a frozen scope, new manifests, new values and all changes of a deployer are stored
+// and wait for the thaw.
 func TestOtherChangesWaitForTheThaw(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -128,8 +128,7 @@ func TestOtherChangesWaitForTheThaw(t *testing.T) {
 	}
 }
 
-// Of two versions, the older may have to wait where the newer need not. It must not
-// undo the newer one when its turn comes.
+// An older version may wait longer than a newer one. It must not undo the newer one later.
 func TestAnOlderVersionNeverReplacesANewerOne(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -162,8 +161,8 @@ func TestAnOlderVersionNeverReplacesANewerOne(t *testing.T) {
 	}
 }
 
-// Corpses are listed and can be looked at, count as nothing, are few, and go with
-// their project.
+// Preserved instances are listed and can be inspected, do not count, are limited in
+// number, and are deleted with their project.
 func TestCorpsesAreShownAndBounded(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -188,7 +187,7 @@ func TestCorpsesAreShownAndBounded(t *testing.T) {
 		if i.State != mariposa.StateStopped || i.ExitCode == nil || *i.ExitCode != 137 || !contains(i.Reason, "killed") || i.Finished == nil {
 			t.Errorf("the corpse is %+v", i)
 		}
-		if r := h.call("GET", "/v1/instances/"+one.ID+"/logs", nil); r.status != 409 || !contains(string(r.body), "is of compute type dummy, and instances of this kind write no log") {
+		if r := h.call("GET", "/v1/instances/"+one.ID+"/logs", nil); r.status != 409 || !contains(string(r.body), "has compute type dummy, which does not support logs") {
 			t.Errorf("its logs answered %d %s", r.status, r.body)
 		}
 	}
@@ -205,7 +204,7 @@ func TestCorpsesAreShownAndBounded(t *testing.T) {
 	}
 }
 
-// A pause holds rollouts and lets repairs go on, at the version each slot has.
+// A pause holds rollouts. Repairs continue at the version of each slot.
 func TestAPauseHoldsRolloutsAndNotRepairs(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -239,9 +238,8 @@ func TestAPauseHoldsRolloutsAndNotRepairs(t *testing.T) {
 	}
 }
 
-// The answer to a request names the tasks that it ends. Those that had not begun are
-// dropped, and the answer says how to ask for them again, unless a newer version
-// comes.
+// The response lists the tasks that the request terminates. Queued tasks are dropped,
+// and the response says how to repeat them, unless a newer version replaces them.
 func TestAnAnswerNamesTheTasksThatItEnds(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)

@@ -33,8 +33,8 @@ func (h *testServer) values(project, service string) string {
 	return strings.Join(words, ", ")
 }
 
-// A revert is not held at the canary that the manifest asks for: it undoes a canary that
-// is held, and a version that completed. One that asks for a canary gets it.
+// A revert ignores the canary of the manifest: it undoes held canaries and completed
+// versions. A revert with its own canary is held.
 func TestARevertIsNoCanaryUnlessAsked(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -72,14 +72,14 @@ func TestARevertIsNoCanaryUnlessAsked(t *testing.T) {
 	}
 }
 
-// heldPair are two services of which web holds at a canary of 1.
+// heldPair is a manifest with two services, of which web holds at a canary of 1.
 func heldPair(web, db int) string {
 	return fmt.Sprintf("services:\n  web: {compute_type: dummy, scale: 3, environment: {V: %d}, depends_on: [db], update: {min_healthy: 0, canary: 1}}\n"+
 		"  db: {compute_type: dummy, scale: 2, environment: {V: %d}, update: {min_healthy: 0}}\n", web, db)
 }
 
-// A plain reprovision while a canary is held finishes that and touches nothing else; a
-// count continues it. All services are made anew when they are asked for.
+// While a canary is held, a plain reprovision finishes it and touches nothing else; a
+// count continues it. With all, every instance is replaced.
 func TestAPlainReprovisionFinishesWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)

@@ -16,13 +16,12 @@ import (
 	"mariposa/store"
 )
 
-// past writes ended tasks of some projects, unevenly mixed, and returns them, newest
-// first.
+// past writes ended tasks of some projects, unevenly mixed, and returns them, newest first.
 func (h *testServer) past(n int, projects ...string) []store.Write {
 	chance := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same past each time
 	all := make([]store.Write, n)
 	for i := range all {
-		// Of what was made first nearly all is the first project's, and so on.
+		// The oldest tasks belong mostly to the first project, and so on.
 		p := projects[min(len(projects)-1, (i*len(projects)/n+chance.IntN(2)*chance.IntN(len(projects)))%len(projects))]
 		spec := &mariposa.TaskSpec{Project: p, Task: mariposa.TaskScale, Origin: mariposa.OriginUser, Created: time.Now()}
 		if chance.IntN(2) == 0 {
@@ -39,8 +38,8 @@ func (h *testServer) past(n int, projects ...string) []store.Write {
 	return all
 }
 
-// Whoever looks, however small the pages are and whatever is left out: the pages
-// together are what there is, newest first, each task once.
+// For any caller, page size and filter, the pages together contain every task once,
+// newest first.
 func TestPagesOfTheHistoryAreTheWholeOfIt(t *testing.T) {
 	t.Parallel()
 	w := newTestTeams(t)
@@ -90,9 +89,8 @@ func TestPagesOfTheHistoryAreTheWholeOfIt(t *testing.T) {
 	})
 }
 
-// Tasks that end while somebody turns pages stay where they are: whoever walks the
-// whole of it is shown each once, and those that have not ended are left out only once
-// they have.
+// Tasks that end between pages keep their position: all pages together contain each
+// task once, and open tasks are omitted only after they have ended.
 func TestATaskThatEndsBetweenTwoPagesIsNeitherShownTwiceNorLeftOut(t *testing.T) {
 	t.Parallel()
 	for who, query := range map[string]string{"olga": "all=true", "admin": "all=true&organization=acme", "vera": "all=true"} {
@@ -120,7 +118,7 @@ func TestATaskThatEndsBetweenTwoPagesIsNeitherShownTwiceNorLeftOut(t *testing.T)
 	}
 }
 
-// turning walks all pages, counts the tasks on them, and does something after each.
+// turning reads all pages, counts the tasks on them, and calls a function after each.
 func (w *testTeams) turning(who, query string, after func()) map[string]int {
 	w.t.Helper()
 	seen := map[string]int{}

@@ -9,8 +9,7 @@ import (
 	"mariposa/contract"
 )
 
-// resubmits sends a manifest that is the newest already, and returns the task that
-// came of it; empty: none.
+// resubmits submits the newest manifest again, and returns the created task; empty: none.
 func (h *testServer) resubmits(project, manifest string) string {
 	h.t.Helper()
 	c := want[contract.Changed](h.call("PUT", "/v1/projects/"+project+"/manifest?force=true", manifest), 200)
@@ -20,8 +19,8 @@ func (h *testServer) resubmits(project, manifest string) string {
 	return *c.Task
 }
 
-// The newest manifest again is no change while it is in force or on its way. Where its
-// task was dropped before it began, it is brought after all.
+// Submitting the newest manifest again changes nothing while it is in force or being
+// rolled out. If its task was dropped before it began, the manifest is rolled out now.
 func TestAManifestWhoseTaskWasDroppedCanBeSubmittedAgain(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -53,8 +52,8 @@ func TestAManifestWhoseTaskWasDroppedCanBeSubmittedAgain(t *testing.T) {
 	}
 }
 
-// A version that was rolled back can be retried by submitting it again: the caller
-// waits for its task, and learns that it fails again.
+// Submitting a rolled-back version again retries it: the caller waits for the task,
+// which fails again.
 func TestAVersionThatWasRolledBackCanBeTriedAgain(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -82,8 +81,8 @@ func TestAVersionThatWasRolledBackCanBeTriedAgain(t *testing.T) {
 	}
 }
 
-// A project whose first task was ended before it began has nothing to act on, and is
-// brought by a start or by its manifest.
+// A project whose first task was dropped has nothing to act on. A start or its manifest
+// rolls it out.
 func TestAProjectOfWhichNothingIsInForceIsBroughtByItsManifest(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t)
@@ -97,7 +96,7 @@ func TestAProjectOfWhichNothingIsInForceIsBroughtByItsManifest(t *testing.T) {
 	}
 }
 
-// A revert leaves scales alone, and so does what asks for it again.
+// A revert does not change scales, and neither does repeating it.
 func TestADroppedRevertIsAskedForAgainWithoutItsScales(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -119,8 +118,8 @@ func TestADroppedRevertIsAskedForAgainWithoutItsScales(t *testing.T) {
 	}
 }
 
-// A project that was stopped because its first version failed says why, and so do its
-// services.
+// A project that was stopped because its first version failed shows the reason, and so
+// do its services.
 func TestAFirstVersionThatFailsSaysWhyItIsStopped(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)

@@ -17,7 +17,7 @@ func causal(y, x int) string {
 		"  y: {compute_type: dummy, environment: {V: %d}, update: {min_healthy: 0}}\n", x, y)
 }
 
-// fails makes a project whose second version failed for x.
+// fails creates a project whose second version failed because of x.
 func (h *testServer) fails(g *gatedDriver, project string) {
 	h.t.Helper()
 	h.create(project, causal(1, 1))
@@ -31,7 +31,7 @@ func (h *testServer) fails(g *gatedDriver, project string) {
 }
 
 // A submission, a revert or a converge retries failed rollouts: the caller waits for
-// them, and learns if they fail again.
+// them and sees whether they fail again.
 func TestAFailedRolloutIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -79,7 +79,8 @@ func (h *testServer) adds(project, service string) contract.Changed {
 		"{compute_type: dummy, scale: 0}\n", "Content-Type", "application/yaml"), 201)
 }
 
-// A version that mends the cause alone brings what failed because of it with it.
+// A version that fixes only the cause also rolls out the services that failed because
+// of it.
 func TestAMendedCauseBringsWhatFailed(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -107,13 +108,12 @@ func TestAMendedCauseBringsWhatFailed(t *testing.T) {
 	}
 }
 
-// After a rollback that failed itself, a revert tries anew instead of failing at once
-// with the old reason.
+// After a failed rollback, a revert retries instead of failing at once with the old reason.
 func TestARevertAfterAFailedRollbackTriesAgain(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
 	g := h.joinGated("n1")
-	// Stop-first, so that the rollback has to make what the rollout took away.
+	// Stop-first, so that the rollback has to recreate instances that the rollout removed.
 	back := func(v int) string { return fleetOf(2, v, ", order: stop-first, on_failure: rollback, deadline: 2") }
 	h.create("shop", back(1))
 	h.awaitRest("shop")
@@ -135,7 +135,7 @@ func TestARevertAfterAFailedRollbackTriesAgain(t *testing.T) {
 	}
 }
 
-// What is frozen is not tried, and nobody waits for it.
+// Frozen services are not retried, and no task waits for them.
 func TestAFrozenFailureKeepsNobodyBack(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -155,8 +155,8 @@ func TestAFrozenFailureKeepsNobodyBack(t *testing.T) {
 	}
 }
 
-// A service whose rollout waited for one that failed is seen to by the version that
-// mends that one: its task is completed only once both have got there.
+// A version that fixes a failed service also handles the services whose rollout waited
+// for it: its task completes when all of them are rolled out.
 func TestWhatWaitedForAFailureIsSeenToByTheVersionThatMendsIt(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)

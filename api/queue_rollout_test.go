@@ -12,12 +12,12 @@ import (
 	"mariposa/contract"
 )
 
-// fleet is a service of a scale at a version, with words for its update.
+// fleet returns a manifest with one service: its scale, version and update settings.
 func fleetOf(scale, version int, update string) string {
 	return fmt.Sprintf("services:\n  web: {compute_type: dummy, scale: %d, environment: {V: %d}, update: {min_healthy: 0%s}}\n", scale, version, update)
 }
 
-// at counts the instances of web by the version they were made from.
+// at counts the instances of web by the version they were created from.
 func (h *testServer) at(project string) map[string]int {
 	h.t.Helper()
 	counts := map[string]int{}
@@ -27,7 +27,7 @@ func (h *testServer) at(project string) map[string]int {
 	return counts
 }
 
-// A canary holds, continues by a count, and completes or is rolled back.
+// A canary holds, continues with a count, and completes or is rolled back.
 func TestACanaryHoldsAndGoesOnOrBack(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -74,7 +74,7 @@ func TestACanaryHoldsAndGoesOnOrBack(t *testing.T) {
 	}
 }
 
-// Filters pick what is made anew, and nothing else is.
+// Filters select which instances are replaced.
 func TestAReprovisionTouchesWhatMatchesOnly(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -132,8 +132,7 @@ func TestAReprovisionTouchesWhatMatchesOnly(t *testing.T) {
 	}
 }
 
-// Scaled down in mid-rollout, what was freshly made stays, and only the steps for
-// what is left are taken.
+// A scale-down during a rollout keeps the new instances; only the remaining steps are done.
 func TestScalingInMidRolloutTouchesNothingFresh(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -200,7 +199,7 @@ func TestScalingInMidRolloutTouchesNothingFresh(t *testing.T) {
 	}
 }
 
-// A version that fails is rolled back with its scales, once; of a first version
+// A failed version is rolled back once, with its scales. After a failed first version
 // nothing is left.
 func TestAFailedVersionIsRolledBack(t *testing.T) {
 	t.Parallel()
@@ -236,7 +235,7 @@ func TestAFailedVersionIsRolledBack(t *testing.T) {
 	})
 }
 
-// A plan's steps are those that are taken then.
+// The steps of a plan are the steps that are then executed.
 func TestAPlanComesTrue(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -279,7 +278,7 @@ func TestAPlanComesTrue(t *testing.T) {
 	}
 }
 
-// Progress never runs backwards, and history pages without gaps or doubles.
+// Progress never decreases, and the pages of steps have no gaps or duplicates.
 func TestProgressAndHistoryGoOneWay(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)

@@ -19,8 +19,8 @@ import (
 	"mariposa/wire"
 )
 
-// gatedDriver is a dummy driver that blocks operations of closed projects, so that
-// they stay in progress for as long as a test looks at them.
+// gatedDriver is a dummy driver that blocks operations of closed projects, so that they
+// stay in progress as long as a test needs.
 type gatedDriver struct {
 	*dummy.Driver
 	mu     sync.Mutex
@@ -30,7 +30,7 @@ type gatedDriver struct {
 	given  map[string]string        // the environment that instances are started with
 }
 
-// spoil lets nothing of a project come up any more, or again.
+// spoil sets whether instances of a project fail to start.
 func (g *gatedDriver) spoil(project string, yes bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -88,7 +88,7 @@ func (g *gatedDriver) Start(ctx context.Context, i driver.Instance) (driver.Obse
 	return g.Driver.Start(ctx, i)
 }
 
-// Stop never ends what has for ever to stop.
+// Stop blocks for instances without a stop timeout.
 func (g *gatedDriver) Stop(ctx context.Context, id string, timeout time.Duration) (driver.Observed, error) {
 	if timeout >= 0 {
 		return g.Driver.Stop(ctx, id, timeout)
@@ -131,20 +131,20 @@ func (h *testServer) joinGated(id string) *gatedDriver {
 	return g
 }
 
-// in is the same server for a part of a test.
+// in returns the same server for a subtest.
 func (h *testServer) in(t testing.TB) *testServer {
 	other := *h
 	other.t = t
 	return &other
 }
 
-// putAction asks for an action on a project.
+// putAction requests an action on a project.
 func (h *testServer) putAction(project, format string, args ...any) reply {
 	h.t.Helper()
 	return h.call("PUT", "/v1/projects/"+project+"/state", fmt.Appendf(nil, format, args...))
 }
 
-// startTask asks for an action and returns the task that came of it.
+// startTask requests an action and returns its task.
 func (h *testServer) startTask(project, format string, args ...any) string {
 	h.t.Helper()
 	c := want[contract.Changed](h.putAction(project, format, args...), 202)
@@ -154,7 +154,7 @@ func (h *testServer) startTask(project, format string, args ...any) string {
 	return *c.Task
 }
 
-// putManifest submits a manifest and returns the task that came of it.
+// putManifest submits a manifest and returns its task.
 func (h *testServer) putManifest(project, manifest, query string) string {
 	h.t.Helper()
 	c := want[contract.Changed](h.call("PUT", "/v1/projects/"+project+"/manifest?force=true"+query, manifest), 200)
@@ -169,7 +169,7 @@ func (h *testServer) task(id string) contract.Task {
 	return want[contract.Task](h.call("GET", "/v1/queue/"+id+"?limit=1000", nil), 200)
 }
 
-// awaitTask waits until a task has ended in a certain way.
+// awaitTask waits until a task has ended in a state.
 func (h *testServer) awaitTask(id string, state mariposa.TaskState) contract.Task {
 	h.t.Helper()
 	var task contract.Task
@@ -189,13 +189,13 @@ func (h *testServer) awaitState(id string, state mariposa.TaskState) {
 	h.until(fmt.Sprintf("task %s to be %s", id, state), func() bool { return h.task(id).State == state })
 }
 
-// state is the state of a project.
+// state returns the state of a project.
 func (h *testServer) state(project string) contract.ProjectState {
 	h.t.Helper()
 	return want[contract.State](h.call("GET", "/v1/projects/"+project+"/state", nil), 200).Projects[0]
 }
 
-// of is the state of one service of a project.
+// of returns the state of one service of a project.
 func (h *testServer) of(project, service string) contract.ServiceState {
 	h.t.Helper()
 	all := h.state(project).Services
@@ -206,7 +206,8 @@ func (h *testServer) of(project, service string) contract.ServiceState {
 	return all[at]
 }
 
-// instances are those of a service that have not ended, by id; no service: of all.
+// instances returns the instances of a service that have not ended, by id; no service:
+// of all services.
 func (h *testServer) instances(project, service string) map[string]contract.Instance {
 	h.t.Helper()
 	all := map[string]contract.Instance{}
@@ -218,13 +219,13 @@ func (h *testServer) instances(project, service string) map[string]contract.Inst
 	return all
 }
 
-// open are the tasks of a project that have not ended.
+// openTasks returns the open tasks of a project.
 func (h *testServer) openTasks(project string) []contract.Task {
 	h.t.Helper()
 	return want[contract.Tasks](h.call("GET", "/v1/queue?project="+project, nil), 200).Tasks
 }
 
-// awaitRest waits until a project has nothing left to do.
+// awaitRest waits until a project was planned and has no open tasks.
 func (h *testServer) awaitRest(project string) {
 	h.t.Helper()
 	h.until(project+" to come to rest", func() bool {
@@ -232,8 +233,8 @@ func (h *testServer) awaitRest(project string) {
 	})
 }
 
-// revision is the newest of the store. That of the picture comes after the records
-// that it shows.
+// revision returns the newest revision of the store. That of the picture is updated
+// after its records.
 func (h *testServer) revision() int64 {
 	h.t.Helper()
 	rev, err := h.store.Snapshot(h.t.Context(), func(store.Record) error { return nil })
@@ -248,7 +249,7 @@ func (h *testServer) idOf(project string) string {
 	return want[contract.Project](h.call("GET", "/v1/projects/"+project, nil), 200).ID
 }
 
-// crash ends a dummy as if it were killed.
+// crash kills a dummy instance.
 func (h *testServer) crash(id string) {
 	h.t.Helper()
 	want[contract.Changed](h.call("PUT", "/v1/instances/"+id, contract.InstanceAction{Action: "crash"}), 202)

@@ -9,13 +9,13 @@ import (
 	"mariposa/contract"
 )
 
-// patient is a manifest of one instance that has so long to stop, in seconds.
+// patient returns a manifest with one instance and its stop timeout in seconds.
 func patient(timeout int, preserve string) string {
 	return fmt.Sprintf("services:\n  web: {compute_type: dummy, scale: 1, stop: {timeout: %d, preservestopped: %q}, update: {min_healthy: 0}}\n", timeout, preserve)
 }
 
-// hasLingering waits until an instance of web is stopping for ever and its service says
-// so, and what ends it.
+// hasLingering waits until an instance of web is stopping without end, and its service
+// shows that and how to end it.
 func (h *testServer) hasLingering(project string) contract.Instance {
 	h.t.Helper()
 	var one contract.Instance
@@ -27,8 +27,8 @@ func (h *testServer) hasLingering(project string) contract.Instance {
 	return one
 }
 
-// What has for ever to stop says so, and can be ended by force: by who stopped a
-// service, whether its remains are kept or not, and by who deletes a project.
+// An instance that never stops is shown as such, and can be killed: after a stop of its
+// service, whether it is preserved or not, and when its project is deleted.
 func TestWhatStopsForEverCanBeEndedByForce(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -67,8 +67,8 @@ func TestWhatStopsForEverCanBeEndedByForce(t *testing.T) {
 	h.until("the project to be gone", func() bool { return h.picture.Projects.Get(id) == nil })
 }
 
-// A shorter time in a new version takes effect on what is stopping already. While it
-// is frozen, the reason says that something stops.
+// A shorter stop timeout in a new version applies to instances that are already
+// stopping. While frozen, the reason says that an instance is stopping.
 func TestAShorterTimeToStopIsHeardByWhatIsStopping(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)

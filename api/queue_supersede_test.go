@@ -12,8 +12,8 @@ import (
 	"mariposa/store"
 )
 
-// chain is three services, each of which needs the one before, with words for the
-// first.
+// chain returns a manifest with three services, each depending on the previous one, and
+// settings for the first.
 func chain(first string) string {
 	return "services:\n" +
 		"  a: {compute_type: dummy, update: {min_healthy: 0}" + first + "}\n" +
@@ -21,7 +21,7 @@ func chain(first string) string {
 		"  c: {compute_type: dummy, update: {min_healthy: 0}, depends_on: [b]}\n"
 }
 
-// everMade counts the instances of each service that were ever made.
+// everMade counts the instances of each service that were ever created.
 func (h *testServer) everMade(project string) string {
 	h.t.Helper()
 	made := map[string]int{}
@@ -33,7 +33,7 @@ func (h *testServer) everMade(project string) string {
 	return fmt.Sprintf("a %d, b %d, c %d", made["a"], made["b"], made["c"])
 }
 
-// begun creates a project whose first start is active, and makes no progress while the
+// begun creates a project whose first start is active and makes no progress while the
 // gated driver is closed.
 func (h *testServer) begun(g *gatedDriver, project, manifest string) (start string) {
 	h.t.Helper()
@@ -44,7 +44,8 @@ func (h *testServer) begun(g *gatedDriver, project, manifest string) (start stri
 	return start
 }
 
-// superseded checks that a task ends a start as soon as it begins, and says so.
+// superseded checks that a task terminates a start as soon as it begins, and is named
+// in ended_by.
 func (h *testServer) superseded(start, by string) {
 	h.t.Helper()
 	h.awaitState(start, mariposa.TaskTerminated)
@@ -53,8 +54,8 @@ func (h *testServer) superseded(start, by string) {
 	}
 }
 
-// crowdedStore is a store in which the planner writes the progress of an active task just
-// before each change of a person is committed.
+// crowdedStore is a store in which the planner writes the progress of an active task
+// just before each commit of a user's change.
 type crowdedStore struct{ store.Store }
 
 func (s crowdedStore) Commit(ctx context.Context, units ...store.Unit) []store.Result {
@@ -73,7 +74,7 @@ func (s crowdedStore) Commit(ctx context.Context, units ...store.Unit) []store.R
 	return s.Store.Commit(ctx, units...)
 }
 
-// A start that gets on all the time does not keep a new version out.
+// A start that makes constant progress does not block a new version.
 func TestAManifestSupersedesAStartThatMoves(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner, withStore(func(s store.Store) store.Store { return crowdedStore{s} }))
@@ -88,8 +89,8 @@ func TestAManifestSupersedesAStartThatMoves(t *testing.T) {
 	h.awaitRest("shop")
 }
 
-// A chain that is mended at its beginning while the first start builds it is built
-// once: the new version takes the start's place.
+// If the first service of a chain is fixed during the first start, everything is
+// created once: the new version supersedes the start.
 func TestAManifestSupersedesTheFirstStart(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -114,8 +115,7 @@ func TestAManifestSupersedesTheFirstStart(t *testing.T) {
 	}
 }
 
-// Only what brings a version takes the place of a start; what else is asked for waits
-// by the table.
+// Only new versions supersede a start; other tasks wait according to the table.
 func TestAnExplicitReprovisionWaitsForTheFirstStart(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -125,7 +125,7 @@ func TestAnExplicitReprovisionWaitsForTheFirstStart(t *testing.T) {
 	if task := h.task(anew); task.State != mariposa.TaskQueued || len(task.WaitsFor) != 1 || task.WaitsFor[0] != start {
 		t.Errorf("it is %+v", task)
 	}
-	// Other values wait as well; a manifest ends the start and what waits for it.
+	// New metadata values wait too; a manifest terminates the start and the tasks that wait for it.
 	set := want[contract.Changed](h.call("PUT", "/v1/projects/shop/metadata/mode", contract.MetadataValue{Value: []byte(`"x"`)}), 200)
 	if set.Task != nil || h.task(start).State != mariposa.TaskActive {
 		t.Errorf("values made %+v, the start is %+v", set, h.task(start))
@@ -139,8 +139,7 @@ func TestAnExplicitReprovisionWaitsForTheFirstStart(t *testing.T) {
 	h.awaitTask(next, mariposa.TaskCompleted)
 }
 
-// A manifest that scales alone takes the place of a start too, and finishes what that
-// had begun.
+// A manifest that only changes scales also supersedes a start, and finishes its work.
 func TestAManifestOfOtherScalesFinishesTheStart(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -155,7 +154,7 @@ func TestAManifestOfOtherScalesFinishesTheStart(t *testing.T) {
 	}
 }
 
-// A revert to a version takes the place of the start of another, like a manifest.
+// A revert to a version supersedes the start of another version, like a manifest.
 func TestARevertSupersedesAStart(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -179,7 +178,7 @@ func TestARevertSupersedesAStart(t *testing.T) {
 	}
 }
 
-// A revert of a first create leaves nothing: the project is stopped. A start brings
+// A revert of a first create leaves nothing: the project is stopped. A start rolls out
 // its newest version again.
 func TestARevertOfAFirstCreateLeavesNothing(t *testing.T) {
 	t.Parallel()
@@ -212,8 +211,8 @@ func TestARevertOfAFirstCreateLeavesNothing(t *testing.T) {
 	h.putAction("shop", `{"action":"revert"}`).wantError(409, mariposa.Conflict, "name the version")
 }
 
-// Several versions that never came into force are undone together, including what
-// waited for a thaw. A start rolls out the newest of them.
+// Several versions that never came into force are undone together, including those that
+// wait for a thaw. A start rolls out the newest of them.
 func TestARevertOfAFirstCreateDropsWhatWaits(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -240,8 +239,8 @@ func TestARevertOfAFirstCreateDropsWhatWaits(t *testing.T) {
 	}
 }
 
-// A deployer's revert of a first create lifts no freeze: it waits for the thaw, and
-// what is there is kept until then.
+// A deployer's revert of a first create does not lift a freeze: it waits for the thaw,
+// and existing instances are kept until then.
 func TestADeployersRevertOfAFirstCreateWaitsForTheThaw(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -288,7 +287,7 @@ func TestAManifestThatWaitsForAThawLeavesTheStartAlone(t *testing.T) {
 	}
 }
 
-// What to run after a task that took the place of a first start was terminated.
+// The commands in the response after terminating a task that superseded a first start.
 func TestATerminatedFirstVersionIsUndoneByAStop(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)

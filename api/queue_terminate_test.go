@@ -12,7 +12,7 @@ import (
 	"mariposa/contract"
 )
 
-// undoOf is the command that undoes a terminated task; empty if there is none.
+// undoOf returns the command that undoes a terminated task; empty if there is none.
 func undoOf(ended contract.Terminated) string {
 	if ended.UndoWith == nil {
 		return ""
@@ -20,8 +20,8 @@ func undoOf(ended contract.Terminated) string {
 	return *ended.UndoWith
 }
 
-// runs asks the API for what the commands of an answer to a termination ask for, one
-// after the other, and returns the last task.
+// runs executes the commands in the response to a termination with the API, in order,
+// and returns the last task.
 func (h *testServer) runs(project, line string) (task string) {
 	h.t.Helper()
 	for _, command := range strings.Split(line, " && ") {
@@ -45,7 +45,7 @@ func (h *testServer) runs(project, line string) (task string) {
 	return task
 }
 
-// readCommand turns the words of a command into the action that the CLI makes of them.
+// readCommand converts a command to the action that the CLI would send.
 func readCommand(t testing.TB, words []string) (action string, wait bool) {
 	t.Helper()
 	ask := map[string]any{"action": words[0]}
@@ -88,8 +88,8 @@ func readCommand(t testing.TB, words []string) (action string, wait bool) {
 	return string(text), wait
 }
 
-// An active task that is terminated leaves its scope frozen with its goal, and
-// nothing unfinished. A thaw continues it, and the other command undoes it.
+// Terminating an active task freezes its scope, keeps its goal and leaves nothing
+// half-done. A thaw continues it, and undo_with undoes it.
 func TestATerminatedTaskCanBeContinuedOrUndone(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -158,7 +158,7 @@ func TestATerminatedTaskCanBeContinuedOrUndone(t *testing.T) {
 	}
 }
 
-// A rollout that is terminated in its middle goes on after a thaw, or back.
+// A rollout that was terminated halfway can be continued with a thaw or undone.
 func TestATerminatedRolloutGoesOnOrBack(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -205,9 +205,9 @@ func TestATerminatedRolloutGoesOnOrBack(t *testing.T) {
 	}
 }
 
-// A task that still waits is dropped: nothing is frozen, nothing of it happens, and
-// the answer says how to ask for it again. (A manifest does not wait for a start; one
-// that waits for a thaw is dropped in queue_again_test.go.)
+// Terminating a queued task drops it: nothing is frozen or changed, and the response
+// says how to repeat it. (A manifest does not wait for a start. For one that waits for
+// a thaw, see queue_resubmit_test.go.)
 func TestAQueuedTaskIsDropped(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)

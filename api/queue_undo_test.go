@@ -9,14 +9,14 @@ import (
 	"mariposa/contract"
 )
 
-// threeOf are three services at their scales and versions.
+// threeOf returns a manifest with three services at given scales and versions.
 func threeOf(scaleA, scaleB, a, b int, update string) string {
 	return fmt.Sprintf("services:\n  a: {compute_type: dummy, scale: %d, environment: {V: %d}, update: {min_healthy: 0%s}}\n"+
 		"  b: {compute_type: dummy, scale: %d, environment: {V: %d}, update: {min_healthy: 0}}\n"+
 		"  c: {compute_type: dummy, environment: {V: 1}, update: {min_healthy: 0}}\n", scaleA, a, update, scaleB, b)
 }
 
-// describes says what runs of some services, and how they are.
+// describes summarizes the running instances and the status of services.
 func (h *testServer) describes(project string) string {
 	h.t.Helper()
 	var words []string
@@ -26,8 +26,8 @@ func (h *testServer) describes(project string) string {
 	return strings.Join(words, "; ")
 }
 
-// Whatever a task was about, the commands of undo_with bring back what was there before
-// it: versions, scales, what was stopped, and canaries that were held.
+// For every kind of task, the commands in undo_with restore the previous state:
+// versions, scales, stopped services and held canaries.
 func TestAnUndoBringsBackWhatWasThereBefore(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -153,8 +153,7 @@ func TestAnUndoBringsBackWhatWasThereBefore(t *testing.T) {
 	}
 }
 
-// Where nothing can be undone, undo_with is null. A repair is undone by accepting what
-// runs.
+// If nothing can be undone, undo_with is null. A repair is undone by an accept.
 func TestWhatCannotBeUndoneSaysSo(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)

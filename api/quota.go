@@ -28,7 +28,7 @@ type putQuotaInput struct {
 }
 
 func (s *server) putQuota(ctx context.Context, in *putQuotaInput) (*document[contract.Quota], error) {
-	fields, err := unmarshalKeys(in.RawBody, `the body must be an object like {"instances": 100, "memory": null}`)
+	fields, err := unmarshalKeys(in.RawBody, `the request body must be an object such as {"instances": 100, "memory": null}`)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func readQuota(fields map[string]json.RawMessage, q *mariposa.Quota) error {
 				}
 			}
 		default:
-			err = invalid("%s is no limit; there are projects, instances, cpu, memory and stored_per_project", shortenText(name))
+			err = invalid("unknown limit %s: use projects, instances, cpu, memory or stored_per_project", shortenText(name))
 		}
 		if err != nil {
 			return err
@@ -74,17 +74,17 @@ func readQuota(fields map[string]json.RawMessage, q *mariposa.Quota) error {
 func limit[T int | int64 | float64](name string, raw json.RawMessage) (*T, error) {
 	var n *T
 	if json.Unmarshal(raw, &n) != nil || (n != nil && (*n < 0 || *n > 1<<53)) {
-		return nil, invalid("%s must be a number from 0, or null for no limit, not %s", name, shortenText(string(raw)))
+		return nil, invalid("%s must be a number of at least 0, or null for no limit, not %s", name, shortenText(string(raw)))
 	}
 	return n, nil
 }
 
-// storedLimit reads how much may be stored of each project. Too little would refuse every
+// storedLimit reads the storage limit of projects. A very low limit would reject every
 // change of every project.
 func storedLimit(name string, raw json.RawMessage) (*int64, error) {
 	n, err := limit[int64](name, raw)
 	if err == nil && n != nil && *n < mariposa.MinStoredPerProject {
-		return nil, invalid("%s must be at least %d bytes (%dk), or projects could not store even their newest version; null sets no limit of its own",
+		return nil, invalid("%s must be at least %d bytes (%dk), because projects must be able to store their newest version; use null for the default limit",
 			name, mariposa.MinStoredPerProject, mariposa.MinStoredPerProject>>10)
 	}
 	return n, err
@@ -120,21 +120,21 @@ type putSettingsInput struct {
 }
 
 func (s *server) putSettings(ctx context.Context, in *putSettingsInput) (*document[contract.Settings], error) {
-	fields, err := unmarshalKeys(in.RawBody, `the body must be an object like {"quota": {"instances": 100}, "organizations_per_user": 3}`)
+	fields, err := unmarshalKeys(in.RawBody, `the request body must be an object such as {"quota": {"instances": 100}, "organizations_per_user": 3}`)
 	if err != nil {
 		return nil, err
 	}
 	return changed(s.change.SetSettings(ctx, request(ctx), func(to *mariposa.SettingsSpec) error { return readSettings(fields, to) }))
 }
 
-// readSettings sets what is given.
+// readSettings sets the given settings.
 func readSettings(fields map[string]json.RawMessage, to *mariposa.SettingsSpec) (err error) {
 	for name, raw := range fields {
 		switch name {
 		case "quota":
 			var limits map[string]json.RawMessage
 			if json.Unmarshal(raw, &limits) != nil {
-				return invalid(`quota must be an object like {"instances": 100, "memory": null}`)
+				return invalid(`quota must be an object such as {"instances": 100, "memory": null}`)
 			}
 			err = readQuota(limits, &to.Quota)
 		case "organizations_per_user":
@@ -142,7 +142,7 @@ func readSettings(fields map[string]json.RawMessage, to *mariposa.SettingsSpec) 
 		case "stored_per_project":
 			to.StoredPerProject, err = storedLimit(name, raw)
 		default:
-			err = invalid("%s is no setting; there are quota, organizations_per_user and stored_per_project", shortenText(name))
+			err = invalid("unknown setting %s: use quota, organizations_per_user or stored_per_project", shortenText(name))
 		}
 		if err != nil {
 			return err

@@ -9,13 +9,13 @@ import (
 	"mariposa/contract"
 )
 
-// quota sets what an organization may ask for.
+// quota sets the quota of an organization.
 func (h *testServer) quota(org, limits string) contract.Quota {
 	h.t.Helper()
 	return want[contract.Quota](h.as(adminToken).call("PUT", "/v1/organizations/"+org+"/quota", []byte(limits)), 200)
 }
 
-// used is what the goals of an organization add up to.
+// used returns the quota usage of an organization.
 func (h *testServer) used(org string) contract.QuotaUsed {
 	h.t.Helper()
 	return want[contract.Quota](h.as(adminToken).call("GET", "/v1/organizations/"+org+"/quota", nil), 200).Used
@@ -44,8 +44,8 @@ func TestAQuotaIsSetAndLifted(t *testing.T) {
 	}
 }
 
-// What goes beyond a quota is refused with all figures, and nothing is changed; what
-// asks for less gives back.
+// A change beyond the quota is rejected with all numbers and changes nothing.
+// Reductions release quota.
 func TestAQuotaIsHeldWithFigures(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t)
@@ -94,8 +94,7 @@ func TestAQuotaIsHeldWithFigures(t *testing.T) {
 	}
 }
 
-// Many changes race for the last of a quota: what they get together is never more,
-// and all of it is given out.
+// Concurrent changes never exceed the quota together, and use all of it.
 func TestNoTwoSlipThroughAQuotaTogether(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t)
@@ -146,8 +145,8 @@ func TestNoTwoSlipThroughAQuotaTogether(t *testing.T) {
 	}
 }
 
-// What a project holds of a quota goes back when its last instance is gone, and goes
-// with it when it moves.
+// The quota of a project is released when its last instance is gone, and moves with the
+// project.
 func TestAQuotaComesBackAndMoves(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -194,7 +193,7 @@ func TestAQuotaComesBackAndMoves(t *testing.T) {
 	want[contract.Changed](h.call("DELETE", "/v1/organizations/acme", nil), 200)
 }
 
-// An unmanaged instance that is forgotten with its node gives back what it took.
+// An unmanaged instance that is removed with its node releases its quota.
 func TestWhatIsForgottenWithItsNodeGivesBack(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t)
@@ -223,8 +222,8 @@ func TestWhatIsForgottenWithItsNodeGivesBack(t *testing.T) {
 	}
 }
 
-// What an accept reserves is what the planner will make the goal: instances whose node
-// cannot be reached are no part of it, and neither is what is being stopped.
+// An accept reserves quota for the goal that the planner will set: without instances on
+// unreachable nodes, and without instances that are stopping.
 func TestAnAcceptReservesWhatThePlannerCounts(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t)

@@ -19,8 +19,7 @@ import (
 	"mariposa/store"
 )
 
-// checkingStore counts the changes that were made, and remembers those that not every
-// store could keep.
+// checkingStore counts changes, and records those that not every store could store.
 type checkingStore struct {
 	store.Store
 	mu    sync.Mutex
@@ -63,7 +62,7 @@ type param struct{ Name, In string }
 
 type schema map[string]any
 
-// described is the part of the OpenAPI document that requests are made up from.
+// described is the part of the OpenAPI document from which requests are generated.
 type described struct {
 	Paths map[string]map[string]struct {
 		Parameters  []param
@@ -95,8 +94,8 @@ func (h *testServer) operations() ([]operation, map[string]schema) {
 	return all, doc.Components.Schemas
 }
 
-// randomRequests makes requests up: mostly of what a route takes, and each with something
-// that it does not expect.
+// randomRequests generates requests: mostly valid for their route, each with something
+// unexpected.
 type randomRequests struct {
 	*rand.Rand
 	schemas map[string]schema
@@ -123,7 +122,7 @@ var randomKinds = []string{
 	"multipart/form-data; boundary=x", "application/octet-stream", "text/html", "", "not a type", "application/json; charset=\xff", "APPLICATION/JSON",
 }
 
-// value makes something up for a schema; now and then something else.
+// value generates a value for a schema, and sometimes one that does not match.
 func (o *randomRequests) value(s schema, depth int) any {
 	if o.IntN(12) == 0 || depth > 6 {
 		return o.anything(depth)
@@ -194,7 +193,7 @@ func (o *randomRequests) anything(depth int) any {
 	return o.one(randomTexts)
 }
 
-// randomRequest is a request that was made up.
+// randomRequest is a generated request.
 type randomRequest struct {
 	method, path string
 	body         []byte
@@ -205,7 +204,7 @@ func (m randomRequest) String() string {
 	return fmt.Sprintf("%s %q with %q and %.300q", m.method, m.path, m.headers, m.body)
 }
 
-// request makes up a request of an operation.
+// request generates a request for an operation.
 func (o *randomRequests) request(op operation) randomRequest {
 	m := randomRequest{method: op.Method, path: op.Path}
 	query := url.Values{}
@@ -248,7 +247,7 @@ func (o *randomRequests) request(op operation) randomRequest {
 	return m
 }
 
-// clean leaves out what no client lets through in a header.
+// clean removes characters that clients do not allow in headers.
 func clean(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {
@@ -276,14 +275,13 @@ func (h *testServer) send(m randomRequest) reply {
 	return reply{t: h.t, status: res.StatusCode, header: res.Header, body: must(io.ReadAll(res.Body))(h.t)}
 }
 
-// statuses are the codes of the contract; HTTP has a word of its own for a method
-// that a path does not take.
+// statuses are the HTTP statuses of the contract, and 405 for a wrong method.
 var statuses = map[mariposa.Code][]int{
 	mariposa.InvalidArgument: {400, 405}, mariposa.Unauthorized: {401}, mariposa.Forbidden: {403}, mariposa.ResourceNotFound: {404}, mariposa.Conflict: {409},
 	mariposa.TooOld: {410}, mariposa.TooLarge: {413}, mariposa.Throttled: {429}, mariposa.QuotaExceeded: {409}, mariposa.Unavailable: {503},
 }
 
-// whyWrong says what is wrong with an answer whatever was asked; empty: nothing.
+// whyWrong returns what is wrong with a response to any request; empty: nothing.
 func whyWrong(r reply) string {
 	if r.status < 400 {
 		return ""
@@ -306,7 +304,7 @@ func (w *testTeams) references() map[string][]string {
 	}
 }
 
-// Whatever is sent, nothing breaks inside, failures are errors of the contract, and a
+// No request causes an internal error, all errors are errors of the contract, and a
 // failed request changes nothing.
 func TestNothingThatIsSentBreaksAnything(t *testing.T) {
 	t.Parallel()
@@ -379,7 +377,7 @@ func FuzzBodies(f *testing.F) {
 	})
 }
 
-// Text that not every store can keep is refused wherever it could be kept.
+// Text that not every store can store is rejected everywhere.
 func TestTextThatIsNoneIsRefused(t *testing.T) {
 	t.Parallel()
 	s := &checkingStore{}

@@ -11,7 +11,8 @@ import (
 	"mariposa/contract"
 )
 
-// referring is a manifest in which web refers to db. Size changes what db is.
+// referring returns a manifest in which web refers to db. Size changes the definition
+// of db.
 func referring(size, dbs, webs int) string {
 	return fmt.Sprintf(`
 services:
@@ -37,7 +38,7 @@ metadata:
 `, dbs, size, webs)
 }
 
-// environment is what an instance's environment resolves to.
+// environment returns the resolved environment of an instance.
 func (h *testServer) environment(id string) map[string]string {
 	h.t.Helper()
 	out := map[string]string{}
@@ -48,7 +49,7 @@ func (h *testServer) environment(id string) map[string]string {
 	return out
 }
 
-// only is the one instance of a service that runs.
+// only returns the only running instance of a service.
 func (h *testServer) only(project, service string) contract.Instance {
 	h.t.Helper()
 	all := slices.Collect(maps.Values(h.instances(project, service)))
@@ -95,8 +96,8 @@ func TestReferencesResolveAndFollow(t *testing.T) {
 	}
 }
 
-// The old db is kept until web has followed: at every moment some db that web may
-// refer to runs, and the new web comes before the old db goes.
+// The old db is kept until web was replaced: at every moment some db that web can refer to
+// is running, and the new web is created before the old db is removed.
 func TestTheOldOneGoesAfterItsFollowers(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)

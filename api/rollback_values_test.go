@@ -8,14 +8,14 @@ import (
 	"mariposa/contract"
 )
 
-// modal is a service with a value, at a version; a bad one never comes up.
+// modal returns a manifest with a service that uses a value; a bad one never starts.
 func modal(version int, bad, onMetadata string) string {
 	return fmt.Sprintf("services:\n  web: {compute_type: dummy, scale: 2, environment: {V: \"%d-{{ .meta.mode }}\"}, dummy: {fail_prop: %q}, "+
 		"update: {min_healthy: 0, on_failure: rollback%s}}\nmetadata: {mode: {default: \"0\"}}\n", version, bad, onMetadata)
 }
 
-// Values that are set after a version was rolled back, or dropped before it came into
-// force, belong to the version in force: a reprovision brings them in.
+// Values set after a version was rolled back or dropped belong to the version in force.
+// A reprovision applies them.
 func TestValuesSetAfterARollbackTakeEffect(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)

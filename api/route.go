@@ -24,8 +24,8 @@ type topic struct {
 }
 
 // route is one operation of the API: its path, its permission, its request and
-// response, and its documentation. A route without a permission admits nobody; a test
-// calls every route as every role.
+// response, and its documentation. A route without a permission rejects all requests. A
+// test calls every route with every role.
 type route struct {
 	pattern              string // method and path
 	id                   string // of the operation; unique
@@ -33,10 +33,10 @@ type route struct {
 
 	admitted   callers
 	permission auth.Permission
-	object     *object         // nil: the permission has none, or the handler checks it after reading the body
+	object     *object         // object of the permission; nil: none, or the handler checks it after reading the body
 	variation  *permissionRule // nil: all requests need the same permission
 	audit      string          // empty: the route changes nothing
-	isHeavy    bool            // only a few requests of a user are worked on at once
+	isHeavy    bool            // only a few requests of a user run at once
 
 	body     body
 	status   int
@@ -44,7 +44,7 @@ type route struct {
 	register func(*server, huma.Operation)
 }
 
-// handle makes a route from a method of the server. It converts errors to those of the
+// handle returns a route for a method of the server. It converts errors to those of the
 // contract.
 func handle[I, O any](pattern, id, summary string, method func(*server, context.Context, *I) (*O, error)) route {
 	return route{pattern: pattern, id: id, summary: summary, register: func(s *server, op huma.Operation) {
@@ -69,7 +69,8 @@ func handle[I, O any](pattern, id, summary string, method func(*server, context.
 	}}
 }
 
-// inTurn calls a method; if the route is heavy, once it is the caller's turn.
+// inTurn calls a method. If the route is heavy, it first waits until the caller may run
+// another heavy request.
 func inTurn[I, O any](ctx context.Context, s *server, rt *route, in *I, method func(*server, context.Context, *I) (*O, error)) (*O, error) {
 	if rt.isHeavy {
 		done, err := s.usage.beginHeavy(ctx, caller(ctx))
@@ -81,8 +82,8 @@ func inTurn[I, O any](ctx context.Context, s *server, rt *route, in *I, method f
 	return method(s, ctx, in)
 }
 
-// handlePlain makes a route from a handler that is not a huma operation. Only the
-// token is checked before it.
+// handlePlain returns a route for a handler that is not a huma operation. Only the token is
+// checked before.
 func handlePlain(pattern, id, summary string, handler func(*server) http.Handler) route {
 	return route{pattern: pattern, id: id, summary: summary, register: func(s *server, op huma.Operation) {
 		s.huma.OpenAPI().AddOperation(&op)
@@ -90,10 +91,10 @@ func handlePlain(pattern, id, summary string, handler func(*server) http.Handler
 	}}
 }
 
-// describe adds to the summary.
+// describe sets the description, in addition to the summary.
 func (rt route) describe(text string) route { rt.description = text; return rt }
 
-// admits sets who may call the route, if not users.
+// admits sets who can call the route; default: users.
 func (rt route) admits(who callers) route { rt.admitted = who; return rt }
 
 // needs sets the permission that callers need.
@@ -102,36 +103,37 @@ func (rt route) needs(p auth.Permission) route { rt.permission = p; return rt }
 // on sets the object of the permission.
 func (rt route) on(o *object) route { rt.object = o; return rt }
 
-// varies sets which requests need another permission.
+// varies sets a rule by which some requests need another permission.
 func (rt route) varies(by *permissionRule) route { rt.variation = by; return rt }
 
-// audits sets the name of the route's changes in the audit.
+// audits sets the action of the route in the audit log.
 func (rt route) audits(name string) route { rt.audit = name; return rt }
 
-// heavy says that answering takes much time or memory: of one user's requests to such
-// routes, a few are worked on at once, and the others wait.
+// heavy marks a route that takes much time or memory. Only a few such requests of one
+// user run at once; the others wait.
 func (rt route) heavy() route { rt.isHeavy = true; return rt }
 
-// takes sets the kind of request body, if not validated JSON.
+// takes sets the kind of request body; default: validated JSON.
 func (rt route) takes(b body) route { rt.body = b; return rt }
 
-// answers sets the status of a success, if not 200.
+// answers sets the status of a successful response; default: 200.
 func (rt route) answers(status int) route { rt.status = status; return rt }
 
-// serves sets the content of a success, if the type of the method does not define it.
+// serves sets the content of a successful response, if the type of the method does not
+// define it.
 func (rt route) serves(c content) route { rt.content = c; return rt }
 
-// callers says who may call a route.
+// callers defines who can call a route.
 type callers uint8
 
 const (
 	users   callers = iota // with a token
-	agents                 // with the join token
+	agents                 // with a join token or the key of a node
 	anybody                // without a token
 )
 
-// object is a kind of object that a path names. Find returns the project or
-// organization that it belongs to, on which the permission is checked.
+// object is a kind of object in a path. Find returns the project or organization that it
+// belongs to, on which the permission is checked.
 type object struct {
 	name string // of the path's parameter
 	find func(*server, *http.Request, string) (*store.Record, error)
@@ -159,8 +161,8 @@ func inPath[R store.Any](name string, find func(*server, context.Context, string
 // permissionRule selects another permission by the content of a request.
 type permissionRule struct {
 	word        func(*http.Request) string
-	permissions map[string]auth.Permission // by word; the route's own for others
-	attempt     string                     // of routes that change nothing: the name of such requests in the audit
+	permissions map[string]auth.Permission // by word; default: the permission of the route
+	attempt     string                     // for routes that change nothing: the action of such requests in the audit log
 }
 
 var (
@@ -170,15 +172,15 @@ var (
 	byReveal   = &permissionRule{requestedReveal, map[string]auth.Permission{"true": auth.ReadSecrets}, actionReveal}
 )
 
-// What requests that change nothing are called in the audit.
+// Actions in the audit log for requests that change nothing.
 const (
 	actionPlan   = "project.plan"
 	actionReveal = "secret.read"
 	actionRead   = "read"
 )
 
-// permissionFor returns the permission that a request needs, and what it is called in the
-// audit if it is denied.
+// permissionFor returns the permission that a request needs, and its action in the
+// audit log if it is denied.
 func (rt *route) permissionFor(r *http.Request) (p auth.Permission, action string) {
 	if rt.variation != nil {
 		if p, ok := rt.variation.permissions[rt.variation.word(r)]; ok {
@@ -192,14 +194,14 @@ func (rt *route) permissionFor(r *http.Request) (p auth.Permission, action strin
 // handler runs, or no body at all.
 type body struct {
 	limit     int64 // in bytes; maxBody if zero
-	text      bool  // it need not be JSON, and the handler validates it
-	unchecked bool  // it is JSON, and the handler validates it
+	text      bool  // not necessarily JSON; validated by the handler
+	unchecked bool  // JSON that is validated by the handler
 	optional  bool
 	describe  func(huma.Registry) *huma.RequestBody // nil: the handler's type describes it
 }
 
-// Limits of texts are just above the allowed size, so that the parser of the text
-// reports what is too long.
+// The limits of text bodies are slightly above the allowed size, so that the parser reports
+// which part is too long.
 var (
 	manifestBody      = body{limit: manifest.MaxBytes + 2, text: true, describe: describeManifest}
 	optionalManifest  = body{limit: manifest.MaxBytes + 2, text: true, describe: describeManifest, optional: true}
@@ -208,14 +210,14 @@ var (
 	definitionBody    = body{text: true}
 	metadataBody      = body{limit: manifest.MaxValues + 2, text: true}
 	metadataValueBody = body{limit: 6*manifest.MaxValue + 1024, text: true} // JSON may escape every byte
-	uncheckedJSON     = body{unchecked: true}                               // null and absent differ
+	uncheckedJSON     = body{unchecked: true}                               // null and absent have different meanings
 )
 
-// describeManifest documents a body that is a manifest.
+// describeManifest documents a request body with a manifest.
 func describeManifest(huma.Registry) *huma.RequestBody {
 	return &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
-		"application/yaml": {Schema: &huma.Schema{Type: huma.TypeString, Description: "a manifest"}},
-		"application/json": {Schema: &huma.Schema{Type: huma.TypeObject, Description: "a manifest"}},
+		"application/yaml": {Schema: &huma.Schema{Type: huma.TypeString, Description: "A manifest."}},
+		"application/json": {Schema: &huma.Schema{Type: huma.TypeObject, Description: "A manifest."}},
 	}}
 }
 
@@ -278,6 +280,6 @@ func (s *server) add(t topic, rt *route) {
 	s.admitted[path] = rt.admitted
 	rt.register(s, op)
 	if rt.body.optional {
-		op.RequestBody.Required = false // registering marks raw bodies as required
+		op.RequestBody.Required = false // registration marks raw bodies as required
 	}
 }

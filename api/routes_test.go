@@ -138,7 +138,7 @@ func TestTheOpenAPIDocumentIsAsPromised(t *testing.T) {
 	sameAsGolden(t, "testdata/openapi.json", pretty.Bytes())
 }
 
-// Who may call a route, and what its changes are called, does not change by mistake.
+// The golden file prevents accidental changes of permissions and audit actions.
 func TestPermissionsAndAuditNamesAreAsPromised(t *testing.T) {
 	t.Parallel()
 	var text bytes.Buffer

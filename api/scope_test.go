@@ -10,8 +10,8 @@ import (
 	"mariposa/contract"
 )
 
-// three are services whose updates are rolled back when they fail, with words for
-// some of them.
+// three returns a manifest with services whose failed updates are rolled back, and
+// settings for some of them.
 func three(words map[string]string) string {
 	text := "services:\n"
 	for _, name := range []string{"a", "b", "c"} {
@@ -25,8 +25,8 @@ const (
 	fails = `, environment: {V: "2"}, dummy: {fail_prop: "yes"}`
 )
 
-// planned is what a plan of a manifest says of each service, and whose instances it
-// would make.
+// planned returns the planned change of each service, and the services whose instances
+// would be created.
 func (h *testServer) planned(project, manifest string) (changes map[string]string, makes []string) {
 	h.t.Helper()
 	changes = map[string]string{}
@@ -43,17 +43,17 @@ func (h *testServer) planned(project, manifest string) (changes map[string]strin
 	return changes, slices.Compact(makes)
 }
 
-// changedBy is what a version changed of the one before it.
+// changedBy returns the services that a version changed.
 func (h *testServer) changedBy(project, version string) string {
 	h.t.Helper()
 	return strings.Join(want[contract.Version](h.call("GET", "/v1/projects/"+project+"/versions/"+version, nil), 200).ServicesChanged, " ")
 }
 
-// scopeOf is what a task sees to.
+// scopeOf returns the services of a task.
 func scopeOf(task contract.Task) string { return strings.Join(task.Services, " ") }
 
-// After a rollback, what is in force counts: a version that has the fault still is
-// worked on as a whole, fails as a whole, and says so.
+// After a rollback, a new version is compared with the version in force: if it still
+// has the fault, its task covers all changes and fails.
 func TestAVersionAfterARollbackIsComparedWithWhatIsInForce(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -94,7 +94,7 @@ func TestAVersionAfterARollbackIsComparedWithWhatIsInForce(t *testing.T) {
 	}
 }
 
-// What a dropped update would have changed is a part of the next one.
+// The next update includes the changes of a dropped one.
 func TestAVersionAfterADroppedOneSeesToWhatThatOneChanged(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -120,7 +120,7 @@ func TestAVersionAfterADroppedOneSeesToWhatThatOneChanged(t *testing.T) {
 	}
 }
 
-// What an update had not finished is a part of the one that ends it.
+// An update that terminates another one includes its unfinished changes.
 func TestAnUpdateThatEndsAnotherFinishesWhatThatOneBegan(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -143,7 +143,7 @@ func TestAnUpdateThatEndsAnotherFinishesWhatThatOneBegan(t *testing.T) {
 }
 
 // New values after a rollback belong to the manifest in force: the task that applies
-// them does not bring back the one that failed.
+// them does not retry the failed manifest.
 func TestValuesAfterARollbackLeaveWhatWasTakenBack(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -168,8 +168,8 @@ func TestValuesAfterARollbackLeaveWhatWasTakenBack(t *testing.T) {
 	}
 }
 
-// A version is only rolled back by a task that says so, even if the task that brought
-// it was ended before.
+// Every rollback of a version is reported by a task, even if the task of that version
+// had ended before.
 func TestNothingIsTakenBackWithoutATaskThatSaysSo(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -209,8 +209,8 @@ func TestNothingIsTakenBackWithoutATaskThatSaysSo(t *testing.T) {
 	}
 }
 
-// Values that come before the first task has begun are taken up by those that take
-// them up alone: the first task sees to the rest.
+// Values set before the first task begins are applied only to services that apply them
+// automatically: the first task covers the rest.
 func TestValuesThatComeBeforeTheFirstTaskBringNothingElse(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t)

@@ -15,12 +15,12 @@ import (
 	"mariposa/store"
 )
 
-// planted are secrets that may be read nowhere but where they are asked for. They
-// have characters that are escaped somewhere.
+// planted are secrets that must appear only where they are explicitly requested. They
+// contain characters that are escaped in some formats.
 var planted = []string{`sword<fish>&"1"`, "later-secret-2", "third\\secret\n3", "made-secret-later-4", "copied-secret-5"}
 
-// findPlanted looks for planted secrets in a text, as they are and as they are written in
-// JSON, YAML, addresses and in base 64.
+// findPlanted searches a text for planted secrets, plain and as encoded in JSON, YAML,
+// URLs and base64.
 func findPlanted(text []byte, secrets []string) string {
 	for _, secret := range secrets {
 		quoted, _ := json.Marshal(secret)
@@ -37,8 +37,8 @@ func findPlanted(text []byte, secrets []string) string {
 	return ""
 }
 
-// everything is all that the store holds: every object, every change, every entry
-// of the audit log, with what is packed in base 64 unpacked.
+// everything returns the whole content of the store: every object, change and audit
+// record, with base64 decoded.
 func (h *testServer) everything() []byte {
 	h.t.Helper()
 	var all bytes.Buffer
@@ -68,9 +68,9 @@ func (h *testServer) everything() []byte {
 	return all.Bytes()
 }
 
-// Secrets are planted in metadata and go into everything that an instance is made
-// from; instances fail with words that quote them, versions come and go. Nothing
-// that is answered, logged or kept holds one, unless who may read secrets asks.
+// Secrets in metadata are used in all parts of a definition; instances fail with errors
+// that quote them, and versions change. No response, log or stored record contains one,
+// unless a caller with permission requests it.
 func TestAPlantedSecretIsFoundNowhere(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -126,8 +126,7 @@ metadata:
   plain: {}
 `
 
-// live leads a project through its life with secrets, and returns all that was
-// answered on the way.
+// live runs a project with secrets through its life cycle, and returns all responses.
 func (h *testServer) live(node *loggingDriver) []byte {
 	var said bytes.Buffer
 	call := func(method, path string, body any, headers ...string) reply {
@@ -186,7 +185,7 @@ func (h *testServer) live(node *loggingDriver) []byte {
 	return said.Bytes()
 }
 
-// readAll asks for everything that can be read of the project.
+// readAll requests everything that can be read about the project.
 func (h *testServer) readAll(call func(method, path string, body any, headers ...string) reply) {
 	h.t.Helper()
 	const path = "/v1/projects/shop"

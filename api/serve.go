@@ -25,8 +25,8 @@ import (
 	"mariposa/wire"
 )
 
-// ServeHTTP handles one request: it assigns an id, counts it, limits its time, and
-// contains its panics.
+// ServeHTTP handles one request: it assigns an id, updates metrics, sets deadlines and
+// recovers from panics.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	id, from := newRequestID(), s.Proxies.Client(r)
@@ -38,7 +38,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "no-store")
 	control := http.NewResponseController(rec)
 	_ = control.SetWriteDeadline(began.Add(writeTimeout))                         // if it cannot be set, the listener's own limits apply
-	defer func() { _ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) }() // the end of the answer is sent once this has returned
+	defer func() { _ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) }() // the rest of the response is sent after this returns
 
 	pattern := ""
 	defer func() {
@@ -50,8 +50,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}()
 	unread := r.ContentLength != 0
 	if unread {
-		// The body of a request without a valid token is not waited for: the response is
-		// sent at once, and the connection closed.
+		// Do not wait for the body of a request without a valid token: the response is sent
+		// at once and the connection is closed.
 		_ = control.SetReadDeadline(began.Add(s.RequestTimeout))
 		h.Set("Connection", "close")
 		defer func() {
@@ -61,12 +61,12 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}()
 	}
 	if !isLegible(r.URL) {
-		newError(mariposa.InvalidArgument, "the address of the request holds characters that are no text", nil).write(rec)
+		newError(mariposa.InvalidArgument, "the URL contains characters that are not valid text", nil).write(rec)
 		return
 	}
 	r, leave, err := s.admit(r)
 	if err != nil {
-		h.Set("Connection", "close") // whatever else was sent on it would have to be read and refused too
+		h.Set("Connection", "close") // further requests on it would have to be read and rejected too
 		err.write(rec)
 		return
 	}
@@ -83,8 +83,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(rec, r)
 }
 
-// checkOperation runs before every operation: it checks the permission that the route
-// needs, and replays the first answer to a repeated change.
+// checkOperation runs before every operation: it checks the permission of the route, and
+// replays the first response to a repeated change.
 func (s *server) checkOperation(hc huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(hc)
 	op := hc.Operation()
@@ -96,7 +96,7 @@ func (s *server) checkOperation(hc huma.Context, next func(huma.Context)) {
 	ses := sessionOf(r.Context())
 	ses.Action, ses.Global, ses.header = rt.audit, rt.object == nil, w.Header()
 	if mediaType(r.Header.Get("Content-Type")) == curlType && !rt.body.text {
-		r.Header.Set("Content-Type", "application/json") // people write curl -d '{…}'; a body that is not JSON is refused
+		r.Header.Set("Content-Type", "application/json") // for curl -d '{…}'; a body that is not JSON is rejected
 	}
 	reading := r.Method == http.MethodGet || r.Method == http.MethodHead
 	if !reading {
@@ -110,7 +110,7 @@ func (s *server) checkOperation(hc huma.Context, next func(huma.Context)) {
 	changing := !reading && rt.audit != ""
 	if key != "" && changing && (refused == nil || mariposa.CodeOf(refused) == mariposa.ResourceNotFound) {
 		if len(key) > maxKey {
-			newError(mariposa.InvalidArgument, "the Idempotency-Key is too long", nil).write(w)
+			newError(mariposa.InvalidArgument, "the Idempotency-Key is too long: at most 255 characters are allowed", nil).write(w)
 			return
 		}
 		ses.Idempotency = newIdempotency(ses.Caller, key, r, peek(r), cmp.Or(op.DefaultStatus, http.StatusOK))
@@ -128,8 +128,7 @@ func (s *server) checkOperation(hc huma.Context, next func(huma.Context)) {
 	s.explain(r.Context(), refused).write(w)
 }
 
-// replayAnswer repeats the first answer to a change; it returns false if there is
-// none.
+// replayAnswer repeats the first response to a change; it returns false if there is none.
 func (s *server) replayAnswer(ctx context.Context, w http.ResponseWriter, p *change.Idempotency) bool {
 	body, _, err := s.change.FindAnswer(ctx, p)
 	switch {
@@ -144,22 +143,22 @@ func (s *server) replayAnswer(ctx context.Context, w http.ResponseWriter, p *cha
 	return err != nil || body != nil
 }
 
-// answerPanic ends a request whose handler panicked. If the response has begun, it
-// cuts the connection, so that nobody takes a partial response for a whole one.
+// answerPanic ends a request whose handler panicked. If the response has begun, it cuts the
+// connection, so that clients do not take a partial response for a complete one.
 func (s *server) answerPanic(rec *statusRecorder, r *http.Request, cause any) {
 	if err, ok := cause.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(http.ErrAbortHandler)
 	}
 	e := s.unexpectedError(r.Context(), cause)
-	s.Logger.ErrorContext(r.Context(), "a handler panicked", "request", requestID(r.Context()), "stack", string(debug.Stack()))
+	s.Logger.ErrorContext(r.Context(), "request handler panicked", "request", requestID(r.Context()), "stack", string(debug.Stack()))
 	if rec.status != 0 {
 		panic(http.ErrAbortHandler)
 	}
 	e.write(rec)
 }
 
-// admit lets a request in. As long as it lasts, its connection does not go for others, and
-// it counts against its user's limits.
+// admit authenticates a request and counts it against its user's limits. While the request
+// lasts, the listener does not close its connection to make room for others.
 func (s *server) admit(r *http.Request) (_ *http.Request, leave func(), refused *Error) {
 	if s.admitted[r.URL.Path] == anybody {
 		return r, func() {}, nil
@@ -176,13 +175,13 @@ func (s *server) admit(r *http.Request) (_ *http.Request, leave func(), refused 
 	release, ok := listener.Hold(r.Context())
 	if !ok {
 		done()
-		return r, nil, newError(mariposa.Unavailable, "this server has as many connections as it can serve: try again later, or ask another replica", nil)
+		return r, nil, newError(mariposa.Unavailable, "this server has reached its limit of connections: try again later or use another replica", nil)
 	}
 	return r, func() { release(); done() }, nil
 }
 
-// authenticate identifies the caller. A source with too many failures has to wait; a
-// valid token is never refused for that.
+// authenticate identifies the caller. A source with too many failures is throttled, but
+// valid tokens from it are still accepted.
 func (s *server) authenticate(r *http.Request) (*http.Request, *Error) {
 	admitted := s.admitted[r.URL.Path]
 	now, from := s.Clock.Now(), originOf(r.Context()).from
@@ -212,8 +211,8 @@ func (s *server) authenticate(r *http.Request) (*http.Request, *Error) {
 			s.deny(own.Context(), refused)
 			return own, refused
 		}
-		if s.admitted[own.URL.Path] == agents { // agents use a token of their own, never for a user
-			return own, newError(mariposa.ResourceNotFound, "there is nothing at "+own.URL.Path+"; /docs lists what there is", nil)
+		if s.admitted[own.URL.Path] == agents { // agents have their own tokens and never act for users
+			return own, newError(mariposa.ResourceNotFound, "there is nothing at "+own.URL.Path+": see /docs for all paths", nil)
 		}
 	}
 	return own, nil
@@ -221,13 +220,13 @@ func (s *server) authenticate(r *http.Request) (*http.Request, *Error) {
 
 type admissionKey struct{}
 
-// admissionOf is what let an agent in.
+// admissionOf returns how an agent was authenticated.
 func admissionOf(ctx context.Context) fleet.Admission {
 	return ctx.Value(admissionKey{}).(fleet.Admission)
 }
 
-// admitAgent lets an agent in that has a join token, or the key of a node that has joined
-// before.
+// admitAgent authenticates an agent by a join token, or by the key of a node that has
+// joined before.
 func (s *server) admitAgent(r *http.Request, token, from string, now time.Time) (*http.Request, *Error) {
 	by := fleet.Admission{From: from}
 	by.Token, by.Own = s.directory.JoinToken(token, now)
@@ -240,64 +239,64 @@ func (s *server) admitAgent(r *http.Request, token, from string, now time.Time) 
 	return r.WithContext(context.WithValue(r.Context(), admissionKey{}, by)), nil
 }
 
-// whyNotJoined says what is wrong with the token that an agent came with.
+// whyNotJoined explains why an agent was rejected.
 func (s *server) whyNotJoined(ctx context.Context, token string, now time.Time) string {
 	const remedy = " (mariposa node join-token)"
 	switch {
 	case token == "":
-		return "this node is not known here: give its agent a join token" + remedy
+		return "unknown node: start the agent with a join token" + remedy
 	case s.directory.Identify(token, now) != nil:
-		return "the join token is not right: this one is for people; make one for nodes" + remedy
+		return "invalid join token: this is the token of a user; create a join token" + remedy
 	}
-	return "the join token is not right: " + s.whyRejected(ctx, token, now) + remedy
+	return "invalid join token: " + s.whyRejected(ctx, token, now) + remedy
 }
 
-// whyRejected says why a token is rejected. Details of a formerly valid token are
-// shown only to those who have that token.
+// whyRejected explains why a token was rejected. Details of a formerly valid token are
+// shown only to callers who have it.
 func (s *server) whyRejected(ctx context.Context, token string, now time.Time) string {
 	if token == "" {
-		return "this needs a valid token in the header Authorization: Bearer TOKEN"
+		return "a valid token is required in the header Authorization: Bearer TOKEN"
 	}
 	if r, own := s.directory.JoinToken(token, now); r != nil || own {
-		return "this token lets nodes join, and nobody in: use a token of a user"
+		return "this is a join token, which is only for nodes: use the token of a user"
 	}
 	hash := mariposa.HashToken(token)
 	r, err := s.Store.Get(ctx, mariposa.KindToken, mariposa.TokenID(hash))
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return "this token is unknown: check that it is whole and meant for this server"
+		return "this token is unknown: check that it is complete and belongs to this server"
 	case err != nil:
-		return "this token is not known to be good"
+		return "this token cannot be verified: try again shortly"
 	}
 	spec := (*store.Token)(&r).Spec()
 	switch on := func(t time.Time) string { return t.UTC().Format("2006-01-02 at 15:04 UTC") }; {
 	case !spec.Revoked.IsZero():
 		return "this token was revoked on " + on(spec.Revoked) + ": use another one"
 	case spec.Expired(now):
-		return "this token expired on " + on(spec.Expires) + ": make another one"
+		return "this token expired on " + on(spec.Expires) + ": create a new one"
 	case spec.Spent():
-		return "this token has let " + reason.Many(spec.Joined, "node") + " join, which is its limit: create another one"
+		return "this token has let " + reason.Many(spec.Joined, "node") + " join, which is its limit: create a new one"
 	case s.directory.MakerEnded(spec, now):
-		return "this token ended with the one that made it: use another one"
+		return "this token is no longer valid because the token that created it has ended: use another one"
 	}
-	return "the user of this token is disabled: ask whoever runs the installation"
+	return "the user of this token is disabled: ask an admin of the installation"
 }
 
-// rejectToken refuses a request without a valid token. It calls why only within the
-// rate limit.
+// rejectToken rejects a request without a valid token. It calls why only within the rate
+// limit.
 func (s *server) rejectToken(r *http.Request, from string, why func() string) *Error {
 	if r.Header.Get("Authorization") == "" && r.Header.Get(wire.NodeHeader) == "" { // a request without any token is not an attempt to guess one
 		return newError(mariposa.Unauthorized, why(), nil)
 	}
 	ok, suppressed, retry := s.tokenFailures.Fail(listener.Group(from), s.Clock.Now())
 	if !ok {
-		e := newError(mariposa.Throttled, "too many requests without a valid token came from "+from+": wait, and check the token", nil)
+		e := newError(mariposa.Throttled, "too many requests without a valid token from "+from+": wait, and check the token", nil)
 		e.retry = retry
 		return e
 	}
 	message := why()
 	ok, more, _ := s.failureRows.Fail("", s.Clock.Now())
-	if !ok { // it is counted, and told with the next one
+	if !ok { // the next record counts it
 		return newError(mariposa.Unauthorized, message, nil)
 	}
 	s.recordAudit(r.Context(), mariposa.Audit{
@@ -309,8 +308,8 @@ func (s *server) rejectToken(r *http.Request, from string, why func() string) *E
 
 const userPrefix = "/v1/users/"
 
-// asUser strips the prefix of a request made for a user, and returns that user. A path
-// that ends with the name is about the user itself.
+// asUser strips the /v1/users/{user} prefix of a request and returns that user. A path that
+// ends with the name is about the user itself.
 func asUser(r *http.Request) (own *http.Request, user string) {
 	rest, prefixed := strings.CutPrefix(r.URL.EscapedPath(), userPrefix)
 	name, rest, more := strings.Cut(rest, "/")
@@ -332,8 +331,8 @@ func asUser(r *http.Request) (own *http.Request, user string) {
 	return own, name
 }
 
-// isLegible reports whether a URL is valid text. Anything else cannot be stored or
-// looked up everywhere.
+// isLegible reports whether a URL is valid text. PostgreSQL, for example, cannot store
+// or look up anything else.
 func isLegible(u *url.URL) bool {
 	query, err := url.QueryUnescape(u.RawQuery)
 	return err == nil && isText(u.Path) && isText(query)
@@ -344,16 +343,16 @@ func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune
 // answerUnrouted answers a request that matches no route with an error of the
 // contract.
 func answerUnrouted(handler http.Handler, w http.ResponseWriter, r *http.Request) {
-	said := &discardWriter{header: http.Header{}}
-	handler.ServeHTTP(said, r)
-	if allow := said.header.Get("Allow"); allow != "" {
+	muxAnswer := &discardWriter{header: http.Header{}}
+	handler.ServeHTTP(muxAnswer, r)
+	if allow := muxAnswer.header.Get("Allow"); allow != "" {
 		w.Header().Set("Allow", allow)
-		e := newError(mariposa.InvalidArgument, r.URL.Path+" does not take "+r.Method+", only "+allow, nil)
-		e.status = http.StatusMethodNotAllowed // HTTP has a status for this, the contract has no code
+		e := newError(mariposa.InvalidArgument, r.URL.Path+" does not support "+r.Method+", only "+allow, nil)
+		e.status = http.StatusMethodNotAllowed // the contract has no code for this status
 		e.write(w)
 		return
 	}
-	newError(mariposa.ResourceNotFound, "there is nothing at "+r.URL.Path+"; /docs lists what there is", nil).write(w)
+	newError(mariposa.ResourceNotFound, "there is nothing at "+r.URL.Path+": see /docs for all paths", nil).write(w)
 }
 
 // discardWriter records the headers of the mux's response and discards the rest.
@@ -388,7 +387,7 @@ func (r *statusRecorder) Write(b []byte) (int, error) {
 
 type requestKey struct{}
 
-// origin is what a request is known by, and the address it comes from.
+// origin identifies a request and the address of its client.
 type origin struct {
 	id, from string
 	reads    bool // it changes nothing

@@ -46,8 +46,8 @@ const (
 	joinToken  = "the-join-token"
 )
 
-// testServer is a server over real HTTP with a store in memory. No planner runs in
-// it unless asked for, so that tests see exactly what the API itself did.
+// testServer is a server over real HTTP with a store in memory. It runs no planner by
+// default, so that tests see exactly what the API itself did.
 type testServer struct {
 	t        testing.TB
 	ctx      context.Context
@@ -75,17 +75,17 @@ type settings struct {
 	limits  api.Limits
 	proxies listener.Proxies
 	metrics prometheus.Gatherer
-	// How long requests may take, and how often streams show that they are alive; zero: as
-	// without tests.
+	// Request timeout and heartbeat interval; zero: the defaults of
+	// production.
 	requestTimeout, heartbeat time.Duration
 }
 
 func withPlanner(s *settings) { s.planner = true }
 
-// withClock lets the API go by another clock.
+// withClock sets the clock of the API.
 func withClock(c clock.Clock) option { return func(s *settings) { s.clock = c } }
 
-// keepVersions lets the API keep so many versions.
+// keepVersions sets how many versions the API keeps.
 func keepVersions(versions int) option { return func(s *settings) { s.keep = versions } }
 
 func withStore(wrap func(store.Store) store.Store) option {
@@ -110,8 +110,8 @@ func newTestServer(t testing.TB, options ...option) *testServer {
 	return h
 }
 
-// long marks a test that takes long and does one thing after the other: under the race
-// detector it would take several times as long and find nothing, so it runs without.
+// long marks a slow sequential test. It is skipped under the race detector, where it
+// would take several times as long and find nothing.
 func long(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -119,7 +119,7 @@ func long(t *testing.T) {
 	}
 }
 
-// restart is what a restart, or a second replica, makes of the same store.
+// restart opens the same store as a restarted server or a second replica would.
 func (h *testServer) restart() *testServer {
 	other := *h
 	other.open()
@@ -172,7 +172,7 @@ func (h *testServer) open() {
 	})
 }
 
-// as is the same server for whoever has a token.
+// as returns a client of the same server with another token.
 func (h *testServer) as(token string) *testServer {
 	other := *h
 	other.token = token
@@ -191,7 +191,7 @@ func must[T any](v T, err error) func(testing.TB) T {
 	}
 }
 
-// reply is an answer, read whole.
+// reply is a response with its whole body.
 type reply struct {
 	t      testing.TB
 	status int
@@ -231,7 +231,7 @@ func (h *testServer) call(method, path string, body any, headers ...string) repl
 	return reply{t: h.t, status: res.StatusCode, header: res.Header, body: must(io.ReadAll(res.Body))(h.t)}
 }
 
-// want checks the status and reads the answer.
+// want checks the status and decodes the response.
 func want[T any](r reply, status int) T {
 	r.t.Helper()
 	var doc T
@@ -250,7 +250,7 @@ type failure struct {
 	Errors  []mariposa.Fault `json:"errors"`
 }
 
-// wantError checks that an answer is a failure in the words of the contract.
+// wantError checks that a response is an error of the contract.
 func (r reply) wantError(status int, code mariposa.Code, parts ...string) failure {
 	r.t.Helper()
 	f := want[failure](r, status)
@@ -267,13 +267,14 @@ func (r reply) wantError(status int, code mariposa.Code, parts ...string) failur
 
 const hello = "services:\n  web: {compute_type: dummy, scale: 2}\n  db: {compute_type: dummy}\n"
 
-// create makes a project and returns what the API answered.
+// create creates a project and returns the response.
 func (h *testServer) create(name, manifest string) contract.Changed {
 	h.t.Helper()
 	return want[contract.Changed](h.call("POST", "/v1/projects?name="+name, manifest), http.StatusCreated)
 }
 
-// plan plays the planner: the first task is done and these goals are in force.
+// plan writes what the planner would: the first task is completed and these goals are
+// in force.
 func (h *testServer) plan(id string, st *mariposa.ProjectStatus) {
 	h.t.Helper()
 	u := store.Unit{Writes: []store.Write{{Kind: mariposa.KindProject, ID: id, Project: id, Status: st, Event: mariposa.Event{Kind: "project.converged", Project: id}}}}
@@ -286,7 +287,7 @@ func (h *testServer) plan(id string, st *mariposa.ProjectStatus) {
 	h.commit(u)
 }
 
-// settled is what the planner makes of the first version of hello.
+// settled returns the status after the planner has rolled out the first version of hello.
 func settled(c contract.Changed) *mariposa.ProjectStatus {
 	return &mariposa.ProjectStatus{
 		Goal: mariposa.GoalStarted, Version: c.Version, Number: c.Number, Status: mariposa.StatusConverged,
@@ -315,7 +316,7 @@ func (h *testServer) node(id string, spec mariposa.NodeSpec, st mariposa.NodeSta
 	h.commit(store.Unit{Writes: []store.Write{{Kind: mariposa.KindNode, ID: id, Spec: &spec, Status: &st, Event: mariposa.Event{Kind: "node.running", Node: id}}}})
 }
 
-// declaredCapabilities is what nodes say of their drivers.
+// declaredCapabilities are the capabilities that nodes report for their drivers.
 var declaredCapabilities = map[mariposa.ComputeType]mariposa.Capabilities{mariposa.ComputeDummy: {Crash: true}, mariposa.ComputeProcess: {Logs: true, Exec: true}}
 
 // instance adds an instance of a project to the store.
@@ -335,7 +336,7 @@ func (h *testServer) instance(id, project, service, node string, state mariposa.
 	h.commit(store.Unit{Writes: []store.Write{w}})
 }
 
-// volume puts a volume that is there into the store.
+// volume adds an existing volume to the store.
 func (h *testServer) volume(id string, spec mariposa.VolumeSpec) {
 	h.t.Helper()
 	spec.Goal, spec.Compute, spec.Created = mariposa.GoalKept, mariposa.ComputeDummy, time.Now()
@@ -345,7 +346,7 @@ func (h *testServer) volume(id string, spec mariposa.VolumeSpec) {
 	}}})
 }
 
-// network puts a network that is on a node into the store.
+// network adds a network with an attachment on a node to the store.
 func (h *testServer) network(id string, spec mariposa.NetworkSpec) {
 	h.t.Helper()
 	spec.Created = time.Now()
@@ -391,13 +392,13 @@ func (h *testServer) join(id string) *loggingDriver {
 	return p
 }
 
-// loggingDriver plays a driver of processes: its instances are dummies that talk.
+// loggingDriver simulates the process driver: its instances are dummies that write logs.
 type loggingDriver struct {
 	*dummy.Driver
 	ended chan struct{} // one for each log that was let go of
 	speak chan string   // what is said next
 	leave func()        // ends the agent
-	// flooded is how much was written by commands inside that write without end.
+	// flooded counts the output of commands that write without end.
 	flooded atomic.Int64
 }
 
@@ -409,7 +410,8 @@ func (d *loggingDriver) Capabilities() mariposa.Capabilities {
 	return can
 }
 
-// Start makes a dummy; one whose command is to quote fails, and says what it was.
+// Start starts a dummy. One with the command quote fails with an error that quotes its
+// input.
 func (d *loggingDriver) Start(ctx context.Context, i driver.Instance) (driver.Observed, error) {
 	if c := i.Workload.Command; len(c) > 0 && c[0] == "quote" {
 		return driver.Observed{ID: i.ID}, errors.New("cannot run " + strings.Join(c, " "))
@@ -420,9 +422,9 @@ func (d *loggingDriver) Start(ctx context.Context, i driver.Instance) (driver.Ob
 	return d.Driver.Start(ctx, i)
 }
 
-// Logs writes one line, or as many as tail, and continues when followed. With a tail
-// of 13 it breaks off, with one of 14 it fails at once, with one of 15 it is silent,
-// and with one of 16 it writes the lines that the test sends.
+// Logs writes one line, or as many as tail, and continues when followed. With a tail of
+// 13 it breaks off, with 14 it fails at once, with 15 it is silent, and with 16 it
+// writes the lines that the test sends.
 func (d *loggingDriver) Logs(ctx context.Context, id string, o driver.LogOptions) (io.ReadCloser, error) {
 	r, w := io.Pipe()
 	context.AfterFunc(ctx, func() {
@@ -458,8 +460,8 @@ func (d *loggingDriver) Logs(ctx context.Context, id string, o driver.LogOptions
 	return r, nil
 }
 
-// until asks again, whenever something has changed and now and then, until an answer
-// will do: connections, logs and notes come and go without a change in the store.
+// until polls a condition after every change and at intervals: connections, logs and
+// audit records change without a change in the store.
 func (h *testServer) until(what string, ok func() bool) {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.ctx, 2*time.Minute)

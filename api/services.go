@@ -50,7 +50,7 @@ func (s *server) getService(ctx context.Context, in *OfService) (*document[contr
 	return nil, notFound("project %s has no service %q", r.Spec().Name, in.Service)
 }
 
-// serviceDocs shows each service of a state with its definition in force.
+// serviceDocs shows the services of a state with their definitions in force.
 func (v *viewer) serviceDocs(st contract.ProjectState) []contract.Service {
 	docs := []contract.Service{}
 	record := v.projectRecord(st.ID)
@@ -71,8 +71,8 @@ func (v *viewer) serviceDocs(st contract.ProjectState) []contract.Service {
 	return docs
 }
 
-// references shows what a service is bound to. Environment variables are left out:
-// only a digest of them is kept.
+// references shows the bindings of a service, without environment variables: only their
+// digest is stored.
 func references(b *mariposa.Bindings) []contract.Reference {
 	out := []contract.Reference{}
 	if b == nil {

@@ -17,8 +17,8 @@ import (
 	"mariposa/store"
 )
 
-// viewer converts records to documents. It lasts one request and caches lookups, so
-// that a thousand instances of a project read its version once.
+// viewer converts records to documents. It is used for one request and caches lookups: a
+// thousand instances of a project read its version once.
 type viewer struct {
 	s        *server
 	ctx      context.Context //nolint:containedctx // a viewer lasts one request
@@ -28,18 +28,18 @@ type viewer struct {
 	versions map[versionKey]*picture.Version
 	mounted  map[string]map[string]*store.Instance   // by node and volume, its user
 	joined   map[string]map[string][]*store.Instance // by project and network, its instances
-	// at is when records were as given, for an event; zero: now. Documents of the past
-	// show nothing that is read from the present, except names.
+	// at is the time of an event whose records are shown; zero: now. Documents of the past
+	// contain no current data except names.
 	at time.Time
-	// live: events are sent as they happen, so a task that has not changed since its event
-	// says what it waits for.
+	// live is set for events that are sent as they happen: a task that has not changed since
+	// its event then shows what it is waiting for.
 	live bool
 }
 
-// isPast reports whether records are shown as they were at some time.
+// isPast reports whether records are shown as of an earlier time.
 func (v *viewer) isPast() bool { return !v.at.IsZero() }
 
-// now returns the time for which documents are made.
+// now returns the time that documents refer to.
 func (v *viewer) now() time.Time {
 	if v.isPast() {
 		return v.at
@@ -76,7 +76,7 @@ func (v *viewer) projectName(id string) string {
 	}
 	name, known := v.gone[id]
 	if !known && id != "" {
-		if tasks, err := v.s.Store.List(v.ctx, store.Query{Kind: mariposa.KindTask, Project: id, Limit: 1}); err == nil && len(tasks) > 0 { // a missing name is no reason to fail
+		if tasks, err := v.s.Store.List(v.ctx, store.Query{Kind: mariposa.KindTask, Project: id, Limit: 1}); err == nil && len(tasks) > 0 { // do not fail for a missing name
 			name = (*store.Task)(&tasks[0]).Spec().ProjectName
 		}
 		v.gone[id] = name
@@ -108,8 +108,8 @@ func (v *viewer) nodeName(id string) string {
 	return ""
 }
 
-// unreachable reports whether the state of a node's instances may be stale. Of the past
-// that is not known.
+// unreachable reports whether the state of a node's instances may be stale. For the
+// past, this is not known.
 func (v *viewer) unreachable(node string) bool {
 	if node == "" || v.isPast() {
 		return false
@@ -122,7 +122,7 @@ func (v *viewer) unreachable(node string) bool {
 	return st == nil || st.State == mariposa.NodeUnknown
 }
 
-// version returns a version; nil when it is lost, which is reported elsewhere.
+// version returns a version; nil if it is lost, which is reported elsewhere.
 func (v *viewer) version(project string, number int) *picture.Version {
 	key := versionKey{project, number}
 	found, known := v.versions[key]
@@ -177,8 +177,8 @@ func (v *viewer) project(r *store.Project) contract.Project {
 	return doc
 }
 
-// projectStatus returns the status of a project as a whole; one that has not been
-// planned yet is converging. Without another reason, it says that the newest version waits
+// projectStatus returns the status of a whole project; before the first plan, it is
+// converging. If there is no other reason, the reason is that the newest version waits
 // for an approval.
 func (v *viewer) projectStatus(r *store.Project) (goal mariposa.ProjectGoal, status mariposa.Status, why *mariposa.Reason) {
 	goal, status = mariposa.GoalStarted, mariposa.StatusConverging
@@ -195,7 +195,7 @@ func (v *viewer) projectStatus(r *store.Project) (goal mariposa.ProjectGoal, sta
 	return goal, status, why
 }
 
-// sentence returns a reason as text for people, and its code for programs.
+// sentence returns the text and the code of a reason.
 func (v *viewer) sentence(why *mariposa.Reason) (string, mariposa.ReasonCode) {
 	return reason.At(why, v.now()), codeOf(why)
 }
@@ -234,8 +234,8 @@ func (v *viewer) versionDoc(r *store.Version) contract.Version {
 	return doc
 }
 
-// showApproval says which protected secrets a version uses, and who lets it. Most
-// projects protect none, and their versions are not read for this.
+// showApproval adds the protected secrets that a version uses, and its approval. Most
+// projects have no protected secrets; their versions are not read for this.
 func (v *viewer) showApproval(doc *contract.Version, spec *mariposa.VersionSpec) {
 	p := v.projectRecord(spec.Project)
 	if p == nil || len(p.Spec().Protected) == 0 {
@@ -253,7 +253,7 @@ func (v *viewer) showApproval(doc *contract.Version, spec *mariposa.VersionSpec)
 	doc.Approval = &contract.Approval{By: by.By, At: by.At, Number: by.Number}
 }
 
-// awaitedApproval is the approval that a version waits for; nil: it waits for none.
+// awaitedApproval returns the approval that a version waits for; nil: none.
 func (v *viewer) awaitedApproval(p *store.Project, number int) *mariposa.Reason {
 	if p == nil || len(p.Spec().Protected) == 0 || number == 0 {
 		return nil
@@ -287,14 +287,14 @@ func (v *viewer) node(r *store.Node) contract.Node {
 		if st.Offers != nil {
 			doc.Offers = st.Offers
 		}
-		if st.State == mariposa.NodeUnknown && !st.LastSeen.IsZero() { // its state was decided later than its last heartbeat
+		if st.State == mariposa.NodeUnknown && !st.LastSeen.IsZero() { // the state was set later than the last heartbeat
 			doc.LastHeartbeat = st.LastSeen
 		}
 	}
 	if spec.Drained && doc.Status == mariposa.NodeRunning {
 		doc.Status = mariposa.NodeDrained
 	}
-	if at, session := v.s.Fleet.LastHeard(r.ID); session != nil && !v.isPast() { // otherwise only the time of its last change is stored
+	if at, session := v.s.Fleet.LastHeard(r.ID); session != nil && !v.isPast() { // the store only has the time of the last change
 		doc.LastHeartbeat = at
 	}
 	return doc
@@ -332,9 +332,9 @@ func slotOf(spec *mariposa.InstanceSpec) string {
 	return fmt.Sprintf("%s.%d", spec.ServiceName, spec.Slot)
 }
 
-// instanceVersion returns hash and number of the version in force if it defines this
-// instance identically, else of the one that the instance was made from. Which version was
-// in force in the past is not known.
+// instanceVersion returns the hash and number of the version in force if it defines this
+// instance identically, or else of the version that the instance was created from. For the
+// past, it is not known which version was in force.
 func (v *viewer) instanceVersion(spec *mariposa.InstanceSpec) (hash string, number int) {
 	if v.isPast() {
 		return v.sha(spec.Project, spec.Number), spec.Number
@@ -382,8 +382,8 @@ func (v *viewer) scope(r *store.Instance) manifest.Scope {
 	return sc
 }
 
-// variable returns an environment variable of an instance that others are bound to,
-// whether or not the instance still exists.
+// variable returns an environment variable of an instance that other instances refer
+// to, even if that instance no longer exists.
 func (v *viewer) variable(project, service string, to mariposa.Binding, name string) (string, bool) {
 	def := v.definition(project, to.Number, service)
 	if def == nil {
@@ -414,8 +414,8 @@ func (v *viewer) maskedValues(project string, of *picture.Version) func(string) 
 	}
 }
 
-// maskLaterSecrets marks older values as secret whose keys are secret by now: the text
-// may be unchanged. If the newest values cannot be read, it marks all.
+// maskLaterSecrets marks older values as secret if their keys are secret now: the value
+// may be unchanged. If the newest values cannot be read, it marks all values.
 func (v *viewer) maskLaterSecrets(project string, values *manifest.Values) *manifest.Values {
 	if values == nil {
 		return nil

@@ -17,7 +17,7 @@ import (
 func (v *viewer) task(r *store.Task) contract.Task {
 	spec := r.Spec()
 	if _, known := v.gone[spec.Project]; !known && spec.ProjectName != "" {
-		v.gone[spec.Project] = spec.ProjectName // in case the project is deleted; the first task seen is the newest
+		v.gone[spec.Project] = spec.ProjectName // for a deleted project; the first task is the newest
 	}
 	doc := contract.Task{
 		ID: r.ID, Project: spec.Project, ProjectName: v.projectName(spec.Project), Services: neverNil(spec.Services),
@@ -45,7 +45,7 @@ func (v *viewer) task(r *store.Task) contract.Task {
 	return doc
 }
 
-// awaitedThaw says which thaw a task that has not begun waits for; empty: none.
+// awaitedThaw describes the thaw that a queued task waits for; empty: none.
 func (v *viewer) awaitedThaw(task *mariposa.TaskSpec) string {
 	p := v.projectRecord(task.Project)
 	if p == nil || p.Status() == nil || !queue.AwaitsThaw(task) {
@@ -61,7 +61,7 @@ func (v *viewer) awaitedThaw(task *mariposa.TaskSpec) string {
 	return "waits for the thaw of " + strings.Join(names, ", ")
 }
 
-// showQueueWaits says what a queued task waits for: an approval, a thaw, other tasks.
+// showQueueWaits adds what a queued task waits for: an approval, a thaw, other tasks.
 func (v *viewer) showQueueWaits(doc *contract.Task, r *store.Task) {
 	var all []string
 	if awaits := v.awaitedApproval(v.projectRecord(r.Project), r.Spec().Patch.Number); awaits != nil {
@@ -84,15 +84,15 @@ func (v *viewer) showQueueWaits(doc *contract.Task, r *store.Task) {
 	}
 }
 
-// isCurrent reports whether a task is shown as it is now, and not as it was.
+// isCurrent reports whether the current state of a task is shown.
 func (v *viewer) isCurrent(r *store.Task) bool {
 	now := v.s.Picture.Tasks.Get(r.ID)
 	return now != nil && now.Revision == r.Revision
 }
 
-// awaited returns what an active task waits for, if none of its services makes progress: the
-// reason of one that is stuck, rather than of one that waits for another; nil: it waits for
-// nothing.
+// awaited returns what an active task waits for if none of its services makes progress;
+// nil: nothing. It prefers the reason of a stuck service to that of one that waits for
+// another.
 func (v *viewer) awaited(r *store.Task) (why *mariposa.Reason) {
 	stuck := false
 	p := v.projectRecord(r.Project)
@@ -115,8 +115,7 @@ func (v *viewer) awaited(r *store.Task) (why *mariposa.Reason) {
 	return why
 }
 
-// isWait reports whether a service that converges can do nothing until something else
-// happens.
+// isWait reports whether a converging service is waiting for something else to happen.
 func isWait(why *mariposa.Reason) bool {
 	switch codeOf(why) {
 	case "", mariposa.ReasonCounts, mariposa.ReasonLeftovers, mariposa.ReasonUnplanned, mariposa.ReasonFollows, mariposa.ReasonFollowsOther,
@@ -126,11 +125,11 @@ func isWait(why *mariposa.Reason) bool {
 	return true
 }
 
-// pace is how many steps of a task show how fast it is.
+// pace is the number of steps from which the speed of a task is estimated.
 const pace = 3
 
-// estimateEnd extrapolates when an active task will end; nil: there is no pace to go by, or
-// the task has fallen behind it.
+// estimateEnd estimates when an active task will end; nil if it has made too few steps,
+// or has fallen behind its earlier speed.
 func (v *viewer) estimateEnd(st *mariposa.TaskStatus) *time.Time {
 	if st == nil || st.State != mariposa.TaskActive || st.Progress.Done < pace || st.Progress.Done >= st.Progress.Total {
 		return nil
@@ -146,8 +145,8 @@ func (v *viewer) estimateEnd(st *mariposa.TaskStatus) *time.Time {
 	return &at
 }
 
-// blockingTasks lists the open tasks that a queued one waits for, if its current state
-// is shown.
+// blockingTasks lists the open tasks that a queued task waits for, if its current state is
+// shown.
 func (v *viewer) blockingTasks(r *store.Task) []queue.Task {
 	if !v.isCurrent(r) {
 		return nil

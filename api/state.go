@@ -21,7 +21,7 @@ import (
 
 type getStateInput struct {
 	InProject
-	Service string `query:"service" doc:"the id or name of a service"`
+	Service string `query:"service" doc:"id or name of a service"`
 }
 
 func (s *server) getState(ctx context.Context, in *getStateInput) (*document[contract.State], error) {
@@ -54,10 +54,10 @@ func (s *server) getProjectState(ctx context.Context, in *OfProject) (*document[
 	return s.stateOf(ctx, in.Project, in.Organization, "")
 }
 
-// OfService are the parameters of every path that leads to a service.
+// OfService are the parameters of paths to a service.
 type OfService struct {
 	OfProject
-	Service string `path:"service" doc:"its id or name" maxLength:"255"`
+	Service string `path:"service" doc:"id or name" maxLength:"255"`
 }
 
 func (s *server) getServiceState(ctx context.Context, in *OfService) (*document[contract.State], error) {
@@ -73,7 +73,7 @@ func (s *server) stateOf(ctx context.Context, project, organization, service str
 	revision := s.Picture.Revision()
 	st, ok := s.projectState(s.viewer(ctx), r.ID)
 	if !ok {
-		return nil, notFound("project %q has just gone", project)
+		return nil, notFound("project %q was just deleted", project)
 	}
 	if service != "" {
 		if st = narrowToService(st, service); len(st.Services) == 0 {
@@ -95,12 +95,12 @@ func narrowToService(st contract.ProjectState, service string) contract.ProjectS
 	return st
 }
 
-// stateCache keeps the last count of each project, so that many concurrent readers
-// cost one count, and an idle system costs none.
+// stateCache keeps the last count of each project: concurrent readers share one count,
+// and an unchanged project is not counted again.
 type stateCache struct {
 	mu       sync.Mutex
 	states   map[string]counted
-	counting [64]sync.Mutex // one count of a project at a time; a few projects share each lock
+	counting [64]sync.Mutex // serialize the counts of a project; projects share locks
 }
 
 type counted struct {
@@ -108,7 +108,7 @@ type counted struct {
 	stateWithReasons
 }
 
-// stateWithReasons is a state with the reasons behind its sentences.
+// stateWithReasons is a state with the reasons from which its texts are generated.
 type stateWithReasons struct {
 	contract.ProjectState
 	why      *mariposa.Reason
@@ -122,7 +122,7 @@ func (w serviceReasons) at(now time.Time) string {
 	return strings.TrimPrefix(strings.TrimSuffix(reason.At(w.why, now)+"; "+reason.At(w.also, now), "; "), "; ")
 }
 
-// at returns the state with sentences that are true at a time.
+// at returns the state with texts for a point in time.
 func (st stateWithReasons) at(now time.Time) contract.ProjectState {
 	doc := st.ProjectState
 	if reason.Timed(st.why) {
@@ -142,7 +142,7 @@ func (st stateWithReasons) at(now time.Time) contract.ProjectState {
 
 var countSeed = maphash.MakeSeed()
 
-// get returns a count that is not older than a revision.
+// get returns a count of at least a revision.
 func (c *stateCache) get(project string, revision int64) (stateWithReasons, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,7 +150,7 @@ func (c *stateCache) get(project string, revision int64) (stateWithReasons, bool
 	return one.stateWithReasons, ok && one.revision >= revision
 }
 
-// put keeps a count. Above most counts, all are dropped: projects come and go.
+// put stores a count. If there are too many, it drops all: projects come and go.
 func (c *stateCache) put(revision int64, st stateWithReasons, most int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,8 +162,8 @@ func (c *stateCache) put(revision int64, st stateWithReasons, most int) {
 	}
 }
 
-// projectState returns the goal and the actual state of a project; false if there is
-// no such project. The result is shared and must not be changed.
+// projectState returns the desired and actual state of a project; false if there is no such
+// project. The result is shared and must not be changed.
 func (s *server) projectState(v *viewer, id string) (contract.ProjectState, bool) {
 	st, ok := s.countProject(v, id)
 	return st.at(s.Clock.Now()), ok
@@ -214,7 +214,7 @@ func (v *viewer) state(p picture.Project) stateWithReasons {
 			w.why = waiting.addTo(w.why)
 		}
 		if w.why == nil && one.Status == mariposa.StatusStopped && doc.Status == mariposa.StatusStopped {
-			w.why = why // everything was stopped for one reason
+			w.why = why // one reason for all stopped services
 		}
 		if why == nil && doc.Status == mariposa.StatusConverging && one.Status == mariposa.StatusConverging {
 			why = w.why.About(name)
@@ -232,7 +232,7 @@ func (v *viewer) state(p picture.Project) stateWithReasons {
 // thawTask is the task of a version that waits for a thaw.
 type thawTask mariposa.TaskSpec
 
-// awaitsThaw finds the newest version of a project that waits for a thaw.
+// awaitsThaw returns the newest version of a project that waits for a thaw.
 func (v *viewer) awaitsThaw(p *store.Project) *thawTask {
 	st := p.Status()
 	if st == nil || st.Number == p.Spec().Number || len(st.FrozenServices(nil)) == 0 {
@@ -249,8 +249,8 @@ func (v *viewer) awaitsThaw(p *store.Project) *thawTask {
 	return newest
 }
 
-// addToProject adds the version to the reason of a project of which something is frozen,
-// and lets that name a service that the version changes.
+// addToProject adds the version to the reason of a project with frozen services. The reason
+// names a service that the version changes.
 func (t *thawTask) addToProject(p *store.Project, why *mariposa.Reason) *mariposa.Reason {
 	if t == nil || !why.Is(mariposa.ReasonFrozen) {
 		return why
@@ -263,7 +263,7 @@ func (t *thawTask) addToProject(p *store.Project, why *mariposa.Reason) *maripos
 	return t.addTo(why)
 }
 
-// addTo adds the version to the reason of something frozen.
+// addTo adds the version to the reason for being frozen.
 func (t *thawTask) addTo(why *mariposa.Reason) *mariposa.Reason {
 	if t == nil || !why.Is(mariposa.ReasonFrozen) {
 		return why
@@ -273,8 +273,8 @@ func (t *thawTask) addTo(why *mariposa.Reason) *mariposa.Reason {
 	return &with
 }
 
-// count counts the instances of a project by service. A service that only has
-// left-over instances gets a goal: removed.
+// count counts the instances of a project by service. A service with only leftover
+// instances gets the goal removed.
 func (v *viewer) count(p picture.Project, goals map[string]*mariposa.ServiceStatus) map[string]*tally {
 	now, tallies := v.s.Clock.Now(), map[string]*tally{}
 	for name, ss := range goals {
@@ -295,8 +295,8 @@ func (v *viewer) count(p picture.Project, goals map[string]*mariposa.ServiceStat
 	return tallies
 }
 
-// goals returns the goals of a project's services: those in force, or before the first
-// plan those of its manifest.
+// goals returns the goals of a project's services: those in force, or before the first plan
+// those of the manifest.
 func (v *viewer) goals(r *store.Project) map[string]*mariposa.ServiceStatus {
 	if st := r.Status(); st != nil {
 		goals := maps.Clone(st.Services)
@@ -343,11 +343,11 @@ func (v *viewer) service(project, name string, ss *mariposa.ServiceStatus, t *ta
 	return doc, w
 }
 
-// whyOutdated says why instances are outdated while nothing updates them: metadata
-// that they were made with has changed.
+// whyOutdated returns why instances are outdated although no rollout updates them: their
+// metadata has changed since they were created.
 func (v *viewer) whyOutdated(project, name string, number int, t *tally) *mariposa.Reason {
 	why := &mariposa.Reason{Code: mariposa.ReasonOutdatedValues, Count: t.outdated, Version: slices.Min(slices.Collect(maps.Keys(t.made)))}
-	if t.other > 0 { // nothing rolls them out, for example because the rest was accepted as it is
+	if t.other > 0 { // no rollout replaces them, for example after an accept
 		why.Code, why.Of = mariposa.ReasonOutdated, number
 		return why
 	}
@@ -380,13 +380,13 @@ type tally struct {
 	failed     int
 	unknown    int
 	outdated   int
-	made       map[int]bool    // the versions that the outdated ones were made from
-	other      int             // of the outdated ones, those that differ in more than metadata values
-	young      int             // run as they should, but not for long enough to have proved themselves
-	proof      time.Duration   // how long that is
+	made       map[int]bool    // versions that outdated instances were created from
+	other      int             // outdated instances that differ in more than metadata values
+	young      int             // running as desired, but not long enough yet
+	proof      time.Duration   // how long an instance must run to count as stable
 	first      *store.Instance // the first that is not running
 	state      mariposa.State
-	neverStops string // the name of one that may never stop
+	neverStops string // name of an instance that may never stop
 }
 
 func newTally(ss *mariposa.ServiceStatus, def *mariposa.Service) *tally {
@@ -453,7 +453,7 @@ func (t *tally) count(state mariposa.State, spec *mariposa.InstanceSpec, st *mar
 	}
 }
 
-// reason says what a service waits for, and names an instance if there is one.
+// reason returns what a service waits for, with the name of an instance if there is one.
 func (t *tally) reason(v *viewer, goal int) *mariposa.Reason {
 	why := &mariposa.Reason{Code: mariposa.ReasonCounts, Count: t.running, Of: goal, Tally: map[string]int{
 		mariposa.TallyStarting: t.starting, mariposa.TallyStopping: t.stopping, mariposa.TallyFailed: t.failed,

@@ -20,7 +20,7 @@ func (h *testServer) stored(project string) contract.Stored {
 	return *want[contract.Project](h.as(adminToken).call("GET", "/v1/projects/"+project, nil), 200).Stored
 }
 
-// manyValues is a document of about so many bytes.
+// manyValues returns a metadata document of about n bytes.
 func manyValues(bytes int) string {
 	chance := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same bytes each time
 	var doc strings.Builder
@@ -30,7 +30,8 @@ func manyValues(bytes int) string {
 	return doc.String()
 }
 
-// Forty changes of one byte once stored forty times four megabytes, and the feed as much.
+// Regression: forty changes of one byte stored forty times four megabytes, and as much
+// in the feed.
 func TestGenerationsOfMetadataShareWhatDidNotChange(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -60,7 +61,7 @@ func TestGenerationsOfMetadataShareWhatDidNotChange(t *testing.T) {
 	h.readsEveryGeneration("shop")
 }
 
-// What is kept of a project's events is shown beside the rest, and takes nothing of the
+// The size of a project's events is shown separately, and does not count against the
 // limit of the rest.
 func TestStoredEventsAreShown(t *testing.T) {
 	t.Parallel()
@@ -87,8 +88,8 @@ func TestStoredEventsAreShown(t *testing.T) {
 	}
 }
 
-// readsEveryGeneration checks that every version that is kept has all of its values, and
-// that no part is kept that none of them has.
+// readsEveryGeneration checks that every kept version has all of its values, and that
+// no unused part is kept.
 func (h *testServer) readsEveryGeneration(name string) {
 	h.t.Helper()
 	project := want[contract.Project](h.call("GET", "/v1/projects/"+name, nil), 200)
@@ -118,8 +119,7 @@ func (h *testServer) readsEveryGeneration(name string) {
 	}
 }
 
-// Whatever is set, taken out, counted, brought back and forgotten: what is kept can be
-// read, and nothing else is kept.
+// After any sequence of changes, all kept values can be read, and nothing else is kept.
 func TestForgettingVersionsKeepsThePartsThatOthersShare(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -152,8 +152,8 @@ func TestForgettingVersionsKeepsThePartsThatOthersShare(t *testing.T) {
 	}
 }
 
-// A generation that an earlier release kept as a whole is read, and the next one shares
-// its parts from then on.
+// A generation that an earlier release stored as a whole can be read, and later ones
+// share its parts.
 func TestMetadataFromBeforePartsIsReadAndSharedFromTheNextChangeOn(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -213,7 +213,7 @@ func TestWhatIsStoredOfAProjectIsBounded(t *testing.T) {
 		t.Errorf("versions %v are left: the newest, and 1 which is in force and is what a revert goes back to", got)
 	}
 
-	// What has a tag stays, and what is over the bound then is refused with what to do.
+	// Tagged versions are kept. A change over the limit is then rejected with a hint.
 	for i, n := range numbers() {
 		want[contract.Changed](h.call("POST", "/v1/projects/shop/tags", contract.NewTag{Tag: fmt.Sprintf("t%d", i), Version: fmt.Sprint(n)}), 201)
 	}

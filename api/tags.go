@@ -69,8 +69,8 @@ func (s *server) deleteTag(ctx context.Context, in *ofTag) (*document[contract.C
 
 type diffVersionsInput struct {
 	OfProject
-	From string `query:"from" doc:"a version; the one in force if left out" maxLength:"255"`
-	To   string `query:"to" doc:"a version; the newest if left out" maxLength:"255"`
+	From string `query:"from" doc:"a version; default: the version in force" maxLength:"255"`
+	To   string `query:"to" doc:"a version; default: the newest version" maxLength:"255"`
 }
 
 func (s *server) diffVersions(ctx context.Context, in *diffVersionsInput) (*document[contract.Diff], error) {

@@ -10,13 +10,13 @@ import (
 	"mariposa/contract"
 )
 
-// service is the state of a service of shop.
+// service returns the state of a service of shop.
 func (h *testServer) service(name string) contract.ServiceState {
 	h.t.Helper()
 	return want[contract.State](h.call("GET", "/v1/projects/shop/services/"+name+"/state", nil), 200).Projects[0].Services[0]
 }
 
-// running are the environments of the instances of a service of shop that run, by id.
+// running returns the environments of the running instances of a service of shop, by id.
 func (h *testServer) running(service string) map[string]string {
 	h.t.Helper()
 	all := map[string]string{}
@@ -30,8 +30,8 @@ func (h *testServer) running(service string) map[string]string {
 	return all
 }
 
-// What a project needs and has no value for blocks it, with words that say what to
-// do; once it is set, the project runs.
+// A missing required value blocks a project with a reason that says what to do. After
+// it is set, the project runs.
 func TestAProjectWaitsForTheValuesItNeeds(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -74,9 +74,9 @@ metadata: {mode: {required: true, description: how it behaves}, pin: {required: 
 	}
 }
 
-// Other values make instances outdated, which is shown with the key and changes
-// nothing else: a reprovision brings them in, and a service that says so takes them
-// up by itself.
+// New values make instances outdated, which is shown with the key and changes nothing
+// else. A reprovision applies them; a service with on_metadata applies them
+// automatically.
 func TestOtherValuesAreShownAndTakenUp(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)

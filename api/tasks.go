@@ -22,11 +22,11 @@ type ofTask struct {
 
 type listTasksInput struct {
 	InProject
-	Service string             `query:"service" doc:"the id or name of a service"`
+	Service string             `query:"service" doc:"id or name of a service"`
 	State   mariposa.TaskState `query:"state" enum:"queued,active,completed,failed,terminated"`
-	All     bool               `query:"all" doc:"those that have ended too"`
+	All     bool               `query:"all" doc:"include tasks that have ended"`
 	Limit   int                `query:"limit" minimum:"1" maximum:"1000" default:"200"`
-	Marker  string             `query:"marker" doc:"tasks older than this one" maxLength:"255"`
+	Marker  string             `query:"marker" doc:"the marker of the previous page" maxLength:"255"`
 }
 
 func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*document[contract.Tasks], error) {
@@ -50,8 +50,8 @@ func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*document[c
 	return answer(page.doc())
 }
 
-// taskQuery returns the query for the requested tasks: of one project, of all that the
-// caller sees, or of those in one organization.
+// taskQuery returns the query for the requested tasks: of one project, of all projects
+// that the caller can see, or of those in one organization.
 func (s *server) taskQuery(ctx context.Context, in *listTasksInput) (store.Query, error) {
 	q := store.Query{Kind: mariposa.KindTask, Before: in.Marker}
 	var err error
@@ -69,7 +69,7 @@ func (s *server) taskQuery(ctx context.Context, in *listTasksInput) (store.Query
 	return q, err
 }
 
-// openTasks adds tasks that have not ended to a page: the picture has all of them.
+// openTasks adds open tasks to a page. The picture contains all of them.
 func (s *server) openTasks(q store.Query, state mariposa.TaskState, page *taskPage) {
 	wanted := func(r *store.Task) bool { return state == "" || mariposa.StateOfTask(r.Status()) == state }
 	if q.Project == "" && q.Projects == nil {
@@ -94,9 +94,9 @@ func (s *server) openTasks(q store.Query, state mariposa.TaskState, page *taskPa
 	}
 }
 
-// tasksInStore adds tasks to a page, including ended ones. The store finds the newest
-// of any number of projects at once. Tasks are ordered by creation, so that one that
-// ends between two pages is neither repeated nor missed.
+// tasksInStore adds tasks to a page, including ended ones. The store returns the newest
+// tasks of any number of projects in one query. Tasks are sorted by creation, so that a
+// task that ends between two pages is neither repeated nor missed.
 func (s *server) tasksInStore(ctx context.Context, q store.Query, page *taskPage) error {
 	for q.Limit = page.batch(); ; {
 		found, err := s.Store.List(ctx, q)
@@ -115,7 +115,7 @@ func (s *server) tasksInStore(ctx context.Context, q store.Query, page *taskPage
 }
 
 // serviceNames resolves a filter by service: a name, or the id of a service of the
-// project, or of any that the caller may see.
+// project, or of any project that the caller can see.
 func (s *server) serviceNames(g *visibility, project, ref string) []string {
 	if ref == "" {
 		return nil
@@ -139,7 +139,7 @@ func (s *server) serviceNames(g *visibility, project, ref string) []string {
 	return []string{serviceName(owner, ref)}
 }
 
-// serviceName returns a project's name of a service; the id itself if it has no such
+// serviceName returns the name of a service in a project, or the id if it has no such
 // service.
 func serviceName(project *store.Project, id string) string {
 	if project != nil {
@@ -161,9 +161,8 @@ type taskPage struct {
 	more     bool
 }
 
-// batch is how many tasks to read at a time: one more than the page shows whether
-// there are more. With a filter by service, any number of other tasks may come
-// between.
+// batch is how many tasks to read at a time: one more than fits on the page, to find
+// out whether there are more. With a filter by service, other tasks may come between.
 func (p *taskPage) batch() int {
 	if p.services != nil {
 		return max(500, p.limit+1)
@@ -193,9 +192,9 @@ func (p *taskPage) doc() contract.Tasks {
 }
 
 type getTaskInput struct {
-	Task   string `path:"task" doc:"its id" maxLength:"255"`
-	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"200" doc:"how many steps"`
-	Marker int64  `query:"marker" minimum:"0" doc:"steps before this revision"`
+	Task   string `path:"task" doc:"id of the task" maxLength:"255"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"200" doc:"maximum number of steps"`
+	Marker int64  `query:"marker" minimum:"0" doc:"the marker of the previous page of steps"`
 }
 
 // findTask finds a task, open or ended.
@@ -244,8 +243,8 @@ func (s *server) getTask(ctx context.Context, in *getTaskInput) (*document[contr
 	}
 }
 
-// endOf returns when the end of a task was stored; zero: it is open. What its instances
-// do later is not a step of it.
+// endOf returns when the end of a task was stored; zero: it is open. Later changes of its
+// instances are not steps of the task.
 func (s *server) endOf(ctx context.Context, r *store.Task) (time.Time, error) {
 	if !mariposa.StateOfTask(r.Status()).Ended() {
 		return time.Time{}, nil
@@ -266,7 +265,7 @@ func (s *server) terminateTask(ctx context.Context, in *ofTask) (*document[contr
 	return changed(s.change.Terminate(ctx, request(ctx), r))
 }
 
-// requestedSteps names the steps that the planner requests, by event.
+// requestedSteps are the steps that the planner requests, by event.
 var requestedSteps = map[string]string{
 	"instance.provisioning": "create", "instance.updating": "update", "instance.stopping": "remove",
 	"instance.collected": "collect", "instance.debt": "remove",

@@ -10,10 +10,10 @@ import (
 	"mariposa/store"
 )
 
-// testTeams is a server that two organizations share. In acme, olga is an owner, mia and
-// max are members, which makes them viewers of its project shop; vera, dora, oleg
-// and ada have no part in acme but a role each in shop. In umbra there is ulla alone, with
-// the project dark. Sam has a part in nothing.
+// testTeams is a server with two organizations. In acme, olga is an owner; mia and max
+// are members, which makes them viewers of its project shop; vera, dora, oleg and ada
+// are not members but each have a role in shop. In umbra there is only ulla, with the
+// project dark. Sam has no role anywhere.
 type testTeams struct {
 	*testServer
 	users map[string]string // ids by name
@@ -22,10 +22,10 @@ type testTeams struct {
 	umbra string
 	shop  contract.Changed
 	dark  contract.Changed
-	// Of shop: an instance of its service web, one that nobody manages, a volume, a
-	// network, and a token of ada's.
+	// In shop: an instance of its service web, an unmanaged instance, a volume, a
+	// network, and a token of ada.
 	instance, single, volume, network, token string
-	// Of dark: an instance.
+	// In dark: an instance.
 	darkInstance string
 }
 
@@ -78,16 +78,16 @@ func newTestTeams(t testing.TB, options ...option) *testTeams {
 	return w
 }
 
-// asUser is the server as a user finds it.
+// asUser returns a client with a token of a user.
 func (w *testTeams) asUser(user string) *testServer { return w.as(w.keys[user]) }
 
-// mint makes a token as the admin.
+// mint creates a token as the admin.
 func (h *testServer) mint(ask contract.NewToken) string {
 	h.t.Helper()
 	return want[contract.Token](h.as(adminToken).call("POST", "/v1/tokens", ask), http.StatusCreated).Secret
 }
 
-// forge puts a token into the store, whatever its user may have asked for.
+// forge writes a token to the store without any checks.
 func (h *testServer) forge(spec mariposa.TokenSpec) string {
 	h.t.Helper()
 	secret := "mrp_" + newID()

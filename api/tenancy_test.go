@@ -17,8 +17,7 @@ import (
 	"mariposa/store"
 )
 
-// private are the words that nobody outside acme may ever read: ids and names of
-// what is theirs.
+// private are the ids and names of objects of acme, which nobody outside acme may see.
 func (w *testTeams) private() []string {
 	words := []string{w.acme, w.shop.ID, *w.shop.Task, w.instance, w.single, w.token, "acme", "probe", "sesame-" + w.shop.ID, "host-n1"}
 	for _, name := range []string{"olga", "mia", "max", "vera", "dora", "oleg", "ada"} {
@@ -53,8 +52,8 @@ func (w *testTeams) params() map[string][]string {
 	return lists
 }
 
-// Whatever a stranger names of acme's, in whichever parameter of whichever list,
-// is answered as if it did not exist, and no list shows anything of acme's.
+// For a stranger, every object of acme in any parameter of any list looks as if it did
+// not exist, and no list shows anything of acme.
 func TestNoListTellsOfOthers(t *testing.T) {
 	t.Parallel()
 	w := newTestTeams(t)
@@ -105,7 +104,7 @@ func TestNoListTellsOfOthers(t *testing.T) {
 	}
 }
 
-// The same in every other place that takes a reference: paths, bodies, prefixes.
+// The same for references in paths, bodies and prefixes.
 func TestNoReferenceTellsOfOthers(t *testing.T) {
 	t.Parallel()
 	w := newTestTeams(t)
@@ -185,8 +184,8 @@ func firstNonEmpty(a, b string) string {
 	return b
 }
 
-// A prefix that names somebody whom the caller may act for works, is noted as such,
-// and never lets anybody in as a node.
+// A prefix with a user that the caller can act for works, is recorded in the audit log,
+// and never authenticates an agent.
 func TestActingForAUserIsTheirRightAndIsNoted(t *testing.T) {
 	t.Parallel()
 	w := newTestTeams(t)
@@ -222,7 +221,7 @@ func TestActingForAUserIsTheirRightAndIsNoted(t *testing.T) {
 	}
 }
 
-// People are known to those who share an organization or a project with them.
+// Users are visible to users who share an organization or a project with them.
 func TestPeopleAreKnownToThoseTheyWorkWith(t *testing.T) {
 	t.Parallel()
 	w := newTestTeams(t)
@@ -257,7 +256,7 @@ func TestPeopleAreKnownToThoseTheyWorkWith(t *testing.T) {
 	}
 }
 
-// What a role lets one see ends with the role, in lists and by id.
+// Visibility ends with the role, in lists and by id.
 func TestWhoLosesARoleSeesNothingMore(t *testing.T) {
 	t.Parallel()
 	w := newTestTeams(t)
@@ -304,7 +303,7 @@ func TestANameThatIsTakenDoesNotTellByWhom(t *testing.T) {
 	w.asUser("sam").call("POST", "/v1/organizations", contract.NewOrganization{Name: "acme"}).wantError(409, mariposa.Conflict, "taken")
 }
 
-// Organizations are made, renamed, left and deleted by GitHub's rules.
+// Organizations are created, renamed, left and deleted by the rules of GitHub.
 func TestOrganizationsLiveAndEnd(t *testing.T) {
 	t.Parallel()
 	w := newTestTeams(t)
@@ -343,8 +342,8 @@ func TestOrganizationsLiveAndEnd(t *testing.T) {
 	}
 }
 
-// What is left of a project that is gone is seen by who saw its end, and by nobody
-// else: the task that deleted it, and its events.
+// The task that deleted a project and its events remain visible only to users who could
+// see the project when it was deleted.
 func TestTheEndOfAProjectIsSeenByItsPeople(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -390,7 +389,7 @@ func TestTheEndOfAProjectIsSeenByItsPeople(t *testing.T) {
 	}
 }
 
-// delayedStore gives an organization a project just before it is deleted.
+// delayedStore adds a project to an organization just before the organization is deleted.
 type delayedStore struct{ store.Store }
 
 func (l delayedStore) Commit(ctx context.Context, units ...store.Unit) []store.Result {

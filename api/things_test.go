@@ -209,7 +209,7 @@ func TestWhatAnInstanceRefuses(t *testing.T) {
 	put := func(id, action string) reply {
 		return h.call("PUT", "/v1/instances/"+id, map[string]string{"action": action})
 	}
-	put("cccc-i4", "crash").wantError(409, mariposa.Conflict, "process", "cannot be crashed")
+	put("cccc-i4", "crash").wantError(409, mariposa.Conflict, "process", "does not support crashing")
 	put("aaaa-i1", "crash").wantError(503, mariposa.Unavailable, "not connected")
 	put("aaaa-i1", "stop").wantError(409, mariposa.Conflict, "service web")
 	put("aaaa-i1", "start").wantError(409, mariposa.Conflict)
@@ -217,7 +217,7 @@ func TestWhatAnInstanceRefuses(t *testing.T) {
 	put("zzzz", "crash").wantError(404, mariposa.ResourceNotFound)
 	h.call("DELETE", "/v1/instances/aaaa-i1", nil).wantError(409, mariposa.Conflict)
 	h.call("POST", "/v1/instances", map[string]any{"image": "x"}).wantError(400, mariposa.InvalidArgument, "project is missing")
-	h.call("GET", "/v1/instances/aaaa-i1/logs", nil).wantError(409, mariposa.Conflict, "of compute type dummy", "write no log")
+	h.call("GET", "/v1/instances/aaaa-i1/logs", nil).wantError(409, mariposa.Conflict, "compute type dummy", "does not support logs")
 	h.call("GET", "/v1/instances/cccc-i4/logs", nil).wantError(503, mariposa.Unavailable, "not connected")
 	h.call("GET", "/v1/instances/aaaa-i1/logs?tail=-2", nil).wantError(400, mariposa.InvalidArgument, "tail")
 	h.call("GET", "/v1/instances/zzzz/logs", nil).wantError(404, mariposa.ResourceNotFound)

@@ -28,8 +28,8 @@ func (v *viewer) token(r *store.Token) contract.Token {
 			doc.Joined = &spec.Joined
 		}
 	}
-	// A user may lose access to the project or organization that a token is bound to:
-	// then its name is not shown.
+	// A user may lose access to the project or organization that a token is restricted to.
+	// Its name is not shown then.
 	p, org := v.s.Picture.Projects.Get(spec.Project), v.s.Picture.Orgs.Get(spec.Organization)
 	if p != nil && v.s.sees(c, p) {
 		doc.ProjectName, doc.OrganizationName = p.Spec().Name, v.orgName(spec.Organization)
@@ -43,7 +43,7 @@ func (v *viewer) token(r *store.Token) contract.Token {
 	return doc
 }
 
-// tokenTree is a token with all that it made.
+// tokenTree is a token with all its descendants.
 func (v *viewer) tokenTree(r *store.Token) contract.Token {
 	below := map[string][]*store.Token{}
 	for _, t := range auth.MadeBy(v.s.Picture, r.ID) {
@@ -66,14 +66,14 @@ func byAge(a, b contract.Token) int {
 }
 
 type listTokensInput struct {
-	User string `query:"user" doc:"of this user, for who runs the installation" maxLength:"255"`
-	Use  string `query:"use" enum:"join" doc:"join: those that let nodes join, for who runs the installation"`
+	User string `query:"user" doc:"tokens of this user; requires an admin of the installation" maxLength:"255"`
+	Use  string `query:"use" enum:"join" doc:"join: list join tokens; requires an admin of the installation"`
 }
 
 func (s *server) listTokens(ctx context.Context, in *listTokensInput) (*document[contract.Tokens], error) {
 	user, err := s.tokenUser(ctx, in.User)
 	if in.Use != "" && in.User != "" {
-		err = invalid("user: tokens for nodes belong to no user")
+		err = invalid("user: join tokens do not belong to a user")
 	} else if in.Use != "" {
 		user, err = "", s.require(ctx, auth.RunInstallation, nil)
 	}
@@ -90,8 +90,8 @@ func (s *server) listTokens(ctx context.Context, in *listTokensInput) (*document
 	return answer(all)
 }
 
-// tokenUser returns the user whose tokens are requested: the caller, or anybody if the
-// caller runs the installation.
+// tokenUser returns the user whose tokens are requested: the caller, or any user if the
+// caller is an installation admin.
 func (s *server) tokenUser(ctx context.Context, ref string) (string, error) {
 	c := caller(ctx)
 	if ref == "" || ref == c.User || ref == c.Name {
@@ -117,14 +117,14 @@ func (s *server) createToken(ctx context.Context, in *createTokenInput) (*docume
 	return changed(s.change.CreateToken(ctx, request(ctx), *spec, s.viewer(ctx).token))
 }
 
-// newToken checks the request for a token: it never has more rights than the caller.
+// newToken checks a request for a token, which never has more rights than the caller.
 func (s *server) newToken(ctx context.Context, ask contract.NewToken) (*mariposa.TokenSpec, error) {
 	c, now := caller(ctx), s.Clock.Now()
 	if ask.Use == mariposa.TokenJoin {
 		return s.newJoinToken(ctx, ask)
 	}
 	if ask.Uses != nil {
-		return nil, invalid("uses: only tokens for nodes are counted")
+		return nil, invalid("uses: only join tokens have a limit of uses")
 	}
 	user, err := s.tokenUser(ctx, ask.User)
 	if err != nil {
@@ -136,7 +136,7 @@ func (s *server) newToken(ctx context.Context, ask contract.NewToken) (*mariposa
 		if err != nil {
 			return nil, err
 		}
-		spec.Project, spec.Organization = p.ID, c.Bounds.Organization // otherwise in any organization: the project may move
+		spec.Project, spec.Organization = p.ID, c.Bounds.Organization // not restricted to the project's organization: the project may move
 	} else if ask.Organization != "" {
 		org, err := s.findOrganization(ctx, ask.Organization)
 		if err != nil {
@@ -146,20 +146,20 @@ func (s *server) newToken(ctx context.Context, ask contract.NewToken) (*mariposa
 	}
 	bounds := auth.Bounds{Organization: spec.Organization, Project: spec.Project, Role: spec.Role}
 	if !bounds.Within(c.Bounds) {
-		return nil, &mariposa.Error{Code: mariposa.Forbidden, Message: "a bounded token makes only tokens within its own bounds: name the same organization, project and at most the same role"}
+		return nil, &mariposa.Error{Code: mariposa.Forbidden, Message: "a restricted token can only create tokens with the same restrictions: specify the same organization and project, and at most the same role"}
 	}
 	spec.Expires, err = mariposa.ParseExpiry(ask.Expires, now)
 	return spec, err
 }
 
-// newJoinToken checks what is asked of a token that lets nodes join.
+// newJoinToken checks a request for a join token.
 func (s *server) newJoinToken(ctx context.Context, ask contract.NewToken) (*mariposa.TokenSpec, error) {
 	request(ctx).Permission = auth.RunInstallation
 	if err := s.require(ctx, auth.RunInstallation, nil); err != nil {
 		return nil, err
 	}
 	if ask.User != "" || ask.Organization != "" || ask.Project != "" || ask.Role != "" {
-		return nil, invalid("a join token admits nodes, not users: it has no user, organization, project or role")
+		return nil, invalid("a join token is only for nodes: it cannot have a user, organization, project or role")
 	}
 	now := s.Clock.Now()
 	spec := &mariposa.TokenSpec{Use: mariposa.TokenJoin, Name: ask.Name, Uses: mariposa.JoinUses, Created: now, Author: actor(ctx)}
@@ -171,9 +171,9 @@ func (s *server) newJoinToken(ctx context.Context, ask contract.NewToken) (*mari
 	return spec, err
 }
 
-// OfToken are the parameters of a path that leads to a token.
+// OfToken are the parameters of paths to a token.
 type OfToken struct {
-	Token string `path:"token" doc:"its id or name" maxLength:"255"`
+	Token string `path:"token" doc:"id or name" maxLength:"255"`
 }
 
 func (s *server) getToken(ctx context.Context, in *OfToken) (*document[contract.Token], error) {
@@ -186,7 +186,7 @@ func (s *server) getToken(ctx context.Context, in *OfToken) (*document[contract.
 
 type revokeTokenInput struct {
 	OfToken
-	Cascade bool `query:"cascade" doc:"revoke what it made too; without this, a token that made others stays"`
+	Cascade bool `query:"cascade" doc:"also revoke the tokens that it created; required if there are any"`
 }
 
 func (s *server) revokeToken(ctx context.Context, in *revokeTokenInput) (*document[contract.Changed], error) {
@@ -210,14 +210,14 @@ func (s *server) actOnToken(ctx context.Context, in *actOnTokenInput) (*document
 	return changed(s.change.AdoptTokens(ctx, request(ctx), found))
 }
 
-// findToken finds one of the caller's tokens by id or name, or anybody's by id if the
-// caller runs the installation.
+// findToken finds a token of the caller by id or name, or for installation admins any
+// token by id.
 func (s *server) findToken(ctx context.Context, ref string) (*store.Token, error) {
 	c := caller(ctx)
 	if r := s.Picture.Tokens.Get(ref); r != nil && s.mayManageToken(c, r) {
 		return r, nil
 	}
-	for _, r := range slices.Concat(s.Picture.TokensOf(c.User), s.Picture.TokensOf("")) { // their own, then those for nodes
+	for _, r := range slices.Concat(s.Picture.TokensOf(c.User), s.Picture.TokensOf("")) { // the caller's tokens, then join tokens
 		if r.Spec().Name == ref && s.mayManageToken(c, r) {
 			return r, nil
 		}
@@ -225,9 +225,9 @@ func (s *server) findToken(ctx context.Context, ref string) (*store.Token, error
 	return nil, notFound("there is no token %q", ref)
 }
 
-// mayManageToken reports whether a caller may see and revoke a token: their own, or
-// anybody's if they run the installation. A bounded token can manage only itself and its
-// descendants.
+// mayManageToken reports whether a caller can see and revoke a token: their own, or any
+// token if they are an installation admin. A restricted token can manage only itself
+// and its descendants.
 func (s *server) mayManageToken(c *auth.Caller, r *store.Token) bool {
 	if s.seesAll(c) {
 		return true

@@ -57,8 +57,8 @@ func TestATokenIsShownOnceAndKeptHashed(t *testing.T) {
 	}
 }
 
-// A token may do what its user may, within its bounds, and makes no other that may
-// do more or lasts longer.
+// A token has the rights of its user within its restrictions, and cannot create a token
+// with more rights or a later expiry.
 func TestATokenHasBounds(t *testing.T) {
 	t.Parallel()
 	w := newTestTeams(t)
@@ -92,7 +92,7 @@ func TestATokenHasBounds(t *testing.T) {
 			t.Errorf("a token %s sees %s", name, got)
 		}
 	}
-	// Names are looked up where the token belongs.
+	// Names are looked up in the organization of the token.
 	if p := want[contract.Project](inAcme.call("GET", "/v1/projects/second", nil), 200); p.ID != second.ID {
 		t.Errorf("second is %+v", p)
 	}
@@ -106,7 +106,7 @@ func TestATokenHasBounds(t *testing.T) {
 		}
 	}
 	for _, more := range []contract.NewToken{{Name: "x"}, {Name: "x", Role: mariposa.RoleOperator}, {Name: "x", Role: mariposa.RoleAdmin, Organization: "acme"}} {
-		deployer.call("POST", "/v1/tokens", more).wantError(403, mariposa.Forbidden, "bounds")
+		deployer.call("POST", "/v1/tokens", more).wantError(403, mariposa.Forbidden, "the same restrictions")
 	}
 	less := mint(deployer, contract.NewToken{Name: "less", Role: mariposa.RoleViewer, Organization: "acme"})
 	if got := sees(less); got != "shop viewer, second viewer" {
@@ -132,7 +132,7 @@ func TestATokenHasBounds(t *testing.T) {
 	if got := want[contract.Tokens](w.call("GET", "/v1/tokens?user=olga", nil), 200).Tokens; len(got) != 5 {
 		t.Errorf("who runs the installation lists %+v", got)
 	}
-	// A role that a user does not have is not given by a token.
+	// A token does not give its user a role that they do not have.
 	strong := mint(w.asUser("vera"), contract.NewToken{Name: "strong", Role: mariposa.RoleAdmin})
 	if got := sees(strong); got != "shop viewer" {
 		t.Errorf("a viewer's token for admins sees %s", got)

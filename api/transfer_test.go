@@ -10,8 +10,8 @@ import (
 	"mariposa/manifest"
 )
 
-// A copy has the newest manifest, and of the values those that are named; to copy a
-// secret takes the right to read it.
+// A copy has the newest manifest and the requested values. Copying a secret requires
+// permission to read it.
 func TestACopyHasNoValuesButThoseThatAreNamed(t *testing.T) {
 	t.Parallel()
 	w := newTestTeams(t)
@@ -61,8 +61,8 @@ func TestACopyHasNoValuesButThoseThatAreNamed(t *testing.T) {
 	}
 }
 
-// A project that moves keeps everything it has: versions, values, secrets, tags,
-// people with a role of their own; and not one instance is touched.
+// A moved project keeps everything: versions, values, secrets, tags and its users. No
+// instance is touched.
 func TestAMoveKeepsEverythingAndRestartsNothing(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -110,7 +110,7 @@ func TestAMoveKeepsEverythingAndRestartsNothing(t *testing.T) {
 	if moved.ID != c.ID || moved.Version != c.Version || moved.Task != nil {
 		t.Errorf("moved: %+v", moved)
 	}
-	// The planner has looked at it again once another change has come through it.
+	// The planner has seen the project again after it has processed another change.
 	want[contract.Changed](olga.call("PUT", path+"/metadata/other", "x", plainText...), 200)
 	h.until("the planner", func() bool {
 		st := h.picture.Projects.Get(c.ID).Status()

@@ -12,20 +12,20 @@ import (
 )
 
 type createInstanceInput struct {
-	Project      string `query:"project" doc:"its id or name, unless the body says it" maxLength:"255"`
-	Organization string `query:"organization" doc:"where the project's name is looked up"`
+	Project      string `query:"project" doc:"id or name of the project, unless it is in the request body" maxLength:"255"`
+	Organization string `query:"organization" doc:"the organization in which the project name is looked up; default: the caller's personal organization"`
 	RawBody      []byte `contentType:"application/json"`
 }
 
-// unmanagedRequest is a request for an unmanaged instance: where, and a service's definition.
+// unmanagedRequest is a request for an unmanaged instance.
 type unmanagedRequest struct {
 	project, organization, name string
 	definition                  []byte
 }
 
-// read separates the instance's own keys from the body; the rest is its definition.
+// read separates project, organization and name in the body from the definition.
 func (in *createInstanceInput) read() (*unmanagedRequest, error) {
-	keys, err := unmarshalKeys(in.RawBody, `the body must be a JSON object like {"project": "shop", "name": "probe", "compute_type": "process", "command": ["/bin/true"]}`)
+	keys, err := unmarshalKeys(in.RawBody, `the request body must be a JSON object such as {"project": "shop", "name": "probe", "compute_type": "process", "command": ["/bin/true"]}`)
 	if err != nil {
 		return nil, err
 	}
@@ -33,13 +33,13 @@ func (in *createInstanceInput) read() (*unmanagedRequest, error) {
 	for name, to := range map[string]*string{"project": &one.project, "organization": &one.organization, "name": &one.name} {
 		if raw, ok := keys[name]; ok {
 			if json.Unmarshal(raw, to) != nil {
-				return nil, invalid("%s must be a text", name)
+				return nil, invalid("%s must be a string", name)
 			}
 			delete(keys, name)
 		}
 	}
 	if one.project == "" {
-		return nil, invalid("project is missing: an instance belongs to one")
+		return nil, invalid("project is missing: specify the project of the instance")
 	}
 	var b bytes.Buffer
 	b.WriteString("{\n")

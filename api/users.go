@@ -41,7 +41,7 @@ func (s *server) whoami(ctx context.Context, _ *struct{}) (*document[contract.Wh
 	return answer(doc)
 }
 
-// mayKnowUser reports whether a caller may know of a user: themselves, and those they
+// mayKnowUser reports whether a caller can see a user: themselves, and users that they
 // share an organization or project with.
 func (s *server) mayKnowUser(ctx context.Context, user *store.User) bool {
 	c := caller(ctx)
@@ -86,12 +86,12 @@ func (s *server) knownUsers(ctx context.Context) map[string]bool {
 	return ids
 }
 
-// OfUser are the parameters of a path that leads to a user.
+// OfUser are the parameters of paths to a user.
 type OfUser struct {
-	User string `path:"user" doc:"their id or name" maxLength:"255"`
+	User string `path:"user" doc:"id or name of the user" maxLength:"255"`
 }
 
-// findUser finds a user whom the caller may know of.
+// findUser finds a user that the caller can see.
 func (s *server) findUser(ctx context.Context, ref string) (*store.User, error) {
 	r := s.directory.User(ref)
 	if r == nil || !s.mayKnowUser(ctx, r) {
@@ -100,8 +100,8 @@ func (s *server) findUser(ctx context.Context, ref string) (*store.User, error) 
 	return r, nil
 }
 
-// anyUser finds a user by name or id, whether or not the caller may know of them: to
-// give somebody a role, one must know their name.
+// anyUser finds a user by name or id, even if the caller cannot see them: it is used to
+// give a role to a user whose name the caller already knows.
 func (s *server) anyUser(ref string) (*store.User, error) {
 	r := s.directory.User(ref)
 	if r == nil {
@@ -126,7 +126,7 @@ func (s *server) createUser(ctx context.Context, in *createUserInput) (*document
 
 type updateUserInput struct {
 	OfUser
-	Cascade bool `query:"cascade" doc:"when disabling a user or removing their admin rights: also shut out the tokens that they created for others"`
+	Cascade bool `query:"cascade" doc:"when disabling a user or removing admin rights: also invalidate the tokens that the user created for others"`
 	Body    contract.UserChange
 }
 
@@ -140,7 +140,7 @@ func (s *server) updateUser(ctx context.Context, in *updateUserInput) (*document
 
 type deleteUserInput struct {
 	OfUser
-	Cascade bool `query:"cascade" doc:"also revoke the tokens that they created for others"`
+	Cascade bool `query:"cascade" doc:"also revoke the tokens that the user created for others"`
 }
 
 func (s *server) deleteUser(ctx context.Context, in *deleteUserInput) (*document[contract.Changed], error) {

@@ -12,7 +12,7 @@ import (
 type listVersionsInput struct {
 	OfProject
 	Limit  int `query:"limit" minimum:"1" maximum:"1000" default:"100"`
-	Marker int `query:"marker" minimum:"0" doc:"versions below this number"`
+	Marker int `query:"marker" minimum:"0" doc:"the marker of the previous page"`
 }
 
 func (s *server) listVersions(ctx context.Context, in *listVersionsInput) (*document[contract.Versions], error) {
@@ -39,8 +39,9 @@ func (s *server) listVersions(ctx context.Context, in *listVersionsInput) (*docu
 	return answer(page)
 }
 
-// versionNow shows a version; for the one in force, it counts the outdated instances:
-// a version may be completed while services hold new values back.
+// versionNow shows a version. For the version in force it counts outdated instances: a
+// completed version can have some if services do not apply new metadata values
+// automatically.
 func (v *viewer) versionNow(project *store.Project, r *store.Version) contract.Version {
 	doc := v.versionDoc(r)
 	if st := project.Status(); st == nil || st.Number != doc.Number {
@@ -55,7 +56,7 @@ func (v *viewer) versionNow(project *store.Project, r *store.Version) contract.V
 
 type getVersionInput struct {
 	OfProject
-	Version string `path:"version" doc:"its number, its hash, at least 7 characters of the hash, or a tag"`
+	Version string `path:"version" doc:"number or hash of the version, at least the first 7 characters of the hash, or a tag"`
 }
 
 func (s *server) getVersion(ctx context.Context, in *getVersionInput) (*document[contract.Version], error) {

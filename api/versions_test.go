@@ -15,19 +15,19 @@ import (
 	"mariposa/store"
 )
 
-// count counts a key of shop up.
+// count increments a key of shop.
 func (h *testServer) count(key string) contract.Changed {
 	h.t.Helper()
 	return want[contract.Changed](h.call("POST", "/v1/projects/shop/metadata/"+key+"/incr", nil), 200)
 }
 
-// submit gives shop another manifest.
+// submit submits a new manifest for shop.
 func (h *testServer) submit(text string) contract.Changed {
 	h.t.Helper()
 	return want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?force=true", text), 200)
 }
 
-// numbers are the versions of shop, newest first.
+// numbers returns the version numbers of shop, newest first.
 func (h *testServer) numbers() string {
 	h.t.Helper()
 	var all []string
@@ -37,8 +37,8 @@ func (h *testServer) numbers() string {
 	return strings.Join(all, " ")
 }
 
-// generations checks that the store has the values of the versions that are kept,
-// and no others.
+// generations checks that the store contains the values of the kept versions, and no
+// others.
 func (h *testServer) generations(project string) {
 	h.t.Helper()
 	needed := map[string]bool{}
@@ -101,7 +101,7 @@ func TestCountingOneKeyForAMinuteIsOneVersion(t *testing.T) {
 	h.generations(c.ID)
 }
 
-// Who knows a version by its number may not know what was counted since.
+// A caller who passes a version number may not know of later increments.
 func TestCountingIsNotOverwrittenUnseen(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t)
@@ -125,8 +125,8 @@ func TestCountingIsNotOverwrittenUnseen(t *testing.T) {
 	want[contract.Changed](h.call("PUT", path, "a: 10\n"), 200) // nobody said anything
 }
 
-// So many versions are kept; tagged ones, those in force and those that something
-// runs of stay beyond that, and what is forgotten leaves nothing behind.
+// A limited number of versions is kept, besides those with a tag, in force or with
+// instances. Deleted versions leave nothing behind.
 func TestOldVersionsAreForgotten(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, keepVersions(3))
@@ -156,7 +156,7 @@ func TestOldVersionsAreForgotten(t *testing.T) {
 	if d := want[contract.Diff](h.call("GET", "/v1/projects/shop/diff?from=4&to=7", nil), 200); len(d.Metadata) != 1 || d.Metadata[0].Before != "calm" || d.Metadata[0].After != "mild" {
 		t.Errorf("of a version whose values were those of a forgotten one: %+v", d.Metadata)
 	}
-	// Several at once: 6 and 7 have their values with others that go too.
+	// Several at once: 6 and 7 share their values with other versions that are deleted too.
 	for i, name := range []string{"a", "b", "c"} {
 		tag(name, fmt.Sprint(6+i))
 	}
@@ -271,8 +271,8 @@ metadata: {key: {secret: true}}
 	h.call("GET", path+"?to=nothing", nil).wantError(404, mariposa.ResourceNotFound, "nothing")
 }
 
-// A version's name follows from its manifest and its values, in its project alone:
-// who sees it cannot try out what the values may be.
+// The hash of a version depends on its manifest, its values and its project: it cannot
+// be used to guess values.
 func TestAVersionIsNamedByWhatItIs(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t)

@@ -15,10 +15,10 @@ import (
 
 type listVolumesInput struct {
 	InProject
-	Service string `query:"service" doc:"the id or name of a service"`
-	Node    string `query:"node" doc:"the id or name of a node"`
+	Service string `query:"service" doc:"id or name of a service"`
+	Node    string `query:"node" doc:"id or name of a node"`
 	Limit   int    `query:"limit" minimum:"1" maximum:"10000" default:"1000"`
-	Marker  string `query:"marker" doc:"volumes after this one" maxLength:"255"`
+	Marker  string `query:"marker" doc:"the marker of the previous page" maxLength:"255"`
 }
 
 func (s *server) listVolumes(ctx context.Context, in *listVolumesInput) (*document[contract.Volumes], error) {
@@ -34,8 +34,8 @@ func (s *server) listVolumes(ctx context.Context, in *listVolumesInput) (*docume
 	return answer(page)
 }
 
-// pageOf shows up to limit of the records after a marker; they are sorted by id. Next
-// is the marker of the following page, empty if there is none.
+// pageOf returns up to limit records after a marker, sorted by id. Next is the marker
+// of the next page; empty if there is none.
 func pageOf[S, T, D any](records []*store.Of[S, T], marker string, limit int, show func(*store.Of[S, T]) D) (page []D, next string) {
 	page = []D{}
 	last := ""
@@ -51,7 +51,7 @@ func pageOf[S, T, D any](records []*store.Of[S, T], marker string, limit int, sh
 	return page, ""
 }
 
-// volumesFor lists the volumes that match and that the caller may see, by id.
+// volumesFor lists the matching volumes that the caller can see, by id.
 func (s *server) volumesFor(ctx context.Context, in *listVolumesInput) ([]*store.Volume, error) {
 	g := s.newVisibility(ctx, caller(ctx))
 	var found []*store.Volume
@@ -81,15 +81,15 @@ func (s *server) volumesFor(ctx context.Context, in *listVolumesInput) ([]*store
 		spec := r.Spec()
 		return !s.seesVolume(g, spec) || in.Service != "" && in.Service != spec.ServiceName && in.Service != spec.Service || node != "" && node != spec.Node
 	})
-	if len(found) == 0 { // callers with nothing on a node do not know it
+	if len(found) == 0 { // callers without volumes on a node cannot see it
 		_, err := s.resolveNodeFilter(g, in.Node)
 		return nil, err
 	}
 	return found, nil
 }
 
-// volumesIn lists the volumes of an organization: those of its projects, and those
-// that projects have left to it.
+// volumesIn lists the volumes of an organization: those of its projects, and those of
+// deleted projects.
 func (s *server) volumesIn(org string) []*store.Volume {
 	all := s.Picture.RetainedVolumesOf(org)
 	for _, p := range s.Picture.ProjectsOf(org) {
@@ -99,8 +99,8 @@ func (s *server) volumesIn(org string) []*store.Volume {
 	return all
 }
 
-// seesVolume reports whether the caller may know of a volume: they see its project, or
-// have a role in the organization that it was left to.
+// seesVolume reports whether the caller can see a volume: they see its project, or have
+// a role in the organization that owns it after its project was deleted.
 func (s *server) seesVolume(g *visibility, spec *mariposa.VolumeSpec) bool {
 	if spec.Project != "" {
 		return g.project(spec.Project)
@@ -109,13 +109,13 @@ func (s *server) seesVolume(g *visibility, spec *mariposa.VolumeSpec) bool {
 	return g.all || org != nil && s.directory.RoleOf(g.c, org) != ""
 }
 
-// findVolume finds a volume by id or id prefix, among those that the caller may see.
+// findVolume finds a volume by id or id prefix, among those that the caller can see.
 func (s *server) findVolume(ctx context.Context, ref string) (*store.Volume, error) {
 	g := s.newVisibility(ctx, caller(ctx))
 	return findByID(&s.Picture.Volumes, "volume", ref, func(r *store.Volume) bool { return s.seesVolume(g, r.Spec()) })
 }
 
-// findByID finds a record that the caller may see by id or id prefix.
+// findByID finds a record by id or id prefix, among those that the caller can see.
 func findByID[S, T any](table *picture.Table[S, T], kind, ref string, sees func(*store.Of[S, T]) bool) (*store.Of[S, T], error) {
 	if r := table.Get(ref); r != nil && sees(r) {
 		return r, nil
@@ -130,11 +130,11 @@ func findByID[S, T any](table *picture.Table[S, T], kind, ref string, sees func(
 	case 1:
 		return found[0], nil
 	}
-	return nil, invalid("%q means more than one %s, %s and %s among them: use a whole id", ref, kind, found[0].ID, found[1].ID)
+	return nil, invalid("%q matches more than one %s, including %s and %s: use the full id", ref, kind, found[0].ID, found[1].ID)
 }
 
-// ownerOfVolume returns the object on which permissions about a volume are checked:
-// its project, or the organization that it was left to.
+// ownerOfVolume returns the object on which permissions for a volume are checked: its
+// project, or its organization after the project was deleted.
 func (s *server) ownerOfVolume(ctx context.Context, ref string) (*store.Record, error) {
 	r, err := s.findVolume(ctx, ref)
 	if err != nil {
@@ -147,7 +147,7 @@ func (s *server) ownerOfVolume(ctx context.Context, ref string) (*store.Record, 
 }
 
 type ofVolume struct {
-	Volume string `path:"volume" doc:"its id, or the beginning of it" maxLength:"255"`
+	Volume string `path:"volume" doc:"id, or a prefix of it" maxLength:"255"`
 }
 
 func (s *server) getVolume(ctx context.Context, in *ofVolume) (*document[contract.Volume], error) {
@@ -184,7 +184,7 @@ func (v *viewer) volume(r *store.Volume) contract.Volume {
 		doc.State = string(mariposa.NodeUnknown)
 		doc.Reason, doc.ReasonCode = v.sentence(v.unreachableNode(spec.Node))
 		if spec.Goal == mariposa.GoalGone {
-			doc.Reason += "; the volume goes when it returns"
+			doc.Reason += "; the volume will be deleted when the node returns"
 		}
 	case spec.Goal == mariposa.GoalGone:
 		doc.State = "deleting"
@@ -192,8 +192,8 @@ func (v *viewer) volume(r *store.Volume) contract.Volume {
 	return doc
 }
 
-// instanceUsing finds an instance that uses a volume, or may: the newest, if there is more
-// than one. Preserved instances use nothing.
+// instanceUsing returns the instance that uses, or may use, a volume; the newest if
+// there are several. Preserved instances do not count.
 func (v *viewer) instanceUsing(volume *store.Volume) *store.Instance {
 	node := volume.Spec().Node
 	on, known := v.mounted[node]

@@ -13,7 +13,7 @@ import (
 
 const withVolume = "services:\n  db: {compute_type: dummy, scale: 2, volumes: [data:/d]}\nvolumes: {data: {size: 1g}}\n"
 
-// keeps is a server with a project whose service has two slots, a volume in each.
+// keeps returns a server with a project whose service has two slots with a volume each.
 func keeps(t *testing.T) (h *testServer, shop contract.Changed, volumes []string) {
 	t.Helper()
 	h = newTestServer(t)
@@ -154,7 +154,7 @@ func TestADeletedVolumeHasATombstoneUntilItsNodeHasRemovedIt(t *testing.T) {
 	if v := want[contract.Volume](h.call("GET", "/v1/volumes/"+ids[0], nil), 200); v.State != "deleting" || v.Goal != mariposa.GoalGone || v.Reason != "admin deleted it" {
 		t.Errorf("%+v", v)
 	}
-	if v := want[contract.Volume](h.call("GET", "/v1/volumes/"+ids[1], nil), 200); v.State != "unknown" || !contains(v.Reason, "goes when it returns") {
+	if v := want[contract.Volume](h.call("GET", "/v1/volumes/"+ids[1], nil), 200); v.State != "unknown" || !contains(v.Reason, "will be deleted when the node returns") {
 		t.Errorf("%+v", v)
 	}
 	want[contract.Changed](h.call("DELETE", "/v1/volumes/"+ids[0], nil), 202) // asked again
@@ -176,14 +176,14 @@ func TestADeletedVolumeHasATombstoneUntilItsNodeHasRemovedIt(t *testing.T) {
 	}
 }
 
-// interferingStore is a store that lets others act just before each commit.
+// interferingStore is a store that runs a function just before each commit.
 type interferingStore struct {
 	store.Store
 	mu     sync.Mutex
 	before func(store.Unit)
 }
 
-// interfere has others act from now on, by one commit at a time.
+// interfere sets the function, which runs for one commit at a time.
 func (c *interferingStore) interfere(before func(store.Unit)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -201,8 +201,8 @@ func (c *interferingStore) Commit(ctx context.Context, units ...store.Unit) []st
 	return c.Store.Commit(ctx, units...)
 }
 
-// A volume that an instance is being given at the same moment is not deleted: both
-// write it, so one of the two looks again.
+// A volume that is assigned to an instance at the same time is not deleted: both write
+// it, so one of the two is retried.
 func TestADeletionThatCrossesANewInstanceLooksAgain(t *testing.T) {
 	t.Parallel()
 	once := false

@@ -18,9 +18,9 @@ import (
 	"mariposa/store"
 )
 
-// recordingStore is a store that takes no change any more and counts those that were asked
-// for, so that a walk over all routes finds everything as it was at every step.
-// Audit records and the use of tokens still get in.
+// recordingStore is a store that rejects and counts changes, so that a test of all
+// routes always finds the same state. It still accepts audit records and uses of
+// tokens.
 type recordingStore struct {
 	store.Store
 	now   atomic.Bool
@@ -50,7 +50,8 @@ type visitor struct {
 	bounds            auth.Bounds
 }
 
-// role is what the visitor is in the project shop, within the bounds of the token.
+// role returns the visitor's role in the project shop, within the restrictions of the
+// token.
 func (v visitor) role(w *testTeams) mariposa.Role {
 	role := v.project
 	if v.user == "admin" {
@@ -66,8 +67,8 @@ func (v visitor) role(w *testTeams) mariposa.Role {
 	return role
 }
 
-// part is what the visitor is in the organization acme, likewise. A token that is
-// bound to a project has no part in any; one bound to less than admin owns none.
+// part returns the visitor's role in the organization acme. A token that is restricted
+// to a project has none; one that is restricted to less than admin is never an owner.
 func (v visitor) part(w *testTeams) mariposa.OrgRole {
 	part := v.organization
 	if v.user == "admin" {
@@ -85,7 +86,7 @@ func (v visitor) part(w *testTeams) mariposa.OrgRole {
 
 func (v visitor) runs() bool { return v.site && v.bounds.Unbounded() }
 
-// verdict is what the table says of a permission.
+// verdict returns the decision on a permission according to the table.
 func (v visitor) verdict(w *testTeams, p auth.Permission, on string) auth.Verdict {
 	i := slices.IndexFunc(auth.Table, func(r auth.Row) bool { return r.Permission == p })
 	if i < 0 {
@@ -119,8 +120,8 @@ func (v visitor) verdict(w *testTeams, p auth.Permission, on string) auth.Verdic
 	return auth.Allowed
 }
 
-// visitors are all kinds of callers: everybody with a token of their own, and
-// those who may most with tokens of every bound.
+// visitors returns all kinds of callers: every user with an unrestricted token, and the
+// most privileged users with tokens of every restriction.
 func (w *testTeams) visitors() []visitor {
 	own := []visitor{
 		{name: "a user without any part", user: "sam"},
@@ -170,7 +171,7 @@ type request struct {
 	asks       []ask // in this order; the first that is not allowed decides
 }
 
-// ask is a permission that a request takes.
+// ask is a permission that a request needs.
 type ask struct {
 	need  auth.Permission
 	on    string
@@ -180,7 +181,7 @@ type ask struct {
 
 func (q request) String() string { return strings.TrimSpace(q.route.String() + " " + q.variant) }
 
-// sample fills in a route, with something in every place that is there.
+// sample fills in the path of a route with existing objects.
 func (w *testTeams) sample(rt api.Route) request {
 	path := rt.Path
 	user := cmp.Or(map[string]string{"remove-project-user": "vera", "remove-member": "max"}[rt.ID], "sam")
@@ -196,7 +197,7 @@ func (w *testTeams) sample(rt api.Route) request {
 	return request{route: rt, path: path, body: w.bodies()[rt.ID]}
 }
 
-// bodies are what routes take, by id; what is missing here takes nothing.
+// bodies are the request bodies by route id; other routes have none.
 func (w *testTeams) bodies() map[string]string {
 	return map[string]string{
 		"create-project":      `{"name":"third","organization":"` + w.acme + `","manifest":{"services":{"web":{"compute_type":"dummy"}}}}`,
@@ -227,7 +228,7 @@ func (w *testTeams) bodies() map[string]string {
 	}
 }
 
-// requests are every route in every variant, with what each takes.
+// requests returns every route in every variant, with the permissions that each needs.
 func (w *testTeams) requests() []request {
 	things := map[string]string{"project": w.shop.ID, "task": *w.shop.Task, "instance": w.single, "organization": w.acme, "volume": w.volume, "network": w.network}
 	var all []request
@@ -258,7 +259,7 @@ func (w *testTeams) requests() []request {
 	return all
 }
 
-// variants are the other ways to call a route than the plain one.
+// variants returns the other ways to call a route.
 func variants(rt api.Route) []string {
 	switch rt.ID {
 	case "update-project":
@@ -281,7 +282,7 @@ func variants(rt api.Route) []string {
 	return nil
 }
 
-// vary changes a request into its variant, and says by which word the table knows it.
+// vary changes a request into a variant, and returns the word of its permission rule.
 func (w *testTeams) vary(q *request) string {
 	what, word, _ := strings.Cut(q.variant, " ")
 	switch what {
@@ -320,7 +321,7 @@ func (w *testTeams) vary(q *request) string {
 	return ""
 }
 
-// inside are the permissions that a route asks for once the body has been read.
+// inside returns the permissions that a route checks after it has read the body.
 func (w *testTeams) inside(id string) []ask {
 	mine := func(allowed func(visitor) bool, otherwise auth.Verdict) func(visitor) auth.Verdict {
 		return func(v visitor) auth.Verdict {
@@ -351,15 +352,15 @@ func (w *testTeams) inside(id string) []ask {
 	return nil
 }
 
-// owns reports whether a visitor owns any organization: acme, or by an unbounded
-// token their own.
+// owns reports whether a visitor owns any organization: acme, or with an unrestricted
+// token their personal one.
 func (v visitor) owns(w *testTeams) bool {
 	b := v.bounds
 	home := b.Organization == "" && b.Project == "" && (b.Role == "" || b.Role == mariposa.RoleAdmin)
 	return home || v.organization != "" && v.part(w) == mariposa.OrgOwner
 }
 
-// expect is what must become of a request, and which reference is not to be known.
+// expect returns the expected result of a request, and the reference that must stay hidden.
 func (w *testTeams) expect(v visitor, q request) (auth.Verdict, string) {
 	for _, a := range q.asks {
 		judge := a.judge
@@ -383,9 +384,9 @@ func (w *testTeams) send(v visitor, q request) reply {
 	return w.as(v.token).call(q.route.Method, path, body)
 }
 
-// Every route, in every variant, answers every kind of caller as the table says.
-// Objects that a caller may not know of look exactly like ones that never existed, and
-// a refused request changes nothing.
+// Every route in every variant treats every kind of caller according to the table.
+// Hidden objects look exactly like objects that never existed, and a rejected request
+// changes nothing.
 func TestEveryRouteAnswersEverybodyAsTheTableSays(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -420,7 +421,7 @@ func TestEveryRouteAnswersEverybodyAsTheTableSays(t *testing.T) {
 	}
 }
 
-// differs says in which way an answer is not what it should be.
+// differs returns how a response differs from the expected one.
 func (w *testTeams) differs(v visitor, q request, r reply, verdict auth.Verdict, thing string) string {
 	said := fmt.Sprintf("answered %d %s", r.status, r.body)
 	switch verdict {
@@ -450,8 +451,7 @@ func (w *testTeams) differs(v visitor, q request, r reply, verdict auth.Verdict,
 	return ""
 }
 
-// sameHeaders compares the headers of two answers, but for those that are each
-// answer's own.
+// sameHeaders compares the headers of two responses, except those that always differ.
 func sameHeaders(a, b http.Header) bool {
 	a, b = a.Clone(), b.Clone()
 	for _, h := range []http.Header{a, b} {

@@ -13,8 +13,8 @@ import (
 	"mariposa/contract"
 )
 
-// The whole way: a project is submitted, an agent runs it, an instance is
-// crashed and comes back, the log is followed, and everything goes.
+// End to end: a project is submitted, an agent runs it, an instance crashes and is
+// replaced, the log is followed, and the project is deleted.
 func TestAProjectFromItsManifestToItsEnd(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -78,8 +78,8 @@ func TestAProjectFromItsManifestToItsEnd(t *testing.T) {
 	}
 }
 
-// A node that will never come back is forgotten with its instances; what it ran
-// is made anew elsewhere at once, though its services would have waited.
+// A lost node is removed with its instances, which are recreated on other nodes at
+// once, although their services would have waited.
 func TestANodeIsForgottenWithItsInstances(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -165,7 +165,7 @@ func TestLogsAreStreamedAsTheyCome(t *testing.T) {
 	}
 }
 
-// begin begins a request whose answer is a stream.
+// begin sends a request whose response is a stream.
 func (h *testServer) begin(path string) *http.Response {
 	h.t.Helper()
 	req := must(http.NewRequestWithContext(h.ctx, http.MethodGet, h.url+path, nil))(h.t)

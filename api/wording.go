@@ -8,43 +8,43 @@ import (
 	"mariposa"
 )
 
-// rewordChecks replaces the messages of huma's validation with ours. Each follows the
-// name of its field. Huma keeps its messages in variables, so this is done once, for
-// every server.
+// rewordChecks replaces the validation messages of huma. Each message follows the name
+// of its field. Huma keeps them in global variables, so this is done once for all
+// servers.
 func rewordChecks() {
 	validation.MsgUnexpectedProperty = unknownField
 	validation.MsgExpectedRequiredProperty = "%s" + missingField
 	validation.MsgExpectedBoolean = "must be true or false"
 	validation.MsgExpectedNumber = "must be a number"
 	validation.MsgExpectedInteger = "must be a whole number"
-	validation.MsgExpectedString = "must be text"
+	validation.MsgExpectedString = "must be a string"
 	validation.MsgExpectedArray = "must be a list"
 	validation.MsgExpectedObject = "must be an object"
-	validation.MsgExpectedArrayItemsUnique = "must not hold anything twice"
+	validation.MsgExpectedArrayItemsUnique = "must not contain duplicates"
 	validation.MsgExpectedOneOf = "must be one of %s"
-	validation.MsgExpectedMinimumNumber = "must be a number from %v up"
+	validation.MsgExpectedMinimumNumber = "must be a number of at least %v"
 	validation.MsgExpectedExclusiveMinimumNumber = "must be a number above %v"
 	validation.MsgExpectedMaximumNumber = "must be a number of at most %v"
 	validation.MsgExpectedExclusiveMaximumNumber = "must be a number below %v"
 	validation.MsgExpectedNumberBeMultipleOf = "must be a multiple of %v"
-	validation.MsgExpectedMinLength = "is too short: it takes at least %d characters"
-	validation.MsgExpectedMaxLength = "is too long: it may have %d characters"
-	validation.MsgExpectedBePattern = "may hold only %s"
-	validation.MsgExpectedMatchPattern = "must look like %s"
-	validation.MsgExpectedMinItems = "is too short: it takes at least %d items"
-	validation.MsgExpectedMaxItems = "is too long: it may have %d items"
+	validation.MsgExpectedMinLength = "is too short: at least %d characters are required"
+	validation.MsgExpectedMaxLength = "is too long: at most %d characters are allowed"
+	validation.MsgExpectedBePattern = "must contain only %s"
+	validation.MsgExpectedMatchPattern = "must match %s"
+	validation.MsgExpectedMinItems = "is too short: at least %d items are required"
+	validation.MsgExpectedMaxItems = "is too long: at most %d items are allowed"
 	validation.MsgExpectedMinProperties = "must have at least %d keys"
 	validation.MsgExpectedMaxProperties = "must have at most %d keys"
-	validation.MsgExpectedRFC3339DateTime = "must be a time like 2027-01-31T00:00:00Z"
+	validation.MsgExpectedRFC3339DateTime = "must be a time such as 2027-01-31T00:00:00Z"
 	validation.MsgExpectedBase64String = "must be base64"
 }
 
 const (
-	unknownField = "is unknown: leave it out"
+	unknownField = "is unknown: remove it"
 	missingField = " is missing"
 )
 
-// reworded are the messages that huma has only in its code.
+// reworded replaces messages that huma does not keep in variables, by prefix.
 var reworded = map[string]string{
 	"unknown query parameter":         unknownField,
 	"invalid integer":                 "must be a whole number",
@@ -52,14 +52,13 @@ var reworded = map[string]string{
 	"invalid floating value":          "must be a number",
 	"invalid boolean":                 "must be true or false",
 	"expected at most one value, but": "is given more than once",
-	"unexpected end of JSON input":    "must be JSON, and ends too early",
-	"invalid character":               "must be JSON, and is not",
-	"json: ":                          "does not fit what is expected here",
-	"unmarshal":                       "does not fit what is expected here",
+	"unexpected end of JSON input":    "is incomplete JSON",
+	"invalid character":               "is not valid JSON",
+	"json: ":                          "has the wrong type",
+	"unmarshal":                       "has the wrong type",
 }
 
-// reword replaces one of huma's messages with ours, and finds its field and the kind
-// of the fault.
+// reword replaces a message of huma, and sets the field and the code of the fault.
 func reword(f mariposa.Fault) mariposa.Fault {
 	f.Field = strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(f.Field, "body."), "query."), "path.")
 	for theirs, ours := range reworded {

@@ -18,25 +18,25 @@ func TestWhatIsWrongWithARequestIsReportedInOurWords(t *testing.T) {
 		code                     mariposa.FaultCode
 		says                     string
 	}{
-		{"a name that is too long", "GET", "/v1/tokens?user=" + long, "", "user", mariposa.FaultInvalid, "is too long: it may have 255 characters"},
-		{"a name of letters that no package has", "PUT", "/v1/packages/-", `{"name":"-","memory":1,"cpu":1}`, "package", mariposa.FaultInvalid, "may hold only letters, digits, dots and hyphens"},
-		{"a text that is too short", "POST", "/v1/tokens", `{"name":""}`, "name", mariposa.FaultInvalid, "is too short: it takes at least 1 characters"},
+		{"a name that is too long", "GET", "/v1/tokens?user=" + long, "", "user", mariposa.FaultInvalid, "is too long: at most 255 characters are allowed"},
+		{"a name of letters that no package has", "PUT", "/v1/packages/-", `{"name":"-","memory":1,"cpu":1}`, "package", mariposa.FaultInvalid, "must contain only letters, digits, dots and hyphens"},
+		{"a text that is too short", "POST", "/v1/tokens", `{"name":""}`, "name", mariposa.FaultInvalid, "is too short: at least 1 characters are required"},
 		{"a number that is too large", "GET", "/v1/instances?limit=100000", "", "limit", mariposa.FaultInvalid, "must be a number of at most 10000"},
-		{"a number that is too small", "GET", "/v1/instances?limit=0", "", "limit", mariposa.FaultInvalid, "must be a number from 1 up"},
+		{"a number that is too small", "GET", "/v1/instances?limit=0", "", "limit", mariposa.FaultInvalid, "must be a number of at least 1"},
 		{"no number at all", "GET", "/v1/instances?limit=many", "", "limit", mariposa.FaultInvalid, "must be a whole number"},
 		{"a flag that is neither", "DELETE", "/v1/projects/shop?force=perhaps", "", "force", mariposa.FaultInvalid, "must be true or false"},
 		{"a word that is none of the known ones", "GET", "/v1/instances?state=asleep", "", "state", mariposa.FaultInvalid, "must be one of pending, provisioning,"},
-		{"a parameter that nobody knows", "GET", "/v1/projects?colour=red", "", "colour", mariposa.FaultUnknown, "is unknown: leave it out"},
-		{"a field that nobody knows", "POST", "/v1/organizations", `{"name":"acme","colour":"red"}`, "colour", mariposa.FaultUnknown, "is unknown: leave it out"},
+		{"a parameter that nobody knows", "GET", "/v1/projects?colour=red", "", "colour", mariposa.FaultUnknown, "is unknown: remove it"},
+		{"a field that nobody knows", "POST", "/v1/organizations", `{"name":"acme","colour":"red"}`, "colour", mariposa.FaultUnknown, "is unknown: remove it"},
 		{"a field that is missing", "POST", "/v1/organizations", `{}`, "name", mariposa.FaultMissing, "is missing"},
 		{"text where a number belongs", "PUT", "/v1/packages/small", `{"name":"small","memory":"much","cpu":1}`, "memory", mariposa.FaultInvalid, "must be a whole number"},
-		{"a number where text belongs", "POST", "/v1/organizations", `{"name":7}`, "name", mariposa.FaultInvalid, "must be text"},
+		{"a number where text belongs", "POST", "/v1/organizations", `{"name":7}`, "name", mariposa.FaultInvalid, "must be a string"},
 		{"a list where an object belongs", "POST", "/v1/organizations", `[]`, "body", mariposa.FaultSyntax, "must be an object"},
-		{"what ends too early", "POST", "/v1/organizations", `{"name":`, "body", mariposa.FaultSyntax, "must be JSON, and ends too early"},
-		{"what is no JSON", "POST", "/v1/organizations", `{name}`, "body", mariposa.FaultSyntax, "must be JSON, and is not"},
+		{"what ends too early", "POST", "/v1/organizations", `{"name":`, "body", mariposa.FaultSyntax, "is incomplete JSON"},
+		{"what is no JSON", "POST", "/v1/organizations", `{name}`, "body", mariposa.FaultSyntax, "is not valid JSON"},
 	} {
 		r := h.call(c.method, c.path, []byte(c.body))
-		f := r.wantError(400, mariposa.InvalidArgument, "the request is not valid: "+c.field+": "+c.says)
+		f := r.wantError(400, mariposa.InvalidArgument, "invalid request: "+c.field+": "+c.says)
 		if len(f.Errors) != 1 || f.Errors[0].Field != c.field || f.Errors[0].Code != c.code || !strings.HasPrefix(f.Errors[0].Message, c.says) {
 			t.Errorf("of %s it says %+v", c.name, f.Errors)
 		}

@@ -19,7 +19,7 @@ import (
 	"mariposa/store/memory"
 )
 
-// directoryFixture is a directory over a store in memory.
+// directoryFixture is a directory with a store in memory.
 type directoryFixture struct {
 	t       testing.TB
 	store   store.Store
@@ -227,7 +227,7 @@ func TestRolesComeFromProjectsAndOrganizations(t *testing.T) {
 	}
 }
 
-// What a deployer, the role of a robot, may and may not do.
+// The permissions of a deployer, the role for automation.
 func TestWhatEachRoleMay(t *testing.T) {
 	t.Parallel()
 	o := newDirectoryFixture(t)
@@ -257,8 +257,8 @@ func TestWhatEachRoleMay(t *testing.T) {
 	}
 }
 
-// Bounds only ever take away: whatever a token leaves of its user's rights, the user
-// has; and what is within bounds may never do more.
+// Bounds only restrict: a bounded token never has a right that its user lacks, and
+// narrower bounds never allow more.
 func TestBoundsOnlyTakeAway(t *testing.T) {
 	t.Parallel()
 	o := newDirectoryFixture(t)
@@ -321,7 +321,7 @@ func TestFailuresAreLimitedBySource(t *testing.T) {
 	}
 }
 
-// crowd is a directory of 10,000 projects in 1,000 organizations.
+// crowd returns a directory with 10,000 projects in 1,000 organizations.
 func crowd(t testing.TB) (*directoryFixture, *auth.Caller, []*store.Project) {
 	o := newDirectoryFixture(t)
 	o.user("ada", nil)
@@ -346,8 +346,8 @@ func crowd(t testing.TB) (*directoryFixture, *auth.Caller, []*store.Project) {
 	return o, o.Identify("t", time.Now()), o.picture.Projects.All()
 }
 
-// A permission is looked up, never searched for: it costs the same however much there
-// is, which shows in that it makes no garbage.
+// Checking a permission costs the same for any number of objects: it only looks up
+// records, and does not allocate.
 func TestAPermissionIsLookedUpNotSearchedFor(t *testing.T) { // alone: others would make garbage meanwhile
 	o, c, projects := crowd(t)
 	i, allowed := 0, 0
@@ -391,7 +391,7 @@ func BenchmarkPermissions(b *testing.B) {
 	})
 }
 
-// Join tokens of earlier releases had no end. They get one, once.
+// Join tokens of earlier releases never expired. They get an expiry, once.
 func TestJoinTokensOfEarlierReleasesEnd(t *testing.T) {
 	t.Parallel()
 	o, now := newDirectoryFixture(t), time.Now()
@@ -419,7 +419,7 @@ func TestJoinTokensOfEarlierReleasesEnd(t *testing.T) {
 	}
 }
 
-// A token that the server has from elsewhere gets a record once; one that was revoked stays so.
+// EnsureToken stores a token once; a revoked token stays revoked.
 func TestATokenFromElsewhereStaysRevoked(t *testing.T) {
 	t.Parallel()
 	o, now, ctx := newDirectoryFixture(t), time.Now(), context.Background()
@@ -445,8 +445,7 @@ func TestATokenFromElsewhereStaysRevoked(t *testing.T) {
 	}
 }
 
-// However long the line in which tokens made each other, and whatever stands in the store, a
-// token is as good as its worst maker.
+// For any chain of tokens in the store, a token is valid only if all its ancestors are.
 func TestATokenIsAsGoodAsItsWorstMaker(t *testing.T) {
 	t.Parallel()
 	o, now := newDirectoryFixture(t), time.Now()

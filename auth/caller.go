@@ -5,13 +5,13 @@ import (
 	"mariposa/store"
 )
 
-// Caller is the authenticated caller of one request.
+// Caller is the authenticated caller of a request.
 type Caller struct {
 	User  string // id
 	Name  string
-	Admin bool   // runs the installation
-	Home  string // the organization in which names are looked up unless another is named
-	Token string // its id; empty for the one that the server was started with
+	Admin bool   // admin of the installation
+	Home  string // the default organization for looking up names
+	Token string // id of the token; empty for the server itself
 
 	// By is the actual caller, when an admin acts for User.
 	By, ByName string
@@ -45,8 +45,8 @@ func (c *Caller) Actor() string {
 	return c.Name
 }
 
-// RoleIn returns the caller's role in a project. Owners of its organization are
-// admins; members have the organization's base role or their own in the project,
+// RoleIn returns the caller's role in a project. Owners of the organization are admins.
+// Members have the base role of the organization or their role in the project,
 // whichever is higher.
 func (d *Directory) RoleIn(c *Caller, project *store.Project) mariposa.Role {
 	spec := project.Spec()
@@ -94,8 +94,8 @@ func (d *Directory) RoleOf(c *Caller, org *store.Organization) mariposa.OrgRole 
 	return role
 }
 
-// May decides on a permission. On is the project or organization that it is about, nil
-// for the installation and for permissions that everybody has.
+// May decides on a permission on a project or organization. On is nil for permissions
+// on the installation and for those that every caller has.
 func (d *Directory) May(c *Caller, p Permission, on *store.Record) Verdict {
 	row, known := rows[p]
 	switch {

@@ -13,11 +13,11 @@ import (
 // Directory looks up users, organizations and tokens in the picture.
 type Directory struct {
 	picture *picture.Picture
-	join    string // hash of the token of the agents in this process; empty: none
+	join    string // hash of the join token for agents in this process; empty: none
 }
 
-// NewDirectory returns a directory. The token is the one that agents in the server's own
-// process join with, if any. It is never stored and ends with the process.
+// NewDirectory returns a directory. The optional join token is for agents in the server's
+// process. It is never stored and becomes invalid when the process ends.
 func NewDirectory(p *picture.Picture, joinToken string) *Directory {
 	d := &Directory{picture: p}
 	if joinToken != "" {
@@ -50,8 +50,8 @@ func (d *Directory) caller(user, token string, b Bounds) *Caller {
 	return c
 }
 
-// ActAs lets a caller act for a user: themselves, or anybody if they run the
-// installation. It returns nil if they may not, or if there is no such user.
+// ActAs returns the caller acting for a user: themselves, or any user if they are an
+// installation admin. It returns nil if this is not allowed or there is no such user.
 func (d *Directory) ActAs(c *Caller, ref string) *Caller {
 	r := d.User(ref)
 	switch {
@@ -85,8 +85,8 @@ func (d *Directory) Organization(ref string) *store.Organization {
 	return d.picture.OrgNamed(ref)
 }
 
-// EnsureFirst creates the first user and its organization, unless they exist. Any
-// number of replicas may do so at once.
+// EnsureFirst creates the first user and its organization if they do not exist. Any
+// number of replicas can call it at once.
 func EnsureFirst(ctx context.Context, st store.Store, now time.Time) error {
 	_, err := st.Get(ctx, mariposa.KindUser, mariposa.FirstUser)
 	if !errors.Is(err, store.ErrNotFound) {
@@ -97,13 +97,13 @@ func EnsureFirst(ctx context.Context, st store.Store, now time.Time) error {
 	unit.Put(NewUser(mariposa.FirstUser, OwnOrganization{ID: mariposa.FirstOrganization}, &mariposa.UserSpec{Name: mariposa.FirstName, Admin: true, Created: now})...)
 	err = st.Commit(ctx, unit)[0].Err
 	if errors.Is(err, store.ErrConflict) {
-		return nil // another replica was faster
+		return nil // another replica has done it
 	}
 	return err
 }
 
-// NewUser returns the writes that create a user: the user, an organization of their
-// own, and the name of both.
+// NewUser returns the writes that create a user, their personal organization and the
+// name of both.
 func NewUser(id string, own OwnOrganization, spec *mariposa.UserSpec) []store.Write {
 	spec.Organization = own.ID
 	var event mariposa.Event
@@ -120,7 +120,7 @@ func NewUser(id string, own OwnOrganization, spec *mariposa.UserSpec) []store.Wr
 	}
 }
 
-// OwnOrganization is what a new user's own organization begins with.
+// OwnOrganization is the initial state of a new user's personal organization.
 type OwnOrganization struct {
 	ID     string
 	Quota  mariposa.Quota

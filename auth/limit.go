@@ -7,8 +7,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Limiter counts failed attempts by source. Each source may fail a number of times at
-// once and then once per interval.
+// Limiter counts failed attempts by source. Each source has a burst of allowed
+// failures, and then one per interval.
 type Limiter struct {
 	burst    int
 	interval time.Duration
@@ -22,18 +22,18 @@ type attempts struct {
 	suppressed int // failures over the limit since the last one within it
 }
 
-// maxSources bounds the sources kept; beyond it those that have recovered are dropped,
-// and if none has, all.
+// maxSources limits the number of sources. Beyond it, sources that have recovered are
+// dropped, or all if there are none.
 const maxSources = 10_000
 
-// NewLimiter makes a limiter.
+// NewLimiter returns a limiter.
 func NewLimiter(burst int, interval time.Duration) *Limiter {
 	return &Limiter{burst: burst, interval: interval, sources: map[string]*attempts{}}
 }
 
 // Fail counts a failure. Ok reports whether it is within the limit; if not, retry is
-// the time until the next one is. Suppressed is the number of failures over the limit
-// since the last one within it.
+// the time until the next failure is allowed. Suppressed is the number of failures over
+// the limit since the last one within it.
 func (l *Limiter) Fail(source string, now time.Time) (ok bool, suppressed int, retry time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -43,7 +43,7 @@ func (l *Limiter) Fail(source string, now time.Time) (ok bool, suppressed int, r
 		t = &attempts{Limiter: rate.NewLimiter(rate.Every(l.interval), l.burst)}
 		l.sources[source] = t
 	}
-	t.SetLimitAt(now, t.Limit()) // should the clock have gone back, it counts on from here
+	t.SetLimitAt(now, t.Limit()) // continues from here if the clock was set back
 	if !t.AllowN(now, 1) {
 		t.suppressed++
 		return false, 0, time.Duration((1 - t.TokensAt(now)) * float64(l.interval))

@@ -10,10 +10,10 @@ import (
 )
 
 // Rehome moves projects whose organization does not exist to that of the first user:
-// early releases put them into one called default, where nobody could find them. Each
-// moves in one commit with its name, so Rehome may run at any time, on any number of
-// replicas, and repeatedly. Left are the names of those that cannot move, because
-// another project there has their name.
+// early releases put them into an organization called default, where users could not
+// see them. Each project moves in one commit with its name, so Rehome can run at any
+// time, repeatedly and on any number of replicas. Left are the names of projects that
+// cannot move because another project there has the same name.
 func Rehome(ctx context.Context, st store.Store, p *picture.Picture) (moved, left []string, err error) {
 	for _, r := range p.Projects.All() {
 		spec := r.Spec()
@@ -25,15 +25,14 @@ func Rehome(ctx context.Context, st store.Store, p *picture.Picture) (moved, lef
 			moved = append(moved, spec.Name)
 		case !errors.Is(err, store.ErrConflict):
 			return moved, left, err
-		case p.ProjectNamed(mariposa.FirstOrganization, spec.Name) != nil: // else another replica was faster
+		case p.ProjectNamed(mariposa.FirstOrganization, spec.Name) != nil: // otherwise another replica has done it
 			left = append(left, spec.Name)
 		}
 	}
 	return moved, left, nil
 }
 
-// rehome returns the unit that moves one project, with its name and its reserved
-// quota.
+// rehome returns the unit that moves one project with its name and reserved quota.
 func rehome(r *store.Project) (unit store.Unit) {
 	spec := *r.Spec()
 	old := spec.Organization

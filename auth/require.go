@@ -8,20 +8,20 @@ import (
 	"mariposa/store"
 )
 
-// Denial is the cause of an error for a denied permission: on which project or
-// organization, if any.
+// Denial is the cause of an error about a denied permission, with the project or
+// organization if there is one.
 type Denial struct{ On *store.Record }
 
 func (Denial) Error() string { return "denied" }
 
-// Require checks a permission on a project or organization, or neither if nil, and
-// says what is missing. Every permission is checked here.
+// Require checks a permission on a project or organization, or on neither if nil. The
+// error says which role is missing. Every permission is checked here.
 func (d *Directory) Require(c *Caller, p Permission, on *store.Record) error {
 	return d.RequireTo(c, p, on, "")
 }
 
-// RequireTo is Require for something that has a name of its own, like scaling; without one,
-// the error describes the permission.
+// RequireTo is like Require with a description of the action for the error, such as
+// scaling. If it is empty, the error describes the permission.
 func (d *Directory) RequireTo(c *Caller, p Permission, on *store.Record, doing string) error {
 	switch d.May(c, p, on) {
 	case Allowed:
@@ -37,7 +37,7 @@ func (d *Directory) RequireTo(c *Caller, p Permission, on *store.Record, doing s
 	return mariposa.Errorf(mariposa.ResourceNotFound, "there is no such project")
 }
 
-// explainDenial says which role something requires, and which one the caller has.
+// explainDenial returns which role is required and which role the caller has.
 func (d *Directory) explainDenial(c *Caller, row Row, on *store.Record, doing string) string {
 	what, need, have := cmp.Or(doing, row.Doing), "an admin of the installation", "not one"
 	if on != nil {
@@ -67,10 +67,10 @@ func withArticle(role string) string {
 	return "a " + role
 }
 
-// OwnerOf returns the project or organization that a volume or network belongs to, on
-// which its permissions are checked; nil if it is gone. A volume that outlives its
-// project belongs to the organization; if that is gone too, the admins of the
-// installation may remove it.
+// OwnerOf returns the project or organization that owns a volume or network, on which
+// its permissions are checked; nil if it is gone. A volume that outlives its project
+// belongs to the organization. If that is gone too, installation admins can delete the
+// volume.
 func (d *Directory) OwnerOf(r *store.Record) *store.Record {
 	var project, org string
 	switch spec := r.Spec.(type) {

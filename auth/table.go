@@ -1,18 +1,18 @@
-// Package auth identifies callers and decides what they may do. It finds the user of a
-// token, and decides on a permission for a project, an organization or the
-// installation itself: allowed, denied, or hidden.
+// Package auth identifies callers and decides what they are allowed to do. It finds the
+// user of a token, and decides on permissions for projects, organizations and the
+// installation: allowed, denied or hidden.
 //
-// It owns the one table of roles and permissions. It does not know routes, bodies or
-// what a permission is used for.
+// It owns the table of roles and permissions. It does not know routes, request bodies
+// or what a permission is used for.
 package auth
 
 import "mariposa"
 
-// Permission names something that not everybody may do.
+// Permission is the name of a permission.
 type Permission string
 
 const (
-	Ask Permission = "ask" // any authenticated caller: answers show only what the caller may see
+	Ask Permission = "ask" // for any authenticated caller; responses contain only what the caller can see
 
 	ReadProject     Permission = "project.read"
 	Deploy          Permission = "project.deploy"
@@ -39,43 +39,43 @@ const (
 	RunInstallation Permission = "installation.run"
 )
 
-// Row says what a permission requires: a role in the project, one in the organization,
-// or to run the installation. If it has both roles, the kind of the object decides
-// which one applies.
+// Row defines what a permission requires: a role in the project, a role in the
+// organization, or being an admin of the installation. If it has both roles, the kind
+// of the object decides which one applies.
 type Row struct {
 	Permission   Permission
 	Means        string
-	Doing        string           // the same before the name of a project or organization
+	Doing        string           // the same for errors, before the name of a project or organization
 	Project      mariposa.Role    // at least this
 	Organization mariposa.OrgRole // at least this
 	Installation bool
 }
 
-// Table says which role may do what. All decisions follow from it.
+// Table defines the permissions of all roles. It is the only source of decisions.
 var Table = []Row{
-	{Permission: Ask, Means: "list what one may see, manage one's own tokens, make an organization"},
+	{Permission: Ask, Means: "list visible objects, manage one's own tokens, create an organization"},
 
 	{Permission: ReadProject, Doing: "reading", Means: "see a project, its state, tasks, versions, instances and logs; metadata with secrets masked", Project: mariposa.RoleViewer},
 	{Permission: Deploy, Doing: "deploying to", Means: "submit manifests and metadata, tag, revert, reprovision, copy", Project: mariposa.RoleDeployer},
 	{Permission: Operate, Doing: "operating", Means: "start, stop, scale, freeze, thaw, pause, resume, accept; end tasks", Project: mariposa.RoleOperator},
 	{Permission: ReadSecrets, Doing: "reading secrets of", Means: "read secret metadata", Project: mariposa.RoleOperator},
-	{Permission: Approve, Doing: "approving versions of", Means: "approve versions that use protected secrets; set and lift the protection of secrets and change protected values", Project: mariposa.RoleOperator},
+	{Permission: Approve, Doing: "approving versions of", Means: "approve versions that use protected secrets; protect and unprotect secrets, change protected values", Project: mariposa.RoleOperator},
 	{Permission: Shell, Doing: "running commands in", Means: "run commands inside an instance", Project: mariposa.RoleOperator},
-	{Permission: ManageInstances, Doing: "managing instances of", Means: "make, stop, restart, replace and remove single instances", Project: mariposa.RoleOperator},
-	{Permission: ManagePeople, Doing: "managing the users of", Means: "give users roles in a project and take them away", Project: mariposa.RoleAdmin},
+	{Permission: ManageInstances, Doing: "managing instances of", Means: "create, stop, restart, replace and remove single instances", Project: mariposa.RoleOperator},
+	{Permission: ManagePeople, Doing: "managing the users of", Means: "add users to a project, change their roles, remove them", Project: mariposa.RoleAdmin},
 	{Permission: Administer, Doing: "renaming, moving or deleting", Means: "rename, move and delete a project", Project: mariposa.RoleAdmin},
-	{Permission: AuditProject, Doing: "reading the audit of", Means: "read the audit of a project", Project: mariposa.RoleAdmin},
+	{Permission: AuditProject, Doing: "reading the audit log of", Means: "read the audit log of a project", Project: mariposa.RoleAdmin},
 
 	{Permission: ReadOrganization, Doing: "reading", Means: "see an organization, its members and its quota", Organization: mariposa.OrgMember},
-	{Permission: CreateProject, Doing: "creating projects in", Means: "make a project in an organization", Organization: mariposa.OrgMember},
-	{Permission: AdministerOrganization, Doing: "managing", Means: "manage an organization and its members; be admin of all its projects", Organization: mariposa.OrgOwner},
-	{Permission: AuditOrganization, Doing: "reading the audit of", Means: "read the audit of an organization", Organization: mariposa.OrgOwner},
+	{Permission: CreateProject, Doing: "creating projects in", Means: "create a project in an organization", Organization: mariposa.OrgMember},
+	{Permission: AdministerOrganization, Doing: "managing", Means: "manage an organization and its members; admin role in all its projects", Organization: mariposa.OrgOwner},
+	{Permission: AuditOrganization, Doing: "reading the audit log of", Means: "read the audit log of an organization", Organization: mariposa.OrgOwner},
 
-	// A volume belongs to its project; once that is gone, to its organization.
+	// A volume belongs to its project, or to its organization after the project was deleted.
 	{Permission: ReadVolume, Doing: "reading volumes of", Means: "see a volume", Project: mariposa.RoleViewer, Organization: mariposa.OrgMember},
-	{Permission: DeleteVolume, Doing: "deleting volumes of", Means: "delete a volume and what is in it", Project: mariposa.RoleAdmin, Organization: mariposa.OrgOwner},
+	{Permission: DeleteVolume, Doing: "deleting volumes of", Means: "delete a volume and its data", Project: mariposa.RoleAdmin, Organization: mariposa.OrgOwner},
 
-	// A network belongs to its project; a shared one to its organization.
+	// A network belongs to its project; a shared network belongs to its organization.
 	{Permission: ReadNetwork, Doing: "reading networks of", Means: "see a network", Project: mariposa.RoleViewer, Organization: mariposa.OrgMember},
 	{Permission: DeleteNetwork, Doing: "deleting networks of", Means: "delete a network", Project: mariposa.RoleAdmin, Organization: mariposa.OrgOwner},
 

@@ -12,11 +12,11 @@ import (
 	"mariposa/store"
 )
 
-// MaxDepth bounds the length of a chain of tokens in which each created the next.
+// MaxDepth limits the length of a chain of tokens in which each created the next.
 const MaxDepth = 16
 
-// Identify finds the user of a token; nil if the token is not valid. Hashes are
-// compared in constant time, so that no token can be found by timing.
+// Identify returns the caller with a token; nil if the token is not valid. Hashes are
+// compared in constant time, so that tokens cannot be guessed by timing.
 func (d *Directory) Identify(token string, now time.Time) *Caller {
 	if token == "" {
 		return nil
@@ -25,7 +25,7 @@ func (d *Directory) Identify(token string, now time.Time) *Caller {
 	return d.holder(mariposa.TokenID(hash), hash, now)
 }
 
-// holder returns the user of a token in the store; nil if there is none.
+// holder returns the caller with a token of the store; nil if there is none.
 func (d *Directory) holder(id, hash string, now time.Time) *Caller {
 	spec := d.token(id, hash, now)
 	if spec == nil || spec.Use == mariposa.TokenJoin {
@@ -34,8 +34,8 @@ func (d *Directory) holder(id, hash string, now time.Time) *Caller {
 	return d.caller(spec.Owner(), id, Bounds{Organization: spec.Organization, Project: spec.Project, Role: spec.Role})
 }
 
-// Renew returns a caller who was authenticated earlier, with their current rights; nil
-// if they would no longer be admitted. A caller without a token is the server itself.
+// Renew returns an earlier authenticated caller with their current rights; nil if they
+// would be rejected now. A caller without a token is the server itself.
 func (d *Directory) Renew(c *Caller, now time.Time) *Caller {
 	var own *Caller
 	if c.Token == "" {
@@ -62,10 +62,11 @@ func (d *Directory) token(id, hash string, now time.Time) *mariposa.TokenSpec {
 	return spec
 }
 
-// MakerEnded reports whether an ancestor of a token is no longer valid: no token outlives
-// the one that created it. Revoking a token also revokes its descendants, but another
-// replica may create one at the same time. Only installation admins create tokens for
-// others and for nodes, so these work only as long as their creator is one.
+// MakerEnded reports whether an ancestor of a token is no longer valid: no token
+// outlives the one that created it. Revoking a token also revokes its descendants, but
+// another replica may create one at the same time. Only installation admins can create
+// tokens for other users and join tokens, so these are valid only while their creator
+// is an admin.
 func (d *Directory) MakerEnded(spec *mariposa.TokenSpec, now time.Time) bool {
 	for range MaxDepth {
 		if spec.Parent == "" {
@@ -85,8 +86,8 @@ func (d *Directory) MakerEnded(spec *mariposa.TokenSpec, now time.Time) bool {
 	return true
 }
 
-// JoinToken finds a join token that is still valid; nil if it is not. Own: it is the one of
-// the agents in the server's own process, of which there is no record.
+// JoinToken returns a valid join token; nil if it is not valid. Own reports that it is
+// the join token of agents in the server's process, which is not stored.
 func (d *Directory) JoinToken(token string, now time.Time) (r *store.Token, own bool) {
 	if token == "" {
 		return nil, false
@@ -102,7 +103,7 @@ func (d *Directory) JoinToken(token string, now time.Time) (r *store.Token, own 
 	return d.picture.Tokens.Get(id), false
 }
 
-// KnowsNode reports whether a key is that of a node that has joined before. Its agent
+// KnowsNode reports whether a key belongs to a node that has joined before. Its agent
 // needs no join token.
 func (d *Directory) KnowsNode(node, key string) bool {
 	r := d.picture.Nodes.Get(node)
@@ -155,11 +156,11 @@ func Depth(p *picture.Picture, id string) (n int) {
 	return n
 }
 
-// ErrRevoked says that a token was taken out of use.
+// ErrRevoked means that a token was revoked.
 var ErrRevoked = errors.New("the token was revoked")
 
-// EnsureToken makes a record of a token that the server has from elsewhere, unless
-// there is one. Any number of replicas may do so at once. One that was revoked stays so.
+// EnsureToken stores a token that was generated elsewhere if it is not stored yet. Any
+// number of replicas can call it at once. A revoked token stays revoked.
 func EnsureToken(ctx context.Context, st store.Store, secret string, spec mariposa.TokenSpec, why string) error {
 	spec.Hash = mariposa.HashToken(secret)
 	id := mariposa.TokenID(spec.Hash)
@@ -172,12 +173,13 @@ func EnsureToken(ctx context.Context, st store.Store, secret string, spec maripo
 	}
 	err = st.Commit(ctx, NewToken(&spec, mariposa.Audit{Actor: "mariposa", ActorName: "mariposa", Reason: why}))[0].Err
 	if errors.Is(err, store.ErrConflict) {
-		return nil // another replica was faster
+		return nil // another replica has done it
 	}
 	return err
 }
 
-// NewToken is the unit that makes a token outside of any request, with its audit record.
+// NewToken returns the unit that creates a token outside of a request, with its audit
+// record.
 func NewToken(spec *mariposa.TokenSpec, by mariposa.Audit) store.Unit {
 	id := mariposa.TokenID(spec.Hash)
 	by.Action, by.Outcome, by.Kind, by.Object, by.ObjectName = "token.create", mariposa.AuditDone, string(mariposa.KindToken), id, spec.Name
@@ -187,8 +189,9 @@ func NewToken(spec *mariposa.TokenSpec, by mariposa.Audit) store.Unit {
 	return unit
 }
 
-// LimitJoinTokens gives join tokens of earlier releases, which had no end, one: they work
-// for LegacyJoinLifetime more. It may be done at any time, by any number of replicas.
+// LimitJoinTokens sets an expiry for join tokens of earlier releases, which had none:
+// they stay valid for LegacyJoinLifetime. It can be called at any time, by any number
+// of replicas.
 func LimitJoinTokens(ctx context.Context, st store.Store, p *picture.Picture, now time.Time) (n int, err error) {
 	for _, r := range p.Tokens.All() {
 		spec := *r.Spec()
@@ -198,14 +201,14 @@ func LimitJoinTokens(ctx context.Context, st store.Store, p *picture.Picture, no
 		spec.Expires = now.Add(mariposa.LegacyJoinLifetime)
 		unit := store.Unit{Audit: []mariposa.Audit{{
 			Actor: "mariposa", ActorName: "mariposa", Action: "token.update", Outcome: mariposa.AuditDone, Kind: string(mariposa.KindToken),
-			Object: r.ID, ObjectName: spec.Name, Reason: "join tokens expire: this one of an earlier release does on " + spec.Expires.UTC().Format(time.RFC3339),
+			Object: r.ID, ObjectName: spec.Name, Reason: "join tokens now expire: this token from an earlier release expires on " + spec.Expires.UTC().Format(time.RFC3339),
 		}}}
 		unit.Unchanged(r)
 		unit.Put(store.Write{Kind: mariposa.KindToken, ID: r.ID, Spec: &spec})
 		switch err := st.Commit(ctx, unit)[0].Err; {
 		case err == nil:
 			n++
-		case !errors.Is(err, store.ErrConflict): // else another replica was faster
+		case !errors.Is(err, store.ErrConflict): // otherwise another replica has done it
 			return n, err
 		}
 	}

@@ -256,5 +256,5 @@ func TestNobodyThereIsAnErrorWithAWayOut(t *testing.T) {
 	f := newFake(t)
 	closed := f.url
 	r := (&run{env: map[string]string{"MARIPOSA_URL": strings.Replace(closed, "127.0.0.1", "127.0.0.2", 1)}}).do(t, "state")
-	r.expect(exitError, strings.HasPrefix(r.stderr, "mariposa: no Mariposa answers at http://127.0.0.2:"), strings.Contains(r.stderr, "`mariposa dev`"))
+	r.expect(exitError, strings.HasPrefix(r.stderr, "mariposa: no server is running at http://127.0.0.2:"), strings.Contains(r.stderr, "`mariposa dev`"))
 }

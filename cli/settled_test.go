@@ -105,7 +105,7 @@ func (f *fake) store() {
 	}
 	two := contract.Volume{
 		ID: dataTwo, Name: "data", Organization: acmeID, OrganizationName: "acme", ProjectName: "former", ServiceName: "db", Slot: "db.2", ComputeType: mariposa.ComputeProcess,
-		Node: nodeTwo, NodeName: "node2", State: "unknown", Goal: mariposa.GoalGone, Created: noon, Reason: "its node node2 cannot be reached; the volume goes when it returns",
+		Node: nodeTwo, NodeName: "node2", State: "unknown", Goal: mariposa.GoalGone, Created: noon, Reason: "its node node2 cannot be reached; the volume will be deleted when the node returns",
 	}
 	f.give("GET /v1/volumes", contract.Volumes{Volumes: []contract.Volume{one, two}})
 	f.give("GET /v1/volumes/"+dataOne, one)

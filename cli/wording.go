@@ -22,15 +22,15 @@ var spoken = []struct {
 	{regexp.MustCompile(`with \?previous=,`), "with --previous,"},                // project update
 	{regexp.MustCompile(`\?previous=(\S)`), "--previous $1"},                     // project update
 	{regexp.MustCompile(`pass \?cas=0`), "give 0 as CAS"},                        // meta set
-	{regexp.MustCompile(`pass it as \?name=, or in a JSON body as name`), "give it as an argument"},
-	{regexp.MustCompile(`\bnull (for|sets) no limit`), "none $1 no limit"}, // org quota
-	{regexp.MustCompile(`\bstored_per_project\b`), "--stored-per-project"}, // org quota
-	{regexp.MustCompile(`\bwith_scale\b`), "--with-scale"},                 // project revert
+	{regexp.MustCompile(`pass it as \?name=, or as name in a JSON body`), "give it as an argument"},
+	{regexp.MustCompile(`\bnull for (no|the default) limit`), "none for $1 limit"}, // org quota
+	{regexp.MustCompile(`\bstored_per_project\b`), "--stored-per-project"},         // org quota
+	{regexp.MustCompile(`\bwith_scale\b`), "--with-scale"},                         // project revert
 	{regexp.MustCompile(`^rolling, canary, scale, --with-scale: `), "--rolling, --canary and --with-scale cannot be used: "},
-	{regexp.MustCompile(`the path says (\S+), the body (\S+)`), "it is called both $1 and $2"},
-	{regexp.MustCompile(`^the body of the request is larger`), "the input is larger"}, // any
-	{regexp.MustCompile(`^the body of the request did not arrive`), "the input did not arrive"},
-	{regexp.MustCompile(`^the body of the request is empty: it must be JSON`), "there is no input"},
+	{regexp.MustCompile(`(\S+) in the path, but (\S+) in the request body`), "it is called both $1 and $2"},
+	{regexp.MustCompile(`^the request body is too large`), "the input is too large"}, // any
+	{regexp.MustCompile(`^timed out waiting for the request body`), "timed out waiting for the input"},
+	{regexp.MustCompile(`^the request body is empty: it must be JSON`), "there is no input"},
 }
 
 // speak translates a message of the server for the command line.

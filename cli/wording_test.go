@@ -11,7 +11,7 @@ import (
 var inErrors = regexp.MustCompile("(?:conflict|invalid|notFound|Errorf)\\((?:mariposa\\.[A-Za-z]+, )?[\"`]([^\\n]*?)[\"`](?:,|\\)|\\+)")
 
 // httpWords finds terms that only API clients understand.
-var httpWords = regexp.MustCompile(`[?&][a-z_]+=|\bnull (for|sets)\b|\bthe body of the request\b`)
+var httpWords = regexp.MustCompile(`[?&][a-z_]+=|\bnull (for|sets)\b|\bthe body of the request\b|\bthe request body is\b`)
 
 // HTTP terms in the server's errors are translated for the command line.
 func TestErrorsOfTheServerAreSpokenInTheWordsOfTheCommandLine(t *testing.T) {

@@ -41,7 +41,7 @@ func (c *Client) auditQuery(f AuditFilter) url.Values {
 const auditPage = 500
 
 // Audit lists audit records, newest first: of a project, of the client's organization,
-// or else of everything that the caller may audit. It follows pages by itself.
+// or of everything that the caller can audit. It reads all pages.
 func (c *Client) Audit(ctx context.Context, f AuditFilter) (*contract.Audit, error) {
 	all, q := &contract.Audit{Records: []mariposa.Audit{}}, c.auditQuery(f)
 	err := pages(q, func() (string, error) {
@@ -67,9 +67,9 @@ func (c *Client) Audit(ctx context.Context, f AuditFilter) (*contract.Audit, err
 	return all, nil
 }
 
-// ExportAudit iterates over all records that match, newest first, as they arrive:
-// there may be millions. Each is a line of JSON as the server wrote it. It stops at
-// the first error.
+// ExportAudit iterates over all matching records, newest first, as they arrive: there
+// may be millions. Each is a line of JSON as sent by the server. It stops at the first
+// error.
 func (c *Client) ExportAudit(ctx context.Context, f AuditFilter) iter.Seq2[json.RawMessage, error] {
 	return func(yield func(json.RawMessage, error) bool) {
 		r := get("/v1/audit", c.auditQuery(f))
@@ -87,7 +87,7 @@ func (c *Client) ExportAudit(ctx context.Context, f AuditFilter) iter.Seq2[json.
 			if len(line) == 0 {
 				continue
 			}
-			if err := record(line); err != nil {
+			if err := checkRecord(line); err != nil {
 				yield(nil, err)
 				return
 			}
@@ -97,27 +97,26 @@ func (c *Client) ExportAudit(ctx context.Context, f AuditFilter) iter.Seq2[json.
 		}
 		switch err := lines.Err(); {
 		case errors.Is(err, bufio.ErrTooLong):
-			yield(nil, mariposa.Errorf(mariposa.TooLarge, "the server sent an audit record of more than %d MiB", maxLine>>20))
+			yield(nil, mariposa.Errorf(mariposa.TooLarge, "the server sent an audit record larger than %d MiB", maxLine>>20))
 		case err != nil:
 			yield(nil, c.unreachable(ctx, err))
 		}
 	}
 }
 
-// record returns an error for a line that is no audit record: a server error, as the
-// last line of an incomplete export, or output of something that is no Mariposa
-// server.
-func record(line []byte) error {
+// checkRecord returns an error for a line that is not an audit record: a server error,
+// which is the last line of an incomplete export, or the output of another server.
+func checkRecord(line []byte) error {
 	var doc struct {
 		mariposa.Error
 		Action string `json:"action"`
 	}
 	if err := json.Unmarshal(line, &doc); err != nil {
-		return mariposa.Errorf(mariposa.Internal, "a line of the audit is no JSON: is it a Mariposa? %w", err)
+		return mariposa.Errorf(mariposa.Internal, "invalid audit record: check that the URL is that of a Mariposa server: %w", err)
 	}
 	if doc.Action == "" && doc.Code != "" {
 		e := doc.Error
-		e.Message = "the audit broke off: " + e.Message
+		e.Message = "the audit export is incomplete: " + e.Message
 		return &e
 	}
 	return nil

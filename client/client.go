@@ -1,7 +1,6 @@
-// Package client is the Go client of a Mariposa server. It owns the HTTP
-// communication: addresses, the token, bounded reads, readable errors, and a stream of
-// events that survives disconnects. It knows the contract and nothing behind it: no
-// store, no engine, no files, no environment.
+// Package client is the Go client of a Mariposa server. It owns the HTTP communication:
+// addresses, the token, limited reads, readable errors, and an event stream that survives
+// disconnects. It knows only the contract: no store, no engine, no files, no environment.
 package client
 
 import (
@@ -24,25 +23,25 @@ import (
 	"mariposa"
 )
 
-// Limits on what a server may send: it may be broken, or something else may listen at
-// its address.
+// Limits for responses: the server may be broken, or something else may listen at its
+// address.
 const (
 	maxDocument = 256 << 20
 	maxError    = 1 << 20
 )
 
-// maxRedirects is how often a server may send us elsewhere.
+// maxRedirects is the number of redirects to follow.
 const maxRedirects = 10
 
-// Options say how to reach a server.
+// Options configure a client.
 type Options struct {
-	URL          string       // like http://127.0.0.1:8080
+	URL          string       // such as http://127.0.0.1:8080
 	Token        string       // sent as a bearer token; never part of an error
-	Organization string       // where project names are looked up; empty: the caller's own
+	Organization string       // where project names are looked up; empty: the caller's personal organization
 	User         string       // act for this user, which requires an admin of the installation; empty: the caller
 	Roots        []byte       // PEM certificates to trust in addition to the system's; not with a custom HTTPClient
-	Insecure     bool         // plain http to another machine is all right: the token travels in the clear
-	HTTPClient   *http.Client // nil: the client makes its own
+	Insecure     bool         // allow plain http to another machine: the token is sent unencrypted
+	HTTPClient   *http.Client // nil: the client creates its own
 	UserAgent    string       // empty: mariposa
 }
 
@@ -63,7 +62,7 @@ type Client struct {
 func New(o Options) (*Client, error) {
 	u, err := url.Parse(strings.TrimRight(strings.TrimSpace(o.URL), "/"))
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return nil, mariposa.Errorf(mariposa.InvalidArgument, "%q is no address of a server: it looks like http://127.0.0.1:8080", redacted(o.URL, u))
+		return nil, mariposa.Errorf(mariposa.InvalidArgument, "invalid server URL %q: use a URL such as http://127.0.0.1:8080", redacted(o.URL, u))
 	}
 	if err := mariposa.CheckEncrypted(u, o.Insecure); err != nil {
 		return nil, err
@@ -71,12 +70,12 @@ func New(o Options) (*Client, error) {
 	c := &Client{base: *u, token: o.Token, organization: o.Organization, user: o.User, agent: cmp.Or(o.UserAgent, "mariposa"), http: o.HTTPClient, pause: pause}
 	if c.http == nil {
 		t := transport()
-		if t.TLSClientConfig, err = trusting(o.Roots); err != nil {
+		if t.TLSClientConfig, err = tlsConfig(o.Roots); err != nil {
 			return nil, err
 		}
 		c.http = &http.Client{Transport: t, CheckRedirect: func(next *http.Request, via []*http.Request) error {
 			if len(via) >= maxRedirects {
-				return errors.New("the server sends us from address to address")
+				return errors.New("too many redirects")
 			}
 			return mariposa.CheckEncrypted(next.URL, o.Insecure)
 		}}
@@ -84,18 +83,17 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// trusting returns a TLS configuration that trusts more certificates than the system
-// does.
-func trusting(roots []byte) (*tls.Config, error) {
+// tlsConfig returns a TLS configuration with additional trusted certificates.
+func tlsConfig(roots []byte) (*tls.Config, error) {
 	if len(roots) == 0 {
 		return nil, nil
 	}
 	pool, err := x509.SystemCertPool()
 	if err != nil {
-		pool = x509.NewCertPool() // a system without a pool: ours are enough
+		pool = x509.NewCertPool() // the system has no pool
 	}
 	if !pool.AppendCertsFromPEM(roots) {
-		return nil, mariposa.Errorf(mariposa.InvalidArgument, "there is no certificate in PEM among the roots to trust: they begin with -----BEGIN CERTIFICATE-----")
+		return nil, mariposa.Errorf(mariposa.InvalidArgument, "no PEM certificate found in the CA file: certificates begin with -----BEGIN CERTIFICATE-----")
 	}
 	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, nil
 }
@@ -107,8 +105,8 @@ func redacted(raw string, u *url.URL) string {
 	return u.Redacted()
 }
 
-// transport has limits for everything but the length of a response: logs and events
-// may flow for days.
+// transport returns a transport without a limit for the duration of a response: log and
+// event streams may last for days.
 func transport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext
@@ -151,7 +149,7 @@ func remove(path string, query url.Values) request {
 func withDocument(method, path string, document any) request {
 	body, err := json.Marshal(document)
 	if err != nil {
-		panic(fmt.Sprintf("client: a document that is no JSON: %v", err))
+		panic(fmt.Sprintf("client: cannot encode request body: %v", err))
 	}
 	return request{method: method, path: path, body: body, kind: "application/json"}
 }
@@ -177,7 +175,7 @@ func (c *Client) do(ctx context.Context, r request, document any) error {
 		return err
 	}
 	if err := json.Unmarshal(body, document); err != nil {
-		return mariposa.Errorf(mariposa.Internal, "%s answered something that is not of the Mariposa API (%s %s): is it a Mariposa? %w", c.URL(), r.method, r.path, err)
+		return mariposa.Errorf(mariposa.Internal, "unexpected response from %s (%s %s): check that the URL is that of a Mariposa server: %w", c.URL(), r.method, r.path, err)
 	}
 	return nil
 }
@@ -198,7 +196,7 @@ func (c *Client) read(ctx context.Context, body io.Reader) ([]byte, error) {
 		return nil, c.unreachable(ctx, err)
 	}
 	if len(text) > maxDocument {
-		return nil, mariposa.Errorf(mariposa.TooLarge, "the answer of %s is longer than %d MiB: ask for less at a time", c.URL(), maxDocument>>20)
+		return nil, mariposa.Errorf(mariposa.TooLarge, "the response of %s is larger than %d MiB: request less at a time", c.URL(), maxDocument>>20)
 	}
 	return text, nil
 }
@@ -207,7 +205,7 @@ func (c *Client) read(ctx context.Context, body io.Reader) ([]byte, error) {
 func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, r.method, c.address(r), bytes.NewReader(r.body))
 	if err != nil {
-		return nil, mariposa.Errorf(mariposa.InvalidArgument, "cannot ask for %q: %w", r.path, err)
+		return nil, mariposa.Errorf(mariposa.InvalidArgument, "invalid request path %q: %w", r.path, err)
 	}
 	c.addHeaders(req, r)
 	res, err := c.http.Do(req)
@@ -256,21 +254,21 @@ func (c *Client) addHeaders(req *http.Request, r request) {
 
 // failure turns an unsuccessful response into an error.
 func (c *Client) failure(res *http.Response) error {
-	body, _ := io.ReadAll(io.LimitReader(res.Body, maxError)) // half an error says more than none
+	body, _ := io.ReadAll(io.LimitReader(res.Body, maxError)) // a partial error is better than none
 	e := &mariposa.Error{}
 	if json.Unmarshal(body, e) == nil && e.Code != "" && e.Message != "" {
 		return e
 	}
 	e = &mariposa.Error{Code: cmp.Or(codes[res.StatusCode], mariposa.Internal)}
 	if bytes.Contains(body, []byte("HTTP request to an HTTPS server")) { // the wording of Go's servers
-		e.Message = c.URL() + " speaks TLS: should the address begin with https://?"
+		e.Message = c.URL() + " requires TLS: use a URL that begins with https://"
 		return e
 	}
-	e.Message = fmt.Sprintf("%s answered %s, and not in the words of the Mariposa API: is it a Mariposa?", c.URL(), res.Status)
+	e.Message = fmt.Sprintf("unexpected response %[2]s from %[1]s: check that the URL is that of a Mariposa server", c.URL(), res.Status)
 	return e
 }
 
-// codes are for responses of something in front of the server, such as a proxy.
+// codes are the error codes for responses of something else, such as a proxy.
 var codes = map[int]mariposa.Code{
 	http.StatusBadRequest:            mariposa.InvalidArgument,
 	http.StatusUnauthorized:          mariposa.Unauthorized,
@@ -289,10 +287,10 @@ var codes = map[int]mariposa.Code{
 // returned as such.
 func (c *Client) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("asking %s: %w", c.URL(), context.Cause(ctx))
+		return fmt.Errorf("request to %s: %w", c.URL(), context.Cause(ctx))
 	}
 	var (
-		refused     *mariposa.Error // by ourselves: we were sent elsewhere
+		refused     *mariposa.Error // an error of CheckRedirect
 		dns         *net.DNSError
 		plain       tls.RecordHeaderError
 		certificate *tls.CertificateVerificationError
@@ -302,21 +300,21 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 	case errors.As(err, &refused):
 		return refused
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return unavailable(err, "no Mariposa answers at %s: start one with `mariposa dev`, or set MARIPOSA_URL", c.URL())
+		return unavailable(err, "no server is running at %s: start one with `mariposa dev`, or set MARIPOSA_URL", c.URL())
 	case errors.As(err, &dns):
-		return unavailable(err, "there is no host %q (of %s): check MARIPOSA_URL", dns.Name, c.URL())
+		return unavailable(err, "cannot find host %q of %s: check MARIPOSA_URL", dns.Name, c.URL())
 	case errors.As(err, &hostname):
-		return unavailable(err, "the certificate of %s is for other names: %v; name the server as its certificate does, with --url https://NAME:PORT or in MARIPOSA_URL", c.URL(), hostname)
+		return unavailable(err, "the certificate of %s is not valid for this host name: %v; use a name from the certificate, with --url https://NAME:PORT or in MARIPOSA_URL", c.URL(), hostname)
 	case errors.As(err, &certificate):
-		return unavailable(err, "the certificate of %s is not to be trusted: %v; if it is signed by a root of your own, name that root's file with --ca or in MARIPOSA_CA", c.URL(), certificate.Err)
+		return unavailable(err, "the certificate of %s is not trusted: %v; if your own CA signed it, pass the CA file with --ca or in MARIPOSA_CA", c.URL(), certificate.Err)
 	case errors.As(err, &plain), errors.Is(err, http.ErrSchemeMismatch):
-		return unavailable(err, "%s does not speak TLS: should the address begin with http://?", c.URL())
+		return unavailable(err, "%s does not use TLS: use a URL that begins with http://", c.URL())
 	}
 	var inner *url.Error
 	if errors.As(err, &inner) {
 		err = inner.Err
 	}
-	return unavailable(err, "lost %s: %v", c.URL(), err)
+	return unavailable(err, "lost the connection to %s: %v", c.URL(), err)
 }
 
 func unavailable(cause error, format string, args ...any) error {

@@ -30,7 +30,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// serve starts a server and a client for it that does not wait between tries.
+// serve starts a server, and a client that does not wait between attempts.
 func serve(t *testing.T, h http.HandlerFunc) *Client {
 	t.Helper()
 	srv := httptest.NewServer(h)
@@ -42,7 +42,7 @@ func serve(t *testing.T, h http.HandlerFunc) *Client {
 	return c
 }
 
-// asked is a request as a server saw it, in one line.
+// asked returns a received request in one line.
 func asked(r *http.Request) string {
 	body, _ := io.ReadAll(r.Body)
 	line := r.Method + " " + r.URL.RequestURI()
@@ -264,7 +264,7 @@ func TestAnswersOfStrangersAreCalledStrange(t *testing.T) {
 			_, _ = io.WriteString(w, "<html>sorry</html>")
 		})
 		_, err := c.Nodes(context.Background())
-		if mariposa.CodeOf(err) != code || !strings.Contains(fmt.Sprint(err), "is it a Mariposa?") {
+		if mariposa.CodeOf(err) != code || !strings.Contains(fmt.Sprint(err), "check that the URL is that of a Mariposa server") {
 			t.Errorf("%d gave %v", status, err)
 		}
 	}
@@ -279,7 +279,7 @@ func TestNobodyThereIsSaidWithWhatToDo(t *testing.T) {
 	c, err := New(Options{URL: address, Token: "s3cret"})
 	must(t, err)
 	_, err = c.Health(context.Background())
-	want := "no Mariposa answers at " + address + ": start one with `mariposa dev`, or set MARIPOSA_URL"
+	want := "no server is running at " + address + ": start one with `mariposa dev`, or set MARIPOSA_URL"
 	if mariposa.CodeOf(err) != mariposa.Unavailable || err.Error() != want {
 		t.Errorf("got %v", err)
 	}
@@ -294,8 +294,8 @@ func TestWhoMistakesTLSForPlainHTTPGetsToKnow(t *testing.T) {
 	open := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(open.Close)
 	for address, want := range map[string]string{
-		strings.Replace(secret.URL, "https:", "http:", 1): "should the address begin with https://?",
-		strings.Replace(open.URL, "http:", "https:", 1):   "should the address begin with http://?",
+		strings.Replace(secret.URL, "https:", "http:", 1): "use a URL that begins with https://",
+		strings.Replace(open.URL, "http:", "https:", 1):   "use a URL that begins with http://",
 		secret.URL: "--ca",
 	} {
 		c, err := New(Options{URL: address})

@@ -21,7 +21,7 @@ type Event struct {
 type Events struct {
 	Events   []Event `json:"events"`
 	Revision int64   `json:"revision"`
-	More     bool    `json:"more,omitempty"` // of a list since a revision: there may be more after this one
+	More     bool    `json:"more,omitempty"` // for a list since a revision: there may be more events after Revision
 }
 
 // Subject is the first half of the kind: instance, task, project, version or node.
@@ -61,7 +61,7 @@ func object[T any](e Event, subject string) *T {
 	}
 	o := new(T)
 	if json.Unmarshal(e.Object, o) != nil {
-		return nil // perhaps of a newer server: the event itself still says what happened
+		return nil // perhaps from a newer server; the rest of the event is still useful
 	}
 	return o
 }
@@ -69,7 +69,7 @@ func object[T any](e Event, subject string) *T {
 // EventFilter selects a part of the feed.
 type EventFilter struct {
 	Since   int64     // only events after this revision
-	From    time.Time // only events since this time; zero: Since counts
+	From    time.Time // only events since this time; zero: use Since
 	Project string    // only of this project
 	Service string    // only of this service
 	Limit   int       // at most this many; 0: the server's default
@@ -98,8 +98,8 @@ func (c *Client) LatestEvents(ctx context.Context, project string, limit int) (*
 	return c.NewestEvents(ctx, EventFilter{Project: project, Limit: limit})
 }
 
-// NewestEvents returns the newest events of a filter, oldest first. Since and From do not
-// count.
+// NewestEvents returns the newest events that match a filter, oldest first. It ignores
+// Since and From.
 func (c *Client) NewestEvents(ctx context.Context, f EventFilter) (*Events, error) {
 	return send[Events](ctx, c, get("/v1/events", f.query(c)))
 }

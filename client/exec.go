@@ -16,7 +16,7 @@ import (
 	"mariposa/contract"
 )
 
-// ExecOptions say what to run inside an instance, and how.
+// ExecOptions configure a command to run inside an instance.
 type ExecOptions struct {
 	Command    []string // empty: /bin/sh
 	TTY        bool     // in a terminal
@@ -28,12 +28,12 @@ type ExecOptions struct {
 // with Output.
 type Shell struct {
 	c      *Client
-	ctx    context.Context //nolint:containedctx // the life of the connection, which outlasts any call
+	ctx    context.Context //nolint:containedctx // the lifetime of the connection, which outlasts any call
 	conn   *websocket.Conn
 	ending sync.Once
 }
 
-// inputPiece is the most input in one message.
+// inputPiece is the maximum size of input in one message.
 const inputPiece = 32 << 10
 
 // Exec runs a command inside an instance. It returns once the command runs; canceling
@@ -60,9 +60,9 @@ func (c *Client) Exec(ctx context.Context, id string, o ExecOptions) (*Shell, er
 
 // dial opens a WebSocket.
 func (c *Client) dial(ctx context.Context, r request) (*websocket.Conn, error) {
-	dressed := &http.Request{Header: http.Header{}}
-	c.addHeaders(dressed, r)
-	conn, res, err := websocket.Dial(ctx, strings.Replace(c.address(r), "http", "ws", 1), &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: dressed.Header})
+	template := &http.Request{Header: http.Header{}}
+	c.addHeaders(template, r)
+	conn, res, err := websocket.Dial(ctx, strings.Replace(c.address(r), "http", "ws", 1), &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: template.Header})
 	if err == nil {
 		return conn, nil
 	}
@@ -71,7 +71,7 @@ func (c *Client) dial(ctx context.Context, r request) (*websocket.Conn, error) {
 	}
 	defer res.Body.Close()
 	if res.StatusCode >= 200 && res.StatusCode <= 299 {
-		return nil, mariposa.Errorf(mariposa.Internal, "%s answered %s instead of opening a WebSocket: is something between us that does not pass them on?", c.URL(), res.Status)
+		return nil, mariposa.Errorf(mariposa.Internal, "%s responded %s instead of opening a WebSocket: check whether a proxy blocks WebSockets", c.URL(), res.Status)
 	}
 	return nil, c.failure(res)
 }
@@ -81,7 +81,7 @@ func (c *Client) dial(ctx context.Context, r request) (*websocket.Conn, error) {
 func (s *Shell) Write(p []byte) (n int, err error) {
 	for len(p) > 0 {
 		part := p[:min(len(p), inputPiece)]
-		if err := s.say(contract.ExecStdin, part); err != nil {
+		if err := s.send(contract.ExecStdin, part); err != nil {
 			return n, err
 		}
 		n, p = n+len(part), p[len(part):]
@@ -91,23 +91,23 @@ func (s *Shell) Write(p []byte) (n int, err error) {
 
 // CloseWrite closes the command's standard input.
 func (s *Shell) CloseWrite() (err error) {
-	s.ending.Do(func() { err = s.say(contract.ExecStdin, nil) })
+	s.ending.Do(func() { err = s.send(contract.ExecStdin, nil) })
 	return err
 }
 
 // Resize sets the size of the command's terminal.
 func (s *Shell) Resize(rows, cols int) error {
 	doc, _ := json.Marshal(contract.ExecSize{Rows: uint16(rows), Cols: uint16(cols)}) // numbers marshal
-	return s.say(contract.ExecResize, doc)
+	return s.send(contract.ExecResize, doc)
 }
 
 // Signal sends the command a signal, such as TERM.
 func (s *Shell) Signal(name string) error {
 	doc, _ := json.Marshal(contract.ExecKill{Signal: name}) // a string marshals
-	return s.say(contract.ExecSignal, doc)
+	return s.send(contract.ExecSignal, doc)
 }
 
-func (s *Shell) say(what byte, body []byte) error {
+func (s *Shell) send(what byte, body []byte) error {
 	err := s.conn.Write(s.ctx, websocket.MessageBinary, append([]byte{what}, body...))
 	if err != nil {
 		return s.c.unreachable(s.ctx, err)
@@ -149,15 +149,15 @@ func (s *Shell) ended(body []byte) (int, error) {
 	if json.Unmarshal(body, e) == nil && e.Message != "" {
 		return 0, e
 	}
-	return 0, mariposa.Errorf(mariposa.Internal, "%s ended the command with words that are not of the Mariposa API", s.c.URL())
+	return 0, mariposa.Errorf(mariposa.Internal, "%s ended the command with an unexpected message", s.c.URL())
 }
 
-// lost explains that a connection broke before the command ended.
+// lost returns the error for a connection that broke before the command ended.
 func (s *Shell) lost(err error) error {
 	if s.ctx.Err() != nil {
 		return context.Cause(s.ctx)
 	}
-	return unavailable(err, "lost the connection to %s before the command had ended: it was ended with it", s.c.URL())
+	return unavailable(err, "lost the connection to %s while the command was running; the command was terminated", s.c.URL())
 }
 
 // Close ends the command if it is still running.

@@ -26,7 +26,7 @@ func TestATokenDoesNotTravelInTheClear(t *testing.T) {
 	}
 }
 
-// A server that sends us on to a plain address of another machine gets us not to go there.
+// A redirect to plain HTTP on another machine is not followed.
 func TestNoRedirectLeadsIntoTheClear(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -49,15 +49,15 @@ func (c *Client) SetMetadata(ctx context.Context, project, key string, value con
 	return send[contract.Changed](ctx, c, put(pathOf(project, "metadata", key), value).with(q))
 }
 
-// DeleteMetadata deletes one key. With a CAS, only if nobody has changed it since.
+// DeleteMetadata deletes one key. With a CAS, only if it has not changed since.
 func (c *Client) DeleteMetadata(ctx context.Context, project, key, cas string) (*contract.Changed, error) {
 	q := c.organizationQuery()
 	setParameter(q, "cas", cas)
 	return send[contract.Changed](ctx, c, remove(pathOf(project, "metadata", key), q))
 }
 
-// CountMetadata adds a number, which may be negative, to a numeric key. The answer has
-// the new value.
+// CountMetadata adds a number, which may be negative, to a numeric key. The response
+// contains the new value.
 func (c *Client) CountMetadata(ctx context.Context, project, key string, by int64) (*contract.Changed, error) {
 	verb := "incr"
 	if by < 0 {

@@ -17,8 +17,8 @@ func send[T any](ctx context.Context, c *Client, r request) (*T, error) {
 	return document, nil
 }
 
-// pages requests page after page until there is no marker for another. It also stops
-// if the server repeats a marker, which would never end.
+// pages requests all pages. It also stops if the server repeats a marker, which would
+// otherwise never end.
 func pages(q url.Values, page func() (marker string, err error)) error {
 	for {
 		marker, err := page()

@@ -15,12 +15,12 @@ import (
 
 const yaml = "application/yaml"
 
-// Update says how a new manifest comes into force, and on which conditions.
+// Update are the options for submitting a new manifest.
 type Update struct {
 	Previous string // the version that the change is based on
 	Force    bool   // accept any version
-	Rolling  string // how many at a time, like 2 or 25%; empty: as the services specify
-	Canary   string // hold after this many, like 2 or 25%; empty: as the services specify
+	Rolling  string // how many at a time, such as 2 or 25%; empty: as the services specify
+	Canary   string // hold after this many, such as 2 or 25%; empty: as the services specify
 	Message  string // describes the version in its history
 }
 
@@ -101,8 +101,8 @@ func (c *Client) Graph(ctx context.Context, project string) (*contract.Graph, er
 	return send[contract.Graph](ctx, c, get(pathOf(project, "graph"), c.organizationQuery()))
 }
 
-// DeleteProject deletes a project. With force, its instances are stopped first,
-// by the task in the answer. Its volumes are left to its organization.
+// DeleteProject deletes a project. With force, the task in the response stops its
+// instances first. The organization keeps its volumes.
 func (c *Client) DeleteProject(ctx context.Context, project string, force bool) (*contract.Changed, error) {
 	q := c.organizationQuery()
 	setIf(q, "force", force)
@@ -127,8 +127,8 @@ func (c *Client) ActOnService(ctx context.Context, project, service string, acti
 	return send[contract.Changed](ctx, c, put(pathOf(project, "services", service, "state"), action).with(c.organizationQuery()))
 }
 
-// Scale sets the scales of services in one task. A scale is a number, or a
-// change like +2 or -1.
+// Scale sets the scales of services in one task. A scale is a number, or a change such
+// as +2 or -1.
 func (c *Client) Scale(ctx context.Context, project string, scales map[string]string) (*contract.Changed, error) {
 	text, err := scalesInJSON(scales)
 	if err != nil {
@@ -166,14 +166,14 @@ func amount(s string) any {
 	return s
 }
 
-// organizationQuery returns the query parameters of a path that begins with a project's name.
+// organizationQuery returns the query parameters of paths that begin with a project.
 func (c *Client) organizationQuery() url.Values {
 	q := url.Values{}
 	setParameter(q, "organization", c.organization)
 	return q
 }
 
-// projectQuery returns the query parameters of a request about one project, or all.
+// projectQuery returns the query parameters of a request for one project, or for all.
 func (c *Client) projectQuery(project string) url.Values {
 	if project == "" {
 		return url.Values{}
@@ -193,7 +193,7 @@ func setParameter(q url.Values, pairs ...string) {
 	}
 }
 
-// setIf sets a parameter to true if yes.
+// setIf sets a parameter to true if yes is set.
 func setIf(q url.Values, key string, yes bool) {
 	if yes {
 		q.Set(key, "true")

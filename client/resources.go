@@ -14,8 +14,7 @@ type VolumeFilter struct {
 	Node    string
 }
 
-// Volumes iterates over all volumes that match, page by page. It stops at the first
-// error.
+// Volumes iterates over all matching volumes, page by page. It stops at the first error.
 func (c *Client) Volumes(ctx context.Context, f VolumeFilter) iter.Seq2[contract.Volume, error] {
 	q := c.organizationQuery()
 	setParameter(q, "project", f.Project, "service", f.Service, "node", f.Node)

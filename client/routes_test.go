@@ -15,8 +15,8 @@ import (
 	"mariposa/client"
 )
 
-// Every method of the client asks for a route that the server has: the OpenAPI document
-// lists all routes of the table.
+// Every method of the client calls an existing route: the OpenAPI document lists all
+// routes.
 func TestEveryMethodAsksForARouteOfTheTable(t *testing.T) {
 	t.Parallel()
 	b, err := os.ReadFile("../api/testdata/openapi.json")
@@ -69,8 +69,8 @@ func TestEveryMethodAsksForARouteOfTheTable(t *testing.T) {
 	}
 }
 
-// callWithSamples calls a method with sample arguments, and takes the first item of an
-// iterator that it returns.
+// callWithSamples calls a method with sample arguments, and reads the first item of a
+// returned iterator.
 func callWithSamples(t *testing.T, method reflect.Value) {
 	t.Helper()
 	in := make([]reflect.Value, method.Type().NumIn())

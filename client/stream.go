@@ -19,12 +19,12 @@ const (
 	firstPause = 250 * time.Millisecond
 	lastPause  = 10 * time.Second
 	maxLine    = 8 << 20
-	// A stream that is silent for this long is considered dead and opened again; that
-	// costs nothing, as it continues where it was.
+	// A stream that is silent for this long is considered dead and reopened. This loses
+	// nothing, because it continues at the same revision.
 	maxSilence = time.Minute
 )
 
-// StreamOptions say where a stream begins.
+// StreamOptions configure a stream.
 type StreamOptions struct {
 	Since   int64  // only events after this revision
 	Project string // only of this project
@@ -37,10 +37,10 @@ type StreamOptions struct {
 }
 
 // Stream yields the events after a revision until the context is canceled. After a
-// disconnect it continues by itself where it was, without gaps or duplicates. The
-// first attempt to connect must succeed; later ones are repeated for ever, unless the
-// server refuses: TooOld says that the feed no longer has the events after the last
-// one, so the caller must read the state again.
+// disconnect it reconnects and continues without gaps or duplicates. The first attempt
+// to connect must succeed; later attempts are repeated forever, unless the server
+// rejects the request. TooOld means that the feed no longer contains the next events,
+// so the caller must read the state again.
 func (c *Client) Stream(ctx context.Context, o StreamOptions) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		s := &stream{c: c, o: o, last: o.Since, yield: yield}
@@ -95,7 +95,7 @@ func (s *stream) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watchdog := time.AfterFunc(maxSilence, func() {
-		cancel(mariposa.Errorf(mariposa.Unavailable, "%s has not said anything for %v", s.c.URL(), maxSilence))
+		cancel(mariposa.Errorf(mariposa.Unavailable, "no data from %s for %v", s.c.URL(), maxSilence))
 	})
 	defer watchdog.Stop()
 
@@ -109,7 +109,7 @@ func (s *stream) run(ctx context.Context) error {
 	}
 	defer res.Body.Close()
 	if kind := res.Header.Get("Content-Type"); !strings.HasPrefix(kind, "text/event-stream") {
-		return mariposa.Errorf(mariposa.InvalidArgument, "%s answered %q instead of a stream of events: is something between us that does not pass streams on?", s.c.URL(), kind)
+		return mariposa.Errorf(mariposa.InvalidArgument, "%s responded with %q instead of an event stream: check whether a proxy blocks event streams", s.c.URL(), kind)
 	}
 	s.connected = true
 	if s.lost && s.o.Found != nil {
@@ -127,8 +127,8 @@ func (s *stream) run(ctx context.Context) error {
 	return err
 }
 
-// errStop ends the reading of a stream whose reader has stopped.
-var errStop = errors.New("the reader wants no more")
+// errStop ends a stream when the caller stops iterating.
+var errStop = errors.New("the reader has stopped")
 
 func (s *stream) take(m message) error {
 	if m.retry > 0 {
@@ -146,13 +146,13 @@ func (s *stream) take(m message) error {
 	}
 	var e Event
 	if err := json.Unmarshal([]byte(m.data), &e); err != nil {
-		return mariposa.Errorf(mariposa.InvalidArgument, "an event of %s cannot be read: is it a Mariposa? %w", s.c.URL(), err)
+		return mariposa.Errorf(mariposa.InvalidArgument, "invalid event from %s: check that the URL is that of a Mariposa server: %w", s.c.URL(), err)
 	}
 	if e.Revision == 0 {
 		e.Revision, _ = strconv.ParseInt(m.id, 10, 64)
 	}
 	if e.Revision <= s.last {
-		return nil // seen before the connection broke
+		return nil // received before the disconnect
 	}
 	s.last = e.Revision
 	if !s.yield(e, nil) {
@@ -161,8 +161,8 @@ func (s *stream) take(m message) error {
 	return nil
 }
 
-// backoff returns the delay before the next attempt: longer each time, with jitter for
-// clients that lost the same server.
+// backoff returns the delay before the next attempt. It grows exponentially, with
+// jitter because many clients may have lost the same server.
 func (s *stream) backoff() time.Duration {
 	s.lost = true
 	d := min(max(firstPause, s.retry)<<min(s.failures, 10), lastPause)
@@ -222,10 +222,10 @@ func readEvents(body io.Reader, alive func(), take func(message) error) error {
 	}
 	err := lines.Err()
 	if errors.Is(err, bufio.ErrTooLong) {
-		return mariposa.Errorf(mariposa.TooLarge, "the server sent an event of more than %d MiB", maxLine>>20)
+		return mariposa.Errorf(mariposa.TooLarge, "the server sent an event larger than %d MiB", maxLine>>20)
 	}
 	if err != nil {
-		return mariposa.Errorf(mariposa.Unavailable, "the stream of events broke off: %w", err)
+		return mariposa.Errorf(mariposa.Unavailable, "the event stream was interrupted: %w", err)
 	}
-	return mariposa.Errorf(mariposa.Unavailable, "the server ended the stream of events")
+	return mariposa.Errorf(mariposa.Unavailable, "the server closed the event stream")
 }

@@ -17,8 +17,7 @@ import (
 	"mariposa"
 )
 
-// feed plays a feed of so many events that breaks off wherever the script says,
-// repeating some of what was sent already.
+// feed simulates a feed that disconnects where the script says, and repeats some events.
 func feed(t *testing.T, total int, breaks []int, repeat int) http.HandlerFunc {
 	t.Helper()
 	var calls atomic.Int64
@@ -134,7 +133,7 @@ func TestWhatIsNoStreamIsNotTakenForOne(t *testing.T) {
 	t.Parallel()
 	c := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
 	for _, err := range c.Stream(context.Background(), StreamOptions{}) {
-		if err == nil || !strings.Contains(err.Error(), "instead of a stream") {
+		if err == nil || !strings.Contains(err.Error(), "instead of an event stream") {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -154,7 +153,7 @@ func TestPausesGrowToALimit(t *testing.T) {
 	}
 }
 
-// Whatever the bytes, reading ends and hands on no half block.
+// For any input, reading ends and passes on no partial block.
 func FuzzReadEvents(f *testing.F) {
 	f.Add("id: 1\ndata: {}\n\n")
 	f.Add("retry: 99999999999999999999\n\n:\n\ndata")

@@ -20,13 +20,13 @@ type TaskFilter struct {
 // largestPage is the server's maximum page size.
 const largestPage = 1000
 
-// Queue lists tasks, newest first. It follows pages by itself. A marker in the answer
-// says that there are more.
+// Queue lists tasks, newest first. It reads all pages up to the limit. A marker in the
+// response means that there are more.
 func (c *Client) Queue(ctx context.Context, f TaskFilter) (*contract.Tasks, error) {
 	q := c.projectQuery(f.Project)
 	setParameter(q, "service", f.Service, "state", f.State)
 	setIf(q, "all", f.All)
-	bounded(q, f.Limit)
+	setPageSize(q, f.Limit)
 	all := &contract.Tasks{Tasks: []contract.Task{}}
 	err := pages(q, func() (string, error) {
 		page, err := send[contract.Tasks](ctx, c, get("/v1/queue", q))
@@ -49,8 +49,8 @@ func (c *Client) Queue(ctx context.Context, f TaskFilter) (*contract.Tasks, erro
 	return all, nil
 }
 
-// bounded sets the page size for a limit; 0 means all.
-func bounded(q url.Values, limit int) {
+// setPageSize sets the page size for a limit; 0 means all.
+func setPageSize(q url.Values, limit int) {
 	if limit <= 0 {
 		limit = largestPage
 	}
@@ -62,11 +62,11 @@ func (c *Client) Task(ctx context.Context, id string) (*contract.Task, error) {
 	return send[contract.Task](ctx, c, get(pathUnder("/v1/queue", id), nil))
 }
 
-// TaskSteps returns one task with the newest of its steps, up to limit; 0 means all.
-// It follows pages by itself. A marker in the answer says that there are more.
+// TaskSteps returns one task with its newest steps, up to limit; 0 means all. It reads
+// all pages up to the limit. A marker in the response means that there are more.
 func (c *Client) TaskSteps(ctx context.Context, id string, limit int) (*contract.Task, error) {
 	q := url.Values{}
-	bounded(q, limit)
+	setPageSize(q, limit)
 	var task *contract.Task
 	err := pages(q, func() (string, error) {
 		page, err := send[contract.Task](ctx, c, get(pathUnder("/v1/queue", id), q))
@@ -90,7 +90,7 @@ func (c *Client) TaskSteps(ctx context.Context, id string, limit int) (*contract
 	return task, err
 }
 
-// TerminateTask ends a task. The scope of an active one is frozen as it is.
+// TerminateTask terminates a task. If it is active, its scope is frozen.
 func (c *Client) TerminateTask(ctx context.Context, id string) (*contract.Terminated, error) {
 	return send[contract.Terminated](ctx, c, remove(pathUnder("/v1/queue", id), nil))
 }

@@ -11,8 +11,8 @@ import (
 	"mariposa/contract"
 )
 
-// taskServer is a server with so many tasks, or steps of a task, newest first, which
-// gives at most so many at a time.
+// taskServer is a server with a number of tasks, or steps of a task, newest first, and
+// a maximum page size.
 func taskServer(t *testing.T, total, most int) *Client {
 	t.Helper()
 	return serve(t, func(w http.ResponseWriter, r *http.Request) {

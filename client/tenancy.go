@@ -24,19 +24,19 @@ func (c *Client) User(ctx context.Context, user string) (*contract.User, error) 
 	return send[contract.User](ctx, c, get(pathUnder("/v1/users", user), nil))
 }
 
-// CreateUser creates a user, with an organization of its own.
+// CreateUser creates a user with a personal organization.
 func (c *Client) CreateUser(ctx context.Context, user contract.NewUser) (*contract.Changed, error) {
 	return send[contract.Changed](ctx, c, post("/v1/users", user))
 }
 
-// UpdateUser changes the fields of a user that the document sets. Disabling one who created
-// tokens for others needs cascade.
+// UpdateUser changes the given fields of a user. Disabling a user who created tokens
+// for others requires cascade.
 func (c *Client) UpdateUser(ctx context.Context, user string, change contract.UserChange, cascade bool) (*contract.Changed, error) {
 	return send[contract.Changed](ctx, c, put(pathUnder("/v1/users", user), change).with(cascading(cascade)))
 }
 
-// DeleteUser deletes a user. One who made tokens for others goes only together with those:
-// cascade.
+// DeleteUser deletes a user. If the user created tokens for others, cascade is
+// required, which revokes them.
 func (c *Client) DeleteUser(ctx context.Context, user string, cascade bool) (*contract.Changed, error) {
 	return send[contract.Changed](ctx, c, remove(pathUnder("/v1/users", user), cascading(cascade)))
 }
@@ -56,7 +56,7 @@ func (c *Client) CreateOrganization(ctx context.Context, org contract.NewOrganiz
 	return send[contract.Changed](ctx, c, post("/v1/organizations", org))
 }
 
-// UpdateOrganization changes the fields of an organization that the document sets.
+// UpdateOrganization changes the given fields of an organization.
 func (c *Client) UpdateOrganization(ctx context.Context, org string, change contract.OrganizationChange) (*contract.Changed, error) {
 	return send[contract.Changed](ctx, c, put(inOrg(org), change))
 }
@@ -76,7 +76,7 @@ func (c *Client) PutMember(ctx context.Context, org, user string, role mariposa.
 	return send[contract.Changed](ctx, c, put(inOrg(org, "members", user), contract.MemberChange{Role: string(role)}))
 }
 
-// RemoveMember removes a user from an organization. Anybody may remove themselves.
+// RemoveMember removes a user from an organization. Users can remove themselves.
 func (c *Client) RemoveMember(ctx context.Context, org, user string) (*contract.Changed, error) {
 	return send[contract.Changed](ctx, c, remove(inOrg(org, "members", user), nil))
 }
@@ -86,13 +86,13 @@ func (c *Client) Quota(ctx context.Context, org string) (*contract.Quota, error)
 	return send[contract.Quota](ctx, c, get(inOrg(org, "quota"), nil))
 }
 
-// QuotaChange says which limits of a quota to change. All others stay.
+// QuotaChange are the limits of a quota to change. All others remain unchanged.
 type QuotaChange struct {
 	Set  contract.QuotaLimits // those that are not nil
-	Lift []string             // the names of those that shall bound nothing: projects, instances, cpu, memory, stored_per_project
+	Lift []string             // names of limits to remove: projects, instances, cpu, memory, stored_per_project
 }
 
-// figures are what is sent.
+// figures returns the request body.
 func (q QuotaChange) figures() map[string]any {
 	figures := map[string]any{}
 	if n := q.Set.Projects; n != nil {
@@ -121,30 +121,31 @@ func (c *Client) SetQuota(ctx context.Context, org string, change QuotaChange) (
 	return send[contract.Quota](ctx, c, put(inOrg(org, "quota"), change.figures()))
 }
 
-// Policy returns what the manifests of an organization may ask for.
+// Policy returns the policy of an organization: what its manifests can use.
 func (c *Client) Policy(ctx context.Context, org string) (*contract.Policy, error) {
 	return send[contract.Policy](ctx, c, get(inOrg(org, "policy"), nil))
 }
 
-// SetPolicy changes what the document names of an organization's policy.
+// SetPolicy changes the given fields of an organization's policy.
 func (c *Client) SetPolicy(ctx context.Context, org string, change contract.PolicyChange) (*contract.Policy, error) {
 	return send[contract.Policy](ctx, c, put(inOrg(org, "policy"), change))
 }
 
-// Settings returns what is set for the installation.
+// Settings returns the settings of the installation.
 func (c *Client) Settings(ctx context.Context) (*contract.Settings, error) {
 	return send[contract.Settings](ctx, c, get("/v1/settings", nil))
 }
 
-// SettingsChange says which settings of the installation to change. All others stay.
+// SettingsChange are the settings of the installation to change. All others remain
+// unchanged.
 type SettingsChange struct {
-	Quota                QuotaChange // what new organizations begin with
+	Quota                QuotaChange // quota of new organizations
 	OrganizationsPerUser *int
 	StoredPerProject     *int64
-	Lift                 []string // the names of those that shall bound nothing, or be as they were: organizations_per_user, stored_per_project
+	Lift                 []string // names of settings to remove or reset: organizations_per_user, stored_per_project
 }
 
-// SetSettings changes what is set for the installation.
+// SetSettings changes the settings of the installation.
 func (c *Client) SetSettings(ctx context.Context, change SettingsChange) (*contract.Settings, error) {
 	body := map[string]any{}
 	if quota := change.Quota.figures(); len(quota) > 0 {
@@ -162,40 +163,40 @@ func (c *Client) SetSettings(ctx context.Context, change SettingsChange) (*contr
 	return send[contract.Settings](ctx, c, put("/v1/settings", body))
 }
 
-// Tokens lists the caller's tokens, or another user's if the caller runs the
-// installation.
+// Tokens lists the tokens of the caller, or of another user if the caller is an
+// installation admin.
 func (c *Client) Tokens(ctx context.Context, user string) (*contract.Tokens, error) {
 	q := url.Values{}
 	setParameter(q, "user", user)
 	return send[contract.Tokens](ctx, c, get("/v1/tokens", q))
 }
 
-// CreateToken creates a token. Only this answer contains the secret.
+// CreateToken creates a token. Only this response contains the secret.
 func (c *Client) CreateToken(ctx context.Context, token contract.NewToken) (*contract.Token, error) {
 	return send[contract.Token](ctx, c, post("/v1/tokens", token))
 }
 
-// JoinTokens lists the tokens that let nodes join.
+// JoinTokens lists the join tokens.
 func (c *Client) JoinTokens(ctx context.Context) (*contract.Tokens, error) {
 	return send[contract.Tokens](ctx, c, get("/v1/tokens", url.Values{"use": {string(mariposa.TokenJoin)}}))
 }
 
-// Token returns a token by its id or name, with those that it made.
+// Token returns a token by its id or name, with the tokens that it created.
 func (c *Client) Token(ctx context.Context, token string) (*contract.Token, error) {
 	return send[contract.Token](ctx, c, get(pathUnder("/v1/tokens", token), nil))
 }
 
-// RevokeToken revokes a token, by its id. One that has descendants needs cascade.
+// RevokeToken revokes a token by its id. If it created other tokens, cascade is required.
 func (c *Client) RevokeToken(ctx context.Context, id string, cascade bool) (*contract.Changed, error) {
 	return send[contract.Changed](ctx, c, remove(pathUnder("/v1/tokens", id), cascading(cascade)))
 }
 
-// AdoptTokens takes over what a token made, by its id: they end with the caller's token.
+// AdoptTokens makes the caller's token the parent of the tokens that another token created.
 func (c *Client) AdoptTokens(ctx context.Context, id string) (*contract.Changed, error) {
 	return send[contract.Changed](ctx, c, put(pathUnder("/v1/tokens", id), contract.TokenAction{Action: "adopt"}))
 }
 
-// cascading says that what somebody made may end with them.
+// cascading returns the query parameters for cascade.
 func cascading(cascade bool) url.Values {
 	if !cascade {
 		return nil
@@ -218,8 +219,8 @@ func (c *Client) DeletePackage(ctx context.Context, name string) (*contract.Chan
 	return send[contract.Changed](ctx, c, remove(pathUnder("/v1/packages", name), nil))
 }
 
-// RotateKey makes a new key of the installation and rewraps with it what the old one
-// wrapped.
+// RotateKey replaces the outer key of the installation and encrypts all project keys
+// with the new one.
 func (c *Client) RotateKey(ctx context.Context) (*contract.KeyRotation, error) {
 	return send[contract.KeyRotation](ctx, c, request{method: http.MethodPost, path: "/v1/keys/rotate"})
 }

@@ -64,7 +64,7 @@ func TestAnotherRootIsTrustedWhenNamed(t *testing.T) {
 		says  string
 	}{
 		{"named", roots, ""},
-		{"not named", nil, "name that root's file with --ca"},
+		{"not named", nil, "pass the CA file with --ca"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cl, err := New(Options{URL: srv.URL, Roots: c.roots})
@@ -88,7 +88,7 @@ func TestAnotherRootIsTrustedWhenNamed(t *testing.T) {
 	}
 }
 
-// auditServer is a server with so many audit records, the newest with the highest id.
+// auditServer is a server with a number of audit records, the newest with the highest id.
 func auditServer(t *testing.T, total int) *Client {
 	t.Helper()
 	return serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -138,8 +138,8 @@ func TestAnExportOfTheAuditEndsWithItsErrors(t *testing.T) {
 	}{
 		{name: "whole", body: one + "\n" + two + "\n", lines: []string{one, two}},
 		{name: "limited", body: one + "\n" + two + "\n", limit: 1, lines: []string{one}},
-		{name: "broken off by the server", body: one + "\n" + `{"code":"Unavailable","message":"the store is away"}` + "\n", lines: []string{one}, fails: "the audit broke off: the store is away"},
-		{name: "of a stranger", body: "<html>\n", fails: "is it a Mariposa?"},
+		{name: "broken off by the server", body: one + "\n" + `{"code":"Unavailable","message":"the store is away"}` + "\n", lines: []string{one}, fails: "the audit export is incomplete: the store is away"},
+		{name: "of a stranger", body: "<html>\n", fails: "check that the URL is that of a Mariposa server"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -14,8 +14,8 @@ import (
 	"mariposa/contract"
 )
 
-// State returns the goal and the actual state of every project, of one, or of one of
-// its services.
+// State returns the desired and actual state of all projects, of one project, or of one
+// service.
 func (c *Client) State(ctx context.Context, project, service string) (*contract.State, error) {
 	q := c.projectQuery(project)
 	setParameter(q, "service", service)
@@ -32,8 +32,8 @@ type InstanceFilter struct {
 	Usage   bool // measure what the running ones use
 }
 
-// Instances iterates over all instances that match, page by page: there may be a
-// hundred thousand. It stops at the first error.
+// Instances iterates over all matching instances, page by page: there may be a hundred
+// thousand. It stops at the first error.
 func (c *Client) Instances(ctx context.Context, f InstanceFilter) iter.Seq2[contract.Instance, error] {
 	q := c.projectQuery(f.Project)
 	if f.Usage {
@@ -76,7 +76,7 @@ func (c *Client) CreateInstance(ctx context.Context, project, name string, defin
 	}
 	body, err := json.Marshal(document)
 	if err != nil {
-		return nil, mariposa.Errorf(mariposa.InvalidArgument, "the definition of the instance is no JSON: %w", err)
+		return nil, mariposa.Errorf(mariposa.InvalidArgument, "the definition of the instance is not valid JSON: %w", err)
 	}
 	return send[contract.Changed](ctx, c, request{method: http.MethodPost, path: "/v1/instances", body: body, kind: "application/json"})
 }

@@ -53,7 +53,7 @@ func (c *Client) DeleteTag(ctx context.Context, project, tag string) (*contract.
 // Revert says which version to go back to, and how.
 type Revert struct {
 	Version   string            // empty: the last one that completed
-	Rolling   string            // how many at a time, like 2 or 25%; empty: as the services specify
+	Rolling   string            // how many at a time, such as 2 or 25%; empty: as the services specify
 	Canary    string            // hold after this many
 	WithScale bool              // restore its scales too
 	Scale     map[string]string // scales to set with it, by service

@@ -1,6 +1,6 @@
-// Package contract holds the documents that cross the HTTP API, as the contract
-// with the outside fixes them: names are never changed or dropped, fields may be
-// added. The API fills them, the client reads them. It owns their shape only.
+// Package contract defines the documents of the HTTP API. They are a public contract:
+// fields may be added, but never renamed or removed. The API fills them and the client
+// reads them. The package owns only their structure.
 package contract
 
 import (
@@ -16,17 +16,17 @@ type Project struct {
 	Name             string               `json:"name"`
 	Organization     string               `json:"organization"`
 	OrganizationName string               `json:"organization_name"`
-	Role             mariposa.Role        `json:"role,omitempty" doc:"what the caller is in it"`
+	Role             mariposa.Role        `json:"role,omitempty" doc:"the caller's role in the project"`
 	Version          string               `json:"version" doc:"the newest submitted version"`
 	Number           int                  `json:"number"`
 	Goal             mariposa.ProjectGoal `json:"goal"`
 	Status           mariposa.Status      `json:"status"`
 	Reason           string               `json:"reason,omitempty"`
-	ReasonCode       mariposa.ReasonCode  `json:"reason_code,omitempty" doc:"the kind of reason, as a stable word; empty where there is none"`
+	ReasonCode       mariposa.ReasonCode  `json:"reason_code,omitempty" doc:"stable code of the reason; empty if there is no reason"`
 	Created          time.Time            `json:"created"`
 	Author           string               `json:"author,omitempty"`
 	Services         []string             `json:"services"`
-	Stored           *Stored              `json:"stored,omitempty" doc:"what the store keeps of it; of a single project only"`
+	Stored           *Stored              `json:"stored,omitempty" doc:"storage used by the project; only when a single project is requested"`
 }
 
 // Projects is a list of projects.
@@ -34,19 +34,19 @@ type Projects struct {
 	Projects []Project `json:"projects"`
 }
 
-// Changed answers a change; only the fields that apply are set.
+// Changed is the response to a change; only the fields that apply are set.
 type Changed struct {
-	ID      string   `json:"id,omitempty" doc:"of what was created"`
+	ID      string   `json:"id,omitempty" doc:"id of the created object"`
 	Name    string   `json:"name,omitempty"`
 	Version string   `json:"version,omitempty"`
 	Number  int      `json:"number,omitempty"`
-	Task    *string  `json:"task" doc:"the task that carries the change out; null when there is nothing to do"`
-	Reason  string   `json:"reason,omitempty" doc:"what follows from it, where the rest does not say"`
-	Missing []string `json:"missing,omitempty" doc:"required metadata keys without a value: what needs them waits"`
+	Task    *string  `json:"task" doc:"the task that carries out the change; null if there is nothing to do"`
+	Reason  string   `json:"reason,omitempty" doc:"additional information about the effect of the change"`
+	Missing []string `json:"missing,omitempty" doc:"required metadata keys without a value; services that need them wait"`
 
-	NeedsApproval []string `json:"needs_approval,omitempty" doc:"protected secrets that the version uses: it comes into force once an operator approves it"`
+	NeedsApproval []string `json:"needs_approval,omitempty" doc:"protected secrets that the version uses; it comes into force after an operator approves it"`
 
-	Ended []EndedTask `json:"ended,omitempty" doc:"the tasks that this change ends before their time"`
+	Ended []EndedTask `json:"ended,omitempty" doc:"tasks that this change terminated early"`
 
 	// For a change of one metadata key.
 	Key   string `json:"key,omitempty"`
@@ -58,27 +58,26 @@ type Changed struct {
 type EndedTask struct {
 	ID           string             `json:"id"`
 	Task         mariposa.TaskKind  `json:"task"`
-	Services     []string           `json:"services" doc:"none: the whole project"`
-	State        mariposa.TaskState `json:"state" doc:"what it was until then; what was queued had changed nothing yet, and is dropped"`
-	Reason       string             `json:"reason,omitempty" doc:"why it was asked for"`
-	ContinueWith string             `json:"continue_with,omitempty" doc:"the command that asks again for what is dropped"`
+	Services     []string           `json:"services" doc:"empty: the whole project"`
+	State        mariposa.TaskState `json:"state" doc:"its state before it was terminated; a queued task had changed nothing yet and is dropped"`
+	Reason       string             `json:"reason,omitempty" doc:"why the task was created"`
+	ContinueWith string             `json:"continue_with,omitempty" doc:"the command that repeats the dropped change"`
 }
 
 // NewProject requests a project, as JSON.
 type NewProject struct {
 	Name         string          `json:"name"`
 	Organization string          `json:"organization,omitempty"`
-	Manifest     json.RawMessage `json:"manifest" doc:"the manifest as an object, or as a string of YAML"`
-	Metadata     json.RawMessage `json:"metadata,omitempty" doc:"values by key as an object, or as a string of YAML"`
+	Manifest     json.RawMessage `json:"manifest" doc:"the manifest as an object, or as YAML in a string"`
+	Metadata     json.RawMessage `json:"metadata,omitempty" doc:"values by key as an object, or as YAML in a string"`
 	Message      string          `json:"message,omitempty"`
 }
 
-// ProjectChange requests a change of a project; fields that are left out stay as
-// they are.
+// ProjectChange requests a change of a project; omitted fields remain unchanged.
 type ProjectChange struct {
 	Name     string          `json:"name,omitempty"`
-	Manifest json.RawMessage `json:"manifest,omitempty" doc:"the manifest as an object, or as a string of YAML"`
-	Metadata json.RawMessage `json:"metadata,omitempty" doc:"all values by key as an object, or as a string of YAML"`
+	Manifest json.RawMessage `json:"manifest,omitempty" doc:"the manifest as an object, or as YAML in a string"`
+	Metadata json.RawMessage `json:"metadata,omitempty" doc:"all values by key as an object, or as YAML in a string"`
 	Message  string          `json:"message,omitempty"`
 }
 
@@ -91,26 +90,26 @@ type Version struct {
 	Message         string         `json:"message"`
 	Tags            []string       `json:"tags"`
 	ServicesChanged []string       `json:"services_changed"`
-	Completed       bool           `json:"completed" doc:"all that it asks for was done once; values that services hold back (on_metadata) are not asked for"`
-	Outdated        int            `json:"outdated,omitempty" doc:"of the version in force: instances that run with what was before it"`
+	Completed       bool           `json:"completed" doc:"the version was fully rolled out at least once; metadata values that services do not apply automatically (on_metadata) do not count"`
+	Outdated        int            `json:"outdated,omitempty" doc:"for the version in force: the number of instances that still run an earlier configuration"`
 	Cause           mariposa.Cause `json:"cause" doc:"manifest, metadata or revert"`
-	MetadataChanged []string       `json:"metadata_changed" doc:"the keys that differ from the version before"`
-	NeedsApproval   []string       `json:"needs_approval,omitempty" doc:"protected secrets that it uses without an approval: it does not come into force before an operator approves it"`
-	Approval        *Approval      `json:"approval,omitempty" doc:"of one that uses protected secrets: who lets it"`
-	Manifest        string         `json:"manifest,omitempty" doc:"of a single version: the YAML as it was submitted, or generated if it came as JSON"`
+	MetadataChanged []string       `json:"metadata_changed" doc:"metadata keys that differ from the previous version"`
+	NeedsApproval   []string       `json:"needs_approval,omitempty" doc:"protected secrets that the version uses without an approval; it comes into force after an operator approves it"`
+	Approval        *Approval      `json:"approval,omitempty" doc:"the approval to use protected secrets, if any"`
+	Manifest        string         `json:"manifest,omitempty" doc:"the YAML as submitted, or generated if it was submitted as JSON; only when a single version is requested"`
 }
 
-// Approval says who lets a version use protected secrets.
+// Approval is the approval of a version that uses protected secrets.
 type Approval struct {
 	By     string    `json:"by"`
 	At     time.Time `json:"at"`
-	Number int       `json:"number" doc:"the version that was approved: this one, or one with the same manifest and values"`
+	Number int       `json:"number" doc:"number of the approved version: this one, or one with the same manifest and values"`
 }
 
 // Versions is a page of versions, newest first.
 type Versions struct {
 	Versions []Version `json:"versions"`
-	Marker   string    `json:"marker,omitempty" doc:"pass it to get the next page; absent on the last"`
+	Marker   string    `json:"marker,omitempty" doc:"pass it to get the next page; absent on the last page"`
 }
 
 // State is the desired and actual state of all requested projects, at one revision.
@@ -131,7 +130,7 @@ type ProjectState struct {
 	Frozen           bool                 `json:"frozen"`
 	Paused           bool                 `json:"paused"`
 	Reason           string               `json:"reason"`
-	ReasonCode       mariposa.ReasonCode  `json:"reason_code" doc:"the kind of reason, as a stable word; empty where there is none"`
+	ReasonCode       mariposa.ReasonCode  `json:"reason_code" doc:"stable code of the reason; empty if there is no reason"`
 	Services         []ServiceState       `json:"services"`
 }
 
@@ -140,8 +139,8 @@ type ServiceState struct {
 	ID         string              `json:"id"`
 	Name       string              `json:"name"`
 	Version    string              `json:"version"`
-	Number     int                 `json:"number" doc:"the number of that version"`
-	Goal       int                 `json:"goal" doc:"its scale"`
+	Number     int                 `json:"number" doc:"number of the version"`
+	Goal       int                 `json:"goal" doc:"the desired number of instances"`
 	Running    int                 `json:"running"`
 	Healthy    int                 `json:"healthy"`
 	Starting   int                 `json:"starting"`
@@ -153,7 +152,7 @@ type ServiceState struct {
 	Paused     bool                `json:"paused"`
 	Status     mariposa.Status     `json:"status"`
 	Reason     string              `json:"reason"`
-	ReasonCode mariposa.ReasonCode `json:"reason_code" doc:"the kind of reason, as a stable word; empty where there is none"`
+	ReasonCode mariposa.ReasonCode `json:"reason_code" doc:"stable code of the reason; empty if there is no reason"`
 	Backoff    *Backoff            `json:"backoff"`
 }
 
@@ -165,7 +164,7 @@ type Service struct {
 	ComputeType mariposa.ComputeType `json:"compute_type"`
 	Image       string               `json:"image"`
 	DependsOn   []string             `json:"depends_on"`
-	References  []Reference          `json:"references" doc:"what it refers to of other services, and what that resolves to"`
+	References  []Reference          `json:"references" doc:"references to other services and their resolved values"`
 }
 
 // Reference is a binding of a service to an instance of another one.
@@ -173,7 +172,7 @@ type Reference struct {
 	Service      string            `json:"service_name"`
 	Instance     string            `json:"instance"`
 	InstanceName string            `json:"instance_name"`
-	Values       map[string]string `json:"values" doc:"by field; variables of the other's environment are told by instance alone"`
+	Values       map[string]string `json:"values" doc:"resolved values by field; environment variables of the other service are not included"`
 }
 
 // Services is a list of services.
@@ -181,7 +180,7 @@ type Services struct {
 	Services []Service `json:"services"`
 }
 
-// Backoff says how often a service has failed and when the next attempt is.
+// Backoff is the number of failures of a service and the time of the next attempt.
 type Backoff struct {
 	Failures int       `json:"failures"`
 	Until    time.Time `json:"until"`
@@ -191,25 +190,25 @@ type Backoff struct {
 type Action struct {
 	Action   string          `json:"action" enum:"start,stop,freeze,thaw,reprovision,revert,pause,resume,converge,accept,scale"`
 	Version  string          `json:"version,omitempty"`
-	Rolling  json.RawMessage `json:"rolling,omitempty" doc:"a number, or a percentage like \"25%\""`
-	Canary   json.RawMessage `json:"canary,omitempty" doc:"hold after so many: a number, or a percentage"`
-	Count    json.RawMessage `json:"count,omitempty" doc:"of a reprovision, the same as canary: so many, or of one that is held so many further"`
-	Filters  *Filters        `json:"filters,omitempty" doc:"of a reprovision: only what matches all of them"`
+	Rolling  json.RawMessage `json:"rolling,omitempty" doc:"how many instances to replace at a time: a number, or a percentage such as \"25%\""`
+	Canary   json.RawMessage `json:"canary,omitempty" doc:"hold the rollout after this many instances: a number or a percentage"`
+	Count    json.RawMessage `json:"count,omitempty" doc:"for reprovision: same as canary; if the rollout is held, how many more instances to replace"`
+	Filters  *Filters        `json:"filters,omitempty" doc:"for reprovision: only instances that match all filters"`
 	Services []string        `json:"services,omitempty"`
-	Scale    json.RawMessage `json:"scale,omitempty" doc:"5, \"+1\" or \"-2\"; for a project, an object of these by service. Of a revert: scales to set with it"`
+	Scale    json.RawMessage `json:"scale,omitempty" doc:"5, \"+1\" or \"-2\"; for a project, an object of these by service. For revert: scales to set at the same time"`
 
-	All       bool   `json:"all,omitempty" doc:"of a reprovision: replace all instances; without it, and without services or filters, only rollouts that are held go on"`
-	WithScale bool   `json:"with_scale,omitempty" doc:"of a revert: bring its scales back too"`
-	Message   string `json:"message,omitempty" maxLength:"1000" doc:"of a revert: for those who read the versions later"`
+	All       bool   `json:"all,omitempty" doc:"for reprovision: replace all instances. Without all, services or filters, only held rollouts continue"`
+	WithScale bool   `json:"with_scale,omitempty" doc:"for revert: also restore the scales of the version"`
+	Message   string `json:"message,omitempty" maxLength:"1000" doc:"for revert: a message for the version history"`
 }
 
 // Filters select the instances that match all given filters.
 type Filters struct {
-	Service  json.RawMessage `json:"service,omitempty" doc:"a service by id or name, or a list of them"`
-	Version  string          `json:"version,omitempty" doc:"the version they were made from"`
+	Service  json.RawMessage `json:"service,omitempty" doc:"id or name of a service, or a list of them"`
+	Version  string          `json:"version,omitempty" doc:"the version that the instances were created from"`
 	Image    string          `json:"image,omitempty"`
-	Instance json.RawMessage `json:"instance,omitempty" doc:"an instance by id or name, or a list of them"`
-	Node     json.RawMessage `json:"node,omitempty" doc:"a node by id or name, or a list of them"`
+	Instance json.RawMessage `json:"instance,omitempty" doc:"id or name of an instance, or a list of them"`
+	Node     json.RawMessage `json:"node,omitempty" doc:"id or name of a node, or a list of them"`
 }
 
 // Task is one task of the queue.
@@ -224,25 +223,25 @@ type Task struct {
 	Origin      mariposa.Origin     `json:"origin"`
 	Author      string              `json:"author"`
 	Reason      string              `json:"reason"`
-	ReasonCode  mariposa.ReasonCode `json:"reason_code" doc:"the kind of reason, as a stable word; empty where there is none"`
+	ReasonCode  mariposa.ReasonCode `json:"reason_code" doc:"stable code of the reason; empty if there is no reason"`
 	EndedBy     string              `json:"ended_by"`
-	WaitsFor    []string            `json:"waits_for,omitempty" doc:"of a queued task: the tasks that go first"`
-	Waits       string              `json:"waits,omitempty" doc:"what an open task waits for, as a sentence; absent while it makes progress"`
+	WaitsFor    []string            `json:"waits_for,omitempty" doc:"for a queued task: the tasks that run first"`
+	Waits       string              `json:"waits,omitempty" doc:"what an open task is waiting for, as a sentence; absent while it makes progress"`
 	Created     time.Time           `json:"created"`
 	Started     *time.Time          `json:"started"`
 	Finished    *time.Time          `json:"finished"`
 	Progress    mariposa.Progress   `json:"progress"`
-	ETA         *time.Time          `json:"eta" doc:"when it will have ended if it goes on as it has; null while it waits, and before a few steps have shown a pace"`
+	ETA         *time.Time          `json:"eta" doc:"estimated time of completion; null while the task waits and until it has completed a few steps"`
 	Version     string              `json:"version"`
-	Number      int                 `json:"number,omitempty" doc:"the number of that version, where it is known"`
-	Steps       []TaskStep          `json:"steps,omitempty" doc:"of a single task, newest first"`
-	Marker      string              `json:"marker,omitempty" doc:"of a single task: pass it to get older steps; absent when there are none"`
+	Number      int                 `json:"number,omitempty" doc:"number of the version, if known"`
+	Steps       []TaskStep          `json:"steps,omitempty" doc:"newest first; only when a single task is requested"`
+	Marker      string              `json:"marker,omitempty" doc:"for a single task: pass it to get older steps; absent if there are none"`
 }
 
 // Tasks is a page of tasks, newest first.
 type Tasks struct {
 	Tasks  []Task `json:"tasks"`
-	Marker string `json:"marker,omitempty" doc:"pass it to get the next page; absent on the last"`
+	Marker string `json:"marker,omitempty" doc:"pass it to get the next page; absent on the last page"`
 }
 
 // TaskStep is one change that a task made or caused.
@@ -254,9 +253,9 @@ type TaskStep struct {
 	Node         string              `json:"node"`
 	NodeName     string              `json:"node_name"`
 	Step         string              `json:"step" doc:"create, update, remove or collect"`
-	Result       string              `json:"result" doc:"asked, done, or the state the node reports"`
+	Result       string              `json:"result" doc:"asked, done, or the state that the node reports"`
 	Reason       string              `json:"reason"`
-	ReasonCode   mariposa.ReasonCode `json:"reason_code" doc:"the kind of reason, as a stable word; empty where there is none"`
+	ReasonCode   mariposa.ReasonCode `json:"reason_code" doc:"stable code of the reason; empty if there is no reason"`
 }
 
 // Instance is one instance.
@@ -269,7 +268,7 @@ type Instance struct {
 	Service     string               `json:"service"`
 	ServiceName string               `json:"service_name"`
 	Version     string               `json:"version"`
-	Number      int                  `json:"number,omitempty" doc:"the number of that version; an unmanaged instance has none"`
+	Number      int                  `json:"number,omitempty" doc:"number of the version; absent for unmanaged instances"`
 	ComputeType mariposa.ComputeType `json:"compute_type"`
 	Node        string               `json:"node"`
 	NodeName    string               `json:"node_name"`
@@ -284,20 +283,20 @@ type Instance struct {
 	ExitCode    *int                 `json:"exit_code"`
 	Restarts    int                  `json:"restarts"`
 	Reason      string               `json:"reason"`
-	ReasonCode  mariposa.ReasonCode  `json:"reason_code" doc:"the kind of reason, as a stable word; empty where there is none"`
+	ReasonCode  mariposa.ReasonCode  `json:"reason_code" doc:"stable code of the reason; empty if there is no reason"`
 	Managed     bool                 `json:"managed"`
-	Usage       mariposa.Usage       `json:"usage" doc:"of a single running instance, as its node measures it now; what cannot be told is absent"`
-	Environment []string             `json:"environment,omitempty" doc:"of a single instance, resolved"`
+	Usage       mariposa.Usage       `json:"usage" doc:"current usage of a running instance, as measured by its node; in a list only with usage=true; values that cannot be measured are absent"`
+	Environment []string             `json:"environment,omitempty" doc:"resolved environment; only when a single instance is requested"`
 	Command     []string             `json:"command,omitempty"`
 	Details     map[string]string    `json:"details,omitempty"`
-	Volumes     []mariposa.Mount     `json:"volumes,omitempty" doc:"of a single instance: those it uses"`
-	Networks    []mariposa.Join      `json:"networks,omitempty" doc:"of a single instance: those it is on"`
+	Volumes     []mariposa.Mount     `json:"volumes,omitempty" doc:"volumes that the instance uses; only when a single instance is requested"`
+	Networks    []mariposa.Join      `json:"networks,omitempty" doc:"networks that the instance is connected to; only when a single instance is requested"`
 }
 
 // Instances is a page of instances.
 type Instances struct {
 	Instances []Instance `json:"instances"`
-	Marker    string     `json:"marker,omitempty" doc:"pass it to get the next page; absent on the last"`
+	Marker    string     `json:"marker,omitempty" doc:"pass it to get the next page; absent on the last page"`
 }
 
 // InstanceAction requests an action on an instance.
@@ -314,21 +313,22 @@ type Node struct {
 	Traits        map[string]string                       `json:"traits"`
 	Status        mariposa.NodeState                      `json:"status"`
 	Reason        string                                  `json:"reason"`
-	ReasonCode    mariposa.ReasonCode                     `json:"reason_code" doc:"the kind of reason, as a stable word; empty where there is none"`
+	ReasonCode    mariposa.ReasonCode                     `json:"reason_code" doc:"stable code of the reason; empty if there is no reason"`
 	Instances     int                                     `json:"instances"`
 	Capacity      mariposa.Resources                      `json:"capacity"`
 	Reserved      mariposa.Resources                      `json:"reserved"`
 	Replica       string                                  `json:"replica"`
 	LastHeartbeat time.Time                               `json:"last_heartbeat"`
 	Drivers       []mariposa.ComputeType                  `json:"drivers"`
-	Offers        map[mariposa.ComputeType]mariposa.Offer `json:"offers" doc:"what the node says of compute types that depend on how the machine is"`
+	Offers        map[mariposa.ComputeType]mariposa.Offer `json:"offers" doc:"details that the node reports about compute types whose support depends on the machine"`
 	Dummy         bool                                    `json:"dummy"`
 	Quarantined   []mariposa.Quarantined                  `json:"quarantined"`
-	Address       string                                  `json:"address" doc:"where its agent connected from; empty while that is not known"`
-	Fingerprint   string                                  `json:"fingerprint" doc:"of the key that its agent proves itself with, as the agent prints it"`
+	Address       string                                  `json:"address" doc:"address that the agent connected from; empty if not known yet"`
+	Fingerprint   string                                  `json:"fingerprint" doc:"fingerprint of the agent's key, as printed by the agent"`
 }
 
-// PastNode is a node in an event, without what is counted when it is read.
+// PastNode is a node in an event. It has no counts, which are only known for the
+// current state.
 type PastNode struct {
 	Node
 	Instances *int                `json:"instances,omitempty"`
@@ -343,12 +343,12 @@ type Nodes struct {
 // NodeAction requests an action on a node.
 type NodeAction struct {
 	Action    string   `json:"action" enum:"drain,undrain,reserve,unreserve,purge,lose,restore,approve,reject"`
-	Instances []string `json:"instances,omitempty" doc:"of a purge: these quarantined instances; none means all of them"`
-	// Fingerprint guards an approval.
-	Fingerprint string `json:"fingerprint,omitempty" doc:"of an approval: what the fingerprint of the node's key must be"`
+	Instances []string `json:"instances,omitempty" doc:"for purge: the quarantined instances to remove; empty means all of them"`
+	// Fingerprint protects an approval against a changed key.
+	Fingerprint string `json:"fingerprint,omitempty" doc:"for approve: the expected fingerprint of the node's key"`
 }
 
-// Health answers whether the server is up and able to work.
+// Health is the response of the health endpoints.
 type Health struct {
 	Status  string `json:"status"`
 	Version string `json:"version"`
@@ -369,24 +369,24 @@ type Event struct {
 	Task         string              `json:"task"`
 	Actor        string              `json:"actor"`
 	Reason       string              `json:"reason"`
-	ReasonCode   mariposa.ReasonCode `json:"reason_code" doc:"the kind of reason, as a stable word; empty where there is none"`
+	ReasonCode   mariposa.ReasonCode `json:"reason_code" doc:"stable code of the reason; empty if there is no reason"`
 	Object       any                 `json:"object"`
 }
 
 // Events is a section of the feed.
 type Events struct {
 	Events   []Event `json:"events"`
-	Revision int64   `json:"revision" doc:"ask again with since= this to go on"`
-	More     bool    `json:"more,omitempty" doc:"of a list with since: there may be more after that revision, even if the list is empty"`
+	Revision int64   `json:"revision" doc:"pass it as since to continue"`
+	More     bool    `json:"more,omitempty" doc:"for a list with since: there may be more events after this revision, even if the list is empty"`
 }
 
-// Terminated answers the termination of a task: the state of its scope, and how to
-// continue.
+// Terminated is the response to the termination of a task: the state of its scope and
+// how to continue.
 type Terminated struct {
 	Task         string         `json:"task"`
-	Freeze       *string        `json:"freeze" doc:"the task that keeps the scope as it is; null when nothing was frozen"`
-	Goal         map[string]int `json:"goal" doc:"by service: the scale that is still wanted"`
-	Actual       map[string]int `json:"actual" doc:"by service: how many run"`
-	ContinueWith string         `json:"continue_with" doc:"a command to go on with"`
-	UndoWith     *string        `json:"undo_with" doc:"commands for a shell that bring back what was there before; null when nothing can be undone"`
+	Freeze       *string        `json:"freeze" doc:"the freeze task that was created; null if nothing was frozen"`
+	Goal         map[string]int `json:"goal" doc:"by service: the scale that is still desired"`
+	Actual       map[string]int `json:"actual" doc:"by service: the number of running instances"`
+	ContinueWith string         `json:"continue_with" doc:"a command that continues the task"`
+	UndoWith     *string        `json:"undo_with" doc:"shell commands that restore the previous state; null if nothing can be undone"`
 }

@@ -10,7 +10,7 @@ const (
 	ExecSignal byte = 5 // an ExecKill: send the command a signal
 )
 
-// ExecExit says how a command ended.
+// ExecExit is the result of a command.
 type ExecExit struct {
 	ExitCode *int `json:"exit_code"` // 128 plus the signal if one killed it
 }

@@ -11,8 +11,8 @@ type Graph struct {
 	Version     string              `json:"version" doc:"the version in force"`
 	Status      mariposa.Status     `json:"status"`
 	Reason      string              `json:"reason"`
-	ReasonCode  mariposa.ReasonCode `json:"reason_code" doc:"the kind of reason, as a stable word; empty where there is none"`
-	Nodes       []GraphNode         `json:"nodes" doc:"by layer, kind and name"`
+	ReasonCode  mariposa.ReasonCode `json:"reason_code" doc:"stable code of the reason; empty if there is no reason"`
+	Nodes       []GraphNode         `json:"nodes" doc:"sorted by layer, kind and name"`
 	Edges       []GraphEdge         `json:"edges"`
 }
 
@@ -21,18 +21,18 @@ type GraphNode struct {
 	ID         string              `json:"id,omitempty"`
 	Kind       string              `json:"kind" enum:"service,network,volume,load_balancer"`
 	Name       string              `json:"name"`
-	Layer      int                 `json:"layer" doc:"1 for what needs nothing; what needs something is above all that it needs"`
+	Layer      int                 `json:"layer" doc:"1 for resources without dependencies; otherwise higher than the layers of all dependencies"`
 	Status     mariposa.Status     `json:"status"`
 	Reason     string              `json:"reason"`
-	ReasonCode mariposa.ReasonCode `json:"reason_code" doc:"the kind of reason, as a stable word; empty where there is none"`
-	Goal       int                 `json:"goal" doc:"how many there should be: of a service its scale"`
+	ReasonCode mariposa.ReasonCode `json:"reason_code" doc:"stable code of the reason; empty if there is no reason"`
+	Goal       int                 `json:"goal" doc:"the desired number; for a service, its scale"`
 	Running    int                 `json:"running"`
-	Leftover   bool                `json:"leftover,omitempty" doc:"no longer in the manifest, and not gone yet"`
+	Leftover   bool                `json:"leftover,omitempty" doc:"no longer in the manifest, but not removed yet"`
 }
 
-// GraphEdge says that one resource depends on another.
+// GraphEdge is the dependency of one resource on another.
 type GraphEdge struct {
-	From     string `json:"from" doc:"the name of what needs the other"`
+	From     string `json:"from" doc:"name of the resource that depends on the other"`
 	FromKind string `json:"from_kind"`
 	To       string `json:"to"`
 	ToKind   string `json:"to_kind"`

@@ -15,19 +15,19 @@ type ServiceChecks struct {
 	ServiceName  string           `json:"service_name"`
 	Version      string           `json:"version"`
 	HealthChecks []HealthCheck    `json:"healthchecks"`
-	Instances    []InstanceHealth `json:"instances" doc:"none where nothing is checked"`
+	Instances    []InstanceHealth `json:"instances" doc:"empty if the service has no health checks"`
 }
 
 // HealthCheck is one check, in the terms of the manifest.
 type HealthCheck struct {
 	Type          string  `json:"type" doc:"http or tcp"`
 	Port          int     `json:"port"`
-	Path          string  `json:"path,omitempty" doc:"as it is written, interpolations and all"`
-	Poll          float64 `json:"poll" doc:"seconds between two checks"`
-	UnhealthyPoll float64 `json:"unhealthy_poll" doc:"the same while it is not healthy"`
+	Path          string  `json:"path,omitempty" doc:"as written in the manifest, with interpolations unresolved"`
+	Poll          float64 `json:"poll" doc:"seconds between checks"`
+	UnhealthyPoll float64 `json:"unhealthy_poll" doc:"seconds between checks while the instance is not healthy"`
 	Timeout       float64 `json:"timeout" doc:"seconds"`
 	Retries       int     `json:"retries"`
-	Expect        *Expect `json:"expect,omitempty" doc:"of a check by http"`
+	Expect        *Expect `json:"expect,omitempty" doc:"for http checks"`
 }
 
 // Expect is the answer that an HTTP check expects.

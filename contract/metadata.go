@@ -5,21 +5,20 @@ import (
 	"time"
 )
 
-// MetadataKey is one value of a project's metadata, and what the manifest says
-// about it.
+// MetadataKey is one key of a project's metadata, with its value and declaration.
 type MetadataKey struct {
 	Key         string     `json:"key"`
-	Value       string     `json:"value" doc:"masked where it is a secret"`
+	Value       string     `json:"value" doc:"masked if it is a secret"`
 	Set         bool       `json:"set"`
 	Secret      bool       `json:"secret"`
-	Protected   bool       `json:"protected,omitempty" doc:"only versions that an operator has approved may use it, and only operators change it"`
-	CAS         string     `json:"cas,omitempty" doc:"changes with every change of this key; pass it as ?cas= to change only what you have seen"`
+	Protected   bool       `json:"protected,omitempty" doc:"only approved versions can use it, and only operators can change it"`
+	CAS         string     `json:"cas,omitempty" doc:"changes with every change of this key; pass it as ?cas= to reject the change if the key was modified in the meantime"`
 	Changed     *time.Time `json:"changed,omitempty"`
-	Declared    bool       `json:"declared" doc:"the manifest names it"`
+	Declared    bool       `json:"declared" doc:"the manifest declares the key"`
 	Required    bool       `json:"required"`
 	Default     string     `json:"default,omitempty"`
 	Description string     `json:"description,omitempty"`
-	UsedBy      []string   `json:"used_by" doc:"services that take it up, when they are provisioned or live"`
+	UsedBy      []string   `json:"used_by" doc:"services that use the key, at provisioning or live"`
 }
 
 // Metadata is a project's metadata as a list.
@@ -32,8 +31,8 @@ type Metadata struct {
 
 // MetadataValue sets one value.
 type MetadataValue struct {
-	Value  json.RawMessage `json:"value" doc:"a text, number or boolean"`
-	Secret *bool           `json:"secret,omitempty" doc:"left out: as it was, or as the manifest says"`
+	Value  json.RawMessage `json:"value" doc:"a string, number or boolean"`
+	Secret *bool           `json:"secret,omitempty" doc:"default: unchanged, or as declared in the manifest"`
 }
 
 // Tag is a name for a version.
@@ -41,7 +40,7 @@ type Tag struct {
 	Tag       string `json:"tag"`
 	Version   string `json:"version"`
 	Number    int    `json:"number"`
-	Automatic bool   `json:"automatic" doc:"it moves by itself and cannot be deleted"`
+	Automatic bool   `json:"automatic" doc:"set by Mariposa; cannot be deleted"`
 }
 
 // Tags is a list of tags.
@@ -52,7 +51,7 @@ type Tags struct {
 // NewTag requests a tag.
 type NewTag struct {
 	Tag     string `json:"tag"`
-	Version string `json:"version" doc:"a hash, at least 7 characters of it, a number, or another tag"`
+	Version string `json:"version" doc:"a version hash (or at least its first 7 characters), a version number, or another tag"`
 }
 
 // Diff is the difference between two versions.
@@ -89,8 +88,8 @@ type ValueDiff struct {
 // Copy requests a copy of a project.
 type Copy struct {
 	Name         string   `json:"name"`
-	Organization string   `json:"organization,omitempty" doc:"the same one if left out"`
-	Metadata     []string `json:"metadata,omitempty" doc:"the keys whose values are copied; no others are"`
+	Organization string   `json:"organization,omitempty" doc:"default: the same organization"`
+	Metadata     []string `json:"metadata,omitempty" doc:"the metadata keys to copy; no other values are copied"`
 }
 
 // Move requests that a project move to another organization.

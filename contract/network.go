@@ -6,22 +6,21 @@ import (
 	"mariposa"
 )
 
-// Network connects instances of one project, or of several projects of one
-// organization.
+// Network connects instances of one project, or of several projects of one organization.
 type Network struct {
 	ID               string              `json:"id"`
-	Name             string              `json:"name" doc:"as in the manifest"`
+	Name             string              `json:"name" doc:"name in the manifest"`
 	Shared           bool                `json:"shared"`
 	Organization     string              `json:"organization"`
 	OrganizationName string              `json:"organization_name"`
-	Project          string              `json:"project" doc:"whose it is; empty: it is shared"`
+	Project          string              `json:"project" doc:"the project that owns the network; empty for a shared network"`
 	ProjectName      string              `json:"project_name"`
-	Projects         []NetworkProject    `json:"projects" doc:"that use it, as far as the caller may see them"`
-	Nodes            []NetworkNode       `json:"nodes" doc:"its part on each node where an instance uses it, or did"`
-	Instances        int                 `json:"instances" doc:"how many are on it"`
+	Projects         []NetworkProject    `json:"projects" doc:"projects that use the network and that the caller can see"`
+	Nodes            []NetworkNode       `json:"nodes" doc:"state on each node where instances use the network, or used it before"`
+	Instances        int                 `json:"instances" doc:"number of connected instances"`
 	Created          time.Time           `json:"created"`
 	Reason           string              `json:"reason"`
-	ReasonCode       mariposa.ReasonCode `json:"reason_code" doc:"the kind of reason, as a stable word; empty where there is none"`
+	ReasonCode       mariposa.ReasonCode `json:"reason_code" doc:"stable code of the reason; empty if there is no reason"`
 }
 
 // NetworkProject is a project that uses a network.
@@ -36,13 +35,14 @@ type NetworkNode struct {
 	Node        string               `json:"node"`
 	NodeName    string               `json:"node_name"`
 	ComputeType mariposa.ComputeType `json:"compute_type"`
-	State       string               `json:"state" enum:"pending,made,deleting,unknown" doc:"unknown: the node cannot be reached"`
-	Path        string               `json:"path" doc:"where the node has it, if it has a place"`
+	State       string               `json:"state" enum:"pending,made,deleting,unknown" doc:"unknown: the node is unreachable"`
+	Path        string               `json:"path" doc:"path on the node, if there is one"`
 	Reason      string               `json:"reason"`
-	ReasonCode  mariposa.ReasonCode  `json:"reason_code" doc:"the kind of reason, as a stable word; empty where there is none"`
+	ReasonCode  mariposa.ReasonCode  `json:"reason_code" doc:"stable code of the reason; empty if there is no reason"`
 }
 
-// PastNetwork is a network in an event, without what is counted when it is read.
+// PastNetwork is a network in an event. It has no counts, which are only known for the
+// current state.
 type PastNetwork struct {
 	Network
 	Instances *int              `json:"instances,omitempty"`
@@ -52,5 +52,5 @@ type PastNetwork struct {
 // Networks is a page of networks.
 type Networks struct {
 	Networks []Network `json:"networks"`
-	Marker   string    `json:"marker,omitempty" doc:"pass it to get the next page; absent on the last"`
+	Marker   string    `json:"marker,omitempty" doc:"pass it to get the next page; absent on the last page"`
 }

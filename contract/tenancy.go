@@ -11,9 +11,9 @@ type User struct {
 	ID               string    `json:"id"`
 	Name             string    `json:"name"`
 	Email            string    `json:"email,omitempty"`
-	Admin            bool      `json:"admin" doc:"runs the installation"`
+	Admin            bool      `json:"admin" doc:"admin of the installation"`
 	Disabled         bool      `json:"disabled"`
-	Organization     string    `json:"organization" doc:"the user's own"`
+	Organization     string    `json:"organization" doc:"the user's personal organization"`
 	OrganizationName string    `json:"organization_name"`
 	Created          time.Time `json:"created"`
 }
@@ -25,13 +25,12 @@ type Users struct {
 
 // NewUser requests a user.
 type NewUser struct {
-	Name  string `json:"name" doc:"a DNS label; it is the name of the user's own organization too"`
+	Name  string `json:"name" doc:"a DNS label; also the name of the user's personal organization"`
 	Email string `json:"email,omitempty" maxLength:"255"`
 	Admin bool   `json:"admin,omitempty"`
 }
 
-// UserChange requests a change of a user; fields that are left out stay as they
-// are.
+// UserChange requests a change of a user; omitted fields remain unchanged.
 type UserChange struct {
 	Email    *string `json:"email,omitempty" maxLength:"255"`
 	Admin    *bool   `json:"admin,omitempty"`
@@ -41,7 +40,7 @@ type UserChange struct {
 // Whoami is the caller's identity and its limits.
 type Whoami struct {
 	User
-	For   string `json:"for,omitempty" doc:"the name of the user that the caller acts for"`
+	For   string `json:"for,omitempty" doc:"name of the user that the caller acts for"`
 	Token Token  `json:"token"`
 }
 
@@ -49,9 +48,9 @@ type Whoami struct {
 type Organization struct {
 	ID       string           `json:"id"`
 	Name     string           `json:"name"`
-	Personal bool             `json:"personal" doc:"it is a user's own"`
-	Role     mariposa.OrgRole `json:"role,omitempty" doc:"the caller's"`
-	BaseRole mariposa.Role    `json:"base_role" doc:"what every member may do in every project"`
+	Personal bool             `json:"personal" doc:"it is the personal organization of a user"`
+	Role     mariposa.OrgRole `json:"role,omitempty" doc:"the caller's role in the organization"`
+	BaseRole mariposa.Role    `json:"base_role" doc:"role of every member in every project"`
 	Members  int              `json:"members"`
 	Projects int              `json:"projects"`
 	Created  time.Time        `json:"created"`
@@ -65,7 +64,7 @@ type Organizations struct {
 // NewOrganization requests an organization; the caller becomes its owner.
 type NewOrganization struct {
 	Name     string        `json:"name"`
-	BaseRole mariposa.Role `json:"base_role,omitempty" enum:"none,viewer,deployer,operator,admin" doc:"what every member may do in every project; viewer if left out"`
+	BaseRole mariposa.Role `json:"base_role,omitempty" enum:"none,viewer,deployer,operator,admin" doc:"role of every member in every project; default: viewer"`
 }
 
 // OrganizationChange requests a change of an organization.
@@ -79,7 +78,7 @@ type Member struct {
 	User     string `json:"user"`
 	UserName string `json:"user_name"`
 	Role     string `json:"role"`
-	Via      string `json:"via,omitempty" doc:"of a project: where the role comes from, when it is not given in the project itself"`
+	Via      string `json:"via,omitempty" doc:"for a project: where the role comes from, if it is not assigned in the project itself"`
 }
 
 // Members is a list of members.
@@ -98,16 +97,16 @@ type Quota struct {
 	OrganizationName string      `json:"organization_name"`
 	Limits           QuotaLimits `json:"limits"`
 	Used             QuotaUsed   `json:"used"`
-	Stored           QuotaStored `json:"stored" doc:"versions and metadata that the store keeps"`
+	Stored           QuotaStored `json:"stored" doc:"storage used by versions and metadata"`
 }
 
-// QuotaStored is what the store keeps of an organization's projects.
+// QuotaStored is the storage used by the projects of an organization.
 type QuotaStored struct {
-	Used       int64 `json:"used" doc:"bytes, of all its projects"`
-	Events     int64 `json:"events" doc:"bytes of their events, beside these"`
-	PerProject int64 `json:"per_project" doc:"how many bytes each of them may take: the quota's own figure, or that of the installation"`
+	Used       int64 `json:"used" doc:"bytes used by all projects"`
+	Events     int64 `json:"events" doc:"bytes used by events, not included in used"`
+	PerProject int64 `json:"per_project" doc:"limit in bytes for each project, from the quota or the settings of the installation"`
 
-	EventsPerProject int64 `json:"events_per_project" doc:"how many bytes of events are kept of each"`
+	EventsPerProject int64 `json:"events_per_project" doc:"limit in bytes for the events of each project"`
 }
 
 // QuotaLimits are the limits of a quota; null: no limit.
@@ -117,43 +116,43 @@ type QuotaLimits struct {
 	CPU       *float64 `json:"cpu" minimum:"0" doc:"cores"`
 	Memory    *int64   `json:"memory" minimum:"0" doc:"bytes"`
 
-	StoredPerProject *int64 `json:"stored_per_project" minimum:"0" doc:"bytes that the store keeps of each project; null: as the installation's settings say"`
+	StoredPerProject *int64 `json:"stored_per_project" minimum:"0" doc:"bytes of storage for each project; null: the limit in the settings of the installation applies"`
 }
 
-// Policy is what the manifests of an organization may ask for.
+// Policy defines what the manifests of an organization can use.
 type Policy struct {
 	Organization     string                 `json:"organization"`
 	OrganizationName string                 `json:"organization_name"`
-	ComputeTypes     []mariposa.ComputeType `json:"compute_types" doc:"those that services may have"`
-	HostPorts        bool                   `json:"host_ports" doc:"services may take fixed ports of nodes, as 8443:443 does"`
-	LowPorts         bool                   `json:"low_ports" doc:"among these, ports below 1024"`
-	DefaultPackage   string                 `json:"default_package" doc:"the size of services that say none; empty: there is none"`
+	ComputeTypes     []mariposa.ComputeType `json:"compute_types" doc:"compute types that services can use"`
+	HostPorts        bool                   `json:"host_ports" doc:"services can bind fixed ports of nodes, such as 8443:443"`
+	LowPorts         bool                   `json:"low_ports" doc:"services can bind fixed ports below 1024"`
+	DefaultPackage   string                 `json:"default_package" doc:"package of services that specify none; empty: no default"`
 }
 
-// PolicyChange asks for a change of a policy; what is left out stays as it is.
+// PolicyChange requests a change of a policy; omitted fields remain unchanged.
 type PolicyChange struct {
-	ComputeTypes   *[]string `json:"compute_types,omitempty" doc:"an empty list allows all"`
+	ComputeTypes   *[]string `json:"compute_types,omitempty" doc:"an empty list allows all compute types"`
 	HostPorts      *bool     `json:"host_ports,omitempty"`
 	LowPorts       *bool     `json:"low_ports,omitempty"`
-	DefaultPackage *string   `json:"default_package,omitempty" maxLength:"100" doc:"empty: none"`
+	DefaultPackage *string   `json:"default_package,omitempty" maxLength:"100" doc:"empty: no default"`
 }
 
-// Settings are what is set for the whole installation.
+// Settings are the settings of the installation.
 type Settings struct {
-	Quota                QuotaLimits `json:"quota" doc:"what a new organization begins with"`
-	OrganizationsPerUser *int        `json:"organizations_per_user" doc:"how many organizations a user may own beside their own; null: any number"`
-	StoredPerProject     int64       `json:"stored_per_project" doc:"bytes that the store keeps of each project at most, where its organization's quota says nothing else"`
+	Quota                QuotaLimits `json:"quota" doc:"quota of new organizations"`
+	OrganizationsPerUser *int        `json:"organizations_per_user" doc:"how many organizations a user can own besides the personal one; null: no limit"`
+	StoredPerProject     int64       `json:"stored_per_project" doc:"limit in bytes for the storage of each project, unless the quota of its organization sets another limit"`
 }
 
-// Stored is how many bytes the store keeps of a project.
+// Stored is the storage used by a project.
 type Stored struct {
-	Versions int64 `json:"versions" doc:"bytes of the versions that are kept"`
-	Metadata int64 `json:"metadata" doc:"bytes of all generations of its values"`
+	Versions int64 `json:"versions" doc:"bytes used by versions"`
+	Metadata int64 `json:"metadata" doc:"bytes used by current and earlier metadata values"`
 	Total    int64 `json:"total"`
-	Limit    int64 `json:"limit" doc:"what is over it is refused, once older versions that nothing needs are gone"`
+	Limit    int64 `json:"limit" doc:"changes beyond the limit are rejected, after unneeded older versions were deleted"`
 
-	Events      int64 `json:"events" doc:"bytes of its events that are kept, beside the total"`
-	EventsLimit int64 `json:"events_limit" doc:"beyond it, the oldest of its events are deleted"`
+	Events      int64 `json:"events" doc:"bytes used by events, not included in total"`
+	EventsLimit int64 `json:"events_limit" doc:"beyond this limit, the oldest events are deleted"`
 }
 
 // QuotaUsed is the sum over the desired state of an organization's projects.
@@ -164,30 +163,29 @@ type QuotaUsed struct {
 	Memory    int64   `json:"memory"`
 }
 
-// Token is a secret that authenticates a user or lets nodes join; the secret itself is
-// shown once.
+// Token authenticates a user or lets nodes join. The secret itself is shown once.
 type Token struct {
 	ID               string            `json:"id"`
 	Name             string            `json:"name"`
-	Use              mariposa.TokenUse `json:"use" enum:"user,admin,join" doc:"whom it lets in: a user, the first user, or nodes that join"`
+	Use              mariposa.TokenUse `json:"use" enum:"user,admin,join" doc:"user: authenticates a user; admin: authenticates the first user; join: lets nodes join"`
 	User             string            `json:"user"`
 	UserName         string            `json:"user_name"`
-	Organization     string            `json:"organization,omitempty" doc:"it works only there"`
+	Organization     string            `json:"organization,omitempty" doc:"if set, the token is restricted to it"`
 	OrganizationName string            `json:"organization_name,omitempty"`
-	Project          string            `json:"project,omitempty" doc:"it works only there"`
+	Project          string            `json:"project,omitempty" doc:"if set, the token is restricted to it"`
 	ProjectName      string            `json:"project_name,omitempty"`
-	Role             mariposa.Role     `json:"role,omitempty" doc:"it may do no more than this"`
+	Role             mariposa.Role     `json:"role,omitempty" doc:"if set, the token grants at most this role"`
 	Created          time.Time         `json:"created"`
 	Expires          *time.Time        `json:"expires"`
-	LastUsed         *time.Time        `json:"last_used" doc:"to about a minute"`
+	LastUsed         *time.Time        `json:"last_used" doc:"accurate to about a minute"`
 	LastFrom         string            `json:"last_from,omitempty"`
-	Parent           string            `json:"parent,omitempty" doc:"the id of the token that made it, with which it ends"`
+	Parent           string            `json:"parent,omitempty" doc:"id of the token that created this one; both end together"`
 	ParentName       string            `json:"parent_name,omitempty"`
-	Uses             *int              `json:"uses,omitempty" doc:"of one for nodes: how many it lets join; 0: any number"`
-	Joined           *int              `json:"joined,omitempty" doc:"of one for nodes with a limit: how many it has let join"`
-	Made             []Token           `json:"made,omitempty" doc:"of one token: those that it made, and with each those that it made in turn"`
-	Current          bool              `json:"current,omitempty" doc:"it is the one that the request came with"`
-	Secret           string            `json:"secret,omitempty" doc:"the token itself, in the answer that made it and never again"`
+	Uses             *int              `json:"uses,omitempty" doc:"for join tokens: how many nodes can join; 0: any number"`
+	Joined           *int              `json:"joined,omitempty" doc:"for join tokens with a limit: how many nodes have joined"`
+	Made             []Token           `json:"made,omitempty" doc:"tokens created by this token, recursively; only when a single token is requested"`
+	Current          bool              `json:"current,omitempty" doc:"this request was sent with this token"`
+	Secret           string            `json:"secret,omitempty" doc:"the token itself; only in the response that created it"`
 }
 
 // Tokens is a list of tokens.
@@ -198,18 +196,18 @@ type Tokens struct {
 // NewToken requests a token.
 type NewToken struct {
 	Name         string            `json:"name" maxLength:"100" minLength:"1"`
-	Use          mariposa.TokenUse `json:"use,omitempty" enum:"user,join" doc:"join: it lets nodes join, and nobody in, which takes one who runs the installation; user if left out"`
-	Uses         *int              `json:"uses,omitempty" minimum:"0" maximum:"1000000" doc:"of one for nodes: how many it lets join; 0: any number; 10 if left out"`
-	User         string            `json:"user,omitempty" doc:"whose it is; the caller's if left out"`
-	Organization string            `json:"organization,omitempty" doc:"the id or name of the only organization it works in"`
-	Project      string            `json:"project,omitempty" doc:"the id or name of the only project it works in"`
-	Role         mariposa.Role     `json:"role,omitempty" enum:"viewer,deployer,operator,admin" doc:"no more than this"`
-	Expires      string            `json:"expires,omitempty" doc:"a time like 2027-01-31T00:00:00Z, or a span like 12h or 90d; if left out never, or 24h for nodes, which have at most 365d. Never later than the token that makes it"`
+	Use          mariposa.TokenUse `json:"use,omitempty" enum:"user,join" doc:"join: lets nodes join but does not authenticate a user; requires an admin of the installation. Default: user"`
+	Uses         *int              `json:"uses,omitempty" minimum:"0" maximum:"1000000" doc:"for join tokens: how many nodes can join; 0: any number; default: 10"`
+	User         string            `json:"user,omitempty" doc:"the user of the token; default: the caller"`
+	Organization string            `json:"organization,omitempty" doc:"id or name of the organization that the token is restricted to"`
+	Project      string            `json:"project,omitempty" doc:"id or name of the project that the token is restricted to"`
+	Role         mariposa.Role     `json:"role,omitempty" enum:"viewer,deployer,operator,admin" doc:"the highest role that the token grants"`
+	Expires      string            `json:"expires,omitempty" doc:"a time such as 2027-01-31T00:00:00Z, or a duration such as 12h or 90d. Default: never; for join tokens 24h, at most 365d. A token never outlives the token that created it"`
 }
 
-// TokenAction asks for something to be done with a token.
+// TokenAction requests an action on a token.
 type TokenAction struct {
-	Action string `json:"action" enum:"adopt" doc:"adopt: the tokens that it created become those of the token of this request"`
+	Action string `json:"action" enum:"adopt" doc:"adopt: the token of this request becomes the parent of the tokens that it created"`
 }
 
 // Package is a named size of an instance.
@@ -229,11 +227,11 @@ type Packages struct {
 // Audit is a page of audit records, newest first.
 type Audit struct {
 	Records []mariposa.Audit `json:"records"`
-	Marker  string           `json:"marker,omitempty" doc:"pass it to get the next page; absent on the last"`
+	Marker  string           `json:"marker,omitempty" doc:"pass it to get the next page; absent on the last page"`
 }
 
 // KeyRotation is the result of a rotation of the outer key.
 type KeyRotation struct {
-	Key       string `json:"key" doc:"the name of the new key"`
-	Rewrapped int    `json:"rewrapped" doc:"how many inner keys it seals now"`
+	Key       string `json:"key" doc:"name of the new key"`
+	Rewrapped int    `json:"rewrapped" doc:"number of project keys that were encrypted with the new key"`
 }
