@@ -12,8 +12,8 @@ func CheckEncrypted(u *url.URL, insecure bool) error {
 	if insecure || !strings.EqualFold(u.Scheme, "http") || isLocal(u.Hostname()) {
 		return nil
 	}
-	return Errorf(InvalidArgument, "%s is another machine, and over plain http your token would travel in the clear: use https://, "+
-		"or say --insecure (MARIPOSA_INSECURE=1) if something else encrypts the way there", u.Redacted())
+	return Errorf(InvalidArgument, "%s is a remote address, and your token would be sent unencrypted over http: use https://, "+
+		"or pass --insecure (MARIPOSA_INSECURE=1) if the connection is encrypted in another way", u.Redacted())
 }
 
 // SplitAddress splits an address of an instance into its host and its port, if it has

@@ -69,14 +69,14 @@ type InstanceStatus struct {
 
 // Usage is what an instance uses of its node. A nil figure is unknown.
 type Usage struct {
-	At          time.Time `json:"at,omitzero" doc:"when it was measured; absent: it could not be"`
-	CPU         *float64  `json:"cpu,omitempty" doc:"seconds that it has computed since it started"`
-	Memory      *int64    `json:"memory,omitempty" doc:"bytes now"`
+	At          time.Time `json:"at,omitzero" doc:"when it was measured; absent if it could not be measured"`
+	CPU         *float64  `json:"cpu,omitempty" doc:"seconds of CPU time since it started"`
+	Memory      *int64    `json:"memory,omitempty" doc:"bytes in use"`
 	NetworkIn   *int64    `json:"network_in,omitempty" doc:"bytes since it started"`
 	NetworkOut  *int64    `json:"network_out,omitempty" doc:"bytes since it started"`
 	DiskRead    *int64    `json:"disk_read,omitempty" doc:"bytes since it started"`
 	DiskWritten *int64    `json:"disk_written,omitempty" doc:"bytes since it started"`
-	Log         *int64    `json:"log,omitempty" doc:"bytes of its log that the node keeps now"`
+	Log         *int64    `json:"log,omitempty" doc:"bytes of its log on the node"`
 }
 
 // Goal is the desired state of an instance.

@@ -50,8 +50,8 @@ type NodeStatus struct {
 type Offer struct {
 	// Unavailable says why the node starts no instances of the kind, as the rest of a
 	// sentence; empty: it does.
-	Unavailable string            `json:"unavailable,omitempty" doc:"why the node starts no instances of this type; empty where it does"`
-	Details     map[string]string `json:"details,omitempty" doc:"how instances of this type run there: how they are isolated, and which protections are missing"`
+	Unavailable string            `json:"unavailable,omitempty" doc:"why the node cannot start instances of this type; empty if it can"`
+	Details     map[string]string `json:"details,omitempty" doc:"how instances of this type run on the node: how they are isolated, and which protections are missing"`
 }
 
 // Capabilities are what a driver declares that its compute type can do.
@@ -125,10 +125,10 @@ var nodeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9
 // could be taken for another node.
 func CheckNodeName(name string) error {
 	if len(name) > 253 || !nodeName.MatchString(name) {
-		return Errorf(InvalidArgument, "%q cannot be a node's name: use a host name of at most 253 characters, made of lower-case letters, digits and dashes, with dots between its parts", shortText(name))
+		return Errorf(InvalidArgument, "invalid node name %q: use a host name of at most 253 characters, with labels of lower-case letters, digits and hyphens separated by dots", shortText(name))
 	}
 	if uuid.Validate(name) == nil {
-		return Errorf(InvalidArgument, "%q cannot be a node's name: it looks like an id", name)
+		return Errorf(InvalidArgument, "invalid node name %q: it looks like an id", name)
 	}
 	return nil
 }

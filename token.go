@@ -87,7 +87,7 @@ func TokenID(hash string) string { return uuid.NewSHA1(uuid.Nil, []byte("token "
 func ParseJoinExpiry(text string, now time.Time) (time.Time, error) {
 	at, err := ParseExpiry(cmp.Or(text, JoinLifetime.String()), now)
 	if err == nil && at.After(now.Add(MaxJoinLifetime)) {
-		return at, Errorf(InvalidArgument, "expires: a token for nodes is valid for at most %d days, not until %s", int(MaxJoinLifetime.Hours()/24), at.UTC().Format(time.DateOnly))
+		return at, Errorf(InvalidArgument, "expires: a join token can be valid for at most %d days, not until %s", int(MaxJoinLifetime.Hours()/24), at.UTC().Format(time.DateOnly))
 	}
 	return at, err
 }
@@ -109,7 +109,7 @@ func ParseExpiry(text string, now time.Time) (time.Time, error) {
 			}
 		}
 		if bad != nil {
-			return at, Errorf(InvalidArgument, "expires must be a time like 2027-01-31T00:00:00Z or a span like 12h or 90d, not %q", shortText(text))
+			return at, Errorf(InvalidArgument, "invalid expires %q: use a time such as 2027-01-31T00:00:00Z or a duration such as 12h or 90d", shortText(text))
 		}
 		at = now.Add(span)
 	}

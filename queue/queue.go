@@ -84,7 +84,7 @@ func Admit(open []Task, add *mariposa.TaskSpec) (Admission, error) {
 		case endsStart(t, add, waits):
 			a.Terminate = append(a.Terminate, t)
 		case verdict == reject:
-			err := mariposa.Errorf(mariposa.Conflict, "a %s cannot be added while task %s (%s, %s) is open", add.Word(), t.ID, t.Spec.Word(), t.State())
+			err := mariposa.Errorf(mariposa.Conflict, "cannot add a %s while task %s (%s, %s) is open", add.Word(), t.ID, t.Spec.Word(), t.State())
 			err.Reason = &mariposa.Reason{Code: mariposa.ReasonAwaitOrStop, Subject: t.ID}
 			switch t.Spec.Task {
 			case mariposa.TaskFreeze:
@@ -165,7 +165,7 @@ func AwaitsThaw(t *mariposa.TaskSpec) bool {
 func Terminate(open []Task, id string) (Admission, *mariposa.TaskSpec, error) {
 	at := slices.IndexFunc(open, func(t Task) bool { return t.ID == id })
 	if at < 0 || open[at].State().Ended() {
-		return Admission{}, nil, mariposa.Errorf(mariposa.Conflict, "task %s has ended already", id)
+		return Admission{}, nil, mariposa.Errorf(mariposa.Conflict, "task %s has already ended", id)
 	}
 	t := open[at]
 	alone := Admission{Terminate: []Task{t}}
