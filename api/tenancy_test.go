@@ -314,7 +314,7 @@ func TestOrganizationsLiveAndEnd(t *testing.T) {
 	olga.call("PUT", "/v1/organizations/acme/members/olga", contract.MemberChange{Role: "member"}).wantError(409, mariposa.Conflict, "no owner")
 	olga.call("PUT", "/v1/organizations/acme/members/mia", contract.MemberChange{Role: "king"}).wantError(400, mariposa.InvalidArgument, "owner or member")
 	olga.call("PUT", "/v1/organizations/acme/members/ghost", contract.MemberChange{Role: "member"}).wantError(404, mariposa.ResourceNotFound)
-	olga.call("PUT", "/v1/organizations/olga/members/mia", contract.MemberChange{Role: "member"}).wantError(409, mariposa.Conflict, "own organization")
+	olga.call("PUT", "/v1/organizations/olga/members/mia", contract.MemberChange{Role: "member"}).wantError(409, mariposa.Conflict, "personal organization")
 	olga.call("PUT", "/v1/organizations/olga", contract.OrganizationChange{Name: "other"}).wantError(409, mariposa.Conflict, "cannot be renamed")
 	olga.call("DELETE", "/v1/organizations/olga", nil).wantError(409, mariposa.Conflict, "deleted with its user")
 	want[contract.Changed](mia.call("DELETE", "/v1/organizations/acme/members/mia", nil), 200)

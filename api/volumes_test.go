@@ -159,7 +159,7 @@ func TestADeletedVolumeHasATombstoneUntilItsNodeHasRemovedIt(t *testing.T) {
 	}
 	want[contract.Changed](h.call("DELETE", "/v1/volumes/"+ids[0], nil), 202) // asked again
 	h.volume(ids[0], mariposa.VolumeSpec{Name: "data", Project: shop.ID, ServiceName: "db", Slot: 1, Node: "n9"})
-	if gone := want[contract.Changed](h.call("DELETE", "/v1/volumes/"+ids[0], nil), 202); !contains(gone.Reason, "no more") {
+	if gone := want[contract.Changed](h.call("DELETE", "/v1/volumes/"+ids[0], nil), 202); !contains(gone.Reason, "its node was removed") {
 		t.Errorf("%+v", gone)
 	}
 	h.call("GET", "/v1/volumes/"+ids[0], nil).wantError(404, mariposa.ResourceNotFound)
