@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// CheckEncrypted refuses to send secrets in the clear: a plain http address must lead to
-// this machine, unless somebody said that it is all right.
+// CheckEncrypted refuses to send secrets unencrypted: a plain http address must be on
+// this machine, unless the user allowed it.
 func CheckEncrypted(u *url.URL, insecure bool) error {
 	if insecure || !strings.EqualFold(u.Scheme, "http") || isLocal(u.Hostname()) {
 		return nil
@@ -26,8 +26,8 @@ func SplitAddress(address string) (host, port string) {
 	return address, ""
 }
 
-// isLocal reports whether a host is this machine by its name alone. What a resolver
-// says of other names may change, and nothing proves that it is right.
+// isLocal reports whether a host is this machine, judged by its name alone: other names
+// depend on a resolver, whose answer can change and is not authenticated.
 func isLocal(host string) bool {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	if host == "localhost" {
