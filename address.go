@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// CheckEncrypted refuses to send secrets in the clear: a plain http address must lead to
-// this machine, unless somebody said that it is all right.
+// CheckEncrypted refuses to send secrets unencrypted: a plain http address must be on
+// this machine, unless the user allowed it.
 func CheckEncrypted(u *url.URL, insecure bool) error {
 	if insecure || !strings.EqualFold(u.Scheme, "http") || isLocal(u.Hostname()) {
 		return nil
 	}
-	return Errorf(InvalidArgument, "%s is another machine, and over plain http your token would travel in the clear: use https://, "+
-		"or say --insecure (MARIPOSA_INSECURE=1) if something else encrypts the way there", u.Redacted())
+	return Errorf(InvalidArgument, "%s is a remote address, and your token would be sent unencrypted over http: use https://, "+
+		"or pass --insecure (MARIPOSA_INSECURE=1) if the connection is encrypted in another way", u.Redacted())
 }
 
 // SplitAddress splits an address of an instance into its host and its port, if it has
@@ -26,8 +26,8 @@ func SplitAddress(address string) (host, port string) {
 	return address, ""
 }
 
-// isLocal reports whether a host is this machine by its name alone. What a resolver
-// says of other names may change, and nothing proves that it is right.
+// isLocal reports whether a host is this machine, judged by its name alone: other names
+// depend on a resolver, whose answer can change and is not authenticated.
 func isLocal(host string) bool {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	if host == "localhost" {

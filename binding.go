@@ -7,22 +7,21 @@ type Ref struct {
 	Field   string // id, address, port, ids, addresses, or environment.NAME
 }
 
-// Bindings are what the references of a service resolve to, by the name of the
-// other service. They are shared and never changed once made.
+// Bindings are what the references of a service resolve to, by the name of the other
+// service. They are shared and immutable.
 type Bindings struct {
 	To map[string]Binding `json:"to"`
 }
 
-// Binding is the instance of another service that a service is bound to: the
-// first of those that served when it was chosen, kept as long as it lives.
+// Binding is the instance of another service that a service is bound to: the first ready
+// one when it was chosen. It is kept as long as the instance exists.
 type Binding struct {
 	Instance string `json:"instance"`
 	Name     string `json:"name"`
 	Node     string `json:"node"`
-	Number   int    `json:"number"` // the version that the instance was made from
-	// Values are what fields resolve to. For the environment it is a mark that
-	// differs if the value does: the value itself may be secret, and is
-	// resolved where it is used.
+	Number   int    `json:"number"` // the version that the instance was created from
+	// Values are what fields resolve to. For the environment it is a digest of the
+	// value: the value itself may be secret and is resolved where it is used.
 	Values map[string]string `json:"values"`
 	Of     *Bindings         `json:"of,omitempty"` // what that instance is bound to itself, if its environment is referred to
 }
@@ -36,8 +35,8 @@ func (b *Bindings) Get(service string) (Binding, bool) {
 	return to, ok
 }
 
-// Numbers lists the versions that bindings need: those that the bound
-// instances, direct or indirect, were made from.
+// Numbers lists the versions that the bindings need: those that the bound instances,
+// direct or indirect, were created from.
 func (b *Bindings) Numbers() (numbers []int) {
 	if b == nil {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Code names a kind of failure that a caller can act on. The HTTP status of
-// each code is decided once, at the edge.
+// Code is a kind of failure that a caller can act on. The API maps each code to an HTTP
+// status.
 type Code string
 
 const (
@@ -24,19 +24,19 @@ const (
 	Internal         Code = "Internal"
 )
 
-// Error is a failure with one sentence for the person who sees it. Cause is for
-// logs only and is never shown to them.
+// Error is a failure with one sentence for the user. Cause is for logs only and is never
+// shown.
 type Error struct {
 	Code    Code    `json:"code"`
 	Message string  `json:"message"`
 	Faults  []Fault `json:"errors,omitempty"`
 	Cause   error   `json:"-"`
-	// Reason says why, and what to do about it, as data. Whoever shows the
-	// error appends its sentence to the message.
+	// Reason says why, and what to do about it, as data. Code that shows the error
+	// appends the reason's sentence to the message.
 	Reason *Reason `json:"-"`
 }
 
-// Fault is one thing wrong with one field of a submitted document.
+// Fault is one error in one field of a submitted document.
 type Fault struct {
 	Field   string    `json:"field"`
 	Code    FaultCode `json:"code"`
@@ -44,7 +44,7 @@ type Fault struct {
 	Line    int       `json:"line,omitempty"`
 }
 
-// FaultCode says in which way a field is wrong.
+// FaultCode is the kind of a fault.
 type FaultCode string
 
 const (
@@ -74,8 +74,8 @@ func (e *Error) Error() string { return e.Message }
 
 func (e *Error) Unwrap() error { return e.Cause }
 
-// Errorf makes an Error with a sentence. An error wrapped with %w stays
-// reachable for errors.Is and errors.As.
+// Errorf returns an Error with a sentence. An error wrapped with %w stays reachable for
+// errors.Is and errors.As.
 func Errorf(code Code, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
 	return &Error{Code: code, Message: err.Error(), Cause: errors.Unwrap(err)}

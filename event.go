@@ -1,9 +1,9 @@
 package mariposa
 
-// Event says what a change of an object means to people. It is published in the
-// feed together with the object.
+// Event describes a change of an object to users. It is published in the feed together
+// with the object.
 type Event struct {
-	Kind     string  `json:"kind"` // like instance.running, task.completed
+	Kind     string  `json:"kind"` // such as instance.running or task.completed
 	Project  string  `json:"project,omitempty"`
 	Service  string  `json:"service_name,omitempty"`
 	Instance string  `json:"instance,omitempty"`
@@ -13,8 +13,7 @@ type Event struct {
 	Reason   *Reason `json:"reason,omitempty"`
 }
 
-// OwnEvent returns an event for something that Mariposa does to a project by
-// itself.
+// OwnEvent returns an event for something that Mariposa does to a project on its own.
 func OwnEvent(kind, project string, why *Reason) Event {
 	return Event{Kind: kind, Project: project, Actor: "mariposa", Reason: why}
 }

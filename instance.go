@@ -10,35 +10,35 @@ type InstanceSpec struct {
 	Project     string      `json:"project"`
 	Service     string      `json:"service"`
 	ServiceName string      `json:"service_name"`
-	Number      int         `json:"number"`         // the version of the manifest it is made from
-	Digest      string      `json:"digest"`         // of the definition it is made from
+	Number      int         `json:"number"`         // the version of the manifest it is created from
+	Digest      string      `json:"digest"`         // of the definition it is created from
 	Live        string      `json:"live,omitempty"` // of the fields changed in place
 	Compute     ComputeType `json:"compute_type"`
 	Node        string      `json:"node"`
 	Goal        Goal        `json:"goal"`
 	Generation  int64       `json:"generation"` // grows with every change the node must act on
 	Task        string      `json:"task,omitempty"`
-	Reason      *Reason     `json:"reason,omitempty"` // why it was made, or why it is removed
+	Reason      *Reason     `json:"reason,omitempty"` // why it was created, or why it is removed
 	Created     time.Time   `json:"created"`
 	Managed     bool        `json:"managed"`
-	Kept        bool        `json:"kept,omitempty"` // it has ended and is kept for people to look at; it no longer uses its node's resources
-	Orphaned    bool        `json:"debt,omitempty"` // its project is gone; the node's session cleans it up
+	Kept        bool        `json:"kept,omitempty"` // it has ended and is kept for inspection; it no longer uses its node's resources
+	Orphaned    bool        `json:"debt,omitempty"` // its project is deleted; the node's session removes it
 	Memory      int64       `json:"memory,omitempty"`
 	MilliCPU    int64       `json:"milli_cpu,omitempty"`
 	Ports       []int       `json:"ports,omitempty"`    // fixed ports that it uses on its node
 	Mounts      []Mount     `json:"mounts,omitempty"`   // the volumes it uses
 	Networks    []Join      `json:"networks,omitempty"` // the networks it uses
-	// Definition is what an unmanaged instance is made from: the keys of a service,
+	// Definition is what an unmanaged instance is created from: the keys of a service,
 	// as in a manifest.
 	Definition []byte `json:"definition,omitempty"`
 	// Bindings are what its references to other services resolved to when it was
-	// made, Bound a digest of those that went into it.
+	// created. Bound is a digest of those that went into it.
 	Bindings *Bindings `json:"bindings,omitempty"`
 	Bound    string    `json:"bound,omitempty"`
 
 	Author         string `json:"author,omitempty"`  // of an unmanaged instance
-	ManualRestarts int    `json:"bounces,omitempty"` // how often a person restarted it in place
-	Forced         bool   `json:"forced,omitempty"`  // a person forced its end: it gets no more time to stop
+	ManualRestarts int    `json:"bounces,omitempty"` // how often a user restarted it in place
+	Forced         bool   `json:"forced,omitempty"`  // a user killed it: it gets no more time to stop
 }
 
 // Resources returns what an instance uses of its node's capacity.
@@ -53,30 +53,30 @@ func (s *InstanceSpec) Resources() Resources {
 // session writes it.
 type InstanceStatus struct {
 	State          State             `json:"state"`
-	Since          time.Time         `json:"since"` // when it entered this state, by the clock on the store's side of the wire
+	Since          time.Time         `json:"since"` // when it entered this state, by the server's clock
 	Health         Health            `json:"health,omitempty"`
-	Generation     int64             `json:"generation"` // the newest generation that the node has carried out
+	Generation     int64             `json:"generation"` // the newest generation that the node has applied
 	PhysicalID     string            `json:"physical_id,omitempty"`
 	Addresses      []string          `json:"addresses,omitempty"`
 	Started        time.Time         `json:"started,omitzero"`
 	Finished       time.Time         `json:"finished,omitzero"`
 	ExitCode       *int              `json:"exit_code,omitempty"`
 	Restarts       int               `json:"restarts,omitempty"`
-	ManualRestarts int               `json:"bounces,omitempty"` // how many of the restarts that people asked for the node has done
+	ManualRestarts int               `json:"bounces,omitempty"` // how many of the requested restarts the node has done
 	Reason         string            `json:"reason,omitempty"`
 	Details        map[string]string `json:"details,omitempty"`
 }
 
-// Usage is what an instance uses of its node. A nil figure is unknown.
+// Usage is what an instance uses of its node. A nil value is unknown.
 type Usage struct {
-	At          time.Time `json:"at,omitzero" doc:"when it was measured; absent: it could not be"`
-	CPU         *float64  `json:"cpu,omitempty" doc:"seconds that it has computed since it started"`
-	Memory      *int64    `json:"memory,omitempty" doc:"bytes now"`
+	At          time.Time `json:"at,omitzero" doc:"when it was measured; absent if it could not be measured"`
+	CPU         *float64  `json:"cpu,omitempty" doc:"seconds of CPU time since it started"`
+	Memory      *int64    `json:"memory,omitempty" doc:"bytes in use"`
 	NetworkIn   *int64    `json:"network_in,omitempty" doc:"bytes since it started"`
 	NetworkOut  *int64    `json:"network_out,omitempty" doc:"bytes since it started"`
 	DiskRead    *int64    `json:"disk_read,omitempty" doc:"bytes since it started"`
 	DiskWritten *int64    `json:"disk_written,omitempty" doc:"bytes since it started"`
-	Log         *int64    `json:"log,omitempty" doc:"bytes of its log that the node keeps now"`
+	Log         *int64    `json:"log,omitempty" doc:"bytes of its log on the node"`
 }
 
 // Goal is the desired state of an instance.
@@ -127,10 +127,10 @@ func StateOf(spec *InstanceSpec, status *InstanceStatus) State {
 	return StateProvisioning
 }
 
-// nextStates lists the transitions that an instance's state may make as its
-// node reports it. Unknown is not among them: it describes the node and is
-// never written. A node that was unreachable reports where an instance is, not
-// how it got there: a stopping instance may be running again by then.
+// nextStates lists the transitions that a node may report for an instance. Unknown is
+// not among them: it describes the node and is never written. A node that was
+// unreachable reports the current state, not how it was reached: a stopping instance may
+// be running again by then.
 var nextStates = map[State][]State{
 	StatePending:      {StateProvisioning, StateDestroyed},
 	StateProvisioning: {StateRunning, StateFailed, StateStopping, StateStopped, StateDestroyed},
@@ -142,8 +142,8 @@ var nextStates = map[State][]State{
 	StateDestroyed:    {},
 }
 
-// CanFollow reports whether an instance may go from one state to another.
-// Staying is always allowed; nothing follows destroyed.
+// CanFollow reports whether an instance may go from one state to another. It may always
+// stay in its state; destroyed is final.
 func CanFollow(from, to State) bool {
 	if from == to {
 		return true

@@ -5,15 +5,15 @@ type Kind string
 
 const (
 	KindProject    Kind = "project"
-	KindService    Kind = "service" // of a project, as long as it is wanted or something of it is left
+	KindService    Kind = "service" // of a project, as long as it is wanted or has instances left
 	KindVersion    Kind = "version"
 	KindInstance   Kind = "instance"
 	KindVolume     Kind = "volume"
 	KindNetwork    Kind = "network"
-	KindAttachment Kind = "attachment" // a network's part on a node
+	KindAttachment Kind = "attachment" // a network on one node
 	KindNode       Kind = "node"
 	KindTask       Kind = "task"
-	KindName       Kind = "name" // who owns a name, so that names stay unique
+	KindName       Kind = "name" // the owner of a name, so that names stay unique
 	KindToken      Kind = "token"
 	KindUser       Kind = "user"
 	KindOrg        Kind = "organization"
@@ -22,7 +22,7 @@ const (
 	KindMetadata   Kind = "metadata" // one generation of a project's values
 	KindPart       Kind = "part"     // a piece of values that generations share
 	KindSettings   Kind = "settings" // of the installation
-	KindAnswer     Kind = "answer"   // to a change that may be retried
+	KindAnswer     Kind = "answer"   // the response to a change that may be retried
 )
 
 // kinds describes every kind, in the order in which a reader should load them.
@@ -75,29 +75,29 @@ var byKind = func() map[Kind]int {
 	return all
 }()
 
-// LoadedOnDemand reports whether objects of a kind are read one by one when
-// needed and left out of snapshots: there may be many, and large ones.
+// LoadedOnDemand reports whether objects of a kind are read one by one when needed and
+// left out of snapshots, because there may be many large ones.
 func (k Kind) LoadedOnDemand() bool {
 	i, known := byKind[k]
 	return known && kinds[i].onDemand
 }
 
-// IndexedByProject reports whether stores have an index by project of a kind. The index
-// itself is in their migrations.
+// IndexedByProject reports whether stores index a kind by project. The index itself is
+// in their migrations.
 func (k Kind) IndexedByProject() bool {
 	i, known := byKind[k]
 	return known && kinds[i].indexed
 }
 
-// Unlogged reports whether the feed tells only that objects of a kind changed, and
-// leaves out what they are: nobody follows them, and the feed would hold a second copy
-// of what is large.
+// Unlogged reports whether the feed records only that objects of a kind changed, without
+// their content: nothing follows them, and the feed would contain a second copy of large
+// data.
 func (k Kind) Unlogged() bool {
 	i, known := byKind[k]
 	return known && kinds[i].unlogged
 }
 
-// NewSpec makes an empty Spec of a kind, to decode into; nil for an unknown kind.
+// NewSpec returns an empty Spec of a kind, to decode into; nil for an unknown kind.
 func NewSpec(k Kind) any {
 	if i, known := byKind[k]; known {
 		return kinds[i].spec()
@@ -105,7 +105,7 @@ func NewSpec(k Kind) any {
 	return nil
 }
 
-// NewStatus makes an empty Status of a kind, to decode into; nil for an unknown kind.
+// NewStatus returns an empty Status of a kind, to decode into; nil for an unknown kind.
 func NewStatus(k Kind) any {
 	if i, known := byKind[k]; known {
 		return kinds[i].status()

@@ -9,17 +9,17 @@ import (
 type LogOptions struct {
 	Tail       int       `json:"tail,omitempty"`   // lines from the end; negative: all
 	Follow     bool      `json:"follow,omitempty"` // continue as more is written
-	Since      time.Time `json:"since,omitzero"`   // only lines that were begun then or later
+	Since      time.Time `json:"since,omitzero"`   // only lines that began then or later
 	Timestamps bool      `json:"timestamps,omitempty"`
 }
 
 // logTimeLayout has the same width for every time, so that lines align.
 const logTimeLayout = "2006-01-02T15:04:05.000000Z"
 
-// NoLogTime stands in for the time of a line that was written before times were recorded.
+// NoLogTime replaces the time of a line that was written before times were recorded.
 const NoLogTime = "-"
 
-// AppendLogTime appends the time in front of a line of a log, with a space behind it.
+// AppendLogTime appends the time that precedes a line of a log, followed by a space.
 func AppendLogTime(b []byte, t time.Time) []byte {
 	if t.IsZero() {
 		return append(b, NoLogTime+" "...)

@@ -7,16 +7,16 @@ import (
 	"github.com/google/uuid"
 )
 
-// NetworkSpec is a network on which instances find each other: those of one
-// project, or those of several projects of one organization that share it. A
-// project's planner creates it with the first instance that uses it and
-// releases it with the last, so it has no goal of its own.
+// NetworkSpec is a network on which instances reach each other: those of one project, or
+// those of several projects of one organization that share it. A project's planner
+// creates it with the first instance that uses it and releases it with the last, so it
+// has no goal of its own.
 type NetworkSpec struct {
 	Name         string    `json:"name"`                   // as in the manifest
 	Project      string    `json:"project,omitempty"`      // its owner; empty: it is shared
 	Organization string    `json:"organization,omitempty"` // of a shared one: its owner
 	Users        []string  `json:"users,omitempty"`        // of a shared one: the projects that use it, sorted
-	Nodes        int       `json:"nodes"`                  // how often it was brought to a node; grows, so that no two planners do that at once unnoticed
+	Nodes        int       `json:"nodes"`                  // how often it was attached to a node; it grows so that concurrent planners conflict
 	Created      time.Time `json:"created"`
 	Reason       *Reason   `json:"reason,omitempty"`
 }
@@ -32,8 +32,7 @@ func (s *NetworkSpec) Projects() []string {
 	return s.Users
 }
 
-// With returns the network with a project as a user, Without the network
-// without it.
+// With returns the network with a project as a user; Without returns it without.
 func (s *NetworkSpec) With(project string) *NetworkSpec {
 	next := *s
 	if at, found := slices.BinarySearch(s.Users, project); !found && s.Project == "" {
@@ -49,14 +48,15 @@ func (s *NetworkSpec) Without(project string) *NetworkSpec {
 }
 
 // NetworkID returns the id of the network with a name in a project, or in an
-// organization if it is shared: whoever makes it first, there is only one.
+// organization if it is shared. The id is derived, so concurrent creators create the
+// same one.
 func NetworkID(owner, name string) string {
 	return uuid.NewSHA1(uuid.Nil, []byte("network "+owner+" "+name)).String()
 }
 
-// AttachmentSpec is a network's part on one node. It is created before the
-// first instance that uses it there, and stays until the network is removed:
-// then its goal is gone, and the node removes it once nothing uses it any more.
+// AttachmentSpec is a network on one node. It is created before the first instance that
+// uses it there, and stays until the network is removed: then its goal is gone, and the
+// node removes it once nothing uses it.
 type AttachmentSpec struct {
 	Network      string      `json:"network"`
 	Name         string      `json:"name"`                   // of the network
@@ -65,7 +65,7 @@ type AttachmentSpec struct {
 	Compute      ComputeType `json:"compute_type"`           // whose driver keeps it
 	Node         string      `json:"node"`
 	Goal         Goal        `json:"goal"`     // kept or gone
-	Instance     string      `json:"instance"` // the newest that was made with it
+	Instance     string      `json:"instance"` // the newest that was created with it
 	Created      time.Time   `json:"created"`
 	Reason       *Reason     `json:"reason,omitempty"`
 }
@@ -80,7 +80,7 @@ func (s *AttachmentSpec) WithTombstone(why *Reason) *AttachmentSpec {
 // AttachmentStatus is what the node last reported of it, as for a volume.
 type AttachmentStatus = VolumeStatus
 
-// AttachmentID returns the id of a network's part on a node.
+// AttachmentID returns the id of a network on a node.
 func AttachmentID(network, node string, compute ComputeType) string {
 	return uuid.NewSHA1(uuid.Nil, []byte("attachment "+network+" "+node+" "+string(compute))).String()
 }
@@ -88,6 +88,6 @@ func AttachmentID(network, node string, compute ComputeType) string {
 // Join is a network as an instance sees it.
 type Join struct {
 	Network    string `json:"network"`    // its id
-	Attachment string `json:"attachment"` // the id of its part on the instance's node
+	Attachment string `json:"attachment"` // the id of its attachment on the instance's node
 	Name       string `json:"name"`
 }

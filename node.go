@@ -19,12 +19,12 @@ type NodeSpec struct {
 	KeyHash string            `json:"key_hash,omitempty"` // SHA-256 of the secret its agent keeps
 	Dummy   bool              `json:"dummy,omitempty"`
 	Drained bool              `json:"drained,omitempty"`
-	// Approval is what is still missing before the node takes part; empty: nothing.
+	// Approval says what is missing before the node can join; empty: nothing.
 	Approval NodeApproval `json:"approval,omitempty"`
 	// JoinedWith is the id of the token that let it join.
 	JoinedWith string    `json:"joined_with,omitempty"`
-	Lost       bool      `json:"lost,omitempty"`  // a dummy node that plays dead
-	Purge      []string  `json:"purge,omitempty"` // quarantined instances that a person asked to remove
+	Lost       bool      `json:"lost,omitempty"`  // a dummy node that simulates a failure
+	Purge      []string  `json:"purge,omitempty"` // quarantined instances that a user asked to remove
 	Created    time.Time `json:"created"`
 }
 
@@ -32,7 +32,7 @@ type NodeSpec struct {
 type NodeStatus struct {
 	State    NodeState     `json:"state"`
 	Since    time.Time     `json:"since"`
-	LastSeen time.Time     `json:"heard,omitzero"` // of an unknown node: when it was last seen
+	LastSeen time.Time     `json:"heard,omitzero"` // when an unknown node was last seen
 	Epoch    int64         `json:"epoch"`          // of its session
 	Replica  string        `json:"replica,omitempty"`
 	Address  string        `json:"address,omitempty"` // where its agent connected from
@@ -40,18 +40,18 @@ type NodeStatus struct {
 	Drivers  []ComputeType `json:"drivers,omitempty"`
 	// Capabilities are what each driver declares for its compute type.
 	Capabilities map[ComputeType]Capabilities `json:"capabilities,omitempty"`
-	// Offers are what the node says of kinds that depend on how the machine is.
+	// Offers are what the node reports about compute types that depend on the machine.
 	Offers      map[ComputeType]Offer `json:"offers,omitempty"`
 	Quarantined []Quarantined         `json:"quarantined,omitempty"`
 	Reason      *Reason               `json:"reason,omitempty"`
 }
 
-// Offer is what a node says of a kind of compute.
+// Offer is what a node reports about a compute type.
 type Offer struct {
-	// Unavailable says why the node starts no instances of the kind, as the rest of a
-	// sentence; empty: it does.
-	Unavailable string            `json:"unavailable,omitempty" doc:"why the node starts no instances of this type; empty where it does"`
-	Details     map[string]string `json:"details,omitempty" doc:"how instances of this type run there: how they are isolated, and which protections are missing"`
+	// Unavailable says why the node starts no instances of the type, as the rest of a
+	// sentence; empty if it can.
+	Unavailable string            `json:"unavailable,omitempty" doc:"why the node cannot start instances of this type; empty if it can"`
+	Details     map[string]string `json:"details,omitempty" doc:"how instances of this type run on the node: how they are isolated, and which protections are missing"`
 }
 
 // Capabilities are what a driver declares that its compute type can do.
@@ -62,7 +62,7 @@ type Capabilities struct {
 	Ports    bool `json:"ports,omitempty"`    // instances can be reached by their ports
 	Volumes  bool `json:"volumes,omitempty"`  // instances can have volumes
 	Networks bool `json:"networks,omitempty"` // instances can join networks
-	Images   bool `json:"images,omitempty"`   // instances are made from images
+	Images   bool `json:"images,omitempty"`   // instances are created from images
 	Crash    bool `json:"crash,omitempty"`    // instances can be made to fail, for tests and demonstrations
 	Survives bool `json:"survives,omitempty"` // instances keep running while the agent is down
 	// Updates are the fields of a workload that Update can change, by their
@@ -72,8 +72,8 @@ type Capabilities struct {
 	Unbounded bool `json:"unbounded,omitempty"`
 }
 
-// Quarantined is an instance found on a node that this store does not know. It
-// is left running until a person purges it.
+// Quarantined is an instance found on a node that this store does not know. It is left
+// running until a user purges it.
 type Quarantined struct {
 	ID         string      `json:"id"`
 	Name       string      `json:"name,omitempty"`
@@ -92,11 +92,11 @@ const (
 	NodeUnknown   NodeState = "unknown"
 	NodeRebooting NodeState = "rebooting"
 	NodeDrained   NodeState = "drained"
-	NodePending   NodeState = "pending"  // a person has to approve it first
-	NodeRejected  NodeState = "rejected" // a person did not
+	NodePending   NodeState = "pending"  // waits for approval
+	NodeRejected  NodeState = "rejected" // approval was refused
 )
 
-// NodeApproval is what people said of a node that needs their approval.
+// NodeApproval is the decision about a node that needs approval.
 type NodeApproval string
 
 const (
@@ -104,12 +104,12 @@ const (
 	ApprovalRejected NodeApproval = "rejected"
 )
 
-// HashKey is what is kept of the secret that a node's agent keeps. It is long and
-// random, so a plain hash cannot be guessed backwards.
+// HashKey returns what is stored of a node's secret key. Keys are long and random, so a
+// plain hash cannot be reversed by guessing.
 func HashKey(key string) string { return HashToken(key) }
 
-// Fingerprint is the hash of a node's key as people compare it: the agent prints the
-// same when it starts. Empty for what is no hash.
+// Fingerprint returns the hash of a node's key in the form that people compare: the
+// agent prints the same when it starts. It is empty for an invalid hash.
 func Fingerprint(keyHash string) string {
 	sum, err := hex.DecodeString(keyHash)
 	if err != nil || len(sum) == 0 {
@@ -121,14 +121,14 @@ func Fingerprint(keyHash string) string {
 // nodeName is a host name: labels of letters, digits and dashes with dots between.
 var nodeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$`)
 
-// CheckNodeName says what is wrong with a name for a node. One that looks like an id
-// could be taken for another node.
+// CheckNodeName returns an error if a name is not valid for a node. A name that looks
+// like an id could be mistaken for another node.
 func CheckNodeName(name string) error {
 	if len(name) > 253 || !nodeName.MatchString(name) {
-		return Errorf(InvalidArgument, "%q cannot be a node's name: use a host name of at most 253 characters, made of lower-case letters, digits and dashes, with dots between its parts", shortText(name))
+		return Errorf(InvalidArgument, "invalid node name %q: use a host name of at most 253 characters, with labels of lower-case letters, digits and hyphens separated by dots", shortText(name))
 	}
 	if uuid.Validate(name) == nil {
-		return Errorf(InvalidArgument, "%q cannot be a node's name: it looks like an id", name)
+		return Errorf(InvalidArgument, "invalid node name %q: it looks like an id", name)
 	}
 	return nil
 }

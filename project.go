@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// ProjectSpec is what people set for a project. The API writes it.
+// ProjectSpec is what users set for a project. The API writes it.
 type ProjectSpec struct {
 	Name         string            `json:"name"`
 	Organization string            `json:"organization"`
@@ -15,19 +15,19 @@ type ProjectSpec struct {
 	Version      string            `json:"version"`                // the newest submitted version
 	Number       int               `json:"number"`                 // its number
 	Services     map[string]string `json:"services"`               // name -> id of every service it ever had
-	Deleting     bool              `json:"deleting,omitempty"`     // its name is free again; it is removed once its last instance is gone
+	Deleting     bool              `json:"deleting,omitempty"`     // its name is free again; it is deleted once its last instance is removed
 	DropVolumes  bool              `json:"drop_volumes,omitempty"` // of one being deleted: its volumes are removed too
 	Users        map[string]Role   `json:"users,omitempty"`        // by user id, in addition to their role in the organization
 	Metadata     int               `json:"metadata,omitempty"`     // the newest generation of its values; 0: none
 	Versions     []int             `json:"versions,omitempty"`     // the numbers of the versions that are kept, oldest first
-	Tags         map[string]int    `json:"tags,omitempty"`         // tag -> version number, set by people
+	Tags         map[string]int    `json:"tags,omitempty"`         // tag -> version number, set by users
 	Protected    []string          `json:"protected,omitempty"`    // metadata keys that only approved versions may use, sorted
 	Approvals    []Approval        `json:"approvals,omitempty"`    // what operators have approved, oldest first
 	Unmanaged    Resources         `json:"single,omitzero"`        // what its unmanaged instances use
-	Demand       Resources         `json:"demand,omitzero"`        // what is reserved for it in its organization's quota, Single included
+	Demand       Resources         `json:"demand,omitzero"`        // what is reserved for it in its organization's quota, including Unmanaged
 }
 
-// ProjectStatus is the goal in force and how far reality is from it. The
+// ProjectStatus is the goal in force and how far the project has converged to it. The
 // project's planner writes it.
 type ProjectStatus struct {
 	Goal           ProjectGoal    `json:"goal"`
@@ -41,9 +41,9 @@ type ProjectStatus struct {
 	Paused         bool           `json:"paused,omitempty"`   // likewise
 	Status         Status         `json:"status"`
 	Reason         *Reason        `json:"reason,omitempty"`
-	// Services are by name; removed ones stay until their last instance is
-	// gone. In the store each is a record of its own, which the picture puts in
-	// here. Stores of older releases have them here.
+	// Services are by name; removed ones stay until their last instance is removed. In
+	// the store each is a separate record, which the picture adds here. Stores of older
+	// releases have them here.
 	Services map[string]*ServiceStatus `json:"services,omitempty"`
 }
 
@@ -70,8 +70,8 @@ func (s *ProjectStatus) IsPaused() bool {
 	return s.isWhole(s.Paused, func(ss *ServiceStatus) bool { return ss.Paused })
 }
 
-// isWhole reports whether something is so for each service; without services, what
-// holds for new ones.
+// isWhole reports whether a predicate is true for each service; without services, it
+// returns the value for new ones.
 func (s *ProjectStatus) isWhole(empty bool, is func(*ServiceStatus) bool) bool {
 	n := 0
 	for _, ss := range s.Services {
@@ -85,7 +85,7 @@ func (s *ProjectStatus) isWhole(empty bool, is func(*ServiceStatus) bool) bool {
 	return n > 0 || empty
 }
 
-// RunningScale is how many instances of a service a goal wants to run: none of what is
+// RunningScale returns how many instances of a service a goal wants to run; 0 if it is
 // stopped.
 func (s *ProjectStatus) RunningScale(name string) int {
 	if s == nil || s.Goal != GoalStarted || s.Services[name] == nil || s.Services[name].Removed || s.Services[name].Stopped {
@@ -110,26 +110,25 @@ type ServiceStatus struct {
 	Number  int     `json:"number"`            // the version whose definition of the service is in force
 	Removed bool    `json:"removed,omitempty"` // no longer in the manifest: its instances are removed
 	Stopped bool    `json:"stopped,omitempty"` // stopped alone, while the project is started
-	Retired int     `json:"retired,omitempty"` // a person stopped this version: its instances are the first to be removed; 0: none
-	Frozen  *Freeze `json:"frozen,omitempty"`  // nothing is changed, whatever happens
+	Retired int     `json:"retired,omitempty"` // a user stopped this version: its instances are the first to be removed; 0: none
+	Frozen  *Freeze `json:"frozen,omitempty"`  // nothing is changed until the thaw
 	Paused  bool    `json:"paused,omitempty"`  // its rollout is paused; repairs go on
-	// Accepted: a person accepted what ran though it did not match Number. No
+	// Accepted: a user accepted what was running though it did not match Number. No
 	// version counts as completed until the service is rolled out again.
 	Accepted bool     `json:"accepted,omitempty"`
 	Rollout  *Rollout `json:"rollout,omitempty"` // nil: outdated instances are left alone
 	Backoff  *Backoff `json:"backoff,omitempty"`
 	// Bindings are what its references to other services resolve to.
 	Bindings *Bindings `json:"bindings,omitempty"`
-	// Yields are its instances that are to be removed and stay until no other
-	// service refers to them: those services follow other instances first.
-	// Sorted.
+	// Yields are instances that will be removed once no other service refers to them;
+	// those services follow other instances first. Sorted.
 	Yields []string `json:"yields,omitempty"`
 	Status Status   `json:"status"`
 	Reason *Reason  `json:"reason,omitempty"`
 }
 
-// Freeze keeps a service as it is. It settles first: instances that never
-// served are removed, and those that are stopping end.
+// Freeze keeps a service as it is. The service settles first: instances that were never
+// ready are removed, and those that are stopping finish.
 type Freeze struct {
 	Since   time.Time `json:"since"`
 	By      string    `json:"by,omitempty"` // who asked for it; empty: not known
@@ -145,18 +144,18 @@ type Rollout struct {
 	Before          time.Time `json:"before,omitzero"`    // also replace instances created before this (reprovision)
 	Filter          *Filter   `json:"filter,omitempty"`   // replace only what matches; nil: everything outdated
 	Metadata        bool      `json:"metadata,omitempty"` // also replace instances that differ only in metadata values
-	Limit           int       `json:"limit,omitempty"`    // hold once so many instances are at the target (canary); 0: go on to the end
+	Limit           int       `json:"limit,omitempty"`    // hold once this many instances are at the target (canary); 0: no hold
 	Held            bool      `json:"held,omitempty"`     // the limit has been reached
 	HoldsAgain      bool      `json:"rest,omitempty"`     // it was held before a filtered part of it was requested, and will be held again
 	First           bool      `json:"first,omitempty"`    // it starts the service: nothing of it ran before
 	Follows         string    `json:"follows,omitempty"`  // it began because this service, which it refers to, has another instance
 	IsRollback      bool      `json:"undo,omitempty"`     // it is a rollback, and is not rolled back itself
-	AwaitsFollowers bool      `json:"asks,omitempty"`     // it can do nothing more until other services stop using its yielding instances
+	AwaitsFollowers bool      `json:"asks,omitempty"`     // it waits until other services stop using its yielding instances
 	Progress        time.Time `json:"progress"`           // when it last made progress, or could begin to
 	Waiting         bool      `json:"waiting,omitempty"`  // it waits for others: that time does not count
-	MostServing     int       `json:"fresh"`              // the most instances that have served at the target
+	MostServing     int       `json:"fresh"`              // the highest number of ready instances at the target
 	Failures        int       `json:"failures"`           // failures at the target since the last progress
-	FailureReason   *Reason   `json:"stopped,omitempty"`  // why it stopped by itself; nil while it goes on
+	FailureReason   *Reason   `json:"stopped,omitempty"`  // why it stopped by itself; nil while it continues
 }
 
 // HasFailed reports whether a rollout stopped by itself.
@@ -165,7 +164,7 @@ func (r *Rollout) HasFailed() bool { return r != nil && r.FailureReason != nil }
 // Filter selects instances of a service. A field that is not set matches every
 // instance.
 type Filter struct {
-	Version   int      `json:"version,omitempty"` // the number of the version it was made from
+	Version   int      `json:"version,omitempty"` // the number of the version it was created from
 	Image     string   `json:"image,omitempty"`
 	Instances []string `json:"instances,omitempty"` // ids; any of them
 	Nodes     []string `json:"nodes,omitempty"`     // ids; on any of them
@@ -217,12 +216,12 @@ type VersionSpec struct {
 	Metadata int                    `json:"metadata,omitempty"` // the generation of values that belongs to it; 0: none
 	Cause    Cause                  `json:"cause,omitempty"`
 	Keys     []string               `json:"keys,omitempty"`     // metadata keys that differ from the version before
-	Counter  string                 `json:"counter,omitempty"`  // the key that it counted, if it changed nothing else
+	Counter  string                 `json:"counter,omitempty"`  // the key that it incremented, if it changed nothing else
 	From     int                    `json:"from,omitempty"`     // of a revert: the version made current again
 	Packages map[string]PackageSpec `json:"packages,omitempty"` // the sizes it names, as they were then
 }
 
-// Cause says which kind of change made a version.
+// Cause is the kind of change that created a version.
 type Cause string
 
 const (
@@ -231,7 +230,7 @@ const (
 	CauseRevert   Cause = "revert"
 )
 
-// VersionStatus says whether a version was ever fully in force.
+// VersionStatus says whether a version ever completed.
 type VersionStatus struct {
 	Completed time.Time `json:"completed,omitzero"`
 }
@@ -240,9 +239,9 @@ type VersionStatus struct {
 // project sort by number.
 func VersionID(project string, number int) string { return fmt.Sprintf("%s/%08d", project, number) }
 
-// NameSpec says who owns a name. For a project, its id is the organization and
-// the name; it is removed as soon as the project is being deleted, which frees
-// the name. Users and organizations share the names of no organization.
+// NameSpec is the owner of a name. A project's name has the id of the organization and
+// the name; it is removed when the deletion of the project begins, which frees the name.
+// Users and organizations share one namespace, that of no organization.
 type NameSpec struct {
 	Project      string `json:"project,omitempty"`
 	Organization string `json:"organization,omitempty"`

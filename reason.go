@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// Reason says why something is as it is, or why it is done, as data. Package
-// reason turns it into a sentence; nothing else parses or builds sentences from
-// it. A nil reason says nothing.
+// Reason says why something is in its state, or why it is done, as data. Package reason
+// turns it into a sentence; nothing else parses or builds sentences from it. A nil
+// reason says nothing.
 //
-// A reason has at most one subject and one cause, so it never nests or grows:
-// set Cause with Because, and count the others in More.
+// A reason has at most one subject and one cause, so it never nests or grows: set Cause
+// with Because, and count the others in More.
 type Reason struct {
 	Code         ReasonCode     `json:"code,omitempty"`    // empty: Detail is the whole sentence
 	Service      string         `json:"service,omitempty"` // the service it is about, in a context with several
@@ -32,13 +32,13 @@ type Reason struct {
 	Secrets      []string       `json:"secrets,omitempty"` // those of Keys that are secret
 	IDs          []string       `json:"ids,omitempty"`     // of objects that a command takes
 	Tally        map[string]int `json:"tally,omitempty"`   // counts by name
-	Detail       string         `json:"detail,omitempty"`  // the words of somebody else: a driver, a program, a person
+	Detail       string         `json:"detail,omitempty"`  // text from elsewhere: a driver, a program, a user
 	More         int            `json:"more,omitempty"`    // how many others there are like it
 	Cause        *Reason        `json:"cause,omitempty"`   // never has a cause of its own
 }
 
-// NoVersion in Back means that everything was stopped, as no version has been
-// fully in force.
+// NoVersion in RolledBackTo means that everything was stopped, because no version ever
+// completed.
 const NoVersion = -1
 
 // ReasonCode is a stable name of a kind of reason.
@@ -63,16 +63,16 @@ const (
 	ReasonWaitsReference  ReasonCode = "waits-reference"   // waits for db: db.1-a (Other), which it refers to, is gone
 	ReasonFollows         ReasonCode = "follows"           // follows db to db.1-a (Other)
 	ReasonFollowsOther    ReasonCode = "follows-other"     // some of its instances refer to instances that have been replaced
-	ReasonReferenceGone   ReasonCode = "reference-gone"    // refers to db.1-a (Other), which is gone; it follows once db (Subject) serves again
-	ReasonProves          ReasonCode = "proves"            // refers to db.1-a (Other), which is gone; it follows once db.1-b (Subject) has been up for 5s (For)
-	ReasonReferrers       ReasonCode = "referrers"         // db.1-a (Subject) stays until web (Other), which refers to it, uses another[: CAUSE]
-	ReasonGoesAfter       ReasonCode = "goes-after"        // goes after web (Subject), which depends on it and still has 2 instances (Count)[ and is frozen]
+	ReasonReferenceGone   ReasonCode = "reference-gone"    // refers to db.1-a (Other), which is gone; it is updated once db (Subject) is running again
+	ReasonProves          ReasonCode = "proves"            // refers to db.1-a (Other), which is gone; it is updated once db.1-b (Subject) has been up for 5s (For)
+	ReasonReferrers       ReasonCode = "referrers"         // db.1-a (Subject) is kept until web (Other), which refers to it, uses another[: CAUSE]
+	ReasonGoesAfter       ReasonCode = "goes-after"        // is removed after web (Subject), which depends on it and still has 2 instances (Count)[ and is frozen]
 	ReasonBackingOff      ReasonCode = "backing-off"       // failed 3 times in a row; next retry at 10:00:00: CAUSE
 	ReasonPaused          ReasonCode = "paused"            // the rollout of version 2 is paused: 1 of 3 are up to date
 	ReasonHeld            ReasonCode = "held"              // 1 of 3 at version 2; continue with mariposa project reprovision, or undo with mariposa project revert
 	ReasonFrozen          ReasonCode = "frozen"            // Tally and Keys: what would be done after thaw; Version: the version that waits for it
 	ReasonNeedsMetadata   ReasonCode = "needs-metadata"    // needs the metadata key mode: set it with mariposa meta set mode VALUE
-	ReasonWaitsApproval   ReasonCode = "waits-approval"    // waits for approval of version 7 by an operator: it uses the protected secret db-password (Keys); mariposa version approve 7 approves it
+	ReasonWaitsApproval   ReasonCode = "waits-approval"    // waits for an operator to approve version 7, which uses the protected secret db-password (Keys): mariposa version approve 7
 	ReasonStoppedFailures ReasonCode = "rollout-failures"  // the rollout of version 2 stopped after 3 failures: CAUSE
 	ReasonStoppedDeadline ReasonCode = "rollout-deadline"  // the rollout of version 2 stopped: no progress for 10m0s[: CAUSE]
 	ReasonStartFailures   ReasonCode = "start-failures"    // failed to start 3 times: CAUSE
@@ -82,7 +82,7 @@ const (
 	ReasonIsFrozen        ReasonCode = "is-frozen"         // it is frozen
 	ReasonIsPaused        ReasonCode = "is-paused"         // its rollout is paused
 	ReasonIsHeld          ReasonCode = "is-held"           // its rollout is held
-	ReasonIsFollowing     ReasonCode = "is-following"      // it is on its way
+	ReasonIsFollowing     ReasonCode = "is-following"      // it is being updated
 	ReasonIsWaiting       ReasonCode = "is-waiting"        // it waits for db (Subject)
 	ReasonIsRemoved       ReasonCode = "is-removed"        // it is being removed
 )
@@ -109,32 +109,32 @@ const (
 	ReasonKeptLong        ReasonCode = "kept-long"        // kept for a day after it ended
 )
 
-// Why something of a service cannot be made now, because of nodes or volumes.
+// Why an instance cannot be created now, because of nodes or volumes.
 const (
 	ReasonNoNodes        ReasonCode = "no-nodes"        // no node has joined yet
-	ReasonNoNode         ReasonCode = "no-node"         // no node fits this docker (Detail) instance: is full (2 of 3), is drained (1 of 3) (Tally, Of)[; CAUSE]
+	ReasonNoNode         ReasonCode = "no-node"         // no node fits this docker (Detail) instance: full (2 of 3), drained (1 of 3) (Tally, Of)[; CAUSE]
 	ReasonPortsHeld      ReasonCode = "ports-held"      // older instances may hold its fixed port; `update: {order: stop-first}` frees it first
 	ReasonNodeRefuses    ReasonCode = "node-refuses"    // node n1 is full (Detail)
 	ReasonVolumeNodeGone ReasonCode = "volume-lost"     // web.1 has its volume data (Other) on node n1, which has been removed: delete the volume with mariposa volume rm ID (IDs) to start with an empty one
 	ReasonVolumeNodeAway ReasonCode = "volume-away"     // web.1 has its volume data on node n1, which has been unreachable since 10:00:00 | is not connected (Detail); it starts when the node returns
 	ReasonVolumeDrained  ReasonCode = "volume-drained"  // web.1 has its volume data on node n1, which is drained; it starts when the drain ends
 	ReasonVolumeNoRoom   ReasonCode = "volume-no-room"  // web.1 has its volume data on node n1, which is full (Detail); it starts when there is room
-	ReasonVolumeCompute  ReasonCode = "volume-compute"  // web.1 has its volume data from a time when it was of compute type dummy (Detail): name another volume, or delete this one with mariposa volume rm ID
+	ReasonVolumeCompute  ReasonCode = "volume-compute"  // web.1: its volume data belongs to compute type dummy (Detail); use another volume name, or delete this volume with mariposa volume rm ID
 	ReasonVolumesApart   ReasonCode = "volumes-apart"   // web.1 has its volume data (Keys) on node n1 and its volume logs (Keys) on node n2 (Other): delete the one that is not needed, with mariposa volume rm ID or ID
-	ReasonPlanRepeats    ReasonCode = "plan-repeats"    // the plan of this project repeats itself; Mariposa waits up to 4s (For) between tries; please report this
+	ReasonPlanRepeats    ReasonCode = "plan-repeats"    // the plan of this project keeps repeating; Mariposa waits up to 4s (For) between retries; please report this
 	ReasonLeftovers      ReasonCode = "leftovers"       // leftovers are being removed
 	ReasonNoFallback     ReasonCode = "no-fallback"     // version 2 failed, and there is no earlier version to roll back to: CAUSE
 	ReasonUnplanned      ReasonCode = "unplanned"       // not planned yet
 	ReasonCounts         ReasonCode = "counts"          // 1 of 3 running, 2 starting (Tally), 1 not yet up for 5 s (For); web.1-a is starting (Detail) on node n1
 	ReasonOutdated       ReasonCode = "outdated"        // 2 instances outdated: made from version 1, while version 3 (Of) is in force; replace them with mariposa project reprovision
 	ReasonOutdatedValues ReasonCode = "outdated-values" // 2 instances outdated: metadata key mode (Keys) changed since version 1; apply the change with mariposa project reprovision
-	ReasonLingers        ReasonCode = "lingers"         // web.1-a may take for ever to stop, as stop.timeout is negative: mariposa instance rm --force web.1-a ends it
+	ReasonLingers        ReasonCode = "lingers"         // web.1-a has no stop timeout (stop.timeout is negative); force it with mariposa instance rm --force web.1-a
 	ReasonUnused         ReasonCode = "unused"          // nothing that uses it runs yet
 )
 
 // Reasons of tasks.
 const (
-	ReasonAsked          ReasonCode = "asked"           // Detail, the words of a person or of what they asked for
+	ReasonAsked          ReasonCode = "asked"           // Detail: the words of a user, or a description of the request
 	ReasonClears         ReasonCode = "clears"          // cleans up web.1-a
 	ReasonThawed         ReasonCode = "thawed"          // thawed
 	ReasonTargetLost     ReasonCode = "target-lost"     // version 3 is lost; submit the manifest again
@@ -147,17 +147,17 @@ const (
 	ReasonRollbackFailed ReasonCode = "rollback-failed" // version 2 failed and was rolled back to version 1 (Back), which failed too: CAUSE
 )
 
-// What to do about a task that is in the way.
+// What to do about a task that blocks another.
 const (
 	ReasonAwaitTask   ReasonCode = "await-task"    // wait for it to end (mariposa queue show ID (Subject))
 	ReasonAwaitOrStop ReasonCode = "await-or-stop" // wait for it to end (mariposa queue show ID (Subject)), or stop the project
 	ReasonThawFirst   ReasonCode = "thaw-first"    // it is already frozen; thaw it with mariposa project thaw
-	ReasonThawEnds    ReasonCode = "thaw-ends"     // mariposa project thaw ends it
+	ReasonThawEnds    ReasonCode = "thaw-ends"     // end it with mariposa project thaw
 )
 
 // Reasons of instances, volumes, networks and nodes.
 const (
-	ReasonReported       ReasonCode = "reported"        // Detail, the words of the node or of a driver
+	ReasonReported       ReasonCode = "reported"        // Detail: the words of the node or of a driver
 	ReasonUnreachable    ReasonCode = "unreachable"     // its node n1 cannot be reached
 	ReasonNotSeen        ReasonCode = "unheard"         // no heartbeat since 10:00:00
 	ReasonPlaysDead      ReasonCode = "plays-dead"      // it was lost on request
@@ -166,7 +166,7 @@ const (
 	ReasonRejected       ReasonCode = "rejected"        // rejected by ann (Subject)
 	ReasonQuarantine     ReasonCode = "quarantine"      // found 2 instances that this store does not know; they are left running until purged | nothing is in quarantine
 	ReasonOrphaned       ReasonCode = "debt"            // its project is deleted; it is removed when its node returns
-	ReasonMadeFor        ReasonCode = "made-for"        // made for web.1-a
+	ReasonMadeFor        ReasonCode = "made-for"        // created for web.1-a
 	ReasonVolumeLeft     ReasonCode = "volume-left"     // its project is deleted; it now belongs to the organization
 	ReasonVolumeDropped  ReasonCode = "volume-dropped"  // its project is deleted with its volumes
 	ReasonNetworkUsed    ReasonCode = "network-used"    // used by web of shop (Other)
@@ -178,7 +178,7 @@ const (
 
 // The names in the Tally of a frozen service and of other counts.
 const (
-	TallyRunning  = "running"  // of a service that ends: would be removed after thaw
+	TallyRunning  = "running"  // of a service that stops: would be removed after thaw
 	TallyFailed   = "failed"   // gone; would be replaced after thaw
 	TallyUnknown  = "unknown"  // on nodes that cannot be reached
 	TallyMissing  = "missing"  // would be started after thaw
@@ -189,8 +189,7 @@ const (
 	TallyYoung    = "young" // running, but not for long enough yet
 )
 
-// Asked returns the reason for what a person asked for, in their words or the
-// API's.
+// Asked returns the reason for what a user requested, in their words or the API's.
 func Asked(text string) *Reason {
 	if text == "" {
 		return nil
@@ -206,7 +205,7 @@ func Reported(text string) *Reason {
 	return &Reason{Code: ReasonReported, Detail: text}
 }
 
-// TextReason returns a reason in somebody's own words; nil if there are none.
+// TextReason returns a reason with a given text; nil if it is empty.
 func TextReason(text string) *Reason {
 	if text == "" {
 		return nil

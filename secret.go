@@ -5,27 +5,27 @@ import (
 	"time"
 )
 
-// MetadataSpec is one generation of a project's metadata: every key with its
-// value, sealed. A generation never changes; versions refer to one by number.
+// MetadataSpec is one generation of a project's metadata: every key with its value,
+// encrypted. A generation never changes; versions refer to one by number.
 //
-// The values are in parts, which a generation shares with the one before it as far as
-// they did not change. A generation from before that has no parts and holds all of them
-// itself.
+// The values are split into parts, which a generation shares with the previous one if
+// they did not change. Generations of older releases have no parts and contain all
+// values themselves.
 type MetadataSpec struct {
 	Project string    `json:"project"`
 	Number  int       `json:"number"`
-	Sealed  []byte    `json:"sealed"` // with Parts: what is left to say of the whole
+	Sealed  []byte    `json:"sealed"` // with Parts: the rest of the document
 	Parts   []PartRef `json:"parts,omitempty"`
 	Created time.Time `json:"created"`
 }
 
-// PartRef names a part of a generation: the generation that made it, and which of its
-// parts it is.
+// PartRef identifies a part of a generation: the generation that created it, and its
+// index there.
 type PartRef struct {
 	Generation int    `json:"g"`
 	Index      int    `json:"n"`
-	Digest     string `json:"d"` // keyed: by it the next generation finds what it can share
-	Size       int64  `json:"s"` // how many bytes it takes up in a store
+	Digest     string `json:"d"` // a keyed digest, by which the next generation finds the parts that it can share
+	Size       int64  `json:"s"` // how many bytes it uses in a store
 }
 
 // ID is the id of the part in the store.
@@ -33,9 +33,9 @@ func (p PartRef) ID(project string) string {
 	return fmt.Sprintf("%s/%08d/%05d", project, p.Generation, p.Index)
 }
 
-// PartSpec is a piece of a project's values, sealed. It never changes. It is used by
-// the generation that made it and by those right after it, so whether one can go is
-// seen from the generations next to the one that goes.
+// PartSpec is an encrypted part of a project's values. It never changes. It is used by
+// the generation that created it and by those directly after it, so the neighbours of a
+// deleted generation show whether the part is still in use.
 type PartSpec struct {
 	Sealed []byte `json:"sealed"`
 }
@@ -50,18 +50,17 @@ type MetadataStatus struct{}
 // by number.
 func MetadataID(project string, number int) string { return fmt.Sprintf("%s/%08d", project, number) }
 
-// Approval says that an operator has looked at a version, and that it may use
-// protected secrets. It is of a content, not of a number: a version with another
-// manifest or other values needs an approval of its own, and one that brings an
-// approved content back needs none.
+// Approval records that an operator approved a version, so it may use protected secrets.
+// It is for a content, not for a number: a version with another manifest or other values
+// needs its own approval, and one that restores an approved content needs none.
 type Approval struct {
 	Content string    `json:"content"` // a digest of what was approved
-	Number  int       `json:"number"`  // the version that was looked at
+	Number  int       `json:"number"`  // the version that was reviewed
 	By      string    `json:"by"`
 	At      time.Time `json:"at"`
 }
 
-// Approval finds the approval of a content; nil: there is none.
+// Approval returns the approval of a content; nil if there is none.
 func (s *ProjectSpec) Approval(content string) *Approval {
 	for i := range s.Approvals {
 		if s.Approvals[i].Content == content {
@@ -71,33 +70,33 @@ func (s *ProjectSpec) Approval(content string) *Approval {
 	return nil
 }
 
-// AwaitsApproval is why a version does not come into force: it uses protected secrets,
+// AwaitsApproval is why a version does not come into force: it uses protected secrets
 // and no operator has approved it.
 func AwaitsApproval(number int, uses []string) *Reason {
 	return &Reason{Code: ReasonWaitsApproval, Version: number, Keys: uses}
 }
 
-// KeySpec is a key that seals what belongs to one owner, itself sealed with a
+// KeySpec is a key that encrypts the data of one owner. It is itself encrypted with a
 // key that is kept outside the store.
 type KeySpec struct {
 	Owner   string    `json:"owner"`   // a project's id, or StoreKey
 	Key     string    `json:"key"`     // the name of the outer key
-	Wrapped []byte    `json:"wrapped"` // this key, sealed with the outer one
+	Wrapped []byte    `json:"wrapped"` // this key, encrypted with the outer one
 	Created time.Time `json:"created"`
 }
 
 // KeyStatus is empty.
 type KeyStatus struct{}
 
-// StoreKey owns the key that seals what belongs to no project.
+// StoreKey is the owner of the key that encrypts data of no project.
 const StoreKey = "store"
 
-// AnswerSpec is the answer to a change, kept for retries with the same
+// AnswerSpec is the response to a change, kept for retries with the same
 // Idempotency-Key. Its id is a hash of the caller and the key.
 type AnswerSpec struct {
 	Request string    `json:"request"` // a keyed hash of the request
 	Status  int       `json:"status"`
-	Sealed  []byte    `json:"sealed"` // the answer's body
+	Sealed  []byte    `json:"sealed"` // the body of the response
 	Created time.Time `json:"created"`
 }
 

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Service is the checked definition of one service in one version of a
-// manifest. It is shared and never changed once package manifest has made it.
+// Service is the validated definition of one service in one version of a manifest. It is
+// shared and immutable.
 type Service struct {
 	Name         string
 	Type         string // continuous | scheduled | event
@@ -21,7 +21,7 @@ type Service struct {
 	MilliCPU     int64 // thousandths of a core; 0: no limit
 	Command      []string
 	Entrypoint   []string
-	WorkingDir   string // empty: the instance's own folder
+	WorkingDir   string // empty: the instance's own directory
 	Environment  []Variable
 	Mdata        []Variable
 	Files        []Variable
@@ -45,20 +45,19 @@ type Service struct {
 	Schedule     string
 	Dummy        *Dummy // compute type dummy only
 
-	// Digest covers the fields whose change needs a new incarnation, Live those
-	// that the driver changes in place. If metadata values go into Digest, a
-	// keyed digest of them follows after a dot; FormOf returns the part before
-	// it.
+	// Digest covers the fields whose change needs a new instance, Live those that the
+	// driver changes in place. If metadata values go into Digest, a keyed digest of them
+	// follows after a dot; FormOf returns the part before it.
 	Digest string
 	Live   string
 
-	// Refs are the references to other services that its instances are made
-	// with, LiveRefs those that only its mdata holds; both sorted.
+	// Refs are the references to other services that its instances are created with;
+	// LiveRefs are those used only in mdata. Both are sorted.
 	Refs     []Ref
 	LiveRefs []Ref
 
-	// Needs are the metadata keys without which nothing of it can be made;
-	// Secrets are the secret ones among them.
+	// Needs are the metadata keys without which no instance can be created; Secrets are
+	// the secret ones among them.
 	Needs   []string
 	Secrets []string
 }
@@ -91,15 +90,15 @@ const (
 	ComputeDummy          ComputeType = "dummy"
 )
 
-// Variable is a name with a value that may hold interpolations. Lists of them
-// keep the order of the manifest.
+// Variable is a name with a value that may contain interpolations. Lists of them keep
+// the order of the manifest.
 type Variable struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-// Port is a port an instance listens on. Host is the fixed port on the node, 0
-// when any free one will do.
+// Port is a port an instance listens on. Host is the fixed port on the node; 0 means any
+// free port.
 type Port struct {
 	Host   int `json:"host,omitempty"`
 	Target int `json:"target"`
@@ -119,7 +118,7 @@ type HealthCheck struct {
 	ExpectBody    string
 }
 
-// Restart says what the node does when an instance ends by itself.
+// Restart says what the node does when an instance exits.
 type Restart struct {
 	Policy RestartPolicy `json:"policy"`
 	Max    int           `json:"max,omitempty"` // on-failure:n; 0: no limit of its own
@@ -153,7 +152,7 @@ type Reschedule struct {
 	Never bool
 }
 
-// Stop says how an instance is stopped. A negative timeout waits for ever.
+// Stop says how an instance is stopped. A negative timeout waits forever.
 type Stop struct {
 	Timeout         time.Duration
 	PreserveStopped string
@@ -254,11 +253,12 @@ type Workload struct {
 	Ports       []Port        `json:"ports,omitempty"`
 	Tags        []Variable    `json:"tags,omitempty"`
 	Files       []Variable    `json:"files,omitempty"`        // path -> content, readable by the instance alone
-	StopTimeout time.Duration `json:"stop_timeout,omitempty"` // negative: wait for ever
+	StopTimeout time.Duration `json:"stop_timeout,omitempty"` // negative: wait forever
 	Restart     Restart       `json:"restart,omitzero"`
 	Dummy       *Dummy        `json:"dummy,omitempty"`
-	// PortMark stands for the instance's first port in the command, the environment and
-	// the files, and occurs nowhere else in them: only the node knows the port.
+	// PortMark is the placeholder of the instance's first port in the command, the
+	// environment and the files, and occurs nowhere else in them: only the node knows
+	// the port.
 	PortMark string `json:"port_mark,omitempty"`
 }
 

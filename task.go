@@ -2,11 +2,11 @@ package mariposa
 
 import "time"
 
-// TaskSpec says who asked for which change and why. A task carries its change
-// of the goal, which the planner applies when the task becomes active.
+// TaskSpec says who requested which change and why. A task contains its change of the
+// goal, which the planner applies when the task becomes active.
 type TaskSpec struct {
 	Project     string    `json:"project"`
-	ProjectName string    `json:"project_name,omitempty"` // when the task was made: the project may be gone before its tasks are
+	ProjectName string    `json:"project_name,omitempty"` // at the time of the task: the project may be deleted before its tasks
 	Services    []string  `json:"services,omitempty"`     // names; none: the whole project
 	Component   string    `json:"component,omitempty"`
 	Task        TaskKind  `json:"task"`
@@ -19,11 +19,11 @@ type TaskSpec struct {
 	// LiftsFreeze: it ends the freeze of the services it names. Without it, a
 	// task on a frozen scope waits for the thaw.
 	LiftsFreeze bool `json:"lifts,omitempty"`
-	// Immediate: it begins at once, whatever else is open (thaw, pause, resume,
+	// Immediate: it begins at once, even if other tasks are open (thaw, pause, resume,
 	// converge, accept).
 	Immediate bool `json:"aside,omitempty"`
-	// Supersedes: it takes the place of a start in its scope (a new manifest, a
-	// deploy, a revert). Without it, a task waits for the start to end.
+	// Supersedes: it replaces a start in its scope (a new manifest, a deploy, a revert).
+	// Without it, a task waits for the start to end.
 	Supersedes bool `json:"supersedes,omitempty"`
 }
 
@@ -36,7 +36,7 @@ type Patch struct {
 	Scale       map[string]int `json:"scale,omitempty"`
 	ScaleBy     map[string]int `json:"scale_by,omitempty"`
 	Rolling     Amount         `json:"rolling,omitzero"`
-	Canary      Amount         `json:"canary,omitzero"`        // hold after so many; zero: as the service says (for a reprovision: go on to the end)
+	Canary      Amount         `json:"canary,omitzero"`        // hold after this many; zero: as the service says (for a reprovision: no hold)
 	Reprovision []string       `json:"reprovision,omitempty"`  // services whose instances are all replaced
 	Filter      *Filter        `json:"filter,omitempty"`       // replace only the matching ones of those
 	StopVersion int            `json:"stop_version,omitempty"` // stop only the instances of this version
@@ -48,13 +48,13 @@ type Patch struct {
 	Rollback    bool           `json:"undo,omitempty"`         // roll back the version in force, its scales too; this is not rolled back itself
 }
 
-// Mode is how much of a goal is worked on.
+// Mode limits what is done towards a goal.
 type Mode string
 
 const (
 	ModeFreeze Mode = "freeze" // nothing is changed once everything has settled
 	ModeThaw   Mode = "thaw"
-	ModePause  Mode = "pause" // rollouts are paused, repairs go on
+	ModePause  Mode = "pause" // rollouts are paused, repairs continue
 	ModeResume Mode = "resume"
 )
 
@@ -65,15 +65,15 @@ type TaskStatus struct {
 	Finished     time.Time `json:"finished,omitzero"`
 	LastProgress time.Time `json:"moved,omitzero"` // when progress was last made
 	Progress     Progress  `json:"progress"`
-	Remaining    int       `json:"left,omitempty"` // the least that was left to do since its scope last changed; 0: not known
+	Remaining    int       `json:"left,omitempty"` // the lowest number of remaining steps since its scope last changed; 0: unknown
 	Reason       *Reason   `json:"reason,omitempty"`
 	EndedBy      string    `json:"ended_by,omitempty"`
 	Fault        *Reason   `json:"fault,omitempty"` // it will end as failed: its version is being rolled back
 	Before       *Before   `json:"before,omitempty"`
 }
 
-// Before is what a task found when it began, as far as it changed that: an undo
-// brings it back.
+// Before is the part of the state that a task changed, as it was when the task began: an
+// undo restores it.
 type Before struct {
 	Number     int             `json:"number,omitempty"`  // the version in force; 0: none
 	Scale      map[string]int  `json:"scale,omitempty"`   // of the services whose scale it changed
@@ -82,14 +82,14 @@ type Before struct {
 	Held       map[string]Hold `json:"held,omitempty"` // the services whose held rollout it continued or replaced
 }
 
-// Hold is a held rollout: a canary of Count instances; the others were of the
-// version From.
+// Hold is a held rollout: a canary of Count instances, while the others were at version
+// From.
 type Hold struct {
 	Count int `json:"count"`
 	From  int `json:"from,omitempty"`
 }
 
-// Progress never runs backwards.
+// Progress never decreases.
 type Progress struct {
 	Done  int `json:"done"`
 	Total int `json:"total"`
@@ -123,7 +123,7 @@ func TaskWord(kind TaskKind, component string) string {
 // Word returns the word that people use for what the task does.
 func (s *TaskSpec) Word() string { return TaskWord(s.Task, s.Component) }
 
-// Origin says whether a person or Mariposa itself asked for a task.
+// Origin says whether a user or Mariposa itself requested a task.
 type Origin string
 
 const (

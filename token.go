@@ -11,8 +11,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// TokenSpec is a secret that grants access, as the store keeps it: its hash,
-// never the secret. It grants the rights of its user, within its bounds.
+// TokenSpec is a secret that grants access. The store keeps its hash, never the secret.
+// It grants the permissions of its user, within its bounds.
 type TokenSpec struct {
 	Use          TokenUse  `json:"use"`
 	Hash         string    `json:"hash"`
@@ -21,7 +21,7 @@ type TokenSpec struct {
 	Organization string    `json:"organization,omitempty"` // only in this one
 	Project      string    `json:"project,omitempty"`      // only in this one
 	Role         Role      `json:"role,omitempty"`         // at most this role
-	Parent       string    `json:"parent,omitempty"`       // the token that made it: it ends with that one
+	Parent       string    `json:"parent,omitempty"`       // the token that created it: it is revoked with that one
 	Uses         int       `json:"uses,omitempty"`         // how many nodes it lets join; 0: any number
 	Joined       int       `json:"joined,omitempty"`       // how many of those it has let join; counted where Uses is set
 	Expires      time.Time `json:"expires,omitzero"`
@@ -30,8 +30,8 @@ type TokenSpec struct {
 	Revoked      time.Time `json:"revoked,omitzero"` // it is archived then, and grants no access
 }
 
-// Owner is the user whose token it is. Those for nodes belong to nobody: whoever
-// runs the installation has them.
+// Owner returns the user who owns the token. Join tokens have no owner: installation
+// admins manage them.
 func (t *TokenSpec) Owner() string {
 	if t.Use == TokenAdmin {
 		return FirstUser
@@ -39,15 +39,14 @@ func (t *TokenSpec) Owner() string {
 	return t.User
 }
 
-// Expired reports whether a token's time is over.
+// Expired reports whether a token has expired.
 func (t *TokenSpec) Expired(now time.Time) bool { return !t.Expires.IsZero() && !now.Before(t.Expires) }
 
-// Spent reports whether a token has let as many nodes join as it may.
+// Spent reports whether a token has admitted as many nodes as it may.
 func (t *TokenSpec) Spent() bool { return t.Uses > 0 && t.Joined >= t.Uses }
 
-// What join tokens are good for unless something else is said, what they can be at most,
-// and for how long one of an earlier release, which had no end, still works after the
-// upgrade.
+// The default and the maximum lifetime of join tokens, and how long a join token of an
+// earlier release, which had no expiry, still works after the upgrade.
 const (
 	JoinLifetime       = 24 * time.Hour
 	JoinUses           = 10
@@ -67,7 +66,7 @@ type TokenUse string
 
 const (
 	TokenAdmin TokenUse = "admin" // everything, as the first user
-	TokenUser  TokenUse = "user"  // the rights of its user
+	TokenUser  TokenUse = "user"  // the permissions of its user
 	TokenJoin  TokenUse = "join"  // a node may connect
 )
 
@@ -82,18 +81,18 @@ func HashToken(token string) string {
 // without a search.
 func TokenID(hash string) string { return uuid.NewSHA1(uuid.Nil, []byte("token "+hash)).String() }
 
-// ParseJoinExpiry reads when a token for nodes is to expire: after JoinLifetime if nothing
-// is said, and after MaxJoinLifetime at the latest.
+// ParseJoinExpiry parses the expiry of a join token: JoinLifetime by default, and
+// MaxJoinLifetime at most.
 func ParseJoinExpiry(text string, now time.Time) (time.Time, error) {
 	at, err := ParseExpiry(cmp.Or(text, JoinLifetime.String()), now)
 	if err == nil && at.After(now.Add(MaxJoinLifetime)) {
-		return at, Errorf(InvalidArgument, "expires: a token for nodes is valid for at most %d days, not until %s", int(MaxJoinLifetime.Hours()/24), at.UTC().Format(time.DateOnly))
+		return at, Errorf(InvalidArgument, "expires: a join token can be valid for at most %d days, not until %s", int(MaxJoinLifetime.Hours()/24), at.UTC().Format(time.DateOnly))
 	}
 	return at, err
 }
 
-// ParseExpiry reads when a token is to expire: a time, or a span like 12h or 90d. Nothing
-// is never.
+// ParseExpiry parses the expiry of a token: a time, or a duration such as 12h or 90d. An
+// empty text means that it never expires.
 func ParseExpiry(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -109,7 +108,7 @@ func ParseExpiry(text string, now time.Time) (time.Time, error) {
 			}
 		}
 		if bad != nil {
-			return at, Errorf(InvalidArgument, "expires must be a time like 2027-01-31T00:00:00Z or a span like 12h or 90d, not %q", shortText(text))
+			return at, Errorf(InvalidArgument, "invalid expires %q: use a time such as 2027-01-31T00:00:00Z or a duration such as 12h or 90d", shortText(text))
 		}
 		at = now.Add(span)
 	}

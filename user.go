@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// UserSpec is a person or a robot that may have access.
+// UserSpec is a person or a program with access.
 type UserSpec struct {
 	Name         string    `json:"name"`
 	Email        string    `json:"email,omitempty"`
 	Admin        bool      `json:"admin,omitempty"`    // runs the installation: may do everything
 	Disabled     bool      `json:"disabled,omitempty"` // its tokens grant no access
-	Organization string    `json:"organization"`       // the user's own
+	Organization string    `json:"organization"`       // their personal organization
 	Created      time.Time `json:"created"`
 	Author       string    `json:"author,omitempty"`
 }
@@ -19,8 +19,8 @@ type UserSpec struct {
 // UserStatus is empty: a user has no status of its own.
 type UserStatus struct{}
 
-// The first user and its organization have the same ids everywhere, so that any
-// number of replicas can make them at once.
+// The first user and its organization have fixed ids, so that several replicas can
+// create them concurrently.
 const (
 	FirstUser         = "00000000-0000-7000-8000-000000000001"
 	FirstOrganization = "00000000-0000-7000-8000-000000000002"
@@ -43,23 +43,23 @@ type OrganizationSpec struct {
 // OrganizationStatus is empty: what an organization uses is in the ledger.
 type OrganizationStatus struct{}
 
-// Quota bounds what the projects of an organization may ask for. Nil: no limit.
+// Quota limits what the projects of an organization can use. Nil: no limit.
 type Quota struct {
 	Projects  *int   `json:"projects,omitempty"`
 	Instances *int   `json:"instances,omitempty"`
 	MilliCPU  *int64 `json:"milli_cpu,omitempty"`
 	Memory    *int64 `json:"memory,omitempty"`
-	// StoredPerProject is how many bytes may be stored of each project; nil: as the
-	// installation's settings say.
+	// StoredPerProject is how many bytes may be stored for each project; nil: the
+	// installation's setting.
 	StoredPerProject *int64 `json:"stored_per_project,omitempty"`
 }
 
-// Policy says what the manifests of an organization may ask for.
+// Policy says what the manifests of an organization may use.
 type Policy struct {
 	ComputeTypes   []ComputeType `json:"compute_types,omitempty"`   // empty: all of them
-	HostPorts      bool          `json:"host_ports,omitempty"`      // fixed ports of nodes may be taken
+	HostPorts      bool          `json:"host_ports,omitempty"`      // host ports are allowed
 	LowPorts       bool          `json:"low_ports,omitempty"`       // those below 1024 too
-	DefaultPackage string        `json:"default_package,omitempty"` // the size of services that say none
+	DefaultPackage string        `json:"default_package,omitempty"` // the size of services that set none
 }
 
 // Allows reports whether services may have a compute type.
@@ -67,20 +67,19 @@ func (p *Policy) Allows(t ComputeType) bool {
 	return p == nil || len(p.ComputeTypes) == 0 || slices.Contains(p.ComputeTypes, t)
 }
 
-// AllowsPort reports whether services may take a fixed port of a node.
+// AllowsPort reports whether services may use a host port.
 func (p *Policy) AllowsPort(port int) bool {
 	return p == nil || p.HostPorts && (port >= FirstHighPort || p.LowPorts)
 }
 
-// FirstHighPort is the first port that is not among the low ones, which belong to the
-// machine's own services by custom.
+// FirstHighPort is the first port that is not privileged.
 const FirstHighPort = 1024
 
-// SettingsSpec is what those who run the installation have set for all of it. There is
-// one, with the id SettingsID, once anything was set.
+// SettingsSpec is what installation admins have set for the whole installation. There is
+// one record, with the id SettingsID, once anything is set.
 type SettingsSpec struct {
-	Quota            Quota  `json:"quota,omitzero"`               // what a new organization begins with
-	OrgsPerUser      *int   `json:"orgs_per_user,omitempty"`      // how many organizations a user may own beside their own; nil: any number
+	Quota            Quota  `json:"quota,omitzero"`               // of a new organization
+	OrgsPerUser      *int   `json:"orgs_per_user,omitempty"`      // how many organizations a user may own besides the personal one; nil: no limit
 	StoredPerProject *int64 `json:"stored_per_project,omitempty"` // bytes; nil: DefaultStoredPerProject
 }
 

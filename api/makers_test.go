@@ -100,7 +100,7 @@ func TestRevokingATokenRevokesWhatItMade(t *testing.T) {
 	}
 
 	r := w.call("DELETE", "/v1/tokens/"+root.ID+"?cascade=true", nil)
-	if done := want[contract.Changed](r, 200); done.Reason != "5 tokens that it made went with it" {
+	if done := want[contract.Changed](r, 200); done.Reason != "5 tokens that it created revoked too" {
 		t.Errorf("revoked: %+v", done)
 	}
 	for _, one := range all {
@@ -130,11 +130,11 @@ func TestWhatATokenMadeCanBeTakenOver(t *testing.T) {
 	ci := w.as(olga.Secret).mintBy(contract.NewToken{Name: "ci"})
 	child := w.as(old.Secret).mintBy(contract.NewToken{Name: "child"})
 	adopt := contract.TokenAction{Action: "adopt"}
-	w.as(old.Secret).call("PUT", "/v1/tokens/"+old.ID, adopt).wantError(409, mariposa.Conflict, "made by it")
-	w.as(child.Secret).call("PUT", "/v1/tokens/"+old.ID, adopt).wantError(409, mariposa.Conflict, "made by it")
+	w.as(old.Secret).call("PUT", "/v1/tokens/"+old.ID, adopt).wantError(409, mariposa.Conflict, "created by it")
+	w.as(child.Secret).call("PUT", "/v1/tokens/"+old.ID, adopt).wantError(409, mariposa.Conflict, "created by it")
 	w.as(olga.Secret).call("PUT", "/v1/tokens/"+old.ID, adopt).wantError(403, mariposa.Forbidden)
 	hour := w.mintBy(contract.NewToken{Name: "hour", Expires: "1h"})
-	if done := want[contract.Changed](w.as(hour.Secret).call("PUT", "/v1/tokens/"+old.ID, adopt), 200); done.Reason != "2 tokens taken over" {
+	if done := want[contract.Changed](w.as(hour.Secret).call("PUT", "/v1/tokens/"+old.ID, adopt), 200); done.Reason != "2 tokens adopted" {
 		t.Errorf("taken over: %+v", done)
 	}
 	want[contract.Changed](w.call("DELETE", "/v1/tokens/"+old.ID, nil), 200)
@@ -172,7 +172,7 @@ func TestTokensThatAreTakenOverFormNoRing(t *testing.T) {
 		spec.Parent = other[2].ID
 		crossed.Store.Commit(t.Context(), store.Unit{Writes: []store.Write{{Kind: mariposa.KindToken, ID: one[1].ID, Spec: &spec}}})
 	})
-	w.as(one[2].Secret).call("PUT", "/v1/tokens/"+other[0].ID, contract.TokenAction{Action: "adopt"}).wantError(409, mariposa.Conflict, "made by it")
+	w.as(one[2].Secret).call("PUT", "/v1/tokens/"+other[0].ID, contract.TokenAction{Action: "adopt"}).wantError(409, mariposa.Conflict, "created by it")
 	if !once {
 		t.Error("nobody interfered")
 	}

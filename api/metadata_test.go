@@ -110,7 +110,7 @@ func TestAMetadataKeyIsSetCountedAndUnset(t *testing.T) {
 
 	cas := h.key("mode").CAS
 	want[contract.Changed](h.set("mode", "x", "?cas="+cas), 200)
-	h.set("mode", "y", "?cas="+cas).wantError(409, mariposa.Conflict, "changed by somebody else")
+	h.set("mode", "y", "?cas="+cas).wantError(409, mariposa.Conflict, "changed by someone else")
 	h.set("mode", "y", "?cas=0").wantError(409, mariposa.Conflict)
 	h.set("new", "y", "?cas=1").wantError(409, mariposa.Conflict, "cas=0")
 	want[contract.Changed](h.set("new", "y", "?cas=0"), 200)

@@ -122,7 +122,7 @@ func TestNetworksComeAndGoWithWhatUsesThem(t *testing.T) {
 	}
 	h.call("DELETE", "/v1/networks/"+one[0].ID, nil).wantError(409, mariposa.Conflict, "backend", "web.1-", "web.2-")
 	h.call("POST", "/v1/projects/shop/move", contract.Move{Organization: want[contract.Changed](h.call("POST", "/v1/organizations", contract.NewOrganization{Name: "acme"}), 201).ID}).
-		wantError(409, mariposa.Conflict, "shares network backend")
+		wantError(409, mariposa.Conflict, "uses network backend")
 	for _, name := range []string{"shop", "blog"} {
 		want[contract.Changed](h.call("DELETE", "/v1/projects/"+name+"?force=true", nil), 202)
 		h.until(name+" to be gone", func() bool {
@@ -164,7 +164,7 @@ func TestWhatIsWrongWithNetworksIsSaid(t *testing.T) {
 		service("back"):                                  "not declared under networks",
 		service(strings.Join(many, ",")):                 "32 networks",
 		"services: {}\nnetworks: {a: {shared: often}}\n": "shared",
-		"services: {}\nnetworks: {a: {driver: x}}\n":     "not a known key",
+		"services: {}\nnetworks: {a: {driver: x}}\n":     "unknown key",
 	} {
 		h.call("POST", "/v1/projects?name=shop", text).wantError(400, mariposa.InvalidArgument, says)
 	}

@@ -121,7 +121,7 @@ func TestAPolicySaysWhichComputeTypesAndPortsManifestsMayAskFor(t *testing.T) {
 	w.call("POST", "/v1/projects/"+mine.ID+"/copy", contract.Copy{Name: "tight", Organization: "acme"}).wantError(400, mariposa.InvalidArgument, "7443")
 
 	a := want[contract.Audit](w.call("GET", "/v1/audit?action=policy.put&outcome=done", nil), 200).Records
-	if len(a) != 7 || a[1].Reason != "compute types docker, dummy, ports of nodes from 1024" || a[0].ObjectName != "acme" || a[0].Organization != w.acme {
+	if len(a) != 7 || a[1].Reason != "compute types docker, dummy, host ports from 1024" || a[0].ObjectName != "acme" || a[0].Organization != w.acme {
 		t.Errorf("noted as %+v", a)
 	}
 	if n := len(want[contract.Audit](w.call("GET", "/v1/audit?action=policy.put&outcome=denied", nil), 200).Records); n != 1 {
@@ -165,7 +165,7 @@ func TestSettingsHoldForNewOrganizations(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if got[r.status]++; r.status != 201 {
-				r.wantError(409, mariposa.QuotaExceeded, "mia owns 2 organizations and may own 2", "delete one")
+				r.wantError(409, mariposa.QuotaExceeded, "mia owns 2 organizations, and the limit is 2", "delete one")
 			}
 		})
 	}

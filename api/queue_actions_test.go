@@ -108,7 +108,7 @@ func TestAProjectIsStartedAtAVersion(t *testing.T) {
 		}
 	}
 	h.putAction("shop", `{"action":"start","version":"9"}`).wantError(404, mariposa.ResourceNotFound, "9")
-	h.putAction("shop", `{"action":"start","version":"1","services":["web"]}`).wantError(400, mariposa.InvalidArgument, "started as a whole")
+	h.putAction("shop", `{"action":"start","version":"1","services":["web"]}`).wantError(400, mariposa.InvalidArgument, "starts as a whole")
 }
 
 // A stop of one version does not stop others.
@@ -125,7 +125,7 @@ func TestAStopThatNamesAVersionStopsNoOther(t *testing.T) {
 	}
 	for _, ref := range []string{"1", first.Version} {
 		done := want[contract.Changed](h.putAction("shop", `{"action":"stop","version":%q}`, ref), 202)
-		if done.Task != nil || done.Reason != "no instance is at version 1" {
+		if done.Task != nil || done.Reason != "no instance runs version 1" {
 			t.Errorf("a stop of a version that nothing is at: %+v", done)
 		}
 	}

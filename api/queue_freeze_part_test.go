@@ -65,7 +65,7 @@ func TestAVersionThatWaitsForAThawSaysSo(t *testing.T) {
 	h.startTask("shop", `{"action":"freeze","services":["a"]}`)
 	h.until("a to be frozen", func() bool { return h.state("shop").Status == mariposa.StatusFrozen })
 	made := want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?force=true", pair(2, 2)), 200)
-	if made.Reason != "frozen: a; the change waits for mariposa -j shop project thaw --service a" {
+	if made.Reason != "frozen: a; the change waits until you run mariposa -j shop project thaw --service a" {
 		t.Errorf("the answer says %q", made.Reason)
 	}
 	if task := h.task(*made.Task); task.State != mariposa.TaskQueued || task.Reason != "version 2 was submitted; waits for the thaw of a" || len(task.WaitsFor) != 1 {

@@ -42,7 +42,7 @@ func TestAManifestWhoseTaskWasDroppedCanBeSubmittedAgain(t *testing.T) {
 	if again == "" {
 		t.Fatal("what will never come into force is said to be no change")
 	}
-	if got := h.task(again); got.State != mariposa.TaskQueued || !strings.Contains(got.Reason, "version 3 was submitted again") {
+	if got := h.task(again); got.State != mariposa.TaskQueued || !strings.Contains(got.Reason, "version 3 was resubmitted") {
 		t.Errorf("the task is %+v", got)
 	}
 	h.awaitTask(h.startTask("shop", `{"action":"thaw"}`), mariposa.TaskCompleted)

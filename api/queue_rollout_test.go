@@ -98,11 +98,11 @@ func TestAReprovisionTouchesWhatMatchesOnly(t *testing.T) {
 		filters, words string
 		is             func(contract.Instance) bool
 	}{
-		{`{"version":"1","service":"b"}`, ": only what was made from version 1", func(i contract.Instance) bool { return i.ServiceName == "b" }},
+		{`{"version":"1","service":"b"}`, ": only instances created from version 1", func(i contract.Instance) bool { return i.ServiceName == "b" }},
 		{`{"service":"b"}`, "make b anew", func(i contract.Instance) bool { return i.ServiceName == "b" }},
 		{`{"node":"host-n1"}`, "make a, b anew: only on host-n1", func(i contract.Instance) bool { return i.Node == "n1" }},
 		{`{"service":"a","node":["n2"]}`, "make a anew: only on host-n2", func(i contract.Instance) bool { return i.ServiceName == "a" && i.Node == "n2" }},
-		{`{"image":"two"}`, ": only of image two", func(i contract.Instance) bool { return i.ServiceName == "b" }},
+		{`{"image":"two"}`, ": only with image two", func(i contract.Instance) bool { return i.ServiceName == "b" }},
 		{`{"instance":"ONE"}`, "", func(i contract.Instance) bool { return i.ServiceName == "b" && i.ID == one }},
 	} {
 		if strings.Contains(c.filters, "ONE") {
@@ -126,7 +126,7 @@ func TestAReprovisionTouchesWhatMatchesOnly(t *testing.T) {
 	}
 	for _, filters := range []string{`{"image":"three"}`, `{"image":"two","service":"a"}`, `{"version":"1","service":"b"}`} {
 		c := want[contract.Changed](h.putAction("shop", `{"action":"reprovision","filters":%s}`, filters), 202)
-		if c.Task != nil || !strings.HasPrefix(c.Reason, "no instance matches the filter") || strings.Contains(c.Reason, "made from the older") != strings.Contains(filters, "version") {
+		if c.Task != nil || !strings.HasPrefix(c.Reason, "no instance matches the filter") || strings.Contains(c.Reason, "created from the older") != strings.Contains(filters, "version") {
 			t.Errorf("with %s, which nothing matches: %+v", filters, c)
 		}
 	}

@@ -185,9 +185,9 @@ func TestARevertOfAFirstCreateLeavesNothing(t *testing.T) {
 	h := newTestServer(t, withPlanner)
 	g := h.joinGated("n1")
 	start := h.begun(g, "shop", chain(""))
-	h.putAction("shop", `{"action":"revert","rolling":1}`).wantError(400, mariposa.InvalidArgument, "no version of shop was ever fully in force")
+	h.putAction("shop", `{"action":"revert","rolling":1}`).wantError(400, mariposa.InvalidArgument, "no version of shop ever completed")
 	c := want[contract.Changed](h.putAction("shop", `{"action":"revert"}`), 202)
-	if c.Task == nil || c.Number != 1 || !strings.Contains(c.Reason, "it is stopped, and nothing of it is left") {
+	if c.Task == nil || c.Number != 1 || !strings.Contains(c.Reason, "the project is stopped and its instances are removed") {
 		t.Fatalf("it answered %+v", c)
 	}
 	h.superseded(start, *c.Task)

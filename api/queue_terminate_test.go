@@ -128,7 +128,7 @@ func TestATerminatedTaskCanBeContinuedOrUndone(t *testing.T) {
 				if got := h.task(task); got.State != mariposa.TaskTerminated || got.EndedBy != "admin" {
 					t.Errorf("the task is %+v", got)
 				}
-				h.call("DELETE", "/v1/queue/"+task, nil).wantError(409, mariposa.Conflict, "ended already")
+				h.call("DELETE", "/v1/queue/"+task, nil).wantError(409, mariposa.Conflict, "already ended")
 				h.awaitState(*ended.Freeze, mariposa.TaskActive)
 				asked := len(h.task(task).Steps)
 				g.open(project)

@@ -64,7 +64,7 @@ func TestAQuotaIsHeldWithFigures(t *testing.T) {
 	}
 	before := h.picture.Revision()
 	put := func(doc string) reply { return h.call("PUT", "/v1/projects/shop/manifest?force=true", doc) }
-	h.call("PUT", "/v1/projects/shop/services/web/state", []byte(`{"action":"scale","scale":6}`)).wantError(409, mariposa.QuotaExceeded, "admin may have 5 instances", "has 3", "need 3 more")
+	h.call("PUT", "/v1/projects/shop/services/web/state", []byte(`{"action":"scale","scale":6}`)).wantError(409, mariposa.QuotaExceeded, "admin has a quota of 5 instances", "uses 3", "need 3 more")
 	put(sized(3, "2", "100m")).wantError(409, mariposa.QuotaExceeded, "4 cores", "has 3", "need 3 more")
 	put(sized(3, "1", "400m")).wantError(409, mariposa.QuotaExceeded, "1024 MiB", "has 300 MiB", "need 900 MiB more")
 	h.call("POST", "/v1/projects?name=other", sized(3, "0.1", "1m")).wantError(409, mariposa.QuotaExceeded, "5 instances")
@@ -87,7 +87,7 @@ func TestAQuotaIsHeldWithFigures(t *testing.T) {
 		Services: map[string]*mariposa.ServiceStatus{"web": {ID: "id-web", Scale: 1, Number: 1, Status: mariposa.StatusStopped}},
 	})
 	h.quota("admin", `{"instances":1}`) // below what is in use: that stays, and more is refused
-	h.call("PUT", "/v1/projects/shop/state", []byte(`{"action":"start"}`)).wantError(409, mariposa.QuotaExceeded, "may have 1 instances, has 2")
+	h.call("PUT", "/v1/projects/shop/state", []byte(`{"action":"start"}`)).wantError(409, mariposa.QuotaExceeded, "has a quota of 1 instances, uses 2")
 	want[contract.Changed](h.call("PUT", "/v1/projects/other/services/web/state", []byte(`{"action":"stop"}`)), 202)
 	if got := h.used("admin"); got.Instances != 0 {
 		t.Errorf("the other's service stopped too: %+v", got)
@@ -122,7 +122,7 @@ func TestNoTwoSlipThroughAQuotaTogether(t *testing.T) {
 			defer mu.Unlock()
 			got[r.status]++
 			if r.status == 409 {
-				r.wantError(409, mariposa.QuotaExceeded, fmt.Sprintf("may have %d instances", projects+room))
+				r.wantError(409, mariposa.QuotaExceeded, fmt.Sprintf("a quota of %d instances", projects+room))
 			}
 		})
 	}
@@ -166,7 +166,7 @@ func TestAQuotaComesBackAndMoves(t *testing.T) {
 	h.quota("admin", `{"instances":5}`)
 	h.call("POST", "/v1/instances", []byte(`{"project":"shop","compute_type":"dummy"}`)).wantError(409, mariposa.QuotaExceeded, "has 5", "need 1 more")
 	h.quota("acme", `{"instances":4}`)
-	h.call("POST", "/v1/projects/shop/move", contract.Move{Organization: "acme"}).wantError(409, mariposa.QuotaExceeded, "acme may have 4 instances", "need 5 more")
+	h.call("POST", "/v1/projects/shop/move", contract.Move{Organization: "acme"}).wantError(409, mariposa.QuotaExceeded, "acme has a quota of 4 instances", "need 5 more")
 	h.quota("acme", `{"instances":5}`)
 	want[contract.Changed](h.call("POST", "/v1/projects/shop/move", contract.Move{Organization: "acme"}), 200)
 	if from, to := h.used("admin"), h.used("acme"); from != (contract.QuotaUsed{}) || to != full {

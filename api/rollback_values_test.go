@@ -61,7 +61,7 @@ func TestValuesSetAfterARollbackTakeEffect(t *testing.T) {
 			c.lose(h, project)
 			h.awaitRest(project)
 			set := c.set(h, project)
-			if set.Number != 3 || !contains(set.Reason, "version 2 is not in force: the values go with the manifest of version 1") {
+			if set.Number != 3 || !contains(set.Reason, "version 2 is not in force: the values are applied to the manifest of version 1") {
 				t.Errorf("it answered %+v", set)
 			}
 			h.until("the values to be in force", func() bool {

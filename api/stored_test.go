@@ -218,7 +218,7 @@ func TestWhatIsStoredOfAProjectIsBounded(t *testing.T) {
 		want[contract.Changed](h.call("POST", "/v1/projects/shop/tags", contract.NewTag{Tag: fmt.Sprintf("t%d", i), Version: fmt.Sprint(n)}), 201)
 	}
 	before := numbers()
-	put(21, 300_000).wantError(409, mariposa.QuotaExceeded, "project shop", "may store 976 KiB", "tags", "smaller", "runs the installation")
+	put(21, 300_000).wantError(409, mariposa.QuotaExceeded, "project shop", "its limit is 976 KiB", "tags", "smaller", "installation admin")
 	h.call("PUT", "/v1/projects/shop/metadata?force=true", manyValues(400_000)).wantError(409, mariposa.QuotaExceeded, "project shop")
 	if got := numbers(); fmt.Sprint(got) != fmt.Sprint(before) {
 		t.Errorf("a refused change left %v of %v", got, before)

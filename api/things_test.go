@@ -69,7 +69,7 @@ func TestTheQueueIsFilteredAndPaged(t *testing.T) {
 	if ended.Freeze != nil || !strings.Contains(ended.ContinueWith, "project scale db=") {
 		t.Errorf("a task that waits is dropped: %+v", ended)
 	}
-	h.call("DELETE", "/v1/queue/"+*db.Task, nil).wantError(409, mariposa.Conflict, "ended already")
+	h.call("DELETE", "/v1/queue/"+*db.Task, nil).wantError(409, mariposa.Conflict, "already ended")
 }
 
 func TestATaskShowsItsSteps(t *testing.T) {
@@ -263,10 +263,10 @@ func TestNodesAreShownHurtPurgedAndForgotten(t *testing.T) {
 		t.Errorf("purge %s", got)
 	}
 	before := h.picture.Revision()
-	if c := want[contract.Changed](put("n3", contract.NodeAction{Action: "purge"}), 200); c.Reason != "2 quarantined instances will be removed from it" {
+	if c := want[contract.Changed](put("n3", contract.NodeAction{Action: "purge"}), 200); c.Reason != "2 quarantined instances will be removed" {
 		t.Errorf("purged: %+v", c)
 	}
-	if c := want[contract.Changed](put("n1", contract.NodeAction{Action: "purge"}), 200); c.Reason != "nothing is in quarantine there" {
+	if c := want[contract.Changed](put("n1", contract.NodeAction{Action: "purge"}), 200); c.Reason != "the node has no quarantined instances" {
 		t.Errorf("purged: %+v", c)
 	}
 	if h.picture.Revision() != before {

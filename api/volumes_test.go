@@ -115,14 +115,14 @@ func TestVolumesAreFoundByWhatTheyBelongTo(t *testing.T) {
 func TestAVolumeInUseIsNotDeleted(t *testing.T) {
 	t.Parallel()
 	h, shop, ids := keeps(t)
-	h.call("DELETE", "/v1/volumes/"+ids[0], nil).wantError(409, mariposa.Conflict, "will be used again", "db", "scale db down, stop it, or take it out of the manifest first")
+	h.call("DELETE", "/v1/volumes/"+ids[0], nil).wantError(409, mariposa.Conflict, "will be used again", "db", "scale service db down, stop it, or remove it from the manifest")
 	user := h.occupy(shop.ID, 1, "n1", ids[0], nil)
 	name := want[contract.Instance](h.call("GET", "/v1/instances/"+user, nil), 200).Name
 	h.call("DELETE", "/v1/volumes/"+ids[0], nil).wantError(409, mariposa.Conflict, "volume data of db.1 is used by instance "+name)
 	h.instance(user, shop.ID, "db", "n1", mariposa.StateRunning, func(s *mariposa.InstanceSpec) {
 		s.Goal, s.Mounts, s.Orphaned, s.Name = mariposa.GoalGone, []mariposa.Mount{{Volume: ids[0]}}, true, "db.1-left"
 	})
-	h.call("DELETE", "/v1/volumes/"+ids[0], nil).wantError(409, mariposa.Conflict, "db.1-left", "once that is gone")
+	h.call("DELETE", "/v1/volumes/"+ids[0], nil).wantError(409, mariposa.Conflict, "db.1-left", "after the instance is removed")
 	h.instance(user, shop.ID, "db", "n1", mariposa.StateDestroyed, func(s *mariposa.InstanceSpec) {
 		s.Goal, s.Mounts, s.Service = mariposa.GoalGone, []mariposa.Mount{{Volume: ids[0]}}, "s-db"
 	})
@@ -148,7 +148,7 @@ func TestADeletedVolumeHasATombstoneUntilItsNodeHasRemovedIt(t *testing.T) {
 		t.Errorf("%+v", here)
 	}
 	away := want[contract.Changed](h.call("DELETE", "/v1/volumes/"+ids[1], nil), 202)
-	if away.Reason != "its node host-n2 removes it when it can be reached again" {
+	if away.Reason != "node host-n2 deletes it when it is reachable again" {
 		t.Errorf("%+v", away)
 	}
 	if v := want[contract.Volume](h.call("GET", "/v1/volumes/"+ids[0], nil), 200); v.State != "deleting" || v.Goal != mariposa.GoalGone || v.Reason != "admin deleted it" {
@@ -159,7 +159,7 @@ func TestADeletedVolumeHasATombstoneUntilItsNodeHasRemovedIt(t *testing.T) {
 	}
 	want[contract.Changed](h.call("DELETE", "/v1/volumes/"+ids[0], nil), 202) // asked again
 	h.volume(ids[0], mariposa.VolumeSpec{Name: "data", Project: shop.ID, ServiceName: "db", Slot: 1, Node: "n9"})
-	if gone := want[contract.Changed](h.call("DELETE", "/v1/volumes/"+ids[0], nil), 202); !contains(gone.Reason, "no more") {
+	if gone := want[contract.Changed](h.call("DELETE", "/v1/volumes/"+ids[0], nil), 202); !contains(gone.Reason, "its node was removed") {
 		t.Errorf("%+v", gone)
 	}
 	h.call("GET", "/v1/volumes/"+ids[0], nil).wantError(404, mariposa.ResourceNotFound)
@@ -266,7 +266,7 @@ func TestVolumesOfADeletedProjectAreItsOrganizationsAffair(t *testing.T) {
 
 func TestAProjectSaysWhatBecomesOfItsVolumes(t *testing.T) {
 	t.Parallel()
-	for query, says := range map[string]string{"": "2 volumes will be left to organization admin", "?volumes=true": "2 volumes will be deleted with it"} {
+	for query, says := range map[string]string{"": "2 volumes will move to organization admin", "?volumes=true": "2 volumes will be deleted with it"} {
 		h, shop, _ := keeps(t)
 		if c := want[contract.Changed](h.call("DELETE", "/v1/projects/shop"+query, nil), 202); c.Reason != says {
 			t.Errorf("says %q", c.Reason)
@@ -283,7 +283,7 @@ func TestANodeWithVolumesIsGivenUpByForceAlone(t *testing.T) {
 	h, _, ids := keeps(t)
 	h.call("DELETE", "/v1/nodes/n2", nil).wantError(409, mariposa.Conflict, "still has 1 volume", "--force")
 	gone := want[contract.Changed](h.call("DELETE", "/v1/nodes/n2?force=true", nil), 200)
-	if gone.Reason != "1 volume on it given up: data of db.2" {
+	if gone.Reason != "1 volume on it lost: data of db.2" {
 		t.Errorf("says %q", gone.Reason)
 	}
 	h.call("GET", "/v1/volumes/"+ids[1], nil).wantError(404, mariposa.ResourceNotFound)

@@ -106,7 +106,7 @@ func TestANodeIsForgottenWithItsInstances(t *testing.T) {
 	})
 	n1.leave() // else it would come back as a new node
 	h.call("DELETE", "/v1/nodes/host-n1", nil).wantError(409, mariposa.Conflict, fmt.Sprintf("%d instance", lost), "node rm host-n1 --force")
-	if c := want[contract.Changed](h.call("DELETE", "/v1/nodes/host-n1?force=true", nil), 200); !contains(c.Reason, "went with it") {
+	if c := want[contract.Changed](h.call("DELETE", "/v1/nodes/host-n1?force=true", nil), 200); !contains(c.Reason, "removed too") {
 		t.Errorf("forgotten: %+v", c)
 	}
 	h.until("the rest to take over", func() bool { return h.picture.CountOn("n2") == 6 && converged() })

@@ -55,7 +55,7 @@ func RunNode(ctx context.Context, link agent.Link, cfg NodeConfig) error {
 		return err
 	}
 	if !cfg.Dummy {
-		slog.Info("this node", "name", hello.Name, "id", hello.Node, "key", mariposa.Fingerprint(mariposa.HashKey(hello.Key)))
+		slog.Info("node identity", "name", hello.Name, "id", hello.Node, "key", mariposa.Fingerprint(mariposa.HashKey(hello.Key)))
 	}
 	defer func() {
 		for _, d := range drivers {
@@ -72,7 +72,7 @@ func driversFor(cfg NodeConfig) ([]driver.Driver, error) {
 	if !cfg.InMemory {
 		var err error
 		if world, err = dummy.OpenWorld(filepath.Join(cfg.Dir, "dummies"), seed); err != nil {
-			return nil, fmt.Errorf("cannot open the dummy instances of node %s: %w", cfg.Name, err)
+			return nil, fmt.Errorf("open the dummy instances of node %s: %w", cfg.Name, err)
 		}
 	}
 	drivers := []driver.Driver{dummy.New(world, clock.Real{})}
@@ -84,7 +84,7 @@ func driversFor(cfg NodeConfig) ([]driver.Driver, error) {
 	o.Hidden = append(slices.Clone(o.Hidden), cfg.Dir)
 	p, err := process.New(o)
 	if err != nil {
-		return nil, fmt.Errorf("cannot run processes on this node: %w", err)
+		return nil, fmt.Errorf("set up processes on this node: %w", err)
 	}
 	return append(drivers, p), nil
 }
@@ -102,12 +102,12 @@ type identity struct {
 func loadIdentity(cfg NodeConfig) (h wire.Hello, mdata string, err error) {
 	h = wire.Hello{Name: cfg.Name, Rack: cfg.Rack, DC: cfg.DC, Traits: cfg.Traits, Dummy: cfg.Dummy}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
-		return h, "", fmt.Errorf("cannot make the node's folder: %w", err)
+		return h, "", fmt.Errorf("create the node's directory: %w", err)
 	}
 	if h.Name == "" {
 		name, err := os.Hostname()
 		if err != nil {
-			return h, "", fmt.Errorf("this machine has no name: %w: say one with --name", err)
+			return h, "", fmt.Errorf("read the host name: %w: set a name with --name", err)
 		}
 		h.Name = strings.ToLower(name)
 	}
@@ -132,7 +132,7 @@ func readIdentity(path string, dummy bool) (identity, error) {
 		return id, err
 	default:
 		if err := json.Unmarshal(b, &id); err != nil || id.ID == "" {
-			return id, fmt.Errorf("%s does not say who this node is; remove it to join as a new node", path)
+			return id, fmt.Errorf("%s does not contain a valid node identity: delete it to join as a new node", path)
 		}
 		if dummy || id.Mdata != "" {
 			return id, nil
@@ -165,7 +165,7 @@ func freeAddress() (string, error) {
 			return address, l.Close()
 		}
 	}
-	return "", fmt.Errorf("no port between %d and %d is free for instances to read their values from", firstMdata, lastMdata)
+	return "", fmt.Errorf("no free port between %d and %d for the metadata service of instances", firstMdata, lastMdata)
 }
 
 // WriteFile writes a small secret file atomically.
@@ -203,7 +203,7 @@ func SecretFile(path string) (string, error) {
 	if s := strings.TrimSpace(string(b)); s != "" {
 		return s, nil
 	}
-	return "", fmt.Errorf("%s is empty; remove it to have a new one made", path)
+	return "", fmt.Errorf("%s is empty: delete it to generate a new token", path)
 }
 
 // capacity is what this machine can give to instances: all its cores, and its

@@ -84,7 +84,7 @@ func Start(ctx context.Context, cfg Config) (*Control, error) {
 	}
 	tcp, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("cannot listen on %s: %w: choose another address with --listen, or MARIPOSA_LISTEN", cfg.Listen, err)
+		return nil, fmt.Errorf("listen on %s: %w: choose another address with --listen or MARIPOSA_LISTEN", cfg.Listen, err)
 	}
 	c := &Control{cfg: cfg, cert: cert, gate: listener.New(tcp, cfg.Connections), URL: "http://" + tcp.Addr().String(), failed: make(chan error, 1)}
 	incoming := net.Listener(c.gate)
@@ -123,8 +123,8 @@ func loadCertificate(cfg Config) (*certificate, error) {
 		return newCertificate(cfg.TLSCert, cfg.TLSKey)
 	}
 	if !cfg.Insecure && !isLoopback(cfg.Listen) {
-		return nil, fmt.Errorf("%s can be reached from other machines, and tokens would travel in the clear: give --tls-cert and --tls-key, "+
-			"listen on 127.0.0.1, or say --insecure where something in front of it encrypts", cfg.Listen)
+		return nil, fmt.Errorf("%s is reachable from other machines, and tokens would be sent unencrypted: set --tls-cert and --tls-key, "+
+			"listen on 127.0.0.1, or pass --insecure if a proxy in front of it terminates TLS", cfg.Listen)
 	}
 	return nil, nil
 }
@@ -136,20 +136,20 @@ func (c *Control) wire(ctx, run context.Context) (http.Handler, error) {
 		return nil, err
 	}
 	if err := auth.EnsureFirst(ctx, c.cfg.Store, time.Now()); err != nil {
-		return nil, fmt.Errorf("cannot make the first user: %w", err)
+		return nil, fmt.Errorf("create the first user: %w", err)
 	}
 	pic, err := picture.Open(ctx, c.cfg.Store)
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the store: %w", err)
+		return nil, fmt.Errorf("read the store: %w", err)
 	}
 	c.pic = pic
 	if err := rehome(ctx, c.cfg.Store, pic); err != nil {
 		return nil, err
 	}
 	if n, err := auth.LimitJoinTokens(ctx, c.cfg.Store, pic, time.Now()); err != nil {
-		return nil, fmt.Errorf("cannot let join tokens expire: %w", err)
+		return nil, fmt.Errorf("limit the lifetime of join tokens: %w", err)
 	} else if n > 0 {
-		slog.Warn("join tokens of an earlier release end in 7 days: nodes that have joined need none; make others with `mariposa node join-token`", "tokens", n)
+		slog.Warn("join tokens from an earlier release expire in 7 days: nodes that have joined do not need them; create new ones with `mariposa node join-token`", "tokens", n)
 	}
 	cache := picture.NewVersionCache(c.cfg.Store, vault)
 	pic.Subscribe(cache.Invalidate) // before all other subscribers: they read the cache
@@ -160,7 +160,7 @@ func (c *Control) wire(ctx, run context.Context) (http.Handler, error) {
 		ApproveNodes: c.cfg.ApproveNodes,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the store: %w", err)
+		return nil, fmt.Errorf("read the store: %w", err)
 	}
 	c.engine = engine.New(engine.Options{
 		Store: c.cfg.Store, Picture: pic, Cache: cache, Clock: clock.Real{}, NewID: NewID, Wake: runner.Wake, Holder: replica,
@@ -184,13 +184,13 @@ func (c *Control) wire(ctx, run context.Context) (http.Handler, error) {
 func rehome(ctx context.Context, st store.Store, pic *picture.Picture) error {
 	moved, left, err := auth.Rehome(ctx, st, pic)
 	if len(moved) > 0 {
-		slog.Info("projects of an organization that does not exist belong to "+mariposa.FirstName+" now", "projects", moved)
+		slog.Info("moved projects whose organization does not exist to "+mariposa.FirstName, "projects", moved)
 	}
 	for _, name := range left {
-		slog.Warn("the organization of a project does not exist, and "+mariposa.FirstName+" has another project of its name: rename that one and start again", "project", name)
+		slog.Warn("the organization of a project does not exist, and "+mariposa.FirstName+" already has a project of that name: rename it and restart", "project", name)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot give projects an organization: %w", err)
+		return fmt.Errorf("move projects without an organization: %w", err)
 	}
 	return nil
 }
@@ -204,21 +204,21 @@ func (c *Control) removeExpired(ctx context.Context) {
 		keep := cmp.Or(c.cfg.KeepAudit, 365*24*time.Hour)
 		if keep > 0 {
 			if _, err := c.cfg.Store.TrimAudit(ctx, keep); err != nil && ctx.Err() == nil {
-				slog.Warn("cannot trim the audit; trying again", "err", err)
+				slog.Warn("cannot trim the audit log; will retry", "err", err)
 			}
 		}
 		if keep > 0 {
 			if err := forgetTokens(ctx, c.cfg.Store, time.Now().Add(-keep)); err != nil && ctx.Err() == nil {
-				slog.Warn("cannot forget tokens that have ended; trying again", "err", err)
+				slog.Warn("cannot delete expired tokens; will retry", "err", err)
 			}
 		}
 		if keep := cmp.Or(c.cfg.KeepTasks, 30*24*time.Hour); keep > 0 {
 			if err := forgetTasks(ctx, c.cfg.Store, time.Now().Add(-keep)); err != nil && ctx.Err() == nil {
-				slog.Warn("cannot forget old tasks; trying again", "err", err)
+				slog.Warn("cannot delete old tasks; will retry", "err", err)
 			}
 		}
 		if err := change.ForgetAnswers(ctx, c.cfg.Store, time.Now()); err != nil && ctx.Err() == nil {
-			slog.Warn("cannot forget old answers; trying again", "err", err)
+			slog.Warn("cannot delete old idempotency records; will retry", "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -304,13 +304,13 @@ func (c *Control) Stop() {
 			defer close(done)
 			c.all.Wait()
 			if err := c.cfg.Store.Close(); err != nil {
-				slog.Warn("closing the store", "err", err)
+				slog.Warn("cannot close the store", "err", err)
 			}
 		}()
 		select {
 		case <-done:
 		case <-time.After(6 * time.Second):
-			slog.Warn("the store does not answer; ending without it")
+			slog.Warn("the store does not respond; exiting without closing it")
 		}
 	})
 }
@@ -331,13 +331,13 @@ func newSystemMetrics(c *Control) *systemMetrics {
 	}
 	m.registry.MustRegister(m.repairs,
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "mariposa_plan_loops_total", Help: "How often the plan of a project repeated itself while the world stood still, and was held back; should stay at 0.",
+			Name: "mariposa_plan_loops_total", Help: "How often the plan of a project repeated itself without a change of state and was delayed; should stay at 0.",
 		}, func() float64 { return float64(c.engine.Loops()) }),
 		gauge("mariposa_revision", "The newest revision seen.", func() float64 { return float64(c.pic.Revision()) }),
-		gauge("mariposa_instances", "Instances on the books.", func() float64 { return float64(c.pic.Instances.Len()) }),
+		gauge("mariposa_instances", "Instances in the store.", func() float64 { return float64(c.pic.Instances.Len()) }),
 		gauge("mariposa_projects", "Projects.", func() float64 { return float64(c.pic.Projects.Len()) }),
 		gauge("mariposa_open_tasks", "Tasks that have not ended.", func() float64 { return float64(c.pic.Tasks.Len()) }),
-		gauge("mariposa_nodes", "Nodes known.", func() float64 { return float64(c.pic.Nodes.Len()) }),
+		gauge("mariposa_nodes", "Known nodes.", func() float64 { return float64(c.pic.Nodes.Len()) }),
 		gauge("mariposa_sessions", "Agents connected to this replica.", func() float64 { return float64(c.fleet.Sessions()) }),
 		gauge("mariposa_connections_held", "Open connections with an authenticated request, agents included.", func() float64 { return float64(c.gate.Stats().Held) }),
 		gauge("mariposa_connections_pending", "Open connections without an authenticated request.", func() float64 { return float64(c.gate.Stats().Pending) }),

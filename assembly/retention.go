@@ -30,7 +30,7 @@ func (c *Control) trim(ctx context.Context) {
 			return
 		case <-every.C:
 			if err := c.trimOnce(ctx); err != nil && ctx.Err() == nil {
-				slog.Warn("cannot trim the feed; trying again", "err", err)
+				slog.Warn("cannot trim the event feed; will retry", "err", err)
 			}
 		}
 	}

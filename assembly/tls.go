@@ -30,7 +30,7 @@ const reloadInterval = 10 * time.Second
 
 func newCertificate(certFile, keyFile string) (*certificate, error) {
 	if certFile == "" || keyFile == "" {
-		return nil, errors.New("a certificate needs its key: give both --tls-cert and --tls-key")
+		return nil, errors.New("a certificate needs its key: set both --tls-cert and --tls-key")
 	}
 	c := &certificate{certFile: certFile, keyFile: keyFile}
 	return c, c.read()
@@ -39,7 +39,7 @@ func newCertificate(certFile, keyFile string) (*certificate, error) {
 func (c *certificate) read() error {
 	pair, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
 	if err != nil {
-		return fmt.Errorf("cannot use the certificate %s: %w", c.certFile, err)
+		return fmt.Errorf("load certificate %s: %w", c.certFile, err)
 	}
 	c.current, c.changed, c.looked = &pair, c.times(), time.Now()
 	return nil
@@ -63,7 +63,7 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		c.looked = time.Now()
 		if c.times() != c.changed {
 			if err := c.read(); err != nil {
-				slog.Warn("the new certificate cannot be used; going on with the old one", "err", err)
+				slog.Warn("cannot load the new certificate; keeping the old one", "err", err)
 			}
 		}
 	}
@@ -104,7 +104,7 @@ func (c *Control) Client() *http.Client {
 		MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, //nolint:gosec // it is compared below, byte for byte
 		VerifyPeerCertificate: func(raw [][]byte, _ [][]*x509.Certificate) error {
 			if len(raw) == 0 || !bytes.Equal(raw[0], c.cert.leaf()) {
-				return errors.New("this is not the certificate that this process serves")
+				return errors.New("the server certificate is not the one that this process serves")
 			}
 			return nil
 		},
@@ -117,14 +117,14 @@ func (c *Control) Client() *http.Client {
 func Trusting(path string) (*http.Client, error) {
 	pem, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the certificates to trust: %w", err)
+		return nil, fmt.Errorf("read trusted certificates: %w", err)
 	}
 	roots, err := x509.SystemCertPool()
 	if err != nil {
 		roots = x509.NewCertPool()
 	}
 	if !roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s holds no certificate in PEM", path)
+		return nil, fmt.Errorf("%s contains no PEM certificate", path)
 	}
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}

@@ -30,14 +30,14 @@ func AdminToken(ctx context.Context, st store.Store, path string) (string, error
 	if err := WriteFile(path, []byte(token+"\n")); err != nil {
 		return "", err
 	}
-	slog.Warn("the admin token was revoked: there is another one now", "file", path)
+	slog.Warn("the admin token was revoked: created a new one", "file", path)
 	return token, ensureAdminToken(ctx, st, token)
 }
 
 func ensureAdminToken(ctx context.Context, st store.Store, token string) error {
 	return auth.EnsureToken(ctx, st, token, mariposa.TokenSpec{
 		Use: mariposa.TokenAdmin, Name: "admin.token " + mariposa.HashToken(token)[:6], User: mariposa.FirstUser, Created: time.Now(), Author: "mariposa",
-	}, "the admin token of the server's data folder")
+	}, "the admin token in the server's data directory")
 }
 
 // MigrateJoinToken makes a record of the join token that earlier releases kept in a file,
@@ -55,11 +55,11 @@ func MigrateJoinToken(ctx context.Context, st store.Store, path string) error {
 		ends := now.Add(mariposa.LegacyJoinLifetime)
 		err := auth.EnsureToken(ctx, st, token, mariposa.TokenSpec{
 			Use: mariposa.TokenJoin, Name: "join.token", Created: now, Expires: ends, Author: "mariposa",
-		}, "the join token of an earlier release")
+		}, "the join token from an earlier release")
 		if err != nil && !errors.Is(err, auth.ErrRevoked) {
-			return fmt.Errorf("cannot take over the join token of an earlier release: %w", err)
+			return fmt.Errorf("import the join token from an earlier release: %w", err)
 		}
-		slog.Warn("the join token of an earlier release still works for a while: nodes that have joined need none; make others with `mariposa node join-token`", "until", ends.Format(time.RFC3339))
+		slog.Warn("the join token from an earlier release will expire: nodes that have joined do not need it; create new ones with `mariposa node join-token`", "until", ends.Format(time.RFC3339))
 	}
 	return os.Remove(path)
 }

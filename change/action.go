@@ -69,7 +69,7 @@ func (e *edit) act(a Action) (string, error) {
 	case "freeze", "thaw", "pause", "resume", "converge", "accept":
 		return e.add(e.immediateTask(a.Action, a.Services))
 	}
-	return "", invalid("a project cannot be told to %s", shorten(a.Action))
+	return "", invalid("unknown action %q for a project", shorten(a.Action))
 }
 
 // add adds a task, if there is one.
@@ -167,7 +167,7 @@ func (e *edit) immediateTask(action string, refs []string) (*mariposa.TaskSpec, 
 	t := &mariposa.TaskSpec{Component: action, Services: names, Version: e.spec.Version, Immediate: true}
 	st := e.record.Status()
 	if st == nil && action != "freeze" {
-		return nil, conflict("project %s has not been planned yet: there is nothing to %s", e.spec.Name, action)
+		return nil, conflict("project %s has not been planned yet, so there is nothing to %s: try again shortly", e.spec.Name, action)
 	}
 	switch action {
 	case "freeze":
@@ -215,7 +215,7 @@ func (e *edit) withoutFrozen(names []string) ([]string, error) {
 		}
 	}
 	if len(rest) == 0 {
-		return nil, conflict("%s is frozen: nothing is tried there until it is thawed (project thaw)", cmp.Or(strings.Join(names, ", "), e.spec.Name))
+		return nil, conflict("%s is frozen: nothing is retried until it is thawed (project thaw)", cmp.Or(strings.Join(names, ", "), e.spec.Name))
 	}
 	slices.Sort(rest)
 	return rest, nil
@@ -334,7 +334,7 @@ func (e *edit) scale(scales map[string]Scaling) (*mariposa.TaskSpec, error) {
 			will += now
 		}
 		if will < 0 || will > MaxScale {
-			return nil, invalid("scale: %s would be scaled from %d to %d; it must stay between 0 and %d", name, now, will, MaxScale)
+			return nil, invalid("scale: %s would be scaled from %d to %d; the scale must be between 0 and %d", name, now, will, MaxScale)
 		}
 		ask.into(&t.Patch, name)
 		t.Services, said, same = append(t.Services, name), append(said, name+" "+ask.String()), same && will == now

@@ -43,7 +43,7 @@ func (e *edit) protect(d draft, before *manifest.Values) error {
 			_, is := d.values.Get(key)
 			switch {
 			case lifted(key):
-				return e.errProtected(key, "lifting that")
+				return e.errProtected(key, "lifting the protection")
 			case d.given[key] || d.values != nil && was && !is:
 				return e.errProtected(key, "changing its value")
 			}
@@ -122,10 +122,10 @@ func (e *edit) unapprovedReason(m *draftResult) string {
 func (c *Changer) ApproveVersion(ctx context.Context, req *Request, project, ref string) (*contract.Changed, error) {
 	return c.changeApproval(ctx, req, project, ref, func(e *edit, v *picture.Version, uses []string, by *mariposa.Approval) (string, error) {
 		if len(uses) == 0 {
-			return "", conflict("version %d of %s uses no protected secret: it needs no approval", v.Spec.Number, e.spec.Name)
+			return "", conflict("version %d of %s needs no approval: it uses no protected secret", v.Spec.Number, e.spec.Name)
 		}
 		if by != nil {
-			e.answer.Reason = "approved by " + by.By + " already"
+			e.answer.Reason = "already approved by " + by.By
 			return "", nil
 		}
 		if err := e.requireAdmissible(v, "ask for another version"); err != nil {
@@ -147,7 +147,7 @@ func (c *Changer) WithdrawApproval(ctx context.Context, req *Request, project, r
 		content := v.Content(&e.spec)
 		e.spec.Approvals = slices.DeleteFunc(slices.Clone(e.spec.Approvals), func(a mariposa.Approval) bool { return a.Content == content })
 		if st := e.record.Status(); st != nil && st.Number == v.Spec.Number {
-			e.answer.Reason = "it is in force, and what runs goes on: rotate " + strings.Join(uses, ", ") + " if it must not have been read"
+			e.answer.Reason = "the version is in force and its instances keep running: rotate " + strings.Join(uses, ", ") + " if they must not have read it"
 		}
 		return "version.withdrawn", nil
 	})
@@ -192,14 +192,14 @@ func (e *edit) afterApproval(v *picture.Version) string {
 		waiting, _ := e.readVersion(t.Spec.Patch.Number) // what is lost waits for nobody
 		if waiting != nil && waiting.Content(&e.spec) == v.Content(&e.spec) {
 			e.answer.Task = &t.ID
-			return "its task begins when its turn comes"
+			return "its queued task starts when its turn comes"
 		}
 	}
 	if st := e.record.Status(); st != nil && st.Number == v.Spec.Number {
-		return "it is in force already"
+		return "it is already in force"
 	}
 	if v.Spec.Number == e.spec.Number && v.Spec.Cause == mariposa.CauseMetadata {
-		return "its values come into force now"
+		return "its values are applied now"
 	}
-	return "no task brings it into force: mariposa project revert " + strconv.Itoa(v.Spec.Number) + " does"
+	return "no task will deploy it: run mariposa project revert " + strconv.Itoa(v.Spec.Number) + " to do so"
 }

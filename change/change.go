@@ -195,7 +195,7 @@ func (c *Changer) authorize(req *Request, on *store.Record) error {
 		on = nil
 	}
 	if c.Directory.May(req.Caller, req.Permission, on) == auth.Hidden {
-		return notFound("what this is about is gone")
+		return notFound("the object of this request no longer exists")
 	}
 	return c.Directory.Require(req.Caller, req.Permission, on)
 }

@@ -38,7 +38,7 @@ func checkName(what, name string) error {
 // checkText refuses text that not every store can keep.
 func checkText(field, text string) error {
 	if !isText(text) {
-		return invalid("%s must be text", field)
+		return invalid("%s must be UTF-8 text without NUL bytes", field)
 	}
 	return nil
 }

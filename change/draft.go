@@ -111,7 +111,7 @@ func (e *edit) manifestForValues(newest *picture.Version) (*picture.Version, err
 	if newest != nil && bytes.Equal(newest.Spec.Manifest, inForce.Spec.Manifest) {
 		return newest, nil
 	}
-	e.answer.Reason = fmt.Sprintf("version %d is not in force: the values go with the manifest of version %d", e.spec.Number, st.Number)
+	e.answer.Reason = fmt.Sprintf("version %d is not in force: the values are applied to the manifest of version %d", e.spec.Number, st.Number)
 	return inForce, nil
 }
 

@@ -41,7 +41,7 @@ type edit struct {
 func (c *Changer) edit(ctx context.Context, req *Request, id string) (*edit, error) {
 	r, tasks := c.readProject(id)
 	if r == nil {
-		return nil, notFound("the project is gone")
+		return nil, notFound("the project no longer exists")
 	}
 	if err := c.authorize(req, r.Record()); err != nil {
 		return nil, err
@@ -161,9 +161,9 @@ func (e *edit) awaitedThaw(t *mariposa.TaskSpec) string {
 		return ""
 	}
 	if st.IsFrozen() {
-		return fmt.Sprintf("%s is frozen: the change waits for %s", e.spec.Name, e.command("project thaw"))
+		return fmt.Sprintf("%s is frozen: the change waits until you run %s", e.spec.Name, e.command("project thaw"))
 	}
-	return fmt.Sprintf("frozen: %s; the change waits for %s", strings.Join(names, ", "), e.command("project thaw --service "+strings.Join(names, " --service ")))
+	return fmt.Sprintf("frozen: %s; the change waits until you run %s", strings.Join(names, ", "), e.command("project thaw --service "+strings.Join(names, " --service ")))
 }
 
 // isFrozen reports whether anything of the project is frozen.

@@ -43,7 +43,7 @@ func (c *Changer) FindAnswer(ctx context.Context, p *Idempotency) (body []byte, 
 	case c.Clock.Now().Sub(spec.Created) > answerLifetime:
 		return nil, &r, nil
 	case spec.Request != box.MAC(p.Request) && spec.Request != p.Request: // plain, as former releases kept it
-		return nil, nil, conflict("this Idempotency-Key was used for another request: choose a new one for each change")
+		return nil, nil, conflict("this Idempotency-Key was already used for a different request: use a new key for each change")
 	}
 	p.Status = spec.Status
 	body, err = box.Open(spec.Sealed, []byte(r.ID))

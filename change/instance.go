@@ -55,7 +55,7 @@ func (e *edit) placeUnmanaged(name string, definition []byte) (a *attempt, relea
 		return nil, release, err
 	}
 	if def.Package != "" {
-		return nil, release, invalid("package: say memory and cpu for a single instance")
+		return nil, release, invalid("package: not supported for a single instance; set memory and cpu")
 	}
 	if org := e.c.Picture.Orgs.Get(e.spec.Organization); org != nil {
 		e.unit.Unchanged(org)
@@ -67,7 +67,7 @@ func (e *edit) placeUnmanaged(name string, definition []byte) (a *attempt, relea
 		return nil, release, conflict("%w: set the value first", err)
 	}
 	if e.c.hasInstanceNamed(e.record.ID, name) {
-		return nil, release, conflict("project %s has an instance %s already: choose another name", e.spec.Name, name)
+		return nil, release, conflict("project %s already has an instance %s: choose another name", e.spec.Name, name)
 	}
 	spec := &mariposa.InstanceSpec{
 		Name: name, Project: e.record.ID, Number: e.spec.Number, Digest: def.Digest, Compute: def.Compute,
@@ -83,7 +83,7 @@ func (e *edit) placeUnmanaged(name string, definition []byte) (a *attempt, relea
 	e.putInstance(id, spec, "instance.provisioning")
 	e.answer = contract.Changed{ID: id, Name: name}
 	e.unit.Audit[0].Kind, e.unit.Audit[0].Object, e.unit.Audit[0].ObjectName = string(mariposa.KindInstance), id, name
-	a, err = e.finish("the instance " + name + " was made")
+	a, err = e.finish("the instance " + name + " was created")
 	return a, release, err
 }
 
@@ -152,11 +152,11 @@ func (c *Changer) ActOnInstance(ctx context.Context, req *Request, found *store.
 		})
 	case "replace":
 		if !spec.Managed {
-			return nil, conflict("instance %s belongs to no service that would replace it: remove it and make another", spec.Name)
+			return nil, conflict("instance %s cannot be replaced: it belongs to no service; remove it and create another", spec.Name)
 		}
 		return c.replaceInstance(ctx, req, found)
 	}
-	return nil, invalid("an instance cannot be told to %s", action)
+	return nil, invalid("unknown action %q: use start, stop, restart or replace", action)
 }
 
 // refuseFrozen refuses to restart an instance whose service is frozen, or about to be.
@@ -167,7 +167,7 @@ func (e *edit) refuseFrozen(spec *mariposa.InstanceSpec) error {
 	}
 	who := ""
 	if st := e.record.Status(); st != nil && st.Services[spec.ServiceName] != nil && st.Services[spec.ServiceName].Frozen != nil {
-		who = cmp.Or(st.Services[spec.ServiceName].Frozen.By, "somebody")
+		who = cmp.Or(st.Services[spec.ServiceName].Frozen.By, "another user")
 	}
 	for _, t := range e.tasks {
 		if isFreeze(t) && queue.Overlap(t.Spec.Services, []string{spec.ServiceName}) {
@@ -191,7 +191,7 @@ func (c *Changer) RemoveInstance(ctx context.Context, req *Request, found *store
 	case force && (spec.Goal == mariposa.GoalGone || spec.Managed && spec.Goal == mariposa.GoalHalted && !ended):
 		return c.forceInstance(ctx, req, found)
 	case spec.Managed && force && spec.Goal == mariposa.GoalRunning:
-		return nil, conflict("instance %s is not stopping, and its service would bring it back: stop the service or replace the instance; what does not end then can be ended by force", spec.Name)
+		return nil, conflict("instance %s cannot be removed by force: it is not stopping, and its service would recreate it; stop the service or replace the instance, then force the removal if it does not stop", spec.Name)
 	case spec.Managed:
 		return nil, errManaged(spec)
 	}
@@ -207,11 +207,11 @@ func (c *Changer) changeInstance(ctx context.Context, req *Request, found *store
 	return c.change(ctx, req, found.Spec().Project, func(e *edit) (*attempt, error) {
 		r := c.Picture.Instances.Get(found.ID)
 		if r == nil {
-			return nil, notFound("the instance is gone")
+			return nil, notFound("the instance no longer exists")
 		}
 		spec := *r.Spec()
 		if spec.Goal == mariposa.GoalGone {
-			return nil, conflict("instance %s is on its way out; mariposa instance rm --force ends it at once", spec.Name)
+			return nil, conflict("instance %s is already being removed; run mariposa instance rm --force to kill it at once", spec.Name)
 		}
 		before := spec
 		if err := build(e, &spec); err != nil {
@@ -235,7 +235,7 @@ func (c *Changer) forceInstance(ctx context.Context, req *Request, found *store.
 	return c.commit(ctx, req, project, func() (*attempt, error) {
 		r, of := c.Picture.Instances.Get(found.ID), c.Picture.Projects.Get(project)
 		if r == nil || of == nil {
-			return nil, notFound("the instance is gone")
+			return nil, notFound("the instance no longer exists")
 		}
 		if err := c.authorize(req, of.Record()); err != nil {
 			return nil, err
@@ -246,11 +246,11 @@ func (c *Changer) forceInstance(ctx context.Context, req *Request, found *store.
 		e.answer = contract.Changed{ID: r.ID, Name: spec.Name}
 		switch {
 		case spec.Goal == mariposa.GoalRunning: // somebody was faster
-			return nil, conflict("instance %s is not stopping any more: it was started again in this moment", spec.Name)
+			return nil, conflict("instance %s is no longer stopping: it was just started again", spec.Name)
 		case spec.Forced:
 			return &e.attempt, nil
 		}
-		spec.Forced, spec.Reason = true, mariposa.Asked(req.actor()+" ended it by force")
+		spec.Forced, spec.Reason = true, mariposa.Asked(req.actor()+" killed it")
 		spec.Generation++
 		e.rewriteInstance(r, &spec, "instance.stopping")
 		return &e.attempt, nil
@@ -316,5 +316,5 @@ func (c *Changer) replaceInstance(ctx context.Context, req *Request, r *store.In
 }
 
 func errManaged(spec *mariposa.InstanceSpec) error {
-	return conflict("instance %s belongs to service %s, which would bring it back: change the service instead, or restart or replace the instance", spec.Name, spec.ServiceName)
+	return conflict("instance %s belongs to service %s, which would recreate it: change the service instead, or restart or replace the instance", spec.Name, spec.ServiceName)
 }

@@ -92,7 +92,7 @@ func (k Key) requireUnchanged(old *manifest.Values) error {
 		return nil
 	}
 	if _, err := strconv.ParseInt(k.CAS, 10, 64); err != nil {
-		return invalid("cas must be what a read of the key named as its cas, a number, not %q", shorten(k.CAS))
+		return invalid("invalid cas %q: use the number that was returned as cas when the key was read", shorten(k.CAS))
 	}
 	value, set := old.Get(k.Name)
 	is := "0"
@@ -103,9 +103,9 @@ func (k Key) requireUnchanged(old *manifest.Values) error {
 		return nil
 	}
 	if !set {
-		return conflict("%s is not set any more: look again, or pass ?cas=0 to set it anew", k.Name)
+		return conflict("%s is no longer set: read it again, or pass ?cas=0 to create it", k.Name)
 	}
-	return conflict("%s was changed by somebody else (its cas is %s, not %s): look again, then try again", k.Name, is, shorten(k.CAS))
+	return conflict("%s was changed by someone else (its cas is %s, not %s): read it again, then retry", k.Name, is, shorten(k.CAS))
 }
 
 // importValues are the values after a whole document took the place of the old one, and
@@ -145,7 +145,7 @@ func (e *edit) outdatedServices() string {
 	if len(names) == 0 {
 		return ""
 	}
-	return strings.Join(names, ", ") + " run with the former values: mariposa project reprovision brings the new ones in"
+	return strings.Join(names, ", ") + " still run with the old values: apply the new ones with mariposa project reprovision"
 }
 
 // requireSecretReader requires the right to read secrets if any of some keys is

@@ -17,7 +17,7 @@ func (c *Changer) DeleteNetwork(ctx context.Context, req *Request, id string) (*
 	return c.commit(ctx, req, id, func() (*attempt, error) {
 		r := c.Picture.Networks.Get(id)
 		if r == nil || c.Directory.OwnerOf(r.Record()) == nil {
-			return nil, notFound("the network is gone")
+			return nil, notFound("the network no longer exists")
 		}
 		if err := c.authorize(req, c.Directory.OwnerOf(r.Record())); err != nil {
 			return nil, err
@@ -42,14 +42,14 @@ func (c *Changer) requireNetworkUnused(ctx context.Context, r *store.Network) er
 			}
 		}
 		if len(users) > 0 {
-			return conflict("network %s is used by %s of project %s: stop them, or take the network out of the manifest first", spec.Name, listSome(users), c.name(mariposa.KindProject, project))
+			return conflict("network %s is used by %s of project %s: first stop them, or remove the network from the manifest", spec.Name, listSome(users), c.name(mariposa.KindProject, project))
 		}
 		service, err := c.wouldJoin(ctx, project, r.ID)
 		if err != nil {
 			return err
 		}
 		if service != "" {
-			return conflict("network %s will be used again: service %s of project %s names it; scale it down, stop it, or take the network out of the manifest first", spec.Name, service, c.name(mariposa.KindProject, project))
+			return conflict("network %s will be used again: service %s of project %s needs it; first scale the service down, stop it, or remove the network from the manifest", spec.Name, service, c.name(mariposa.KindProject, project))
 		}
 	}
 	return nil
@@ -98,7 +98,7 @@ func networkOf(project *store.Project, def *mariposa.Service, name string) strin
 // on the network at the same time touches its attachment on that node.
 func (c *Changer) endNetwork(req *Request, r *store.Network) *attempt {
 	spec, why := r.Spec(), req.actor()+" deleted it"
-	a := &attempt{answer: contract.Changed{ID: r.ID, Name: spec.Name, Reason: "nothing was ever made of it"}}
+	a := &attempt{answer: contract.Changed{ID: r.ID, Name: spec.Name, Reason: "no node had created it"}}
 	notified := req.event("network.deleted", spec.Project, mariposa.Asked(why))
 	a.unit.Unchanged(r)
 	a.unit.Delete(r.Kind, r.ID, notified)
@@ -111,9 +111,9 @@ func (c *Changer) endNetwork(req *Request, r *store.Network) *attempt {
 	}
 	switch n := len(parts); {
 	case n == 1:
-		a.answer.Reason = "its node removes it as soon as it can be reached"
+		a.answer.Reason = "its node removes it when it is reachable"
 	case n > 1:
-		a.answer.Reason = reason.Many(n, "node") + " remove it as soon as they can be reached"
+		a.answer.Reason = reason.Many(n, "node") + " remove it when they are reachable"
 	}
 	a.unit.Audit = []mariposa.Audit{{
 		Kind: string(mariposa.KindNetwork), Object: r.ID, ObjectName: spec.Name, Organization: c.orgOf(spec.Project, spec.Organization),
@@ -135,7 +135,7 @@ func (c *Changer) forgetAttachments(a *attempt, node, why string) {
 func (e *edit) requireNoSharedNetworks() error {
 	for _, r := range e.c.Picture.NetworksOf(e.record.ID) {
 		if spec := r.Spec(); spec.Project == "" {
-			return conflict("%s shares network %s with others of its organization: take it out of the manifest, or out of sharing, before the project moves", e.spec.Name, spec.Name)
+			return conflict("project %s uses network %s, which its organization shares: remove the network from the manifest, or set shared: false, before you move the project", e.spec.Name, spec.Name)
 		}
 	}
 	return nil

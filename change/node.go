@@ -16,17 +16,17 @@ import (
 func (c *Changer) ActOnNode(ctx context.Context, req *Request, id string, ask contract.NodeAction) (*contract.Changed, error) {
 	action, instances := ask.Action, ask.Instances
 	if ask.Fingerprint != "" && action != "approve" {
-		return nil, invalid("fingerprint: %s has no use for it", action)
+		return nil, invalid("fingerprint: not allowed with action %s; only approve uses it", action)
 	}
 	if action == "approve" || action == "reject" {
 		return c.decideOnNode(ctx, req, id, action == "approve", ask.Fingerprint)
 	}
 	event := map[string]string{"lose": "node.lost", "restore": "node.restored", "purge": "node.purged"}[action]
 	if event == "" {
-		return nil, invalid("%s of a node: not supported yet", action)
+		return nil, invalid("action %s is not supported for nodes yet", action)
 	}
 	if len(instances) > 0 && action != "purge" {
-		return nil, invalid("instances: %s has no use for them", action)
+		return nil, invalid("instances: not allowed with action %s; only purge uses it", action)
 	}
 	return c.changeNode(ctx, req, id, func(r *store.Node, a *attempt) error {
 		old := r.Spec()
@@ -58,13 +58,13 @@ func (c *Changer) decideOnNode(ctx context.Context, req *Request, id string, app
 		is := mariposa.Fingerprint(spec.KeyHash)
 		switch {
 		case fingerprint != "" && fingerprint != is:
-			return conflict("the key of node %s has the fingerprint %s, not %s: it may be another machine than you think", spec.Name, is, fingerprint)
+			return conflict("the key of node %s has fingerprint %s, not %s: it may be a different machine", spec.Name, is, fingerprint)
 		case spec.Approval == "" && !approve:
-			return conflict("node %s takes part already: stop its agent, then forget it with `mariposa node rm %s`", spec.Name, spec.Name)
+			return conflict("node %s is already approved: stop its agent, then remove it with `mariposa node rm %s`", spec.Name, spec.Name)
 		case spec.Approval == "", !approve && spec.Approval == mariposa.ApprovalRejected:
 			return nil // it is so
 		case approve && c.nameInUse(r.ID, spec.Name):
-			return conflict("another node has taken the name %s: remove one of them first", spec.Name)
+			return conflict("another node already has the name %s: remove one of them first", spec.Name)
 		}
 		event := "node.approved"
 		why := &mariposa.Reason{Code: mariposa.ReasonApproved, Subject: req.actor()}
@@ -76,7 +76,7 @@ func (c *Changer) decideOnNode(ctx context.Context, req *Request, id string, app
 		st.Since, st.Reason = c.Clock.Now(), why
 		a.answer.Reason = "its key is " + is
 		if st.Address != "" {
-			a.answer.Reason += ", and it came from " + st.Address
+			a.answer.Reason += ", and it connected from " + st.Address
 		}
 		a.unit.Audit[0].Reason = map[bool]string{true: "approved", false: "rejected"}[approve] + "; " + a.answer.Reason
 		a.unit.Writes = []store.Write{{Spec: &spec, Status: &st, Event: mariposa.Event{Kind: event, Reason: why}}}
@@ -100,25 +100,25 @@ func (c *Changer) DeleteNode(ctx context.Context, req *Request, id string, force
 			return conflict("node %s is %s: stop its agent first, and wait until the node is unknown", name, st.State)
 		}
 		if n := len(there); n > 0 && !force {
-			return conflict("node %s still has %s: bring it back or wait until they are replaced elsewhere; or, if it will never come back, "+
-				"forget it together with them (mariposa node rm %s --force, ?force=true)", name, reason.Many(n, "instance"), name)
+			return conflict("node %s still has %s: reconnect it, or wait until they are replaced on other nodes; if it will never return, "+
+				"remove it together with them (mariposa node rm %s --force, ?force=true)", name, reason.Many(n, "instance"), name)
 		}
 		if n := len(c.keptOn(r.ID)); n > 0 && !force {
-			return conflict("node %s still has %s, and what is in them is nowhere else: bring it back; or, if it will never come back, "+
-				"give them up together with it (mariposa node rm %s --force, ?force=true)", name, reason.Many(n, "volume"), name)
+			return conflict("node %s still has %s with the only copy of their data: reconnect it; if it will never return, "+
+				"remove it and lose the data (mariposa node rm %s --force, ?force=true)", name, reason.Many(n, "volume"), name)
 		}
 		why := req.actor() + " asked for it"
 		for _, i := range there {
-			forgetInstance(a, i, "its node "+name+" was given up: "+why)
+			forgetInstance(a, i, "its node "+name+" was removed: "+why)
 		}
 		c.releaseQuota(a, there)
-		c.forgetAttachments(a, r.ID, "its node "+name+" was given up: "+why)
-		lost := c.forgetVolumes(a, r.ID, "its node "+name+" was given up: "+why)
+		c.forgetAttachments(a, r.ID, "its node "+name+" was removed: "+why)
+		lost := c.forgetVolumes(a, r.ID, "its node "+name+" was removed: "+why)
 		if n := len(there); n > 0 {
-			a.answer.Reason = reason.Many(n, "instance") + " on it went with it"
+			a.answer.Reason = reason.Many(n, "instance") + " on it removed too"
 		}
 		if n := len(lost); n > 0 {
-			a.answer.Reason = strings.TrimPrefix(a.answer.Reason+"; "+reason.Many(n, "volume")+" on it given up: "+listSome(lost), "; ")
+			a.answer.Reason = strings.TrimPrefix(a.answer.Reason+"; "+reason.Many(n, "volume")+" on it lost: "+listSome(lost), "; ")
 		}
 		if a.answer.Reason != "" {
 			why += "; " + a.answer.Reason
@@ -130,7 +130,7 @@ func (c *Changer) DeleteNode(ctx context.Context, req *Request, id string, force
 
 func setPlaysDead(spec *mariposa.NodeSpec, dead bool) error {
 	if !spec.Dummy {
-		return conflict("node %s is real: only dummy nodes can be lost and restored", spec.Name)
+		return conflict("node %s is not a dummy: only dummy nodes can be lost and restored", spec.Name)
 	}
 	spec.Lost = dead
 	return nil
@@ -165,9 +165,9 @@ func purge(r *store.Node, spec *mariposa.NodeSpec, only []string) error {
 // purgeReason says what a purge does.
 func purgeReason(spec *mariposa.NodeSpec) string {
 	if len(spec.Purge) == 0 {
-		return "nothing is in quarantine there"
+		return "the node has no quarantined instances"
 	}
-	return reason.Many(len(spec.Purge), "quarantined instance") + " will be removed from it"
+	return reason.Many(len(spec.Purge), "quarantined instance") + " will be removed"
 }
 
 // keptOn lists the volumes on a node whose goal is to be kept.
@@ -192,7 +192,7 @@ func (c *Changer) changeNode(ctx context.Context, req *Request, id string, build
 	return c.commit(ctx, req, id, func() (*attempt, error) {
 		r := c.Picture.Nodes.Get(id)
 		if r == nil {
-			return nil, notFound("the node is gone")
+			return nil, notFound("the node no longer exists")
 		}
 		a := &attempt{answer: contract.Changed{ID: r.ID, Name: r.Spec().Name}}
 		a.unit.Unchanged(r)

@@ -19,7 +19,7 @@ func (c *Changer) CreateOrganization(ctx context.Context, req *Request, name str
 		return nil, err
 	}
 	if !req.Caller.Bounds.Unbounded() {
-		return nil, &mariposa.Error{Code: mariposa.Forbidden, Message: "a token that is bound to less than its user's rights makes no organizations"}
+		return nil, &mariposa.Error{Code: mariposa.Forbidden, Message: "this token cannot create organizations: it has fewer permissions than its user"}
 	}
 	id := c.NewID()
 	return c.commit(ctx, req, mariposa.NameID("", name), func() (*attempt, error) {
@@ -62,7 +62,7 @@ func (c *Changer) changeOrganization(ctx context.Context, req *Request, id strin
 func (c *Changer) editOrganization(req *Request, id string) (*store.Unit, *mariposa.OrganizationSpec, error) {
 	r := c.Picture.Orgs.Get(id)
 	if r == nil {
-		return nil, nil, notFound("the organization is gone")
+		return nil, nil, notFound("the organization no longer exists")
 	}
 	if err := c.authorize(req, r.Record()); err != nil {
 		return nil, nil, err
@@ -83,7 +83,7 @@ func (c *Changer) UpdateOrganization(ctx context.Context, req *Request, id, name
 			return nil
 		}
 		if spec.Personal != "" {
-			return conflict("%s is a user's own organization and keeps their name", spec.Name)
+			return conflict("%s is a personal organization: it cannot be renamed", spec.Name)
 		}
 		if err := checkName("organization", name); err != nil {
 			return err
@@ -98,13 +98,13 @@ func (c *Changer) UpdateOrganization(ctx context.Context, req *Request, id, name
 func (c *Changer) DeleteOrganization(ctx context.Context, req *Request, id string) (*contract.Changed, error) {
 	return c.changeOrganization(ctx, req, id, func(spec *mariposa.OrganizationSpec, unit *store.Unit) error {
 		if spec.Personal != "" {
-			return conflict("%s is a user's own organization: it goes with its user", spec.Name)
+			return conflict("%s is a personal organization: it is deleted with its user", spec.Name)
 		}
 		if n := len(c.Picture.ProjectsOf(id)); n > 0 {
 			return conflict("organization %s still has %s: move or delete them first", spec.Name, reason.Many(n, "project"))
 		}
 		if n := len(c.Picture.RetainedVolumesOf(id)); n > 0 {
-			return conflict("organization %s still has %s from projects that are gone: delete them first", spec.Name, reason.Many(n, "volume"))
+			return conflict("organization %s still has %s of deleted projects: delete them first", spec.Name, reason.Many(n, "volume"))
 		}
 		requireNoProjects(unit, id)
 		unit.Delete(mariposa.KindOrg, id, req.event("organization.deleted", "", nil))
@@ -117,7 +117,7 @@ func (c *Changer) DeleteOrganization(ctx context.Context, req *Request, id strin
 func (c *Changer) SetMember(ctx context.Context, req *Request, org string, user *store.User, role mariposa.OrgRole) (*contract.Changed, error) {
 	return c.changeOrganization(ctx, req, org, func(spec *mariposa.OrganizationSpec, unit *store.Unit) error {
 		if spec.Personal != "" {
-			return conflict("%s is a user's own organization: make another one to work with others, or share single projects", spec.Name)
+			return conflict("%s is a personal organization and has no other members: create an organization to work with others, or share single projects", spec.Name)
 		}
 		unit.Exists(mariposa.KindUser, user.ID)
 		if role == mariposa.OrgOwner && spec.Members[user.ID] != mariposa.OrgOwner {
@@ -139,7 +139,7 @@ func (c *Changer) RemoveMember(ctx context.Context, req *Request, org string, us
 			return err
 		}
 		if spec.Personal != "" {
-			return conflict("%s is a user's own organization", spec.Name)
+			return conflict("%s is a personal organization: its user cannot be removed", spec.Name)
 		}
 		unit.Audit[0].Reason = user.Spec().Name + " leaves"
 		delete(spec.Members, user.ID)
@@ -173,5 +173,5 @@ func requireOwner(spec *mariposa.OrganizationSpec) error {
 			return nil
 		}
 	}
-	return conflict("organization %s would have no owner: make somebody else an owner first", spec.Name)
+	return conflict("organization %s would have no owner: make another member an owner first", spec.Name)
 }

@@ -130,7 +130,7 @@ func waits(seen converge.Forecast) []string {
 		case ss.Rollout.HasFailed():
 			why = cmp.Or(reason.Sentence(ss.Reason), "its rollout has stopped")
 		case seen.Todo[name] > 0:
-			why = cmp.Or(reason.Sentence(ss.Reason), "it waits")
+			why = cmp.Or(reason.Sentence(ss.Reason), "it is waiting")
 		case ss.Frozen != nil:
 			why = cmp.Or(reason.Sentence(ss.Reason), "it is frozen")
 		case ss.Rollout != nil && ss.Rollout.Held:

@@ -48,7 +48,7 @@ func (c *Changer) SetPolicy(ctx context.Context, req *Request, org string, to co
 		if name := next.DefaultPackage; name != "" {
 			r := c.Picture.Packages.Get(name)
 			if r == nil {
-				return nil, contract.Policy{}, invalid("default_package: there is no package %s%s", shorten(name), c.packageNames())
+				return nil, contract.Policy{}, invalid("default_package: no package named %s%s", shorten(name), c.packageNames())
 			}
 			unit.Exists(mariposa.KindPackage, name)
 		}
@@ -64,7 +64,7 @@ func setPorts(p *mariposa.Policy, to contract.PolicyChange) error {
 	low := to.LowPorts != nil && *to.LowPorts
 	switch {
 	case to.HostPorts != nil && !*to.HostPorts && low:
-		return invalid("low_ports: ports below 1024 are ports of nodes, which host_ports: false forbids; allow both, or neither")
+		return invalid("low_ports: true requires host_ports: true; allow both or neither")
 	case to.HostPorts != nil && !*to.HostPorts:
 		p.HostPorts, p.LowPorts = false, false
 	case to.HostPorts != nil || low:
@@ -79,7 +79,7 @@ func readComputeTypes(names []string) ([]mariposa.ComputeType, error) {
 	for _, name := range names {
 		t := mariposa.ComputeType(name)
 		if !slices.Contains(ComputeTypes, t) {
-			return nil, invalid("compute_types: %q is not a compute type; the compute types are %s", shorten(name), join(ComputeTypes))
+			return nil, invalid("compute_types: unknown compute type %q; use %s", shorten(name), join(ComputeTypes))
 		}
 		all = append(all, t)
 	}
@@ -115,11 +115,11 @@ func describePolicy(p *mariposa.Policy) string {
 	}
 	switch {
 	case !p.HostPorts:
-		text += ", no ports of nodes"
+		text += ", no host ports"
 	case !p.LowPorts:
-		text += fmt.Sprintf(", ports of nodes from %d", mariposa.FirstHighPort)
+		text += fmt.Sprintf(", host ports from %d", mariposa.FirstHighPort)
 	default:
-		text += ", all ports of nodes"
+		text += ", all host ports"
 	}
 	if p.DefaultPackage != "" {
 		text += ", default package " + p.DefaultPackage
@@ -188,22 +188,22 @@ func serviceFaults(org *mariposa.OrganizationSpec, def *mariposa.Service) []keyF
 	}
 	p := org.Policy
 	if !p.Allows(def.Compute) {
-		add("compute_type", -1, mariposa.FaultNotAllowed, "%s is not allowed in organization %s, whose policy allows %s: use one of these, or ask whoever runs the installation",
+		add("compute_type", -1, mariposa.FaultNotAllowed, "%s is not allowed by the policy of organization %s: use one of %s, or ask an installation admin to allow it",
 			def.Compute, org.Name, join(p.ComputeTypes))
 	}
 	for i, port := range def.Ports {
 		switch {
 		case port.Host == 0 || p.AllowsPort(port.Host):
 		case !p.HostPorts:
-			add("ports", i, mariposa.FaultNotAllowed, "takes port %d of its node, and the policy of organization %s allows no fixed ports: say %d alone, which gets any free one, or ask whoever runs the installation",
+			add("ports", i, mariposa.FaultNotAllowed, "uses host port %d, and the policy of organization %s allows no host ports: write %d alone to get any free port, or ask an installation admin to allow it",
 				port.Host, org.Name, port.Target)
 		default:
-			add("ports", i, mariposa.FaultNotAllowed, "takes port %d of its node, and the policy of organization %s allows those from %d: use one of these, or ask whoever runs the installation",
+			add("ports", i, mariposa.FaultNotAllowed, "uses host port %d, and the policy of organization %s allows only host ports from %d: use one of these, or ask an installation admin to allow it",
 				port.Host, org.Name, mariposa.FirstHighPort)
 		}
 	}
 	for _, missing := range missingSizes(org.Quota, def) {
-		add(missing, -1, mariposa.FaultMissing, "service %s does not say how much %s it takes, and organization %s has a %s quota: add %s: %s or a package to it, or ask whoever runs the installation for a default package",
+		add(missing, -1, mariposa.FaultMissing, "service %s sets no %s, and organization %s has a %s quota: add %s: %s or a package, or ask an installation admin to set a default package",
 			def.Name, missing, org.Name, missing, missing, exampleSize(missing))
 	}
 	return all
@@ -268,10 +268,10 @@ func (e *edit) refuseGrowth(after *mariposa.ProjectStatus) error {
 // errGrowth says why a service gets no more instances.
 func (e *edit) errGrowth(org *mariposa.OrganizationSpec, def *mariposa.Service, was int, first mariposa.Fault) error {
 	if missing := missingSizes(org.Quota, def); len(missing) > 0 && first.Code == mariposa.FaultMissing {
-		return mariposa.Errorf(mariposa.QuotaExceeded, "service %s does not say how much %s it takes, and organization %s has a %s quota: it keeps its %d, and gets more once its manifest says %s: or a package",
+		return mariposa.Errorf(mariposa.QuotaExceeded, "service %s sets no %s, and organization %s has a %s quota: it keeps its %d instances; to scale up, add %s: or a package to its manifest",
 			def.Name, missing[0], org.Name, missing[0], was, missing[0])
 	}
-	return conflict("service %s keeps its %d and gets no more instances: %s", def.Name, was, first)
+	return conflict("service %s keeps its %d instances and cannot be scaled up: %s", def.Name, was, first)
 }
 
 // requireWaitingAllowed refuses to let versions come into force that have waited since
@@ -288,7 +288,7 @@ func (e *edit) requireWaitingAllowed() error {
 		if v == nil {
 			continue
 		}
-		if err := e.requireAdmissible(v, "end its task first (mariposa queue terminate "+t.ID+")"); err != nil {
+		if err := e.requireAdmissible(v, "terminate its task first (mariposa queue terminate "+t.ID+")"); err != nil {
 			return err
 		}
 	}
@@ -307,7 +307,7 @@ func (e *edit) requireAdmissible(v *picture.Version, remedy string) error {
 		return nil
 	}
 	return &mariposa.Error{Code: mariposa.Conflict, Faults: faults, Message: fmt.Sprintf(
-		"organization %s would not admit version %d of %s any more: %s; %s", org.Spec().Name, v.Spec.Number, e.spec.Name, faults[0], remedy)}
+		"organization %s no longer allows version %d of %s: %s; %s", org.Spec().Name, v.Spec.Number, e.spec.Name, faults[0], remedy)}
 }
 
 // fitsPolicy refuses to take a project to an organization that would not admit what it
@@ -372,7 +372,7 @@ func errNotAdmitted(org *store.Organization, what string, faults []mariposa.Faul
 	if len(faults) == 0 {
 		return nil
 	}
-	return &mariposa.Error{Code: mariposa.Conflict, Faults: faults, Message: fmt.Sprintf("organization %s would not admit %s: %s", org.Spec().Name, what, faults[0])}
+	return &mariposa.Error{Code: mariposa.Conflict, Faults: faults, Message: fmt.Sprintf("organization %s does not allow %s: %s", org.Spec().Name, what, faults[0])}
 }
 
 // defaultPackage is the size that a version gives to services which say none; nil: there

@@ -92,7 +92,7 @@ func (c *Changer) beginProject(ctx context.Context, req *Request, org *store.Org
 func (c *Changer) requireCreator(req *Request, org string) error {
 	r := c.Picture.Orgs.Get(org)
 	if r == nil {
-		return notFound("the organization is gone")
+		return notFound("the organization no longer exists")
 	}
 	return c.Directory.Require(req.Caller, auth.CreateProject, r.Record())
 }
@@ -103,7 +103,7 @@ func (c *Changer) errNameTaken(req *Request, by *store.Project, name string) err
 	if c.Directory.RoleIn(req.Caller, by).Rank() == 0 {
 		return conflict("the name %s is taken: choose another", name)
 	}
-	return conflict("there is a project %s already (%s): choose another name, or update that one", name, by.ID)
+	return conflict("project %s already exists (%s): choose another name, or update that project", name, by.ID)
 }
 
 // rename changes the project's name.
@@ -124,7 +124,7 @@ func (e *edit) rename(name string) error {
 func (c *Changer) DeleteProject(ctx context.Context, req *Request, project string, force, volumes bool) (*contract.Changed, error) {
 	return c.change(ctx, req, project, func(e *edit) (*attempt, error) {
 		if n, first := c.running(e.record.ID); n > 0 && !force {
-			return nil, conflict("project %s still runs %s, %s among them: stop the project, or delete it with ?force=true", e.spec.Name, reason.Many(n, "instance"), first)
+			return nil, conflict("project %s still has %s running, including %s: stop the project, or delete it with ?force=true", e.spec.Name, reason.Many(n, "instance"), first)
 		}
 		err := e.admit(&mariposa.TaskSpec{
 			Task: mariposa.TaskStop, Component: "delete", Reason: &mariposa.Reason{Code: mariposa.ReasonProjectDeleted}, Version: e.spec.Version, LiftsFreeze: true,
@@ -137,7 +137,7 @@ func (c *Changer) DeleteProject(ctx context.Context, req *Request, project strin
 		e.answer.Reason = e.volumesAfter()
 		e.dismissUnmanaged()
 		e.write(store.Write{Kind: mariposa.KindName, ID: mariposa.NameID(e.spec.Organization, e.spec.Name), Delete: true}, "", nil)
-		return e.finish("its name is free; it goes once its last instance is gone")
+		return e.finish("its name is free; the project is deleted once its last instance is removed")
 	})
 }
 
@@ -150,7 +150,7 @@ func (e *edit) volumesAfter() string {
 	case e.spec.DropVolumes:
 		return reason.Many(n, "volume") + " will be deleted with it"
 	}
-	return reason.Many(n, "volume") + " will be left to organization " + e.c.name(mariposa.KindOrg, e.spec.Organization)
+	return reason.Many(n, "volume") + " will move to organization " + e.c.name(mariposa.KindOrg, e.spec.Organization)
 }
 
 // running counts the instances of a project that run, or may run.
@@ -189,7 +189,7 @@ func (c *Changer) CopyProject(ctx context.Context, req *Request, from *store.Pro
 	return c.commit(ctx, req, mariposa.NameID(org.ID, name), func() (*attempt, error) {
 		from := c.Picture.Projects.Get(from.ID)
 		if from == nil {
-			return nil, notFound("the project to copy is gone")
+			return nil, notFound("the project to copy no longer exists")
 		}
 		if err := c.authorize(req, from.Record()); err != nil {
 			return nil, err
@@ -247,7 +247,7 @@ func (c *Changer) MoveProject(ctx context.Context, req *Request, project string,
 		org := c.Picture.Orgs.Get(org.ID) // with its current policy
 		name := org.Spec().Name
 		if r := c.Picture.ProjectNamed(org.ID, e.spec.Name); r != nil {
-			return nil, conflict("organization %s has a project %s already: rename one of them first", name, e.spec.Name)
+			return nil, conflict("organization %s already has a project %s: rename one of them first", name, e.spec.Name)
 		}
 		if err := e.requireNoSharedNetworks(); err != nil {
 			return nil, err

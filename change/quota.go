@@ -222,7 +222,7 @@ func claimLimit[T int | int64](limit *T) T {
 // overQuota says which limit a change exceeds.
 func (c *Changer) overQuota(ctx context.Context, unit *store.Unit, err error) error {
 	if slices.ContainsFunc(unit.Writes, func(w store.Write) bool { return w.Kind == mariposa.KindOrg && w.Delete }) {
-		return conflict("the organization has just got a project: move or delete it first")
+		return conflict("a project was just added to the organization: move or delete it first")
 	}
 	ledger, failed := c.Store.Ledger(ctx)
 	if failed != nil {
@@ -239,16 +239,16 @@ func (c *Changer) overQuota(ctx context.Context, unit *store.Unit, err error) er
 		}
 		name := org.Spec().Name
 		return &mariposa.Error{Code: mariposa.QuotaExceeded, Cause: err, Message: fmt.Sprintf(
-			"organization %s %s: %s, or ask whoever runs the installation for more", name, describeLimit(have, claim, projects), lessOf(projects))}
+			"organization %s %s: %s, or ask an installation admin to raise the quota", name, describeLimit(have, claim, projects), lessOf(projects))}
 	}
-	return mariposa.Errorf(mariposa.Conflict, "what was free has just been taken: try again")
+	return mariposa.Errorf(mariposa.Conflict, "another request just used the remaining quota: try again")
 }
 
 func lessOf(projects bool) string {
 	if projects {
-		return "delete one"
+		return "delete a project"
 	}
-	return "scale something down"
+	return "scale a service down"
 }
 
 // accountOf finds the organization whose account a claim is on.
@@ -267,7 +267,7 @@ func (c *Changer) accountOf(account string) (org *store.Organization, projects b
 // describeLimit says how much is allowed, in use and requested.
 func describeLimit(have mariposa.Resources, c store.Claim, projects bool) string {
 	say := func(limit, used, more any, what string) string {
-		return fmt.Sprintf("may have %v %s, has %v and would need %v more", limit, what, used, more)
+		return fmt.Sprintf("has a quota of %v %s, uses %v and would need %v more", limit, what, used, more)
 	}
 	sum := have.Plus(c.Take)
 	switch allowed := func(n int64) int64 { return max(0, n) }; {
@@ -297,11 +297,11 @@ func (c *Changer) PutPackage(ctx context.Context, req *Request, spec mariposa.Pa
 // DeletePackage deletes a package.
 func (c *Changer) DeletePackage(ctx context.Context, req *Request, name string) (*contract.Changed, error) {
 	if c.Picture.Packages.Get(name) == nil {
-		return nil, notFound("there is no package %q", name)
+		return nil, notFound("no package named %q", name)
 	}
 	for _, org := range c.Picture.Orgs.All() {
 		if p := org.Spec().Policy; p != nil && p.DefaultPackage == name {
-			return nil, conflict("package %s is the default package of organization %s: give that another one first", name, org.Spec().Name)
+			return nil, conflict("package %s is the default package of organization %s: set another default first", name, org.Spec().Name)
 		}
 	}
 	return c.writePackage(ctx, req, store.Write{ID: name, Delete: true, Event: mariposa.Event{Kind: "package.deleted"}})
@@ -332,7 +332,7 @@ func (c *Changer) packages(m *manifest.Project, standard *mariposa.PackageSpec) 
 		if r == nil {
 			faults = append(faults, mariposa.Fault{
 				Field: "services." + svc.Name + ".package", Code: mariposa.FaultUnknown,
-				Message: "names the package " + svc.Package + ", which is not offered here" + c.packageNames(),
+				Message: "uses package " + svc.Package + ", which does not exist" + c.packageNames(),
 			})
 			continue
 		}
@@ -353,7 +353,7 @@ func (c *Changer) packageNames() string {
 		names = append(names, r.ID)
 	}
 	if len(names) == 0 {
-		return "; there are no packages yet: create one with mariposa package set NAME, or set memory and cpu"
+		return "; no packages are defined: create one with mariposa package set NAME, or set memory and cpu"
 	}
 	return "; the packages are " + strings.Join(names[:min(len(names), 20)], ", ")
 }

@@ -27,7 +27,7 @@ func (e *edit) reprovision(a Action) (*mariposa.TaskSpec, error) {
 		return nil, err
 	}
 	if a.All && filter != nil {
-		return nil, invalid("all: a filter selects what is replaced: leave one of them out")
+		return nil, invalid("all and filters cannot be combined: use one or the other")
 	}
 	t := &mariposa.TaskSpec{
 		Task: mariposa.TaskReprovision, Component: "project", Services: names, Version: e.spec.Version, LiftsFreeze: e.mayLiftFreeze(),
@@ -47,18 +47,18 @@ func (e *edit) reprovision(a Action) (*mariposa.TaskSpec, error) {
 	if filter != nil && e.isIdle(names) && !e.matches(t.Patch.Reprovision, filter) {
 		e.answer.Reason = "no instance matches the filter"
 		if filter.Version > 0 { // lists show these instances at the newer version
-			e.answer.Reason += "; what a newer version left as it was counts as made from the older one"
+			e.answer.Reason += "; an instance that a newer version did not change still counts as created from the older version"
 		}
 		return nil, nil
 	}
-	why := e.req.actor() + " asked to make " + strings.Join(t.Patch.Reprovision, ", ") + " anew" + e.filterWords(filter)
+	why := e.req.actor() + " asked to reprovision " + strings.Join(t.Patch.Reprovision, ", ") + e.filterWords(filter)
 	if continues {
 		why = e.req.actor() + " asked to continue the held rollout of " + strings.Join(t.Patch.Reprovision, ", ")
 	}
 	if a.Canary.N > 0 && continues {
 		why += " by " + a.Canary.String()
 	} else if a.Canary.N > 0 {
-		why += ", " + a.Canary.String() + " to begin with"
+		why += ", " + a.Canary.String() + " first"
 	}
 	t.Reason = mariposa.Asked(why)
 	return t, nil
@@ -142,7 +142,7 @@ func (e *edit) instance(ref string) (*store.Instance, error) {
 	case 1:
 		return found[0], nil
 	}
-	return nil, invalid("%q means more than one instance, %s and %s among them: use a whole id", ref, found[0].ID, found[1].ID)
+	return nil, invalid("%q matches more than one instance, including %s and %s: use the full id", ref, found[0].ID, found[1].ID)
 }
 
 // node finds a node that runs an instance of the project, by id or name: only the
@@ -153,7 +153,7 @@ func (e *edit) node(ref string) (id string, err error) {
 			return id, nil
 		}
 	}
-	return "", notFound("there is no node %q that project %s has instances on", shorten(ref), e.spec.Name)
+	return "", notFound("no node %q with instances of project %s", shorten(ref), e.spec.Name)
 }
 
 // matches reports whether a filter selects any wanted instance of some services.
@@ -177,10 +177,10 @@ func (e *edit) filterWords(f *mariposa.Filter) string {
 		words = append(words, "only "+e.c.listNames(mariposa.KindInstance, f.Instances))
 	}
 	if f.Version > 0 {
-		words = append(words, fmt.Sprintf("only what was made from version %d", f.Version))
+		words = append(words, fmt.Sprintf("only instances created from version %d", f.Version))
 	}
 	if f.Image != "" {
-		words = append(words, "only of image "+shorten(f.Image))
+		words = append(words, "only with image "+shorten(f.Image))
 	}
 	if len(f.Nodes) > 0 {
 		words = append(words, "only on "+e.c.listNames(mariposa.KindNode, f.Nodes))

@@ -17,7 +17,7 @@ import (
 // values and the hash of the old one. History is unchanged.
 func (e *edit) revert(a Action) (string, error) {
 	if !isText(a.Message) {
-		return "", invalid("message must be text")
+		return "", invalid("message must be UTF-8 text without NUL bytes")
 	}
 	target, err := e.revertTarget(a.Version)
 	switch {
@@ -53,18 +53,18 @@ func (e *edit) revert(a Action) (string, error) {
 // everything. A start rolls out the newest version again.
 func (e *edit) undoFirst(a Action) (string, error) {
 	if a.Rolling.N > 0 || a.Canary.N > 0 || a.WithScale || len(a.Scale) > 0 {
-		return "", invalid("rolling, canary, scale, with_scale: no version of %s was ever fully in force, so a revert leaves nothing to roll out", e.spec.Name)
+		return "", invalid("rolling, canary, scale, with_scale: no version of %s ever completed, so this revert stops the project and rolls nothing out", e.spec.Name)
 	}
 	t, err := e.setGoal(mariposa.TaskStop, mariposa.GoalStopped, nil)
 	if err != nil {
 		return "", err
 	}
-	e.answer.Reason = "no version of " + e.spec.Name + " was ever fully in force: it is stopped, and nothing of it is left"
+	e.answer.Reason = "no version of " + e.spec.Name + " ever completed: the project is stopped and its instances are removed"
 	if t == nil {
 		return "", nil
 	}
 	t.Component = string(mariposa.CauseRevert)
-	t.Reason = mariposa.Asked(cmp.Or(a.Message, "version "+strconv.Itoa(e.spec.Number)+" is taken back, and none was fully in force before it"))
+	t.Reason = mariposa.Asked(cmp.Or(a.Message, "version "+strconv.Itoa(e.spec.Number)+" is undone, and no earlier version ever completed"))
 	return e.add(t, nil)
 }
 
@@ -78,12 +78,12 @@ func (e *edit) retryNewestRollouts(a Action, p mariposa.Patch) (string, error) {
 	p.Number = e.spec.Number
 	t, err := e.completeTask(m, mariposa.TaskSpec{
 		Component: string(mariposa.CauseRevert), Version: e.spec.Version, Origin: mariposa.OriginUser, Supersedes: true,
-		Reason: mariposa.Asked(cmp.Or(a.Message, "version "+strconv.Itoa(e.spec.Number)+" is tried again")), Patch: p,
+		Reason: mariposa.Asked(cmp.Or(a.Message, "version "+strconv.Itoa(e.spec.Number)+" is retried")), Patch: p,
 	})
 	if err != nil {
 		return "", err
 	}
-	e.answer.Reason = "version " + strconv.Itoa(e.spec.Number) + " is that already, and is tried again for " + strings.Join(converge.RetriedServices(e.record.Status()), ", ")
+	e.answer.Reason = "version " + strconv.Itoa(e.spec.Number) + " is already the current version; its rollout is retried for " + strings.Join(converge.RetriedServices(e.record.Status()), ", ")
 	return e.add(&t, nil)
 }
 
@@ -108,14 +108,14 @@ func (e *edit) hasNoVersion() bool {
 // revert to it.
 func (e *edit) startAt(a Action) (string, error) {
 	if len(a.Services) > 0 {
-		return "", invalid("services: a version is started as a whole")
+		return "", invalid("services: not allowed with a version; a version starts as a whole")
 	}
 	target, err := e.revertTarget(a.Version) // the version is named here
 	if err != nil {
 		return "", err
 	}
 	p := mariposa.Patch{Goal: mariposa.GoalStarted, Rolling: a.Rolling, Canary: a.Canary, KeepScale: true, SkipCanary: true}
-	reason := e.req.actor() + " asked for a start at version " + strconv.Itoa(target.Spec.Number)
+	reason := e.req.actor() + " asked to start version " + strconv.Itoa(target.Spec.Number)
 	if target.Spec.Version != e.spec.Version {
 		d, err := e.revertDraft(target)
 		if err != nil {
@@ -176,7 +176,7 @@ func (e *edit) lastCompleted() (*picture.Version, error) {
 		case len(page) == q.Limit:
 			q.Before = page[len(page)-1].ID
 		case ever:
-			return nil, conflict("no other version of %s was ever fully in force: name the version to go back to", e.spec.Name)
+			return nil, conflict("no other version of %s ever completed: name the version to revert to", e.spec.Name)
 		default:
 			return nil, nil
 		}

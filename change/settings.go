@@ -87,8 +87,8 @@ func (c *Changer) claimOrganization(req *Request, id string, unit *store.Unit) e
 	case owned < *most:
 		return nil
 	case id != req.Caller.User: // how many they own is not the caller's business
-		return mariposa.Errorf(mariposa.QuotaExceeded, "%s owns as many organizations as a user may: make somebody else an owner, or ask whoever runs the installation", user.Spec().Name)
+		return mariposa.Errorf(mariposa.QuotaExceeded, "%s already owns the maximum number of organizations: make another user the owner, or ask an installation admin to raise the limit", user.Spec().Name)
 	}
-	return mariposa.Errorf(mariposa.QuotaExceeded, "%s owns %s and may own %d: delete one, give one to another owner, or ask whoever runs the installation for more",
+	return mariposa.Errorf(mariposa.QuotaExceeded, "%s owns %s, and the limit is %d: delete one, give one to another owner, or ask an installation admin to raise the limit",
 		user.Spec().Name, reason.Many(owned, "organization"), *most)
 }

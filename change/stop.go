@@ -26,7 +26,7 @@ func (e *edit) stopVersion(a Action) (*mariposa.TaskSpec, error) {
 	}
 	goal := e.record.Status()
 	if goal == nil {
-		return nil, conflict("project %s has not been planned yet: there is nothing to stop", e.spec.Name)
+		return nil, conflict("project %s has not been planned yet, so there is nothing to stop: try again shortly", e.spec.Name)
 	}
 	view, err := e.view(goal)
 	if err != nil {
@@ -38,7 +38,7 @@ func (e *edit) stopVersion(a Action) (*mariposa.TaskSpec, error) {
 		}
 	}
 	if len(t.Services) == 0 {
-		e.answer.Reason = fmt.Sprintf("no instance is at version %d", number)
+		e.answer.Reason = fmt.Sprintf("no instance runs version %d", number)
 		return nil, nil
 	}
 	slices.Sort(t.Services)

@@ -118,7 +118,7 @@ func (e *edit) prune(isSmaller bool) error {
 		return nil
 	}
 	return mariposa.Errorf(mariposa.QuotaExceeded,
-		"project %s would store %s (versions %s, metadata %s) and may store %s; older versions that nothing needs are gone already: take tags away, end instances of old versions, make manifest or metadata smaller, or ask whoever runs the installation for more",
+		"project %s would store %s (versions %s, metadata %s), and its limit is %s, although unused older versions are already deleted: remove tags, replace instances of old versions, make the manifest or the metadata smaller, or ask an installation admin to raise the limit",
 		e.spec.Name, formatBytes(stored.total()-e.freed), formatBytes(stored.versions), formatBytes(stored.metadata), formatBytes(limit))
 }
 

@@ -33,12 +33,12 @@ type Submission struct {
 const maxMessage = 4000
 
 // ErrEmpty says that a manifest is empty.
-var ErrEmpty = invalid("the manifest is empty: it begins with services:")
+var ErrEmpty = invalid("the manifest is empty: it must begin with services:")
 
 // read checks a submission and parses its manifest; nil if it has none.
 func (s *Submission) read() (*manifest.Project, error) {
 	if len(s.Message) > maxMessage || !isText(s.Message) {
-		return nil, invalid("message must be text of at most %d bytes", maxMessage)
+		return nil, invalid("message must be UTF-8 text without NUL bytes, of at most %d bytes", maxMessage)
 	}
 	switch {
 	case s.Manifest == nil:
@@ -163,7 +163,7 @@ func (e *edit) addVersionTask(d draft, p mariposa.Patch) (bool, error) {
 	}
 	said := "was submitted"
 	if e.spec.Number == before {
-		said = "was submitted again"
+		said = "was resubmitted"
 	}
 	e.answer.Reason = cmp.Or(e.unapprovedReason(m), e.answer.Reason)
 	p.Number = e.spec.Number
@@ -222,16 +222,16 @@ func (e *edit) requireBase(previous string, values bool) error {
 	if err != nil || newest == nil || newest.Spec.Counter == "" {
 		return err
 	}
-	return conflict("version %d of %s counts %s and may change under its number: name it by its hash, ?previous=%s",
+	return conflict("version %d of %s increments %s and can change without a new number: refer to it by its hash, ?previous=%s",
 		e.spec.Number, e.spec.Name, newest.Spec.Counter, e.spec.Version)
 }
 
 func (e *edit) errStale(previous string) error {
 	is := "the newest version of " + e.spec.Name + " is " + versionLabel(e.spec.Version, e.spec.Number)
 	if previous == "" {
-		return conflict("%s: say which version the change is based on with ?previous=, or pass ?force=true", is)
+		return conflict("%s: name the version that your change is based on with ?previous=, or pass ?force=true", is)
 	}
-	return conflict("%s, not %s: look at what changed, then try again with ?previous=%d", is, previous, e.spec.Number)
+	return conflict("%s, not %s: review what changed, then retry with ?previous=%d", is, previous, e.spec.Number)
 }
 
 // IsVersion reports whether a reference means a version, by number, hash or hash

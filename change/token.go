@@ -2,6 +2,7 @@ package change
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -59,7 +60,7 @@ func (c *Changer) bindToMaker(req *Request, spec *mariposa.TokenSpec, unit *stor
 		return errTokenEnded()
 	}
 	if auth.Depth(c.Picture, maker.ID) >= auth.MaxDepth {
-		return conflict("the token that you use is the last of %d that made each other: use another one to make tokens with", auth.MaxDepth)
+		return conflict("your token cannot create tokens: it is already %d tokens away from the first one; use a token nearer to the first", auth.MaxDepth)
 	}
 	unit.Unchanged(maker)
 	spec.Parent = maker.ID
@@ -82,19 +83,19 @@ func (c *Changer) checkTokens(spec *mariposa.TokenSpec, owner string) error {
 		return spec.Use == mariposa.TokenJoin && (t.Spec().Expired(now) || t.Spec().Spent()) // they are forgotten after a while
 	})
 	if len(there) >= maxTokens {
-		return conflict("%s %d tokens already: revoke some", hasOrNodes(owner), len(there))
+		return conflict("%s: revoke some first", countTokens(owner, len(there)))
 	}
 	if slices.ContainsFunc(there, func(t *store.Token) bool { return t.Spec().Name == spec.Name }) {
-		return conflict("there is a token %q already: choose another name, or revoke that one", spec.Name)
+		return conflict("a token named %q already exists: choose another name, or revoke that token", spec.Name)
 	}
 	return nil
 }
 
-func hasOrNodes(owner string) string {
+func countTokens(owner string, n int) string {
 	if owner == "" {
-		return "for nodes there are"
+		return fmt.Sprintf("there are already %d tokens for nodes", n)
 	}
-	return owner + " has"
+	return fmt.Sprintf("%s already has %d tokens", owner, n)
 }
 
 // RevokeToken revokes a token and its descendants in one commit. A token that has
@@ -104,7 +105,7 @@ func (c *Changer) RevokeToken(ctx context.Context, req *Request, token *store.To
 	return c.commit(ctx, req, token.ID, func() (*attempt, error) {
 		made := auth.MadeBy(c.Picture, token.ID)
 		if len(made) > 0 && !cascade {
-			return nil, conflict("token %s made %s, which would be revoked too: %s. Confirm with --yes (?cascade=true), or have an installation admin run mariposa token adopt %s first",
+			return nil, conflict("token %s created %s, which would be revoked too: %s. Confirm with --yes (?cascade=true), or ask an installation admin to run mariposa token adopt %s first",
 				spec.Name, reason.Many(len(made), "token"), c.listTokens(made), spec.Name)
 		}
 		a := &attempt{answer: contract.Changed{ID: token.ID, Name: spec.Name}}
@@ -116,11 +117,11 @@ func (c *Changer) RevokeToken(ctx context.Context, req *Request, token *store.To
 			a.unit.Put(revoke(t, now))
 			a.unit.Audit = append(a.unit.Audit, mariposa.Audit{
 				Kind: string(mariposa.KindToken), Object: t.ID, ObjectName: of.Name, Organization: of.Organization, Project: of.Project,
-				Reason: "made by token " + spec.Name + ", which was revoked",
+				Reason: "created by token " + spec.Name + ", which was revoked",
 			})
 		}
 		if n := len(made); n > 0 {
-			a.answer.Reason = reason.Many(n, "token") + " that it made went with it"
+			a.answer.Reason = reason.Many(n, "token") + " that it created revoked too"
 		}
 		return a, nil
 	})
@@ -156,12 +157,12 @@ func (c *Changer) AdoptTokens(ctx context.Context, req *Request, token *store.To
 	return c.commit(ctx, req, token.ID, func() (*attempt, error) {
 		made, mine := auth.MadeBy(c.Picture, token.ID), req.Caller.Token
 		if mine == token.ID || slices.ContainsFunc(made, func(t *store.Token) bool { return t.ID == mine }) {
-			return nil, conflict("the token that you use is %s or was made by it: use one that was not, such as one of `mariposa server token`", spec.Name)
+			return nil, conflict("your token is %s or was created by it: use one that was not, such as one from `mariposa server token`", spec.Name)
 		}
 		a := &attempt{answer: contract.Changed{ID: token.ID, Name: spec.Name}}
 		maker := c.Picture.Tokens.Get(mine)
 		if maker == nil {
-			return nil, conflict("only a token can take over what another one made")
+			return nil, conflict("only a request with a token can adopt the tokens that another one created")
 		}
 		// Or two requests could each take over a maker of the other.
 		for above, i := maker, 0; above != nil && i < auth.MaxDepth; above, i = c.Picture.Tokens.Get(above.Spec().Parent), i+1 {
@@ -170,7 +171,7 @@ func (c *Changer) AdoptTokens(ctx context.Context, req *Request, token *store.To
 		n, deeper := 0, auth.Depth(c.Picture, mine)-auth.Depth(c.Picture, token.ID)
 		for _, t := range made {
 			if auth.Depth(c.Picture, t.ID)+deeper > auth.MaxDepth {
-				return nil, conflict("more than %d tokens in a line would have made each other: use one that is nearer to the first", auth.MaxDepth)
+				return nil, conflict("the chain of tokens that created each other would have more than %d: use a token nearer to the first", auth.MaxDepth)
 			}
 			of := *t.Spec()
 			if of.Parent != token.ID {
@@ -181,7 +182,7 @@ func (c *Changer) AdoptTokens(ctx context.Context, req *Request, token *store.To
 			a.unit.Unchanged(t)
 			a.unit.Put(store.Write{Kind: mariposa.KindToken, ID: t.ID, Spec: &of})
 		}
-		a.answer.Reason = reason.Many(n, "token") + " taken over"
+		a.answer.Reason = reason.Many(n, "token") + " adopted"
 		a.unit.Audit = []mariposa.Audit{{Kind: string(mariposa.KindToken), Reason: a.answer.Reason}}
 		return a, nil
 	})
@@ -196,7 +197,7 @@ func (c *Changer) madeForOthers(user, name string, cascade bool) ([]*store.Token
 	}
 	made := slices.DeleteFunc(auth.MadeBy(c.Picture, ids...), func(t *store.Token) bool { return t.Spec().Owner() == user })
 	if len(made) > 0 && !cascade {
-		return nil, conflict("%s made %s for others, which would be revoked too: %s. Confirm with --yes (?cascade=true), or take them over first (mariposa token adopt)",
+		return nil, conflict("%s created %s for others, which would be revoked too: %s. Confirm with --yes (?cascade=true), or adopt them first (mariposa token adopt)",
 			name, reason.Many(len(made), "token"), c.listTokens(made))
 	}
 	return made, nil

@@ -177,11 +177,11 @@ func (e *edit) revertScales(p *mariposa.Patch, scales map[string]Scaling, has fu
 	for _, name := range slices.Sorted(maps.Keys(scales)) {
 		switch ask := scales[name]; {
 		case !has(name):
-			return notFound("the version that is reverted to has no service %q", shorten(name))
+			return notFound("the target version of the revert has no service %q", shorten(name))
 		case ask.By:
-			return invalid("scale: a revert takes the scale itself, like %s=3, not a change of it", name)
+			return invalid("scale: a revert needs an absolute scale such as %s=3, not a difference", name)
 		case ask.N > MaxScale:
-			return invalid("scale: %s must stay between 0 and %d", name, MaxScale)
+			return invalid("scale: %s must be between 0 and %d", name, MaxScale)
 		default:
 			ask.into(p, name)
 		}

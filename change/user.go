@@ -37,7 +37,7 @@ func (c *Changer) CreateUser(ctx context.Context, req *Request, name, email stri
 // checkNameFree refuses a name that a user or organization has already.
 func (c *Changer) checkNameFree(name string) error {
 	if c.Picture.Names.Get(mariposa.NameID("", name)) != nil {
-		return conflict("the name %s is taken: users and organizations share their names; choose another", name)
+		return conflict("the name %s is taken: users and organizations share one set of names; choose another", name)
 	}
 	return nil
 }
@@ -65,7 +65,7 @@ func (c *Changer) UpdateUser(ctx context.Context, req *Request, id string, to co
 		setIfGiven(&spec.Admin, to.Admin)
 		setIfGiven(&spec.Disabled, to.Disabled)
 		if id == mariposa.FirstUser && (!spec.Admin || spec.Disabled) {
-			return conflict("%s is the first user and keeps the installation reachable: it stays an admin and enabled", spec.Name)
+			return conflict("%s is the first user: it must stay an enabled admin, so that the installation can always be administered", spec.Name)
 		}
 		unit.Put(store.Write{Kind: mariposa.KindUser, ID: id, Spec: &spec, Event: req.event("user.updated", "", nil)})
 		if (to.Disabled == nil || !*to.Disabled) && (!before.Admin || spec.Admin) {
@@ -87,7 +87,7 @@ func (c *Changer) changeUser(ctx context.Context, req *Request, id string, build
 	return c.commit(ctx, req, id, func() (*attempt, error) {
 		r := c.Picture.Users.Get(id)
 		if r == nil {
-			return nil, notFound("the user is gone")
+			return nil, notFound("the user no longer exists")
 		}
 		spec := r.Spec()
 		a := &attempt{answer: contract.Changed{ID: id, Name: spec.Name}}
@@ -103,13 +103,13 @@ func (c *Changer) changeUser(ctx context.Context, req *Request, id string, build
 func (c *Changer) DeleteUser(ctx context.Context, req *Request, id string, cascade bool) (*contract.Changed, error) {
 	return c.changeUser(ctx, req, id, func(spec mariposa.UserSpec, unit *store.Unit) error {
 		if id == mariposa.FirstUser || id == cmp.Or(req.Caller.By, req.Caller.User) {
-			return conflict("%s cannot be deleted: it is the first user, or the one that asks", spec.Name)
+			return conflict("%s cannot be deleted: it is the first user, or the one who makes this request", spec.Name)
 		}
 		if n := len(c.Picture.ProjectsOf(spec.Organization)); n > 0 {
-			return conflict("%s still has %s in their own organization: move or delete them first", spec.Name, reason.Many(n, "project"))
+			return conflict("the personal organization of %s still has %s: move or delete them first", spec.Name, reason.Many(n, "project"))
 		}
 		if n := len(c.Picture.RetainedVolumesOf(spec.Organization)); n > 0 {
-			return conflict("%s still has %s in their own organization, from projects that are gone: delete them first", spec.Name, reason.Many(n, "volume"))
+			return conflict("the personal organization of %s still has %s of deleted projects: delete them first", spec.Name, reason.Many(n, "volume"))
 		}
 		requireNoProjects(unit, spec.Organization)
 		unit.Delete(mariposa.KindUser, id, req.event("user.deleted", "", nil))
@@ -170,13 +170,13 @@ func (c *Changer) SetProjectUser(ctx context.Context, req *Request, project stri
 	name := user.Spec().Name
 	return c.change(ctx, req, project, func(e *edit) (*attempt, error) {
 		if role == mariposa.RoleNone && e.spec.Users[user.ID] == "" {
-			return nil, notFound("%s has no role of their own in project %s", name, e.spec.Name)
+			return nil, notFound("%s has no direct role in project %s", name, e.spec.Name)
 		}
 		e.spec.Users = withRole(e.spec.Users, user.ID, role)
 		e.unit.Exists(mariposa.KindUser, user.ID)
 		why := name + " becomes " + string(role)
 		if role == mariposa.RoleNone {
-			why = name + " has no role of their own any more"
+			why = name + " no longer has a direct role"
 		}
 		e.unit.Audit[0].Reason = why
 		return e.finish(why)

@@ -34,7 +34,7 @@ func (c *Changer) FindVersion(ctx context.Context, project *store.Project, ref s
 }
 
 func noVersion(project *store.Project, ref string) error {
-	return notFound("project %s has no version %q: use a number, or at least 7 characters of the hash", project.Spec().Name, ref)
+	return notFound("project %s has no version %q: use a version number, or at least 7 characters of its hash", project.Spec().Name, ref)
 }
 
 // findHash looks through the versions a few at a time: manifests may be large.
@@ -54,7 +54,7 @@ func (c *Changer) findHash(ctx context.Context, project *store.Project, ref stri
 			case found == nil:
 				found = v
 			case found.Spec().Version != spec.Version:
-				return nil, invalid("%q means more than one version: use more characters of the hash", ref)
+				return nil, invalid("%q matches more than one version: use more characters of the hash", ref)
 			}
 		}
 		if len(page) < q.Limit {
@@ -124,9 +124,9 @@ func Tags(r *store.Project) map[string]int {
 func (c *Changer) SetTag(ctx context.Context, req *Request, project, tag, version string) (*contract.Changed, error) {
 	switch {
 	case slices.Contains(AutomaticTags, tag):
-		return nil, conflict("the tag %s moves by itself: choose another name", tag)
+		return nil, conflict("tag %s is set automatically: choose another name", tag)
 	case !tagPattern.MatchString(tag) || hashPattern.MatchString(tag):
-		return nil, invalid("tag must begin with a letter, hold 1 to 63 letters, digits, dots, hyphens and underscores, and not look like a hash")
+		return nil, invalid("invalid tag: use 1 to 63 letters, digits, dots, hyphens and underscores, beginning with a letter, and nothing that looks like a hash")
 	}
 	return c.change(ctx, req, project, func(e *edit) (*attempt, error) {
 		found, err := c.FindVersion(ctx, e.record, version)
@@ -139,7 +139,7 @@ func (c *Changer) SetTag(ctx context.Context, req *Request, project, tag, versio
 			return &e.attempt, nil
 		}
 		if len(e.spec.Tags) >= maxTags {
-			return nil, conflict("project %s has %d tags already: take some away", e.spec.Name, len(e.spec.Tags))
+			return nil, conflict("project %s already has %d tags: delete some first", e.spec.Name, len(e.spec.Tags))
 		}
 		e.spec.Tags = maps.Clone(e.spec.Tags)
 		if e.spec.Tags == nil {
@@ -149,9 +149,9 @@ func (c *Changer) SetTag(ctx context.Context, req *Request, project, tag, versio
 		e.unit.Exists(mariposa.KindVersion, found.ID)
 		e.unit.Audit[0].Reason = "tag " + tag
 		if was := Tags(e.record)[tag]; was > 0 {
-			e.answer.Reason = fmt.Sprintf("the tag %s was at version %d before", tag, was)
+			e.answer.Reason = fmt.Sprintf("tag %s was on version %d before", tag, was)
 		}
-		return e.finish("version " + versionLabel(v.Version, v.Number) + " has the tag " + tag)
+		return e.finish("version " + versionLabel(v.Version, v.Number) + " has tag " + tag)
 	})
 }
 
@@ -159,7 +159,7 @@ func (c *Changer) SetTag(ctx context.Context, req *Request, project, tag, versio
 func (c *Changer) DeleteTag(ctx context.Context, req *Request, project, tag string) (*contract.Changed, error) {
 	return c.change(ctx, req, project, func(e *edit) (*attempt, error) {
 		if slices.Contains(AutomaticTags, tag) {
-			return nil, conflict("the tag %s moves by itself and cannot be deleted", tag)
+			return nil, conflict("tag %s is set automatically and cannot be deleted", tag)
 		}
 		if _, known := e.spec.Tags[tag]; !known {
 			return nil, notFound("project %s has no tag %q", e.spec.Name, shorten(tag))
@@ -167,6 +167,6 @@ func (c *Changer) DeleteTag(ctx context.Context, req *Request, project, tag stri
 		e.spec.Tags = maps.Clone(e.spec.Tags)
 		delete(e.spec.Tags, tag)
 		e.unit.Audit[0].Reason = "tag " + tag
-		return e.finish("the tag " + tag + " is gone")
+		return e.finish("tag " + tag + " was deleted")
 	})
 }

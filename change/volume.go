@@ -19,15 +19,15 @@ func (c *Changer) DeleteVolume(ctx context.Context, req *Request, id string) (*c
 	return c.commit(ctx, req, id, func() (*attempt, error) {
 		r := c.Picture.Volumes.Get(id)
 		if r == nil || c.Directory.OwnerOf(r.Record()) == nil {
-			return nil, notFound("the volume is gone")
+			return nil, notFound("the volume no longer exists")
 		}
 		if err := c.authorize(req, c.Directory.OwnerOf(r.Record())); err != nil {
 			return nil, err
 		}
 		spec := r.Spec()
-		a := &attempt{answer: contract.Changed{ID: r.ID, Name: spec.Name, Reason: "its node " + cmp.Or(c.name(mariposa.KindNode, spec.Node), spec.Node) + " removes it"}}
+		a := &attempt{answer: contract.Changed{ID: r.ID, Name: spec.Name, Reason: "node " + cmp.Or(c.name(mariposa.KindNode, spec.Node), spec.Node) + " deletes it"}}
 		if !c.reachable(spec.Node) {
-			a.answer.Reason += " when it can be reached again"
+			a.answer.Reason += " when it is reachable again"
 		}
 		if spec.Goal == mariposa.GoalGone {
 			return a, nil
@@ -50,16 +50,16 @@ func (c *Changer) requireVolumeUnused(ctx context.Context, r *store.Volume) erro
 		case user.Kept || mariposa.StateOf(user, i.Status()) == mariposa.StateDestroyed: // it no longer uses anything
 		case !slices.ContainsFunc(user.Mounts, func(m mariposa.Mount) bool { return m.Volume == r.ID }):
 		case user.Orphaned:
-			return conflict("%s is used by instance %s, which is left of project %s on node %s: it can be deleted once that is gone",
+			return conflict("%s is used by instance %s, a leftover of project %s on node %s: delete the volume after the instance is removed",
 				what, user.Name, c.projectOf(spec), cmp.Or(c.name(mariposa.KindNode, spec.Node), spec.Node))
 		default:
-			return conflict("%s is used by instance %s: scale %s down, stop it, or take it out of the manifest first", what, user.Name, spec.ServiceName)
+			return conflict("%s is used by instance %s: first scale service %s down, stop it, or remove it from the manifest", what, user.Name, spec.ServiceName)
 		}
 	}
 	if wanted, err := c.isVolumeNeeded(ctx, r); err != nil {
 		return err
 	} else if wanted {
-		return conflict("%s will be used again: %s is to have an instance in that slot; scale %s down, stop it, or take it out of the manifest first", what, spec.ServiceName, spec.ServiceName)
+		return conflict("%s will be used again: service %s needs an instance in that slot; first scale %s down, stop it, or remove it from the manifest", what, spec.ServiceName, spec.ServiceName)
 	}
 	return nil
 }
@@ -102,7 +102,7 @@ func (c *Changer) addTombstone(req *Request, a *attempt, r *store.Volume) {
 	}
 	if c.Picture.Nodes.Get(spec.Node) == nil {
 		w.Spec, w.Delete, w.Event.Kind = nil, true, "volume.deleted"
-		a.answer.Reason = "its node is no more, and it was forgotten"
+		a.answer.Reason = "its node was removed, so only its record is deleted"
 	}
 	a.unit.Unchanged(r)
 	a.unit.Put(w)

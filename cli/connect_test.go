@@ -236,7 +236,7 @@ func TestPlainHTTPToAnotherMachineIsRefused(t *testing.T) {
 	} {
 		home := t.TempDir()
 		r := (&run{home: home, stdin: secret}).do(t, args...)
-		if r.code != exitUsage || !strings.Contains(r.stderr, "travel in the clear") || !strings.Contains(r.stderr, "--insecure") || strings.Contains(r.stderr, secret) {
+		if r.code != exitUsage || !strings.Contains(r.stderr, "sent unencrypted") || !strings.Contains(r.stderr, "--insecure") || strings.Contains(r.stderr, secret) {
 			t.Errorf("%s: exit %d, %s", name, r.code, r.stderr)
 		}
 		if _, err := os.Stat(filepath.Join(home, ".config/mariposa/profile.json")); err == nil {
@@ -251,7 +251,7 @@ func TestPlainHTTPToAnotherMachineIsRefused(t *testing.T) {
 		"environment": {args: []string{"project", "list", "--url", "http://mariposa.invalid", "--token", secret}, env: map[string]string{"MARIPOSA_INSECURE": "1"}},
 	} {
 		r := (&run{env: c.env}).do(t, c.args...)
-		if r.code != exitError || strings.Contains(r.stderr, "in the clear") { // it tried to connect, and the host does not exist
+		if r.code != exitError || strings.Contains(r.stderr, "unencrypted") { // it tried to connect, and the host does not exist
 			t.Errorf("%s: exit %d, %s", name, r.code, r.stderr)
 		}
 	}
@@ -277,9 +277,9 @@ func TestLoginRemembersInsecureWhereItWasSaid(t *testing.T) {
 	home := t.TempDir()
 	keep(t, home, ".config/mariposa/profile.json", `{"url":"http://mariposa.invalid","token":"saved","insecure":true}`)
 	r := (&run{home: home}).do(t, "project", "list")
-	r.expect(exitError, !strings.Contains(r.stderr, "in the clear"))
+	r.expect(exitError, !strings.Contains(r.stderr, "unencrypted"))
 	r = (&run{home: home}).do(t, "project", "list", "--url", "http://other.invalid")
-	r.expect(exitUsage, strings.Contains(r.stderr, "in the clear"))
+	r.expect(exitUsage, strings.Contains(r.stderr, "unencrypted"))
 }
 
 // Tokens that a token created are shown before they are revoked with it.

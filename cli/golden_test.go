@@ -205,9 +205,9 @@ func TestChangesPrintTheirTask(t *testing.T) {
 func TestNodeChangesSayWhatFollows(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ args, reason, asked, said string }{
-		{"node rm node2 --force", "3 instances on it went with it", "DELETE /v1/nodes/node2?force=true", "node2 is removed: 3 instances on it went with it\n"},
-		{"node purge node2", "nothing is in quarantine there", `PUT /v1/nodes/node2 {"action":"purge"}`, "node2: nothing is in quarantine there\n"},
-		{"node purge node2 --instance x1", "1 quarantined instance will be removed from it", `PUT /v1/nodes/node2 {"action":"purge","instances":["x1"]}`, "node2: 1 quarantined instance will be removed from it\n"},
+		{"node rm node2 --force", "3 instances on it removed too", "DELETE /v1/nodes/node2?force=true", "node2 is removed: 3 instances on it removed too\n"},
+		{"node purge node2", "the node has no quarantined instances", `PUT /v1/nodes/node2 {"action":"purge"}`, "node2: the node has no quarantined instances\n"},
+		{"node purge node2 --instance x1", "1 quarantined instance will be removed", `PUT /v1/nodes/node2 {"action":"purge","instances":["x1"]}`, "node2: 1 quarantined instance will be removed\n"},
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			t.Parallel()

@@ -134,9 +134,9 @@ func TestATerminatedTaskCanBeWaitedFor(t *testing.T) {
 	f := world(t).give("GET /v1/queue/"+freezeOne, frozen(0, 1)).stream(taskEvent(8, "active", frozen(0, 1)), taskEvent(9, "progress", frozen(1, 1)))
 	r := (&run{f: f}).do(t, "queue", "terminate", taskOne, "--wait")
 	r.expect(exitOK, strings.Contains(r.stderr, "freeze hello: "+frozenPhrase))
-	ended := world(t).on("DELETE /v1/queue/"+taskOne, refuse(mariposa.Conflict, "task a1 has ended already")).stream()
+	ended := world(t).on("DELETE /v1/queue/"+taskOne, refuse(mariposa.Conflict, "task a1 has already ended")).stream()
 	r = (&run{f: ended}).do(t, "queue", "terminate", taskOne, "--wait")
-	r.expect(exitError, r.stdout == "", strings.Contains(r.stderr, "has ended already"))
+	r.expect(exitError, r.stdout == "", strings.Contains(r.stderr, "has already ended"))
 }
 
 // A revert that changes nothing says so. A revert that creates no version says what it

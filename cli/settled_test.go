@@ -48,7 +48,7 @@ func (f *fake) settle() {
 	f.give("PUT /v1/tokens/"+spent.ID, contract.Changed{ID: spent.ID, Name: "old", Reason: "2 tokens taken over"})
 	f.on("DELETE /v1/tokens/"+spent.ID, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("cascade") == "true" {
-			writeJSON(w, contract.Changed{ID: spent.ID, Name: "old", Reason: "3 tokens that it made went with it"})
+			writeJSON(w, contract.Changed{ID: spent.ID, Name: "old", Reason: "3 tokens that it created revoked too"})
 			return
 		}
 		refuse(mariposa.Conflict, "token old made 3 tokens, which would end with it")(w, r)
@@ -111,7 +111,7 @@ func (f *fake) store() {
 	f.give("GET /v1/volumes/"+dataOne, one)
 	f.give("GET /v1/volumes/"+dataTwo, two)
 	f.give("DELETE /v1/volumes/"+dataOne, contract.Changed{ID: dataOne, Name: "data", Reason: "its node node1 removes it"})
-	f.give("DELETE /v1/volumes/"+dataTwo, contract.Changed{ID: dataTwo, Name: "data", Reason: "its node node2 removes it when it can be reached again"})
+	f.give("DELETE /v1/volumes/"+dataTwo, contract.Changed{ID: dataTwo, Name: "data", Reason: "node node2 deletes it when it is reachable again"})
 	f.give("DELETE /v1/projects/"+helloID, contract.Changed{ID: helloID, Name: "hello", Task: ptr(taskOne), Reason: "1 volume will be deleted with it"})
 }
 
@@ -140,8 +140,8 @@ func (f *fake) connect() {
 	f.give("GET /v1/networks", contract.Networks{Networks: []contract.Network{one, two, three}})
 	f.give("GET /v1/networks/"+netOne, one)
 	f.give("GET /v1/networks/"+netTwo, two)
-	f.on("DELETE /v1/networks/"+netOne, refuse(mariposa.Conflict, "network backend is used by web.1-00ab12 of project hello: stop them, or take the network out of the manifest first"))
-	f.give("DELETE /v1/networks/"+netTwo, contract.Changed{ID: netTwo, Name: "twice", Reason: "nothing was ever made of it"})
+	f.on("DELETE /v1/networks/"+netOne, refuse(mariposa.Conflict, "network backend is used by web.1-00ab12 of project hello: first stop them, or remove the network from the manifest"))
+	f.give("DELETE /v1/networks/"+netTwo, contract.Changed{ID: netTwo, Name: "twice", Reason: "no node had created it"})
 }
 
 // furnish adds metadata, tags and the audit log to the fake server. It masks secrets like

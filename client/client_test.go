@@ -241,11 +241,11 @@ func TestErrorsOfTheServerKeepTheirWordsAndFaults(t *testing.T) {
 	t.Parallel()
 	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
-		_, _ = io.WriteString(w, `{"code":"InvalidArgument","message":"the manifest has a fault","errors":[{"field":"services.web.image","code":"Missing","message":"is missing","line":7}]}`)
+		_, _ = io.WriteString(w, `{"code":"InvalidArgument","message":"the manifest has an error","errors":[{"field":"services.web.image","code":"Missing","message":"is missing","line":7}]}`)
 	})
 	_, err := c.Project(context.Background(), "x")
 	var e *mariposa.Error
-	if !errors.As(err, &e) || e.Code != mariposa.InvalidArgument || e.Message != "the manifest has a fault" {
+	if !errors.As(err, &e) || e.Code != mariposa.InvalidArgument || e.Message != "the manifest has an error" {
 		t.Fatalf("got %#v", err)
 	}
 	if len(e.Faults) != 1 || e.Faults[0].Line != 7 || e.Faults[0].Code != mariposa.FaultMissing {

@@ -38,7 +38,7 @@ func TestNoRedirectLeadsIntoTheClear(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.Nodes(t.Context()); err == nil || !strings.Contains(err.Error(), "in the clear") {
+	if _, err := c.Nodes(t.Context()); err == nil || !strings.Contains(err.Error(), "unencrypted") {
 		t.Errorf("it went there: %v", err)
 	}
 }

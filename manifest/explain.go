@@ -13,16 +13,16 @@ import (
 	"mariposa"
 )
 
-var tooDeep = fmt.Sprintf("nests deeper than %d levels", maxDepth)
+var tooDeep = fmt.Sprintf("is nested more than %d levels deep", maxDepth)
 
 const (
-	noAliases     = "YAML aliases are not accepted; write the value out"
-	noCharacter   = "an escape names a character that does not exist"
-	tabIndents    = "a tab indents this line; use spaces"
-	quoteQuestion = "the ? in column %d cannot stand inside brackets or braces without quotes; put the whole value in quotes"
-	quoteTemplate = "the {{ in column %d is a mapping to YAML; put the whole value in quotes, like \"{{ .meta.mode }}\""
+	noAliases     = "YAML aliases are not supported; write the value itself"
+	noCharacter   = "an escape sequence refers to a character that does not exist"
+	tabIndents    = "this line is indented with a tab; use spaces"
+	quoteQuestion = "the ? in column %d is not allowed inside brackets or braces without quotes; quote the whole value"
+	quoteTemplate = "YAML reads the {{ in column %d as a mapping; quote the whole value, as in \"{{ .meta.mode }}\""
 	noContent     = "did not find expected node content" // the library's message
-	openQuote     = "the quote that opens here is never closed"
+	openQuote     = "the quote opened here is never closed"
 	libraryFailed = "the library failed"
 )
 
@@ -44,24 +44,24 @@ var problems = []struct {
 	where  where
 	ours   string
 }{
-	{"mapping values are not allowed", onItsLine, "a colon and a space stand inside a value; quote the value, or check the indentation"},
+	{"mapping values are not allowed", onItsLine, "a value contains a colon followed by a space; quote the value, or check the indentation"},
 	{"could not find expected ':'", onItsLine, "a key is not followed by a colon and a space; add them, or check the indentation"},
 	{"found a tab character", onItsLine, tabIndents},
 	{"found character that cannot start any token", onItsLine, "a value cannot begin with this character; quote it"},
 	{"found unexpected end of stream", onItsLine, openQuote},
 	{"found unexpected document indicator", onItsLine, openQuote},
-	{"found unknown escape character", onItsLine, "an escape is not known; write \\\\ for a backslash, or use single quotes"},
-	{"did not find expected hexdecimal number", onItsLine, "an escape needs more hexadecimal digits"},
+	{"found unknown escape character", onItsLine, "unknown escape sequence; write \\\\ for a backslash, or use single quotes"},
+	{"did not find expected hexdecimal number", onItsLine, "an escape sequence needs more hexadecimal digits"},
 	{"found invalid Unicode character escape code", onItsLine, noCharacter},
-	{"block sequence entries are not allowed", onItsLine, "a list begins behind its key; begin it on the next line"},
+	{"block sequence entries are not allowed", onItsLine, "a list cannot begin on the line of its key; begin it on the next line"},
 	{"exceeded max depth", onItsLine, tooDeep},
-	{"did not find expected ',' or ']'", atTheParent, "the bracket that opens here is never closed, or a comma is missing in it"},
-	{"did not find expected ',' or '}'", atTheParent, "the brace that opens here is never closed, or a comma is missing in it"},
+	{"did not find expected ',' or ']'", atTheParent, "the bracket opened here is never closed, or a comma is missing inside it"},
+	{"did not find expected ',' or '}'", atTheParent, "the brace opened here is never closed, or a comma is missing inside it"},
 	{noContent, atTheParent, "a value is missing, or begins with a character that must be quoted"},
 	{"did not find expected <document start>", atTheParent, secondDocument(0).Error()},
 	{"unknown anchor", unknownLine, noAliases},
-	{libraryFailed, unknownLine, "the YAML library fails here; write this and what stands above it in a simpler way"},
-	{"", unknownLine, "this is neither a key nor a part of the value above it; check the indentation, and quote the whole value where something follows a complete value"},
+	{libraryFailed, unknownLine, "the YAML parser fails here; simplify this line and those above it"},
+	{"", unknownLine, "this is neither a key nor part of the value above; check the indentation, and quote the whole value if text follows a complete value"},
 }
 
 // explain says what is wrong with a text that the library refused. It never
@@ -85,7 +85,7 @@ func explain(text []byte, err error) mariposa.Fault {
 	}
 	line = max(line, 1)
 	if end := trimBlank(text); p.theirs == noContent && lineStart(text, line) >= len(end) {
-		return syntaxFault(lineAt(end, len(end)), "the bracket or brace that was opened last is never closed")
+		return syntaxFault(lineAt(end, len(end)), "the last bracket or brace is never closed")
 	}
 	begin := lineStart(text, line)
 	its := text[begin:lineStop(text, begin)]
@@ -100,7 +100,7 @@ func explain(text []byte, err error) mariposa.Fault {
 		return syntaxFault(line, tabIndents)
 	}
 	if p.theirs == "" && bytes.HasPrefix(bytes.TrimLeft(its, " "), []byte("- ")) {
-		return syntaxFault(line, "a list entry does not stand in line with what is above it; check its indentation")
+		return syntaxFault(line, "a list item is not aligned with the lines above it; check its indentation")
 	}
 	return syntaxFault(line, p.ours)
 }

@@ -42,11 +42,11 @@ type names struct {
 // edge checks a dependency and reports whether it can be followed.
 func (c *checker) edge(p *parts, d *draft, e edge, known names) bool {
 	if d.Service != nil && e.to == d.Name {
-		c.invalid(e.at, "%s depends on itself; remove this", quoteText(e.to))
+		c.invalid(e.at, "%s depends on itself; remove this dependency", quoteText(e.to))
 		return false
 	}
 	if p.byName[e.to] == nil {
-		c.unknown(e.at, func() []string { return known.services }, e.to, "names the service %s, which does not exist", quoteText(e.to))
+		c.unknown(e.at, func() []string { return known.services }, e.to, "refers to service %s, which does not exist", quoteText(e.to))
 		return false
 	}
 	return true
@@ -67,17 +67,17 @@ func (c *checker) path(p *parts, d *draft, ref usedPath, known names) (edge, boo
 		}
 	case "meta":
 		if !known.metadata[rest] {
-			c.unknown(ref.at, func() []string { return sortedKeys(known.metadata) }, rest, "refers to the metadata key %s, which is not declared under metadata:", quoteText(rest))
+			c.unknown(ref.at, func() []string { return sortedKeys(known.metadata) }, rest, "refers to metadata key %s, which is not declared under metadata:", quoteText(rest))
 		}
 	case "cns":
 		if name, ok := strings.CutPrefix(rest, "svc."); ok && p.byName[name] == nil {
-			c.unknown(ref.at, func() []string { return known.services }, name, "names the service %s, which does not exist", quoteText(name))
+			c.unknown(ref.at, func() []string { return known.services }, name, "refers to service %s, which does not exist", quoteText(name))
 		}
 	case "services":
 		name, field, _ := strings.Cut(rest, ".")
 		found = edge{to: name, at: ref.at}
 		if c.single {
-			c.invalid(ref.at, "refers to %s, but a single instance follows no service; write the value itself, or make it a service", quoteText(ref.path))
+			c.invalid(ref.at, "refers to %s, but a single instance cannot refer to services; write the value itself, or create a service instead", quoteText(ref.path))
 			return edge{}, false
 		}
 		ok = c.edge(p, d, found, known) && c.otherField(p.byName[name], field, ref)
@@ -89,13 +89,13 @@ func (c *checker) path(p *parts, d *draft, ref usedPath, known names) (edge, boo
 func (c *checker) otherField(other *draft, field string, ref usedPath) bool {
 	if key, ok := strings.CutPrefix(field, "environment."); ok {
 		if !other.setsVariable(key) {
-			c.fault(ref.at, mariposa.FaultUnknown, "refers to %s, but %s sets no such variable", quoteText(ref.path), quoteText(other.Name))
+			c.fault(ref.at, mariposa.FaultUnknown, "refers to %s, but %s does not set that variable", quoteText(ref.path), quoteText(other.Name))
 		}
 		return true
 	}
 	if !slices.Contains(otherFields, field) {
 		c.unknown(ref.at, func() []string { return otherFields }, field,
-			"refers to %s; of another service there are %s and environment.NAME", quoteText(ref.path), strings.Join(otherFields, ", "))
+			"refers to %s; the fields of another service are %s and environment.NAME", quoteText(ref.path), strings.Join(otherFields, ", "))
 		return true
 	}
 	portless := len(other.Ports) == 0 && other.computed
@@ -103,7 +103,7 @@ func (c *checker) otherField(other *draft, field string, ref usedPath) bool {
 	case portless && field == "port":
 		c.invalid(ref.at, "refers to %s, but %s has no ports; declare one under its ports:", quoteText(ref.path), quoteText(other.Name))
 	case portless && other.Compute == mariposa.ComputeProcess && strings.HasPrefix(field, "address"):
-		c.invalid(ref.at, "refers to %s, but %s has no ports, and a process has no other address; declare one under its ports:", quoteText(ref.path), quoteText(other.Name))
+		c.invalid(ref.at, "refers to %s, but %s has no ports, and a process has no address without one; declare one under its ports:", quoteText(ref.path), quoteText(other.Name))
 	}
 	return true
 }
@@ -112,7 +112,7 @@ func (c *checker) otherField(other *draft, field string, ref usedPath) bool {
 func (c *checker) attachments(key string, used []edge, known map[string]bool) {
 	for _, u := range used {
 		if !known[u.to] {
-			c.unknown(u.at, func() []string { return sortedKeys(known) }, u.to, "names %s, which is not declared under %s:", quoteText(u.to), key)
+			c.unknown(u.at, func() []string { return sortedKeys(known) }, u.to, "refers to %s, which is not declared under %s:", quoteText(u.to), key)
 		}
 	}
 }
@@ -125,7 +125,7 @@ func (c *checker) checkCycles(drafts []*draft) {
 	}
 	for _, knot := range stronglyConnected(drafts, byName) {
 		path := shortestCycle(knot, byName)
-		c.fault(path[0].at, mariposa.FaultInvalid, "services depend on each other in a circle: %s; remove one of these dependencies", showCycle(path))
+		c.fault(path[0].at, mariposa.FaultInvalid, "circular dependency: %s; remove one of these dependencies", showCycle(path))
 	}
 }
 

@@ -146,7 +146,7 @@ func TestFaultsBeyondTheListedAreCounted(t *testing.T) {
 	}
 	_, err := Parse([]byte(b.String()))
 	faults := faultsOf(err)
-	if len(faults) != maxFaults+1 || !strings.Contains(faults[maxFaults].Message, "4000 more") || !strings.Contains(err.Error(), "5000 faults") {
+	if len(faults) != maxFaults+1 || !strings.Contains(faults[maxFaults].Message, "4000 more") || !strings.Contains(err.Error(), "5000 errors") {
 		t.Errorf("%v and %d faults", err, len(faults))
 	}
 }

@@ -45,11 +45,11 @@ func expand(text string, value func(path string) (string, error)) (string, error
 		}
 		n := interpolationLen("{{" + rest[:min(len(rest), maxInterpolation)])
 		if n == 0 {
-			return "", fmt.Errorf("holds %s, an interpolation that does not end; write {{ .scope.name }}", quoteText("{{"+rest))
+			return "", fmt.Errorf("contains %s, an interpolation that is not closed; write {{ .scope.name }}", quoteText("{{"+rest))
 		}
 		path, ok := parsePath(rest[:n-4])
 		if !ok {
-			return "", fmt.Errorf("holds %s, which is not an interpolation; write {{ .scope.name }}", quoteText("{{"+rest[:n-2]))
+			return "", fmt.Errorf("contains %s, which is not a valid interpolation; write {{ .scope.name }}", quoteText("{{"+rest[:n-2]))
 		}
 		v, err := value(path)
 		if err != nil {

@@ -33,7 +33,7 @@ func (c *checker) distinct(at *spot, of string, check func(string) string) []*sp
 			}
 		}
 		if seen[text] {
-			c.fault(item, mariposa.FaultDuplicate, "%s stands there twice; remove one", quoteText(text))
+			c.fault(item, mariposa.FaultDuplicate, "%s is listed twice; remove one", quoteText(text))
 			continue
 		}
 		seen[text] = true
@@ -55,12 +55,12 @@ func (c *checker) readWords(at *spot, d *draft) []string {
 		return c.someWords(at, words)
 	}
 	if at.kind() != kindText {
-		c.wrongType(at, "a text or a list of words")
+		c.wrongType(at, "a string or a list of words")
 		return nil
 	}
 	words, err := splitWords(at.node.Value)
 	if err != nil {
-		c.invalid(at, "%v; close it, or write the command as a list of words", err)
+		c.invalid(at, "%v; fix it, or write the command as a list of words", err)
 		return nil
 	}
 	for _, word := range words {
@@ -71,7 +71,7 @@ func (c *checker) readWords(at *spot, d *draft) []string {
 
 func (c *checker) someWords(at *spot, words []string) []string {
 	if len(words) == 0 || words[0] == "" {
-		c.invalid(at, "must name a program; leave it out if there is none")
+		c.invalid(at, "must name a program; omit the key if there is none")
 	}
 	return words
 }
@@ -124,7 +124,7 @@ func (c *checker) listedPairs(at *spot, add func(at *spot, name, value string)) 
 			continue
 		}
 		if line, twice := lines[name]; twice {
-			c.fault(item, mariposa.FaultDuplicate, "sets %s again, first set on line %d; remove one", quoteText(name), line)
+			c.fault(item, mariposa.FaultDuplicate, "sets %s twice, first on line %d; remove one", quoteText(name), line)
 			continue
 		}
 		lines[name] = item.line
@@ -139,7 +139,7 @@ func affinity(c *checker, at *spot, d *draft) {
 			subject, object, equal = strings.Cut(rule, "!=")
 		}
 		if !equal || variableName(subject) != "" || strings.TrimPrefix(object, "~") == "" {
-			return "must be a rule like container!=web*, role==front or rack!=~web, where ~ makes it a wish"
+			return "must be a rule like container!=web*, role==front or rack!=~web, where ~ marks a preference"
 		}
 		return ""
 	})
@@ -154,9 +154,9 @@ func ports(c *checker, at *spot, d *draft) {
 		case !ok:
 			c.invalid(item, "must be a port from 1 to 65535, or \"host:target\" like \"443:8443\"")
 		case targets[port.Target]:
-			c.fault(item, mariposa.FaultDuplicate, "port %d stands there twice; remove one", port.Target)
+			c.fault(item, mariposa.FaultDuplicate, "port %d is listed twice; remove one", port.Target)
 		case port.Host > 0 && hosts[port.Host]:
-			c.fault(item, mariposa.FaultDuplicate, "port %d of the node is already taken by another port of this service", port.Host)
+			c.fault(item, mariposa.FaultDuplicate, "host port %d is already used by another port of this service", port.Host)
 		default:
 			targets[port.Target], hosts[port.Host] = true, true
 			d.Ports = append(d.Ports, port)

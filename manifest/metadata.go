@@ -67,14 +67,14 @@ func (c *checker) metadata(at *spot) Metadata {
 // metadataFits checks that the keys of a declaration fit each other.
 func (c *checker) metadataFits(at *spot, m *Metadata) {
 	if m.Protects() && !m.Secret {
-		c.invalid(at.child("protect"), "only a secret is protected; add secret: true")
+		c.invalid(at.child("protect"), "only secrets can be protected; add secret: true")
 	}
 	if m.Default != nil {
 		if m.Secret {
-			c.invalid(at.child("default"), "a secret has no default: everybody who reads the manifest would know it; set the value, or let it be generated")
+			c.invalid(at.child("default"), "a secret cannot have a default, because everyone who can read the manifest would see it; set the value, or use generate")
 		}
 		if m.Generate > 0 {
-			c.invalid(at.child("default"), "has both a default and generate; keep one")
+			c.invalid(at.child("default"), "cannot be combined with generate; keep one")
 		}
 		if why := m.whyInvalid(*m.Default); why != "" {
 			c.invalid(at.child("default"), "%s", why)
@@ -83,7 +83,7 @@ func (c *checker) metadataFits(at *spot, m *Metadata) {
 	if m.Generate > 0 {
 		for _, key := range []string{"type", "pattern", "choices"} {
 			if rule := at.child(key); rule != nil && (key != "type" || m.Type != typeText) {
-				c.invalid(rule, "what is generated is letters and digits and cannot be held to this; remove it or generate")
+				c.invalid(rule, "cannot be combined with generate, which creates letters and digits; remove one of them")
 			}
 		}
 	}
@@ -102,7 +102,7 @@ const maxGenerated = 100
 func metadataGenerate(c *checker, at *spot, m *Metadata) {
 	m.Generate, _ = c.whole(at, 1, 1024)
 	if c.generated++; c.generated == maxGenerated+1 {
-		c.fault(at, mariposa.FaultTooLarge, "a manifest may have at most %d values generated", maxGenerated)
+		c.fault(at, mariposa.FaultTooLarge, "a manifest can have at most %d generated values", maxGenerated)
 	}
 }
 
@@ -115,7 +115,7 @@ func metadataType(c *checker, at *spot, m *Metadata) {
 func (c *checker) choices(at *spot) []string {
 	texts := c.names(at, "texts", nil)
 	if at.kind() == kindList && len(at.node.Content) == 0 {
-		c.invalid(at, "must name at least one value")
+		c.invalid(at, "must list at least one value")
 	}
 	return texts
 }
@@ -145,10 +145,10 @@ func metadataPattern(c *checker, at *spot, m *Metadata) {
 	}
 	size := patternSize(tree)
 	if size > maxPatternSize {
-		c.invalid(at, "repeats too much; a simpler pattern will do")
+		c.invalid(at, "has too many repetitions; simplify the pattern")
 	}
 	if c.pattern += size; c.pattern > maxPatterns {
-		c.fault(at, mariposa.FaultTooLarge, "the patterns of this manifest are too large together; simplify them")
+		c.fault(at, mariposa.FaultTooLarge, "the patterns of this manifest together are too large; simplify them")
 	}
 	m.Pattern = text
 }
@@ -244,7 +244,7 @@ func (p *Project) CheckValues(v *Values, hidden func(key string) bool) error {
 func (m *Metadata) whyInvalid(text string) string {
 	switch _, err := strconv.ParseInt(text, 10, 64); {
 	case m.Type == typeInteger && err != nil:
-		return "must be a whole number of 64 bits"
+		return "must be a 64-bit integer"
 	case m.Type == typeBoolean && !strings.EqualFold(text, "true") && !strings.EqualFold(text, "false"):
 		return "must be true or false"
 	case len(m.Choices) > 0 && !slices.Contains(m.Choices, text):
@@ -252,7 +252,7 @@ func (m *Metadata) whyInvalid(text string) string {
 	case m.Pattern == "":
 		return ""
 	case len(text) > maxMatched:
-		return "must have at most " + strconv.Itoa(maxMatched) + " bytes, as every value that is held to a pattern"
+		return "must have at most " + strconv.Itoa(maxMatched) + " bytes, the limit for values with a pattern"
 	}
 	if !matches(m.Pattern, text) {
 		return "must match the pattern " + quoteText(m.Pattern)

@@ -44,7 +44,7 @@ metadata:
 func TestDeclarationsThatCannotWorkAreRefused(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, rules, field, message string }{
-		{"a secret with a default", "secret: true, default: hunter2", "metadata.k.default", "a secret has no default"},
+		{"a secret with a default", "secret: true, default: hunter2", "metadata.k.default", "a secret cannot have a default"},
 		{"a generator with a default", "generate: 8, default: x", "metadata.k.default", "keep one"},
 		{"a generator with choices", "generate: 8, choices: [a, b]", "metadata.k.choices", "letters and digits"},
 		{"a generator with a pattern", "generate: 8, pattern: x+", "metadata.k.pattern", "letters and digits"},
@@ -53,16 +53,16 @@ func TestDeclarationsThatCannotWorkAreRefused(t *testing.T) {
 		{"a broken pattern", "pattern: 'a('", "metadata.k.pattern", "RE2"},
 		{"an empty pattern", "pattern: ''", "metadata.k.pattern", "1 to 512 bytes"},
 		{"a pattern that looks back", "pattern: '(a)\\1'", "metadata.k.pattern", "RE2"},
-		{"a pattern that explodes", "pattern: '(a{30}){30}b{1000}'", "metadata.k.pattern", "simpler"},
+		{"a pattern that explodes", "pattern: '(a{30}){30}b{1000}'", "metadata.k.pattern", "simplify the pattern"},
 		{"no choices", "choices: []", "metadata.k.choices", "at least one"},
 		{"a choice twice", "choices: [a, a]", "metadata.k.choices[1]", "twice"},
 		{"a choice of another type", "type: boolean, choices: [true, maybe]", "metadata.k.choices[1]", "true or false"},
 		{"a choice against the pattern", "pattern: 'a+', choices: [a, b]", "metadata.k.choices[1]", "must match"},
 		{"a default that is no choice", "choices: [a, b], default: c", "metadata.k.default", "must be a or b"},
-		{"a default of another type", "type: integer, default: many", "metadata.k.default", "whole number"},
+		{"a default of another type", "type: integer, default: many", "metadata.k.default", "64-bit integer"},
 		{"a default against the pattern", "pattern: 'a+', default: aab", "metadata.k.default", "must match"},
 		{"a generator too long", "generate: 5000", "metadata.k.generate", "from 1 to 1024"},
-		{"a nested default", "default: [a]", "metadata.k.default", "must be a text"},
+		{"a nested default", "default: [a]", "metadata.k.default", "must be a string"},
 		{"an unknown rule", "requird: true", "metadata.k.requird", `did you mean "required"?`},
 	}
 	for _, tt := range tests {

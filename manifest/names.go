@@ -26,7 +26,7 @@ func dnsLabel(s string) string {
 func variableName(s string) string {
 	bad := strings.IndexFunc(s, func(c rune) bool { return !pathChar(c) && c != '.' }) >= 0
 	if s == "" || bad || ('0' <= s[0] && s[0] <= '9') {
-		return "must have a name of letters, digits, _, - and ., not beginning with a digit"
+		return "must have a name of letters, digits, _, - and . that does not begin with a digit"
 	}
 	return ""
 }
@@ -42,7 +42,7 @@ func anyName(s string) string {
 func metadataName(s string) string {
 	for part := range strings.SplitSeq(s, ".") {
 		if part == "" || len(s) > 255 || strings.IndexFunc(part, func(c rune) bool { return !pathChar(c) }) >= 0 {
-			return "must be letters, digits, _, - and single dots between them, so that {{ .meta.name }} can refer to it"
+			return "must consist of letters, digits, _ and -, with single dots between them, so that {{ .meta.name }} can refer to it"
 		}
 	}
 	return ""
@@ -51,7 +51,7 @@ func metadataName(s string) string {
 // filePath accepts only one spelling of each path, so that two paths that look
 // different are different.
 func filePath(s string) string {
-	const rule = "must be an absolute path like /run/secrets/db, without . or .. in it"
+	const rule = "must be an absolute path such as /run/secrets/db, without . or .. segments"
 	rest, absolute := strings.CutPrefix(s, "/")
 	if !absolute || len(s) > 4095 || strings.IndexFunc(s, unicode.IsControl) >= 0 {
 		return rule
@@ -74,7 +74,7 @@ func mdataName(s string) string {
 }
 
 func mount(s string) string {
-	const rule = "must be a volume and a path like data:/var/lib/data, with :ro behind it to only read"
+	const rule = "must be a volume and a path such as data:/var/lib/data; add :ro for read-only"
 	parts := strings.Split(s, ":")
 	if len(parts) < 2 || len(parts) > 3 || dnsLabel(parts[0]) != "" || filePath(parts[1]) != "" {
 		return rule

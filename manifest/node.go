@@ -23,7 +23,7 @@ const (
 )
 
 func (k kind) String() string {
-	return [...]string{"nothing", "a boolean", "a number", "a number", "a text", "a list", "a mapping", "a refused value"}[k]
+	return [...]string{"nothing", "a boolean", "a number", "a number", "a string", "a list", "a mapping", "an unsupported value"}[k]
 }
 
 // kindOf returns what a node is. Dates and the like are texts; numbers keep

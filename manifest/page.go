@@ -67,13 +67,13 @@ func valuesSpot(root *yaml.Node) *spot {
 // value reads one key. An invalid name is not shown: it may be part of a value.
 func (c *checker) value(at *spot, into map[string]string) {
 	if why := metadataName(at.key); why != "" {
-		c.invalid(&spot{up: at.up.up, key: "metadata", index: -1, line: at.line, node: at.node}, "a name %s", why)
+		c.invalid(&spot{up: at.up.up, key: "metadata", index: -1, line: at.line, node: at.node}, "a key %s", why)
 		return
 	}
 	switch at.kind() {
 	case kindNull, kindRefused:
 	case kindList, kindMap:
-		c.invalid(at, "must be a text, a number, true or false, not %s; write nested values as one text, behind a |", at.kind())
+		c.invalid(at, "must be a string, a number, true or false, not %s; write nested values as one string after a |", at.kind())
 	default:
 		into[at.key] = at.node.Value
 	}
@@ -95,15 +95,15 @@ func (pg *valuesDocument) size(secret func(key string) bool) int {
 }
 
 func tooManyBytes(size int) error {
-	return mariposa.Errorf(mariposa.TooLarge, "the metadata has %d bytes; at most %d are kept", size, MaxValues)
+	return mariposa.Errorf(mariposa.TooLarge, "the metadata has %d bytes; the limit is %d", size, MaxValues)
 }
 
 func tooManyKeys(n int) error {
-	return mariposa.Errorf(mariposa.TooLarge, "the metadata has %d keys; at most %d are kept", n, MaxKeys)
+	return mariposa.Errorf(mariposa.TooLarge, "the metadata has %d keys; the limit is %d", n, MaxKeys)
 }
 
 func tooLargeValue(key string, size int) error {
-	return mariposa.Errorf(mariposa.TooLarge, "the value of the metadata key %s has %d bytes; at most %d are kept", key, size, MaxValue)
+	return mariposa.Errorf(mariposa.TooLarge, "the value of metadata key %s has %d bytes; the limit is %d", key, size, MaxValue)
 }
 
 // entry finds a key, even one set to null.

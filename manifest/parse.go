@@ -13,7 +13,7 @@ import (
 // every fault with its line.
 func Parse(data []byte) (*Project, error) {
 	if len(data) > MaxBytes {
-		return nil, mariposa.Errorf(mariposa.TooLarge, "the manifest has %d bytes; at most %d are read", len(data), MaxBytes)
+		return nil, mariposa.Errorf(mariposa.TooLarge, "the manifest has %d bytes; the limit is %d", len(data), MaxBytes)
 	}
 	c := &checker{}
 	root, faults := read(data)
@@ -57,14 +57,14 @@ var topKeys = keys[parts]{
 func (c *checker) project(at *spot) *Project {
 	p := &parts{byName: map[string]*draft{}}
 	if at.kind() == kindNull {
-		c.fault(at, mariposa.FaultMissing, "the document is empty; a manifest begins with services:")
+		c.fault(at, mariposa.FaultMissing, "the document is empty; a manifest must begin with services:")
 		return nil
 	}
 	if !object(c, at, "", topKeys, p) {
 		return nil
 	}
 	if at.child("services") == nil {
-		c.fault(at.missing("services"), mariposa.FaultMissing, "is missing; write services: {} for a project without any")
+		c.fault(at.missing("services"), mariposa.FaultMissing, "is missing; write services: {} for a project without services")
 	}
 	for _, d := range p.drafts {
 		p.byName[d.Name] = d

@@ -238,13 +238,13 @@ func TestEachFaultIsNamed(t *testing.T) {
 		{"a self dependency", in("depends_on:\n- db\n- web"), mariposa.Fault{Field: "services.web.depends_on[1]", Code: mariposa.FaultInvalid, Message: "itself", Line: 8}},
 		{"a cycle", "services:\n  web:\n    compute_type: dummy\n    depends_on: [db]\n  db:\n    compute_type: dummy\n    depends_on: [web]\n", mariposa.Fault{Field: "services.db.depends_on[0]", Code: mariposa.FaultInvalid, Message: "db -> web -> db", Line: 7}},
 		{"an image of a process", in("image: x"), mariposa.Fault{Field: "services.web.image", Code: mariposa.FaultInvalid, Message: "a process has no image", Line: 6}},
-		{"dummy knobs of a process", in("dummy: {}"), mariposa.Fault{Field: "services.web.dummy", Code: mariposa.FaultInvalid, Message: "dummy only", Line: 6}},
-		{"an entry point of a process", in("entrypoint: x"), mariposa.Fault{Field: "services.web.entrypoint", Code: mariposa.FaultInvalid, Message: "docker only", Line: 6}},
+		{"dummy knobs of a process", in("dummy: {}"), mariposa.Fault{Field: "services.web.dummy", Code: mariposa.FaultInvalid, Message: "compute_type dummy", Line: 6}},
+		{"an entry point of a process", in("entrypoint: x"), mariposa.Fault{Field: "services.web.entrypoint", Code: mariposa.FaultInvalid, Message: "compute_type docker", Line: 6}},
 		{"a process without a command", "services:\n  web:\n    compute_type: process\n", mariposa.Fault{Field: "services.web.command", Code: mariposa.FaultMissing, Message: "needs a command", Line: 2}},
 		{"an unknown scope", in("environment:\n  A: x\n  B: \"{{ .instnace.name }}\""), mariposa.Fault{Field: "services.web.environment.B", Code: mariposa.FaultUnknown, Message: `did you mean "instance.name"?`, Line: 8}},
-		{"a pipe in an interpolation", in("tags: [b=c, \"a={{ .scale | inc }}\"]\n"), mariposa.Fault{Field: "services.web.tags[1]", Code: mariposa.FaultInvalid, Message: "not an interpolation", Line: 6}},
+		{"a pipe in an interpolation", in("tags: [b=c, \"a={{ .scale | inc }}\"]\n"), mariposa.Fault{Field: "services.web.tags[1]", Code: mariposa.FaultInvalid, Message: "not a valid interpolation", Line: 6}},
 		{"a port twice", in("ports: [80, 80]"), mariposa.Fault{Field: "services.web.ports[1]", Code: mariposa.FaultDuplicate, Message: "twice", Line: 6}},
-		{"tags and labels", in("tags: {a: b}\nlabels: {a: b}"), mariposa.Fault{Field: "services.web.labels", Code: mariposa.FaultDuplicate, Message: "another name of tags", Line: 7}},
+		{"tags and labels", in("tags: {a: b}\nlabels: {a: b}"), mariposa.Fault{Field: "services.web.labels", Code: mariposa.FaultDuplicate, Message: "an alias of tags", Line: 7}},
 		{"an alias", in("memory: *x"), mariposa.Fault{Code: mariposa.FaultSyntax, Message: "aliases", Line: 6}},
 		{"the port of a service without", in("tags:\n  at: \"{{ .services.db.port }}\""), mariposa.Fault{Field: "services.web.tags.at", Code: mariposa.FaultInvalid, Message: "has no ports", Line: 7}},
 		{"a service that is not there", in("environment:\n  A: \"{{ .services.bd.id }}\""), mariposa.Fault{Field: "services.web.environment.A", Code: mariposa.FaultUnknown, Message: `"bd", which does not exist`, Line: 7}},
@@ -275,7 +275,7 @@ func TestEachFaultIsNamed(t *testing.T) {
 			if f.Field != tt.want.Field || f.Code != tt.want.Code || f.Line != tt.want.Line || !strings.Contains(f.Message, tt.want.Message) {
 				t.Errorf("got  %s %s\nwant %s %s", f.Code, f, tt.want.Code, tt.want)
 			}
-			if want := "the manifest has a fault: " + f.String(); err.Error() != want {
+			if want := "the manifest has an error: " + f.String(); err.Error() != want {
 				t.Errorf("message %q, want %q", err, want)
 			}
 		})

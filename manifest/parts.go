@@ -98,14 +98,14 @@ func endsParts(key string) bool {
 func JoinValues(head []byte, parts [][]byte) (*Values, error) {
 	var whole valuesHead
 	if err := json.Unmarshal(head, &whole); err != nil {
-		return nil, mariposa.Errorf(mariposa.Internal, "the stored metadata cannot be read: %w", err)
+		return nil, mariposa.Errorf(mariposa.Internal, "read stored metadata: %w", err)
 	}
 	all := sealedValues{Last: whole.Last, Keys: map[string]sealedKey{}}
 	var doc strings.Builder
 	for _, part := range parts {
 		var kept sealedValues
 		if err := json.Unmarshal(part, &kept); err != nil {
-			return nil, mariposa.Errorf(mariposa.Internal, "a part of the stored metadata cannot be read: %w", err)
+			return nil, mariposa.Errorf(mariposa.Internal, "read a part of the stored metadata: %w", err)
 		}
 		doc.WriteString(kept.Document)
 		for key, info := range kept.Keys {

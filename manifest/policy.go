@@ -14,7 +14,7 @@ func restart(c *checker, at *spot, d *draft) {
 	if at.kind() == kindText && word == string(mariposa.RestartOnFailure) && counted {
 		n, err := strconv.Atoi(count)
 		if err != nil || n < 1 || n > maxScale {
-			c.invalid(at, "must have a number of restarts from 1 behind the colon, like on-failure:3")
+			c.invalid(at, "must have a number of restarts, at least 1, after the colon, as in on-failure:3")
 			return
 		}
 		d.Restart = mariposa.Restart{Policy: mariposa.RestartOnFailure, Max: n}
@@ -33,7 +33,7 @@ var rescheduleKeys = keys[mariposa.Reschedule]{
 func reschedule(c *checker, at *spot, d *draft) {
 	object(c, at, "services.*.reschedule.", rescheduleKeys, &d.Reschedule)
 	if d.Reschedule.Never && at.child("after") != nil {
-		c.invalid(at, "has both after and never; keep one")
+		c.invalid(at, "cannot have both after and never; keep one")
 	}
 }
 
@@ -180,7 +180,7 @@ func (c *checker) checkFits(at *spot, h *checkDraft) {
 	if h.Type == "tcp" {
 		for _, key := range []string{"path", "expect"} {
 			if extra := at.child(key); extra != nil {
-				c.invalid(extra, "belongs to checks of type http only; remove it")
+				c.invalid(extra, "is only allowed in checks of type http; remove it")
 			}
 		}
 	}

@@ -68,7 +68,7 @@ func (c *checker) ownPort(d *draft, ref usedPath) {
 	}
 	switch {
 	case key.key == "tags" || key.key == "labels" || key.key == "mdata":
-		c.invalid(ref.at, "refers to %s, which only the node knows; use it in command, environment or files", quoteText(ref.path))
+		c.invalid(ref.at, "refers to %s, which is only known on the node; use it in command, environment or files", quoteText(ref.path))
 	case d.at.child("ports") == nil:
 		c.invalid(ref.at, "refers to %s, but %s has no ports; declare one under its ports:", quoteText(ref.path), quoteText(d.Name))
 	}

@@ -43,8 +43,8 @@ func TestAPortThatCannotBeKnownIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ rest, field, words string }{
 		"no ports":   {"environment: {P: \"{{ .instance.port }}\"}", "services.web.environment.P", "but \"web\" has no ports; declare one under its ports:"},
-		"in tags":    {"ports: [80]\n    tags: {p: \"{{ .instance.port }}\"}", "services.web.tags.p", "which only the node knows; use it in command, environment or files"},
-		"in mdata":   {"ports: [80]\n    mdata: {p: \"{{ .instance.port }}\"}", "services.web.mdata.p", "which only the node knows"},
+		"in tags":    {"ports: [80]\n    tags: {p: \"{{ .instance.port }}\"}", "services.web.tags.p", "which is only known on the node; use it in command, environment or files"},
+		"in mdata":   {"ports: [80]\n    mdata: {p: \"{{ .instance.port }}\"}", "services.web.mdata.p", "which is only known on the node"},
 		"of another": {"environment: {P: \"{{ .instance.ports }}\"}", "services.web.environment.P", "which does not exist"},
 	} {
 		_, err := Parse([]byte("services:\n  web:\n    compute_type: process\n    command: x\n    " + c.rest + "\n"))

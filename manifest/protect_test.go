@@ -17,12 +17,12 @@ const protecting = "services:\n" +
 func TestOnlySecretsAreProtected(t *testing.T) {
 	t.Parallel()
 	for rule, want := range map[string]string{
-		"{protect: true}":                 "metadata.k.protect: only a secret is protected; add secret: true",
+		"{protect: true}":                 "metadata.k.protect: only secrets can be protected; add secret: true",
 		"{secret: true, protect: maybe}":  "metadata.k.protect",
 		"{secret: true, protect: true}":   "",
 		"{secret: true, protect: false}":  "",
 		"{protect: false}":                "",
-		"{secret: false, protect: true }": "only a secret is protected",
+		"{secret: false, protect: true }": "only secrets can be protected",
 	} {
 		_, err := Parse([]byte("services: {}\nmetadata: {k: " + rule + "}\n"))
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(listing(err), want) {

@@ -75,7 +75,7 @@ func decode(from io.Reader) (root *yaml.Node, err error) {
 type secondDocument int
 
 func (secondDocument) Error() string {
-	return "a second document begins here; a manifest is one document"
+	return "a second document begins here; a manifest must be a single document"
 }
 
 func syntaxFault(line int, message string) mariposa.Fault {
@@ -97,18 +97,18 @@ func foreignBytes(text []byte) *mariposa.Fault {
 		}
 		switch {
 		case c == utf8.RuneError && size == 1:
-			return fault(i, "the text is not UTF-8; save the file with that encoding")
+			return fault(i, "the text is not UTF-8; save the file in that encoding")
 		case (c < ' ' && c != '\t' && c != '\r' && c != '\n') || (0x7f <= c && c < 0xa0) || c == 0xfffe || c == 0xffff:
-			return fault(i, "holds the control character U+%04X; remove it", c)
+			return fault(i, "contains the control character U+%04X; remove it", c)
 		case c == 0x2028 || c == 0x2029 || c == 0xfeff:
-			return fault(i, "holds the character U+%04[1]X; remove it, or write \"\\u%04[1]x\" in double quotes", c)
+			return fault(i, "contains the character U+%04[1]X; remove it, or write \"\\u%04[1]x\" in double quotes", c)
 		}
 		i += size
 	}
 	at := 0
 	for line := range bytes.Lines(text) {
 		if line[0] == '%' {
-			return fault(at, "YAML directives are not accepted; remove the line")
+			return fault(at, "YAML directives are not supported; remove the line")
 		}
 		if !isBlank(line) {
 			break
@@ -183,10 +183,10 @@ func (r *refusals) walk(n *yaml.Node, depth int) bool {
 		return false
 	}
 	if n.Anchor != "" {
-		r.report(n, "YAML anchors are not accepted; write the value out")
+		r.report(n, "YAML anchors are not supported; write the value itself")
 	}
 	if n.Style&yaml.TaggedStyle != 0 {
-		r.report(n, "YAML tags are not accepted; quote the value if it is a text")
+		r.report(n, "YAML tags are not supported; quote the value if it is a string")
 	}
 	if n.Kind == yaml.AliasNode {
 		r.refuse(n, noAliases)
@@ -199,9 +199,9 @@ func (r *refusals) walk(n *yaml.Node, depth int) bool {
 			r.faults = append(r.faults, syntaxFault(key.Line, "a list or mapping cannot be a key"))
 			return false
 		case n.Style&yaml.FlowStyle != 0 && key.Line == n.Line && key.Column == n.Column:
-			r.refuse(n, "a key stands inside brackets; put it in braces, or quote it")
+			r.refuse(n, "a key is not allowed inside brackets; use braces, or quote it")
 		case key.Value == "<<":
-			r.report(key, "YAML merge keys are not accepted; write the keys out")
+			r.report(key, "YAML merge keys are not supported; write the keys themselves")
 		}
 	}
 	for _, below := range n.Content {

@@ -127,15 +127,15 @@ func TestRefusesWithTheLine(t *testing.T) {
 		{"a NUL", "a: 1\nb: \x00\n", 2, "U+0000"},
 		{"an escape character", "a: 1\nb: \x1b[31m\n", 2, "U+001B"},
 		{"bytes that are not UTF-8", "a: 1\n\nb: \xff\xfe\n", 3, "UTF-8"},
-		{"a list entry among keys", "k: v\n- a: 1\n", 2, "list entry"},
+		{"a list entry among keys", "k: v\n- a: 1\n", 2, "list item"},
 		{"a missing key", ": a\n", 1, "key"},
 		{"a line further down that is indented less", "a:\n  b:\n    c: 1\n\n    # more\n   d: 2\n  e: 3\n", 6, "indentation"},
 		{"an open bracket at the end", "a: 1\nb: [\n\n", 2, "never closed"},
 		{"a list as a key", "a: 1\n? [b]\n: c\n", 2, "cannot be a key"},
 		{"an alias of nothing", "a: 1\nb: [c,\n  *d]\n", 3, "aliases"},
 		{"what only some take for a line end", "a: 1\nb: \"x\u2028y\"\n", 2, "U+2028"},
-		{"lists in lists without end", strings.Repeat("- ", 40) + "a\n", 1, "deeper than 32"},
-		{"brackets without end", "a:\n  " + strings.Repeat("[", 20_000), 2, "deeper than 32"},
+		{"lists in lists without end", strings.Repeat("- ", 40) + "a\n", 1, "more than 32 levels deep"},
+		{"brackets without end", "a:\n  " + strings.Repeat("[", 20_000), 2, "more than 32 levels deep"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestAnInterpolationWithoutQuotesSaysToQuoteIt(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			_, faults := read([]byte(tt.text))
-			if len(faults) != 1 || faults[0].Line != tt.line || !strings.Contains(faults[0].Message, fmt.Sprintf("in column %d is a mapping to YAML; put the whole value in quotes", tt.column)) {
+			if len(faults) != 1 || faults[0].Line != tt.line || !strings.Contains(faults[0].Message, fmt.Sprintf("in column %d as a mapping; quote the whole value", tt.column)) {
 				t.Errorf("got %v", faults)
 			}
 		})

@@ -118,7 +118,7 @@ func (c *checker) checkService(d *draft) {
 		c.fault(d.at.missing("schedule"), mariposa.FaultMissing, "is missing; a scheduled service needs one, like \"0 3 * * *\"")
 	}
 	if at := d.at.child("schedule"); at != nil && d.Type != "scheduled" {
-		c.invalid(at, "belongs to scheduled services only; remove it or set service_type: scheduled")
+		c.invalid(at, "is only allowed for scheduled services; remove it or set service_type: scheduled")
 	}
 	if !d.computed {
 		return
@@ -131,7 +131,7 @@ func (c *checker) checkService(d *draft) {
 		}
 		for _, v := range d.volumes {
 			if mariposa.ParseMount(v.at.node.Value).ReadOnly {
-				c.fault(v.at, mariposa.FaultNotSupported, "a process cannot be kept from writing to its volume; leave :ro out")
+				c.fault(v.at, mariposa.FaultNotSupported, "a process cannot have a read-only volume; remove :ro")
 			}
 		}
 		if d.at.child("command") == nil {
@@ -140,14 +140,14 @@ func (c *checker) checkService(d *draft) {
 	case mariposa.ComputeDummy:
 	default:
 		if image == nil {
-			c.fault(d.at.missing("image"), mariposa.FaultMissing, "is missing; name the image that compute_type %s runs", d.Compute)
+			c.fault(d.at.missing("image"), mariposa.FaultMissing, "is missing; compute_type %s needs an image", d.Compute)
 		}
 	}
 	if at := d.at.child("entrypoint"); at != nil && d.Compute != mariposa.ComputeDocker {
-		c.invalid(at, "belongs to compute_type docker only; use command")
+		c.invalid(at, "is only allowed with compute_type docker; use command")
 	}
 	if at := d.at.child("dummy"); at != nil && d.Compute != mariposa.ComputeDummy {
-		c.invalid(at, "belongs to compute_type dummy only; remove it")
+		c.invalid(at, "is only allowed with compute_type dummy; remove it")
 	}
 }
 
@@ -194,9 +194,9 @@ func workingDir(c *checker, at *spot, d *draft) {
 	switch {
 	case !ok:
 	case strings.Contains(text, "{{"):
-		c.invalid(at, "takes no interpolation; write the path itself")
+		c.invalid(at, "cannot contain an interpolation; write the path itself")
 	case text != "/" && filePath(text) != "":
-		c.invalid(at, "must be an absolute path like /srv/web, without . or .. in it")
+		c.invalid(at, "must be an absolute path such as /srv/web, without . or .. segments")
 	default:
 		d.WorkingDir = text
 	}
@@ -224,7 +224,7 @@ func cpu(c *checker, at *spot, d *draft) {
 	}
 	d.MilliCPU = int64(math.Round(n * 1000))
 	if n > 0 && d.MilliCPU == 0 {
-		c.invalid(at, "must be at least 0.001 of a core, or left out for no limit")
+		c.invalid(at, "must be at least 0.001 of a core; omit it for no limit")
 	}
 }
 
@@ -234,7 +234,7 @@ func tags(c *checker, at *spot, d *draft) {
 
 func labels(c *checker, at *spot, d *draft) {
 	if at.up.child("tags") != nil {
-		c.fault(at, mariposa.FaultDuplicate, "is another name of tags, which is there too; keep one")
+		c.fault(at, mariposa.FaultDuplicate, "is an alias of tags, which is also set; keep one")
 		return
 	}
 	tags(c, at, d)
@@ -249,7 +249,7 @@ func files(c *checker, at *spot, d *draft) {
 	for _, f := range d.Files {
 		for i := strings.LastIndexByte(f.Name, '/'); i > 0; i = strings.LastIndexByte(f.Name[:i], '/') {
 			if paths[f.Name[:i]] {
-				c.invalid(at, "has both a file %s and one in a folder of that name; rename one", quoteText(f.Name[:i]))
+				c.invalid(at, "has both a file %s and a file in a directory of that name; rename one", quoteText(f.Name[:i]))
 			}
 		}
 	}
@@ -265,13 +265,13 @@ func volumes(c *checker, at *spot, d *draft) {
 		m := mariposa.ParseMount(item.node.Value)
 		switch other := overlap(used, m.Path); {
 		case len(used) == maxMounts:
-			c.fault(item, mariposa.FaultTooLarge, "is one too many; a service may use %d volumes", maxMounts)
+			c.fault(item, mariposa.FaultTooLarge, "exceeds the limit of %d volumes per service", maxMounts)
 			return
 		case other == m.Path:
-			c.fault(item, mariposa.FaultDuplicate, "puts a second volume at %s; choose another path", quoteText(m.Path))
+			c.fault(item, mariposa.FaultDuplicate, "mounts a second volume at %s; choose another path", quoteText(m.Path))
 			continue
 		case other != "":
-			c.invalid(item, "puts a volume at %s, and another one is at %s; neither may be inside the other", quoteText(m.Path), quoteText(other))
+			c.invalid(item, "mounts a volume at %s, and another one is mounted at %s; one cannot be inside the other", quoteText(m.Path), quoteText(other))
 			continue
 		}
 		used[m.Path] = true
@@ -298,7 +298,7 @@ const maxNetworks = 32
 func networks(c *checker, at *spot, d *draft) {
 	for n, item := range c.distinct(at, "network names", dnsLabel) {
 		if n == maxNetworks {
-			c.fault(item, mariposa.FaultTooLarge, "is one too many; a service may use %d networks", maxNetworks)
+			c.fault(item, mariposa.FaultTooLarge, "exceeds the limit of %d networks per service", maxNetworks)
 			return
 		}
 		d.networks = append(d.networks, edge{to: item.node.Value, at: item})

@@ -17,7 +17,7 @@ var serviceOnlyKeys = []string{"scale", "update", "depends_on", "reschedule", "s
 // checked against a project; with nil, there is nothing to refer to.
 func ParseService(name string, doc []byte, of *Project) (*mariposa.Service, error) {
 	if len(doc) > MaxBytes {
-		return nil, mariposa.Errorf(mariposa.TooLarge, "the definition has %d bytes; at most %d are read", len(doc), MaxBytes)
+		return nil, mariposa.Errorf(mariposa.TooLarge, "the definition has %d bytes; the limit is %d", len(doc), MaxBytes)
 	}
 	root, faults := read(doc)
 	c := &checker{subject: "the definition", faults: faults, single: true}
@@ -30,7 +30,7 @@ func ParseService(name string, doc []byte, of *Project) (*mariposa.Service, erro
 	rest.Content = nil
 	for key, value := range entriesOf(root) {
 		if slices.Contains(serviceOnlyKeys, key.Value) && kindOf(value) != kindNull {
-			c.invalid(at.entry(key, value), "is about a service, and this is a single instance; leave it out")
+			c.invalid(at.entry(key, value), "is not allowed for a single instance; remove it")
 			continue
 		}
 		rest.Content = append(rest.Content, key, value)

@@ -58,7 +58,7 @@ func TestWhatASingleInstanceCannotHaveIsRefused(t *testing.T) {
 			t.Parallel()
 			_, err := ParseService("shell", []byte(tt.doc), tt.of)
 			f := faultsOf(err)
-			if len(f) != 1 || f[0].Field != tt.field || !strings.Contains(f[0].Message, tt.message) || !strings.HasPrefix(err.Error(), "the definition has a fault: ") {
+			if len(f) != 1 || f[0].Field != tt.field || !strings.Contains(f[0].Message, tt.message) || !strings.HasPrefix(err.Error(), "the definition has an error: ") {
 				t.Errorf("got\n%s", listing(err))
 			}
 		})

@@ -15,14 +15,14 @@ import (
 // service's keys. All other lines of the manifest stay as they are.
 func SetService(doc []byte, name string, def []byte) ([]byte, error) {
 	if why := dnsLabel(name); why != "" {
-		return nil, mariposa.Errorf(mariposa.InvalidArgument, "the name of the service %s", why)
+		return nil, mariposa.Errorf(mariposa.InvalidArgument, "the service name %s", why)
 	}
 	body, faults := read(def)
 	if body == nil || len(faults) > 0 {
 		return nil, (&checker{faults: faults}).err()
 	}
 	if k := kindOf(body); k != kindMap && k != kindNull {
-		return nil, mariposa.Errorf(mariposa.InvalidArgument, "the definition of a service is a mapping of its keys, not %s", k)
+		return nil, mariposa.Errorf(mariposa.InvalidArgument, "the definition of a service must be a mapping, not %s", k)
 	}
 	return splice(doc, name, func(column int) string { return entryText(name, def, body, column) })
 }
@@ -62,7 +62,7 @@ type serviceEntry struct {
 func findServices(doc []byte) (*services, error) {
 	root, faults := read(doc)
 	if root == nil || len(faults) > 0 || kindOf(root) != kindMap {
-		return nil, mariposa.Errorf(mariposa.InvalidArgument, "the manifest cannot be read")
+		return nil, mariposa.Errorf(mariposa.InvalidArgument, "the stored manifest is invalid: submit a valid one first")
 	}
 	s := &services{end: len(doc)}
 	f := newFinder(doc)

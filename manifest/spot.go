@@ -174,12 +174,12 @@ func (c *checker) err() error {
 	}
 	slices.SortStableFunc(c.faults, func(a, b mariposa.Fault) int { return a.Line - b.Line })
 	of := cmp.Or(c.subject, "the manifest")
-	message := fmt.Sprintf("%s has %d faults; the first: %s", of, total, c.faults[0])
+	message := fmt.Sprintf("%s has %d errors; the first: %s", of, total, c.faults[0])
 	if total == 1 {
-		message = of + " has a fault: " + c.faults[0].String()
+		message = of + " has an error: " + c.faults[0].String()
 	}
 	if c.more > 0 {
-		c.faults = append(c.faults, mariposa.Fault{Code: mariposa.FaultTooLarge, Message: fmt.Sprintf("%d more faults are not listed", c.more)})
+		c.faults = append(c.faults, mariposa.Fault{Code: mariposa.FaultTooLarge, Message: fmt.Sprintf("%d more errors are not listed", c.more)})
 	}
 	return &mariposa.Error{Code: mariposa.InvalidArgument, Message: strings.TrimSpace(message), Faults: c.faults}
 }

@@ -37,7 +37,7 @@ func (c *checker) refuseUnsupported(at *spot, pattern string) {
 		return
 	}
 	if !slices.Contains(row.fine, n.Value) {
-		c.fault(at, mariposa.FaultNotSupported, "is not supported yet; leave it out")
+		c.fault(at, mariposa.FaultNotSupported, "is not supported yet; remove it")
 	}
 }
 
@@ -45,6 +45,6 @@ func (c *checker) refuseUnsupported(at *spot, pattern string) {
 // yet.
 func (c *checker) refuseUnsupportedDefault(at *spot, compute mariposa.ComputeType) {
 	if slices.Contains(unsupportedKeys["services.*.compute_type"].values, string(compute)) && at.kind() != kindRefused {
-		c.fault(at, mariposa.FaultNotSupported, "%q, the default, is not supported yet; set another compute_type", string(compute))
+		c.fault(at, mariposa.FaultNotSupported, "the default, %q, is not supported yet; set another compute_type", string(compute))
 	}
 }

@@ -22,7 +22,7 @@ func object[T any](c *checker, at *spot, pattern string, known keys[T], into *T)
 	c.entries(at, func(at *spot) {
 		decode, ok := known[at.key]
 		if !ok {
-			c.unknown(at, func() []string { return sortedKeys(known) }, at.key, "is not a known key")
+			c.unknown(at, func() []string { return sortedKeys(known) }, at.key, "unknown key")
 			return
 		}
 		if at.kind() == kindNull || at.kind() == kindRefused {
@@ -50,7 +50,7 @@ func (c *checker) entries(at *spot, visit func(at *spot)) {
 	for key, value := range entriesOf(at.node) {
 		here := at.entry(key, value)
 		if line, twice := lines[key.Value]; twice {
-			c.fault(here, mariposa.FaultDuplicate, "stands there twice, first on line %d; remove one", line)
+			c.fault(here, mariposa.FaultDuplicate, "is set twice, first on line %d; remove one", line)
 			continue
 		}
 		lines[key.Value] = key.Line
@@ -85,7 +85,7 @@ func (c *checker) text(at *spot) (string, bool) {
 	case kindText, kindInt, kindFloat, kindBool:
 		return at.node.Value, true
 	}
-	c.wrongType(at, "a text")
+	c.wrongType(at, "a string")
 	return "", false
 }
 
@@ -194,7 +194,7 @@ func (c *checker) size(at *spot, into *int64) {
 		}
 	}
 	if at.kind() != kindRefused {
-		c.invalid(at, "must be a size like 512m, 1g or a number of bytes, at most 1024t")
+		c.invalid(at, "must be a size such as 512m or 1g, or a number of bytes, at most 1024t")
 	}
 }
 

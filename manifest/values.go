@@ -150,7 +150,7 @@ func (v *Values) unmask(pg *valuesDocument) (*valuesDocument, error) {
 		if was, _ := v.Get(e.key.Value); was.Secret {
 			hidden[e.key.Value] = was.Text
 		} else {
-			c.invalid(top.entry(e.key, e.value), "holds %s, which stands for a value that is not shown; write the value itself", Mask)
+			c.invalid(top.entry(e.key, e.value), "is %s, the mask of a hidden value; write the value itself", Mask)
 		}
 	}
 	if err := c.err(); err != nil {
@@ -207,9 +207,9 @@ func checkSetting(key, text string) error {
 	case len(text) > MaxValue:
 		return tooLargeValue(key, len(text))
 	case !utf8.ValidString(text) || strings.IndexByte(text, 0) >= 0:
-		return valueFault(key, mariposa.FaultInvalid, "must be UTF-8 text without NUL bytes; encode other bytes, as base64 for instance")
+		return valueFault(key, mariposa.FaultInvalid, "must be UTF-8 text without NUL bytes; encode binary data, for example as base64")
 	case text == Mask:
-		return valueFault(key, mariposa.FaultInvalid, "holds "+Mask+", which stands for a value that is not shown; write the value itself")
+		return valueFault(key, mariposa.FaultInvalid, "is "+Mask+", the mask of a hidden value; write the value itself")
 	}
 	return nil
 }
@@ -235,10 +235,10 @@ func (v *Values) Add(p *Project, key string, by int64, now time.Time) (*Values, 
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return nil, valueFault(key, mariposa.FaultInvalid, "is not a whole number and cannot be counted; set it to one first")
+		return nil, valueFault(key, mariposa.FaultInvalid, "is not a whole number, so it cannot be incremented; set it to a number first")
 	}
 	if (by > 0 && n > math.MaxInt64-by) || (by < 0 && n < math.MinInt64-by) {
-		return nil, valueFault(key, mariposa.FaultInvalid, "would leave the range of 64-bit numbers")
+		return nil, valueFault(key, mariposa.FaultInvalid, "would exceed the range of a 64-bit integer")
 	}
 	return v.Set(key, strconv.FormatInt(n+by, 10), p.IsSecret(key), now)
 }
@@ -349,7 +349,7 @@ type sealedKey struct {
 func UnmarshalValues(data []byte) (*Values, error) {
 	var kept sealedValues
 	if err := json.Unmarshal(data, &kept); err != nil {
-		return nil, mariposa.Errorf(mariposa.Internal, "the stored metadata cannot be read: %w", err)
+		return nil, mariposa.Errorf(mariposa.Internal, "read stored metadata: %w", err)
 	}
 	return kept.values()
 }

@@ -72,23 +72,23 @@ func TestFaultsOfValuesHaveLinesAndQuoteNothing(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, doc, want string }{
 		{"a list for a document", "- hunter2\n", "Invalid      line 1: metadata: must be a mapping of names to values, not a list"},
-		{"a text for a document", "hunter2\n", "Invalid      line 1: metadata: must be a mapping of names to values, not a text"},
-		{"a nested mapping", "a: 1\nb:\n  hunter2: x\n", "Invalid      line 2: metadata.b: must be a text, a number, true or false, not a mapping; write nested values as one text, behind a |"},
-		{"a list", "a: [hunter2]\n", "Invalid      line 1: metadata.a: must be a text, a number, true or false, not a list; write nested values as one text, behind a |"},
-		{"a name with spaces", "a: 1\npass hunter2: 1\n", "Invalid      line 2: metadata: a name must be letters, digits, _, - and single dots between them, so that {{ .meta.name }} can refer to it"},
-		{"a key twice", "a: hunter2\na: hunter2\n", "Duplicate    line 2: metadata.a: stands there twice, first on line 1; remove one"},
-		{"a stray word", "a: \"x\" hunter2\n", "Syntax       line 1: this is neither a key nor a part of the value above it; check the indentation, and quote the whole value where something follows a complete value"},
+		{"a text for a document", "hunter2\n", "Invalid      line 1: metadata: must be a mapping of names to values, not a string"},
+		{"a nested mapping", "a: 1\nb:\n  hunter2: x\n", "Invalid      line 2: metadata.b: must be a string, a number, true or false, not a mapping; write nested values as one string after a |"},
+		{"a list", "a: [hunter2]\n", "Invalid      line 1: metadata.a: must be a string, a number, true or false, not a list; write nested values as one string after a |"},
+		{"a name with spaces", "a: 1\npass hunter2: 1\n", "Invalid      line 2: metadata: a key must consist of letters, digits, _ and -, with single dots between them, so that {{ .meta.name }} can refer to it"},
+		{"a key twice", "a: hunter2\na: hunter2\n", "Duplicate    line 2: metadata.a: is set twice, first on line 1; remove one"},
+		{"a stray word", "a: \"x\" hunter2\n", "Syntax       line 1: this is neither a key nor part of the value above; check the indentation, and quote the whole value if text follows a complete value"},
 		{"a line that is no key", "a: 1\nhunter2\n", "Syntax       line 2: a key is not followed by a colon and a space; add them, or check the indentation"},
 		{"a value that begins oddly", "a: @hunter2\n", "Syntax       line 1: a value cannot begin with this character; quote it"},
-		{"an unknown escape", "a: \"\\hunter2\"\n", "Syntax       line 1: an escape is not known; write \\\\ for a backslash, or use single quotes"},
-		{"a stray word in braces", "{a: \"x\" hunter2}\n", "Syntax       line 1: the brace that opens here is never closed, or a comma is missing in it"},
-		{"an alias", "a: *hunter2\n", "Syntax       line 1: YAML aliases are not accepted; write the value out"},
+		{"an unknown escape", "a: \"\\hunter2\"\n", "Syntax       line 1: unknown escape sequence; write \\\\ for a backslash, or use single quotes"},
+		{"a stray word in braces", "{a: \"x\" hunter2}\n", "Syntax       line 1: the brace opened here is never closed, or a comma is missing inside it"},
+		{"an alias", "a: *hunter2\n", "Syntax       line 1: YAML aliases are not supported; write the value itself"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			_, err := ReadValues([]byte(tt.doc))
-			if got := listing(err); !strings.HasPrefix(got, "InvalidArgument: the metadata has a fault: ") || !strings.Contains(got, "\n"+tt.want+"\n") {
+			if got := listing(err); !strings.HasPrefix(got, "InvalidArgument: the metadata has an error: ") || !strings.Contains(got, "\n"+tt.want+"\n") {
 				t.Errorf("got\n%s", got)
 			}
 			if strings.Contains(listing(err), "hunter2") {

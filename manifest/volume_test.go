@@ -70,12 +70,12 @@ func TestVolumesThatCannotBeAreFaults(t *testing.T) {
 		many += "data:/d" + strings.Repeat("x", i+1) + ", "
 	}
 	for name, c := range map[string]struct{ service, says string }{
-		"one that is not declared":       {"    volumes: [dota:/d]\n", `names "dota", which is not declared under volumes:; did you mean "data"?`},
-		"two at one path":                {"    volumes: [data:/d, logs:/d]\n", `puts a second volume at "/d"`},
-		"one inside another":             {"    volumes: [data:/d, logs:/d/l]\n", "neither may be inside the other"},
-		"one around another":             {"    volumes: [data:/d/l, logs:/d]\n", "neither may be inside the other"},
-		"too many":                       {many + "]\n", "a service may use 32 volumes"},
-		"a process that only reads":      {"    volumes: [data:/d:ro]\n    command: [x]\n", "a process cannot be kept from writing to its volume"},
+		"one that is not declared":       {"    volumes: [dota:/d]\n", `refers to "dota", which is not declared under volumes:; did you mean "data"?`},
+		"two at one path":                {"    volumes: [data:/d, logs:/d]\n", `mounts a second volume at "/d"`},
+		"one inside another":             {"    volumes: [data:/d, logs:/d/l]\n", "one cannot be inside the other"},
+		"one around another":             {"    volumes: [data:/d/l, logs:/d]\n", "one cannot be inside the other"},
+		"too many":                       {many + "]\n", "the limit of 32 volumes"},
+		"a process that only reads":      {"    volumes: [data:/d:ro]\n    command: [x]\n", "a process cannot have a read-only volume"},
 		"a path that leads nowhere good": {"    volumes: [data:/../d]\n", "must be a volume and a path"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestASingleInstanceHasNoVolumes(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = manifest.ParseService("probe", []byte(`{"compute_type": "dummy", "volumes": ["data:/d"]}`), p)
-	if err == nil || !strings.Contains(err.Error(), "this is a single instance") {
+	if err == nil || !strings.Contains(err.Error(), "not allowed for a single instance") {
 		t.Errorf("says %v", err)
 	}
 }

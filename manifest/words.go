@@ -6,7 +6,7 @@ import (
 )
 
 var (
-	errOpenQuote = errors.New("holds a quote that is never closed")
+	errOpenQuote = errors.New("contains a quote that is never closed")
 	errOpenSlash = errors.New("ends in a backslash")
 )
 

@@ -19,7 +19,7 @@ func TestAWorkingDirectoryIsAnAbsolutePath(t *testing.T) {
 	}
 	for dir, words := range map[string]string{
 		"srv/web": "must be an absolute path", "/srv/../etc": "must be an absolute path", "/srv/": "must be an absolute path",
-		"\"/srv/{{ .service.name }}\"": "takes no interpolation", "[/srv]": "must be a text",
+		"\"/srv/{{ .service.name }}\"": "cannot contain an interpolation", "[/srv]": "must be a string",
 	} {
 		_, err := Parse([]byte(text(dir)))
 		faults := faultsOf(err)

@@ -6,7 +6,7 @@ package pace
 import "sync"
 
 // Gate shares a number of places among projects. It limits how many are taken at once
-// and by whom, not how often, so a rate limiter would not do.
+// and by whom, not how often, so a rate limiter would not work.
 type Gate struct {
 	mu     sync.Mutex
 	limit  int

@@ -1,6 +1,6 @@
-// Package queue says which tasks may be open together: what a new task does to
-// the open ones, and which of the waiting ones may begin. It owns the admission
-// table and nothing else; it does not know what tasks do.
+// Package queue decides which tasks may be open together: what a new task does to the
+// open ones, and which waiting tasks may begin. It owns the admission table and nothing
+// else; it does not know what tasks do.
 package queue
 
 import (
@@ -18,14 +18,14 @@ type Task struct {
 	Frozen bool // part of its scope is frozen
 	// Thawed lists the services of a freeze's scope that are no longer frozen.
 	Thawed []string
-	// Unapproved: the version that it brings needs the approval of an operator.
+	// Unapproved: the version that it deploys needs the approval of an operator.
 	Unapproved bool
 }
 
-// State is where the task is in its life.
+// State returns the state of the task.
 func (t Task) State() mariposa.TaskState { return mariposa.StateOfTask(t.Status) }
 
-// verdict is what one task means for another.
+// verdict is the effect of an open task on a new one.
 type verdict uint8
 
 const (
@@ -35,9 +35,9 @@ const (
 	fifo                      // the new one waits
 )
 
-// table holds the verdicts between tasks of people: the row is the open task,
-// the column the one being added. A freeze ends only for a task that may lift
-// it; all others wait for the thaw.
+// table contains the verdicts between tasks of users: the row is the open task, the
+// column the one being added. A freeze ends only for a task that may lift it; all others
+// wait for the thaw.
 var table = map[mariposa.TaskKind]map[mariposa.TaskKind]verdict{
 	mariposa.TaskStart: {
 		mariposa.TaskStart: reject, mariposa.TaskStop: terminate,
@@ -67,8 +67,8 @@ type Admission struct {
 	Thaw      []Task // freezes that the new one waits for
 }
 
-// Admit decides whether a task may be added to the open tasks of its project. A
-// refusal names the task in the way.
+// Admit decides whether a task may be added to the open tasks of its project. A refusal
+// names the blocking task.
 func Admit(open []Task, add *mariposa.TaskSpec) (Admission, error) {
 	var a Admission
 	waits := slices.ContainsFunc(open, func(t Task) bool { return interact(t, add) && freezeBlocks(t.Spec, add) })
@@ -88,7 +88,7 @@ func Admit(open []Task, add *mariposa.TaskSpec) (Admission, error) {
 		case endsStart(t, add, waits):
 			a.Terminate = append(a.Terminate, t)
 		case verdict == reject:
-			err := mariposa.Errorf(mariposa.Conflict, "a %s cannot be added while task %s (%s, %s) is open", add.Word(), t.ID, t.Spec.Word(), t.State())
+			err := mariposa.Errorf(mariposa.Conflict, "cannot add a %s while task %s (%s, %s) is open", add.Word(), t.ID, t.Spec.Word(), t.State())
 			err.Reason = &mariposa.Reason{Code: mariposa.ReasonAwaitOrStop, Subject: t.ID}
 			switch t.Spec.Task {
 			case mariposa.TaskFreeze:
@@ -128,8 +128,8 @@ func includes(scope, other []string) bool {
 	return !slices.ContainsFunc(other, func(name string) bool { return !slices.Contains(scope, name) })
 }
 
-// isExempt reports whether the table does not apply to a task: Mariposa's own,
-// which a person's task may take over, and immediate ones.
+// isExempt reports whether the table does not apply to a task: Mariposa's own, which a
+// user's task may take over, and immediate ones.
 func isExempt(t *mariposa.TaskSpec) bool { return t.Origin == mariposa.OriginMariposa || t.Immediate }
 
 // interact reports whether the table applies to an open task and one that is
@@ -138,17 +138,16 @@ func interact(t Task, add *mariposa.TaskSpec) bool {
 	return !t.State().Ended() && !isExempt(t.Spec) && !isExempt(add) && Overlap(t.Spec.Services, add.Services)
 }
 
-// Supersedes reports whether a task takes the place of an older one: a new
-// version takes the place of a start, instead of waiting until everything that
-// it changes has been built.
+// Supersedes reports whether a task replaces an older one: a new version replaces a
+// start, instead of waiting until everything that it changes has been created.
 func Supersedes(old, t *mariposa.TaskSpec) bool {
 	return t.Supersedes && old.Task == mariposa.TaskStart && !isExempt(old) && !isExempt(t) && Overlap(old.Services, t.Services)
 }
 
-// endsStart reports whether a task ends a start the moment it is added. One
-// that waits for a thaw does so when it begins: the start goes on until then. A
-// start that has not begun can be taken over only if it covers the whole
-// project; the start of some services begins first.
+// endsStart reports whether a task ends a start the moment it is added. A task that
+// waits for a thaw does so when it begins: the start continues until then. A start that
+// has not begun can be taken over only if it covers the whole project; the start of some
+// services begins first.
 func endsStart(start Task, add *mariposa.TaskSpec, waits bool) bool {
 	if !Supersedes(start.Spec, add) {
 		return false
@@ -169,13 +168,13 @@ func AwaitsThaw(t *mariposa.TaskSpec) bool {
 	return t.Task != mariposa.TaskFreeze && !t.LiftsFreeze && !isExempt(t)
 }
 
-// Terminate returns how a person's request to end a task is carried out: the
-// tasks that end, and a freeze to add that keeps the scope of an active task as
-// it is. A queued task only ends.
+// Terminate returns the effects of a user's request to end a task: the tasks that end,
+// and a freeze to add that keeps the scope of an active task as it is. A queued task
+// only ends.
 func Terminate(open []Task, id string) (Admission, *mariposa.TaskSpec, error) {
 	at := slices.IndexFunc(open, func(t Task) bool { return t.ID == id })
 	if at < 0 || open[at].State().Ended() {
-		return Admission{}, nil, mariposa.Errorf(mariposa.Conflict, "task %s has ended already", id)
+		return Admission{}, nil, mariposa.Errorf(mariposa.Conflict, "task %s has already ended", id)
 	}
 	t := open[at]
 	alone := Admission{Terminate: []Task{t}}
@@ -202,11 +201,10 @@ func Terminate(open []Task, id string) (Admission, *mariposa.TaskSpec, error) {
 	return a, freeze, nil
 }
 
-// Ready returns the queued tasks that may become active, in the order of
-// arrival. A task waits for older ones that the table puts before it, as long
-// as those make progress: stuck reports which do not. On a frozen scope it
-// waits for the thaw, and a task that brings an unapproved
-// version waits for the approval.
+// Ready returns the queued tasks that may become active, in the order of arrival. A task
+// waits for older ones that come first according to the table, as long as those make
+// progress: stuck reports which do not. On a frozen scope it waits for the thaw, and a
+// task that deploys an unapproved version waits for the approval.
 func Ready(open []Task, stuck func(Task) bool) []Task {
 	open = slices.Clone(open)
 	slices.SortFunc(open, isOlder)

@@ -316,8 +316,8 @@ func TestTerminatingATask(t *testing.T) {
 		{"a queued one is dropped and nothing is frozen", "t3", "t3", "", ""},
 		{"a freeze is ended by a thaw", "t4", "", "", "task t4 is a freeze"},
 		{"a repair freezes its service", "t5", "t5", "app", ""},
-		{"what has ended cannot be", "t6", "", "", "has ended already"},
-		{"what is not there cannot be", "t7", "", "", "has ended already"},
+		{"what has ended cannot be", "t6", "", "", "has already ended"},
+		{"what is not there cannot be", "t7", "", "", "has already ended"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a, freeze, err := Terminate(open, c.id)

@@ -29,15 +29,15 @@ func (d Difference) merge(o Difference) Difference {
 	return Difference{Services: slices.Compact(names), Scaled: d.Scaled || o.Scaled, Other: d.Other || o.Other}
 }
 
-// CompleteVersionTask completes a task that brings a version into force: what
-// it does, and to which services. It covers everything that differs from the
-// newest version, everything that differs from the goal that would be in force
-// without it (the newest version may have been rolled back, or never have come
-// into force), and what the tasks that it ends have left to do. The more it
-// covers, the more tasks may end, so this is repeated until nothing is added.
+// CompleteVersionTask completes a task that deploys a version: what it does, and to
+// which services. It covers everything that differs from the newest version, everything
+// that differs from the goal that would be in force without it (the newest version may
+// have been rolled back, or never have come into force), and the remaining work of the
+// tasks that it ends. The more it covers, the more tasks may end, so this is repeated
+// until nothing is added.
 //
-// The task comes with its patch and whether it lifts and supersedes; diff is
-// what differs from the newest version, goal the one in force (nil: none yet),
+// The caller sets the patch of the task and whether it lifts freezes and supersedes.
+// diff is what differs from the newest version, goal the one in force (nil: none yet),
 // and inForce returns what differs from the goal without the given tasks.
 func CompleteVersionTask(open []Task, goal *mariposa.ProjectStatus, t mariposa.TaskSpec, diff Difference, inForce func(ended map[string]bool) (Difference, error)) (mariposa.TaskSpec, error) {
 	diff, whole := diff.merge(Difference{}), false // sorted, without duplicates
@@ -81,8 +81,8 @@ func takeOverStart(start Task, t *mariposa.TaskSpec, diff Difference) Difference
 	return diff.merge(Difference{Services: start.Spec.Services, Other: true})
 }
 
-// unfinishedServices lists the services that a task which brings a version has
-// not finished.
+// unfinishedServices lists the services that a task which deploys a version has not
+// finished.
 func unfinishedServices(t Task, goal *mariposa.ProjectStatus) []string {
 	if goal == nil || t.State() != mariposa.TaskActive || t.Spec.Patch.Number == 0 {
 		return nil
@@ -97,7 +97,8 @@ func unfinishedServices(t Task, goal *mariposa.ProjectStatus) []string {
 	})
 }
 
-// isUnfinished reports whether a service has work to do that nobody holds back.
+// isUnfinished reports whether a service has work to do and is not held, paused or
+// frozen.
 func isUnfinished(s mariposa.Status) bool {
 	return s == mariposa.StatusConverging || s == mariposa.StatusBackingOff || s == mariposa.StatusBlocked
 }

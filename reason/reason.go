@@ -1,8 +1,7 @@
-// Package reason turns reasons into the sentences that people read.
+// Package reason turns reasons into the sentences that users read.
 //
-// It owns the wording: one table says how every code reads, with the commands
-// that help. It does not know where a reason comes from or what is done about
-// it.
+// It owns the wording: one table defines the sentence of every code, with the commands
+// that help. It does not know where a reason comes from or what is done about it.
 package reason
 
 import (
@@ -18,9 +17,8 @@ import (
 // Sentence returns a reason in words; empty for none.
 func Sentence(r *mariposa.Reason) string { return At(r, time.Time{}) }
 
-// At returns a reason in words that are true at a time: a next try that is due
-// is now, and times of other days have a date. The zero time is before
-// everything.
+// At returns a reason in words that are true at a time: a retry that is due is described
+// as now, and times of other days have a date. The zero time is before everything.
 func At(r *mariposa.Reason, now time.Time) string {
 	if r == nil {
 		return ""
@@ -61,7 +59,7 @@ func Codes() []mariposa.ReasonCode { return slices.Sorted(maps.Keys(table)) }
 // mainClause returns the reason without its cause, and what joins the two.
 func mainClause(r *mariposa.Reason, now time.Time) (text, join string) {
 	w, known := table[r.Code]
-	if !known { // somebody's own words, or a code of a newer release
+	if !known { // free text, or a code of a newer release
 		text = r.Detail
 		if text == "" {
 			text = string(r.Code)
@@ -86,7 +84,7 @@ func aboutService(r *mariposa.Reason, text, known string) string {
 	return r.Service + ": " + text
 }
 
-// isFailedRollout reports whether a rollout stopped by itself and waits for a person.
+// isFailedRollout reports whether a rollout stopped by itself and waits for a user.
 func isFailedRollout(r *mariposa.Reason) bool {
 	return r.Is(mariposa.ReasonStoppedFailures, mariposa.ReasonStoppedDeadline, mariposa.ReasonNotFollowed)
 }
@@ -108,7 +106,7 @@ func clip(text string, most int) string {
 	return strings.TrimSpace(string(runes[:most-1])) + "…"
 }
 
-// quotedDetail returns the words of others inside a sentence.
+// quotedDetail returns text from elsewhere for use inside a sentence.
 func quotedDetail(r *mariposa.Reason) string { return clip(r.Detail, maxDetail) }
 
 // stamp returns a time of day, with the date if it is not today's.

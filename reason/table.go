@@ -10,10 +10,10 @@ import (
 	"mariposa"
 )
 
-// words say how a code reads.
+// words defines the sentence of a code.
 type words struct {
 	text func(r *mariposa.Reason, now time.Time) string
-	join string // what is before the cause; empty: a colon
+	join string // the text before the cause; empty: a colon
 }
 
 // plain is a sentence without parameters.
@@ -37,10 +37,10 @@ func (w words) joined(by string) words {
 	return w
 }
 
-// quoted returns the words of somebody else.
+// quoted returns text from elsewhere.
 var quoted = say(func(r *mariposa.Reason) string { return r.Detail })
 
-// table says how every code reads.
+// table defines the sentence of every code.
 var table = map[mariposa.ReasonCode]words{
 	// Why a service is not at its goal.
 	mariposa.ReasonVersionLost: say(func(r *mariposa.Reason) string {
@@ -172,7 +172,7 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonKeptNewer:      plain("only the newest ended instances are kept"),
 	mariposa.ReasonKeptLong:       plain("kept for a day after it ended"),
 
-	// Why something cannot be made now, because of nodes or volumes.
+	// Why an instance cannot be created now, because of nodes or volumes.
 	mariposa.ReasonNoNodes:   plain("no node has joined yet"),
 	mariposa.ReasonNoNode:    say(noNode).joined("; "),
 	mariposa.ReasonPortsHeld: plain("older instances may hold its fixed port; `update: {order: stop-first}` frees it first"),
@@ -250,7 +250,7 @@ var table = map[mariposa.ReasonCode]words{
 		return fmt.Sprintf("version %d failed and was rolled back to version %d, which failed too", r.Version, r.RolledBackTo)
 	}),
 
-	// Tasks that are in the way.
+	// Tasks that block others.
 	mariposa.ReasonAwaitTask: say(func(r *mariposa.Reason) string { return "wait for it to end (mariposa queue show " + r.Subject + ")" }),
 	mariposa.ReasonAwaitOrStop: say(func(r *mariposa.Reason) string {
 		return "wait for it to end (mariposa queue show " + r.Subject + "), or stop the project"
@@ -329,7 +329,7 @@ func missingValues(r *mariposa.Reason) string {
 	for _, k := range r.Keys {
 		value := "VALUE"
 		if slices.Contains(r.Secrets, k) {
-			value = "-" // from standard input: others can see the words of a command line
+			value = "-" // from standard input: other users can see command-line arguments
 		}
 		how = append(how, "mariposa meta set "+k+" "+value)
 	}
@@ -374,7 +374,7 @@ func afterThaw(r *mariposa.Reason) string {
 func noNode(r *mariposa.Reason) string {
 	var parts []string
 	for _, why := range slices.Sorted(maps.Keys(r.Tally)) {
-		lacks := strings.TrimPrefix(strings.TrimPrefix(why, "is "), "has ") // nodes say it of themselves
+		lacks := strings.TrimPrefix(strings.TrimPrefix(why, "is "), "has ") // the text is a sentence about the node
 		parts = append(parts, fmt.Sprintf("%s (%d of %d)", clip(lacks, 60), r.Tally[why], r.Of))
 	}
 	return strings.TrimSuffix("no node fits this "+strings.TrimPrefix(clip(r.Detail, 60)+" ", " ")+"instance: "+listNames(parts), ": ")
@@ -384,7 +384,7 @@ func noNode(r *mariposa.Reason) string {
 // not run.
 func counts(r *mariposa.Reason) string {
 	text := fmt.Sprintf("%d of %d running", r.Count, r.Of)
-	if r.Count > r.Of { // a rollout has extra ones, or some are yet to go
+	if r.Count > r.Of { // a rollout has extra instances, or some are still to be removed
 		text = fmt.Sprintf("%d running, %d wanted", r.Count, r.Of)
 	}
 	for _, one := range [...]struct{ name, what string }{

@@ -21,7 +21,7 @@ type Box struct {
 
 // errSealedOtherwise is the only error for bytes that do not open: nothing more is
 // known about them.
-var errSealedOtherwise = errors.New("this was sealed with another key, for another place, or is damaged")
+var errSealedOtherwise = errors.New("the data is damaged, or was sealed with another key or for another place")
 
 // format is the first byte of all sealed data.
 const format = 1

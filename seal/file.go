@@ -30,7 +30,7 @@ type namedKey struct {
 }
 
 const (
-	about = "Mariposa's keys. Without this file the secrets in its store cannot be read again: keep a copy, apart from the store and its backups."
+	about = "Mariposa's keys. Without this file the secrets in the store cannot be decrypted: keep a copy of it, separate from the store and its backups."
 	// maxFile is far above the size of a file with many keys.
 	maxFile = 1 << 20
 )
@@ -53,7 +53,7 @@ func (f file) make() error {
 		err = f.syncFolder() // whoever made it: it must be durable before it is used
 	}
 	if err != nil {
-		return fmt.Errorf("cannot make the key file %s: %w", f.path, err)
+		return fmt.Errorf("create key file %s: %w", f.path, err)
 	}
 	return nil
 }
@@ -72,19 +72,19 @@ func (f file) open() (*os.File, error) {
 	// Opening a pipe must not block until its other end opens.
 	opened, err := os.OpenFile(f.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("the key file %s is gone: put its copy back; without it the store's secrets cannot be read", f.path)
+		return nil, fmt.Errorf("key file %s does not exist: restore it from your copy; the secrets in the store cannot be decrypted without it", f.path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the key file: %w", err)
+		return nil, fmt.Errorf("read key file: %w", err)
 	}
 	info, err := opened.Stat()
 	switch {
 	case err != nil:
-		err = fmt.Errorf("cannot read the key file: %w", err)
+		err = fmt.Errorf("read key file: %w", err)
 	case !info.Mode().IsRegular():
-		err = fmt.Errorf("the key file %s is no plain file: name another one", f.path)
+		err = fmt.Errorf("key file %s is not a regular file: use another path", f.path)
 	case info.Mode().Perm()&0o077 != 0:
-		err = fmt.Errorf("the key file %s is open to others than its owner (mode %04o): run chmod 600 %s", f.path, info.Mode().Perm(), f.path)
+		err = fmt.Errorf("key file %s is accessible to other users (mode %04o): run chmod 600 %s", f.path, info.Mode().Perm(), f.path)
 	}
 	if err != nil {
 		return nil, errors.Join(err, opened.Close())
@@ -95,11 +95,11 @@ func (f file) open() (*os.File, error) {
 func (f file) read(opened *os.File) (keySet, error) {
 	b, err := io.ReadAll(io.LimitReader(opened, maxFile))
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the key file: %w", err)
+		return nil, fmt.Errorf("read key file: %w", err)
 	}
 	set, err := decode(b)
 	if err != nil {
-		return nil, fmt.Errorf("the key file %s %w", f.path, err)
+		return nil, fmt.Errorf("key file %s %w", f.path, err)
 	}
 	return set, nil
 }
@@ -121,7 +121,7 @@ func (f file) change(fn func(keySet) keySet) (keySet, error) {
 		return old, nil
 	}
 	if err := f.replace(set, locked); err != nil {
-		return nil, fmt.Errorf("cannot change the key file %s: %w", f.path, err)
+		return nil, fmt.Errorf("write key file %s: %w", f.path, err)
 	}
 	return set, nil
 }
@@ -140,7 +140,7 @@ func (f file) lock() (*os.File, error) {
 			}
 		}
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("cannot lock the key file %s: %w", f.path, err), opened.Close())
+			return nil, errors.Join(fmt.Errorf("lock key file %s: %w", f.path, err), opened.Close())
 		}
 		mine, err := opened.Stat()
 		if err != nil {
@@ -229,7 +229,7 @@ func encode(set keySet) []byte {
 	}
 	b, err := json.MarshalIndent(d, "", "  ")
 	if err != nil {
-		panic("seal: strings and bytes do not become JSON: " + err.Error())
+		panic("seal: encode the key file: " + err.Error())
 	}
 	return append(b, '\n')
 }
@@ -237,23 +237,23 @@ func encode(set keySet) []byte {
 // decode parses a file's content. Its errors continue a sentence that begins with the
 // file's name and show none of the content: a damaged key is still most of a key.
 func decode(b []byte) (keySet, error) {
-	const restore = "put its copy back; do not remove it, the store's secrets cannot be read without it"
+	const restore = "restore it from your copy; do not delete it: the secrets in the store cannot be decrypted without it"
 	var d document
 	dec := json.NewDecoder(bytes.NewReader(b))
 	if dec.Decode(&d) != nil || dec.More() {
-		return nil, errors.New("is damaged, it is not the JSON that Mariposa wrote: " + restore)
+		return nil, errors.New("is damaged, it is not valid JSON: " + restore)
 	}
 	if d.Format != format {
-		return nil, fmt.Errorf("has format %d, and this Mariposa knows format %d: use the Mariposa that wrote it", d.Format, format)
+		return nil, fmt.Errorf("has format %d, but this version of Mariposa supports format %d: use the version that wrote the file", d.Format, format)
 	}
 	var set keySet
 	for i, k := range d.Keys {
 		if len(k.Key) != keySize {
-			return nil, fmt.Errorf("is damaged, key %d of %d has not the right length: %s", i+1, len(d.Keys), restore)
+			return nil, fmt.Errorf("is damaged, key %d of %d has the wrong length: %s", i+1, len(d.Keys), restore)
 		}
 		key := outerKey(k.Key)
 		if key.name != k.Name {
-			return nil, fmt.Errorf("is damaged, key %d of %d does not fit its name: %s", i+1, len(d.Keys), restore)
+			return nil, fmt.Errorf("is damaged, key %d of %d does not match its name: %s", i+1, len(d.Keys), restore)
 		}
 		if key.name == d.Primary {
 			set = append(keySet{key}, set...)

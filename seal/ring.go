@@ -175,7 +175,7 @@ func (s keySet) find(name string) (outer, bool) {
 type missingKey struct{ owner, name string }
 
 func (m *missingKey) Error() string {
-	return fmt.Sprintf("the secrets of %s need the key %s", ownerName(m.owner), m.name)
+	return fmt.Sprintf("the secrets of %s need key %s", ownerName(m.owner), m.name)
 }
 
 // ownerName returns the name of an owner for messages.

@@ -147,14 +147,14 @@ func TestADamagedFileIsRefusedAndNotShown(t *testing.T) {
 		damage func([]byte) []byte
 		want   string
 	}{
-		{"empty", func([]byte) []byte { return nil }, "not the JSON"},
-		{"cut off", func(b []byte) []byte { return b[:len(b)-10] }, "not the JSON"},
-		{"doubled", func(b []byte) []byte { return append(b, b...) }, "not the JSON"},
-		{"something else", func([]byte) []byte { return []byte("secret-in-the-wrong-file\n") }, "not the JSON"},
+		{"empty", func([]byte) []byte { return nil }, "not valid JSON"},
+		{"cut off", func(b []byte) []byte { return b[:len(b)-10] }, "not valid JSON"},
+		{"doubled", func(b []byte) []byte { return append(b, b...) }, "not valid JSON"},
+		{"something else", func([]byte) []byte { return []byte("secret-in-the-wrong-file\n") }, "not valid JSON"},
 		{"no keys", edit(func(d *document) { d.Keys = nil }), "primary key is not among"},
 		{"another primary key", edit(func(d *document) { d.Primary = "0123456789abcdef" }), "primary key is not among"},
-		{"a short key", edit(func(d *document) { d.Keys[0].Key = d.Keys[0].Key[1:] }), "key 1 of 1 has not the right length"},
-		{"a flipped bit", edit(func(d *document) { d.Keys[0].Key[7] ^= 1 }), "key 1 of 1 does not fit its name"},
+		{"a short key", edit(func(d *document) { d.Keys[0].Key = d.Keys[0].Key[1:] }), "key 1 of 1 has the wrong length"},
+		{"a flipped bit", edit(func(d *document) { d.Keys[0].Key[7] ^= 1 }), "key 1 of 1 does not match its name"},
 		{"a newer format", edit(func(d *document) { d.Format = 2 }), "format 2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -193,9 +193,9 @@ func TestWhatIsNoFileIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
-		folder:                                   "no plain file",
-		pipe:                                     "no plain file",
-		filepath.Join(folder, "missing", "keys"): "cannot make the key file",
+		folder:                                   "not a regular file",
+		pipe:                                     "not a regular file",
+		filepath.Join(folder, "missing", "keys"): "create key file",
 	} {
 		if _, err := OpenRing(path); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", path, err)
@@ -363,7 +363,7 @@ func TestAFileThatCannotBeWrittenStaysAsItIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	r = mustOpen(t, long)
-	if err := r.addKey(); err == nil || !strings.Contains(err.Error(), "cannot change the key file "+long) {
+	if err := r.addKey(); err == nil || !strings.Contains(err.Error(), "write key file "+long) {
 		t.Fatal(err)
 	}
 	if now, names := r.Names(); now != before || len(names) != 1 {

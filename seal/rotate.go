@@ -89,7 +89,7 @@ func (r *rotation) stale(ctx context.Context, primary string) ([]store.Record, e
 	for {
 		page, err := r.keys.List(ctx, q)
 		if err != nil {
-			return nil, fmt.Errorf("cannot list the keys: %w", err)
+			return nil, fmt.Errorf("list keys: %w", err)
 		}
 		for _, rec := range page {
 			if spec, ok := rec.Spec.(*mariposa.KeySpec); !ok || spec.Key != primary {
@@ -122,7 +122,7 @@ func (r *rotation) rewrap(ctx context.Context, stale []store.Record) error {
 		case result.Err == nil:
 			r.done++
 		case !errors.Is(result.Err, store.ErrConflict) && failed == nil:
-			failed = fmt.Errorf("cannot store the key of %s: %w: rotate again to finish", ownerName(units[i].Writes[0].ID), result.Err)
+			failed = fmt.Errorf("store the key of %s: %w: run the rotation again to finish it", ownerName(units[i].Writes[0].ID), result.Err)
 		}
 	}
 	return failed

@@ -80,7 +80,7 @@ func (v *Vault) NewBox(owner string, now time.Time) (*Box, *mariposa.KeySpec, er
 	// seal anything: nobody could open it after a restart.
 	set, err := v.ring.reload()
 	if err != nil {
-		return nil, nil, mariposa.Errorf(mariposa.Unavailable, "cannot make a key for %s: %w", ownerName(owner), err)
+		return nil, nil, mariposa.Errorf(mariposa.Unavailable, "create a key for %s: %w", ownerName(owner), err)
 	}
 	inner := make([]byte, keySize)
 	_, _ = rand.Read(inner) // never fails
@@ -124,7 +124,7 @@ func (v *Vault) Check(ctx context.Context, keys Keys, now time.Time) error {
 		return err
 	}
 	if err != nil {
-		return fmt.Errorf("cannot store the first key: %w", err)
+		return fmt.Errorf("store the first key: %w", err)
 	}
 	return nil
 }
@@ -155,7 +155,7 @@ func (v *Vault) inner(ctx context.Context, owner string) (store.Record, []byte, 
 	for {
 		rec, err := v.source.Get(ctx, mariposa.KindKey, owner)
 		if err != nil {
-			return rec, nil, fmt.Errorf("the key of %s: %w", ownerName(owner), err)
+			return rec, nil, fmt.Errorf("read the key of %s: %w", ownerName(owner), err)
 		}
 		inner, err := v.open(set, rec)
 		var missing *missingKey
@@ -173,15 +173,15 @@ func (v *Vault) inner(ctx context.Context, owner string) (store.Record, []byte, 
 func (v *Vault) open(set keySet, rec store.Record) ([]byte, error) {
 	spec, ok := rec.Spec.(*mariposa.KeySpec)
 	if !ok || spec.Owner != rec.ID {
-		return nil, mariposa.Errorf(mariposa.Internal, "the key of %s is another's: restore the store from a backup", ownerName(rec.ID))
+		return nil, mariposa.Errorf(mariposa.Internal, "the stored key of %s belongs to another owner: restore the store from a backup", ownerName(rec.ID))
 	}
 	inner, err := set.unwrap(spec)
 	var missing *missingKey
 	switch {
 	case errors.As(err, &missing):
-		return nil, mariposa.Errorf(mariposa.Unavailable, "%w, which is not in %s: copy the key file that has it (of another replica, or from your backup) to there", missing, v.ring.home)
+		return nil, mariposa.Errorf(mariposa.Unavailable, "%w, which is not in %s: copy a key file that contains it (from another replica or from your backup) to that place", missing, v.ring.home)
 	case err != nil:
-		return nil, mariposa.Errorf(mariposa.Internal, "the key of %s does not open: %w: restore the store from a backup", ownerName(rec.ID), err)
+		return nil, mariposa.Errorf(mariposa.Internal, "the key of %s cannot be decrypted: %w: restore the store from a backup", ownerName(rec.ID), err)
 	}
 	return inner, nil
 }

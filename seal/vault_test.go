@@ -156,7 +156,7 @@ func TestTheStartSaysWhichKeyIsMissing(t *testing.T) {
 	key, _ := v.ring.Names()
 	err := NewVault(mustOpen(t, wrong), st).Check(t.Context(), st, birth)
 	unavailable(t, err, key, wrong)
-	if !strings.Contains(err.Error(), "copy the key file") || !strings.Contains(err.Error(), "this store") {
+	if !strings.Contains(err.Error(), "copy a key file") || !strings.Contains(err.Error(), "this store") {
 		t.Fatal(err)
 	}
 	unavailable(t, NewVault(NewRing(), st).Check(t.Context(), st, birth), key, "memory")
@@ -223,7 +223,7 @@ func TestNothingIsSealedWithAKeyWhoseFileIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _, err := v.NewBox("p2", birth)
-	unavailable(t, err, "is gone", path)
+	unavailable(t, err, "does not exist", path)
 	holds(t, v, "p1", digest) // what is known still opens
 
 	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {

@@ -32,13 +32,13 @@ func (u *Unit) Check() error {
 		types, known := halves[w.Kind]
 		switch {
 		case !known:
-			return fmt.Errorf("write of %q: %q is no kind of object", w.ID, w.Kind)
+			return fmt.Errorf("write of %q: unknown kind %q", w.ID, w.Kind)
 		case w.ID == "":
 			return fmt.Errorf("write of a %s without an id", w.Kind)
 		case w.Spec != nil && reflect.TypeOf(w.Spec) != types[0]:
-			return fmt.Errorf("write of %s %s: a %T is not its spec", w.Kind, w.ID, w.Spec)
+			return fmt.Errorf("write of %s %s: a %T is not the spec of this kind", w.Kind, w.ID, w.Spec)
 		case w.Status != nil && reflect.TypeOf(w.Status) != types[1]:
-			return fmt.Errorf("write of %s %s: a %T is not its status", w.Kind, w.ID, w.Status)
+			return fmt.Errorf("write of %s %s: a %T is not the status of this kind", w.Kind, w.ID, w.Status)
 		}
 	}
 	return nil

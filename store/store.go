@@ -241,18 +241,18 @@ type Identity struct {
 
 var (
 	// ErrNotFound: no such object.
-	ErrNotFound = errors.New("no such object")
+	ErrNotFound = errors.New("object not found")
 	// ErrConflict: a Require did not hold.
 	ErrConflict = errors.New("the object has changed")
 	// ErrFenced: a lease has another holder; the former one must stop.
-	ErrFenced = errors.New("the lease has moved on")
+	ErrFenced = errors.New("the lease has a new holder")
 	// ErrNoCapacity: a claim does not fit its node.
 	ErrNoCapacity = errors.New("the node is full")
 	// ErrTooOld: the feed no longer reaches back that far.
-	ErrTooOld = errors.New("that revision is no longer in the feed")
+	ErrTooOld = errors.New("the revision is no longer in the event feed")
 	// ErrUnavailable: the store cannot be written now (full or read-only disk, server
 	// unreachable); nothing was changed. Wrapped with the cause.
-	ErrUnavailable = errors.New("the store cannot be written")
+	ErrUnavailable = errors.New("the store is not writable")
 	// ErrClosed: the store was closed. If its server was unreachable when Close was
 	// called, it may be unknown whether a commit has happened.
 	ErrClosed = errors.New("the store is closed")

@@ -205,7 +205,7 @@ func TestAStopOfAVersionLeavesOthersAlone(t *testing.T) {
 	if got := counts(); got != "web 3+0, db 1" {
 		t.Errorf("after a stop of the canary: %s", got)
 	}
-	h.wants(0, "no instance is at version 2", "project", "stop", "--version", "2", "--service", "web")
+	h.wants(0, "no instance runs version 2", "project", "stop", "--version", "2", "--service", "web")
 	h.ok("project", "stop", "--version", "1", "--wait")
 	if got := counts(); got != "web 0+0, db 1" {
 		t.Errorf("after a stop of the rest: %s", got)

@@ -17,14 +17,14 @@ func TestATenantRunsIntoTheLimitsOfTheInstallation(t *testing.T) {
 	ann := h.hire("ann")
 	ann.cannot("requires an admin of the installation", "server", "settings", "--no-memory")
 	ann.can("org", "create", "shop")
-	ann.cannot("ann owns 1 organization and may own 1", "org", "create", "more")
+	ann.cannot("ann owns 1 organization, and the limit is 1", "org", "create", "more")
 	ann.can("-o", "shop", "project", "create", "site", "-m", fileOf(t, "services:\n  web: {compute_type: dummy, memory: 64m, scale: 0}\n"))
 
 	update := func(manifest string) []string {
 		return []string{"-o", "shop", "-j", "site", "project", "update", "--force", "-m", fileOf(t, manifest)}
 	}
-	ann.cannot("service web does not say how much memory it takes", update("services:\n  web: {compute_type: dummy, scale: 0}\n")...)
-	ann.cannot(":4: services.web.ports[0]: takes port 443", update("services:\n  web:\n    compute_type: dummy\n    ports: [\"443:8443\"]\n    memory: 64m\n    scale: 0\n")...)
+	ann.cannot("service web sets no memory", update("services:\n  web: {compute_type: dummy, scale: 0}\n")...)
+	ann.cannot(":4: services.web.ports[0]: uses host port 443", update("services:\n  web:\n    compute_type: dummy\n    ports: [\"443:8443\"]\n    memory: 64m\n    scale: 0\n")...)
 	h.ok("org", "policy", "shop", "--host-ports", "--low-ports", "--compute-types", "docker")
 	ann.cannot("dummy is not allowed", update("services:\n  web: {compute_type: dummy, ports: [\"443:8443\"], memory: 64m, scale: 0}\n")...)
 	h.ok("org", "policy", "shop", "--all-compute-types")

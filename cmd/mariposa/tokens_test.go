@@ -267,7 +267,7 @@ func TestAgentsAndClientsRefusePlainHTTP(t *testing.T) {
 		"a client that joins": {"node", "join-token", "--url", far, "--token", "x"},
 	} {
 		_, errs, code := finish(t, program(t.Context(), dir, nil, args...), "")
-		if code != 2 || !strings.Contains(errs, "travel in the clear") || !strings.Contains(errs, "MARIPOSA_INSECURE=1") {
+		if code != 2 || !strings.Contains(errs, "sent unencrypted") || !strings.Contains(errs, "MARIPOSA_INSECURE=1") {
 			t.Errorf("%s: exit %d, %s", name, code, errs)
 		}
 	}

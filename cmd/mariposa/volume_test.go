@@ -140,7 +140,7 @@ func TestVolumesOfADeletedProjectAreKeptUnlessTheyAreDeletedToo(t *testing.T) {
 	h.create("shop", writerManifest(1, ""))
 	h.converged("shop", "db", 1)
 	lines := h.written(nil, 1, 1)
-	if out := h.ok("project", "delete", "shop", "-f", "--yes", "--wait"); !strings.Contains(out, "1 volume will be left to organization admin") {
+	if out := h.ok("project", "delete", "shop", "-f", "--yes", "--wait"); !strings.Contains(out, "1 volume will move to organization admin") {
 		t.Errorf("it says %q", out)
 	}
 	v := h.volumes(client.VolumeFilter{})["db.1"]

@@ -69,7 +69,7 @@ func settings() map[string]string {
 func parse(target string) (*pgxpool.Config, error) {
 	c, err := pgxpool.ParseConfig(target)
 	if err != nil {
-		return nil, fmt.Errorf("the store's URL cannot be read, want postgres://user:password@host:port/database: %s", reason(target, err))
+		return nil, fmt.Errorf("invalid store URL: %s; use postgres://user:password@host:port/database", reason(target, err))
 	}
 	c.MaxConns = maxReaders
 	c.MinConns, c.MinIdleConns = 0, 0
@@ -92,11 +92,11 @@ func parse(target string) (*pgxpool.Config, error) {
 func reason(target string, err error) string {
 	u, bad := url.Parse(target)
 	if bad != nil {
-		return "it is no URL"
+		return "not a URL"
 	}
 	_, text, _ := strings.Cut(err.Error(), "`: ") // after the URL that pgx repeats
 	if secret, _ := u.User.Password(); text == "" || secret != "" && strings.Contains(text, secret) {
-		return "it is no URL of a PostgreSQL database"
+		return "not a PostgreSQL URL"
 	}
 	return text
 }

@@ -20,9 +20,9 @@ func isName(s string) bool {
 
 func badName(what, s string) error {
 	if len(s) > maxName {
-		return fmt.Errorf("%s has %d bytes: more than %d cannot be stored", what, len(s), maxName)
+		return fmt.Errorf("%s has %d bytes; the limit is %d", what, len(s), maxName)
 	}
-	return fmt.Errorf("%s %q is no text that can be stored", what, s)
+	return fmt.Errorf("%s %q must be UTF-8 text without NUL bytes", what, s)
 }
 
 // checkStorable finds units that the server would refuse, together with the rest of their

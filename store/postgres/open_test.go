@@ -54,7 +54,7 @@ func TestANewerSchemaIsRefused(t *testing.T) {
 	t.Parallel()
 	target := ownDatabase(t)
 	do(t, dial(t, target), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, true)")
-	if _, err := Open(t.Context(), target, Options{}); err == nil || !strings.Contains(err.Error(), "newer mariposa (schema 99") {
+	if _, err := Open(t.Context(), target, Options{}); err == nil || !strings.Contains(err.Error(), "newer version of mariposa (schema 99") {
 		t.Fatalf("opening: %v", err)
 	}
 }
@@ -84,11 +84,11 @@ func TestNoErrorTellsThePassword(t *testing.T) {
 		"no such database":  {strings.Replace(server.URL("nowhere"), pgtest.Password, url.QueryEscape(pgtest.Password), 1), false, "nowhere"},
 		"nobody there":      {"postgres://postgres:" + secret + "@127.0.0.1:1/x", true, "connection refused"},
 		"several hosts":     {"postgres://postgres:" + secret + "@127.0.0.1:1,127.0.0.1:2/x", true, "connection refused"},
-		"no URL":            {"postgres://postgres:" + secret + "%zz@127.0.0.1/x", false, "it is no URL"},
-		"no port":           {"postgres://postgres:" + secret + "@127.0.0.1:port/x", false, "it is no URL"},
+		"no URL":            {"postgres://postgres:" + secret + "%zz@127.0.0.1/x", false, "not a URL"},
+		"no port":           {"postgres://postgres:" + secret + "@127.0.0.1:port/x", false, "not a URL"},
 		"no mode":           {"postgres://postgres:" + secret + "@127.0.0.1/x?sslmode=" + secret, false, "postgres://user:password@host"},
 		"pairs":             {"host=127.0.0.1 port=1 user=postgres password=hush/hush", true, "connection refused"},
-		"pairs that are no": {"host=127.0.0.1 password=hush/hush sslmode='hush/hush", false, "want postgres://"},
+		"pairs that are no": {"host=127.0.0.1 password=hush/hush sslmode='hush/hush", false, "use postgres://"},
 	} {
 		_, err := Open(t.Context(), c.target, Options{})
 		if err == nil {

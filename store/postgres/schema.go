@@ -35,7 +35,7 @@ func migrate(ctx context.Context, config *pgx.ConnConfig, conn *pgx.Conn) error 
 		return err
 	}
 	if encoding != "UTF8" {
-		return fmt.Errorf("its encoding is %s: make the database with ENCODING 'UTF8'", encoding)
+		return fmt.Errorf("unsupported encoding %s: create the database with ENCODING 'UTF8'", encoding)
 	}
 	config = config.Copy()
 	for _, name := range []string{"statement_timeout", "lock_timeout"} {
@@ -63,12 +63,12 @@ func migrate(ctx context.Context, config *pgx.ConnConfig, conn *pgx.Conn) error 
 func upToDate(ctx context.Context, conn *pgx.Conn, p *goose.Provider) (bool, error) {
 	current, err := schemaVersion(ctx, conn)
 	if err != nil {
-		return false, fmt.Errorf("read its schema: %w", err)
+		return false, fmt.Errorf("read schema: %w", err)
 	}
 	sources := p.ListSources()
 	known := sources[len(sources)-1].Version
 	if current > known {
-		return false, fmt.Errorf("it was written by a newer mariposa (schema %d; this one knows up to %d): run that one", current, known)
+		return false, fmt.Errorf("written by a newer version of mariposa (schema %d; this version supports up to %d): run that version", current, known)
 	}
 	return current == known, nil
 }
@@ -96,7 +96,7 @@ func up(ctx context.Context, config *pgx.ConnConfig, p *goose.Provider) error {
 		return err // another replica was first
 	}
 	if _, err := p.Up(ctx); err != nil {
-		return fmt.Errorf("bring its schema up to date: %w", err)
+		return fmt.Errorf("migrate schema: %w", err)
 	}
 	return nil
 }

@@ -170,7 +170,7 @@ func (w *writer) settle(a *attempt) (committed bool, err error) {
 		case <-closing:
 			closing, late = nil, time.After(w.patience)
 		case <-late:
-			return false, fmt.Errorf("%w before the server told whether it had committed: %w", store.ErrClosed, oneLine{err})
+			return false, fmt.Errorf("%w before the server confirmed the commit: %w", store.ErrClosed, oneLine{err})
 		}
 	}
 }

@@ -21,7 +21,7 @@ func lockFile(path string) (*lock, error) {
 	}
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		err = fmt.Errorf("in use by process %s; stop that one first", owner(f))
+		err = fmt.Errorf("in use by process %s: stop that process first", owner(f))
 	}
 	if err == nil {
 		err = writePID(f)

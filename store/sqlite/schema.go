@@ -50,13 +50,13 @@ func migrate(ctx context.Context, db *sql.DB) error {
 	}
 	current, known, err := p.GetVersions(ctx)
 	if err != nil {
-		return fmt.Errorf("read its schema: %w", err)
+		return fmt.Errorf("read schema: %w", err)
 	}
 	if current > known {
-		return fmt.Errorf("it was written by a newer mariposa (schema %d; this one knows up to %d): run that one", current, known)
+		return fmt.Errorf("written by a newer version of mariposa (schema %d; this version supports up to %d): run that version", current, known)
 	}
 	if _, err := p.Up(ctx); err != nil {
-		return fmt.Errorf("bring its schema up to date: %w", err)
+		return fmt.Errorf("migrate schema: %w", err)
 	}
 	return nil
 }

@@ -136,7 +136,7 @@ func TestANewerSchemaIsRefused(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(t.Context(), path, Options{}); err == nil || !strings.Contains(err.Error(), "newer mariposa (schema 99") {
+	if _, err := Open(t.Context(), path, Options{}); err == nil || !strings.Contains(err.Error(), "newer version of mariposa (schema 99") {
 		t.Fatalf("opening: %v", err)
 	}
 }

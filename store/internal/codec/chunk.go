@@ -171,7 +171,7 @@ func (c *Codec) eachEntry(first int64, body []byte, visit func(e Entry, encoded 
 		from := r.rest
 		e := r.entry()
 		if r.bad || revision < first {
-			return fmt.Errorf("%w at revision %d: it ends too early", errDamaged, first)
+			return fmt.Errorf("%w at revision %d: unexpected end", errDamaged, first)
 		}
 		e.change.Revision = revision
 		visit(e, from[:len(from)-len(r.rest)])

@@ -52,7 +52,7 @@ func Half(half any) ([]byte, error) {
 func decode(k mariposa.Kind, specJSON, statusJSON []byte) (spec, status any, err error) {
 	if len(specJSON) > 0 {
 		if spec = mariposa.NewSpec(k); spec == nil {
-			return nil, nil, fmt.Errorf("%q is no kind of object", k)
+			return nil, nil, fmt.Errorf("unknown kind %q", k)
 		}
 		if err := json.Unmarshal(specJSON, spec); err != nil {
 			return nil, nil, fmt.Errorf("spec of a %s: %w", k, err)
@@ -63,7 +63,7 @@ func decode(k mariposa.Kind, specJSON, statusJSON []byte) (spec, status any, err
 	}
 	if len(statusJSON) > 0 {
 		if status = mariposa.NewStatus(k); status == nil {
-			return nil, nil, fmt.Errorf("%q is no kind of object", k)
+			return nil, nil, fmt.Errorf("unknown kind %q", k)
 		}
 		if err := json.Unmarshal(statusJSON, status); err != nil {
 			return nil, nil, fmt.Errorf("status of a %s: %w", k, err)

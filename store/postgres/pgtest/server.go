@@ -94,7 +94,7 @@ func find() (string, error) {
 	if path, err := exec.LookPath("initdb"); err == nil {
 		return filepath.Dir(path), nil
 	}
-	return "", errors.New("PostgreSQL's server is not installed: run scripts/setup.sh")
+	return "", errors.New("the PostgreSQL server is not installed: run scripts/setup.sh")
 }
 
 func version(program string) int {
@@ -109,7 +109,7 @@ func unprivileged() (*syscall.Credential, error) {
 	}
 	u, err := user.Lookup(superuser)
 	if err != nil {
-		return nil, fmt.Errorf("PostgreSQL's server has no user to run as: run scripts/setup.sh: %w", err)
+		return nil, fmt.Errorf("no user to run the PostgreSQL server as: run scripts/setup.sh: %w", err)
 	}
 	uid, err := strconv.ParseUint(u.Uid, 10, 32)
 	if err != nil {
