@@ -66,14 +66,14 @@ func TestAVersionThatWaitsForAThawSaysSo(t *testing.T) {
 	h.until("a to be frozen", func() bool { return h.state("shop").Status == mariposa.StatusFrozen })
 	made := want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?force=true", pair(2, 2)), 200)
 	if made.Reason != "frozen: a; the change waits for mariposa -j shop project thaw --service a" {
-		t.Errorf("the answer says %q", made.Reason)
+		t.Errorf("the reason in the response is %q", made.Reason)
 	}
 	if task := h.task(*made.Task); task.State != mariposa.TaskQueued || task.Reason != "version 2 was submitted; waits for the thaw of a" || len(task.WaitsFor) != 1 {
 		t.Errorf("the task: %+v", task)
 	}
 	const waits = "version 2 waits for the thaw"
 	if st := h.state("shop"); st.Reason != "a is frozen: "+waits || h.of("shop", "a").Reason != waits {
-		t.Errorf("the project says %q, the service %q", st.Reason, h.of("shop", "a").Reason)
+		t.Errorf("the reason of the project is %q, of the service %q", st.Reason, h.of("shop", "a").Reason)
 	}
 	want[contract.Terminated](h.call("DELETE", "/v1/queue/"+*made.Task, nil), 202)
 	h.until("the state to forget it", func() bool { return !strings.Contains(h.state("shop").Reason, "waits") })
