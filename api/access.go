@@ -132,7 +132,7 @@ var doing = map[string]string{
 	"organization.update": "updating", "organization.delete": "deleting", "member.put": "managing the members of", "member.remove": "managing the members of",
 
 	"start": "starting", "stop": "stopping", "scale": "scaling", "reprovision": "reprovisioning", "revert": "reverting", "freeze": "freezing", "thaw": "thawing",
-	"pause": "pausing", "resume": "resuming", "converge": "converging", "accept": "accepting what runs in",
+	"pause": "pausing", "resume": "resuming", "converge": "converging", "accept": "accepting the actual state of",
 	"rename": "renaming", "restart": "restarting instances of", "replace": "replacing instances of", "crash": "crashing instances of",
 }
 

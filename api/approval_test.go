@@ -103,11 +103,11 @@ func TestAVersionThatUsesAProtectedSecretWaitsForApproval(t *testing.T) {
 	}
 	events := want[contract.Events](h.call("GET", fmt.Sprintf("/v1/events?project=shop&since=%d&limit=1000", since), nil), 200).Events
 	if !slices.ContainsFunc(events, func(e contract.Event) bool { return e.Kind == "version.approved" && e.Actor == "operator-of-shop" }) {
-		t.Errorf("no event tells of the approval: %+v", events)
+		t.Errorf("no event for the approval: %+v", events)
 	}
 	noted := h.audit("?project=shop&action=version.approve")
 	if len(noted) != 2 || noted[0].Outcome != mariposa.AuditDone || noted[0].Number != 2 || noted[1].Outcome != mariposa.AuditDenied {
-		t.Errorf("noted: %+v", noted)
+		t.Errorf("the audit records are %+v", noted)
 	}
 	again := want[contract.Changed](operator.call("PUT", h.about(c, "/versions/2/approval"), nil), 200)
 	if !strings.Contains(again.Reason, "already") || len(h.audit("?project=shop&action=version.approve")) != 2 {

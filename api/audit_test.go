@@ -85,7 +85,7 @@ func TestEveryChangeIsNotedOnce(t *testing.T) {
 		changed := read[contract.Changed](t, r.body)
 		noted := slices.DeleteFunc(w.audit("?limit=10"), func(a mariposa.Audit) bool { return a.ID <= before })
 		if len(noted) != 1 {
-			t.Errorf("%s %s is noted as %+v", c.method, c.path, noted)
+			t.Errorf("%s %s is recorded as %+v", c.method, c.path, noted)
 			continue
 		}
 		a := noted[0]
@@ -95,10 +95,10 @@ func TestEveryChangeIsNotedOnce(t *testing.T) {
 		}
 		if a.Action != c.action || a.Outcome != mariposa.AuditDone || a.ActorName != who || a.Actor != w.users[who] || a.From != "127.0.0.1" ||
 			a.Request != r.header.Get("X-Request-Id") || a.Token == "" || time.Since(a.Time) > time.Minute || a.Kind == "" {
-			t.Errorf("%s %s is noted as %+v", c.method, c.path, a)
+			t.Errorf("%s %s is recorded as %+v", c.method, c.path, a)
 		}
 		if c.also != nil && !c.also(a, changed) {
-			t.Errorf("%s %s is noted as %+v, and answered %+v", c.method, c.path, a, changed)
+			t.Errorf("%s %s is recorded as %+v, and the response is %+v", c.method, c.path, a, changed)
 		}
 	}
 	before := len(w.audit("?limit=1000"))
@@ -142,7 +142,7 @@ func TestWhatIsDeniedIsNoted(t *testing.T) {
 	for _, a := range w.asUser("olga").audit("?outcome=denied&organization=acme") {
 		told = append(told, a.ActorName+" "+a.Action+" "+a.Object)
 		if a.Reason == "" || a.From == "" || a.Request == "" || a.Organization != w.acme {
-			t.Errorf("noted as %+v", a)
+			t.Errorf("recorded as %+v", a)
 		}
 	}
 	wanted := []string{
@@ -248,9 +248,9 @@ func TestRepairsAreNoted(t *testing.T) {
 	h.until("the repair", func() bool { return len(h.audit("?action=instance.repair")) > 0 })
 	a := h.audit("?action=instance.repair&project=shop")
 	if len(a) == 0 || a[0].ActorName != "mariposa" || a[0].Project != c.ID || a[0].ProjectName != "shop" || a[0].Task == "" || a[0].Reason == "" || a[0].Version != c.Version {
-		t.Errorf("noted as %+v", a)
+		t.Errorf("recorded as %+v", a)
 	}
 	if crash := h.audit("?action=instance.act&project=shop"); len(crash) != 1 || crash[0].Object != first || crash[0].Reason != "crash" || crash[0].Organization == "" {
-		t.Errorf("the crash is noted as %+v", crash)
+		t.Errorf("the crash is recorded as %+v", crash)
 	}
 }

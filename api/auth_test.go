@@ -72,7 +72,7 @@ func TestDeadTokensLetNobodyIn(t *testing.T) {
 	for name, token := range tokens {
 		f := w.as(token).call("GET", "/v1/projects", nil).wantError(401, mariposa.Unauthorized, says[name])
 		if says[name] == "" && f.Message != "this token is unknown: check that it is complete and belongs to this server" {
-			t.Errorf("%s is told apart: %s", name, f.Message)
+			t.Errorf("%s gets a different error: %s", name, f.Message)
 		}
 	}
 	want[contract.Whoami](w.asUser("sam").call("GET", "/v1/user", nil), 200)
@@ -121,7 +121,7 @@ func TestFailedAttemptsAreLimited(t *testing.T) {
 		r.wantError(401, mariposa.Unauthorized)
 	}
 	if throttled.status == 0 {
-		t.Fatal("nobody has to wait")
+		t.Fatal("no request was throttled")
 	}
 	throttled.wantError(429, mariposa.Throttled, "127.0.0.1")
 	if throttled.header.Get("Retry-After") == "" {
@@ -133,11 +133,11 @@ func TestFailedAttemptsAreLimited(t *testing.T) {
 	h.as("guess").call("GET", "/v1/projects", nil).wantError(401, mariposa.Unauthorized)
 	said := want[contract.Audit](h.call("GET", "/v1/audit?action=login&outcome=denied", nil), 200).Records
 	if len(said) < 60 || said[0].From != "127.0.0.1" || !contains(said[0].Reason, "more request") {
-		t.Errorf("%d attempts are noted, the last as %+v", len(said), said[0])
+		t.Errorf("%d attempts are recorded, the last as %+v", len(said), said[0])
 	}
 	for _, a := range said {
 		if contains(fmt.Sprintf("%+v", a), "guess") {
-			t.Fatalf("what was guessed is noted: %+v", a)
+			t.Fatalf("the guess is in the audit log: %+v", a)
 		}
 	}
 }
@@ -148,7 +148,7 @@ func (l *live) until(kind string) (before []sse, last sse) {
 	for {
 		e, ok := l.next()
 		if !ok {
-			l.t.Fatalf("the stream ended before %s came, after %+v", kind, before)
+			l.t.Fatalf("the stream ended before %s, after %+v", kind, before)
 		}
 		if e.event == kind {
 			return before, e
@@ -251,7 +251,7 @@ func TestAStreamEndsWithItsToken(t *testing.T) {
 		end(h)
 		want[contract.Changed](w.call("DELETE", "/v1/projects/"+w.shop.ID+"/metadata/n", nil), 200)
 		if before, _ := l.until("error"); len(before) > 0 {
-			t.Errorf("once %s, there came %+v", name, before)
+			t.Errorf("after %s, the stream sent %+v", name, before)
 		}
 		if e, more := l.next(); more {
 			t.Errorf("once %s, the stream went on with %+v", name, e)
@@ -300,7 +300,7 @@ func TestRolesTakenAwayDuringAStreamTakeEffect(t *testing.T) {
 		}
 	}
 	if before, _ := streams["sam for olga"].until("error"); len(before) > 0 && contains(before[len(before)-1].data.Reason, "hidden") {
-		t.Errorf("who may act for nobody any more still hears of %+v", before)
+		t.Errorf("a former admin who acted for a user still receives %+v", before)
 	}
 }
 
@@ -333,7 +333,7 @@ func TestAFollowedLogEndsWithTheRole(t *testing.T) {
 	want[contract.Changed](h.call("DELETE", "/v1/projects/"+c.ID+"/users/vera", nil), 200)
 	node.speak <- "this is not for vera"
 	if rest, err := io.ReadAll(log); err == nil || len(rest) > 0 {
-		t.Errorf("after the role was taken away there came %q, %v", rest, err)
+		t.Errorf("after the role was removed, the log contained %q, %v", rest, err)
 	}
 	<-node.ended
 }

@@ -60,7 +60,7 @@ func TestAChangeOfAnEdgeAloneIsATaskAndTakesEffect(t *testing.T) {
 				first = "a"
 			}
 			if first != c.first {
-				t.Errorf("told to go first: %s, want %s", first, c.first)
+				t.Errorf("removed first: %s, want %s", first, c.first)
 			}
 			gate.open(c.name)
 			h.until("all to be stopped", func() bool { return h.state(c.name).Status == mariposa.StatusStopped })

@@ -136,7 +136,7 @@ func (h *testServer) dial(t *testing.T, id, query string) *caller {
 	if err != nil {
 		if res != nil && res.Body != nil {
 			body, _ := io.ReadAll(res.Body)
-			t.Fatalf("not let in: %v %s", err, body)
+			t.Fatalf("the connection was rejected: %v %s", err, body)
 		}
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestACommandIsRunForWhoMay(t *testing.T) {
 	c.say(contract.ExecStdin, "lo\n")
 	out, errs, end := c.hear()
 	if out != "hello\n" || errs != "oh\n" || end["exit_code"] != 7.0 {
-		t.Errorf("it said %q and %q and ended with %v", out, errs, end)
+		t.Errorf("stdout %q, stderr %q, ended with %v", out, errs, end)
 	}
 	audit := string(w.call("GET", "/v1/audit?action=instance.exec", nil).body)
 	for _, part := range []string{`"actor_name":"oleg"`, `"object_name":"tool"`, `"outcome":"done"`, `read x; echo $x`} {
@@ -206,7 +206,7 @@ func TestACommandIsRunForWhoMay(t *testing.T) {
 	c = w.asUser("oleg").dial(t, id, "command=sleep&command=1000")
 	c.say(contract.ExecSignal, `{"signal":"TERM"}`)
 	if _, _, end = c.hear(); end["exit_code"] != 143.0 {
-		t.Errorf("told to end, it ended with %v", end)
+		t.Errorf("after the signal it ended with %v", end)
 	}
 }
 
@@ -302,7 +302,7 @@ func TestWhoeverDoesNotReadHoldsUpTheOtherSide(t *testing.T) {
 			break // nobody takes it
 		}
 		if sent > 1000 {
-			t.Fatal("what nobody reads was taken without end")
+			t.Fatal("input is accepted without limit although nothing reads it")
 		}
 	}
 	if n := node.flooded.Load(); n == 0 || n > 32<<20 {

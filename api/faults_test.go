@@ -130,7 +130,7 @@ func TestWhyTheStoreCannotBeWrittenIsSaidInPlainWords(t *testing.T) {
 		made := h.call("POST", "/v1/projects?name=shop", hello).wantError(503, mariposa.Unavailable, c.says, "nothing was changed")
 		ready := h.call("GET", "/readyz", nil).wantError(503, mariposa.Unavailable, strings.TrimSuffix(c.says, ";"))
 		if contains(made.Message+ready.Message, "secret") {
-			t.Errorf("a path is told: %s %s", made.Message, ready.Message)
+			t.Errorf("the error contains a path: %s %s", made.Message, ready.Message)
 		}
 	}
 }

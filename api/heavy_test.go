@@ -127,7 +127,7 @@ func TestAListOfEventsDoesNotReadTheWholeFeed(t *testing.T) {
 			break
 		}
 		if page.Revision <= since || pages > 10 {
-			t.Fatalf("page %d goes on from %d to %d", pages, since, page.Revision)
+			t.Fatalf("page %d continues from %d to %d", pages, since, page.Revision)
 		}
 		since = page.Revision
 	}

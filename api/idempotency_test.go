@@ -85,7 +85,7 @@ func TestAnAnswerOutlivesItsServer(t *testing.T) {
 		}
 	}
 	if n := len(want[contract.Versions](h.call("GET", "/v1/projects/"+made.ID+"/versions", nil), 200).Versions); n != 2 {
-		t.Errorf("%d versions came of it", n)
+		t.Errorf("it created %d versions", n)
 	}
 	counted := 0
 	for i := range 5 {
@@ -113,7 +113,7 @@ func TestAKeyBelongsToItsUserAndRequest(t *testing.T) {
 		t.Errorf("at first %s, then %s", first.body, again.body)
 	}
 	if other := want[contract.Token](post(w.asUser("olga"), body), 201); other.Secret == made.Secret || other.UserName != "olga" {
-		t.Errorf("somebody else's key got %+v", other)
+		t.Errorf("another user with the same key got %+v", other)
 	}
 	if other := want[contract.Token](w.call("POST", "/v1/users/ada/tokens", contract.NewToken{Name: "other"}, "Idempotency-Key", "k"), 201); other.Secret == made.Secret {
 		t.Error("who acts for ada got her answer")

@@ -47,7 +47,7 @@ func (h *testServer) tryJoin(node, name, key, token string) error {
 	case err := <-ended:
 		return err
 	case <-time.After(time.Minute):
-		return fmt.Errorf("the agent of %s was neither let in nor refused", name)
+		return fmt.Errorf("the agent of %s was neither accepted nor rejected", name)
 	}
 }
 
@@ -81,7 +81,7 @@ func TestAJoinTokenIsSpentAndEnds(t *testing.T) {
 		t.Errorf("made: %+v", made)
 	}
 	if usual := w.mintBy(contract.NewToken{Name: "usual", Use: mariposa.TokenJoin}); *usual.Uses != 10 {
-		t.Errorf("unless something else is said: %+v", usual)
+		t.Errorf("by default: %+v", usual)
 	}
 	for _, long := range []string{"9999d", "366d", "2999-01-01T00:00:00Z"} {
 		w.call("POST", "/v1/tokens", contract.NewToken{Name: "for ever", Use: mariposa.TokenJoin, Expires: long}).wantError(400, mariposa.InvalidArgument, "expires", "at most 365 days")
@@ -93,7 +93,7 @@ func TestAJoinTokenIsSpentAndEnds(t *testing.T) {
 	refused := func(why, node, name, key, token string) {
 		t.Helper()
 		if err := w.tryJoin(node, name, key, token); err == nil || !strings.Contains(err.Error(), why) {
-			t.Errorf("node %s came with a token that should not let it in: %v", name, err)
+			t.Errorf("node %s should have been rejected: %v", name, err)
 		}
 	}
 	refused("has let 2 nodes join", "c1", "node-c", nodeKey+"c", made.Secret)
@@ -260,7 +260,7 @@ func TestANewNodeWaitsForApproval(t *testing.T) {
 	}
 	// Its name can be reused, and it stays rejected until it is removed.
 	if err := h.tryJoin("v1", "unwanted", nodeKey+"v", token); err == nil || !strings.Contains(err.Error(), "was rejected") {
-		t.Errorf("it came again: %v", err)
+		t.Errorf("a rejected node joined again: %v", err)
 	}
 	h.runAgent("u1", "unwanted", nodeKey+"u", token)
 	h.until("one of the same name to wait", func() bool { return node("unwanted").ID == "u1" })
@@ -278,7 +278,7 @@ func TestANewNodeWaitsForApproval(t *testing.T) {
 		decisions = append(decisions, a.ObjectName+" "+decision)
 	}
 	if got := strings.Join(decisions, ", "); !strings.Contains(got, "unwanted rejected") || !strings.Contains(got, "waiting approved") {
-		t.Errorf("the audit says %s", got)
+		t.Errorf("the audit records are %s", got)
 	}
 	want[contract.Changed](h.call("DELETE", "/v1/nodes/u1", nil), 200) // it waits, and its agent may be gone for good
 	if got := strings.Join(kinds, " "); got != "node.pending node.approved node.running node.pending node.rejected node.pending node.deleted" {

@@ -36,7 +36,7 @@ func TestATokenBoundToAProjectSaysThatItMakesNone(t *testing.T) {
 		"a move":           bound.call("POST", "/v1/projects/shop/move", contract.Move{Organization: "olga"}),
 	} {
 		if f := r.wantError(403, mariposa.Forbidden, says); strings.Contains(f.Message, w.acme) || strings.Contains(f.Message, "umbra") {
-			t.Errorf("%s: it tells of others: %s", name, f.Message)
+			t.Errorf("%s: the error reveals other organizations: %s", name, f.Message)
 		}
 	}
 	ghost := w.as(w.forge(mariposa.TokenSpec{User: w.users["sam"], Name: "lost", Project: w.shop.ID}))

@@ -200,7 +200,7 @@ func TestRecordsOfDeniedRequestsAreBounded(t *testing.T) {
 	oleg.call("PUT", "/v1/organizations/umbra/quota", map[string]any{"instances": 1}).wantError(403, mariposa.Forbidden)
 	all := w.audit("?outcome=denied&action=quota.put&limit=1000")
 	if count() != before+1 || !strings.Contains(all[0].Reason, "more requests like it") {
-		t.Errorf("the next record does not tell of those that have none: %+v", all[0])
+		t.Errorf("the next record does not count the omitted ones: %+v", all[0])
 	}
 }
 
@@ -216,7 +216,7 @@ func TestTheClientsAddressIsTakenFromTrustedProxiesAlone(t *testing.T) {
 	}
 	plain, behind := newTestServer(t), newTestServer(t, trusting("127.0.0.0/8"))
 	if from := failed(plain, "X-Forwarded-For", "203.0.113.9"); from != "127.0.0.1" {
-		t.Errorf("anybody says that they are %s", from)
+		t.Errorf("an untrusted client can claim to be %s", from)
 	}
 	if from := failed(behind, "X-Forwarded-For", "1.2.3.4, 203.0.113.9"); from != "203.0.113.9" {
 		t.Errorf("behind a proxy it comes from %s", from)

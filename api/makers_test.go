@@ -25,7 +25,7 @@ func (h *testServer) lets(token string, in bool) {
 	h.t.Helper()
 	r := h.as(token).call("GET", "/v1/user", nil)
 	if (r.status == 200) != in || (!in && r.status != 401) {
-		h.t.Errorf("a token that should let somebody in (%v) answered %d %s", in, r.status, r.body)
+		h.t.Errorf("a token whose validity should be %v got %d %s", in, r.status, r.body)
 	}
 }
 
@@ -111,7 +111,7 @@ func TestRevokingATokenRevokesWhatItMade(t *testing.T) {
 		ended[a.ObjectName] = a.Request == r.header.Get("X-Request-Id")
 	}
 	if len(ended) != 6 || slices.Contains([]bool{ended["root"], ended["laptop"], ended["ci"], ended["less"], ended["acting"], ended["join"]}, false) {
-		t.Errorf("the audit says that these ended with one request: %v", ended)
+		t.Errorf("revoked by one request according to the audit log: %v", ended)
 	}
 	if err := w.tryJoin("n8", "host-n8", "a-key-that-is-long", join.Secret); err == nil || !strings.Contains(err.Error(), "was revoked on") {
 		t.Errorf("a node joined with a revoked token: %v", err)
@@ -174,7 +174,7 @@ func TestTokensThatAreTakenOverFormNoRing(t *testing.T) {
 	})
 	w.as(one[2].Secret).call("PUT", "/v1/tokens/"+other[0].ID, contract.TokenAction{Action: "adopt"}).wantError(409, mariposa.Conflict, "created by it")
 	if !once {
-		t.Error("nobody interfered")
+		t.Error("the concurrent change did not happen")
 	}
 	for _, token := range append(one, other...) {
 		w.lets(token.Secret, true)

@@ -62,7 +62,7 @@ func TestMetadataIsKeptByteForByte(t *testing.T) {
 	}
 	want[contract.Changed](h.call("PUT", path, strings.Replace(shown, "calm", "wild", 1)), 200)
 	if got := h.call("GET", path+"?reveal=true", nil); string(got.body) != "# ours\nmode: 'wild' # for now\nkey: open\nsize: 7\n" {
-		t.Errorf("a masked secret that came back made of it %q", got.body)
+		t.Errorf("submitting a masked secret changed it to %q", got.body)
 	}
 	list := want[contract.Metadata](h.call("GET", path, nil, "Accept", "application/json"), 200)
 	if len(list.Keys) != 3 || list.Keys[0].Key != "key" || list.Keys[0].Value != manifest.Mask || !list.Keys[0].Secret || list.Keys[1].Value != "wild" {
@@ -164,7 +164,7 @@ func TestCASLosesNothingUnderManyWriters(t *testing.T) {
 	for ; value != "begin"; n++ {
 		was, known := before[value]
 		if !known {
-			t.Fatalf("nobody wrote %q", value)
+			t.Fatalf("the value %q was never written", value)
 		}
 		value = was
 	}
@@ -189,7 +189,7 @@ func TestAValueMayHaveAMegabyte(t *testing.T) {
 	}
 	escaped := `{"value":"` + strings.Repeat(`\u0041`, manifest.MaxValue) + `"}`
 	if c := want[contract.Changed](h.call("PUT", path+"/letters", []byte(escaped)), 200); len(c.Value) != manifest.MaxValue {
-		t.Errorf("%d bytes came of what was escaped", len(c.Value))
+		t.Errorf("the escaped value has %d bytes", len(c.Value))
 	}
 	before := h.revision()
 	h.set("big", full+"x").wantError(413, mariposa.TooLarge, "1048577", "1048576")

@@ -78,7 +78,7 @@ func TestANetworkIsDeletedOnlyWhileNothingUsesIt(t *testing.T) {
 		t.Errorf("its part is %+v", part)
 	}
 	if audit := w.audit("?action=network.delete&outcome=done&project=" + w.shop.ID); len(audit) != 1 || audit[0].ObjectName != "backend" || audit[0].Outcome != mariposa.AuditDone {
-		t.Errorf("noted: %+v", audit)
+		t.Errorf("the audit records are %+v", audit)
 	}
 }
 

@@ -166,28 +166,28 @@ func TestPlansAndRefusedChangesAreNoted(t *testing.T) {
 	}
 	want[contract.Plan](deployer.call("POST", h.about(c, "/plan"), nil), 200)
 	if all := noted("done", "project.plan"); len(all) != 0 {
-		t.Errorf("a plan of what is there is noted: %+v", all)
+		t.Errorf("a plan without a manifest is recorded: %+v", all)
 	}
 	want[contract.Plan](deployer.call("POST", h.about(c, "/plan"), guarded+"# more\n"), 200)
 	if all := noted("done", "project.plan"); len(all) != 1 || all[0].ActorName != "deployer-of-shop" || all[0].Project != c.ID || all[0].Organization == "" {
-		t.Errorf("a plan is noted as %+v", all)
+		t.Errorf("a plan is recorded as %+v", all)
 	}
 	deployer.call("POST", h.about(c, "/plan"), "services: {web: {compute_type: dummy, hunter2: hunter3}}\n").wantError(400, mariposa.InvalidArgument)
 	if all := noted("failed", "project.plan"); len(all) != 1 || !strings.Contains(all[0].Reason, "InvalidArgument: 1 fault") || strings.Contains(all[0].Reason, "hunter3") {
-		t.Errorf("a plan that was refused is noted as %+v", all)
+		t.Errorf("a rejected plan is recorded as %+v", all)
 	}
 	deployer.call("PUT", h.about(c, "/manifest?force=true"), "services: [").wantError(400, mariposa.InvalidArgument)
 	deployer.call("PUT", h.about(c, "/manifest?previous=9"), guarded+"# more\n").wantError(409, mariposa.Conflict)
 	if all := noted("failed", "manifest.put"); len(all) != 2 || all[0].Reason != "Conflict" || all[0].Project != c.ID {
-		t.Errorf("refused manifests are noted as %+v", all)
+		t.Errorf("rejected manifests are recorded as %+v", all)
 	}
 	viewer.call("POST", h.about(c, "/plan"), guarded).wantError(403, mariposa.Forbidden)
 	if all := noted("denied", ""); len(all) != 1 || all[0].ActorName != "viewer-of-shop" || all[0].Action != "project.plan" || !strings.HasSuffix(all[0].Object, "/plan") {
-		t.Errorf("a plan that was denied is noted as %+v", all)
+		t.Errorf("a denied plan is recorded as %+v", all)
 	}
 	viewer.call("GET", h.about(c, "/metadata?reveal=true"), nil).wantError(403, mariposa.Forbidden)
 	if all := noted("denied", "secret.read"); len(all) != 1 || all[0].Project != c.ID {
-		t.Errorf("a read of secrets that was denied is noted as %+v", all)
+		t.Errorf("a denied read of secrets is recorded as %+v", all)
 	}
 	for range 400 {
 		deployer.call("POST", h.about(c, "/plan"), "services: [").wantError(400, mariposa.InvalidArgument)
@@ -195,10 +195,10 @@ func TestPlansAndRefusedChangesAreNoted(t *testing.T) {
 	}
 	// At most the burst and one per second; more only if 400 requests take very long.
 	if n := len(noted("failed", "project.plan")); n < 100 || n > 390 {
-		t.Errorf("%d of 401 refused plans are noted", n)
+		t.Errorf("%d of 401 rejected plans are recorded", n)
 	}
 	if n := len(noted("denied", "metadata.set")); n < 50 {
-		t.Errorf("only %d of 400 denied changes are noted", n)
+		t.Errorf("only %d of 400 denied changes are recorded", n)
 	}
 }
 

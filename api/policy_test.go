@@ -125,7 +125,7 @@ func TestAPolicySaysWhichComputeTypesAndPortsManifestsMayAskFor(t *testing.T) {
 		t.Errorf("noted as %+v", a)
 	}
 	if n := len(want[contract.Audit](w.call("GET", "/v1/audit?action=policy.put&outcome=denied", nil), 200).Records); n != 1 {
-		t.Errorf("%d are noted as denied", n)
+		t.Errorf("%d are recorded as denied", n)
 	}
 }
 
@@ -176,7 +176,7 @@ func TestSettingsHoldForNewOrganizations(t *testing.T) {
 	want[contract.Changed](w.call("POST", "/v1/organizations", contract.NewOrganization{Name: "of-the-admin"}), 201)
 	a := want[contract.Audit](w.call("GET", "/v1/audit?action=settings.put&outcome=done", nil), 200).Records
 	if len(a) != 1 || a[0].Reason != "new organizations: at most instances 7, memory 1 MiB; organizations per user: 2; stored per project: 4 MiB" {
-		t.Errorf("noted as %+v", a)
+		t.Errorf("recorded as %+v", a)
 	}
 	if s := want[contract.Settings](w.call("PUT", "/v1/settings", []byte(`{"quota":{"instances":null},"organizations_per_user":null,"stored_per_project":null}`)), 200); s.OrganizationsPerUser != nil || s.StoredPerProject != mariposa.DefaultStoredPerProject || s.Quota.Instances != nil || *s.Quota.Memory != 1<<20 {
 		t.Errorf("lifted: %+v", s)

@@ -140,7 +140,7 @@ func TestWhatCannotBecomeAProjectIsRefused(t *testing.T) {
 		})
 	}
 	if n := h.picture.Projects.Len(); n != 1 {
-		t.Errorf("%d projects came of it", n)
+		t.Errorf("it created %d projects", n)
 	}
 }
 

@@ -99,7 +99,7 @@ func TestWhatHasAProtectedSecretIsToldNothingByUnapprovedVersions(t *testing.T) 
 	h.awaitGiven(g, "web", "{n print}")
 	h.awaitGiven(g, "db", "{more print}")
 	if got := read(old); got != "[{run serve}]" {
-		t.Errorf("what has the secret is told %s", got)
+		t.Errorf("instances with the secret receive %s", got)
 	}
 }
 
@@ -121,7 +121,7 @@ func TestAProtectedSecretIsNotToldToThePredecessorsOfAnApprovedVersion(t *testin
 	h.awaitGiven(g, "db", "{p swordfish-1}")
 	h.awaitGiven(g, "db", "{RUN theirs}] [{n new}]")
 	if got := fmt.Sprint(must(g.PublishedValues(h.ctx, old))(t)); got != "[{n new}]" {
-		t.Errorf("what a deployer runs is told %s", got)
+		t.Errorf("the deployer's program receives %s", got)
 	}
 	// Live values replace no instances: the running instances are the approved ones.
 	want[contract.Changed](h.call("POST", "/v1/projects", map[string]any{"name": "other", "metadata": "db-password: swordfish-1\n", "manifest": text("ours", "{n: old}")}), 201)
@@ -130,7 +130,7 @@ func TestAProtectedSecretIsNotToldToThePredecessorsOfAnApprovedVersion(t *testin
 	id := h.only("other", "db").ID
 	for began := time.Now(); fmt.Sprint(must(g.PublishedValues(h.ctx, id))(t)) != "[{n new} {p swordfish-1}]"; {
 		if time.Since(began) > time.Minute {
-			t.Fatalf("it is told %v", must(g.PublishedValues(h.ctx, id))(t))
+			t.Fatalf("it receives %v", must(g.PublishedValues(h.ctx, id))(t))
 		}
 	}
 }

@@ -150,7 +150,7 @@ func TestARollbackThatFailsIsNotRolledBack(t *testing.T) {
 	g.spoil("shop", true)
 	task := h.awaitTask(h.putManifest("shop", fleetOf(2, 2, how), ""), mariposa.TaskFailed)
 	if task.ReasonCode != mariposa.ReasonRollbackFailed || !strings.HasPrefix(task.Reason, "version 2 failed and was rolled back to version 1, which failed too: web: ") {
-		t.Errorf("the task says %q", task.Reason)
+		t.Errorf("the reason of the task is %q", task.Reason)
 	}
 	h.until("the failure to be shown", func() bool { return h.of("shop", "web").Status == mariposa.StatusFailed })
 	if st := h.state("shop"); st.Version != first.Version || st.Goal != mariposa.GoalStarted {
@@ -215,7 +215,7 @@ func TestConvergeLeavesOutWhatIsFrozen(t *testing.T) {
 	}
 	h.awaitTask(h.startTask("shop", `{"action":"stop"}`), mariposa.TaskCompleted)
 	if c := want[contract.Changed](h.putAction("shop", `{"action":"converge"}`), 202); c.Task != nil {
-		t.Errorf("of what is stopped, task %s came", *c.Task)
+		t.Errorf("for a stopped service, task %s was created", *c.Task)
 	}
 }
 
@@ -252,6 +252,6 @@ func TestARollbackSaysWhatTheVersionWasBlockedBy(t *testing.T) {
 	h.awaitRest("shop")
 	task := h.awaitTask(h.putManifest("shop", strings.Replace(fleetOf(1, 2, how), "compute_type: dummy", "compute_type: process, command: [sleep, \"9\"]", 1), ""), mariposa.TaskFailed)
 	if !contains(task.Reason, "no progress for 1s") || !contains(task.Reason, "no node") || !contains(task.Reason, "rolled back to version 1") {
-		t.Errorf("the task says %q", task.Reason)
+		t.Errorf("the reason of the task is %q", task.Reason)
 	}
 }

@@ -73,7 +73,7 @@ func TestAVersionThatWaitsForAThawSaysSo(t *testing.T) {
 	}
 	const waits = "version 2 waits for the thaw"
 	if st := h.state("shop"); st.Reason != "a is frozen: "+waits || h.of("shop", "a").Reason != waits {
-		t.Errorf("the project says %q, the service %q", st.Reason, h.of("shop", "a").Reason)
+		t.Errorf("the reason of the project is %q, of the service %q", st.Reason, h.of("shop", "a").Reason)
 	}
 	want[contract.Terminated](h.call("DELETE", "/v1/queue/"+*made.Task, nil), 202)
 	h.until("the state to forget it", func() bool { return !strings.Contains(h.state("shop").Reason, "waits") })

@@ -251,7 +251,7 @@ func TestAnAnswerNamesTheTasksThatItEnds(t *testing.T) {
 	first := want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?force=true", pair(2, 2)), 200)
 	second := want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?force=true", pair(3, 3)), 200)
 	if e := second.Ended; len(first.Ended) != 0 || len(e) != 1 || e[0].ID != *first.Task || e[0].State != mariposa.TaskQueued || e[0].ContinueWith != "" {
-		t.Errorf("a manifest over another says that it ends %+v", e)
+		t.Errorf("a manifest that replaces another lists as ended %+v", e)
 	}
 	for id := range h.instances("shop", "b") {
 		c := want[contract.Changed](h.call("PUT", "/v1/instances/"+id, contract.InstanceAction{Action: "replace"}), 202)
@@ -261,10 +261,10 @@ func TestAnAnswerNamesTheTasksThatItEnds(t *testing.T) {
 		}
 		dropped := ended[*second.Task]
 		if dropped.Task != mariposa.TaskReprovision || dropped.State != mariposa.TaskQueued || dropped.ContinueWith != "mariposa -j shop project revert 3 --with-scale" || dropped.Reason == "" {
-			t.Errorf("of what is dropped it says %+v", dropped)
+			t.Errorf("the dropped tasks are %+v", dropped)
 		}
 		if f := ended[freeze]; f.Task != mariposa.TaskFreeze || f.State != mariposa.TaskActive || f.ContinueWith != "" || len(ended) != 2 {
-			t.Errorf("of the freeze it says %+v, of %d", f, len(ended))
+			t.Errorf("the ended freeze is %+v, of %d", f, len(ended))
 		}
 		break
 	}

@@ -134,7 +134,7 @@ func TestAPlainReprovisionFinishesWhatIsHeld(t *testing.T) {
 	h.awaitTask(h.startTask("plain", `{"action":"reprovision"}`), mariposa.TaskCompleted) // nothing is held: everything is made anew
 	for id := range h.instances("plain", "") {
 		if _, old := before[id]; old {
-			t.Errorf("%s was not made anew", id)
+			t.Errorf("%s was not replaced", id)
 		}
 	}
 }

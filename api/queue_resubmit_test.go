@@ -40,7 +40,7 @@ func TestAManifestWhoseTaskWasDroppedCanBeSubmittedAgain(t *testing.T) {
 	want[contract.Terminated](h.call("DELETE", "/v1/queue/"+waits, nil), 202)
 	again := h.resubmits("shop", second)
 	if again == "" {
-		t.Fatal("what will never come into force is said to be no change")
+		t.Fatal("a manifest that was dropped is reported as no change")
 	}
 	if got := h.task(again); got.State != mariposa.TaskQueued || !strings.Contains(got.Reason, "version 3 was resubmitted") {
 		t.Errorf("the task is %+v", got)
@@ -66,11 +66,11 @@ func TestAVersionThatWasRolledBackCanBeTriedAgain(t *testing.T) {
 	h.awaitRest("shop")
 	plan := want[contract.Plan](h.call("POST", "/v1/projects/shop/plan", bad), 200)
 	if len(plan.Steps) == 0 {
-		t.Error("a plan of it says that nothing would be done")
+		t.Error("its plan is empty")
 	}
 	again := h.resubmits("shop", bad)
 	if again == "" {
-		t.Fatal("it is said to be no change")
+		t.Fatal("it is reported as no change")
 	}
 	if task := h.awaitTask(again, mariposa.TaskFailed); !strings.Contains(task.Reason, "rolled back to version 1") {
 		t.Errorf("it failed with %q", task.Reason)

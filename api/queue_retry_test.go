@@ -93,7 +93,7 @@ func TestAMendedCauseBringsWhatFailed(t *testing.T) {
 	for _, text := range []string{causal(3, 2), causal(1, 2)} { // mended, and the same again
 		plan := want[contract.Plan](h.call("POST", "/v1/projects/shop/plan", text), 200)
 		if x := plan.Resources[0]; x.Name != "x" || x.Change != "replace" || !x.Retried || len(plan.Steps) == 0 || !plan.Complete || plan.Resources[1].Retried {
-			t.Errorf("the plan says %+v", plan)
+			t.Errorf("the plan is %+v", plan)
 		}
 	}
 	h.awaitTask(h.putManifest("shop", causal(3, 2), ""), mariposa.TaskCompleted)
@@ -122,7 +122,7 @@ func TestARevertAfterAFailedRollbackTriesAgain(t *testing.T) {
 	h.awaitRest("shop")
 	h.until("the rollback to fail", func() bool { return h.of("shop", "web").Status == mariposa.StatusFailed })
 	if again := h.awaitTask(h.startTask("shop", `{"action":"revert"}`), mariposa.TaskFailed); !strings.Contains(again.Reason, "version 3") {
-		t.Errorf("failing again, its task says %q", again.Reason)
+		t.Errorf("after failing again, the reason of its task is %q", again.Reason)
 	}
 	h.until("it to fail again", func() bool { return h.of("shop", "web").Status == mariposa.StatusFailed })
 	g.spoil("shop", false)

@@ -64,7 +64,7 @@ func TestACanaryHoldsAndGoesOnOrBack(t *testing.T) {
 			now := h.instances(c.name, "web")
 			for id := range old {
 				if _, still := now[id]; !still {
-					t.Errorf("the revert made %s anew, which had never been changed", old[id].Name)
+					t.Errorf("the revert replaced %s, which had never been changed", old[id].Name)
 				}
 			}
 			if s := h.of(c.name, "web"); s.Status != mariposa.StatusConverged || s.Running != 12 || s.Outdated != 0 {
@@ -112,7 +112,7 @@ func TestAReprovisionTouchesWhatMatchesOnly(t *testing.T) {
 		before, meant := h.instances("shop", ""), pick(c.is)
 		task := h.awaitTask(h.startTask("shop", `{"action":"reprovision","filters":%s}`, c.filters), mariposa.TaskCompleted)
 		if !strings.HasSuffix(task.Reason, c.words) {
-			t.Errorf("with %s the task says %q", c.filters, task.Reason)
+			t.Errorf("with %s the reason of the task is %q", c.filters, task.Reason)
 		}
 		after := h.instances("shop", "")
 		for id, i := range before {
@@ -180,7 +180,7 @@ func TestScalingInMidRolloutTouchesNothingFresh(t *testing.T) {
 	}
 	for id := range now {
 		if _, is := old[id]; is {
-			t.Errorf("%s was never made anew", now[id].Name)
+			t.Errorf("%s was never replaced", now[id].Name)
 		}
 	}
 	if begun > 20 {
@@ -214,7 +214,7 @@ func TestAFailedVersionIsRolledBack(t *testing.T) {
 		h.awaitTask(h.startTask("shop", `{"action":"scale","scale":{"web":3}}`), mariposa.TaskCompleted)
 		task := h.awaitTask(h.putManifest("shop", bad, ""), mariposa.TaskFailed)
 		if !contains(task.Reason, "rolled back to version 1") {
-			t.Errorf("the task says %q", task.Reason)
+			t.Errorf("the reason of the task is %q", task.Reason)
 		}
 		h.awaitRest("shop")
 		if st, s := h.state("shop"), h.of("shop", "web"); st.Version != first.Version || s.Goal != 3 || s.Running != 3 || s.Status != mariposa.StatusConverged || s.Outdated != 0 {
@@ -226,7 +226,7 @@ func TestAFailedVersionIsRolledBack(t *testing.T) {
 		h := h.in(t)
 		c := h.create("new", bad)
 		if task := h.awaitTask(*c.Task, mariposa.TaskFailed); !contains(task.Reason, "no earlier version was ever completed") {
-			t.Errorf("the task says %q", task.Reason)
+			t.Errorf("the reason of the task is %q", task.Reason)
 		}
 		h.until("nothing to be left", func() bool { return len(h.instances("new", "")) == 0 && len(h.openTasks("new")) == 0 })
 		if st := h.state("new"); st.Goal != mariposa.GoalStopped || st.Services[0].Running != 0 {

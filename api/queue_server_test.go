@@ -149,7 +149,7 @@ func (h *testServer) startTask(project, format string, args ...any) string {
 	h.t.Helper()
 	c := want[contract.Changed](h.putAction(project, format, args...), 202)
 	if c.Task == nil {
-		h.t.Fatalf("no task came of "+format, args...)
+		h.t.Fatalf("no task was created for "+format, args...)
 	}
 	return *c.Task
 }
@@ -159,7 +159,7 @@ func (h *testServer) putManifest(project, manifest, query string) string {
 	h.t.Helper()
 	c := want[contract.Changed](h.call("PUT", "/v1/projects/"+project+"/manifest?force=true"+query, manifest), 200)
 	if c.Task == nil {
-		h.t.Fatalf("no task came of %s", manifest)
+		h.t.Fatalf("no task was created for %s", manifest)
 	}
 	return *c.Task
 }

@@ -83,7 +83,7 @@ func TestAShorterTimeToStopIsHeardByWhatIsStopping(t *testing.T) {
 	want[contract.Terminated](h.call("DELETE", "/v1/queue/"+stop, nil), 202)
 	h.until("the freeze", func() bool { return h.of("shop", "web").Frozen })
 	if reason := h.of("shop", "web").Reason; !strings.Contains(reason, "1 instance is stopping") || !strings.Contains(reason, "rm --force") {
-		t.Errorf("frozen, it says %q", reason)
+		t.Errorf("while frozen, the reason is %q", reason)
 	}
 	h.startTask("shop", `{"action":"thaw"}`)
 	want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?force=true", patient(0, "no")), 200)

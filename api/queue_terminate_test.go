@@ -35,7 +35,7 @@ func (h *testServer) runs(project, line string) (task string) {
 			continue
 		}
 		if done.Task == nil {
-			h.t.Fatalf("no task came of %s", action)
+			h.t.Fatalf("no task was created for %s", action)
 		}
 		task = *done.Task
 		if wait {
@@ -78,7 +78,7 @@ func readCommand(t testing.TB, words []string) (action string, wait bool) {
 		case words[0] == "revert" && i == 1:
 			ask["version"] = word
 		default:
-			t.Fatalf("nobody knows the word %q of %v", word, words)
+			t.Fatalf("unknown word %q in the command %v", word, words)
 		}
 	}
 	text, err := json.Marshal(ask)
@@ -199,7 +199,7 @@ func TestATerminatedRolloutGoesOnOrBack(t *testing.T) {
 				}
 			}
 			if way == "back" && !slices.Equal(slices.Sorted(maps.Keys(all)), before) {
-				t.Errorf("what had never been changed was made anew")
+				t.Errorf("an unchanged instance was replaced")
 			}
 		})
 	}

@@ -40,7 +40,7 @@ func TestAQuotaIsSetAndLifted(t *testing.T) {
 	}
 	a := want[contract.Audit](w.call("GET", "/v1/audit?action=quota.put&outcome=done", nil), 200).Records
 	if a[1].Reason != "at most projects 3, instances 10, cores 2.5, memory 1024 MiB" || a[0].ObjectName != "acme" || a[0].Organization != w.acme {
-		t.Errorf("noted as %+v", a)
+		t.Errorf("recorded as %+v", a)
 	}
 }
 
@@ -188,7 +188,7 @@ func TestAQuotaComesBackAndMoves(t *testing.T) {
 	resources, projects := mariposa.LedgerOf(acme)
 	ledger := must(h.store.Ledger(h.ctx))(t)
 	if ledger[resources] != (mariposa.Resources{}) || ledger[projects] != (mariposa.Resources{}) {
-		t.Errorf("the ledger says %+v", ledger)
+		t.Errorf("the ledger contains %+v", ledger)
 	}
 	want[contract.Changed](h.call("DELETE", "/v1/organizations/acme", nil), 200)
 }

@@ -92,7 +92,7 @@ func TestReferencesResolveAndFollow(t *testing.T) {
 		followed = followed || task.Component == "follow" && task.Task == mariposa.TaskReprovision && slices.Equal(task.Services, []string{"web"})
 	}
 	if !followed {
-		t.Error("no task says that web followed db")
+		t.Error("no task shows that web followed db")
 	}
 }
 
@@ -113,7 +113,7 @@ func TestTheOldOneGoesAfterItsFollowers(t *testing.T) {
 	}
 	left, gone := at("instance.stopping", web.ID), at("instance.stopping", db.ID)
 	if left < 0 || gone < left {
-		t.Errorf("the old web is told to go at %d, the old db at %d", left, gone)
+		t.Errorf("the old web is removed at %d, the old db at %d", left, gone)
 	}
 }
 

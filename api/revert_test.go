@@ -25,7 +25,7 @@ func TestARevertMakesAnOldVersionCurrentAgain(t *testing.T) {
 		t.Errorf("the version is %+v", v)
 	}
 	if v := want[contract.Version](h.call("GET", path+"/versions/2", nil), 200); v.Cause != mariposa.CauseMetadata || len(v.MetadataChanged) != 1 {
-		t.Errorf("history says %+v", v)
+		t.Errorf("the history is %+v", v)
 	}
 	if key := want[contract.MetadataKey](h.call("GET", path+"/metadata/mode", nil), 200); key.Set || key.Default != "a" {
 		t.Errorf("the value is %+v", key)

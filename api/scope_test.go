@@ -158,7 +158,7 @@ func TestValuesAfterARollbackLeaveWhatWasTakenBack(t *testing.T) {
 	h.awaitRest("shop")
 	c := want[contract.Changed](h.call("PUT", "/v1/projects/shop/metadata/mode", contract.MetadataValue{Value: []byte(`"y"`)}), 200)
 	if c.Task == nil {
-		t.Fatal("no task came of it")
+		t.Fatal("no task was created")
 	}
 	if task := h.awaitTask(*c.Task, mariposa.TaskCompleted); scopeOf(task) != "a" {
 		t.Errorf("its task sees to %q and ended with %q", scopeOf(task), task.Reason)
@@ -217,7 +217,7 @@ func TestValuesThatComeBeforeTheFirstTaskBringNothingElse(t *testing.T) {
 	h.create("shop", pair(1, 1))
 	c := want[contract.Changed](h.call("PUT", "/v1/projects/shop/metadata/mode", contract.MetadataValue{Value: []byte(`"wild"`)}), 200)
 	if c.Task == nil {
-		t.Fatal("no task came of it")
+		t.Fatal("no task was created")
 	}
 	if got := scopeOf(h.task(*c.Task)); got != "b" {
 		t.Errorf("its task sees to %q", got)

@@ -99,15 +99,15 @@ func TestAPlantedSecretIsFoundNowhere(t *testing.T) {
 		"the answers": said, "the live events": heard.Bytes(), "the server's log": logs, "the store": kept,
 	} {
 		if found := findPlanted(text, secrets); found != "" {
-			t.Errorf("%s tell %s", what, found)
+			t.Errorf("%s reveal %s", what, found)
 		}
 		if what != "the server's log" && !bytes.Contains(text, []byte("quote")) {
-			t.Errorf("%s tell nothing of the project", what)
+			t.Errorf("%s do not mention the project", what)
 		}
 	}
 	a := want[contract.Audit](h.call("GET", "/v1/audit?action=secret.read", nil), 200).Records
 	if len(a) != 1 || a[0].ObjectName != "all" || a[0].ProjectName != "shop" {
-		t.Errorf("that secrets were read is noted as %+v", a)
+		t.Errorf("reading secrets is recorded as %+v", a)
 	}
 }
 

@@ -215,7 +215,7 @@ func (h *testServer) act(body string) reply {
 func (h *testServer) taskSpec(c contract.Changed) *mariposa.TaskSpec {
 	h.t.Helper()
 	if c.Task == nil {
-		h.t.Fatal("no task came of it")
+		h.t.Fatal("no task was created")
 	}
 	return must(h.store.Get(h.ctx, mariposa.KindTask, *c.Task))(h.t).Spec.(*mariposa.TaskSpec)
 }
@@ -246,7 +246,7 @@ func TestActionsBecomeTasks(t *testing.T) {
 			got := want[contract.Changed](h.call("PUT", "/v1/projects/shop/"+c.path, []byte(c.body)), 202)
 			if c.task == "" {
 				if got.Task != nil {
-					t.Fatalf("a task came of it: %+v", h.taskSpec(got))
+					t.Fatalf("a task was created: %+v", h.taskSpec(got))
 				}
 				return
 			}
@@ -296,7 +296,7 @@ func TestActionsThatMakeNoSenseAreRefused(t *testing.T) {
 	h.call("PUT", "/v1/projects/shop/services/web/state", []byte(`{"action":"reprovision","services":["db"]}`)).wantError(400, mariposa.InvalidArgument)
 	h.call("PUT", "/v1/projects/shop/state", `action: start`).wantError(400, mariposa.InvalidArgument, "application/json")
 	if open := h.picture.TasksOf(c.ID); len(open) != 0 {
-		t.Errorf("%d tasks came of it", len(open))
+		t.Errorf("it created %d tasks", len(open))
 	}
 }
 

@@ -51,7 +51,7 @@ func TestGenerationsOfMetadataShareWhatDidNotChange(t *testing.T) {
 		t.Errorf("a change of one byte stores %d bytes", each)
 	}
 	if q := want[contract.Quota](h.call("GET", "/v1/organizations/admin/quota", nil), 200); q.Stored.Used != after.Total || q.Stored.PerProject != after.Limit {
-		t.Errorf("the quota says %+v, the project %+v", q.Stored, after)
+		t.Errorf("the quota is %+v, the project %+v", q.Stored, after)
 	}
 	for _, c := range must(h.store.Changes(context.Background(), 0, 0))(t) {
 		if (c.Record.Kind == mariposa.KindPart || c.Record.Kind == mariposa.KindMetadata) && c.Record.Spec != nil {
@@ -80,7 +80,7 @@ func TestStoredEventsAreShown(t *testing.T) {
 	}
 	q := want[contract.Quota](h.call("GET", "/v1/organizations/admin/quota", nil), 200)
 	if q.Stored.Events != after.Events || q.Stored.EventsPerProject != after.EventsLimit {
-		t.Errorf("the quota says %+v, the project %+v", q.Stored, after)
+		t.Errorf("the quota is %+v, the project %+v", q.Stored, after)
 	}
 	want[contract.Settings](h.call("PUT", "/v1/settings", []byte(`{"stored_per_project": 40000000}`)), 200)
 	if got := h.stored("shop"); got.EventsLimit != 10_000_000 {

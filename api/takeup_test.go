@@ -104,17 +104,17 @@ metadata: {mode: {default: calm}}
 	s := h.service("web")
 	const why = "2 instances outdated: metadata key mode changed since version 1; apply the change with mariposa project reprovision"
 	if s.Outdated != 2 || s.Status != mariposa.StatusConverged || s.Reason != why {
-		t.Errorf("web says %+v", s)
+		t.Errorf("the state of web is %+v", s)
 	}
 	if s := h.service("other"); s.Outdated != 0 || s.Reason != "" {
-		t.Errorf("other reads its values live, and says %+v", s)
+		t.Errorf("other reads its values live, but its state is %+v", s)
 	}
 	if !maps.Equal(h.running("web"), web) || !maps.Equal(h.running("other"), other) || maps.Equal(h.running("eager"), eager) {
-		t.Error("other instances were made anew than should have been")
+		t.Error("the wrong instances were replaced")
 	}
 	v := want[contract.Version](h.call("GET", "/v1/projects/shop/versions/2", nil), 200)
 	if fmt.Sprint(v.ServicesChanged) != "[eager web]" || fmt.Sprint(v.MetadataChanged) != "[mode]" || v.Cause != mariposa.CauseMetadata {
-		t.Errorf("the version says %+v", v)
+		t.Errorf("the version is %+v", v)
 	}
 	want[contract.Changed](h.call("PUT", "/v1/projects/shop/services/web/state", contract.Action{Action: "reprovision"}), 202)
 	h.until("web to take the value up", func() bool {

@@ -81,7 +81,7 @@ func TestNoListTellsOfOthers(t *testing.T) {
 			if r := h.call("GET", path, nil); r.status != 200 && r.status != 403 {
 				t.Errorf("%s to %s: %d %s", path, who, r.status, r.body)
 			} else if i := slices.IndexFunc(private, func(word string) bool { return bytes.Contains(r.body, []byte(word)) && !own(word) }); i >= 0 {
-				t.Errorf("%s tells %s of %s: %s", path, who, private[i], r.body)
+				t.Errorf("%s reveals to %s %s: %s", path, who, private[i], r.body)
 			}
 			for _, param := range params {
 				for _, ref := range names[param] {
@@ -96,7 +96,7 @@ func TestNoListTellsOfOthers(t *testing.T) {
 					}
 					is, never := h.call("GET", path+"?"+param+"="+ref, nil), h.call("GET", path+"?"+param+"="+ghost, nil)
 					if is.status != never.status || !bytes.Equal(is.body, bytes.ReplaceAll(never.body, []byte(ghost), []byte(ref))) {
-						t.Errorf("%s?%s=%s tells %s %d %s, and of what never was %d %s", path, param, ref, who, is.status, is.body, never.status, never.body)
+						t.Errorf("%s?%s=%s answers %s %d %s, but for an object that never existed %d %s", path, param, ref, who, is.status, is.body, never.status, never.body)
 					}
 				}
 			}
@@ -169,7 +169,7 @@ func TestNoReferenceTellsOfOthers(t *testing.T) {
 		}
 		is, never := send(ref), send(ghost)
 		if is.status != http.StatusNotFound || never.status != is.status || !bytes.Equal(bytes.ReplaceAll(is.body, []byte(ref), nil), bytes.ReplaceAll(never.body, []byte(ghost), nil)) {
-			t.Errorf("%s %s %s tells %d %s, and of what never was %d %s", c.method, c.path, c.body, is.status, is.body, never.status, never.body)
+			t.Errorf("%s %s %s answers %d %s, but for an object that never existed %d %s", c.method, c.path, c.body, is.status, is.body, never.status, never.body)
 		}
 	}
 	if p := want[contract.Project](sam.call("GET", "/v1/projects/own", nil), 200); p.ID != own.ID {
@@ -202,12 +202,12 @@ func TestActingForAUserIsTheirRightAndIsNoted(t *testing.T) {
 	}
 	a := want[contract.Audit](w.asUser("sam").call("GET", "/v1/audit?action=project.create", nil), 200).Records
 	if len(a) != 1 || a[0].ActorName != "admin" || a[0].ForName != "sam" || a[0].For != w.users["sam"] {
-		t.Errorf("the audit says %+v", a)
+		t.Errorf("the audit records are %+v", a)
 	}
 	w.asUser("sam").call("GET", "/v1/users/ulla/projects", nil).wantError(404, mariposa.ResourceNotFound)
 	denied := want[contract.Audit](w.call("GET", "/v1/audit?action=user.act-for&outcome=denied", nil), 200).Records
 	if len(denied) != 1 || denied[0].ActorName != "sam" || denied[0].Object != "GET /v1/users/ulla/projects" {
-		t.Errorf("the attempt is noted as %+v", denied)
+		t.Errorf("the attempt is recorded as %+v", denied)
 	}
 	if all := want[contract.Projects](w.asUser("sam").call("GET", "/v1/users/sam/projects", nil), 200).Projects; len(all) != 1 {
 		t.Errorf("for oneself, the projects are %+v", all)
@@ -276,7 +276,7 @@ func TestWhoLosesARoleSeesNothingMore(t *testing.T) {
 		}
 		r := h.call("GET", "/v1/tokens", nil)
 		if want[contract.Tokens](r, 200); contains(string(r.body), "renamed") || contains(string(r.body), "acme") {
-			t.Errorf("the tokens of %s tell names: %s", name, r.body)
+			t.Errorf("the tokens of %s reveal names: %s", name, r.body)
 		}
 	}
 }
@@ -293,12 +293,12 @@ func TestANameThatIsTakenDoesNotTellByWhom(t *testing.T) {
 		w.asUser("mia").call("POST", "/v1/projects/"+mine.ID+"/copy", contract.Copy{Name: "shop"}),
 	} {
 		if f := r.wantError(409, mariposa.Conflict, "shop is taken"); contains(f.Message, w.shop.ID) {
-			t.Errorf("told by whom: %s", f.Message)
+			t.Errorf("the error reveals the owner: %s", f.Message)
 		}
 	}
 	private := want[contract.Changed](w.asUser("mia").call("POST", "/v1/projects?name=shop&organization=mia", hello), 201)
 	if f := w.asUser("mia").call("POST", "/v1/projects/"+private.ID+"/move", contract.Move{Organization: "acme"}).wantError(409, mariposa.Conflict, "acme"); contains(f.Message, w.shop.ID) {
-		t.Errorf("told by whom: %s", f.Message)
+		t.Errorf("the error reveals the owner: %s", f.Message)
 	}
 	w.asUser("sam").call("POST", "/v1/organizations", contract.NewOrganization{Name: "acme"}).wantError(409, mariposa.Conflict, "taken")
 }
@@ -385,7 +385,7 @@ func TestTheEndOfAProjectIsSeenByItsPeople(t *testing.T) {
 	ghost := newID()
 	is, never := keys["sam"].call("GET", "/v1/events?project="+c.ID, nil), keys["sam"].call("GET", "/v1/events?project="+ghost, nil)
 	if !bytes.Equal(is.body, bytes.ReplaceAll(never.body, []byte(ghost), []byte(c.ID))) {
-		t.Errorf("sam is told %s, and of what never was %s", is.body, never.body)
+		t.Errorf("sam gets %s, but for an object that never existed %s", is.body, never.body)
 	}
 }
 

@@ -26,7 +26,7 @@ func TestATokenIsShownOnceAndKeptHashed(t *testing.T) {
 		"the audit": string(w.call("GET", "/v1/audit?limit=1000", nil).body), "the events": string(w.call("GET", "/v1/events?since=0&limit=1000", nil).body),
 	} {
 		if contains(text, made.Secret) || contains(text, strings.TrimPrefix(made.Secret, "mrp_")) {
-			t.Errorf("%s tells the token", what)
+			t.Errorf("%s contains the token", what)
 		}
 	}
 	robot := w.as(made.Secret)

@@ -180,7 +180,7 @@ func TestOldVersionsAreForgotten(t *testing.T) {
 		kinds[e.Kind]++
 	}
 	if kinds["version.created"] != 14 || kinds["version.forgotten"] != 9 {
-		t.Errorf("told of %v", kinds)
+		t.Errorf("the events are %v", kinds)
 	}
 }
 

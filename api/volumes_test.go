@@ -66,7 +66,7 @@ func TestVolumesAreShownWithNamesBesideIDs(t *testing.T) {
 	}
 	i := want[contract.Instance](h.call("GET", "/v1/instances/"+user, nil), 200)
 	if len(i.Volumes) != 1 || i.Volumes[0].Volume != ids[0] || i.Volumes[0].Path != "/d" {
-		t.Errorf("its instance says %+v", i.Volumes)
+		t.Errorf("its instance is %+v", i.Volumes)
 	}
 }
 
@@ -172,7 +172,7 @@ func TestADeletedVolumeHasATombstoneUntilItsNodeHasRemovedIt(t *testing.T) {
 		}
 	}
 	if kinds["volume.created"] != 3 || kinds["volume.deleting"] != 2 || kinds["volume.deleted"] != 1 {
-		t.Errorf("told %v", kinds)
+		t.Errorf("the events are %v", kinds)
 	}
 }
 

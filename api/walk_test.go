@@ -234,7 +234,7 @@ func (w *testTeams) requests() []request {
 	var all []request
 	for _, rt := range api.UserRoutes() {
 		if rt.Permission == "" {
-			w.t.Errorf("%s answers nobody: say in routes.go which permission it needs", rt)
+			w.t.Errorf("%s has no permission: set it in routes.go", rt)
 			continue
 		}
 		plain := w.sample(rt)
@@ -252,7 +252,7 @@ func (w *testTeams) requests() []request {
 		}
 		for said := range rt.Variants {
 			if !slices.ContainsFunc(variants(rt), func(v string) bool { return strings.HasSuffix(v, said) }) {
-				w.t.Errorf("nobody walks %s of %s", said, rt)
+				w.t.Errorf("variant %s of %s is not tested", said, rt)
 			}
 		}
 	}

@@ -55,14 +55,14 @@ func TestAProjectFromItsManifestToItsEnd(t *testing.T) {
 			t.Errorf("the project of %s at %d is called %q", e.Kind, e.Revision, e.ProjectName)
 		}
 		if e.Kind == "instance.running" && e.Reason == "" {
-			t.Errorf("nobody says why %s runs", e.InstanceName)
+			t.Errorf("there is no reason for %s", e.InstanceName)
 		}
 	}
 	tasks := want[contract.Tasks](h.call("GET", "/v1/queue?all=true", nil), 200).Tasks
 	repairs := 0
 	for _, task := range tasks {
 		if task.ProjectName != "shop" {
-			t.Errorf("nobody knows the name of the project of %+v", task)
+			t.Errorf("the project name is missing in %+v", task)
 		}
 		if task.Origin == mariposa.OriginMariposa {
 			repairs++

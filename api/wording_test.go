@@ -38,7 +38,7 @@ func TestWhatIsWrongWithARequestIsReportedInOurWords(t *testing.T) {
 		r := h.call(c.method, c.path, []byte(c.body))
 		f := r.wantError(400, mariposa.InvalidArgument, "invalid request: "+c.field+": "+c.says)
 		if len(f.Errors) != 1 || f.Errors[0].Field != c.field || f.Errors[0].Code != c.code || !strings.HasPrefix(f.Errors[0].Message, c.says) {
-			t.Errorf("of %s it says %+v", c.name, f.Errors)
+			t.Errorf("the faults for %s are %+v", c.name, f.Errors)
 		}
 		for _, theirs := range []string{"expected", "validation", "property", "schema", "unmarshal", "Go "} {
 			if strings.Contains(string(r.body), theirs) {

@@ -151,7 +151,7 @@ func TestWhoWasLetInIsLookedAtAgain(t *testing.T) {
 		t.Error("the token is revoked")
 	}
 	if first := o.Identify("the-admin-token", now); o.Renew(first, now) == nil {
-		t.Error("the first user's token is good for ever")
+		t.Error("the first user's token never ends")
 	}
 }
 
@@ -363,7 +363,7 @@ func TestAPermissionIsLookedUpNotSearchedFor(t *testing.T) { // alone: others wo
 		t.Errorf("%.1f allocations for each, %d of them seen", made, allowed)
 	}
 	if made := testing.AllocsPerRun(1000, func() { o.Identify("t", time.Time{}) }); made > 30 {
-		t.Errorf("%.1f allocations to find who somebody is", made)
+		t.Errorf("%.1f allocations to identify a caller", made)
 	}
 }
 
@@ -415,7 +415,7 @@ func TestJoinTokensOfEarlierReleasesEnd(t *testing.T) {
 	}
 	records, err := o.store.Audit(context.Background(), store.AuditQuery{Action: "token.update", Limit: 10})
 	if err != nil || len(records) != 1 || records[0].Object != old {
-		t.Errorf("the audit says %+v, %v", records, err)
+		t.Errorf("the audit records are %+v, %v", records, err)
 	}
 }
 
@@ -431,7 +431,7 @@ func TestATokenFromElsewhereStaysRevoked(t *testing.T) {
 	}
 	o.write()
 	if c := o.Identify("found", now); c == nil || c.User != mariposa.FirstUser {
-		t.Errorf("it lets in %+v", c)
+		t.Errorf("it authenticates %+v", c)
 	}
 	id := mariposa.TokenID(mariposa.HashToken("found"))
 	spec := *o.picture.Tokens.Get(id).Spec()
@@ -441,7 +441,7 @@ func TestATokenFromElsewhereStaysRevoked(t *testing.T) {
 		t.Errorf("once revoked: %v", err)
 	}
 	if c := o.Identify("found", now); c != nil {
-		t.Errorf("it still lets in %+v", c)
+		t.Errorf("it still authenticates %+v", c)
 	}
 }
 
@@ -455,13 +455,13 @@ func TestATokenIsAsGoodAsItsWorstMaker(t *testing.T) {
 		name := strconv.Itoa(i)
 		parent = o.token(name, mariposa.TokenSpec{Use: mariposa.TokenUser, User: "ada", Parent: parent})
 		if got := o.Identify(name, now) != nil; got != (i <= auth.MaxDepth-1) {
-			t.Errorf("the token after %d others lets somebody in: %v", i, got)
+			t.Errorf("the token after %d others is valid: %v", i, got)
 		}
 	}
 	a, b := mariposa.TokenID(mariposa.HashToken("a")), mariposa.TokenID(mariposa.HashToken("b"))
 	o.token("a", mariposa.TokenSpec{Use: mariposa.TokenUser, User: "ada", Parent: b})
 	o.token("b", mariposa.TokenSpec{Use: mariposa.TokenUser, User: "ada", Parent: a})
 	if o.Identify("a", now) != nil || o.Identify("b", now) != nil {
-		t.Error("tokens that made each other let somebody in")
+		t.Error("tokens in a cycle are valid")
 	}
 }

@@ -21,7 +21,7 @@ func TestATokenDoesNotTravelInTheClear(t *testing.T) {
 			t.Errorf("%s: %v", address, err)
 		}
 		if _, err := New(Options{URL: address, Token: "t", Insecure: true}); err != nil {
-			t.Errorf("%s, which somebody said is all right: %v", address, err)
+			t.Errorf("%s with Insecure: %v", address, err)
 		}
 	}
 }

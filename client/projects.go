@@ -15,7 +15,7 @@ import (
 
 const yaml = "application/yaml"
 
-// Update are the options for submitting a new manifest.
+// Update contains the options for submitting a new manifest.
 type Update struct {
 	Previous string // the version that the change is based on
 	Force    bool   // accept any version

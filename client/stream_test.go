@@ -72,7 +72,7 @@ func TestAStreamMissesAndDoublesNothingAcrossDisconnects(t *testing.T) {
 			rt.Fatalf("got %v, want %v", got, want)
 		}
 		if lost != found {
-			rt.Fatalf("told of %d losses and %d returns", lost, found)
+			rt.Fatalf("Lost was called %d times and Found %d times", lost, found)
 		}
 	})
 }
@@ -87,7 +87,7 @@ func TestTheFirstConnectionMustSucceed(t *testing.T) {
 		}
 	}
 	if n != 1 {
-		t.Errorf("told %d times", n)
+		t.Errorf("called %d times", n)
 	}
 }
 

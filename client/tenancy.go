@@ -86,7 +86,7 @@ func (c *Client) Quota(ctx context.Context, org string) (*contract.Quota, error)
 	return send[contract.Quota](ctx, c, get(inOrg(org, "quota"), nil))
 }
 
-// QuotaChange are the limits of a quota to change. All others remain unchanged.
+// QuotaChange contains the limits of a quota to change. All others remain unchanged.
 type QuotaChange struct {
 	Set  contract.QuotaLimits // those that are not nil
 	Lift []string             // names of limits to remove: projects, instances, cpu, memory, stored_per_project
@@ -136,7 +136,7 @@ func (c *Client) Settings(ctx context.Context) (*contract.Settings, error) {
 	return send[contract.Settings](ctx, c, get("/v1/settings", nil))
 }
 
-// SettingsChange are the settings of the installation to change. All others remain
+// SettingsChange contains the settings of the installation to change. All others remain
 // unchanged.
 type SettingsChange struct {
 	Quota                QuotaChange // quota of new organizations

@@ -29,7 +29,7 @@ type InstanceFilter struct {
 	Node    string
 	State   string
 	Version string
-	Usage   bool // measure what the running ones use
+	Usage   bool // measure the usage of running instances
 }
 
 // Instances iterates over all matching instances, page by page: there may be a hundred
@@ -93,9 +93,9 @@ func (c *Client) DeleteInstance(ctx context.Context, id string, force bool) (*co
 type LogOptions struct {
 	Tail   int // the last n lines; negative: all
 	Follow bool
-	Reveal bool // with secrets unmasked, which requires the right to read them
-	// Since leaves out lines from before a time: in RFC 3339, or how long ago, like 90s,
-	// 1h or 7d, by the server's clock. Empty: none.
+	Reveal bool // do not mask secrets; requires permission to read them
+	// Since omits lines before a time: in RFC 3339, or an age such as 90s, 1h or 7d by the
+	// server's clock. Empty: all lines.
 	Since      string
 	Timestamps bool // each line begins with its time; see mariposa.CutLogTime
 }
@@ -135,7 +135,7 @@ func (c *Client) ActOnNode(ctx context.Context, node string, action contract.Nod
 	return send[contract.Changed](ctx, c, put(pathUnder("/v1/nodes", node), action))
 }
 
-// DeleteNode forgets a node; with force, including the instances that are assigned to
+// DeleteNode removes a node; with force, including the instances that are assigned to
 // it.
 func (c *Client) DeleteNode(ctx context.Context, node string, force bool) (*contract.Changed, error) {
 	q := url.Values{}

@@ -7,7 +7,7 @@ import (
 	"mariposa/contract"
 )
 
-// Versions lists the submitted versions, newest first. It follows pages by itself.
+// Versions lists the submitted versions, newest first. It reads all pages.
 func (c *Client) Versions(ctx context.Context, project string) (*contract.Versions, error) {
 	all, err := collect(iteratePages(ctx, c, pathOf(project, "versions"), c.organizationQuery(), func(page *contract.Versions) ([]contract.Version, string) { return page.Versions, page.Marker }))
 	return &contract.Versions{Versions: all}, err
@@ -18,12 +18,12 @@ func (c *Client) Version(ctx context.Context, project, version string) (*contrac
 	return send[contract.Version](ctx, c, get(pathOf(project, "versions", version), c.organizationQuery()))
 }
 
-// ApproveVersion lets a version use protected secrets.
+// ApproveVersion approves a version that uses protected secrets.
 func (c *Client) ApproveVersion(ctx context.Context, project, version string) (*contract.Changed, error) {
 	return send[contract.Changed](ctx, c, request{method: http.MethodPut, path: pathOf(project, "versions", version, "approval"), query: c.organizationQuery()})
 }
 
-// WithdrawApproval takes the approval of a version back.
+// WithdrawApproval withdraws the approval of a version.
 func (c *Client) WithdrawApproval(ctx context.Context, project, version string) (*contract.Changed, error) {
 	return send[contract.Changed](ctx, c, remove(pathOf(project, "versions", version, "approval"), c.organizationQuery()))
 }
@@ -50,17 +50,17 @@ func (c *Client) DeleteTag(ctx context.Context, project, tag string) (*contract.
 	return send[contract.Changed](ctx, c, remove(pathOf(project, "tags", tag), c.organizationQuery()))
 }
 
-// Revert says which version to go back to, and how.
+// Revert contains the options of a revert.
 type Revert struct {
 	Version   string            // empty: the last one that completed
 	Rolling   string            // how many at a time, such as 2 or 25%; empty: as the services specify
 	Canary    string            // hold after this many
 	WithScale bool              // restore its scales too
-	Scale     map[string]string // scales to set with it, by service
+	Scale     map[string]string // scales to set at the same time, by service
 	Message   string            // describes the version in its history
 }
 
-// Revert makes a version current again, as a new version of its own.
+// Revert restores a version by creating a new version with the same content.
 func (c *Client) Revert(ctx context.Context, project string, r Revert) (*contract.Changed, error) {
 	ask := contract.Action{
 		Action: "revert", Version: r.Version, Rolling: Amount(r.Rolling), Canary: Amount(r.Canary), WithScale: r.WithScale, Message: r.Message,
@@ -74,9 +74,9 @@ func (c *Client) Revert(ctx context.Context, project string, r Revert) (*contrac
 	return c.Act(ctx, project, ask)
 }
 
-// Plan returns what would be done if a project had another manifest, in YAML, with a
-// rolling and a canary amount (empty: as the services specify); or, without a
-// manifest, what would be done now. It changes nothing.
+// Plan previews a new manifest in YAML, with a rolling and a canary amount (empty: as the
+// services specify). Without a manifest, it returns what would be done now. It changes
+// nothing.
 func (c *Client) Plan(ctx context.Context, project string, manifest []byte, rolling, canary string) (*contract.Plan, error) {
 	q := c.organizationQuery()
 	setParameter(q, "rolling", rolling, "canary", canary)
