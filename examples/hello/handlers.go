@@ -86,11 +86,11 @@ func fetch(ctx context.Context, client *http.Client, address string) (*greeting,
 	if response.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("unexpected status %s", response.Status)
 	}
-	var said greeting
-	if err := json.NewDecoder(io.LimitReader(response.Body, 64<<10)).Decode(&said); err != nil {
+	var answer greeting
+	if err := json.NewDecoder(io.LimitReader(response.Body, 64<<10)).Decode(&answer); err != nil {
 		return nil, fmt.Errorf("invalid answer: %w", err)
 	}
-	return &said, nil
+	return &answer, nil
 }
 
 func healthy(w http.ResponseWriter, _ *http.Request) {
