@@ -84,7 +84,7 @@ func TestAStoreThatCannotBeWrittenIsReportedAsSuch(t *testing.T) {
 	want[contract.Health](h.call("GET", "/readyz", nil), 200)
 	f.fail(fmt.Errorf("%w: no space left on device", store.ErrUnavailable))
 	r := h.call("POST", "/v1/projects?name=other", hello)
-	r.wantError(503, mariposa.Unavailable, "store is not writable")
+	r.wantError(503, mariposa.Unavailable, "store cannot be written")
 	if r.header.Get("Retry-After") == "" {
 		t.Error("no Retry-After")
 	}
