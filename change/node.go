@@ -23,7 +23,7 @@ func (c *Changer) ActOnNode(ctx context.Context, req *Request, id string, ask co
 	}
 	event := map[string]string{"lose": "node.lost", "restore": "node.restored", "purge": "node.purged"}[action]
 	if event == "" {
-		return nil, invalid("action %s is not supported for nodes yet", action)
+		return nil, invalid("action %s on a node is not supported yet", action)
 	}
 	if len(instances) > 0 && action != "purge" {
 		return nil, invalid("instances: not allowed with action %s; only purge uses it", action)
