@@ -220,7 +220,7 @@ func TestWhatIsKeptOfARequestIsNoHashOfItsSecret(t *testing.T) {
 	if want[contract.Changed](r, 200); r.header.Get("Idempotency-Replayed") != "true" {
 		t.Error("the same request again is done again")
 	}
-	h.call("PUT", "/v1/projects/shop/metadata/pin", "4712", append(plainText, "Idempotency-Key", "once")...).wantError(409, mariposa.Conflict, "another request")
+	h.call("PUT", "/v1/projects/shop/metadata/pin", "4712", append(plainText, "Idempotency-Key", "once")...).wantError(409, mariposa.Conflict, "a different request")
 }
 
 // The storage usage is visible to viewers. It used to grow by the length of a new secret.

@@ -250,7 +250,7 @@ func TestALimitOfOrganizationsCountsThoseThatOthersGive(t *testing.T) {
 	want[contract.Settings](w.call("PUT", "/v1/settings", []byte(`{"organizations_per_user":1}`)), 200)
 	mia, olga := w.asUser("mia"), w.asUser("olga") // olga owns one already
 	want[contract.Changed](mia.call("POST", "/v1/organizations", contract.NewOrganization{Name: "first"}), 201)
-	mia.call("PUT", "/v1/organizations/first/members/olga", contract.MemberChange{Role: "owner"}).wantError(409, mariposa.QuotaExceeded, "olga owns as many organizations as a user may")
+	mia.call("PUT", "/v1/organizations/first/members/olga", contract.MemberChange{Role: "owner"}).wantError(409, mariposa.QuotaExceeded, "olga already owns the maximum number of organizations")
 	want[contract.Changed](mia.call("PUT", "/v1/organizations/first/members/olga", contract.MemberChange{Role: "member"}), 200)
 	mia.call("PUT", "/v1/organizations/first/members/olga", contract.MemberChange{Role: "owner"}).wantError(409, mariposa.QuotaExceeded)
 	want[contract.Changed](olga.call("PUT", "/v1/organizations/acme/members/olga", contract.MemberChange{Role: "owner"}), 200) // which she is

@@ -209,7 +209,7 @@ func TestConvergeLeavesOutWhatIsFrozen(t *testing.T) {
 		h.crash(id)
 	}
 	h.until("a to be gone", func() bool { return h.of("shop", "a").Running == 0 })
-	h.putAction("shop", `{"action":"converge","services":["a"]}`).wantError(409, mariposa.Conflict, "a is frozen: nothing is tried there until it is thawed")
+	h.putAction("shop", `{"action":"converge","services":["a"]}`).wantError(409, mariposa.Conflict, "a is frozen: nothing is retried until it is thawed")
 	if task := h.awaitTask(h.startTask("shop", `{"action":"converge"}`), mariposa.TaskCompleted); !slices.Equal(task.Services, []string{"b"}) {
 		t.Errorf("it is about %q", task.Services)
 	}

@@ -99,9 +99,9 @@ func TestAReprovisionTouchesWhatMatchesOnly(t *testing.T) {
 		is             func(contract.Instance) bool
 	}{
 		{`{"version":"1","service":"b"}`, ": only instances created from version 1", func(i contract.Instance) bool { return i.ServiceName == "b" }},
-		{`{"service":"b"}`, "make b anew", func(i contract.Instance) bool { return i.ServiceName == "b" }},
-		{`{"node":"host-n1"}`, "make a, b anew: only on host-n1", func(i contract.Instance) bool { return i.Node == "n1" }},
-		{`{"service":"a","node":["n2"]}`, "make a anew: only on host-n2", func(i contract.Instance) bool { return i.ServiceName == "a" && i.Node == "n2" }},
+		{`{"service":"b"}`, "reprovision b", func(i contract.Instance) bool { return i.ServiceName == "b" }},
+		{`{"node":"host-n1"}`, "reprovision a, b: only on host-n1", func(i contract.Instance) bool { return i.Node == "n1" }},
+		{`{"service":"a","node":["n2"]}`, "reprovision a: only on host-n2", func(i contract.Instance) bool { return i.ServiceName == "a" && i.Node == "n2" }},
 		{`{"image":"two"}`, ": only with image two", func(i contract.Instance) bool { return i.ServiceName == "b" }},
 		{`{"instance":"ONE"}`, "", func(i contract.Instance) bool { return i.ServiceName == "b" && i.ID == one }},
 	} {

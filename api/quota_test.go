@@ -65,15 +65,15 @@ func TestAQuotaIsHeldWithFigures(t *testing.T) {
 	before := h.picture.Revision()
 	put := func(doc string) reply { return h.call("PUT", "/v1/projects/shop/manifest?force=true", doc) }
 	h.call("PUT", "/v1/projects/shop/services/web/state", []byte(`{"action":"scale","scale":6}`)).wantError(409, mariposa.QuotaExceeded, "admin has a quota of 5 instances", "uses 3", "need 3 more")
-	put(sized(3, "2", "100m")).wantError(409, mariposa.QuotaExceeded, "4 cores", "has 3", "need 3 more")
-	put(sized(3, "1", "400m")).wantError(409, mariposa.QuotaExceeded, "1024 MiB", "has 300 MiB", "need 900 MiB more")
+	put(sized(3, "2", "100m")).wantError(409, mariposa.QuotaExceeded, "4 cores", "uses 3", "need 3 more")
+	put(sized(3, "1", "400m")).wantError(409, mariposa.QuotaExceeded, "1024 MiB", "uses 300 MiB", "need 900 MiB more")
 	h.call("POST", "/v1/projects?name=other", sized(3, "0.1", "1m")).wantError(409, mariposa.QuotaExceeded, "5 instances")
 	h.call("POST", "/v1/projects/shop/copy", contract.Copy{Name: "twin"}).wantError(409, mariposa.QuotaExceeded)
 	if h.picture.Revision() != before || h.used("admin") != wanted {
 		t.Error("what was refused changed something")
 	}
 	want[contract.Changed](h.call("POST", "/v1/projects?name=other", sized(2, "0.5", "1m")), 201)
-	h.call("POST", "/v1/projects?name=third", "services: {}\n").wantError(409, mariposa.QuotaExceeded, "2 projects", "has 2", "need 1 more")
+	h.call("POST", "/v1/projects?name=third", "services: {}\n").wantError(409, mariposa.QuotaExceeded, "2 projects", "uses 2", "need 1 more")
 	want[contract.Changed](h.call("PUT", "/v1/projects/shop/services/web/state", []byte(`{"action":"scale","scale":"-2"}`)), 202)
 	if got := h.used("admin"); got != (contract.QuotaUsed{Projects: 2, Instances: 3, CPU: 2, Memory: 102 << 20}) {
 		t.Errorf("scaled down: %+v", got)
@@ -164,7 +164,7 @@ func TestAQuotaComesBackAndMoves(t *testing.T) {
 		t.Errorf("used: %+v", got)
 	}
 	h.quota("admin", `{"instances":5}`)
-	h.call("POST", "/v1/instances", []byte(`{"project":"shop","compute_type":"dummy"}`)).wantError(409, mariposa.QuotaExceeded, "has 5", "need 1 more")
+	h.call("POST", "/v1/instances", []byte(`{"project":"shop","compute_type":"dummy"}`)).wantError(409, mariposa.QuotaExceeded, "uses 5", "need 1 more")
 	h.quota("acme", `{"instances":4}`)
 	h.call("POST", "/v1/projects/shop/move", contract.Move{Organization: "acme"}).wantError(409, mariposa.QuotaExceeded, "acme has a quota of 4 instances", "need 5 more")
 	h.quota("acme", `{"instances":5}`)

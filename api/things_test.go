@@ -244,8 +244,8 @@ func TestNodesAreShownHurtPurgedAndForgotten(t *testing.T) {
 	if spec("n1").Lost {
 		t.Error("n1 is still lost")
 	}
-	put("n3", contract.NodeAction{Action: "lose"}).wantError(409, mariposa.Conflict, "real")
-	put("n3", contract.NodeAction{Action: "restore"}).wantError(409, mariposa.Conflict, "real")
+	put("n3", contract.NodeAction{Action: "lose"}).wantError(409, mariposa.Conflict, "not a dummy")
+	put("n3", contract.NodeAction{Action: "restore"}).wantError(409, mariposa.Conflict, "not a dummy")
 	for _, action := range []string{"drain", "undrain", "reserve", "unreserve"} {
 		put("n3", contract.NodeAction{Action: action}).wantError(400, mariposa.InvalidArgument, "not supported yet")
 	}

@@ -115,7 +115,7 @@ func TestVolumesAreFoundByWhatTheyBelongTo(t *testing.T) {
 func TestAVolumeInUseIsNotDeleted(t *testing.T) {
 	t.Parallel()
 	h, shop, ids := keeps(t)
-	h.call("DELETE", "/v1/volumes/"+ids[0], nil).wantError(409, mariposa.Conflict, "will be used again", "db", "scale service db down, stop it, or remove it from the manifest")
+	h.call("DELETE", "/v1/volumes/"+ids[0], nil).wantError(409, mariposa.Conflict, "will be used again", "db", "scale db down, stop it, or remove it from the manifest")
 	user := h.occupy(shop.ID, 1, "n1", ids[0], nil)
 	name := want[contract.Instance](h.call("GET", "/v1/instances/"+user, nil), 200).Name
 	h.call("DELETE", "/v1/volumes/"+ids[0], nil).wantError(409, mariposa.Conflict, "volume data of db.1 is used by instance "+name)
@@ -144,7 +144,7 @@ func TestADeletedVolumeHasATombstoneUntilItsNodeHasRemovedIt(t *testing.T) {
 	h, shop, ids := keeps(t)
 	h.plan(shop.ID, &mariposa.ProjectStatus{Goal: mariposa.GoalStopped, Number: 1})
 	here := want[contract.Changed](h.call("DELETE", "/v1/volumes/"+ids[0][:len(ids[0])-1], nil), 202)
-	if here.ID != ids[0] || here.Reason != "its node host-n1 removes it" {
+	if here.ID != ids[0] || here.Reason != "node host-n1 deletes it" {
 		t.Errorf("%+v", here)
 	}
 	away := want[contract.Changed](h.call("DELETE", "/v1/volumes/"+ids[1], nil), 202)

@@ -36,8 +36,7 @@ type NodeConfig struct {
 	DC     string
 	Traits map[string]string
 	Dummy  bool // has only the dummy driver
-	// InMemory keeps dummy instances in memory alone: for load tests, after which
-	// nobody needs them.
+	// InMemory keeps dummy instances in memory only, for load tests.
 	InMemory bool
 	// Process says how process instances are isolated. Where they are kept follows
 	// from Dir.
@@ -149,15 +148,15 @@ func readIdentity(path string, dummy bool) (identity, error) {
 	return id, WriteFile(path, b)
 }
 
-// These ports are outside the range for process instances and below the kernel's
-// range for outgoing connections, so nobody else gets the address while the agent
-// is down.
+// These ports are outside the range for process instances and below the kernel's range
+// for outgoing connections, so no other process gets the address while the agent is
+// down.
 const (
 	firstMdata = 12000
 	lastMdata  = 19999
 )
 
-// freeAddress finds a loopback address that nobody listens on.
+// freeAddress finds a free loopback address.
 func freeAddress() (string, error) {
 	for range 100 {
 		address := fmt.Sprintf("127.0.0.1:%d", firstMdata+mathrand.IntN(lastMdata-firstMdata+1))
@@ -206,8 +205,8 @@ func SecretFile(path string) (string, error) {
 	return "", fmt.Errorf("%s is empty: delete it to generate a new token", path)
 }
 
-// capacity is what this machine can give to instances: all its cores, and its
-// memory less a tenth for everything else. Dummies use nothing.
+// capacity returns what this machine can give to instances: all its cores, and nine
+// tenths of its memory. Dummies use nothing.
 func capacity(isDummy bool) mariposa.Resources {
 	if isDummy {
 		return mariposa.Resources{}

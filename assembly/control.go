@@ -1,6 +1,6 @@
-// Package assembly wires the packages together into what runs: a control plane, and
-// agents in the same process or elsewhere. It is shared by the binary, the
-// benchmark and the tests that start the whole program; it decides nothing.
+// Package assembly wires the packages together into running processes: a control plane,
+// and agents in the same process or elsewhere. The binary, the benchmark and the tests
+// that start the whole program share it. It makes no decisions.
 package assembly
 
 import (
@@ -36,7 +36,7 @@ type Config struct {
 	Store     store.Store // closed by Stop
 	Ring      *seal.Ring  // the keys that encrypt secrets in the store
 	Listen    string
-	JoinToken string // of agents in this process, kept nowhere; empty: there are none
+	JoinToken string // of agents in this process, not stored; empty if there are none
 	Version   string
 	Replica   string        // its name among replicas; generated if empty. One that keeps its name resumes its leases at once
 	Keep      time.Duration // how long the feed is kept; 7 days if zero
@@ -47,7 +47,7 @@ type Config struct {
 	TLSCert, TLSKey string        // files; without them the server speaks plain HTTP
 	Insecure        bool          // allow plain HTTP from other machines
 	Domain          string        // under which instances have names; mariposa.internal if empty
-	ApproveNodes    bool          // nodes that are new wait for a person
+	ApproveNodes    bool          // new nodes wait for approval
 	KeepVersions    int           // of a project; 100 if zero
 	KeepAudit       time.Duration // 365 days if zero; negative: forever
 	KeepTasks       time.Duration // of ended tasks; 30 days if zero; negative: forever
@@ -101,8 +101,8 @@ func Start(ctx context.Context, cfg Config) (*Control, error) {
 		_ = incoming.Close() // the first error is the one to report
 		return nil, err
 	}
-	// How long bodies and answers may take is the API's business, as streams have no end.
-	// HTTP/2 is not offered: one connection of it is many requests at once.
+	// The API limits how long bodies and responses may take, because streams have no
+	// end. HTTP/2 is not offered: one connection could carry many requests at once.
 	c.server = &http.Server{
 		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 64 << 10, BaseContext: func(net.Listener) context.Context { return run }, ConnContext: listener.Context,
@@ -116,8 +116,8 @@ func Start(ctx context.Context, cfg Config) (*Control, error) {
 	return c, nil
 }
 
-// loadCertificate reads the certificate. Without one it refuses to send tokens over
-// the network in the clear.
+// loadCertificate reads the certificate. Without one it refuses to send tokens
+// unencrypted over the network.
 func loadCertificate(cfg Config) (*certificate, error) {
 	if cfg.TLSCert != "" || cfg.TLSKey != "" {
 		return newCertificate(cfg.TLSCert, cfg.TLSKey)
@@ -195,8 +195,8 @@ func rehome(ctx context.Context, st store.Store, pic *picture.Picture) error {
 	return nil
 }
 
-// removeExpired removes what is past its retention: audit records, answers to
-// changes, tasks and tokens.
+// removeExpired removes data past its retention: audit records, idempotency records,
+// tasks and tokens.
 func (c *Control) removeExpired(ctx context.Context) {
 	every := time.NewTicker(time.Hour)
 	defer every.Stop()

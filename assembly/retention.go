@@ -15,8 +15,8 @@ const (
 	keepFeed    = 7 * 24 * time.Hour
 	keepChanges = 2_000_000
 
-	// The newest changes are never thinned, so that whoever follows the feed, even slowly,
-	// misses none.
+	// The newest changes are never thinned, so that slow followers of the feed miss
+	// none.
 	keepWhole = 100_000
 )
 
@@ -36,9 +36,8 @@ func (c *Control) trim(ctx context.Context) {
 	}
 }
 
-// trimOnce deletes what is too old, then the oldest changes of projects that have more
-// than their share. So a project with many changes does not push out the history of
-// others.
+// trimOnce deletes old changes, then the oldest changes of projects that exceed their
+// share. This way a project with many changes does not displace the history of others.
 func (c *Control) trimOnce(ctx context.Context) error {
 	st := c.cfg.Store
 	if _, err := st.Trim(ctx, cmp.Or(c.cfg.Keep, keepFeed), 0); err != nil {
@@ -58,10 +57,10 @@ func (c *Control) trimOnce(ctx context.Context) error {
 	return nil
 }
 
-// overShare returns what to keep of the projects that have more of the log than they
-// may: more bytes than their limit or, if all together have more changes than most, more
-// than an equal share of these. What the smaller ones leave is shared by the larger. To
-// stay below for a while, these keep a tenth less than they may.
+// overShare returns what to keep of the projects that exceed their share of the log:
+// more bytes than their limit or, if all together have more changes than most, more than
+// an equal share of these. What small projects leave is shared by the large ones. To
+// stay below the limit for a while, these keep a tenth less than allowed.
 func overShare(sizes map[string]store.LogSize, most int64, limit func(project string) int64) map[string]store.LogSize {
 	share := fairShare(sizes, most)
 	keep := make(map[string]store.LogSize)

@@ -14,9 +14,9 @@ import (
 	"mariposa/store"
 )
 
-// AdminToken reads the admin token that is kept in a file, made the first time, and sees to
-// it that the store knows it. Once it was revoked another one takes its place, so that who
-// has the folder is never shut out.
+// AdminToken reads the admin token from a file, creates it the first time, and makes
+// sure that the store has it. If it was revoked, a new one replaces it, so that the
+// owner of the directory is never locked out.
 func AdminToken(ctx context.Context, st store.Store, path string) (string, error) {
 	token, err := SecretFile(path)
 	if err != nil {
@@ -40,8 +40,9 @@ func ensureAdminToken(ctx context.Context, st store.Store, token string) error {
 	}, "the admin token in the server's data directory")
 }
 
-// MigrateJoinToken makes a record of the join token that earlier releases kept in a file,
-// and removes the file: it works for LegacyJoinLifetime more, unless it is revoked.
+// MigrateJoinToken creates a record of the join token that earlier releases kept in a
+// file, and removes the file. The token works for LegacyJoinLifetime, unless it is
+// revoked.
 func MigrateJoinToken(ctx context.Context, st store.Store, path string) error {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {

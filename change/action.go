@@ -221,7 +221,7 @@ func (e *edit) withoutFrozen(names []string) ([]string, error) {
 	return rest, nil
 }
 
-// anyService reports whether a predicate holds for some service of a scope.
+// anyService reports whether a predicate is true for some service of a scope.
 func (e *edit) anyService(names []string, is func(*mariposa.ServiceStatus) bool) bool {
 	st := e.record.Status()
 	if st == nil {

@@ -16,7 +16,8 @@ import (
 	"mariposa/store"
 )
 
-// maxApprovals bounds how many approvals of a project are kept; the oldest go first.
+// maxApprovals limits how many approvals of a project are kept; the oldest are dropped
+// first.
 const maxApprovals = 200
 
 func (e *edit) mayReadSecrets() bool { return e.may(auth.ReadSecrets) }
@@ -27,11 +28,11 @@ func (e *edit) may(p auth.Permission) bool {
 	return e.c.Directory.May(e.req.Caller, p, e.record.Record()) == auth.Allowed
 }
 
-// protect keeps what is protected out of the hands of those who may not approve: they
-// neither change the values nor lift the protection. Whether a value that they name is
-// the one that is set is not looked at: that would tell. What the manifest of a draft
-// protects stays so, whatever later ones leave out, until an operator submits one that
-// says protect: false.
+// protect refuses changes of protected keys to callers who may not approve: they can
+// neither change the values nor lift the protection. It does not compare a given value
+// with the current one, because the result would reveal the value. A key that a manifest
+// protects stays protected, even if later manifests omit it, until an operator submits
+// one with protect: false.
 func (e *edit) protect(d draft, before *manifest.Values) error {
 	lifted := func(key string) bool {
 		m, _ := d.parsed.Declared(key)
@@ -59,7 +60,7 @@ func (e *edit) protect(d draft, before *manifest.Values) error {
 	return nil
 }
 
-// errProtected says that something takes an operator.
+// errProtected returns the error for an action that requires the operator role.
 func (e *edit) errProtected(key, what string) error {
 	return &mariposa.Error{
 		Code:    mariposa.Forbidden,
@@ -68,8 +69,8 @@ func (e *edit) errProtected(key, what string) error {
 	}
 }
 
-// keepProtected are the values that a revert brings back, with those of protected keys
-// as they are now: to bring older ones back is to change them.
+// keepProtected returns the values that a revert restores, with the current values of
+// protected keys: restoring older ones would change them.
 func (e *edit) keepProtected(now, then *manifest.Values) (*manifest.Values, error) {
 	if e.mayApprove() {
 		return then, nil
@@ -85,10 +86,10 @@ func (e *edit) keepProtected(now, then *manifest.Values) (*manifest.Values, erro
 	return then, nil
 }
 
-// judgeApproval lists the protected secrets that a version in the making uses without
-// an approval, or says what its submission approves. Who may approve does so by
-// submitting: a whole manifest, or a change of what was approved before. Other values,
-// or a changed service, approve nothing of a manifest that still waits.
+// judgeApproval lists the protected secrets that a draft uses without an approval, or
+// returns the content that its submission approves. A caller who may approve does so by
+// submitting a whole manifest, or a change of what was approved before. A change of
+// other values or of one service does not approve a manifest that still waits.
 func (e *edit) judgeApproval(d draft, was *picture.Version, values *manifest.Values, mac func(...string) string) (unapproved []string, approves string) {
 	uses := d.parsed.UsesAny(e.spec.Protected)
 	if len(uses) == 0 {
@@ -110,7 +111,7 @@ func (e *edit) addApproval(content string, number int) {
 	e.spec.Approvals = approvals[max(0, len(approvals)-maxApprovals):]
 }
 
-// unapprovedReason is what a version in the making waits for; empty: for nobody.
+// unapprovedReason says which approval a draft waits for; empty if none.
 func (e *edit) unapprovedReason(m *draftResult) string {
 	if len(m.unapproved) == 0 {
 		return ""
@@ -137,8 +138,8 @@ func (c *Changer) ApproveVersion(ctx context.Context, req *Request, project, ref
 	})
 }
 
-// WithdrawApproval takes the approval of a version back. What runs goes on; the version
-// does not come into force again.
+// WithdrawApproval withdraws the approval of a version. Its instances keep running, but
+// the version cannot come into force again.
 func (c *Changer) WithdrawApproval(ctx context.Context, req *Request, project, ref string) (*contract.Changed, error) {
 	return c.changeApproval(ctx, req, project, ref, func(e *edit, v *picture.Version, uses []string, by *mariposa.Approval) (string, error) {
 		if by == nil {
@@ -153,7 +154,7 @@ func (c *Changer) WithdrawApproval(ctx context.Context, req *Request, project, r
 	})
 }
 
-// changeApproval changes who has approved a version. Build names the event; none:
+// changeApproval changes the approval of a version. Build returns the event, or none if
 // nothing changes.
 func (c *Changer) changeApproval(ctx context.Context, req *Request, project, ref string,
 	build func(e *edit, v *picture.Version, uses []string, by *mariposa.Approval) (string, error),
@@ -178,18 +179,18 @@ func (c *Changer) changeApproval(ctx context.Context, req *Request, project, ref
 		e.unit.Exists(mariposa.KindVersion, found.ID)
 		spec := e.spec
 		e.write(store.Write{Kind: mariposa.KindProject, ID: e.record.ID, Spec: &spec}, "", nil)
-		e.write(store.Write{Kind: mariposa.KindVersion, ID: found.ID, Spec: found.Spec()}, event, mariposa.Asked(why)) // as it was: the event is about it
+		e.write(store.Write{Kind: mariposa.KindVersion, ID: found.ID, Spec: found.Spec()}, event, mariposa.Asked(why)) // unchanged: only the event matters
 		return &e.attempt, nil
 	})
 }
 
-// afterApproval says what an approval lets begin, and names the task in the answer.
+// afterApproval says what happens after an approval, and sets the task in the answer.
 func (e *edit) afterApproval(v *picture.Version) string {
 	for _, t := range e.tasks {
 		if t.State() != mariposa.TaskQueued || t.Spec.Patch.Number == 0 {
 			continue
 		}
-		waiting, _ := e.readVersion(t.Spec.Patch.Number) // what is lost waits for nobody
+		waiting, _ := e.readVersion(t.Spec.Patch.Number) // a lost version waits for no approval
 		if waiting != nil && waiting.Content(&e.spec) == v.Content(&e.spec) {
 			e.answer.Task = &t.ID
 			return "its queued task starts when its turn comes"

@@ -22,7 +22,7 @@ import (
 	"mariposa/store"
 )
 
-// draft is a version being made: a manifest, values, or both. What it leaves out is
+// draft is a version being created: a manifest, values, or both. What it omits is
 // unchanged.
 type draft struct {
 	cause   mariposa.Cause
@@ -34,10 +34,10 @@ type draft struct {
 	counter string // the key that is incremented, when nothing else changes
 	from    int    // the version that becomes current again
 
-	// given are the keys whose values the caller names, so they know them. Others
-	// are not told what is wrong with a secret, nor with a manifest that speaks of it.
+	// given are the keys whose values the caller set, so the caller knows them. Others
+	// must not learn what is wrong with a secret, or with a manifest that refers to it.
 	given map[string]bool
-	// protected are the keys that are protected in the project that it begins.
+	// protected are the keys that are protected in the new project.
 	protected []string
 	// edits: it is an edit of the newest manifest, not one that the caller submits
 	// as a whole.
@@ -93,9 +93,9 @@ func (e *edit) makeVersion(d draft) (*draftResult, error) {
 	return m, e.addVersion(d, m, was, values, box)
 }
 
-// manifestForValues returns the version whose manifest new values go with: the newest,
-// or the one in force if the newest was rolled back or dropped. Otherwise the values
-// would wait for a version that never comes into force.
+// manifestForValues returns the version whose manifest the new values are applied to:
+// the newest, or the one in force if the newest was rolled back or dropped. Otherwise
+// the values would wait for a version that never comes into force.
 func (e *edit) manifestForValues(newest *picture.Version) (*picture.Version, error) {
 	st := e.record.Status()
 	isOnItsWay := func(t queue.Task) bool {
@@ -325,8 +325,8 @@ func versionHash(doc []byte, values *manifest.Values, mac func(...string) string
 // coalesceWithin is how long increments of one key go into one version.
 const coalesceWithin = time.Minute
 
-// coalesces reports whether an increment goes into the previous version, which only
-// incremented the same key a moment ago, and from which nothing was made.
+// coalesces reports whether an increment is merged into the previous version, which only
+// incremented the same key a moment ago, and from which no instance was created.
 func (e *edit) coalesces(d draft, was *picture.Version, m *draftResult) bool {
 	if d.counter == "" || was == nil || was.Spec.Number != e.spec.Number || len(m.unapproved) > 0 || was.Spec.Counter != d.counter || e.now.Sub(was.Spec.Created) >= coalesceWithin || len(m.toReprovision) > 0 {
 		return false
@@ -349,7 +349,7 @@ func (e *edit) coalesces(d draft, was *picture.Version, m *draftResult) bool {
 	return !inUse[e.spec.Number]
 }
 
-// definitions returns the services of a version, including the one being made.
+// definitions returns the services of a version, including the one being created.
 func (e *edit) definitions(number int) (converge.Definitions, error) {
 	if e.fresh != nil && number == e.spec.Number {
 		return e.fresh, nil
@@ -402,8 +402,8 @@ func (e *edit) inUse() map[int]bool {
 	return inUse
 }
 
-// forget removes a version, and the values that went with it and with none that is
-// kept. The list of those that are kept must be the new one already.
+// forget deletes a version, and its values if no kept version uses them. The list of
+// kept versions must already be the new one.
 func (e *edit) forget(number int) error {
 	id := mariposa.VersionID(e.record.ID, number)
 	r, err := e.c.Store.Get(e.ctx, mariposa.KindVersion, id)

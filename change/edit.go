@@ -28,8 +28,8 @@ type edit struct {
 	seen    map[string]*store.Task // by id, as they were read
 	ended   map[string]bool        // those that this change ends
 	task    *mariposa.TaskSpec     // that this change adds
-	fresh   converge.Definitions   // of the version that this change makes
-	parts   []mariposa.PartRef     // of the generation of values that it makes; nil: it makes none
+	fresh   converge.Definitions   // of the version that this change creates
+	parts   []mariposa.PartRef     // of the generation of values that it creates; nil if none
 	freed   int64                  // the bytes of versions and values that this change removes
 	counter string                 // the metadata key that it increments
 	now     time.Time
@@ -150,7 +150,7 @@ func (e *edit) admit(t *mariposa.TaskSpec) error {
 	return nil
 }
 
-// awaitedThaw says that a new task waits for a thaw; empty: it does not.
+// awaitedThaw says that a new task waits for a thaw; empty if it does not.
 func (e *edit) awaitedThaw(t *mariposa.TaskSpec) string {
 	st := e.record.Status()
 	if st == nil || !queue.AwaitsThaw(t) {
@@ -172,9 +172,9 @@ func (e *edit) isFrozen() bool {
 	return st != nil && (st.Frozen || e.anyService(nil, func(ss *mariposa.ServiceStatus) bool { return ss.Frozen != nil }))
 }
 
-// noteEnded describes an older task that ends because of a new one. If it had not
-// begun, the answer says how to ask for it again, unless a newer version or a deletion
-// makes that pointless.
+// noteEnded describes an older task that ends because of a new one. If it had not begun,
+// the answer says how to request it again, unless a newer version or a deletion makes
+// that pointless.
 func (e *edit) noteEnded(old queue.Task, by *mariposa.TaskSpec) contract.EndedTask {
 	doc := contract.EndedTask{ID: old.ID, Task: old.Spec.Task, Services: append([]string{}, old.Spec.Services...), State: mariposa.TaskQueued, Reason: reason.Sentence(old.Spec.Reason)}
 	if old.Status != nil {

@@ -10,8 +10,8 @@ import (
 	"mariposa/store"
 )
 
-// addValues adds a generation of values, sealed, and the key that seals them the
-// first time. It returns what seals the project's values; nil: it has none.
+// addValues adds an encrypted generation of values and, the first time, the key that
+// encrypts them. It returns the box of the project's values; nil if it has none.
 func (e *edit) addValues(values, before *manifest.Values) (*seal.Box, error) {
 	if values == nil {
 		return nil, nil
@@ -30,9 +30,9 @@ func (e *edit) addValues(values, before *manifest.Values) (*seal.Box, error) {
 	return box, e.addGeneration(box, values)
 }
 
-// addGeneration writes a generation: those parts anew that the one before it does not
-// have. Only from that one are parts shared, so that generations next to each other
-// tell which parts are in use.
+// addGeneration writes a generation. It writes only the parts that the previous
+// generation does not have. Parts are shared with that one alone, so neighbouring
+// generations show which parts are in use.
 func (e *edit) addGeneration(box *seal.Box, values *manifest.Values) error {
 	former, err := e.partsOf(e.spec.Metadata)
 	if err != nil {
@@ -63,7 +63,7 @@ func (e *edit) addGeneration(box *seal.Box, values *manifest.Values) error {
 	return nil
 }
 
-// partsOf are the parts of a generation; none of one that is lost, or that was kept as a
+// partsOf returns the parts of a generation; none if it is lost or was stored as a
 // whole.
 func (e *edit) partsOf(generation int) ([]mariposa.PartRef, error) {
 	switch {
@@ -82,9 +82,10 @@ func (e *edit) partsOf(generation int) ([]mariposa.PartRef, error) {
 	return (*store.Metadata)(&r).Spec().Parts, nil
 }
 
-// dropValues removes the generation of a version that goes, unless one that stays has it
-// too, and those of its parts that no other has. Generations grow with versions, so those
-// next to it know. The list of versions that are kept must be the new one already.
+// dropValues removes the generation of a deleted version, unless a kept version uses it
+// too, and those of its parts that no other generation uses. Generations grow with
+// versions, so only the neighbours need to be checked. The list of kept versions must
+// already be the new one.
 func (e *edit) dropValues(generation, number int) error {
 	if generation == 0 || generation == e.spec.Metadata {
 		return nil
@@ -128,7 +129,7 @@ func (e *edit) dropValues(generation, number int) error {
 	return nil
 }
 
-// generationOf is the generation of values that a version goes with; 0: none, or it is
+// generationOf returns the generation of values of a version; 0 if it has none or is
 // lost.
 func (e *edit) generationOf(number int) (int, error) {
 	if number == e.spec.Number {

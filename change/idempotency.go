@@ -11,10 +11,10 @@ import (
 	"mariposa/store"
 )
 
-// Idempotency says where the answer to a change is kept for a client that lost it and
-// repeats the request: in the store, committed with the change, so that the change is
-// not made twice, even after a crash or at another replica. Only successes are kept; a
-// failure changed nothing.
+// Idempotency identifies the stored answer to a change, for a client that lost the
+// answer and repeats the request. The answer is committed with the change, so the change
+// is not made twice, even after a crash or at another replica. Only successes are
+// stored; a failure changed nothing.
 type Idempotency struct {
 	ID      string // of the answer in the store: the caller, and the key that they chose
 	Request string // a hash of the request
@@ -24,8 +24,8 @@ type Idempotency struct {
 // answerLifetime is how long an answer is kept.
 const answerLifetime = 24 * time.Hour
 
-// FindAnswer finds the answer that was given to a change before; nil if there is none.
-// Old is the record of an expired one.
+// FindAnswer returns the earlier answer to a change; nil if there is none. Old is the
+// record of an expired one.
 func (c *Changer) FindAnswer(ctx context.Context, p *Idempotency) (body []byte, old *store.Record, err error) {
 	r, err := c.Store.Get(ctx, mariposa.KindAnswer, p.ID)
 	if errors.Is(err, store.ErrNotFound) {
@@ -42,7 +42,7 @@ func (c *Changer) FindAnswer(ctx context.Context, p *Idempotency) (body []byte, 
 	switch {
 	case c.Clock.Now().Sub(spec.Created) > answerLifetime:
 		return nil, &r, nil
-	case spec.Request != box.MAC(p.Request) && spec.Request != p.Request: // plain, as former releases kept it
+	case spec.Request != box.MAC(p.Request) && spec.Request != p.Request: // a plain hash, as in former releases
 		return nil, nil, conflict("this Idempotency-Key was already used for a different request: use a new key for each change")
 	}
 	p.Status = spec.Status
@@ -50,10 +50,9 @@ func (c *Changer) FindAnswer(ctx context.Context, p *Idempotency) (body []byte, 
 	return body, nil, err
 }
 
-// keepAnswer adds the answer to a change to its unit, sealed because it may contain a
-// token.
-// The hash of the request is keyed: the request may hold a secret, and a plain hash would
-// let whoever has a copy of the store try guesses.
+// keepAnswer adds the answer to a change to its unit, encrypted because it may contain a
+// token. The hash of the request is keyed: the request may contain a secret, and a plain
+// hash in a copy of the store could be used to verify guesses.
 func (c *Changer) keepAnswer(ctx context.Context, p *Idempotency, old *store.Record, unit *store.Unit, answer any) error {
 	var body bytes.Buffer
 	e := json.NewEncoder(&body)

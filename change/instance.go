@@ -245,7 +245,7 @@ func (c *Changer) forceInstance(ctx context.Context, req *Request, found *store.
 		spec := *r.Spec()
 		e.answer = contract.Changed{ID: r.ID, Name: spec.Name}
 		switch {
-		case spec.Goal == mariposa.GoalRunning: // somebody was faster
+		case spec.Goal == mariposa.GoalRunning: // another request was faster
 			return nil, conflict("instance %s is no longer stopping: it was just started again", spec.Name)
 		case spec.Forced:
 			return &e.attempt, nil
@@ -257,7 +257,7 @@ func (c *Changer) forceInstance(ctx context.Context, req *Request, found *store.
 	})
 }
 
-// releaseQuota returns the quota of unmanaged instances that are forgotten with their
+// releaseQuota returns the quota of unmanaged instances that are deleted with their
 // node.
 func (c *Changer) releaseQuota(a *attempt, forgotten []*store.Instance) {
 	freed := map[string]mariposa.Resources{}

@@ -41,7 +41,7 @@ func (c *Changer) DeleteKey(ctx context.Context, req *Request, project string, k
 func (c *Changer) CountKey(ctx context.Context, req *Request, project string, key Key, by int64) (*contract.Changed, error) {
 	return c.changeKey(ctx, req, project, key, "", func(e *edit, old *manifest.Values, p *manifest.Project) (*manifest.Values, error) {
 		e.counter = key.Name
-		if value, _ := old.Get(key.Name); value.Secret { // whether it can be counted says what it is
+		if value, _ := old.Get(key.Name); value.Secret { // whether it can be incremented reveals what it is
 			if err := c.Directory.Require(e.req.Caller, auth.ReadSecrets, e.record.Record()); err != nil {
 				return nil, err
 			}
@@ -50,7 +50,7 @@ func (c *Changer) CountKey(ctx context.Context, req *Request, project string, ke
 	})
 }
 
-// changeKey changes one key, and answers with its value and cas: build makes the new
+// changeKey changes one key, and answers with its value and cas. Build creates the new
 // values from the old.
 func (c *Changer) changeKey(ctx context.Context, req *Request, project string, key Key, message string,
 	build func(*edit, *manifest.Values, *manifest.Project) (*manifest.Values, error),
@@ -86,7 +86,7 @@ func (c *Changer) changeKey(ctx context.Context, req *Request, project string, k
 	})
 }
 
-// requireUnchanged refuses to change a key that somebody else has changed in between.
+// requireUnchanged refuses to change a key that was changed in the meantime.
 func (k Key) requireUnchanged(old *manifest.Values) error {
 	if k.CAS == "" {
 		return nil
@@ -108,8 +108,8 @@ func (k Key) requireUnchanged(old *manifest.Values) error {
 	return conflict("%s was changed by someone else (its cas is %s, not %s): read it again, then retry", k.Name, is, shorten(k.CAS))
 }
 
-// importValues are the values after a whole document took the place of the old one, and
-// the keys that the document itself gives a value.
+// importValues returns the values after a whole document replaced the old one, and the
+// keys whose values the document itself contains.
 func (e *edit) importValues(doc []byte) (values *manifest.Values, given map[string]bool, err error) {
 	old, err := e.c.Cache.Values(e.ctx, e.record.ID, e.spec.Metadata)
 	if err != nil {
@@ -125,8 +125,7 @@ func (e *edit) importValues(doc []byte) (values *manifest.Values, given map[stri
 	return values, given, err
 }
 
-// outdatedServices says which services run with values that this change makes
-// outdated.
+// outdatedServices lists the services whose values this change makes outdated.
 func (e *edit) outdatedServices() string {
 	var names []string
 	for _, w := range e.unit.Writes {

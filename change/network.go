@@ -122,7 +122,7 @@ func (c *Changer) endNetwork(req *Request, r *store.Network) *attempt {
 	return a
 }
 
-// forgetAttachments deletes the attachments of networks on a node that is given up.
+// forgetAttachments deletes the attachments of networks on a removed node.
 func (c *Changer) forgetAttachments(a *attempt, node, why string) {
 	for _, r := range c.Picture.AttachmentsOn(node) {
 		a.unit.Unchanged(r)

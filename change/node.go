@@ -23,7 +23,7 @@ func (c *Changer) ActOnNode(ctx context.Context, req *Request, id string, ask co
 	}
 	event := map[string]string{"lose": "node.lost", "restore": "node.restored", "purge": "node.purged"}[action]
 	if event == "" {
-		return nil, invalid("action %s is not supported for nodes yet", action)
+		return nil, invalid("action %s on a node is not supported yet", action)
 	}
 	if len(instances) > 0 && action != "purge" {
 		return nil, invalid("instances: not allowed with action %s; only purge uses it", action)
@@ -62,7 +62,7 @@ func (c *Changer) decideOnNode(ctx context.Context, req *Request, id string, app
 		case spec.Approval == "" && !approve:
 			return conflict("node %s is already approved: stop its agent, then remove it with `mariposa node rm %s`", spec.Name, spec.Name)
 		case spec.Approval == "", !approve && spec.Approval == mariposa.ApprovalRejected:
-			return nil // it is so
+			return nil // nothing to do
 		case approve && c.nameInUse(r.ID, spec.Name):
 			return conflict("another node already has the name %s: remove one of them first", spec.Name)
 		}
@@ -91,8 +91,8 @@ func (c *Changer) nameInUse(id, name string) bool {
 	})
 }
 
-// DeleteNode forgets a node that is unknown or not approved; if forced, with everything on
-// it.
+// DeleteNode deletes a node that is unknown or not approved; if forced, with everything
+// on it.
 func (c *Changer) DeleteNode(ctx context.Context, req *Request, id string, force bool) (*contract.Changed, error) {
 	return c.changeNode(ctx, req, id, func(r *store.Node, a *attempt) error {
 		name, there := r.Spec().Name, c.Picture.InstancesOn(r.ID)

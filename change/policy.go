@@ -20,12 +20,12 @@ var ComputeTypes = []mariposa.ComputeType{
 	mariposa.ComputeDocker, mariposa.ComputeInfrastructure, mariposa.ComputeKVM, mariposa.ComputeProcess, mariposa.ComputeDummy,
 }
 
-// newPolicy is what a new organization begins with. What is on a node's own ports stands
-// beside what others run there, so that has to be allowed first.
+// newPolicy returns the policy of a new organization. Host ports are shared with
+// everything else on a node, so they must be allowed explicitly.
 func newPolicy() *mariposa.Policy { return &mariposa.Policy{} }
 
-// SetPolicy changes what the manifests of an organization may ask for. What runs already
-// goes on.
+// SetPolicy changes what the manifests of an organization may use. Running instances are
+// not affected.
 func (c *Changer) SetPolicy(ctx context.Context, req *Request, org string, to contract.PolicyChange) (*contract.Policy, error) {
 	return commit(ctx, c, req, org, func() (*store.Unit, contract.Policy, error) {
 		unit, spec, err := c.editOrganization(req, org)
@@ -59,7 +59,8 @@ func (c *Changer) SetPolicy(ctx context.Context, req *Request, org string, to co
 	})
 }
 
-// setPorts changes which ports of nodes are allowed. Those below 1024 go with the others.
+// setPorts changes which host ports are allowed. Ports below 1024 are only allowed
+// together with the others.
 func setPorts(p *mariposa.Policy, to contract.PolicyChange) error {
 	low := to.LowPorts != nil && *to.LowPorts
 	switch {
@@ -95,7 +96,7 @@ func join[T ~string](all []T) string {
 	return strings.Join(texts, ", ")
 }
 
-// PolicyOf is what the manifests of an organization may ask for.
+// PolicyOf returns the policy of an organization for the API.
 func PolicyOf(id string, spec *mariposa.OrganizationSpec) contract.Policy {
 	doc := contract.Policy{Organization: id, OrganizationName: spec.Name, ComputeTypes: ComputeTypes, HostPorts: true, LowPorts: true}
 	if p := spec.Policy; p != nil {
@@ -107,7 +108,7 @@ func PolicyOf(id string, spec *mariposa.OrganizationSpec) contract.Policy {
 	return doc
 }
 
-// describePolicy says in words what a policy allows.
+// describePolicy describes a policy in words.
 func describePolicy(p *mariposa.Policy) string {
 	text := "all compute types"
 	if len(p.ComputeTypes) > 0 {
@@ -127,10 +128,9 @@ func describePolicy(p *mariposa.Policy) string {
 	return text
 }
 
-// requireAllowed refuses a manifest that asks for what its organization does not allow,
-// or leaves out a size that a quota needs. What other values alone make of a manifest that
-// is in force is not looked at again. Should the policy or the quota change meanwhile, it
-// is looked at again.
+// requireAllowed refuses a manifest that uses something its organization does not allow,
+// or that omits a size that a quota needs. A change of values alone is not checked
+// again. If the policy or the quota changes concurrently, the check is repeated.
 func (e *edit) requireAllowed(doc []byte, services converge.Definitions) error {
 	org := e.c.Picture.Orgs.Get(e.spec.Organization)
 	if org == nil {
@@ -147,7 +147,8 @@ func refuseFaults(faults []mariposa.Fault) error {
 	return &mariposa.Error{Code: mariposa.InvalidArgument, Message: faults[0].String(), Faults: faults}
 }
 
-// policyFaults are all that a manifest asks for and its organization does not allow.
+// policyFaults lists everything that a manifest uses and its organization does not
+// allow.
 func policyFaults(org *mariposa.OrganizationSpec, doc []byte, services converge.Definitions) []mariposa.Fault {
 	var all []mariposa.Fault
 	for _, name := range slices.Sorted(maps.Keys(services)) {
@@ -160,7 +161,7 @@ func policyFaults(org *mariposa.OrganizationSpec, doc []byte, services converge.
 	return all
 }
 
-// singleFaults are those of the definition of a single instance.
+// singleFaults does the same for the definition of a single instance.
 func singleFaults(org *mariposa.OrganizationSpec, doc []byte, def *mariposa.Service) []mariposa.Fault {
 	var all []mariposa.Fault
 	for _, f := range serviceFaults(org, def) {
@@ -209,7 +210,7 @@ func serviceFaults(org *mariposa.OrganizationSpec, def *mariposa.Service) []keyF
 	return all
 }
 
-// missingSizes names what a service must say under a quota, and does not.
+// missingSizes lists the sizes that a quota requires and a service does not set.
 func missingSizes(q mariposa.Quota, def *mariposa.Service) []string {
 	var missing []string
 	if q.Memory != nil && def.Memory == 0 {
@@ -228,9 +229,9 @@ func exampleSize(of string) string {
 	return "0.5"
 }
 
-// refuseGrowth refuses more instances of a service whose version the organization would
-// not admit any more: those that there are go on, but more of them, or one that is started
-// again, would escape the policy or the quota.
+// refuseGrowth refuses more instances of a service whose version the organization no
+// longer allows: existing instances keep running, but additional or restarted ones would
+// escape the policy or the quota.
 func (e *edit) refuseGrowth(after *mariposa.ProjectStatus) error {
 	org := e.c.Picture.Orgs.Get(e.spec.Organization)
 	if org == nil || after == nil {
@@ -265,7 +266,7 @@ func (e *edit) refuseGrowth(after *mariposa.ProjectStatus) error {
 	return nil
 }
 
-// errGrowth says why a service gets no more instances.
+// errGrowth returns the error for a service that cannot be scaled up.
 func (e *edit) errGrowth(org *mariposa.OrganizationSpec, def *mariposa.Service, was int, first mariposa.Fault) error {
 	if missing := missingSizes(org.Quota, def); len(missing) > 0 && first.Code == mariposa.FaultMissing {
 		return mariposa.Errorf(mariposa.QuotaExceeded, "service %s sets no %s, and organization %s has a %s quota: it keeps its %d instances; to scale up, add %s: or a package to its manifest",
@@ -274,8 +275,8 @@ func (e *edit) errGrowth(org *mariposa.OrganizationSpec, def *mariposa.Service, 
 	return conflict("service %s keeps its %d instances and cannot be scaled up: %s", def.Name, was, first)
 }
 
-// requireWaitingAllowed refuses to let versions come into force that have waited since
-// before a change of the policy or the quota.
+// requireWaitingAllowed refuses versions that have been waiting since before a change of
+// the policy or the quota and are no longer allowed.
 func (e *edit) requireWaitingAllowed() error {
 	for _, t := range e.tasks {
 		if t.State() != mariposa.TaskQueued || t.Spec.Patch.Number == 0 || e.ended[t.ID] {
@@ -295,7 +296,7 @@ func (e *edit) requireWaitingAllowed() error {
 	return nil
 }
 
-// requireAdmissible refuses a version that the organization would not admit any more.
+// requireAdmissible refuses a version that the organization no longer allows.
 func (e *edit) requireAdmissible(v *picture.Version, remedy string) error {
 	org := e.c.Picture.Orgs.Get(e.spec.Organization)
 	if org == nil {
@@ -310,7 +311,7 @@ func (e *edit) requireAdmissible(v *picture.Version, remedy string) error {
 		"organization %s no longer allows version %d of %s: %s; %s", org.Spec().Name, v.Spec.Number, e.spec.Name, faults[0], remedy)}
 }
 
-// fitsPolicy refuses to take a project to an organization that would not admit what it
+// fitsPolicy refuses to move a project to an organization that does not allow what it
 // runs or is about to run: the newest version, those in force or waiting, and its single
 // instances.
 func (e *edit) fitsPolicy(org *store.Organization) error {
@@ -358,8 +359,7 @@ func (e *edit) singlesFitPolicy(org *store.Organization) (err error) {
 	return err
 }
 
-// faultsOfSingle are what the definition of a single instance asks for and its
-// organization does not allow.
+// faultsOfSingle lists what a single instance uses and its organization does not allow.
 func faultsOfSingle(org *mariposa.OrganizationSpec, spec *mariposa.InstanceSpec) []mariposa.Fault {
 	def := &mariposa.Service{Name: spec.Name, Compute: spec.Compute, Memory: spec.Memory, MilliCPU: spec.MilliCPU}
 	for _, port := range spec.Ports {
@@ -375,8 +375,8 @@ func errNotAdmitted(org *store.Organization, what string, faults []mariposa.Faul
 	return &mariposa.Error{Code: mariposa.Conflict, Faults: faults, Message: fmt.Sprintf("organization %s does not allow %s: %s", org.Spec().Name, what, faults[0])}
 }
 
-// defaultPackage is the size that a version gives to services which say none; nil: there
-// is none. Other values leave it as it was.
+// defaultPackage returns the size of services that set none; nil if there is no default.
+// A change of values keeps the size of the previous version.
 func (e *edit) defaultPackage(d draft, was map[string]mariposa.PackageSpec) *mariposa.PackageSpec {
 	if d.cause == mariposa.CauseMetadata {
 		if p, had := was[""]; had {

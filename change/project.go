@@ -97,8 +97,8 @@ func (c *Changer) requireCreator(req *Request, org string) error {
 	return c.Directory.Require(req.Caller, auth.CreateProject, r.Record())
 }
 
-// errNameTaken says that another project has a name, and names it if the caller may
-// see it.
+// errNameTaken returns the error for a name that another project has. It identifies that
+// project if the caller may see it.
 func (c *Changer) errNameTaken(req *Request, by *store.Project, name string) error {
 	if c.Directory.RoleIn(req.Caller, by).Rank() == 0 {
 		return conflict("the name %s is taken: choose another", name)

@@ -54,7 +54,7 @@ func (c *Changer) Quota(ctx context.Context, id string, spec *mariposa.Organizat
 	return doc, err
 }
 
-// limitsDoc are the limits of a quota, as people see them.
+// limitsDoc returns the limits of a quota for the API.
 func limitsDoc(q mariposa.Quota) contract.QuotaLimits {
 	doc := contract.QuotaLimits{Projects: q.Projects, Instances: q.Instances, Memory: q.Memory, StoredPerProject: q.StoredPerProject}
 	if n := q.MilliCPU; n != nil {
@@ -316,8 +316,8 @@ func (c *Changer) writePackage(ctx context.Context, req *Request, w store.Write)
 	})
 }
 
-// packages are the sizes that a manifest names, as they are now, and under no name the
-// one of services that say none.
+// packages returns the sizes that a manifest refers to, as they are now, and under the
+// empty name the default size.
 func (c *Changer) packages(m *manifest.Project, standard *mariposa.PackageSpec) (map[string]mariposa.PackageSpec, error) {
 	var named map[string]mariposa.PackageSpec
 	var faults []mariposa.Fault

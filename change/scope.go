@@ -55,7 +55,7 @@ func differ(was services, is *manifest.Project, bound converge.Definitions) diff
 	return d
 }
 
-// diffFromGoal compares the version being made with a goal, service by service: each
+// diffFromGoal compares the version being created with a goal, service by service: each
 // may be at another version.
 func (e *edit) diffFromGoal(m *draftResult, goal *mariposa.ProjectStatus) (difference, error) {
 	was := services{&manifest.Project{}, converge.Definitions{}}

@@ -13,7 +13,7 @@ import (
 	"mariposa/store"
 )
 
-// settings are what is set for the installation.
+// settings returns the settings of the installation.
 func (c *Changer) settings() mariposa.SettingsSpec { return settingsOf(c.Picture) }
 
 func settingsOf(pic *picture.Picture) mariposa.SettingsSpec {
@@ -23,7 +23,7 @@ func settingsOf(pic *picture.Picture) mariposa.SettingsSpec {
 	return mariposa.SettingsSpec{}
 }
 
-// Settings are what is set for the installation, as people see it.
+// Settings returns the settings of the installation for the API.
 func (c *Changer) Settings() contract.Settings { return settingsDoc(c.settings()) }
 
 func settingsDoc(s mariposa.SettingsSpec) contract.Settings {
@@ -34,7 +34,7 @@ func settingsDoc(s mariposa.SettingsSpec) contract.Settings {
 	return doc
 }
 
-// SetSettings changes what is set for the installation.
+// SetSettings changes the settings of the installation.
 func (c *Changer) SetSettings(ctx context.Context, req *Request, set func(*mariposa.SettingsSpec) error) (*contract.Settings, error) {
 	return commit(ctx, c, req, mariposa.SettingsID, func() (*store.Unit, contract.Settings, error) {
 		unit, spec := &store.Unit{}, c.settings()
@@ -52,7 +52,7 @@ func (c *Changer) SetSettings(ctx context.Context, req *Request, set func(*marip
 	})
 }
 
-// describeSettings says in words what is set.
+// describeSettings describes the settings in words.
 func describeSettings(s mariposa.SettingsSpec) string {
 	said := []string{"new organizations: " + describeQuota(s.Quota)}
 	if s.OrgsPerUser != nil {
@@ -64,11 +64,11 @@ func describeSettings(s mariposa.SettingsSpec) string {
 	return strings.Join(said, "; ")
 }
 
-// claimOrganization refuses one more organization to a user who owns as many as a user
-// may. Those who run the installation may own any number, and give them to others.
+// claimOrganization refuses one more organization to a user who already owns the
+// maximum. Installation admins may own any number, and give them to others.
 //
-// The user is written as they are, so that of two requests at once, at two replicas, the
-// second looks again.
+// The user is written unchanged, so that of two concurrent requests, even at two
+// replicas, the second conflicts and checks again.
 func (c *Changer) claimOrganization(req *Request, id string, unit *store.Unit) error {
 	most := c.settings().OrgsPerUser
 	user := c.Picture.Users.Get(id)

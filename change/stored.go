@@ -13,7 +13,7 @@ import (
 	"mariposa/store"
 )
 
-// Stored is what the store keeps of a project, and how much that may be.
+// Stored returns what the store keeps of a project, and its limit.
 func (c *Changer) Stored(ctx context.Context, project *store.Project) (*contract.Stored, error) {
 	sizes, err := c.Store.Sizes(ctx, project.ID)
 	if err != nil {
@@ -30,14 +30,14 @@ func (c *Changer) Stored(ctx context.Context, project *store.Project) (*contract
 }
 
 // roundEvents rounds the bytes of a project's events. They are compressed together with
-// those of others, so that the exact number could tell something about these.
+// those of other projects, so the exact number could reveal something about these.
 func roundEvents(n int64) int64 {
 	const step = 4 << 10
 	return (n + step - 1) / step * step
 }
 
-// EventsLimit is how many bytes of events are kept of a project; of one that is deleted
-// as many as of any other.
+// EventsLimit returns how many bytes of events are kept of a project. A deleted project
+// has the default limit.
 func EventsLimit(pic *picture.Picture, project string) int64 {
 	if r := pic.Projects.Get(project); r != nil {
 		return eventsShare(storedLimit(pic, r.Spec().Organization))
@@ -45,11 +45,11 @@ func EventsLimit(pic *picture.Picture, project string) int64 {
 	return eventsShare(storedLimitOf(pic, mariposa.Quota{}))
 }
 
-// eventsShare is how many bytes of events are kept beside what may be stored: a quarter
-// of it, and enough to be of use where that is little.
+// eventsShare returns how many bytes of events are kept in addition to the stored data:
+// a quarter of its limit, with a useful minimum.
 func eventsShare(limit int64) int64 { return max(limit/4, 1<<20) }
 
-// storedBy is what the store keeps of all projects of an organization.
+// storedBy returns what the store keeps of all projects of an organization.
 func (c *Changer) storedBy(ctx context.Context, org string) (objects, events int64, err error) {
 	var ids []string
 	for _, p := range c.Picture.ProjectsOf(org) {
@@ -72,7 +72,7 @@ func (c *Changer) storedBy(ctx context.Context, org string) (objects, events int
 	return objects, events, err
 }
 
-// storedLimit is how many bytes may be stored of each project of an organization.
+// storedLimit returns how many bytes may be stored for each project of an organization.
 func storedLimit(pic *picture.Picture, org string) int64 {
 	if r := pic.Orgs.Get(org); r != nil {
 		return storedLimitOf(pic, r.Spec().Quota)
@@ -89,11 +89,11 @@ func storedLimitOf(pic *picture.Picture, q mariposa.Quota) int64 {
 	return mariposa.DefaultStoredPerProject
 }
 
-// prune forgets the oldest versions: those beyond the number that is kept, and as many
-// more as it takes to stay within what may be stored of the project. Versions that have a
-// tag, are in force, are being brought into force, that something runs of, or that a
-// revert would go back to are never forgotten. Where these alone are too much, a change
-// that makes them more is refused.
+// prune deletes the oldest versions: those beyond the number that is kept, and as many
+// more as necessary to stay within the limit of the project. It never deletes versions
+// that have a tag, are in force or being rolled out, have running instances, or are the
+// target of a revert. If these alone exceed the limit, a change that adds to them is
+// refused.
 func (e *edit) prune(isSmaller bool) error {
 	over := len(e.spec.Versions) - e.keepVersions()
 	limit := storedLimit(e.c.Picture, e.spec.Organization)
@@ -122,7 +122,7 @@ func (e *edit) prune(isSmaller bool) error {
 		e.spec.Name, formatBytes(stored.total()-e.freed), formatBytes(stored.versions), formatBytes(stored.metadata), formatBytes(limit))
 }
 
-// formatBytes is an amount of bytes in words.
+// formatBytes formats a number of bytes.
 func formatBytes(n int64) string {
 	if n < 1<<20 {
 		return fmt.Sprintf("%d KiB", n>>10)

@@ -53,7 +53,7 @@ func (c *Changer) CreateToken(ctx context.Context, req *Request, spec mariposa.T
 // revoked meanwhile.
 func (c *Changer) bindToMaker(req *Request, spec *mariposa.TokenSpec, unit *store.Unit) error {
 	if req.Caller.Token == "" {
-		return nil // the server itself asks
+		return nil // the request comes from the server itself
 	}
 	maker := c.Picture.Tokens.Get(req.Caller.Token)
 	if maker == nil { // it was revoked just now
@@ -68,7 +68,7 @@ func (c *Changer) bindToMaker(req *Request, spec *mariposa.TokenSpec, unit *stor
 	return nil
 }
 
-// earlier is the earlier of two times, of which zero is never.
+// earlier returns the earlier of two times; zero means never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
 		return b
@@ -76,11 +76,11 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// checkTokens says whether there may be one more token, and its name is free.
+// checkTokens checks that the owner may have one more token, and that its name is free.
 func (c *Changer) checkTokens(spec *mariposa.TokenSpec, owner string) error {
 	now := c.Clock.Now()
 	there := slices.DeleteFunc(c.Picture.TokensOf(spec.Owner()), func(t *store.Token) bool {
-		return spec.Use == mariposa.TokenJoin && (t.Spec().Expired(now) || t.Spec().Spent()) // they are forgotten after a while
+		return spec.Use == mariposa.TokenJoin && (t.Spec().Expired(now) || t.Spec().Spent()) // they are deleted after a while
 	})
 	if len(there) >= maxTokens {
 		return conflict("%s: revoke some first", countTokens(owner, len(there)))
@@ -142,16 +142,17 @@ func (c *Changer) listTokens(tokens []*store.Token) string {
 	return listSome(names)
 }
 
-// revoke marks a token as revoked. Its record is archived, so that whoever still uses
-// it can be given the reason.
+// revoke marks a token as revoked. Its record is archived, so that later uses get the
+// reason.
 func revoke(t *store.Token, now time.Time) store.Write {
 	spec := *t.Spec()
 	spec.Revoked = now
 	return store.Write{Kind: mariposa.KindToken, ID: t.ID, Spec: &spec, Archive: true}
 }
 
-// AdoptTokens makes the children of a token those of the token of the request, so that they
-// survive when the old one is revoked. They expire with their new parent at the latest.
+// AdoptTokens makes the children of a token children of the request's token, so that
+// they survive when the old one is revoked. They expire with their new parent at the
+// latest.
 func (c *Changer) AdoptTokens(ctx context.Context, req *Request, token *store.Token) (*contract.Changed, error) {
 	spec := token.Spec()
 	return c.commit(ctx, req, token.ID, func() (*attempt, error) {
@@ -164,7 +165,7 @@ func (c *Changer) AdoptTokens(ctx context.Context, req *Request, token *store.To
 		if maker == nil {
 			return nil, conflict("only a request with a token can adopt the tokens that another one created")
 		}
-		// Or two requests could each take over a maker of the other.
+		// Otherwise two concurrent requests could each adopt an ancestor of the other.
 		for above, i := maker, 0; above != nil && i < auth.MaxDepth; above, i = c.Picture.Tokens.Get(above.Spec().Parent), i+1 {
 			a.unit.Unchanged(above)
 		}
@@ -175,7 +176,7 @@ func (c *Changer) AdoptTokens(ctx context.Context, req *Request, token *store.To
 			}
 			of := *t.Spec()
 			if of.Parent != token.ID {
-				continue // it stays with the one that made it
+				continue // it keeps its parent
 			}
 			n++
 			of.Parent, of.Expires = mine, earlier(of.Expires, maker.Spec().Expires)

@@ -12,9 +12,9 @@ import (
 	"mariposa/queue"
 )
 
-// undoCommands returns the commands that bring back what an active task found when it
+// undoCommands returns the commands that restore what an active task found when it
 // began, in order. Its scope is frozen by then, so they also thaw it. There are none if
-// nothing can be undone: the task only retries, clears away or follows, or it is a thaw,
+// nothing can be undone: the task only retries, cleans up or follows, or it is a thaw,
 // whose undo is the freeze that replaces it.
 func (e *edit) undoCommands(t queue.Task) ([]string, error) {
 	spec, p := t.Spec, t.Spec.Patch
@@ -67,9 +67,9 @@ func (e *edit) undoOwn(spec *mariposa.TaskSpec, thaw string) []string {
 	return nil
 }
 
-// undoReprovision undoes a reprovision: what it has replaced serves as well as what was
-// there before, so the rest is left as it is. Accepting what runs ends the rollout; the
-// scale, which lifts the freeze, stays as it was.
+// undoReprovision undoes a reprovision: the replaced instances are as good as the old
+// ones, so the rest is left as it is. Accepting the running state ends the rollout; the
+// scale command, which lifts the freeze, does not change the scale.
 func (e *edit) undoReprovision(spec *mariposa.TaskSpec) []string {
 	st := e.record.Status()
 	scales := map[string]int{}

@@ -112,8 +112,8 @@ func (c *Changer) addTombstone(req *Request, a *attempt, r *store.Volume) {
 	}}
 }
 
-// forgetVolumes deletes the volumes of a node that is given up, and returns those that
-// were to be kept.
+// forgetVolumes deletes the volumes of a removed node, and returns those that should
+// have been kept.
 func (c *Changer) forgetVolumes(a *attempt, node, why string) (lost []string) {
 	for _, r := range c.Picture.VolumesOn(node) {
 		spec := r.Spec()

@@ -68,7 +68,7 @@ func TestAnyGraphHasAnOrderOrANamedCycle(t *testing.T) {
 			return
 		}
 		for _, f := range faultsOf(err) {
-			_, path, _ := strings.Cut(f.Message, "circle: ")
+			_, path, _ := strings.Cut(f.Message, "circular dependency: ")
 			path, _, _ = strings.Cut(path, ";")
 			steps := strings.Split(path, " -> ")
 			if len(steps) < 3 || steps[0] != steps[len(steps)-1] {

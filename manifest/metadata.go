@@ -207,9 +207,9 @@ func (p *Project) CheckValue(key, text string) error {
 	return nil
 }
 
-// CheckValues holds values against what the manifest declares, and lists every
-// fault. Those that hidden reports are left out, nil: none. Whoever may write a
-// pattern, and hears whether a value matches it, reads the value.
+// CheckValues checks values against the declarations of the manifest, and lists every
+// fault. It skips keys that hidden reports; nil skips none. A caller who may write a
+// pattern, and learns whether a hidden value matches it, could find out the value.
 func (p *Project) CheckValues(v *Values, hidden func(key string) bool) error {
 	c := &checker{subject: valuesSubject}
 	if v == nil || p == nil {

@@ -79,8 +79,8 @@ func (c *checker) value(at *spot, into map[string]string) {
 	}
 }
 
-// secretStep is how exactly the length of a secret counts. Whoever fills the rest up to
-// the limit learns no more of it.
+// secretStep is the granularity with which the length of a secret counts, so that
+// filling up the rest of the limit does not reveal the exact length.
 const secretStep = 64
 
 // size is how many bytes the document counts for.
@@ -168,9 +168,8 @@ func (pg *valuesDocument) deleteKey(key string) []byte {
 	return pg.first(want, []func() edit{func() edit { return pg.cutLines(i) }, func() edit { return pg.cutToNext(i) }})
 }
 
-// first returns the result of the first way that makes the document say what is
-// wanted. If there is none the document is written anew, which only happens to
-// a document that says null.
+// first returns the result of the first way that produces the wanted document. If there
+// is none the document is rewritten, which only happens to a document that is null.
 func (pg *valuesDocument) first(want map[string]string, ways []func() edit) []byte {
 	for _, way := range ways {
 		doc := pg.apply(way())

@@ -28,7 +28,7 @@ func Parse(data []byte) (*Project, error) {
 	return p, nil
 }
 
-// parts is everything a manifest may hold, while it is being checked.
+// parts is everything a manifest can contain, while it is being checked.
 type parts struct {
 	Project
 	drafts    []*draft

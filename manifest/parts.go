@@ -22,12 +22,12 @@ const (
 	maxPart = 32 << 10 // and before any key once it has this much
 )
 
-// valuesHead is what is said of values as a whole.
+// valuesHead is the data about the values as a whole.
 type valuesHead struct {
 	Last int64 `json:"last,omitempty"`
 }
 
-// Split writes values down, for sealing: what is to say of the whole, and the parts.
+// Split encodes values for encryption: the head, and the parts.
 func (v *Values) Split() (head []byte, parts [][]byte) {
 	doc := v.document()
 	pg, err := readValuesDocument(doc)
@@ -64,7 +64,7 @@ func (v *Values) Split() (head []byte, parts [][]byte) {
 	return encodeSealed(whole), parts
 }
 
-// lengthOf is how many bytes there are from an entry to the next; those before the first
+// lengthOf returns the number of bytes from an entry to the next; those before the first
 // belong to it.
 func (pg *valuesDocument) lengthOf(i int) int {
 	begin, end := 0, len(pg.doc)
@@ -77,9 +77,9 @@ func (pg *valuesDocument) lengthOf(i int) int {
 	return end - begin
 }
 
-// padding is what is missing to the next step of the length of a secret. What is kept of a
-// project is counted and shown, so lengths count by steps there too: in the bytes that
-// are sealed, and in where parts end.
+// padding returns the number of bytes that are missing to the next step of the length of
+// a secret. The stored size of a project is shown to users, so lengths are rounded there
+// too: in the encrypted bytes, and in where parts end.
 func padding(length int) int { return secretStep - length%secretStep }
 
 // endsBefore reports whether a part of some bytes ends before an entry of some more.

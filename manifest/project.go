@@ -10,7 +10,7 @@ import (
 // MaxBytes is the size of the largest manifest that is accepted.
 const MaxBytes = 1 << 20
 
-// Project is a checked manifest. It is shared and never changed once made.
+// Project is a validated manifest. It is shared and immutable.
 type Project struct {
 	Services      []*mariposa.Service // sorted by name
 	ByName        map[string]*mariposa.Service

@@ -11,7 +11,7 @@ import (
 // operator has approved may use it.
 func (m *Metadata) Protects() bool { return m.Protect != nil && *m.Protect }
 
-// Lifts reports whether a declaration says that its key is not to be protected any more.
+// Lifts reports whether a declaration removes the protection of its key.
 func (m *Metadata) Lifts() bool { return m.Protect != nil && !*m.Protect }
 
 // RefersTo lists the metadata keys that the manifest refers to, wherever that is,
@@ -35,8 +35,8 @@ func (p *Project) UsesAny(keys []string) []string {
 	return slices.DeleteFunc(p.RefersTo(), func(key string) bool { return !slices.Contains(keys, key) })
 }
 
-// Holds reports whether instances of a service are given the value of a key: by a
-// reference of its own, or by one to the environment of a service that has it.
+// Holds reports whether instances of a service get the value of a key: by their own
+// reference, or by one to the environment of a service that has it.
 func (p *Project) Holds(service, key string) bool {
 	if p == nil {
 		return false

@@ -82,9 +82,9 @@ func syntaxFault(line int, message string) mariposa.Fault {
 	return mariposa.Fault{Code: mariposa.FaultSyntax, Message: message, Line: line}
 }
 
-// foreignBytes finds the first character that no manifest has a use for: it
-// would only reappear in somebody's terminal or environment. Some of them are
-// line ends to the library and to nobody else. It also refuses directives.
+// foreignBytes finds the first character that has no use in a manifest: it would only
+// reappear in a terminal or an environment. The library takes some of them for line
+// ends, while other tools do not. It also refuses directives.
 func foreignBytes(text []byte) *mariposa.Fault {
 	fault := func(at int, format string, args ...any) *mariposa.Fault {
 		f := syntaxFault(lineAt(text, at), fmt.Sprintf(format, args...))

@@ -8,11 +8,12 @@ import (
 	"mariposa"
 )
 
-// Resolve makes the workload of one instance: the service's definition with
-// every interpolation replaced. Parts without interpolations are shared with
-// the service, not copied, so callers must not change the workload's slices.
+// Resolve returns the workload of one instance: the service's definition with every
+// interpolation replaced. Parts without interpolations are shared with the service, not
+// copied, so callers must not change the workload's slices.
 //
-// Before an instance is on its node, its port is not known: a mark stands for it.
+// Before an instance is on its node, its port is not known: a placeholder is used
+// instead.
 func Resolve(svc *mariposa.Service, scope Scope) (*mariposa.Workload, error) {
 	if scope.Instance.Port == "" && slices.Contains(pathsOf(svc), portPath) {
 		return resolveWithMark(svc, scope)

@@ -91,8 +91,8 @@ func (s *services) index(name string) int {
 	return slices.IndexFunc(s.entries, func(e serviceEntry) bool { return e.key.Value == name })
 }
 
-// splice changes one service. If lines cannot simply be exchanged, the whole
-// manifest is written anew, without its comments.
+// splice changes one service. If its lines cannot simply be replaced, the whole manifest
+// is rewritten without its comments.
 func splice(doc []byte, name string, text func(column int) string) ([]byte, error) {
 	s, err := findServices(doc)
 	if err != nil {

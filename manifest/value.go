@@ -136,7 +136,7 @@ func (c *checker) wrongNumber(at *spot, what string, least, most float64) {
 
 func formatNumber(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 
-// year bounds every time span; whoever wants a longer one means for ever.
+// year is the maximum of every duration.
 const year = 365 * 24 * 3600
 
 // seconds reads a time span, fractions allowed.

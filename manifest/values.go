@@ -27,8 +27,8 @@ const (
 // comes back as the mask stays as it was.
 const Mask = "••••"
 
-// Values are a project's metadata: a YAML document kept byte for byte, and the
-// values in it. They are shared and never changed once made; nil is empty.
+// Values are a project's metadata: a YAML document kept byte for byte, and the values in
+// it. They are shared and immutable; nil is empty.
 type Values struct {
 	Document []byte
 	ByKey    map[string]Value
@@ -80,8 +80,8 @@ func (v *Values) isSecret(key string) bool {
 	return value.Secret
 }
 
-// GivenKeys are the keys that a document gives a value itself: a mask stands for one
-// that it does not know.
+// GivenKeys returns the keys whose values a document contains itself, as opposed to a
+// mask.
 func GivenKeys(doc []byte) (map[string]bool, error) {
 	pg, err := readValuesDocument(doc)
 	if err != nil {
@@ -138,7 +138,7 @@ func (v *Values) Import(doc []byte, now time.Time) (*Values, error) {
 	return next, nil
 }
 
-// unmask puts secrets back where a document holds their mask.
+// unmask restores secrets where a document contains their mask.
 func (v *Values) unmask(pg *valuesDocument) (*valuesDocument, error) {
 	hidden := map[string]string{}
 	c := &checker{subject: valuesSubject}
@@ -197,8 +197,7 @@ func (v *Values) Set(key, text string, secret bool, now time.Time) (*Values, err
 	return next, nil
 }
 
-// checkSetting refuses what no document could hold. The error never shows the
-// text.
+// checkSetting refuses what no document could contain. The error never shows the text.
 func checkSetting(key, text string) error {
 	if why := metadataName(key); why != "" {
 		return valueFault("", mariposa.FaultInvalid, "the name of a metadata key "+why)
@@ -226,8 +225,8 @@ func (v *Values) Delete(key string) *Values {
 	return next
 }
 
-// Add counts a key up or down; a key that is not set counts from its default,
-// or from 0.
+// Add increments or decrements a key; a key that is not set counts from its default, or
+// from 0.
 func (v *Values) Add(p *Project, key string, by int64, now time.Time) (*Values, error) {
 	text, ok := p.Value(v, key)
 	if !ok {

@@ -177,7 +177,7 @@ func (f file) replace(set keySet, locked *os.File) error {
 	return f.syncFolder()
 }
 
-// write writes the keys to a new file in the same folder and returns its name.
+// write writes the keys to a new file in the same directory and returns its name.
 func (f file) write(set keySet, like fs.FileInfo) (name string, err error) {
 	made, err := os.CreateTemp(filepath.Dir(f.path), f.leftovers()) // with mode 0600
 	if err != nil {
@@ -213,7 +213,7 @@ func (f file) sweep() {
 	}
 }
 
-// syncFolder makes a new name in the folder survive a power failure.
+// syncFolder makes a new name in the directory survive a power failure.
 func (f file) syncFolder() error {
 	folder, err := os.Open(filepath.Dir(f.path))
 	if err != nil {

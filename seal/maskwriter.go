@@ -31,7 +31,7 @@ type MaskWriter struct {
 	inLine  bool   // the last byte written was no line feed
 }
 
-// line is the beginning of a line of the input, and what stands before it in the output.
+// line is the beginning of a line of the input, and the prefix before it in the output.
 type line struct {
 	at     int64
 	prefix string
@@ -61,7 +61,7 @@ func (w *MaskWriter) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// BeginLine says that a line of the input begins here, and puts a prefix before it in
+// BeginLine marks the beginning of a line of the input, and adds a prefix before it in
 // the output. Secrets are found across prefixes: one inside a secret is left out.
 func (w *MaskWriter) BeginLine(prefix string) {
 	if w.words == nil {

@@ -13,7 +13,7 @@ import (
 	"mariposa"
 )
 
-// Ring holds the outer keys. It is safe for concurrent use.
+// Ring contains the outer keys. It is safe for concurrent use.
 type Ring struct {
 	home home
 	mu   sync.Mutex // serializes access to the home, so that the keys held are never older than those seen
@@ -23,14 +23,13 @@ type Ring struct {
 // home is where the keys of a ring are kept: in a file, or in memory alone.
 type home interface {
 	load() (keySet, error)
-	// change replaces the keys with the result of f, completely or not at all, while
-	// nobody else changes them.
+	// change replaces the keys with the result of f, atomically and exclusively.
 	change(f func(keySet) keySet) (keySet, error)
 	String() string
 }
 
-// keySet is a set of outer keys, the primary one first. A set is never changed, and
-// always has a primary key.
+// keySet is a set of outer keys, the primary one first. A set is immutable and always
+// has a primary key.
 type keySet []outer
 
 // outer is one outer key. Its name is public.
@@ -42,8 +41,8 @@ type outer struct {
 
 const keySize = 32
 
-// OpenRing reads the keys from a file. If there is none it makes one with a new key,
-// in such a way that concurrent callers all get the same key.
+// OpenRing reads the keys from a file. If there is none it creates one with a new key,
+// so that concurrent callers all get the same key.
 func OpenRing(path string) (*Ring, error) {
 	f := file{path}
 	if err := f.make(); err != nil {

@@ -71,13 +71,13 @@ func (v *Vault) remember(owner string, box *Box) {
 	v.boxes[owner] = box
 }
 
-// NewBox makes the first box of an owner. The caller commits the key together with the
-// data that it seals, in one unit that requires that the owner has none: of two
-// concurrent callers, one fails and retries with Box. NewKey makes such a unit, and
+// NewBox creates the first box of an owner. The caller commits the key together with the
+// data that it encrypts, in one unit that requires that the owner has none: of two
+// concurrent callers, one fails and retries with Box. NewKey returns such a unit, and
 // protects it from a concurrent rotation.
 func (v *Vault) NewBox(owner string, now time.Time) (*Box, *mariposa.KeySpec, error) {
-	// Another process may have rotated the keys, and a key whose file is gone must not
-	// seal anything: nobody could open it after a restart.
+	// Another process may have rotated the keys, and a key whose file no longer exists
+	// must not encrypt anything: it could not be opened after a restart.
 	set, err := v.ring.reload()
 	if err != nil {
 		return nil, nil, mariposa.Errorf(mariposa.Unavailable, "create a key for %s: %w", ownerName(owner), err)
@@ -87,10 +87,10 @@ func (v *Vault) NewBox(owner string, now time.Time) (*Box, *mariposa.KeySpec, er
 	return newBox(inner), set.wrap(owner, inner, now), nil
 }
 
-// NewKey is NewBox with the unit to commit, to which the caller adds the sealed data.
-// The unit fails with store.ErrConflict if the owner got a key in the meantime, or if
-// a rotation began: the outer key may then be gone, so try again. NewKey needs the
-// store's own key, which Check has made.
+// NewKey is NewBox with the unit to commit, to which the caller adds the encrypted data.
+// The unit fails with store.ErrConflict if the owner got a key in the meantime, or if a
+// rotation began: the outer key may then be deleted, so try again. NewKey needs the
+// store's own key, which Check creates.
 func (v *Vault) NewKey(ctx context.Context, owner string, now time.Time) (*Box, store.Unit, error) {
 	// A rotation also rewraps the store's own key before it drops the former outer
 	// key. As long as that has not happened, ours is not dropped.
@@ -107,8 +107,8 @@ func (v *Vault) NewKey(ctx context.Context, owner string, now time.Time) (*Box, 
 	return box, unit, nil
 }
 
-// Check is called at startup: it makes the store's own key if there is none, and says
-// what is missing if the ring cannot open it.
+// Check is called at startup: it creates the store's own key if there is none, and
+// reports what is missing if the ring cannot open it.
 func (v *Vault) Check(ctx context.Context, keys Keys, now time.Time) error {
 	_, err := v.Box(ctx, mariposa.StoreKey)
 	if !errors.Is(err, store.ErrNotFound) {
@@ -132,7 +132,7 @@ func (v *Vault) Check(ctx context.Context, keys Keys, now time.Time) error {
 // Format keeps the keys out of printed output.
 func (v *Vault) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, "vault") }
 
-// firstKey returns the unit that gives an owner its key.
+// firstKey returns the unit that creates an owner's key.
 func firstKey(spec *mariposa.KeySpec) (unit store.Unit) {
 	unit.Absent(mariposa.KindKey, spec.Owner)
 	unit.Put(keyWrite(spec, "key.created"))
