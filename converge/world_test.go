@@ -101,10 +101,11 @@ type world struct {
 	instances map[string]*Instance
 	nodes     map[string]Node
 	budget    int
-	made      int               // instances ever made
-	plans     int               // plans ever made
-	ever      map[string]bool   // service and likeness of every instance ever made
-	cause     func(string) bool // whether an instance that starts fails, by its id; nil: none does
+	made      int                                // instances ever made
+	plans     int                                // plans ever made
+	ever      map[string]bool                    // service and likeness of every instance ever made
+	small     map[string]*mariposa.ServiceStatus // what was last found small enough to store, by service
+	cause     func(string) bool                  // whether an instance that starts fails, by its id; nil: none does
 	history   []string
 }
 
@@ -113,7 +114,7 @@ func newWorld(t complainer, defs ...*mariposa.Service) *world {
 	w := &world{
 		complainer: t, view: NewView(), now: dawn, budget: 1000,
 		versions: map[int]Definitions{}, instances: map[string]*Instance{}, nodes: map[string]Node{},
-		ever: map[string]bool{},
+		ever: map[string]bool{}, small: map[string]*mariposa.ServiceStatus{},
 	}
 	for _, n := range []string{"n1", "n2", "n3"} {
 		w.setNode(n, Node{Name: n})
