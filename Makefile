@@ -7,7 +7,7 @@
 #   make run      build, then run the whole system here with the hello example
 #   make test     all that must hold before a commit: lint, tests, race detector
 #   make test-repeat  make test again and again, to find tests that fail now and then (N=10, BUSY=1)
-#   make soak     the simulation for longer (SOAK=10m, SEED=…)
+#   make soak     the scenarios and the simulation for longer (SOAK=10m, SEED=…)
 #   make fmt      format
 #   make lint     format check, golangci-lint (with all of go vet)
 #   make vuln     known vulnerabilities in what is called, where their database can be reached (GOVULNDB=…)
@@ -84,11 +84,11 @@ test-repeat:
 	@N="$(N)" BUSY="$(BUSY)" TESTFLAGS="$(TESTFLAGS)" scripts/test-repeat.sh
 
 # The simulation reads both from its environment; an empty seed means a new one,
-# which a failure prints.
+# which a failure prints. MARIPOSA_WIDE is how many times more of everything else runs.
 SOAK ?= 10m
 SEED ?=
 soak:
-	@MARIPOSA_WIDE=10 MARIPOSA_SOAK="$(SOAK)" MARIPOSA_SEED="$(SEED)" go test ./simulate -count=1 -timeout 0 -v
+	@MARIPOSA_WIDE=10 MARIPOSA_SOAK="$(SOAK)" MARIPOSA_SEED="$(SEED)" go test ./converge ./simulate -count=1 -timeout 0 -v
 
 tools:
 	@scripts/setup.sh tools
