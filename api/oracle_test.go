@@ -157,6 +157,7 @@ func TestTheLengthOfASecretDoesNotShow(t *testing.T) {
 // Plans of manifests and changes that are refused are in the audit, for the owner of the
 // project to see, and do not fill it however many there are.
 func TestPlansAndRefusedChangesAreNoted(t *testing.T) {
+	long(t)
 	t.Parallel()
 	h := newTestServer(t)
 	c := h.create("shop", guarded)
