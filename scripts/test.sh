@@ -40,15 +40,22 @@ read -ra flags <<<"${TESTFLAGS:-}"
 read -ra race <<<"${RACE:-}"
 read -ra twice <<<"${TWICE:-}"
 
-# list PACKAGE…: the packages that have tests, one a line.
-list() {
-	[ $# -eq 0 ] || go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' "$@" | sed '/^$/d' | sort
+# All packages that have tests, one a line. Listing them takes a second, so it is done once.
+module=$(go list -m)
+all=$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | sed '/^$/d' | sort)
+# under PATTERN…: those of them that match patterns like ./api/...
+under() {
+	local pattern
+	for pattern in "$@"; do
+		pattern=$module/${pattern#./}
+		grep -E "^${pattern%/...}(/|\$)" <<<"$all"
+	done | sort -u
 }
-all=$(list ./...) raced=$(list "${race[@]}") both=$(list "${twice[@]}")
+raced=$(under "${race[@]}") both=$(under "${twice[@]}")
 # slow: the packages on standard input, those that take longest first, so that none of
 # them runs alone in the end.
 slow() {
-	sed -E '/^$/d; s#.*/(simulate|cmd/mariposa|api|store/postgres|driver/process|store/sqlite)$#0 &#; t; s/^/1 /' | sort | cut -d ' ' -f 2
+	sed -E '/^$/d; s#.*/(simulate|cmd/mariposa|api|store/postgres|driver/process|store/sqlite|converge|manifest)$#0 &#; t; s/^/1 /' | sort | cut -d ' ' -f 2
 }
 once=$(comm -23 <(echo "$raced") <(echo "$both"))
 mapfile -t plain < <(comm -23 <(echo "$all") <(echo "$once") | slow)
@@ -59,19 +66,37 @@ mapfile -t short < <(echo "$both" | slow)
 # vet=off: lint runs all of vet. w: nobody debugs these binaries, and linking takes
 # half the time. parallel: many tests wait for something else than a processor.
 common=(-vet=off -ldflags=-w -parallel 4 -timeout 20m)
-# SQLite is C translated to Go. Watching each of its accesses is slow, and its memory
-# is not ours: its own packages are compiled without the race detector.
-watched=(-race -gcflags="modernc.org/...=-race=false")
+# Watching each access to memory is slow. These are compiled without the race detector,
+# as their memory is not ours: SQLite, which is C translated to Go, the reader of YAML, and
+# huma, which describes all routes by reflection each time a server starts.
+watched=(-race)
+for unwatched in modernc.org go.yaml.in github.com/danielgtaylor/huma; do
+	watched+=(-gcflags="$unwatched/...=-race=false")
+done
+
+# Memory is not scarce, so garbage is collected less often. The limit is for each process.
+export GOGC=300 GOMEMLIMIT=3GiB
 
 # What the checks share is compiled once, before they start.
 CGO_ENABLED=0 go build ./... || exit 1
 
 check lint make --no-print-directory lint
 check test env CGO_ENABLED=0 go test "${common[@]}" "${flags[@]}" "${plain[@]}"
+# Both halves run at the same time, each on half of the cores: one after the other, each
+# would wait for its last package.
 races() {
-	local ok=0
-	[ ${#long[@]} -eq 0 ] || go test "${watched[@]}" "${common[@]}" "${flags[@]}" "${long[@]}" || ok=1
-	[ ${#short[@]} -eq 0 ] || go test "${watched[@]}" -short "${common[@]}" "${flags[@]}" "${short[@]}" || ok=1
+	local ok=0 half=$((($(nproc) + 1) / 2)) started=()
+	if [ ${#short[@]} -gt 0 ]; then
+		go test -p "$half" "${watched[@]}" -short "${common[@]}" "${flags[@]}" "${short[@]}" &
+		started+=($!)
+	fi
+	if [ ${#long[@]} -gt 0 ]; then
+		go test -p "$half" "${watched[@]}" "${common[@]}" "${flags[@]}" "${long[@]}" &
+		started+=($!)
+	fi
+	for pid in "${started[@]}"; do
+		wait "$pid" || ok=1
+	done
 	return $ok
 }
 export CGO_ENABLED=1
