@@ -67,10 +67,11 @@ mapfile -t short < <(echo "$both" | slow)
 # half the time. parallel: many tests wait for something else than a processor.
 common=(-vet=off -ldflags=-w -parallel 4 -timeout 20m)
 # Watching each access to memory is slow. These are compiled without the race detector,
-# as their memory is not ours: SQLite, which is C translated to Go, the reader of YAML, and
-# huma, which describes all routes by reflection each time a server starts.
+# as their memory is not ours: SQLite, which is C translated to Go, the reader of YAML,
+# rapid, which draws test cases, and huma, which describes all routes by reflection each
+# time a server starts.
 watched=(-race)
-for unwatched in modernc.org go.yaml.in github.com/danielgtaylor/huma; do
+for unwatched in modernc.org go.yaml.in pgregory.net/rapid github.com/danielgtaylor/huma; do
 	watched+=(-gcflags="$unwatched/...=-race=false")
 done
 
