@@ -7,7 +7,7 @@
 #   make run      build, then run a local Mariposa with the hello example
 #   make test     all checks required before a commit: lint, tests, race detector
 #   make test-repeat  run make test N times to find flaky tests (N=10, BUSY=1)
-#   make soak     run the simulation for longer (SOAK=10m, SEED=…)
+#   make soak     run the scenarios and the simulation for longer (SOAK=10m, SEED=…)
 #   make fmt      format the code
 #   make lint     check the format and run golangci-lint (includes go vet)
 #   make vuln     check for known vulnerabilities; needs access to the database (GOVULNDB=…)
@@ -87,10 +87,11 @@ test-repeat:
 
 # The simulation reads both from its environment. If SEED is empty it picks a random
 # seed; a failure prints the seed.
+# MARIPOSA_WIDE multiplies the sizes of the other tests.
 SOAK ?= 10m
 SEED ?=
 soak:
-	@MARIPOSA_WIDE=10 MARIPOSA_SOAK="$(SOAK)" MARIPOSA_SEED="$(SEED)" go test ./simulate -count=1 -timeout 0 -v
+	@MARIPOSA_WIDE=10 MARIPOSA_SOAK="$(SOAK)" MARIPOSA_SEED="$(SEED)" go test ./converge ./simulate -count=1 -timeout 0 -v
 
 tools:
 	@scripts/setup.sh tools

@@ -157,6 +157,7 @@ func TestTheLengthOfASecretDoesNotShow(t *testing.T) {
 // Plans of manifests and rejected changes are recorded in the audit log for the owner
 // of the project, with a rate limit.
 func TestPlansAndRefusedChangesAreNoted(t *testing.T) {
+	long(t)
 	t.Parallel()
 	h := newTestServer(t)
 	c := h.create("shop", guarded)

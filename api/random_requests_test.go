@@ -314,33 +314,35 @@ func TestNothingThatIsSentBreaksAnything(t *testing.T) {
 	}
 	answered, failed := map[string]int{}, 0
 	for round := range uint64(rounds) {
-		s := &checkingStore{}
-		w := newTestTeams(t, withStore(func(st store.Store) store.Store { s.Store = st; return s }))
-		operations, schemas := w.operations()
-		o := &randomRequests{Rand: rand.New(rand.NewPCG(round, 4)), schemas: schemas, good: w.references()}
-		callers := []*testServer{w.testServer, w.testServer, w.asUser("olga"), w.asUser("ada"), w.asUser("sam")}
-		for range each {
-			op := operations[o.IntN(len(operations))]
-			m := o.request(op)
-			before := s.count()
-			r := callers[o.IntN(len(callers))].send(m)
-			if why := whyWrong(r); why != "" {
-				t.Errorf("%s: %s: %d %s", m, why, r.status, r.body)
-			}
-			if r.status >= 400 {
-				if failed++; s.count() != before {
-					t.Errorf("%s failed with %d %s, and changed something", m, r.status, r.body)
+		t.Run(fmt.Sprint("round ", round), func(t *testing.T) { // each with a server that ends with it
+			s := &checkingStore{}
+			w := newTestTeams(t, withStore(func(st store.Store) store.Store { s.Store = st; return s }))
+			operations, schemas := w.operations()
+			o := &randomRequests{Rand: rand.New(rand.NewPCG(round, 4)), schemas: schemas, good: w.references()}
+			callers := []*testServer{w.testServer, w.testServer, w.asUser("olga"), w.asUser("ada"), w.asUser("sam")}
+			for range each {
+				op := operations[o.IntN(len(operations))]
+				m := o.request(op)
+				before := s.count()
+				r := callers[o.IntN(len(callers))].send(m)
+				if why := whyWrong(r); why != "" {
+					t.Errorf("%s: %s: %d %s", m, why, r.status, r.body)
 				}
-			} else {
-				answered[op.ID]++
+				if r.status >= 400 {
+					if failed++; s.count() != before {
+						t.Errorf("%s failed with %d %s, and changed something", m, r.status, r.body)
+					}
+				} else {
+					answered[op.ID]++
+				}
 			}
-		}
-		for _, text := range s.wrong {
-			t.Errorf("not every store can keep %s", text)
-		}
-		if contains(w.logs.String(), "nobody foresaw") {
-			t.Errorf("something broke inside: %s", w.logs.String())
-		}
+			for _, text := range s.wrong {
+				t.Errorf("not every store can keep %s", text)
+			}
+			if contains(w.logs.String(), "nobody foresaw") {
+				t.Errorf("something broke inside: %s", w.logs.String())
+			}
+		})
 	}
 	if !testing.Short() && (len(answered) < 40 || failed < 1000) {
 		t.Errorf("%d requests failed, and only %d routes ever answered: %v", failed, len(answered), answered)

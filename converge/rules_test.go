@@ -173,6 +173,10 @@ func likeness(digest, live string) string { return mariposa.FormOf(digest) + " "
 func (w *world) staysSmall(p whole) {
 	w.Helper()
 	for name, ss := range p.Services {
+		if w.small[name] == ss {
+			continue // a plan copies what it changes
+		}
+		w.small[name] = ss
 		if n := len(reasonOf(ss)); n > 600 {
 			w.Fatalf("the reason of %s has %d characters: %s%s", name, n, reasonOf(ss)[:600], w.formatHistory())
 		}

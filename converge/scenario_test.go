@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -13,23 +15,26 @@ import (
 	"mariposa/simulate/scenario"
 )
 
-// interleavings is the number of random orders of events per scenario.
-const interleavings = 200
+// interleavings is the number of random orders of events per scenario; MARIPOSA_WIDE
+// multiplies it.
+const interleavings = 100
 
-// TestScenariosEndTheSameHoweverTheyGo runs every scenario once in order, then in
-// hundreds of random orders, with partial commits, and with planners that crash and are
-// replaced by ones that know only what is stored.
+// TestScenariosEndTheSameHoweverTheyGo runs every scenario once in order, then in many
+// random orders, with partial commits, and with planners that crash and are replaced by
+// ones that know only what is stored.
 func TestScenariosEndTheSameHoweverTheyGo(t *testing.T) {
 	all, err := scenario.Read("testdata/scenarios")
 	if err != nil || len(all) < 25 {
 		t.Fatalf("only %d scenarios are there: %v", len(all), err)
 	}
+	wide, _ := strconv.Atoi(os.Getenv("MARIPOSA_WIDE")) // 0 if it is not set
 	for _, sc := range all {
 		t.Run(sc.Name, func(t *testing.T) {
 			t.Parallel()
-			play(t, sc, nil, "in order")
-			for seed := range uint64(interleavings) {
-				play(t, sc, rand.New(rand.NewPCG(seed, 7)), fmt.Sprintf("seed %d", seed))
+			read := submitted(t, sc)
+			play(t, sc, read, nil, "in order")
+			for seed := range uint64(interleavings * max(1, wide)) {
+				play(t, sc, read, rand.New(rand.NewPCG(seed, 7)), fmt.Sprintf("seed %d", seed))
 				if t.Failed() {
 					return
 				}
@@ -49,7 +54,7 @@ type scenarioRun struct {
 	served map[string]bool // services that have had a running instance
 }
 
-func play(t *testing.T, sc scenario.Scenario, rng *rand.Rand, how string) {
+func play(t *testing.T, sc scenario.Scenario, read [][]*mariposa.Service, rng *rand.Rand, how string) {
 	t.Helper()
 	s := &scenarioRun{Scenario: sc, rng: rng, broken: map[string]bool{}, served: map[string]bool{}}
 	for i, a := range sc.Actions {
@@ -62,7 +67,7 @@ func play(t *testing.T, sc scenario.Scenario, rng *rand.Rand, how string) {
 				s.first[name] = s.of(name)
 			}
 		}
-		s.act(t, a)
+		s.act(t, a, read[i])
 	}
 	s.until(nil)
 	s.matches(t, sc, how)
@@ -165,15 +170,16 @@ func (s *scenarioRun) always() {
 	}
 }
 
-func (s *scenarioRun) act(t *testing.T, a scenario.Action) {
+// act does what an action says, with the services that it submits.
+func (s *scenarioRun) act(t *testing.T, a scenario.Action, submitted []*mariposa.Service) {
 	t.Helper()
 	s.moves = 0
 	switch {
 	case a.Submit != nil && s.world == nil:
-		s.world = newWorld(t, services(t, a)...)
+		s.world = newWorld(t, submitted...)
 		s.cause = s.fails
 	case a.Submit != nil:
-		s.submit(services(t, a)...)
+		s.submit(submitted...)
 	case a.Scale != nil:
 		s.patch(mariposa.Patch{Scale: a.Scale})
 	case a.Do == "start":
@@ -201,6 +207,19 @@ func (s *scenarioRun) act(t *testing.T, a scenario.Action) {
 	default:
 		t.Fatalf("nobody knows how to do %+v", a)
 	}
+}
+
+// submitted parses the services that a scenario submits, by action. All runs share
+// them, because definitions do not change.
+func submitted(t *testing.T, sc scenario.Scenario) [][]*mariposa.Service {
+	t.Helper()
+	out := make([][]*mariposa.Service, len(sc.Actions))
+	for i, a := range sc.Actions {
+		if a.Submit != nil {
+			out[i] = services(t, a)
+		}
+	}
+	return out
 }
 
 // services parses the services of a manifest as a user would submit them.

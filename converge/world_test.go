@@ -100,10 +100,11 @@ type world struct {
 	instances map[string]*Instance
 	nodes     map[string]Node
 	budget    int
-	made      int               // number of instances ever created
-	plans     int               // number of plans ever made
-	ever      map[string]bool   // service and likeness of every instance ever created
-	cause     func(string) bool // reports, by id, whether a starting instance fails; nil: none does
+	made      int                                // number of instances ever created
+	plans     int                                // number of plans ever made
+	ever      map[string]bool                    // service and likeness of every instance ever created
+	small     map[string]*mariposa.ServiceStatus // by service: the status that was last checked to be small enough to store
+	cause     func(string) bool                  // reports, by id, whether a starting instance fails; nil: none does
 	history   []string
 }
 
@@ -112,7 +113,7 @@ func newWorld(t complainer, defs ...*mariposa.Service) *world {
 	w := &world{
 		complainer: t, view: NewView(), now: dawn, budget: 1000,
 		versions: map[int]Definitions{}, instances: map[string]*Instance{}, nodes: map[string]Node{},
-		ever: map[string]bool{},
+		ever: map[string]bool{}, small: map[string]*mariposa.ServiceStatus{},
 	}
 	for _, n := range []string{"n1", "n2", "n3"} {
 		w.setNode(n, Node{Name: n})

@@ -3,6 +3,7 @@ package main_test
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -154,6 +155,9 @@ func TestTwentyThousandDummiesConvergeInSeconds(t *testing.T) {
 	h.create("many", "services: {d: {compute_type: dummy, scale: 20000}}")
 	h.converged("many", "d", 20000)
 	t.Logf("20,000 dummies in %s", time.Since(began))
+	// Dummies live in the server, so nothing is left to remove one by one.
+	h.kill()
+	must(t, os.Remove(filepath.Join(h.dir, "mariposa.db")))
 }
 
 func TestServerAndAgentApart(t *testing.T) {

@@ -399,13 +399,30 @@ func TestCopiedRootLeavesTheOriginalAlone(t *testing.T) {
 	}
 }
 
+// unraced returns a binary of these tests without the race detector. In a second run of
+// the suite the machine differs, not what goroutines do, and each of its many processes
+// takes several times as long to start with the detector.
+func unraced(t *testing.T) string {
+	t.Helper()
+	if !raced {
+		return os.Args[0]
+	}
+	path := filepath.Join(t.TempDir(), "process.test")
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-ldflags=-w", "-o", path, ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("building the tests: %v\n%s", err, out)
+	}
+	return path
+}
+
 // TestWithoutIsolation runs the suite again as on a machine that cannot isolate.
 func TestWithoutIsolation(t *testing.T) {
 	if isolation == process.IsolationOff {
 		return // it is this run
 	}
 	t.Parallel()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.count=1", "-test.run=^("+
+	cmd := exec.CommandContext(t.Context(), unraced(t), "-test.count=1", "-test.run=^("+
 		"TestConformance|TestNoProcessOutlivesItsInstance|TestKilledShimTakesItsProcessesAlong|TestWhatDiesSlowlyIsAwaited|"+
 		"TestAgentKilledAtEachStageOfStart|TestShimKilledAtEachStageOfStart|TestStrayProcessesCanBeRemovedAndEnd|TestACommandInsideDoesNotOutliveItsSupervisor|"+
 		"TestAnAgentKilledInMidSessionLeavesNoCommandBehind|TestGentleStopIsGentle|TestAVolumeIsAFolderThatInstancesFindByVariableAndByPath)$")
@@ -434,7 +451,7 @@ func TestUnprivileged(t *testing.T) {
 		must(t, os.Chmod(d, 0o755))
 	}
 	exe, tmp := filepath.Join(dir, "mariposa"), filepath.Join(dir, "tmp")
-	install(t, os.Args[0], exe, "755")
+	install(t, unraced(t), exe, "755")
 	err := os.Mkdir(tmp, 0o700)
 	if err == nil {
 		err = os.Chown(tmp, 65534, 65534)

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"flag"
 	"net/url"
 	"os"
 	"sync"
@@ -22,7 +23,21 @@ func TestMain(m *testing.M) {
 	if target := os.Getenv(childVariable); target != "" {
 		os.Exit(child(target))
 	}
+	fewerChecks()
 	leaktest.Main(m)
+}
+
+// fewerChecks has property tests run a third of their cases unless -rapid.checks is given:
+// here a case takes a hundred times as long as in the other stores, which run all.
+func fewerChecks() {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "rapid.checks" })
+	if !given {
+		if err := flag.Set("rapid.checks", "30"); err != nil {
+			panic(err)
+		}
+	}
 }
 
 // settableClock gives the store at a target a clock that a test can advance: a function in
