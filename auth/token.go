@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"crypto/subtle"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"mariposa"
@@ -118,7 +120,7 @@ func NewSecret(use mariposa.TokenUse) string {
 	return prefix + rand.Text() + rand.Text()
 }
 
-// MadeBy lists the descendants of tokens, parents first.
+// MadeBy lists the descendants of tokens, parents first, each generation as it was made.
 func MadeBy(p *picture.Picture, ids ...string) []*store.Token {
 	children := map[string][]*store.Token{}
 	for _, t := range p.Tokens.All() {
@@ -134,6 +136,7 @@ func MadeBy(p *picture.Picture, ids ...string) []*store.Token {
 	for len(ids) > 0 {
 		var next []string
 		for _, id := range ids {
+			slices.SortFunc(children[id], func(a, b *store.Token) int { return strings.Compare(a.ID, b.ID) })
 			for _, t := range children[id] {
 				if !seen[t.ID] {
 					seen[t.ID] = true
