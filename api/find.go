@@ -299,6 +299,7 @@ func (s *server) findInstance(ctx context.Context, ref string) (*store.Instance,
 	case 1:
 		return found[0], nil
 	}
+	slices.SortFunc(found, func(a, b *store.Instance) int { return strings.Compare(a.ID, b.ID) })
 	return nil, invalid("%q means more than one instance, %s and %s among them: use a whole id", ref, found[0].ID, found[1].ID)
 }
 

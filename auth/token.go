@@ -6,7 +6,6 @@ import (
 	"crypto/subtle"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"mariposa"
@@ -136,7 +135,7 @@ func MadeBy(p *picture.Picture, ids ...string) []*store.Token {
 	for len(ids) > 0 {
 		var next []string
 		for _, id := range ids {
-			slices.SortFunc(children[id], func(a, b *store.Token) int { return strings.Compare(a.ID, b.ID) })
+			slices.SortFunc(children[id], func(a, b *store.Token) int { return a.Spec().Created.Compare(b.Spec().Created) })
 			for _, t := range children[id] {
 				if !seen[t.ID] {
 					seen[t.ID] = true

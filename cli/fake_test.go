@@ -86,8 +86,8 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.tokens[r.Header.Get("Authorization")] = true
 	h := f.routes[r.Method+" "+r.URL.Path]
 	f.mu.Unlock()
+	r.Body = io.NopCloser(bytes.NewReader(body))
 	if h == nil && f.real != nil {
-		r.Body = io.NopCloser(bytes.NewReader(body))
 		f.real.ServeHTTP(w, r)
 		return
 	}

@@ -189,3 +189,71 @@ func (s *realServer) words(line string) []string {
 	}
 	return words
 }
+
+// again makes the project hello anew, of one manifest after the other, and gives names
+// from the beginning, as if nothing had been before.
+func (s *realServer) again(t *testing.T, manifests ...string) {
+	t.Helper()
+	s.t = t
+	ctx := t.Context()
+	if _, err := s.Project(ctx, "hello"); err == nil {
+		_, err := s.DeleteProject(ctx, "hello", true)
+		must(t, err)
+		s.await("hello is gone", func() bool { _, err := s.Project(ctx, "hello"); return err != nil })
+	}
+	for i, manifest := range manifests {
+		var err error
+		if i == 0 {
+			_, err = s.CreateProject(ctx, "hello", []byte(manifest), "")
+		} else {
+			_, err = s.UpdateManifest(ctx, "hello", []byte(manifest), client.Update{Force: true})
+		}
+		must(t, err)
+		s.quiet()
+	}
+	s.forget(len(manifests) > 0)
+}
+
+// forget gives names from the beginning, those of hello in a fixed order.
+func (s *realServer) forget(hello bool) {
+	s.mu.Lock()
+	s.stable, s.original = map[string]string{}, map[string]string{}
+	s.mu.Unlock()
+	s.learn("/v1/users", "/v1/organizations", "/v1/nodes", "/v1/projects", "/v1/tokens")
+	if hello {
+		s.learn("/v1/projects/hello/versions", "/v1/instances?project=hello", "/v1/queue?all=true&project=hello")
+	}
+}
+
+// helloID is the stable name of the project hello.
+func (s *realServer) helloID() string {
+	s.t.Helper()
+	p, err := s.Project(s.t.Context(), "hello")
+	must(s.t, err)
+	return s.nameOf(p.ID)
+}
+
+// version is the stable name of a version of hello.
+func (s *realServer) version(number string) string {
+	s.t.Helper()
+	v, err := s.Client.Version(s.t.Context(), "hello", number)
+	must(s.t, err)
+	return s.nameOf(v.Version)
+}
+
+func (s *realServer) nameOf(real string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stable[real]
+}
+
+// clientOf is another user's, who works on what is ann's.
+func (s *realServer) clientOf(user string) *client.Client {
+	s.t.Helper()
+	token, err := s.CreateToken(s.t.Context(), contract.NewToken{Name: user + "s", User: user})
+	must(s.t, err)
+	c, err := client.New(client.Options{URL: s.url, Token: token.Secret, Organization: "ann"})
+	must(s.t, err)
+	s.t.Cleanup(c.Close)
+	return c
+}
