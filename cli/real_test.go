@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -26,6 +27,8 @@ import (
 	"mariposa/client"
 	"mariposa/clock"
 	"mariposa/contract"
+	"mariposa/driver"
+	"mariposa/driver/dummy"
 	"mariposa/seal"
 	"mariposa/store/memory"
 )
@@ -47,7 +50,8 @@ type realServer struct {
 }
 
 // newRealServer starts the system with nodes, and stops it after the test. The nodes
-// join one after the other, so their ids grow as their names do.
+// join one after the other, so their ids grow as their names do. One whose name ends in
+// a plus runs an instance of another installation.
 func newRealServer(t *testing.T, nodes ...string) *realServer {
 	t.Helper()
 	s := &realServer{t: t, token: assembly.Secret(), begun: time.Now(), stable: map[string]string{}, original: map[string]string{}}
@@ -69,7 +73,11 @@ func newRealServer(t *testing.T, nodes ...string) *realServer {
 	s.Client, err = client.New(client.Options{URL: s.url, Token: s.token})
 	must(t, err)
 	for i, name := range nodes {
-		cfg := assembly.NodeConfig{Dir: filepath.Join(t.TempDir(), name), Name: name, Rack: fmt.Sprintf("r%d", i+1), DC: "d1", Dummy: true, InMemory: true}
+		name, inherits := strings.CutSuffix(name, "+")
+		cfg := assembly.NodeConfig{Dir: filepath.Join(t.TempDir(), name), Name: name, Rack: fmt.Sprintf("r%d", i+1), DC: "d1", Dummy: true, InMemory: !inherits}
+		if inherits {
+			inherit(t, cfg.Dir)
+		}
 		agents.Go(func() {
 			if err := assembly.RunNode(ctx, agent.Link{Servers: []string{control.URL}, Token: join}, cfg); err != nil && ctx.Err() == nil {
 				t.Errorf("node %s: %v", name, err)
@@ -81,6 +89,20 @@ func newRealServer(t *testing.T, nodes ...string) *realServer {
 		})
 	}
 	return s
+}
+
+// inherit leaves an instance on a node, as if the node had belonged to another
+// installation.
+func inherit(t *testing.T, dir string) {
+	t.Helper()
+	must(t, os.MkdirAll(dir, 0o700))
+	w, err := dummy.OpenWorld(filepath.Join(dir, "dummies"), 1)
+	must(t, err)
+	d := dummy.New(w, clock.Real{})
+	_, err = d.Start(t.Context(), driver.Instance{ID: "x1", Name: "web.3-0000f1", Project: "shop", Service: "web", Workload: &mariposa.Workload{Dummy: &mariposa.Dummy{NameLen: 8}}})
+	must(t, err)
+	must(t, d.Close())
+	must(t, w.Close())
 }
 
 // growingIDs generates ids that are the same in each run, and in the order in which they

@@ -33,7 +33,12 @@ type script struct {
 // acme of both. Commands are ann's.
 func newHouse(t *testing.T) *realServer {
 	t.Helper()
-	s := newRealServer(t, "node1", "node2")
+	return newHouseOf(t, "node1", "node2")
+}
+
+func newHouseOf(t *testing.T, nodes ...string) *realServer {
+	t.Helper()
+	s := newRealServer(t, nodes...)
 	ctx := t.Context()
 	_, err := s.CreateUser(ctx, contract.NewUser{Name: "ann", Email: "ann@example.com", Admin: true})
 	must(t, err)
