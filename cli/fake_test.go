@@ -145,6 +145,10 @@ func (f *fake) feed(stream http.HandlerFunc) *fake {
 			stream(w, r)
 			return
 		}
+		if f.real != nil {
+			f.real.ServeHTTP(w, r)
+			return
+		}
 		writeJSON(w, contract.Events{Events: []contract.Event{}, Revision: 7})
 	})
 }

@@ -46,7 +46,6 @@ func TestCommandsPrintWhatTheyAlwaysPrinted(t *testing.T) {
 		{"instance-show", "instance show web.1", false},
 		{"instance-show-unknown", "instance show db.1", false},
 		{"instance-logs", "instance logs hello/web.1 --tail 10", false},
-		{"instance-crash", "instance crash hello/web.1", false},
 		{"node-list", "node list", false},
 		{"node-show", "node show node2", false},
 		{"node-lose", "node lose node2", false},
@@ -56,6 +55,7 @@ func TestCommandsPrintWhatTheyAlwaysPrinted(t *testing.T) {
 		{"node-reject", "node reject node2", false},
 		{"version", "version", false},
 		{"version-json", "version --json", false},
+		{"instance-crash", "instance crash hello/web.1", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := (&run{f: f, tty: c.tty}).do(t, strings.Fields(c.args)...).golden(c.name)

@@ -214,6 +214,7 @@ var (
 	aTime     = regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 	anHour    = regexp.MustCompile(`\b\d\d:\d\d:\d\d( UTC)?\b`)
 	aRingKey  = regexp.MustCompile(`"key": ?"[0-9a-f]{16}"`)
+	aUsage    = regexp.MustCompile(`"usage": ?\{[^{}]*\}`) // reported now and then
 	aSecret   = regexp.MustCompile(`\bmr[pj]_[A-Za-z0-9_-]+`)
 	aCAS      = regexp.MustCompile(`"cas": ?"\d+"`) // a revision
 	anAddress = regexp.MustCompile(`\b127\.\d+\.\d+\.\d+(:\d+)?\b`)
@@ -233,6 +234,7 @@ func (s *realServer) steady(answer []byte) []byte {
 		number := cas[strings.LastIndexByte(cas[:len(cas)-1], '"')+1 : len(cas)-1]
 		return `"cas":"` + s.called(number, func(n int) string { return fmt.Sprint(900000 + n) }) + `"`
 	})
+	text = aUsage.ReplaceAllString(text, `"usage":{}`)
 	text = aSize.ReplaceAllString(text, `"events":24576`)
 	text = anAddress.ReplaceAllStringFunc(text, func(a string) string {
 		if strings.Contains(a, ":") {

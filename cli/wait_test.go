@@ -41,30 +41,6 @@ func life(end mariposa.TaskState, reason string) []contract.Event {
 	}
 }
 
-func TestWaitFollowsATaskToItsEnd(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name string
-		end  mariposa.TaskState
-		why  string
-		tty  bool
-		code int
-	}{
-		{"completed", mariposa.TaskCompleted, "", false, exitOK},
-		{"failed", mariposa.TaskFailed, "web.2-00aaaa failed 3 times at version 2", false, exitFailed},
-		{"terminated", mariposa.TaskTerminated, "a newer task took its place", false, exitFailed},
-		{"completed-terminal", mariposa.TaskCompleted, "", true, exitOK},
-		{"failed-terminal", mariposa.TaskFailed, "web.2-00aaaa failed 3 times at version 2", true, exitFailed},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			f := scaled(t).stream(life(c.end, c.why)...)
-			r := (&run{f: f, tty: c.tty}).do(t, "project", "scale", "hello", "web=2", "--wait")
-			r.golden("wait-"+c.name).expect(c.code, r.stdout == "task "+taskOne+"\n")
-		})
-	}
-}
-
 func TestWaitWithJSONLeavesTheAnswerAlone(t *testing.T) {
 	t.Parallel()
 	r := (&run{f: scaled(t).stream(life(mariposa.TaskCompleted, "")...)}).do(t, "project", "scale", "hello", "web=2", "--wait", "--json")
@@ -241,59 +217,6 @@ func TestUpdateShowsWhatItChanges(t *testing.T) {
 				t.Errorf("not based on the version shown:\n%s", f.requests())
 			}
 		})
-	}
-}
-
-func TestEventsAreSentences(t *testing.T) {
-	t.Parallel()
-	two := helloInstances()[1]
-	old := two
-	old.Name = "web.2-998877"
-	gone := instanceEvent(16, "collected", two, "")
-	gone.Object = nil
-	node := contract.Event{Revision: 17, Time: noon, Kind: "node.unknown", Node: nodeTwo, Reason: "its connection broke"}
-	version := contract.Event{Revision: 18, Time: noon, Kind: "version.created", Project: helloID, ProjectName: "hello", Actor: "ann", Object: contract.Version{Number: 3, Message: "greet louder"}}
-	strange := contract.Event{Revision: 19, Time: noon, Kind: "moon.full", ProjectName: "hello", Reason: "of its own accord"}
-	org := contract.Event{Revision: 20, Time: noon, Kind: "organization.updated", Actor: "ann", Object: contract.Organization{Name: "acme"}}
-	user := contract.Event{Revision: 21, Time: noon, Kind: "user.deleted", Actor: "ann", Reason: "left"}
-	events := append(life(mariposa.TaskCompleted, ""),
-		instanceEvent(15, "running", two, "replaces web.2-998877, which exited with code 137"), gone, node, version, strange, org, user,
-		instanceEvent(22, "restarting", two, "ann asked for it"))
-	f := world(t)
-	f.on("GET /v1/events", func(w http.ResponseWriter, r *http.Request) {
-		switch r.FormValue("since") {
-		case "", "3":
-			answerEvents(w, events)
-		default:
-			answerEvents(w, nil)
-		}
-	})
-	latest := (&run{f: f}).do(t, "events").golden("events").stdout
-	if since := (&run{f: f}).do(t, "events", "--since", "3"); since.stdout != latest {
-		t.Errorf("since a revision: %s", since.stdout)
-	}
-}
-
-func answerEvents(w http.ResponseWriter, events []contract.Event) {
-	doc := contract.Events{Events: events, Revision: 7}
-	if len(events) > 0 {
-		doc.Revision = events[len(events)-1].Revision
-	}
-	writeJSON(w, doc)
-}
-
-func TestEventsFollowUntilInterrupted(t *testing.T) {
-	t.Parallel()
-	for _, args := range [][]string{{"events", "-f"}, {"events", "-f", "--json"}} {
-		ctx, cancel := context.WithCancel(context.Background())
-		defer cancel()
-		f := world(t).stream(life(mariposa.TaskCompleted, "")...)
-		out := &until{text: "is completed", done: cancel}
-		if len(args) == 3 {
-			out.text = "task.completed"
-		}
-		(&run{f: f, ctx: ctx, out: out}).do(t, args...).expect(exitOK)
-		golden(t, strings.Join(args, ""), out.String())
 	}
 }
 
