@@ -43,6 +43,7 @@ type Config struct {
 	KeepRows  int64         // how many changes at most; 2 million if zero
 	KeepWhole int64         // how many of the newest no project loses; 100,000 if zero
 	Beat      time.Duration // heartbeat of agents; 5 s if zero
+	NewID     func() string // generates ids, which grow with time; NewID if nil
 
 	TLSCert, TLSKey string        // files; without them the server speaks plain HTTP
 	Insecure        bool          // allow plain HTTP from other machines
@@ -153,7 +154,11 @@ func (c *Control) wire(ctx, run context.Context) (http.Handler, error) {
 	}
 	cache := picture.NewVersionCache(c.cfg.Store, vault)
 	pic.Subscribe(cache.Invalidate) // before all other subscribers: they read the cache
-	replica := cmp.Or(c.cfg.Replica, NewID())
+	newID := c.cfg.NewID
+	if newID == nil {
+		newID = NewID
+	}
+	replica := cmp.Or(c.cfg.Replica, newID())
 	runner := engine.NewRunner(64)
 	c.fleet, err = fleet.New(ctx, fleet.Options{
 		Store: c.cfg.Store, Picture: pic, Cache: cache, Clock: clock.Real{}, Replica: replica, Beat: c.cfg.Beat, Domain: c.cfg.Domain,
@@ -163,7 +168,7 @@ func (c *Control) wire(ctx, run context.Context) (http.Handler, error) {
 		return nil, fmt.Errorf("read the store: %w", err)
 	}
 	c.engine = engine.New(engine.Options{
-		Store: c.cfg.Store, Picture: pic, Cache: cache, Clock: clock.Real{}, NewID: NewID, Wake: runner.Wake, Holder: replica,
+		Store: c.cfg.Store, Picture: pic, Cache: cache, Clock: clock.Real{}, NewID: newID, Wake: runner.Wake, Holder: replica,
 		Reachable: c.fleet.Reachable,
 	})
 	m := newSystemMetrics(c)
@@ -173,7 +178,7 @@ func (c *Control) wire(ctx, run context.Context) (http.Handler, error) {
 	c.all.Go(func() { c.trim(run) })
 	c.all.Go(func() { c.removeExpired(run) })
 	return api.New(api.Options{
-		Store: c.cfg.Store, Picture: pic, Cache: cache, Fleet: c.fleet, Used: c.engine.Used, Place: c.engine.Place, Trial: c.engine.Trial, Vault: vault, Clock: clock.Real{}, NewID: NewID,
+		Store: c.cfg.Store, Picture: pic, Cache: cache, Fleet: c.fleet, Used: c.engine.Used, Place: c.engine.Place, Trial: c.engine.Trial, Vault: vault, Clock: clock.Real{}, NewID: newID,
 		JoinToken: c.cfg.JoinToken, Version: c.cfg.Version, Metrics: m.registry,
 		Domain: c.cfg.Domain, KeepVersions: c.cfg.KeepVersions, Limits: c.cfg.Limits, Proxies: c.cfg.Connections.Proxies,
 	}), nil

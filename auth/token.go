@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/subtle"
 	"errors"
+	"slices"
 	"time"
 
 	"mariposa"
@@ -119,7 +120,7 @@ func NewSecret(use mariposa.TokenUse) string {
 	return prefix + rand.Text() + rand.Text()
 }
 
-// MadeBy lists the descendants of tokens, parents first.
+// MadeBy lists the descendants of tokens, parents first, each generation as it was made.
 func MadeBy(p *picture.Picture, ids ...string) []*store.Token {
 	children := map[string][]*store.Token{}
 	for _, t := range p.Tokens.All() {
@@ -135,6 +136,7 @@ func MadeBy(p *picture.Picture, ids ...string) []*store.Token {
 	for len(ids) > 0 {
 		var next []string
 		for _, id := range ids {
+			slices.SortFunc(children[id], func(a, b *store.Token) int { return a.Spec().Created.Compare(b.Spec().Created) })
 			for _, t := range children[id] {
 				if !seen[t.ID] {
 					seen[t.ID] = true

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -85,8 +86,8 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.tokens[r.Header.Get("Authorization")] = true
 	h := f.routes[r.Method+" "+r.URL.Path]
 	f.mu.Unlock()
+	r.Body = io.NopCloser(bytes.NewReader(body))
 	if h == nil && f.real != nil {
-		r.Body = io.NopCloser(bytes.NewReader(body))
 		f.real.ServeHTTP(w, r)
 		return
 	}
@@ -117,7 +118,7 @@ func writeJSON(w http.ResponseWriter, document any) {
 func (f *fake) requests() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return strings.Join(f.asked, "\n")
+	return aSince.ReplaceAllString(strings.Join(f.asked, "\n"), "since=7$1")
 }
 
 var statuses = map[mariposa.Code]int{mariposa.Conflict: 409, mariposa.ResourceNotFound: 404, mariposa.InvalidArgument: 400, mariposa.Unauthorized: 401, mariposa.TooOld: 410, mariposa.Forbidden: 403, mariposa.TooLarge: 413, mariposa.Throttled: 429, mariposa.QuotaExceeded: 409}
@@ -142,6 +143,10 @@ func (f *fake) feed(stream http.HandlerFunc) *fake {
 	return f.on("GET /v1/events", func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Accept") == "text/event-stream" {
 			stream(w, r)
+			return
+		}
+		if f.real != nil {
+			f.real.ServeHTTP(w, r)
 			return
 		}
 		writeJSON(w, contract.Events{Events: []contract.Event{}, Revision: 7})
@@ -237,12 +242,18 @@ func (r *run) expect(code int, as ...bool) {
 	r.t.Errorf("exit %d was expected, and something of %v:\n%s%s", code, as, r.story(), asked)
 }
 
-// tidy removes what differs between runs.
+// Revisions differ from run to run.
+var (
+	aRevision = regexp.MustCompile(`("(?:revision|as_of)": ?)\d+`)
+	aSince    = regexp.MustCompile(`\bsince=\d+([&\s]|$)`)
+)
+
+// tidy removes what differs from run to run.
 func (r *run) tidy(s string) string {
 	if r.f != nil {
 		s = strings.ReplaceAll(s, r.f.url, "http://SERVER")
 	}
-	return strings.ReplaceAll(s, r.home, "HOME")
+	return aRevision.ReplaceAllString(strings.ReplaceAll(s, r.home, "HOME"), "${1}7")
 }
 
 // story formats a run for a golden file.

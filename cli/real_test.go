@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -8,11 +9,13 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,6 +27,8 @@ import (
 	"mariposa/client"
 	"mariposa/clock"
 	"mariposa/contract"
+	"mariposa/driver"
+	"mariposa/driver/dummy"
 	"mariposa/seal"
 	"mariposa/store/memory"
 )
@@ -36,6 +41,7 @@ type realServer struct {
 	t     *testing.T
 	url   string // the server's own URL; commands use the proxy's
 	token string
+	begun time.Time
 	*client.Client
 
 	mu       sync.Mutex
@@ -43,16 +49,17 @@ type realServer struct {
 	original map[string]string // by the stable name
 }
 
-// newRealServer starts the system with nodes, and stops it after the test. The nodes join
-// one after another, so that their ids are in the order of their names.
+// newRealServer starts the system with nodes, and stops it after the test. The nodes
+// join one after the other, so their ids grow as their names do. One whose name ends in
+// a plus runs an instance of another installation.
 func newRealServer(t *testing.T, nodes ...string) *realServer {
 	t.Helper()
-	s := &realServer{t: t, token: assembly.Secret(), stable: map[string]string{}, original: map[string]string{}}
+	s := &realServer{t: t, token: assembly.Secret(), begun: time.Now(), stable: map[string]string{}, original: map[string]string{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	st, join := memory.New(clock.Real{}), assembly.Secret()
 	must(t, auth.EnsureToken(ctx, st, s.token, mariposa.TokenSpec{Use: mariposa.TokenAdmin, Name: "test", User: mariposa.FirstUser, Created: time.Now()}, "for a test"))
 	control, err := assembly.Start(ctx, assembly.Config{
-		Store: st, Ring: seal.NewRing(), Listen: "127.0.0.1:0", JoinToken: join, Version: "1.2.3", Replica: "replica",
+		Store: st, Ring: seal.NewRing(), Listen: "127.0.0.1:0", JoinToken: join, Version: "1.2.3", Replica: "replica", NewID: growingIDs(),
 		Limits: api.Limits{RequestRate: 1 << 20, Requests: 1 << 20},
 	})
 	must(t, err)
@@ -66,7 +73,11 @@ func newRealServer(t *testing.T, nodes ...string) *realServer {
 	s.Client, err = client.New(client.Options{URL: s.url, Token: s.token})
 	must(t, err)
 	for i, name := range nodes {
-		cfg := assembly.NodeConfig{Dir: filepath.Join(t.TempDir(), name), Name: name, Rack: fmt.Sprintf("r%d", i+1), DC: "d1", Dummy: true, InMemory: true}
+		name, inherits := strings.CutSuffix(name, "+")
+		cfg := assembly.NodeConfig{Dir: filepath.Join(t.TempDir(), name), Name: name, Rack: fmt.Sprintf("r%d", i+1), DC: "d1", Dummy: true, InMemory: !inherits}
+		if inherits {
+			inherit(t, cfg.Dir)
+		}
 		agents.Go(func() {
 			if err := assembly.RunNode(ctx, agent.Link{Servers: []string{control.URL}, Token: join}, cfg); err != nil && ctx.Err() == nil {
 				t.Errorf("node %s: %v", name, err)
@@ -80,7 +91,28 @@ func newRealServer(t *testing.T, nodes ...string) *realServer {
 	return s
 }
 
-// await waits until a condition is true.
+// inherit leaves an instance on a node, as if the node had belonged to another
+// installation.
+func inherit(t *testing.T, dir string) {
+	t.Helper()
+	must(t, os.MkdirAll(dir, 0o700))
+	w, err := dummy.OpenWorld(filepath.Join(dir, "dummies"), 1)
+	must(t, err)
+	d := dummy.New(w, clock.Real{})
+	_, err = d.Start(t.Context(), driver.Instance{ID: "x1", Name: "web.3-0000f1", Project: "shop", Service: "web", Workload: &mariposa.Workload{Dummy: &mariposa.Dummy{NameLen: 8}}})
+	must(t, err)
+	must(t, d.Close())
+	must(t, w.Close())
+}
+
+// growingIDs generates ids that are the same in each run, and in the order in which they
+// are generated: real ones of one millisecond have none.
+func growingIDs() func() string {
+	var n atomic.Int64
+	return func() string { return fmt.Sprintf("02000000-0000-7000-8000-%012x", n.Add(1)) }
+}
+
+// await waits for something that must come true.
 func (s *realServer) await(what string, ok func() bool) {
 	s.t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
@@ -135,22 +167,43 @@ func (s *realServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	req.Header = r.Header.Clone()
 	req.Header.Del("Accept-Encoding")
-	req.Header.Set("Authorization", "Bearer "+s.token)
+	if r.Header.Get("Authorization") == "Bearer "+secret || r.Header.Get("Authorization") == "" { // else the test sends a token on purpose
+		req.Header.Set("Authorization", "Bearer "+s.token)
+	}
 	resp, err := http.DefaultTransport.RoundTrip(req)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)
 		return
 	}
 	defer resp.Body.Close()
+	maps.Copy(w.Header(), resp.Header)
+	w.Header().Del("Content-Length")
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		s.relay(w, resp)
+		return
+	}
 	answer, err := io.ReadAll(resp.Body)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)
 		return
 	}
-	maps.Copy(w.Header(), resp.Header)
-	w.Header().Del("Content-Length")
 	w.WriteHeader(resp.StatusCode)
 	_, _ = io.Copy(w, bytes.NewReader(s.steady(answer)))
+}
+
+// relay passes a stream on, line by line, until either side ends it.
+func (s *realServer) relay(w http.ResponseWriter, resp *http.Response) {
+	w.WriteHeader(resp.StatusCode)
+	w.(http.Flusher).Flush()
+	lines := bufio.NewReader(resp.Body)
+	for {
+		line, err := lines.ReadBytes('\n')
+		_, _ = w.Write(s.steady(line))
+		w.(http.Flusher).Flush()
+		if err != nil {
+			return
+		}
+	}
 }
 
 var (
@@ -160,7 +213,10 @@ var (
 	aKey      = regexp.MustCompile(`SHA256:[A-Za-z0-9+/]{43}`)
 	aTime     = regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 	anHour    = regexp.MustCompile(`\b\d\d:\d\d:\d\d( UTC)?\b`)
-	aRevision = regexp.MustCompile(`"(revision|as_of)": ?\d+`)
+	aRingKey  = regexp.MustCompile(`"key": ?"[0-9a-f]{16}"`)
+	aUsage    = regexp.MustCompile(`"usage": ?\{[^{}]*\}`) // reported now and then
+	aSecret   = regexp.MustCompile(`\bmr[pj]_[A-Za-z0-9_-]+`)
+	aCAS      = regexp.MustCompile(`"cas": ?"\d+"`) // a revision
 	anAddress = regexp.MustCompile(`\b127\.\d+\.\d+\.\d+(:\d+)?\b`)
 	aDummy    = regexp.MustCompile(`\b[0-9a-z]{32}\b`) // the physical id of a dummy
 	aSize     = regexp.MustCompile(`"events": ?\d+`)   // size in bytes, which depends on the digits of times
@@ -170,9 +226,15 @@ var (
 func (s *realServer) steady(answer []byte) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	text := aTime.ReplaceAllString(string(answer), noon.Format(time.RFC3339))
+	text := aTime.ReplaceAllStringFunc(string(answer), s.at)
 	text = anHour.ReplaceAllString(text, "12:00:00$1")
-	text = aRevision.ReplaceAllString(text, `"$1":7`)
+	text = aSecret.ReplaceAllString(text, "mrp_TOPSECRET")
+	text = aRingKey.ReplaceAllString(text, `"key":"00000000000000k1"`)
+	text = aCAS.ReplaceAllStringFunc(text, func(cas string) string {
+		number := cas[strings.LastIndexByte(cas[:len(cas)-1], '"')+1 : len(cas)-1]
+		return `"cas":"` + s.called(number, func(n int) string { return fmt.Sprint(900000 + n) }) + `"`
+	})
+	text = aUsage.ReplaceAllString(text, `"usage":{}`)
 	text = aSize.ReplaceAllString(text, `"events":24576`)
 	text = anAddress.ReplaceAllStringFunc(text, func(a string) string {
 		if strings.Contains(a, ":") {
@@ -187,7 +249,7 @@ func (s *realServer) steady(answer []byte) []byte {
 		return s.called(id, func(n int) string { return fmt.Sprintf("0198c000-0000-7000-8000-%012d", n) })
 	})
 	text = aHash.ReplaceAllStringFunc(text, func(h string) string {
-		return s.called(h, func(n int) string { return fmt.Sprintf("%08d", n) + strings.Repeat("a", 32) })
+		return s.called(h, func(n int) string { return fmt.Sprintf("%07d", n) + strings.Repeat("a", 33) })
 	})
 	text = aKey.ReplaceAllStringFunc(text, func(k string) string {
 		return s.called(k, func(n int) string { return fmt.Sprintf("SHA256:%043d", n) })
@@ -199,10 +261,21 @@ func (s *realServer) steady(answer []byte) []byte {
 	return []byte(text)
 }
 
-// called returns the stable name of a value, and creates one if the value is new. A
-// stable name is returned unchanged.
+// at is noon for all that happens during a test, and as much later for what is set to
+// happen after it.
+func (s *realServer) at(when string) string {
+	t, err := time.Parse(time.RFC3339Nano, when)
+	if err != nil || t.Year() == noon.Year() && t.Equal(noon) {
+		return when
+	}
+	later := max(0, t.Sub(s.begun)).Truncate(time.Hour)
+	return noon.Add(later).Format(time.RFC3339)
+}
+
+// called is the stable name of something, a new one if it is seen for the first time.
+// What is stable already stays.
 func (s *realServer) called(real string, name func(n int) string) string {
-	if _, known := s.original[real]; known {
+	if _, known := s.original[real]; known || strings.HasPrefix(real, "0198c000-0000-7000-8000-") {
 		return real
 	}
 	if _, known := s.stable[real]; !known {

@@ -1,11 +1,9 @@
 package cli
 
 import (
-	"context"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"mariposa"
 	"mariposa/contract"
@@ -48,18 +46,7 @@ func frozen(done, total int) contract.Task {
 	return t
 }
 
-// A freeze lasts until a thaw. Waiting for it ends when its scope has settled.
-func TestWaitForAFreezeEndsWhenAllHasSettled(t *testing.T) {
-	t.Parallel()
-	for _, tty := range []bool{false, true} {
-		f := world(t).give("PUT /v1/projects/hello/state", contract.Changed{Task: ptr(freezeOne)}).give("GET /v1/queue/"+freezeOne, frozen(0, 2)).
-			stream(taskEvent(8, "active", frozen(0, 2)), taskEvent(9, "progress", frozen(1, 2)), taskEvent(10, "progress", frozen(2, 2)))
-		r := (&run{f: f, tty: tty}).do(t, "project", "freeze", "hello", "--wait")
-		r.golden(map[bool]string{false: "wait-freeze", true: "wait-freeze-terminal"}[tty]).expect(exitOK)
-	}
-}
-
-// A thaw has the kind of a freeze task but ends by itself.
+// A task that has a freeze's kind but is none ends by itself.
 func TestWaitForAThawEndsWithIt(t *testing.T) {
 	t.Parallel()
 	thaw := frozen(0, 0)
@@ -72,25 +59,7 @@ func TestWaitForAThawEndsWithIt(t *testing.T) {
 	r.expect(exitOK, strings.Contains(r.stderr, "thaw hello: completed"))
 }
 
-func TestWaitSaysHowToGoOnFromACanary(t *testing.T) {
-	t.Parallel()
-	held := helloState()
-	held.Projects[0].Services[1] = contract.ServiceState{Name: "web", Goal: 12, Running: 12, Status: mariposa.StatusHeld, Reason: "3 of 12 at version 2; continue with mariposa project reprovision, or undo with mariposa project revert"}
-	other := held.Projects[0].Services[1]
-	other.Name = "other" // also held, but not by this task
-	held.Projects[0].Services = append(held.Projects[0].Services, other)
-	rolled := func(state mariposa.TaskState) contract.Task {
-		one := task(state, 3, 3)
-		one.Task = mariposa.TaskReprovision
-		return one
-	}
-	f := world(t).give("GET /v1/state", held).give("PUT /v1/projects/hello/manifest", contract.Changed{Version: hashTwo, Number: 3, Task: ptr(taskOne)}).
-		stream(taskEvent(8, "active", rolled(mariposa.TaskActive)), taskEvent(9, "completed", rolled(mariposa.TaskCompleted)))
-	r := (&run{f: f, stdin: changedManifest}).do(t, "-o", "acme", "project", "update", "hello", "-m", "-", "--force", "--canary", "3", "--wait")
-	r.golden("wait-held").expect(exitOK, strings.Contains(f.requests(), "canary=3"))
-}
-
-// Only a thaw ends this wait, so the output says how to thaw.
+// Only a thaw ends the wait for one, so the user is notified.
 func TestWaitOnAFrozenScopeSaysHowToThaw(t *testing.T) {
 	t.Parallel()
 	queued := task(mariposa.TaskQueued, 0, 0)
@@ -102,30 +71,6 @@ func TestWaitOnAFrozenScopeSaysHowToThaw(t *testing.T) {
 	r := (&run{f: f}).do(t, "project", "scale", "hello", "web=2", "--wait")
 	if want := "(freeze, active); end the freeze with `mariposa -j hello project thaw --service web`)"; r.code != exitOK || !strings.Contains(r.stderr, want) {
 		t.Errorf("exit %d: %s", r.code, r.stderr)
-	}
-}
-
-func TestTerminatingAsksAPerson(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name, answer string
-		args         []string
-		queued, ends bool
-	}{
-		{name: "yes", answer: "y\n", ends: true},
-		{name: "no", answer: "\n"},
-		{name: "not-asked", args: []string{"--yes"}, ends: true},
-		{name: "queued", answer: "y\n", queued: true, ends: true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			f := world(t)
-			if c.queued {
-				f.give("GET /v1/queue/"+taskOne, task(mariposa.TaskQueued, 0, 0)).give("DELETE /v1/queue/"+taskOne, contract.Terminated{Task: taskOne, ContinueWith: "mariposa -j hello project scale web=2"})
-			}
-			r := (&run{f: f, tty: true, stdin: c.answer}).do(t, append([]string{"queue", "terminate", taskOne}, c.args...)...)
-			r.golden("terminate-"+c.name).expect(exitOK, strings.Contains(f.requests(), "DELETE ") == c.ends)
-		})
 	}
 }
 
@@ -192,49 +137,7 @@ func TestNothingToDoSaysWhy(t *testing.T) {
 	}
 }
 
-// Ended instances are kept for inspection and are not listed with the running ones.
-func TestWhatHasEndedIsListedOnRequest(t *testing.T) {
-	t.Parallel()
-	all := helloInstances()
-	ended := all[1]
-	ended.ID, ended.Name, ended.Goal, ended.State, ended.ExitCode = "0198c000-0000-7000-8000-00000000dead", "web.2-00dead", mariposa.GoalHalted, mariposa.StateStopped, ptr(3)
-	lone := ended
-	lone.ID, lone.Name, lone.Managed = "0198c000-0000-7000-8000-00000000beef", "shell", false // stopped by its owner, so it is not kept
-	f := world(t).give("GET /v1/instances", contract.Instances{Instances: append(all, ended, lone)})
-	var stories strings.Builder
-	for _, line := range []string{"instance list", "instance list --all", "instance list --state stopped", "instance list --json"} {
-		stories.WriteString((&run{f: f}).do(t, strings.Fields(line)...).story() + "\n")
-	}
-	golden(t, "instance-list-ended", stories.String())
-	f.give("GET /v1/instances", contract.Instances{Instances: []contract.Instance{ended}})
-	if r := (&run{f: f}).do(t, "instance", "list"); r.stdout != "" || r.stderr != "no instances\n1 ended instance is kept for inspection: use --all to show it\n" {
-		t.Errorf("got %q, %q", r.stdout, r.stderr)
-	}
-}
-
-func TestWhatPeopleHoldBackIsShownWhateverTheStatus(t *testing.T) {
-	t.Parallel()
-	s := contract.State{Projects: []contract.ProjectState{{
-		Name: "hello", Goal: mariposa.GoalStarted, Status: mariposa.StatusFrozen, Frozen: true, Paused: true,
-		Services: []contract.ServiceState{
-			{Name: "db", Goal: 1, Running: 1, Status: mariposa.StatusFrozen, Frozen: true},
-			{Name: "web", Goal: 3, Running: 1, Status: mariposa.StatusFrozen, Frozen: true, Reason: "2 instances are gone and would be replaced after thaw"},
-			{Name: "api", Goal: 3, Running: 2, Starting: 1, Status: mariposa.StatusConverging, Paused: true, Reason: "2 of 3 running"},
-			{Name: "job", Goal: 3, Running: 3, Outdated: 1, Status: mariposa.StatusPaused, Paused: true, Reason: "the rollout of version 4 is paused: 2 of 3 are up to date"},
-			{Name: "new", Goal: 12, Running: 12, Outdated: 9, Status: mariposa.StatusHeld, Reason: "3 of 12 at version 4; continue with mariposa project reprovision, or undo with mariposa project revert"},
-			{Name: "bad", Goal: 2, Status: mariposa.StatusBackingOff, Backoff: &contract.Backoff{Failures: 3, Until: noon}, Reason: "failed 3 times in a row; next retry at 12:11:00: exited with code 1"},
-		},
-	}}}
-	(&run{f: world(t).give("GET /v1/state", s)}).do(t, "state").golden("state-held")
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	out := &until{text: "hello is converged", done: cancel}
-	f := world(t).give("GET /v1/state", s).stream(projectEvent(15, "converged", ""))
-	(&run{f: f, ctx: ctx, out: out}).do(t, "state", "-w").expect(exitOK)
-	golden(t, "watch-held", out.String())
-}
-
-// Tasks are described with the terms of the commands that created them.
+// Tasks are described in the words people used to request them.
 func TestTasksHaveTheWordsThatPeopleUse(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -262,20 +165,6 @@ func TestTasksHaveTheWordsThatPeopleUse(t *testing.T) {
 			t.Errorf("a %s of %q is called %q", c.kind, c.component, got)
 		}
 	}
-}
-
-func TestAQueueIsShownWithWhatIsLeft(t *testing.T) {
-	t.Parallel()
-	soon := task(mariposa.TaskActive, 3, 12)
-	soon.ETA = after(10*time.Minute + 90*time.Second)
-	late := task(mariposa.TaskActive, 11, 12)
-	late.ETA = after(9 * time.Minute) // overdue, so the time left is unknown
-	f := world(t).give("GET /v1/queue", contract.Tasks{Tasks: []contract.Task{soon, late, frozen(0, 0), task(mariposa.TaskTerminated, 1, 2)}, Marker: taskOne}).give("GET /v1/queue/"+taskOne, soon)
-	var stories strings.Builder
-	for _, line := range []string{"queue list --all --limit 4", "queue show " + taskOne} {
-		stories.WriteString((&run{f: f}).do(t, strings.Fields(line)...).story() + "\n")
-	}
-	golden(t, "queue-left", stories.String())
 }
 
 func TestAChangeSaysWhichTasksItEnds(t *testing.T) {

@@ -7,11 +7,12 @@ import (
 	"testing"
 
 	"mariposa"
+	"mariposa/client"
 	"mariposa/contract"
 )
 
 const wanting = `services:
-  web: {compute_type: process, command: "web {{ .meta.mode }} {{ .meta.db_password }}"}
+  web: {compute_type: dummy, command: "web {{ .meta.mode }} {{ .meta.db_password }}"}
 metadata:
   mode: {required: true, description: how it runs, choices: [test, production]}
   db_password: {required: true, secret: true, description: of the database, pattern: "[a-z0-9-]{8,}"}
@@ -23,11 +24,11 @@ metadata:
 // manifest in one request.
 func TestCreateAsksForWhatTheManifestRequires(t *testing.T) {
 	t.Parallel()
+	s := newHouse(t)
 	for _, c := range []struct {
 		name, stdin string
 		types       []string
 		values      string // a file of them
-		missing     []string
 		asked       string
 		tty         bool
 	}{
@@ -35,16 +36,16 @@ func TestCreateAsksForWhatTheManifestRequires(t *testing.T) {
 			name: "both", tty: true, stdin: "dev\nproduction\n", types: []string{"short", planted},
 			asked: `"metadata":"db_password: ` + planted + `\nmode: production\n"`,
 		},
-		{name: "skipped", tty: true, stdin: "\n", types: []string{""}, missing: []string{"db_password", "mode"}, asked: "POST /v1/projects?name=hello services:"},
+		{name: "skipped", tty: true, stdin: "\n", types: []string{""}, asked: "POST /v1/projects?name=hello services:"},
 		{name: "one-given", tty: true, types: []string{planted}, values: "mode: test # for now\n", asked: `"metadata":"mode: test # for now\ndb_password: ` + planted + `\n"`},
-		{name: "pipe", missing: []string{"db_password", "mode"}, asked: "POST /v1/projects?name=hello services:"},
+		{name: "pipe", asked: "POST /v1/projects?name=hello services:"},
 		{name: "pipe-given", values: "{mode: test, db_password: " + planted + "}", asked: `"metadata":"{mode: test, db_password: ` + planted + `}"`},
 		{name: "wrong-value", values: "mode: dev\ndb_password: " + planted + "\n"},
 		{name: "wrong-file", values: "mode: [dev\ndb_password: " + planted + "\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			f := world(t).give("POST /v1/projects", contract.Changed{ID: helloID, Name: "hello", Version: hashOne, Number: 1, Task: ptr(taskOne), Missing: c.missing})
+			s.again(t)
+			f := s.proxy(t)
 			r := &run{f: f, tty: c.tty, stdin: c.stdin, types: c.types, home: t.TempDir()}
 			keep(t, r.home, "m.yaml", wanting)
 			args := []string{"project", "create", "hello", "-m", r.home + "/m.yaml"}
@@ -62,12 +63,13 @@ func TestCreateAsksForWhatTheManifestRequires(t *testing.T) {
 			}
 		})
 	}
-	r := (&run{f: world(t), stdin: "x"}).do(t, "project", "create", "hello", "-m", "-", "--metadata", "-")
+	r := (&run{f: s.proxy(t), stdin: "x"}).do(t, "project", "create", "hello", "-m", "-", "--metadata", "-")
 	r.expect(exitUsage)
 }
 
 func TestUpdateAsksForWhatTheNewManifestRequires(t *testing.T) {
 	t.Parallel()
+	s := newHouse(t)
 	for _, c := range []struct {
 		name  string
 		tty   bool
@@ -79,8 +81,8 @@ func TestUpdateAsksForWhatTheNewManifestRequires(t *testing.T) {
 		{name: "pipe"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			f := world(t).give("PUT /v1/projects/hello/manifest", contract.Changed{Version: hashOne, Number: 3, Missing: []string{"db_password", "mode"}})
+			s.again(t, groupManifest)
+			f := s.proxy(t)
 			r := &run{f: f, tty: c.tty, stdin: c.stdin, types: c.types, home: t.TempDir()}
 			keep(t, r.home, "m.yaml", wanting)
 			args := []string{"project", "update", "hello", "-m", r.home + "/m.yaml"}
@@ -212,6 +214,7 @@ func TestASecretIsMaskedWhateverTheServerSays(t *testing.T) {
 
 func TestAnImportAddsAndWithForceOverwrites(t *testing.T) {
 	t.Parallel()
+	s := newHouse(t)
 	for _, c := range []struct {
 		name, file, flags string
 		put               bool
@@ -222,8 +225,12 @@ func TestAnImportAddsAndWithForceOverwrites(t *testing.T) {
 		{"faults", "mode: {a: 1}\n", "-f", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			f := world(t)
+			s.again(t, metaManifest)
+			_, err := s.ImportMetadata(t.Context(), "hello", []byte(metaValues), client.Update{Force: true})
+			must(t, err)
+			s.quiet()
+			s.forget(true)
+			f := s.proxy(t)
 			r := &run{f: f, tty: true, home: t.TempDir()}
 			keep(t, r.home, "v.yaml", c.file)
 			args := append([]string{"-j", "hello", "meta", "import", "-m", r.home + "/v.yaml"}, strings.Fields(c.flags)...)

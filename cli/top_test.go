@@ -30,14 +30,6 @@ func crowd(t *testing.T) *fake {
 	return f.give("GET /v1/nodes", contract.Nodes{Nodes: nodes})
 }
 
-func TestTopIsALiveScreen(t *testing.T) {
-	t.Parallel()
-	f := crowd(t)
-	s := shown(t, f, true, overlooking(overviewNow{}))
-	got := s.tells(append(happened(append(life(mariposa.TaskCompleted, ""), projectEvent(15, "converged", ""))...), window(100, 30))...)
-	golden(t, "top-screen", visible(strings.ReplaceAll(got, f.url, "http://SERVER"))+"\n")
-}
-
 func TestTopEndsAfterSoManyLooks(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -5,11 +5,13 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"mariposa"
+	"mariposa/client"
 	"mariposa/contract"
 )
 
@@ -36,30 +38,6 @@ func life(end mariposa.TaskState, reason string) []contract.Event {
 		taskEvent(12, "progress", task(mariposa.TaskActive, 1, 2)),
 		instanceEvent(13, "running", helloInstances()[0], ""),
 		taskEvent(14, string(end), last),
-	}
-}
-
-func TestWaitFollowsATaskToItsEnd(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name string
-		end  mariposa.TaskState
-		why  string
-		tty  bool
-		code int
-	}{
-		{"completed", mariposa.TaskCompleted, "", false, exitOK},
-		{"failed", mariposa.TaskFailed, "web.2-00aaaa failed 3 times at version 2", false, exitFailed},
-		{"terminated", mariposa.TaskTerminated, "a newer task took its place", false, exitFailed},
-		{"completed-terminal", mariposa.TaskCompleted, "", true, exitOK},
-		{"failed-terminal", mariposa.TaskFailed, "web.2-00aaaa failed 3 times at version 2", true, exitFailed},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			f := scaled(t).stream(life(c.end, c.why)...)
-			r := (&run{f: f, tty: c.tty}).do(t, "project", "scale", "hello", "web=2", "--wait")
-			r.golden("wait-"+c.name).expect(c.code, r.stdout == "task "+taskOne+"\n")
-		})
 	}
 }
 
@@ -149,22 +127,22 @@ func TestTheBarShowsHowFarAndHowLong(t *testing.T) {
 	golden(t, "wait-bar", visible(strings.ReplaceAll(out.String(), "\r", "\n\r")))
 }
 
-// updating is a fake server whose project can be updated, unless another user is faster.
-func updating(t *testing.T, faster bool) *fake {
-	t.Helper()
-	f := world(t).give("PUT /v1/projects/hello/manifest", contract.Changed{Version: "3333333c", Number: 3, Task: ptr(taskOne)})
-	if faster {
-		f.on("PUT /v1/projects/hello/manifest", func(w http.ResponseWriter, r *http.Request) {
-			f.give("GET /v1/projects/hello", contract.Project{ID: helloID, Name: "hello", Version: "4444444d", Number: 4})
-			f.give("GET /v1/projects/hello/versions/4444444d", contract.Version{Version: "4444444d", Number: 4, Author: "bob", Message: "tune the database", Manifest: bobsManifest})
-			if r.URL.Query().Get("previous") == "4444444d" {
-				writeJSON(w, contract.Changed{Version: "5555555e", Number: 5, Task: ptr(taskOne)})
-				return
-			}
-			refuse(mariposa.Conflict, "hello is at version 4 already")(w, r)
-		})
-	}
-	return f
+// faster lets bob update hello just before the next update arrives.
+func (s *realServer) faster(f *fake, bob *client.Client) {
+	s.t.Helper()
+	_, err := s.PutProjectUser(s.t.Context(), "hello", "bob", mariposa.RoleDeployer)
+	must(s.t, err)
+	first := sync.OnceFunc(func() {
+		_, err := bob.UpdateManifest(context.Background(), "hello", []byte(bobsManifest), client.Update{Force: true, Message: "tune the database"})
+		if err != nil {
+			s.t.Error(err)
+		}
+		s.quiet()
+	})
+	f.on("PUT /v1/projects/hello/manifest", func(w http.ResponseWriter, r *http.Request) {
+		first()
+		s.ServeHTTP(w, r)
+	})
 }
 
 // A refusal for another reason is shown unchanged.
@@ -178,46 +156,50 @@ func TestARefusedUpdateIsNotAlwaysOvertaken(t *testing.T) {
 }
 
 const (
-	changedManifest = "services:\n  web: {scale: 3}\n  db: {}\n"
-	bobsManifest    = "services:\n  web: {scale: 3}\n  db: {scale: 2}\n"
+	firstManifest   = "services:\n  web: {compute_type: dummy, scale: 1}\n"
+	secondManifest  = "services:\n  web: {compute_type: dummy, scale: 2}\n"
+	failingManifest = "services:\n  web: {compute_type: dummy, scale: 2, dummy: {fail_prop: \"yes\"}, update: {min_healthy: 0, on_failure: rollback}}\n"
+	changedManifest = "services:\n  web: {compute_type: dummy, scale: 3}\n  db: {compute_type: dummy}\n"
+	bobsManifest    = "services:\n  web: {compute_type: dummy, scale: 3}\n  db: {compute_type: dummy, scale: 2}\n"
 )
 
 func TestUpdateShowsWhatItChanges(t *testing.T) {
 	t.Parallel()
+	s := newHouse(t)
+	bob := s.clientOf("bob")
 	for _, c := range []struct {
 		name, manifest, answer string
-		file                   string // replaces the manifest that most cases submit
-		args                   []string
+		file                   string // in place of the manifest that most submit
+		args                   string
 		tty, faster            bool
 		put                    bool // something was submitted
-		same, again            bool // the newest manifest is submitted: nothing to do, or it is retried
 	}{
 		{name: "pipe", manifest: changedManifest},
-		{name: "pipe-yes", manifest: changedManifest, args: []string{"--yes"}},
-		{name: "pipe-previous", manifest: changedManifest, args: []string{"--previous", hashTwo}, put: true},
+		{name: "pipe-yes", manifest: changedManifest, args: "--yes"},
+		{name: "pipe-previous", manifest: changedManifest, args: "--previous TWO", put: true},
 		{name: "yes", answer: "y\n", tty: true, put: true},
 		{name: "no", answer: "\n", tty: true},
-		{name: "not-asked", args: []string{"--yes"}, tty: true, put: true},
-		{name: "same", file: "services:\n  web: {scale: 2}\n", tty: true, put: true, same: true},
-		{name: "same-json", file: "services:\n  web: {scale: 2}\n", tty: true, args: []string{"--json"}, put: true, same: true},
-		{name: "same-again", file: "services:\n  web: {scale: 2}\n", tty: true, put: true, again: true},
-		{name: "overtaken-previous", manifest: changedManifest, args: []string{"--previous", hashOne}, faster: true, put: true},
-		{name: "overtaken-org", manifest: changedManifest, args: []string{"-o", "acme", "--previous", hashOne}, faster: true, put: true},
+		{name: "not-asked", args: "--yes", tty: true, put: true},
+		{name: "same", file: secondManifest, tty: true, put: true},
+		{name: "same-json", file: secondManifest, tty: true, args: "--json", put: true},
+		{name: "same-again", file: failingManifest, tty: true, put: true},
+		{name: "overtaken-previous", manifest: changedManifest, args: "--previous ONE", put: true},
+		{name: "overtaken-org", manifest: changedManifest, args: "-o ann --previous ONE", put: true},
 		{name: "overtaken-again", answer: "y\ny\n", tty: true, faster: true, put: true},
 		{name: "overtaken-no", answer: "y\n\n", tty: true, faster: true, put: true},
-		{name: "overtaken-previous-again", answer: "y\n", args: []string{"--previous", hashOne}, tty: true, faster: true, put: true},
+		{name: "overtaken-previous-again", answer: "y\n", args: "--previous ONE", tty: true, put: true},
 		{name: "overtaken-same", file: bobsManifest, answer: "y\n", tty: true, faster: true, put: true},
-		{name: "overtaken-not-asked", args: []string{"--yes"}, tty: true, faster: true, put: true},
+		{name: "overtaken-not-asked", args: "--yes", tty: true, faster: true, put: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			f := updating(t, c.faster)
-			if c.same || c.again {
-				done := contract.Changed{Version: hashTwo, Number: 2}
-				if c.again {
-					done.Task = ptr(taskOne)
-				}
-				f.give("PUT /v1/projects/hello/manifest", done)
+			second := secondManifest
+			if c.name == "same-again" {
+				second = failingManifest
+			}
+			s.again(t, firstManifest, second)
+			f := s.proxy(t)
+			if c.faster {
+				s.faster(f, bob)
 			}
 			r := &run{f: f, tty: c.tty, stdin: c.manifest + c.answer, home: t.TempDir()}
 			file := "-"
@@ -225,69 +207,16 @@ func TestUpdateShowsWhatItChanges(t *testing.T) {
 				keep(t, r.home, "m.yaml", cmp.Or(c.file, changedManifest))
 				file = r.home + "/m.yaml"
 			}
-			args := append([]string{"project", "update", "hello", "-m", file}, c.args...)
-			r.do(t, args...)
+			args := strings.Fields(strings.NewReplacer("ONE", s.version("1"), "TWO", s.version("2")).Replace(c.args))
+			r.do(t, append([]string{"project", "update", "hello", "-m", file}, args...)...)
 			r.golden("update-" + c.name)
 			if put := strings.Contains(f.requests(), "PUT "); put != c.put {
 				t.Errorf("submitted: %v", put)
 			}
-			if c.put && len(c.args) == 0 && !strings.Contains(f.requests(), "previous="+hashTwo) {
+			if c.put && c.args == "" && !strings.Contains(f.requests(), "previous="+s.version("2")) {
 				t.Errorf("not based on the version shown:\n%s", f.requests())
 			}
 		})
-	}
-}
-
-func TestEventsAreSentences(t *testing.T) {
-	t.Parallel()
-	two := helloInstances()[1]
-	old := two
-	old.Name = "web.2-998877"
-	gone := instanceEvent(16, "collected", two, "")
-	gone.Object = nil
-	node := contract.Event{Revision: 17, Time: noon, Kind: "node.unknown", Node: nodeTwo, Reason: "its connection broke"}
-	version := contract.Event{Revision: 18, Time: noon, Kind: "version.created", Project: helloID, ProjectName: "hello", Actor: "ann", Object: contract.Version{Number: 3, Message: "greet louder"}}
-	strange := contract.Event{Revision: 19, Time: noon, Kind: "moon.full", ProjectName: "hello", Reason: "of its own accord"}
-	org := contract.Event{Revision: 20, Time: noon, Kind: "organization.updated", Actor: "ann", Object: contract.Organization{Name: "acme"}}
-	user := contract.Event{Revision: 21, Time: noon, Kind: "user.deleted", Actor: "ann", Reason: "left"}
-	events := append(life(mariposa.TaskCompleted, ""),
-		instanceEvent(15, "running", two, "replaces web.2-998877, which exited with code 137"), gone, node, version, strange, org, user,
-		instanceEvent(22, "restarting", two, "ann asked for it"))
-	f := world(t)
-	f.on("GET /v1/events", func(w http.ResponseWriter, r *http.Request) {
-		switch r.FormValue("since") {
-		case "", "3":
-			answerEvents(w, events)
-		default:
-			answerEvents(w, nil)
-		}
-	})
-	latest := (&run{f: f}).do(t, "events").golden("events").stdout
-	if since := (&run{f: f}).do(t, "events", "--since", "3"); since.stdout != latest {
-		t.Errorf("since a revision: %s", since.stdout)
-	}
-}
-
-func answerEvents(w http.ResponseWriter, events []contract.Event) {
-	doc := contract.Events{Events: events, Revision: 7}
-	if len(events) > 0 {
-		doc.Revision = events[len(events)-1].Revision
-	}
-	writeJSON(w, doc)
-}
-
-func TestEventsFollowUntilInterrupted(t *testing.T) {
-	t.Parallel()
-	for _, args := range [][]string{{"events", "-f"}, {"events", "-f", "--json"}} {
-		ctx, cancel := context.WithCancel(context.Background())
-		defer cancel()
-		f := world(t).stream(life(mariposa.TaskCompleted, "")...)
-		out := &until{text: "is completed", done: cancel}
-		if len(args) == 3 {
-			out.text = "task.completed"
-		}
-		(&run{f: f, ctx: ctx, out: out}).do(t, args...).expect(exitOK)
-		golden(t, strings.Join(args, ""), out.String())
 	}
 }
 

@@ -20,29 +20,7 @@ func converged() contract.State {
 	return s
 }
 
-func TestWatchWithoutATerminalTellsLineByLine(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	f := world(t).stream(append(life(mariposa.TaskCompleted, ""), projectEvent(15, "converged", ""))...)
-	out := &until{text: "hello is converged", done: cancel}
-	r := (&run{f: f, ctx: ctx, out: out}).do(t, "state", "-w", "-j", "hello")
-	r.expect(exitOK)
-	golden(t, "watch-pipe", out.String())
-}
-
-// The last screen after all events were drawn.
-func TestWatchOnATerminalShowsStateAndEvents(t *testing.T) {
-	t.Parallel()
-	f := world(t)
-	s := shown(t, f, true, watching(nil))
-	s.tells(append(happened(life(mariposa.TaskCompleted, "")...), window(100, 30))...)
-	f.give("GET /v1/state", converged())
-	got := s.tells(append(happened(projectEvent(15, "converged", "")), s.read())...)
-	golden(t, "watch-screen", visible(strings.ReplaceAll(got, f.url, "http://SERVER"))+"\n")
-}
-
-// If the view is part of a server, closing it stops more than the view.
+// Where the view is part of a server, ending it ends more than the view.
 func TestWatchForOthersDoesNotSayWhatEnds(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
