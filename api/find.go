@@ -300,7 +300,7 @@ func (s *server) findInstance(ctx context.Context, ref string) (*store.Instance,
 		return found[0], nil
 	}
 	slices.SortFunc(found, func(a, b *store.Instance) int { return strings.Compare(a.ID, b.ID) })
-	return nil, invalid("%q means more than one instance, %s and %s among them: use a whole id", ref, found[0].ID, found[1].ID)
+	return nil, invalid("%q matches more than one instance, including %s and %s: use the full id", ref, found[0].ID, found[1].ID)
 }
 
 // checkMarker rejects invalid markers: a marker is the id of an object that exists or
