@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	tea "charm.land/bubbletea/v2"
@@ -29,6 +30,30 @@ func (s *realServer) whenFollowed(f *fake, do func()) {
 	})
 }
 
+// whenTold calls do once an event with a text has been passed on.
+func (s *realServer) whenTold(f *fake, text string, do func()) {
+	f.feed(func(w http.ResponseWriter, r *http.Request) {
+		s.ServeHTTP(&listening{ResponseWriter: w, text: text, do: sync.OnceFunc(func() { go do() })}, r)
+	})
+}
+
+type listening struct {
+	http.ResponseWriter
+	text string
+	do   func()
+}
+
+func (l *listening) Write(p []byte) (int, error) {
+	n, err := l.ResponseWriter.Write(p)
+	l.Flush()
+	if strings.Contains(string(p), l.text) {
+		l.do()
+	}
+	return n, err
+}
+
+func (l *listening) Flush() { l.ResponseWriter.(http.Flusher).Flush() }
+
 // scaleTo scales web.
 func (s *realServer) scaleTo(n string) {
 	s.t.Helper()
@@ -49,7 +74,6 @@ func (s *realServer) slowHello(t *testing.T) string {
 
 func TestWaitFollowsATaskToItsEnd(t *testing.T) {
 	t.Parallel()
-	s := newHouse(t)
 	for _, c := range []struct {
 		name, args string
 		tty        bool
@@ -63,6 +87,8 @@ func TestWaitFollowsATaskToItsEnd(t *testing.T) {
 		{"freeze-terminal", "project freeze hello --wait", true, exitOK},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := newHouse(t)
 			s.again(t, oneWeb)
 			r := &run{f: s.proxy(t), tty: c.tty, home: t.TempDir()}
 			keep(t, r.home, "FILE", failingWeb)
@@ -71,9 +97,11 @@ func TestWaitFollowsATaskToItsEnd(t *testing.T) {
 		})
 	}
 	t.Run("terminated", func(t *testing.T) {
+		t.Parallel()
+		s := newHouse(t)
 		s.again(t)
 		f := s.proxy(t)
-		s.whenFollowed(f, func() {
+		s.whenTold(f, `"total":1`, func() {
 			s.awaitDocument("/v1/instances?project=hello", `"state": ?"provisioning"`)
 			q, err := s.Queue(context.Background(), client.TaskFilter{Project: "hello"})
 			if err == nil {
@@ -188,10 +216,10 @@ func TestEventsAreSentences(t *testing.T) {
 // Those who follow see what happens from then on, line by line.
 func TestEventsFollowUntilInterrupted(t *testing.T) {
 	t.Parallel()
-	s := newHouse(t)
 	for _, c := range []struct{ name, args, until string }{
 		{"events-f", "-j hello events -f", "is completed"}, {"events-f--json", "-j hello events -f --json", "task.completed"}, {"watch-pipe", "state -w -j hello", "12:00:00 hello is converged"},
 	} {
+		s := newHouse(t)
 		s.again(t, oneWeb)
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()

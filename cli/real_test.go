@@ -45,8 +45,9 @@ type realServer struct {
 	*client.Client
 
 	mu       sync.Mutex
-	stable   map[string]string // by the original value
-	original map[string]string // by the stable name
+	stable   map[string]string // by what the server says
+	original map[string]string // by what was made of it
+	counts   map[int]int       // how many names there are of a width
 }
 
 // newRealServer starts the system with nodes, and stops it after the test. The nodes
@@ -54,7 +55,7 @@ type realServer struct {
 // a plus runs an instance of another installation.
 func newRealServer(t *testing.T, nodes ...string) *realServer {
 	t.Helper()
-	s := &realServer{t: t, token: assembly.Secret(), begun: time.Now(), stable: map[string]string{}, original: map[string]string{}}
+	s := &realServer{t: t, token: assembly.Secret(), begun: time.Now(), stable: map[string]string{}, original: map[string]string{}, counts: map[int]int{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	st, join := memory.New(clock.Real{}), assembly.Secret()
 	must(t, auth.EnsureToken(ctx, st, s.token, mariposa.TokenSpec{Use: mariposa.TokenAdmin, Name: "test", User: mariposa.FirstUser, Created: time.Now()}, "for a test"))
@@ -279,7 +280,9 @@ func (s *realServer) called(real string, name func(n int) string) string {
 		return real
 	}
 	if _, known := s.stable[real]; !known {
-		n := name(len(s.stable) + 1)
+		kind := len(name(0)) // each has numbers of its own
+		s.counts[kind]++
+		n := name(s.counts[kind])
 		s.stable[real], s.original[n] = n, real
 	}
 	return s.stable[real]
