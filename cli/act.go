@@ -33,7 +33,7 @@ func (a *app) change(cmd *cobra.Command, wait bool, ask func(c *client.Client) (
 		return err
 	}
 	if done == nil {
-		return nil // the user declined
+		return nil // there was nothing to change
 	}
 	if a.global.json {
 		err = a.printJSON(done)

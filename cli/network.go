@@ -104,7 +104,7 @@ func (a *app) networkRemove() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if ok, err := a.confirm(ctx, fmt.Sprintf("delete network %s of %s?", n.Name, ownerOf(*n)), sure); err != nil || !ok {
+		if err := a.confirm(ctx, fmt.Sprintf("delete network %s of %s?", n.Name, ownerOf(*n)), sure); err != nil {
 			return err
 		}
 		done, err := c.DeleteNetwork(ctx, n.ID)

@@ -188,7 +188,7 @@ func (a *app) terminate(ctx context.Context, c *client.Client, ref string, sure,
 	if err != nil {
 		return a.noTask(err)
 	}
-	if ok, err := a.confirm(ctx, "terminate "+describeOpenTask(t)+"?", sure || t.State.Ended()); err != nil || !ok {
+	if err := a.confirm(ctx, "terminate "+describeOpenTask(t)+"?", sure || t.State.Ended()); err != nil {
 		return err
 	}
 	var since int64

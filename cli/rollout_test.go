@@ -111,9 +111,10 @@ func TestTerminatingAsksAPerson(t *testing.T) {
 		name, answer string
 		args         []string
 		queued, ends bool
+		code         int
 	}{
 		{name: "yes", answer: "y\n", ends: true},
-		{name: "no", answer: "\n"},
+		{name: "no", answer: "\n", code: exitError},
 		{name: "not-asked", args: []string{"--yes"}, ends: true},
 		{name: "queued", answer: "y\n", queued: true, ends: true},
 	} {
@@ -124,7 +125,7 @@ func TestTerminatingAsksAPerson(t *testing.T) {
 				f.give("GET /v1/queue/"+taskOne, task(mariposa.TaskQueued, 0, 0)).give("DELETE /v1/queue/"+taskOne, contract.Terminated{Task: taskOne, ContinueWith: "mariposa -j hello project scale web=2"})
 			}
 			r := (&run{f: f, tty: true, stdin: c.answer}).do(t, append([]string{"queue", "terminate", taskOne}, c.args...)...)
-			r.golden("terminate-"+c.name).expect(exitOK, strings.Contains(f.requests(), "DELETE ") == c.ends)
+			r.golden("terminate-"+c.name).expect(c.code, strings.Contains(f.requests(), "DELETE ") == c.ends)
 		})
 	}
 }

@@ -73,7 +73,7 @@ func (a *app) serviceEdit(cmd *cobra.Command, verb string, edit func(ctx context
 		}
 		return a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) {
 			done, err := edit(cmd.Context(), c, project, args[0], u)
-			if err == nil && done != nil && !a.global.json {
+			if err == nil && !a.global.json {
 				a.say("%s: service %s is %s, %s", project, args[0], verb, versionWords(done))
 			}
 			return done, a.noService(err, project)
@@ -135,7 +135,7 @@ func (a *app) serviceRemove() *cobra.Command {
 			return nil, err
 		}
 		does := fmt.Sprintf("removes service %s from %s, and stops %s", s.Name, project, plural(s.Running, "instance", "instances"))
-		if ok, err := a.confirmName(ctx, s.Name, does, sure); err != nil || !ok {
+		if err := a.confirmName(ctx, s.Name, does, sure); err != nil {
 			return nil, err
 		}
 		return c.DeleteService(ctx, project, service, u)

@@ -137,8 +137,8 @@ func (a *app) tokenRevoke() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			cascade, ok, err := a.confirmMade(ctx, c, token.ID, sure)
-			if err != nil || !ok {
+			cascade, err := a.confirmMade(ctx, c, token.ID, sure)
+			if err != nil {
 				return notFound(err, "mariposa token list")
 			}
 			done, err := c.RevokeToken(ctx, token.ID, cascade)
@@ -155,18 +155,18 @@ func (a *app) tokenRevoke() *cobra.Command {
 
 // confirmMade shows what a token made, which ends with it, and asks: cascade is a yes. Where
 // nobody can answer, the server refuses what was not said on the command line.
-func (a *app) confirmMade(ctx context.Context, c *client.Client, id string, sure bool) (cascade, ok bool, err error) {
+func (a *app) confirmMade(ctx context.Context, c *client.Client, id string, sure bool) (cascade bool, err error) {
 	t, err := c.Token(ctx, id)
 	if err != nil || len(t.Made) == 0 {
-		return sure, true, err
+		return sure, err
 	}
 	if !a.global.json {
 		for _, line := range tokenTree(t, "") {
 			a.note("%s", line)
 		}
 	}
-	ok, err = a.confirm(ctx, fmt.Sprintf("revoke %s and all tokens created with it?", t.Name), sure)
-	return sure || (ok && a.interactive()), ok, err
+	err = a.confirm(ctx, fmt.Sprintf("revoke %s and all tokens created with it?", t.Name), sure)
+	return sure || a.interactive(), err
 }
 
 // tokenTree draws a token and what it made, a line each.

@@ -120,7 +120,7 @@ func (a *app) volumeRemove() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if ok, err := a.confirm(ctx, fmt.Sprintf("permanently delete volume %s of %s and all data in it?", slotted(*v), v.ProjectName), sure); err != nil || !ok {
+		if err := a.confirm(ctx, fmt.Sprintf("permanently delete volume %s of %s and all data in it?", slotted(*v), v.ProjectName), sure); err != nil {
 			return err
 		}
 		done, err := c.DeleteVolume(ctx, v.ID)

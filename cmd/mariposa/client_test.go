@@ -70,9 +70,9 @@ func TestADeletionIsAskedAbout(t *testing.T) {
 	h.wants(1, "still has 1 running instance", "project", "delete", "shop", "--yes")
 	h.wants(2, "add --yes", "project", "rm", "shop", "-f")
 	h.converged("shop", "d", 1)
-	askedAbout(t, h, "nope\n", "nothing was changed")
+	askedAbout(t, h, "nope\n", "not confirmed; nothing was changed", 1)
 	h.converged("shop", "d", 1)
-	askedAbout(t, h, "shop\n", "then deleting it")
+	askedAbout(t, h, "shop\n", "then deleting it", 0)
 	h.await("it is gone", func() bool {
 		all, err := h.Projects(t.Context(), "")
 		return err == nil && len(all.Projects) == 0
@@ -82,7 +82,7 @@ func TestADeletionIsAskedAbout(t *testing.T) {
 }
 
 // askedAbout deletes a project at a terminal.
-func askedAbout(t *testing.T, h *devServer, answer, says string) {
+func askedAbout(t *testing.T, h *devServer, answer, says string, code int) {
 	t.Helper()
 	x := newTerminal(t, 24, 100)
 	before := x.settings()
@@ -90,7 +90,7 @@ func askedAbout(t *testing.T, h *devServer, answer, says string) {
 	x.shows("type shop to confirm: ")
 	x.types(answer)
 	x.shows(says)
-	x.ended(cmd, 0, before)
+	x.ended(cmd, code, before)
 }
 
 func TestDownAsksAndSaysWhatIsLeft(t *testing.T) {
