@@ -37,7 +37,12 @@ func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*document[c
 	if err != nil {
 		return nil, err
 	}
-	page := taskPage{v: s.viewer(ctx), services: s.serviceNames(s.newVisibility(ctx, caller(ctx)), q.Project, in.Service), limit: in.Limit}
+	v := s.viewer(ctx)
+	services, err := s.serviceNames(v, s.newVisibility(ctx, caller(ctx)), q.Project, in.Service)
+	if err != nil {
+		return nil, err
+	}
+	page := taskPage{v: v, services: services, limit: in.Limit}
 	if in.State.Ended() || in.State == "" && in.All {
 		q.State = in.State
 		err = s.tasksInStore(ctx, q, &page)
@@ -114,17 +119,23 @@ func (s *server) tasksInStore(ctx context.Context, q store.Query, page *taskPage
 	}
 }
 
-// serviceNames resolves a filter by service: a name, or the id of a service of the
-// project, or of any that the caller may see.
-func (s *server) serviceNames(g *visibility, project, ref string) []string {
+// serviceNames resolves a filter by service: the name or id of a service that the
+// project has or had, or of any that the caller may see.
+func (s *server) serviceNames(v *viewer, g *visibility, project, ref string) ([]string, error) {
 	if ref == "" {
-		return nil
-	}
-	if !idPattern.MatchString(ref) {
-		return []string{ref}
+		return nil, nil
 	}
 	if project != "" {
-		return []string{serviceName(s.Picture.Projects.Get(project), ref)}
+		r := s.Picture.Projects.Get(project)
+		name := serviceName(r, ref)
+		if r != nil && r.Spec().Services[name] == "" {
+			st, _ := s.projectState(v, r.ID)
+			return nil, unknownService(st, ref)
+		}
+		return []string{name}, nil
+	}
+	if !idPattern.MatchString(ref) {
+		return []string{ref}, nil // a project that has it may be created yet
 	}
 	var owner *store.Project
 	s.Picture.Projects.Each(func(r *store.Project) bool {
@@ -134,9 +145,9 @@ func (s *server) serviceNames(g *visibility, project, ref string) []string {
 		return owner == nil
 	})
 	if owner == nil || !g.project(owner.ID) {
-		return []string{ref}
+		return []string{ref}, nil
 	}
-	return []string{serviceName(owner, ref)}
+	return []string{serviceName(owner, ref)}, nil
 }
 
 // serviceName returns a project's name of a service; the id itself if it has no such

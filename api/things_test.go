@@ -65,6 +65,9 @@ func TestTheQueueIsFilteredAndPaged(t *testing.T) {
 	h.call("GET", "/v1/queue?limit=0", nil).wantError(400, mariposa.InvalidArgument, "limit")
 	h.call("GET", "/v1/queue?project=nobody", nil).wantError(404, mariposa.ResourceNotFound)
 	h.call("GET", "/v1/queue/nothing", nil).wantError(404, mariposa.ResourceNotFound)
+	h.call("GET", "/v1/queue?project=shop&service=nothing", nil).wantError(404, mariposa.ResourceNotFound, `has no service "nothing"`, "it has db, web")
+	h.call("GET", "/v1/events?project=shop&service=nothing", nil).wantError(404, mariposa.ResourceNotFound, `has no service "nothing"`, "it has db, web")
+	h.act(`{"action":"scale","scale":{"nothing":3}}`).wantError(404, mariposa.ResourceNotFound, `has no service "nothing"`, "it has db, web")
 	ended := want[contract.Terminated](h.call("DELETE", "/v1/queue/"+*db.Task, nil), 202)
 	if ended.Freeze != nil || !strings.Contains(ended.ContinueWith, "project scale db=") {
 		t.Errorf("a task that waits is dropped: %+v", ended)

@@ -87,7 +87,7 @@ func (a *app) projectScale() *cobra.Command {
 			}
 			return a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) {
 				done, err := c.Scale(cmd.Context(), name, scales)
-				return a.printNothingToDo(name, "already at this scale", done, err)
+				return a.printNothingToDo(name, "already at this scale", done, a.noServiceIn(cmd.Context(), c, name, err))
 			})
 		},
 		ValidArgsFunction: a.scaleWords,

@@ -66,17 +66,47 @@ func (t *table) keyed(head string) *table {
 	return t
 }
 
-// choose returns a table with the chosen columns alone.
-func (t *table) choose(columns []string) (*table, error) {
+// ifEmpty sets what is said instead of a table without rows.
+func (t *table) ifEmpty(format string, args ...any) *table {
+	t.empty = fmt.Sprintf(format, args...)
+	return t
+}
+
+// choose returns a table with those of the chosen columns that it has.
+func (t *table) choose(columns []string) *table {
 	var at []int
 	for _, name := range columns {
-		n := slices.IndexFunc(t.columns, func(c column) bool { return strings.EqualFold(c.head, strings.TrimSpace(name)) })
-		if n < 0 {
-			return nil, Usage(fmt.Errorf("there is no column %q; available columns: %s", name, strings.ToLower(strings.Join(t.heads(), ", "))))
+		if n := t.find(name); n >= 0 {
+			at = append(at, n)
 		}
-		at = append(at, n)
 	}
-	return t.pick(at), nil
+	return t.pick(at)
+}
+
+// find returns the index of a column; -1: there is none.
+func (t *table) find(name string) int {
+	return slices.IndexFunc(t.columns, func(c column) bool { return strings.EqualFold(c.head, strings.TrimSpace(name)) })
+}
+
+// checkColumns checks that each column that the user wants is in one of the tables that
+// a command prints. A command that prints anything before its table checks it first.
+func (a *app) checkColumns(tables ...*table) error {
+	if a.global.json || a.columnsChecked {
+		return a.tableError
+	}
+	a.columnsChecked = true
+	for _, name := range a.global.table.columns {
+		if slices.ContainsFunc(tables, func(t *table) bool { return t.find(name) >= 0 }) {
+			continue
+		}
+		var heads []string
+		for _, t := range tables {
+			heads = append(heads, t.heads()...)
+		}
+		a.tableError = Usage(fmt.Errorf("there is no column %q; available columns: %s", name, strings.ToLower(strings.Join(heads, ", "))))
+		break
+	}
+	return a.tableError
 }
 
 func (t *table) heads() []string {
@@ -131,17 +161,21 @@ func (c cell) isBlank() bool {
 // reported when the command ends.
 func (a *app) printTable(t *table) {
 	f := a.global.table
+	if a.checkColumns(t) != nil {
+		return
+	}
+	if len(t.rows) == 0 && t.empty != "" {
+		a.note("%s", t.empty)
+		return
+	}
 	if f.quiet && len(f.columns) == 0 {
 		t = t.pick([]int{t.key})
 	}
 	switch {
 	case len(f.columns) > 0:
-		some, err := t.choose(f.columns)
-		if err != nil {
-			a.tableError = err
-			return
+		if t = t.choose(f.columns); len(t.columns) == 0 {
+			return // they are those of the command's other table
 		}
-		t = some
 	case !f.wide && !f.quiet:
 		t = t.useful()
 	}

@@ -89,16 +89,16 @@ func (a *app) printNewPlan(p *contract.Plan, name, file string) {
 // printPlan prints the changes of resources, then the steps in order, then what
 // would have to wait. Update is the argument list of an update that does it.
 func (a *app) printPlan(p *contract.Plan, name, update string) {
+	steps := planTable(p.Steps)
+	if a.checkColumns(resourceTable(nil), steps) != nil {
+		return
+	}
 	if len(p.Resources) > 0 {
 		a.printTable(resourceTable(p.Resources))
 	}
 	if len(p.Steps) > 0 {
 		fmt.Fprintln(a.env.Stdout)
-		t := newTable("", "STEP", "INSTANCE", "VERSION?", "REASON?")
-		for n, s := range p.Steps {
-			t.add(cell{fmt.Sprint(n + 1), dim}, cell{s.Step, changes[s.Step]}, text(cmp.Or(s.InstanceName, s.Slot, s.Service)), text(dashIfEmpty(versionOf(s.Number, s.Version))), text(s.Reason))
-		}
-		a.printTable(t)
+		a.printTable(steps)
 	}
 	if len(p.Waits) > 0 {
 		fmt.Fprintln(a.env.Stdout)
@@ -108,6 +108,14 @@ func (a *app) printPlan(p *contract.Plan, name, update string) {
 		}
 	}
 	a.printPlanNotes(p, name, update)
+}
+
+func planTable(steps []contract.PlanStep) *table {
+	t := newTable("", "STEP", "INSTANCE", "VERSION?", "REASON?")
+	for n, s := range steps {
+		t.add(cell{fmt.Sprint(n + 1), dim}, cell{s.Step, changes[s.Step]}, text(cmp.Or(s.InstanceName, s.Slot, s.Service)), text(dashIfEmpty(versionOf(s.Number, s.Version))), text(s.Reason))
+	}
+	return t
 }
 
 // printPlanNotes prints what the plan means, on standard error.

@@ -27,12 +27,8 @@ func (a *app) projectList() *cobra.Command {
 	return a.withClient(&cobra.Command{Use: "list", Short: "List projects", Args: argsBetween(0, 0)}, func(ctx context.Context, c *client.Client, _ []string) error {
 		all, err := c.Projects(ctx, "")
 		return show(a, all, err, func() {
-			if len(all.Projects) == 0 {
-				a.noProjectsYet()
-				return
-			}
 			sel, _ := a.selected() // a damaged profile was reported when we connected
-			t := newTable("NAME", "ORGANIZATION", "VERSION", "GOAL?", "STATUS", "SERVICES", "AGE", "REASON?")
+			t := newTable("NAME", "ORGANIZATION", "VERSION", "GOAL?", "STATUS", "SERVICES", "AGE", "REASON?").ifEmpty("%s", a.noProjectsYet())
 			for _, p := range all.Projects {
 				t.add(markCurrent(p.Name, sel.isCurrent(p)), text(cmp.Or(p.OrganizationName, p.Organization)), text(versionOf(p.Number, p.Version)), usualGoal(p.Goal), word(p.Status),
 					number(len(p.Services)), text(a.age(p.Created)), text(p.Reason))
@@ -50,8 +46,8 @@ func usualGoal(g mariposa.ProjectGoal) cell {
 	return text(string(g))
 }
 
-func (a *app) noProjectsYet() {
-	a.note("no projects yet: create one with `%s project create NAME -m FILE`", a.commandPrefix(""))
+func (a *app) noProjectsYet() string {
+	return fmt.Sprintf("no projects yet: create one with `%s project create NAME -m FILE`", a.commandPrefix(""))
 }
 
 func (a *app) projectShow() *cobra.Command {
@@ -63,6 +59,9 @@ func (a *app) projectShow() *cobra.Command {
 			}
 			state, err := c.State(ctx, p.ID, "")
 			if err != nil {
+				return err
+			}
+			if err := a.checkColumns(serviceTable(nil)); err != nil {
 				return err
 			}
 			a.facts("name", p.Name, "id", p.ID, "organization", cmp.Or(p.OrganizationName, p.Organization), "your role", string(p.Role), "version", versionOf(p.Number, p.Version),
@@ -108,6 +107,18 @@ func (a *app) onProject(args []string) (*client.Client, string, error) {
 // noProject adds a hint to a "not found" error, unless it already has one.
 func (a *app) noProject(err error) error {
 	return notFound(err, a.commandPrefix("")+" project list")
+}
+
+// noServiceIn explains a "not found" error: if the project exists, the error itself says
+// which services it has.
+func (a *app) noServiceIn(ctx context.Context, c *client.Client, project string, err error) error {
+	if project == "" || mariposa.CodeOf(err) != mariposa.ResourceNotFound {
+		return err
+	}
+	if _, missing := c.Project(ctx, project); missing != nil {
+		return a.noProject(err)
+	}
+	return hint{error: err}
 }
 
 func waitFlag(cmd *cobra.Command, wait *bool) {

@@ -38,13 +38,8 @@ func (a *app) serviceList() *cobra.Command {
 func (a *app) onService(cmd *cobra.Command, run func(ctx context.Context, c *client.Client, project, service string) error) *cobra.Command {
 	cmd.Args, cmd.ValidArgsFunction = argsBetween(1, 1), a.wordsFrom(serviceNames)
 	return a.ofProject(cmd, func(ctx context.Context, c *client.Client, project string, args []string) error {
-		return a.noService(run(ctx, c, project, args[0]), project)
+		return a.noServiceIn(ctx, c, project, run(ctx, c, project, args[0]))
 	})
-}
-
-// noService adds a hint to a "not found" error.
-func (a *app) noService(err error, project string) error {
-	return notFound(err, a.commandPrefix(project)+" service list")
 }
 
 func (a *app) serviceShow() *cobra.Command {
@@ -76,7 +71,7 @@ func (a *app) serviceEdit(cmd *cobra.Command, verb string, edit func(ctx context
 			if err == nil && !a.global.json {
 				a.say("%s: service %s is %s, %s", project, args[0], verb, versionWords(done))
 			}
-			return done, a.noService(err, project)
+			return done, a.noServiceIn(cmd.Context(), c, project, err)
 		})
 	}
 	f := cmd.Flags()

@@ -261,7 +261,7 @@ func (o *overview) page() error {
 	case o.a.global.json:
 		return o.a.printJSON(o.now)
 	case len(o.now.State.Projects) == 0:
-		o.a.noProjectsYet()
+		o.a.note("%s", o.a.noProjectsYet())
 	}
 	out := []string{o.summary()}
 	for _, s := range o.tables(false) {

@@ -34,11 +34,7 @@ func (a *app) volumeList() *cobra.Command {
 }
 
 func (a *app) printVolumes(all []contract.Volume) {
-	if len(all) == 0 {
-		a.note("no volumes")
-		return
-	}
-	t := newTable("VOLUME", "PROJECT", "STATE", "NODE", "SIZE?", "USED BY?", "AGE", "ID", "REASON?")
+	t := newTable("VOLUME", "PROJECT", "STATE", "NODE", "SIZE?", "USED BY?", "AGE", "ID", "REASON?").ifEmpty("no volumes")
 	for _, v := range all {
 		project := dashIfEmpty(v.ProjectName)
 		if v.Project == "" {
