@@ -109,6 +109,15 @@ func (a *app) checkColumns(tables ...*table) error {
 	return a.tableError
 }
 
+// reword changes the text of every cell.
+func (t *table) reword(as func(string) string) {
+	for _, row := range t.rows {
+		for n := range row {
+			row[n].text = as(row[n].text)
+		}
+	}
+}
+
 func (t *table) heads() []string {
 	var all []string
 	for _, c := range t.columns {
@@ -164,6 +173,7 @@ func (a *app) printTable(t *table) {
 	if a.checkColumns(t) != nil {
 		return
 	}
+	t.reword(a.repeatFlags)
 	if len(t.rows) == 0 && t.empty != "" {
 		a.note("%s", t.empty)
 		return
@@ -182,6 +192,12 @@ func (a *app) printTable(t *table) {
 	if f.quiet {
 		for _, row := range t.rows {
 			fmt.Fprintln(a.env.Stdout, plain(strings.TrimSuffix(row[0].text, currentMark)))
+		}
+		return
+	}
+	if a.env.Terminal(a.env.Stdout) && !f.wide && a.width() < narrowScreen && t.leastWidth() > a.width() {
+		for _, line := range t.stack(a.paint(a.env.Stdout), a.width()) {
+			fmt.Fprintln(a.env.Stdout, line)
 		}
 		return
 	}
@@ -210,6 +226,41 @@ func (a *app) width() int {
 	}
 	width, _ := a.env.Size(a.env.Stdout)
 	return width
+}
+
+// narrowScreen is the width below which rows that are too wide are stacked.
+const narrowScreen = 60
+
+// leastWidth returns how narrow the table can be folded.
+func (t *table) leastWidth() int {
+	all := 2 * (len(t.columns) - 1)
+	for _, w := range t.leastWidths() {
+		all += w
+	}
+	return all
+}
+
+// stack lays out a table for a narrow screen: each row as a list of its cells, below its
+// first one.
+func (t *table) stack(p paint, width int) (lines []string) {
+	const indent = "  "
+	for _, row := range t.rows {
+		lines = append(lines, p.in(row[0].style, plain(row[0].text)))
+		cells := newTable("", "")
+		for n, c := range row {
+			if n > 0 && !c.isBlank() {
+				cells.add(text(strings.ToLower(t.columns[n].head)), c)
+			}
+		}
+		if len(cells.rows) == 0 {
+			continue
+		}
+		cells.fold(width - len(indent))
+		for _, line := range cells.lines(p)[1:] {
+			lines = append(lines, indent+line)
+		}
+	}
+	return lines
 }
 
 // narrowest is the least width that a column is folded to.

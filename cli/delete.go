@@ -64,7 +64,11 @@ func (a *app) deleteProject(ctx context.Context, c *client.Client, name string, 
 	useForce := func(err error) error {
 		return withHint(err, "`%s project rm %s -f` stops them, then deletes it", a.commandPrefix(""), name)
 	}
-	if running > 0 && !d.force { // the server would refuse too, but only after the user has typed the name
+	switch { // the server would refuse too, but only after the user has typed the name
+	case d.sure:
+	case p.Role != "" && p.Role.Rank() < mariposa.RoleAdmin.Rank():
+		return nil, mariposa.Errorf(mariposa.Forbidden, "Permission denied: deleting %s requires the %s role; your role is %s", p.Name, mariposa.RoleAdmin, p.Role)
+	case running > 0 && !d.force:
 		return nil, useForce(mariposa.Errorf(mariposa.Conflict, "project %s still has %s", p.Name, plural(running, "running instance", "running instances")))
 	}
 	if err := a.confirmName(ctx, p.Name, d.consequences(p, running), d.sure); err != nil {

@@ -120,10 +120,14 @@ func planTable(steps []contract.PlanStep) *table {
 
 // printPlanNotes prints what the plan means, on standard error.
 func (a *app) printPlanNotes(p *contract.Plan, name, update string) {
-	if len(p.Steps) == 0 && len(p.Waits) == 0 {
+	shared := countChanges(p.Resources, "network", "volume")
+	switch all := countChanges(p.Resources, "service", "network", "volume"); {
+	case len(p.Steps)+len(p.Waits) > 0:
+		a.note("%s if all succeed%s; nothing was changed", plural(len(p.Steps), "step", "steps"), prefixed("; changes of ", shared))
+	case all != "":
+		a.note("%s: no instance is created, replaced or removed; changes of %s; nothing was changed", name, all)
+	default:
 		a.note("%s: nothing to do", name)
-	} else {
-		a.note("%s if all succeed; nothing was changed", plural(len(p.Steps), "step", "steps"))
 	}
 	if !p.Complete && len(p.Waits) == 0 {
 		a.note("there are more steps than shown")
@@ -134,6 +138,24 @@ func (a *app) printPlanNotes(p *contract.Plan, name, update string) {
 	if update != "" && a.file != stdinName {
 		a.note("apply it with `%s project update%s`", a.commandPrefix(name), update)
 	}
+}
+
+// countChanges counts the resources of each kind that a plan changes: 1 network and 2
+// volumes.
+func countChanges(all []contract.PlanResource, kinds ...string) string {
+	var counts []string
+	for _, kind := range kinds {
+		n := 0
+		for _, r := range all {
+			if r.Kind == kind && r.Change != "unchanged" {
+				n++
+			}
+		}
+		if n > 0 {
+			counts = append(counts, plural(n, kind, kind+"s"))
+		}
+	}
+	return strings.Join(counts, " and ")
 }
 
 // printHeldServices says which services the plan leaves alone because they are held

@@ -204,6 +204,7 @@ func (a *app) facts(pairs ...any) {
 			t.add(cell{fmt.Sprint(pairs[n]), bold}, value)
 		}
 	}
+	t.reword(a.repeatFlags)
 	a.fold(t)
 	for _, line := range t.lines(p)[1:] {
 		fmt.Fprintln(a.env.Stdout, line)

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -104,9 +105,15 @@ func (a *app) onProject(args []string) (*client.Client, string, error) {
 	return c, name, err
 }
 
-// noProject adds a hint to a "not found" error, unless it already has one.
+// noProject adds a hint to a "not found" error, unless it already has one: which
+// projects there are, and why they were looked for in an organization.
 func (a *app) noProject(err error) error {
-	return notFound(err, a.commandPrefix("")+" project list")
+	list := a.commandPrefix("") + " project list"
+	var known hint
+	if why := a.explainOrganization(); why != "" && mariposa.CodeOf(err) == mariposa.ResourceNotFound && !errors.As(err, &known) {
+		return withHint(err, "%s; see `%s`", why, list)
+	}
+	return notFound(err, list)
 }
 
 // noServiceIn explains a "not found" error: if the project exists, the error itself says

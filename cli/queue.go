@@ -128,7 +128,7 @@ func (a *app) queueShow() *cobra.Command {
 
 // noTask adds a hint to a "not found" error.
 func (a *app) noTask(err error) error {
-	return notFound(err, a.commandPrefix("")+" queue list --all")
+	return notFound(err, a.samePrefix()+" queue list --all")
 }
 
 func (a *app) printTask(t *contract.Task) {

@@ -170,7 +170,13 @@ func (a *app) serviceAction(action string) *cobra.Command {
 	cmd.Use, cmd.Short = action+" SERVICE...", map[string]string{"start": "Start stopped services", "stop": "Stop all instances of services", "reprovision": "Replace the instances of services in batches"}[action]
 	cmd.Long, cmd.Example = serviceActions[action], ""
 	cmd.Args, cmd.ValidArgsFunction = argsBetween(1, math.MaxInt), a.every(serviceNames)
-	cmd.Flags().Lookup("service").Hidden = true
+	hidden := []string{"service"}
+	if action == "start" { // they are for a start of the whole project
+		hidden = append(hidden, "version", "rolling", "canary")
+	}
+	for _, flag := range hidden {
+		cmd.Flags().Lookup(flag).Hidden = true
+	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		for _, name := range args {
 			if err := cmd.Flags().Set("service", name); err != nil {

@@ -35,7 +35,7 @@ func (a *app) projectUpdate() *cobra.Command {
 			}
 			if u.Previous == "" && !u.Force && !a.interactive() {
 				return Usage(withHint(errors.New("outside a terminal, an update requires --previous VERSION, the version that the file is based on, or --force to replace whatever is there"),
-					"`%s project versions` lists the versions", a.commandPrefix("")))
+					"`%s project versions` lists the versions", a.samePrefix()))
 			}
 			name, err := a.projectName(args)
 			if err != nil {

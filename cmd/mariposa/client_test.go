@@ -67,7 +67,7 @@ func TestADeletionIsAskedAbout(t *testing.T) {
 	h := newHouse(t)
 	h.create("shop", dummies)
 	h.converged("shop", "d", 1)
-	h.wants(1, "still has 1 running instance", "project", "delete", "shop", "--yes")
+	h.wants(1, "still runs 1 instance", "project", "delete", "shop", "--yes")
 	h.wants(2, "add --yes", "project", "rm", "shop", "-f")
 	h.converged("shop", "d", 1)
 	askedAbout(t, h, "nope\n", "not confirmed; nothing was changed", 1)
@@ -155,15 +155,19 @@ func TestWhatIsSetBelongsToOneServer(t *testing.T) {
 	}
 	want(h, "shop is now called store", "project", "rename", "store")
 	want(h, "store", "project", "show")
-	want(h, "default project store is unset", "project", "unset")
+	want(h, "default project store is unset, and so is the organization acme", "project", "unset")
 	if out, code := on(h, "project", "show"); code != 2 {
 		t.Errorf("still set: %s", out)
 	}
-	want(h, "store", "project", "list") // the organization is still set
-	want(h, "default organization acme is unset", "org", "unset")
 	want(h, "own", "project", "list")
 	want(h, "no default organization was set", "org", "unset")
 	want(h, "the default organization is now acme", "org", "set", "acme")
+	if out, code := on(h, "project", "show", "own"); code != 1 || !strings.Contains(out, "acme is the default organization; name another with -o ORG, or unset it with `mariposa org unset`") {
+		t.Errorf("a project of another organization: exit %d\n%s", code, out)
+	}
+	want(h, "acme (owner)", "whoami")
+	want(h, "the default project is now store", "-o", "acme", "project", "set", "store")
+	want(h, "default project store is unset; the default organization is still acme", "project", "unset")
 	out, _ := on(h, "whoami", "--json")
 	var who struct {
 		Name    string
