@@ -89,7 +89,8 @@ type Hold struct {
 	From  int `json:"from,omitempty"`
 }
 
-// Progress never runs backwards.
+// Progress is how much of the known work of a task is done. It never runs backwards, and
+// is not complete while a rollout is held.
 type Progress struct {
 	Done  int `json:"done"`
 	Total int `json:"total"`

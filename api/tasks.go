@@ -234,6 +234,12 @@ func (s *server) getTask(ctx context.Context, in *getTaskInput) (*document[contr
 	if err != nil {
 		return nil, err
 	}
+	answered := map[string]bool{} // instances of which a later step is known
+	if in.Marker != 0 && doc.State.Ended() {
+		if err := s.readAnswered(ctx, q, answered); err != nil {
+			return nil, err
+		}
+	}
 	for {
 		changes, err := s.Store.History(ctx, q)
 		if err != nil {
@@ -242,6 +248,10 @@ func (s *server) getTask(ctx context.Context, in *getTaskInput) (*document[contr
 		for i := range changes {
 			q.Before = changes[i].Revision
 			if step, ok := v.step(&changes[i]); ok && (over.IsZero() || !step.At.After(over)) {
+				if step.Result == stepAsked && doc.State.Ended() && !answered[step.Instance] {
+					step.Result = stepNotDone
+				}
+				answered[step.Instance] = true
 				doc.Steps = append(doc.Steps, step)
 			}
 			if len(doc.Steps) == in.Limit {
@@ -251,6 +261,29 @@ func (s *server) getTask(ctx context.Context, in *getTaskInput) (*document[contr
 		}
 		if len(changes) < q.Limit {
 			return answer(doc)
+		}
+	}
+}
+
+// readAnswered notes the instances that have steps on the pages before the one that a query
+// is for.
+func (s *server) readAnswered(ctx context.Context, of store.HistoryQuery, answered map[string]bool) error {
+	q := store.HistoryQuery{Project: of.Project, Task: of.Task, Limit: scanBatch}
+	for {
+		changes, err := s.Store.History(ctx, q)
+		if err != nil {
+			return err
+		}
+		for i := range changes {
+			if q.Before = changes[i].Revision; q.Before < of.Before {
+				return nil
+			}
+			if changes[i].Record.Kind == mariposa.KindInstance {
+				answered[changes[i].Record.ID] = true
+			}
+		}
+		if len(changes) < q.Limit {
+			return nil
 		}
 	}
 }
@@ -277,6 +310,12 @@ func (s *server) terminateTask(ctx context.Context, in *ofTask) (*document[contr
 	return changed(s.change.Terminate(ctx, request(ctx), r))
 }
 
+// The results of a step that its node has not reported on: a step ends with its task.
+const (
+	stepAsked   = "asked"
+	stepNotDone = "not done"
+)
+
 // requestedSteps names the steps that the planner requests, by event.
 var requestedSteps = map[string]string{
 	"instance.provisioning": "create", "instance.updating": "update", "instance.stopping": "remove",
@@ -298,7 +337,7 @@ func (v *viewer) step(c *store.Change) (contract.TaskStep, bool) {
 	case c.Deleted:
 		step.Step, step.Result = "collect", "done"
 	case c.Spec:
-		step.Step, step.Result = cmp.Or(requestedSteps[c.Event.Kind], "update"), "asked"
+		step.Step, step.Result = cmp.Or(requestedSteps[c.Event.Kind], "update"), stepAsked
 	default:
 		step.Step, step.Result = "create", string(mariposa.StateOf(spec, (*store.Instance)(&c.Record).Status()))
 		if spec.Goal != mariposa.GoalRunning {

@@ -116,6 +116,24 @@ func TestATaskShowsItsSteps(t *testing.T) {
 	if strings.Join(append(first, rest...), ", ") != strings.Join(all, ", ") {
 		t.Errorf("pages %v %v", first, rest)
 	}
+
+	// What nobody reported on before the end of the task was not done.
+	spec = &mariposa.InstanceSpec{Name: "web.1-i", Project: c.ID, ServiceName: "web", Node: "n1", Goal: mariposa.GoalRunning, Generation: 1}
+	h.commit(store.Unit{Writes: []store.Write{{Kind: mariposa.KindInstance, ID: "j", Project: c.ID, Spec: spec, Event: event("instance.provisioning")}}})
+	if all, _ = steps("?limit=1"); all[0] != "create asked" {
+		t.Errorf("of an open task: %v", all)
+	}
+	h.commit(store.Unit{Writes: []store.Write{{
+		Kind: mariposa.KindTask, ID: *c.Task, Project: c.ID, Status: &mariposa.TaskStatus{State: mariposa.TaskFailed, Finished: time.Now()},
+		Event: mariposa.Event{Kind: "task.failed", Project: c.ID, Task: *c.Task},
+	}}})
+	const ended = "create not done, collect done, remove destroyed, remove asked, create running, create asked"
+	all, _ = steps("")
+	first, marker = steps("?limit=4")
+	rest, _ = steps("?marker=" + marker)
+	if strings.Join(all, ", ") != ended || strings.Join(append(first, rest...), ", ") != ended {
+		t.Errorf("of a failed task: %v; in pages: %v %v", all, first, rest)
+	}
 }
 
 // fill adds instances i1 to i5 to the store.

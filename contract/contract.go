@@ -254,7 +254,7 @@ type TaskStep struct {
 	Node         string              `json:"node"`
 	NodeName     string              `json:"node_name"`
 	Step         string              `json:"step" doc:"create, update, remove or collect"`
-	Result       string              `json:"result" doc:"asked, done, or the state the node reports"`
+	Result       string              `json:"result" doc:"asked, done, or the state the node reports; not done if the task ended before that"`
 	Reason       string              `json:"reason"`
 	ReasonCode   mariposa.ReasonCode `json:"reason_code" doc:"the kind of reason, as a stable word; empty where there is none"`
 }
