@@ -99,6 +99,20 @@ func UnknownService(project, service string, known []string) *Error {
 	return Errorf(ResourceNotFound, "project %s has no service %q; %s", project, service, has)
 }
 
+// SizeUp formats a number of bytes for people, rounded up to a tenth of a unit: what is
+// larger than a limit never looks like the limit.
+func SizeUp(bytes int64) string {
+	unit, name := int64(1<<10), "KiB"
+	switch {
+	case bytes < 1<<10:
+		return fmt.Sprintf("%d bytes", bytes)
+	case bytes >= 1<<20:
+		unit, name = 1<<20, "MiB"
+	}
+	tenths := (bytes*10 + unit - 1) / unit
+	return strings.TrimSuffix(fmt.Sprintf("%d.%d", tenths/10, tenths%10), ".0") + " " + name
+}
+
 // CodeOf returns the code of an error; Internal if it has none.
 func CodeOf(err error) Code {
 	var e *Error

@@ -14,9 +14,11 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"mariposa"
 	"mariposa/change"
+	"mariposa/manifest"
 	"mariposa/picture"
 	"mariposa/reason"
 	"mariposa/store"
@@ -158,6 +160,10 @@ func installErrors() {
 			if message == "request body is required" {
 				return noBody(hc.Operation())
 			}
+			if status == http.StatusRequestEntityTooLarge {
+				r, _ := humago.Unwrap(hc)
+				return tooLarge(hc.Operation(), r)
+			}
 			return humaError(hc.Operation(), status, message, errs)
 		}
 	})
@@ -176,7 +182,7 @@ func humaError(op *huma.Operation, status int, message string, errs []error) *Er
 	code := mariposa.InvalidArgument // for any client error
 	switch {
 	case status == http.StatusRequestEntityTooLarge:
-		code, message = mariposa.TooLarge, fmt.Sprintf("the body of the request is larger than the %d bytes that are allowed here", bodyLimit(op))
+		return tooLarge(op, nil)
 	case status == http.StatusUnsupportedMediaType:
 		message = "the body must be JSON, sent with Content-Type: application/json"
 	case status == http.StatusRequestTimeout:
@@ -205,6 +211,19 @@ func humaError(op *huma.Operation, status int, message string, errs []error) *Er
 		}
 	}
 	return newError(code, message, faults)
+}
+
+// tooLarge refuses a body that is too large. The request may be nil.
+func tooLarge(op *huma.Operation, r *http.Request) *Error {
+	what, limit := "the body of the request", bodyLimit(op)
+	isJSON := r != nil && strings.Contains(r.Header.Get("Content-Type"), "json")
+	if limit == manifestBody.limit || limit == newProjectBody.limit && !isJSON {
+		what, limit = "the manifest", manifest.MaxBytes // more is read than is allowed
+	}
+	if r == nil || r.ContentLength < 1 { // its length is not known
+		return newError(mariposa.TooLarge, what+" is larger than "+mariposa.SizeUp(limit)+", which is the limit", nil)
+	}
+	return newError(mariposa.TooLarge, what+" has "+mariposa.SizeUp(r.ContentLength)+"; the limit is "+mariposa.SizeUp(limit), nil)
 }
 
 // bodyLimit returns how large the body of a request may be.

@@ -28,7 +28,7 @@ var spoken = []struct {
 	{regexp.MustCompile(`\bwith_scale\b`), "--with-scale"},                 // project revert
 	{regexp.MustCompile(`^rolling, canary, scale, --with-scale: `), "--rolling, --canary and --with-scale cannot be used: "},
 	{regexp.MustCompile(`the path says (\S+), the body (\S+)`), "it is called both $1 and $2"},
-	{regexp.MustCompile(`^the body of the request is larger`), "the input is larger"}, // any
+	{regexp.MustCompile(`^the body of the request (is larger|has)`), "the input $1"}, // any
 	{regexp.MustCompile(`^the body of the request did not arrive`), "the input did not arrive"},
 	{regexp.MustCompile(`^the body of the request is empty: it must be JSON`), "there is no input"},
 }
