@@ -127,8 +127,11 @@ func (t *turn) judgeTasks() {
 
 func (t *turn) judgeTask(task queue.Task) {
 	todo := t.countTodo(task)
-	was := t.status(task)
-	p, gotOn := advance(was.Progress, todo), was.Remaining == 0 || todo < was.Remaining // repeated failures are not progress
+	was, why := t.status(task), t.whyFailed(task)
+	p, gotOn := was.Progress, was.Remaining == 0 || todo < was.Remaining // repeated failures are not progress
+	if why == nil && was.Fault == nil {                                  // giving up and undoing leave less to do, but are not progress
+		p = advance(p, todo+t.countHeldBack(task), gotOn)
+	}
 	if p != was.Progress || gotOn && todo != was.Remaining {
 		t.setTask(task.ID, func(st *mariposa.TaskStatus) {
 			if p.Done > st.Progress.Done || gotOn && st.Remaining > 0 {
@@ -139,7 +142,7 @@ func (t *turn) judgeTask(task queue.Task) {
 			}
 		})
 	}
-	switch by, why := t.takenOverBy(task), t.whyFailed(task); {
+	switch by := t.takenOverBy(task); {
 	case by != "":
 		t.endTask(task, mariposa.TaskCompleted, &mariposa.Reason{Code: mariposa.ReasonTakenOver, Subject: by}, by)
 	case task.Spec.Patch.Mode == mariposa.ModeFreeze: // until the thaw
@@ -154,12 +157,15 @@ func (t *turn) judgeTask(task queue.Task) {
 }
 
 // advance updates progress. Neither the work done nor its share of the total ever
-// decreases: work that is added later only slows the progress.
-func advance(p mariposa.Progress, todo int) mariposa.Progress {
+// decreases: work that is added later only slows the progress. Work counts as done only if
+// less is left than ever before; cleaning up after a failed attempt does not count.
+func advance(p mariposa.Progress, todo int, gotOn bool) mariposa.Progress {
 	if p.Done == 0 {
 		p.Total = max(p.Total, todo)
 	}
-	p.Done = max(p.Done, p.Total-todo)
+	if gotOn {
+		p.Done = max(p.Done, p.Total-todo)
+	}
 	return p
 }
 
@@ -176,6 +182,14 @@ func (t *turn) countTodo(task queue.Task) int {
 	n := 0
 	for _, name := range unique(task.Spec.Services) {
 		n += left(name)
+	}
+	return n
+}
+
+// countHeldBack returns how much work a task has left in rollouts that are held.
+func (t *turn) countHeldBack(task queue.Task) (n int) {
+	if task.Spec.Task == mariposa.TaskReprovision {
+		t.eachService(task.Spec.Services, func(name string, _ *mariposa.ServiceStatus) { n += t.view.HeldBack(name) })
 	}
 	return n
 }
@@ -354,7 +368,7 @@ func (t *turn) nextStall() time.Time {
 func (t *turn) endTask(task queue.Task, state mariposa.TaskState, why *mariposa.Reason, by string) {
 	t.setTask(task.ID, func(st *mariposa.TaskStatus) {
 		st.State, st.Finished, st.Reason, st.EndedBy = state, t.now, why, by
-		if state == mariposa.TaskCompleted && by == "" {
+		if state == mariposa.TaskCompleted && by == "" && t.countHeldBack(task) == 0 {
 			st.Progress.Done = st.Progress.Total
 		}
 	})
