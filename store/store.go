@@ -3,7 +3,7 @@
 // An object and its change commit together or not at all.
 //
 // The package owns the contract and the types at the boundary; memory, sqlite and
-// postgres implement it and storetest tests each of them. It refuses to know what the
+// postgres implement it and storetest tests each of them. It does not know what the
 // objects mean.
 package store
 
@@ -132,7 +132,7 @@ type Unit struct {
 	Writes  []Write
 	Claims  []Claim
 	Audit   []mariposa.Audit
-	Urgent  bool // users' requests and repairs go before bulk work in the group commit
+	Urgent  bool // user requests and repairs are committed before bulk work
 }
 
 // Fence requires that a lease still has this epoch and has not expired.
@@ -199,7 +199,7 @@ type LogSize struct {
 	Bytes   int64
 }
 
-// SizedKinds are the kinds that Sizes speaks of.
+// SizedKinds are the kinds that Sizes counts.
 var SizedKinds = []mariposa.Kind{mariposa.KindVersion, mariposa.KindMetadata, mariposa.KindPart}
 
 // Query selects objects of one kind.
@@ -242,7 +242,7 @@ type Identity struct {
 var (
 	// ErrNotFound: no such object.
 	ErrNotFound = errors.New("object not found")
-	// ErrConflict: a Require did not hold.
+	// ErrConflict: a Require was not met.
 	ErrConflict = errors.New("the object has changed")
 	// ErrFenced: a lease has another holder; the former one must stop.
 	ErrFenced = errors.New("the lease has a new holder")

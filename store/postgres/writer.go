@@ -111,7 +111,7 @@ func (w *writer) try(b *batch.Batch) (*attempt, error) {
 	b.Apply(g)
 	if !g.Dirty() {
 		if _, err := w.conn.Exec(ctx, "ROLLBACK"); err != nil {
-			w.disconnect() // nothing is lost: what was read is true
+			w.disconnect() // nothing is lost: what was read is correct
 		}
 		return nil, nil
 	}
@@ -175,8 +175,8 @@ func (w *writer) settle(a *attempt) (committed bool, err error) {
 	}
 }
 
-// refuseQueued fails the queued work, but not for ever: callers that retry at once must
-// not keep the writer from reconnecting.
+// refuseQueued fails the queued work once: callers that retry at once must not keep the
+// writer from reconnecting.
 func (w *writer) refuseQueued(err error) {
 	for range 100 {
 		b := w.queue.Poll(maxUnits, maxWrites)

@@ -232,9 +232,9 @@ func thin(t *testing.T, h Harness) {
 	same(t, "its task", kept(store.HistoryQuery{Task: "t1"}), 60)
 	same(t, "q", kept(store.HistoryQuery{Project: "q"}), 50)
 	same(t, "everything", kept(store.HistoryQuery{}), 202-40)
-	thin("p", store.LogSize{Changes: 1}, 100, 100) // no further than told
+	thin("p", store.LogSize{Changes: 1}, 100, 100) // not above upTo
 	same(t, "everything", kept(store.HistoryQuery{}), 202-50)
-	thin("q", store.LogSize{Bytes: 1}, 40, 100) // below what is not complete anyway
+	thin("q", store.LogSize{Bytes: 1}, 40, 100) // below the complete part of the log
 	thin("", store.LogSize{Changes: 1}, 40, 100)
 	same(t, "q", kept(store.HistoryQuery{Project: "q"}), 40)
 	same(t, "everything", kept(store.HistoryQuery{}), 202-50-20)
