@@ -175,8 +175,8 @@ func (w *writer) settle(a *attempt) (committed bool, err error) {
 	}
 }
 
-// refuseQueued fails the queued work once: callers that retry at once must not keep the
-// writer from reconnecting.
+// refuseQueued fails the queued work, but a limited number of groups: callers that retry
+// at once must not keep the writer from reconnecting.
 func (w *writer) refuseQueued(err error) {
 	for range 100 {
 		b := w.queue.Poll(maxUnits, maxWrites)
