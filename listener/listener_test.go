@@ -112,7 +112,7 @@ func TestAConnectionThatIsHeldStaysWhateverComes(t *testing.T) {
 			t.Errorf("connection %d had to go although it is held", i)
 		}
 		releases[i]()
-		releases[i]() // closing twice is allowed
+		releases[i]() // releasing twice is allowed
 	}
 	if s := l.Stats(); s.Held != 0 || s.Pending > 8 {
 		t.Errorf("stats are %+v", s)

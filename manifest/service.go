@@ -92,7 +92,7 @@ var serviceKeys = keys[draft]{
 	"dummy":          dummy,
 }
 
-// service checks one service by itself.
+// service checks one service alone.
 func (c *checker) service(at *spot) *draft {
 	d := newDraft(at.key, at)
 	if why := dnsLabel(at.key); why != "" {

@@ -105,8 +105,8 @@ func (c *checker) invalid(at *spot, format string, args ...any) {
 	c.fault(at, mariposa.FaultInvalid, format, args...)
 }
 
-// unknown reports a name that is not among the known ones, which are only
-// listed when a guess is made.
+// unknown reports a name that is not among the known ones, which are listed only if a
+// suggestion is needed.
 func (c *checker) unknown(at *spot, known func() []string, name, format string, args ...any) {
 	if len(c.faults) >= maxFaults { // it would not be shown, and guessing is expensive
 		c.more++

@@ -77,7 +77,7 @@ type Store interface {
 
 	// Trim deletes changes older than maxAge and all but the newest maxChanges (in whole
 	// commits; zero means no such limit) and returns the oldest revision after which
-	// Changes still answers.
+	// Changes is still complete.
 	Trim(ctx context.Context, maxAge time.Duration, maxChanges int64) (int64, error)
 
 	// LogSizes returns how much of the log each of the given projects has, or every
@@ -87,7 +87,7 @@ type Store interface {
 	// Thin deletes the oldest changes of one project until it has no more than keep (zero
 	// fields: no such limit), commit by commit, and none of a commit that ends above the
 	// revision upTo. The rest of those commits stays in histories, but not in Changes. It
-	// returns the oldest revision after which Changes still answers.
+	// returns the oldest revision after which Changes is still complete.
 	Thin(ctx context.Context, project string, keep LogSize, upTo int64) (int64, error)
 
 	// Audit returns the entries of the audit log that match, newest first.

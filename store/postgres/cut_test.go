@@ -89,8 +89,8 @@ func TestNothingIsLostOrDoubledWhenBackendsAreEnded(t *testing.T) {
 	storetest.VerifyLog(t, open(t, target, Options{}))
 }
 
-// cuttingProxy is a proxy that cuts each connection after a random number of bytes,
-// in the middle of whatever is under way.
+// cuttingProxy is a proxy that cuts each connection after a random number of bytes, in
+// the middle of a request.
 type cuttingProxy struct {
 	net.Listener
 	to string

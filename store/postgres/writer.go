@@ -59,9 +59,9 @@ func (w *writer) run() {
 	w.removeRow()
 }
 
-// commit makes one batch durable and publishes it to the feed. It returns nil only if
-// the batch is committed, and an error only if it is not: an attempt whose answer was
-// lost is settled first.
+// commit makes one batch durable and publishes it to the feed. It returns nil only if the
+// batch is committed, and an error only if it is not: an attempt whose response was lost
+// is settled first.
 func (w *writer) commit(b *batch.Batch) error {
 	for try := 1; ; try++ {
 		sent, err := w.try(b)

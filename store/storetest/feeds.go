@@ -224,7 +224,7 @@ func thin(t *testing.T, h Harness) {
 		}
 		return len(changes)
 	}
-	thin("p", store.LogSize{Changes: 101}, 202, 0)           // it has no more
+	thin("p", store.LogSize{Changes: 101}, 202, 0)           // it has no more than that
 	thin("p", store.LogSize{}, 202, 0)                       // no limit
 	thin("x", store.LogSize{Changes: 1}, 202, 0)             // no such project
 	thin("p", store.LogSize{Changes: 61}, 100, 80)           // 40 changes, of 20 commits
