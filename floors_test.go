@@ -17,19 +17,17 @@ import (
 	"testing/fstest"
 )
 
-// This file enforces the architecture: which room may import which. It reads
-// the source of the whole module and reports each import that points the wrong
-// way, with the reason. Tests may import anything; the rules are for what
-// ships.
+// This file enforces the architecture: which room (top-level directory) may import which.
+// It parses the whole module and reports each forbidden import with the reason. The rules
+// do not apply to tests, which may import anything.
 
 const module = "mariposa"
 
-// The nouns are at the root of the tree, so their room has no folder.
+// The nouns are in the root directory, so their room has no directory name.
 const nouns = "nouns"
 
-// floors is the architecture, lowest floor first. A room may import rooms on
-// floors below its own; every room of ours must be listed. Rooms that are
-// planned and not built yet may be listed too.
+// floors lists the layers of the architecture, lowest first. A room may import rooms on
+// lower floors. Every room must be listed; rooms that do not exist yet may be listed too.
 var floors = []struct {
 	rooms []string
 	why   string
@@ -53,7 +51,7 @@ var floors = []struct {
 	{[]string{"cmd"}, "the binary wires everything, and nothing else may"},
 }
 
-// guests are folders of our tree that are not part of the system: no room imports them.
+// guests are directories that are not part of the system. No room may import them.
 var guests = map[string]string{
 	"examples":  "an example is what a user would write: it knows nothing of ours",
 	"leaktest":  "only tests ask whether a goroutine is left",
@@ -61,13 +59,13 @@ var guests = map[string]string{
 	"scripts":   "a script helps build the house and is no room of it",
 }
 
-// sideways lists the arrows between rooms of one floor that are wanted.
+// sideways lists the allowed imports between rooms on the same floor.
 var sideways = map[[2]string]string{
 	{"agent", "health"}: "the agent runs the same checker as the stand-alone health agent",
 }
 
-// narrow lists rooms that may import less than their floor allows: of ours,
-// only these.
+// narrow lists rooms that may import less than their floor allows: of this module, only
+// these rooms.
 var narrow = map[string]struct {
 	only []string
 	why  string
@@ -82,7 +80,7 @@ var narrow = map[string]struct {
 	},
 }
 
-// callers lists rooms that only some may import.
+// callers lists rooms that only some rooms may import.
 var callers = map[string]struct {
 	only []string
 	why  string
@@ -101,11 +99,11 @@ var callers = map[string]struct {
 	},
 }
 
-// pureRooms get what they need as arguments, and return what is to be done.
+// pureRooms get all input as arguments and return what is to be done.
 var pureRooms = []string{"reason", "manifest", "converge", "queue", "place", "pace"}
 
-// forbidden are the packages that no pure room may import. An entry that ends
-// in "/" stands for everything under it.
+// forbidden are the packages that no pure room may import. An entry that ends in "/"
+// matches everything under it.
 var forbidden = []struct{ path, why string }{
 	{module + "/store", "a pure room is handed its view; reading the store would make the plan depend on when it runs"},
 	{"net", "the network is not an argument"},
@@ -124,10 +122,10 @@ var forbidden = []struct{ path, why string }{
 	{module + "/mailbox", "what has happened is an argument"},
 }
 
-// harmless are packages under a forbidden folder that only handle values.
+// harmless are packages under a forbidden path that only handle values.
 var harmless = []string{"net/netip", "net/url"}
 
-// impure are functions that no pure room may mention, by package.
+// impure are functions that no pure room may use, by package.
 var impure = map[string]struct {
 	names []string
 	why   string
@@ -142,7 +140,7 @@ var impure = map[string]struct {
 	},
 }
 
-// shapeless are names that say nothing about what a package is for.
+// shapeless are package names that do not describe a purpose.
 var shapeless = []string{"util", "utils", "common", "helpers", "misc"}
 
 const maxLines = 600
@@ -174,9 +172,9 @@ func report(t *testing.T, tree []source, check func([]source) []string) {
 	}
 }
 
-// A source is one Go file that ships, parsed.
+// source is a parsed Go file that is not a test.
 type source struct {
-	path      string // slash-separated, from the root of the tree
+	path      string // slash-separated, relative to the root of the module
 	file      *ast.File
 	fset      *token.FileSet
 	lines     int
@@ -189,7 +187,7 @@ func (s source) at(n ast.Node) string {
 	return fmt.Sprintf("%s:%d", s.path, s.fset.Position(n.Pos()).Line)
 }
 
-// An arrow is one import: by whom, of what.
+// arrow is an import: its position and the imported path.
 type arrow struct {
 	at, path string
 	spec     *ast.ImportSpec
@@ -200,7 +198,7 @@ func (s source) arrows() []arrow {
 	for _, spec := range s.file.Imports {
 		p, err := strconv.Unquote(spec.Path.Value)
 		if err != nil {
-			continue // the parser has let through only proper strings
+			continue // cannot happen: the parser accepts only valid strings
 		}
 		all = append(all, arrow{at: s.at(spec), path: p, spec: spec})
 	}
@@ -209,8 +207,8 @@ func (s source) arrows() []arrow {
 
 var generatedLine = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
 
-// readTree parses every Go file that ships: no tests, no testdata, nothing
-// hidden, no module inside ours.
+// readTree parses every Go file of the module except tests, testdata, hidden directories
+// and nested modules.
 func readTree(t *testing.T, tree fs.FS) []source {
 	t.Helper()
 	var all []source
@@ -259,8 +257,7 @@ func readTree(t *testing.T, tree fs.FS) []source {
 	return all
 }
 
-// roomOf names the room a folder of the tree belongs to: store/sqlite is part
-// of store.
+// roomOf returns the room of a directory: store/sqlite is part of store.
 func roomOf(folder string) string {
 	if folder == "." {
 		return nouns
@@ -269,7 +266,7 @@ func roomOf(folder string) string {
 	return first
 }
 
-// ours names the room that an import path leads to, if it is one of ours.
+// ours returns the room of an import path, if the path is in this module.
 func ours(importPath string) (room string, ok bool) {
 	if importPath == module {
 		return nouns, true
@@ -314,7 +311,7 @@ func checkArrows(tree []source) []string {
 	return complaints
 }
 
-// whyForbidden says why a room must not import a path, or nothing if it may.
+// whyForbidden returns why a room must not import a path; empty if it may.
 func whyForbidden(from, importPath string) string {
 	if from == "cli" && importPath == "net/http" {
 		return narrow["cli"].why
@@ -328,7 +325,7 @@ func whyForbidden(from, importPath string) string {
 	case guests[from] != "":
 		return guests[from]
 	case to == from && from != nouns:
-		return "" // rooms inside a room are its own affair
+		return "" // packages of one room may import each other
 	case guests[to] != "":
 		return guests[to]
 	case floorOf(to) < 0:
@@ -356,7 +353,7 @@ func checkPurity(tree []source) []string {
 		if !slices.Contains(pureRooms, s.room()) {
 			continue
 		}
-		names := map[string]string{} // what this file calls a package -> its path
+		names := map[string]string{} // package name in this file -> import path
 		for _, a := range s.arrows() {
 			if why := whyImpure(a.path); why != "" {
 				complaints = append(complaints, fmt.Sprintf("%s: pure room %s must not import %q: %s", a.at, s.room(), a.path, why))
@@ -403,8 +400,8 @@ func whyImpure(importPath string) string {
 	return ""
 }
 
-// checkComments wants of each package a comment that is at least one whole
-// sentence; libraries begin it the way go doc expects.
+// checkComments requires that each package has a comment of at least one full sentence.
+// The comment of a library must begin with "Package NAME".
 func checkComments(tree []source) []string {
 	comments := map[string]string{}
 	packages := map[string]string{}
@@ -447,8 +444,8 @@ func checkLengths(tree []source) []string {
 	return complaints
 }
 
-// A check that cannot fail is worthless: here each one meets a tree that
-// breaks it, and says which import, from where, and why.
+// A check that cannot fail is worthless. Here each check runs on a tree that violates it,
+// and must report which import is wrong, where, and why.
 func TestTheChecksCanFail(t *testing.T) {
 	t.Parallel()
 	const good = "// Package p owns one thing and knows no other.\npackage p\n"
@@ -460,7 +457,7 @@ func TestTheChecksCanFail(t *testing.T) {
 		path  string
 		text  string
 		check func([]source) []string
-		want  []string // parts of the one complaint; none: no complaint
+		want  []string // substrings of the only complaint; none: no complaint
 	}{
 		{"nouns import nothing of ours", "p.go", imports("mariposa/store"), checkArrows, []string{"p.go:3", "nouns", `"mariposa/store"`, "points up", "know nobody"}},
 		{"a pure room imports no actor", "converge/p.go", imports("mariposa/engine"), checkArrows, []string{"converge/p.go:3", `"mariposa/engine"`, "points up", "replayed"}},

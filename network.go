@@ -65,7 +65,7 @@ type AttachmentSpec struct {
 	Compute      ComputeType `json:"compute_type"`           // whose driver keeps it
 	Node         string      `json:"node"`
 	Goal         Goal        `json:"goal"`     // kept or gone
-	Instance     string      `json:"instance"` // the newest that was created with it
+	Instance     string      `json:"instance"` // the newest instance that was created with it
 	Created      time.Time   `json:"created"`
 	Reason       *Reason     `json:"reason,omitempty"`
 }

@@ -174,7 +174,7 @@ type Filter struct {
 type Backoff struct {
 	Failures int       `json:"failures"`
 	Until    time.Time `json:"until"`
-	First    time.Time `json:"first"` // when the first failure happened that is not forgotten yet
+	First    time.Time `json:"first"` // when the first failure happened that still counts
 	Last     time.Time `json:"last"`
 }
 

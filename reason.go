@@ -9,8 +9,8 @@ import (
 )
 
 // Reason says why something is in its state, or why it is done, as data. Package reason
-// turns it into a sentence; nothing else parses or builds sentences from it. A nil
-// reason says nothing.
+// turns it into a sentence; nothing else parses or builds sentences from it. A nil reason
+// means that there is none.
 //
 // A reason has at most one subject and one cause, so it never nests or grows: set Cause
 // with Because, and count the others in More.
@@ -281,8 +281,7 @@ func (r *Reason) Is(codes ...ReasonCode) bool {
 	return false
 }
 
-// PlainText returns the text of a reason that consists of somebody's words
-// alone.
+// PlainText returns the text of a reason, and whether the reason is nothing but text.
 func (r *Reason) PlainText() (text string, onlyText bool) {
 	if r == nil {
 		return "", true

@@ -8,7 +8,7 @@ import (
 	"mariposa"
 )
 
-// Releases before reasons were data stored sentences.
+// Older releases stored reasons as sentences.
 func TestReasonsOfOldStoresAreRead(t *testing.T) {
 	t.Parallel()
 	var st mariposa.ProjectStatus
@@ -55,7 +55,8 @@ func TestReasonsSurviveTheStore(t *testing.T) {
 	}
 }
 
-// Every field counts: what is stored only where it differs must not miss one.
+// Equal must compare every field: some reasons are stored only if they differ from
+// another one.
 func TestReasonsThatDifferInOneFieldAreNotEqual(t *testing.T) {
 	t.Parallel()
 	zero := &mariposa.Reason{}
@@ -77,7 +78,7 @@ func TestReasonsThatDifferInOneFieldAreNotEqual(t *testing.T) {
 	}
 }
 
-// What is made of a reason is another one: it may be shared.
+// Methods return a changed copy, because reasons may be shared.
 func TestReasonsAreNotChanged(t *testing.T) {
 	t.Parallel()
 	cause := mariposa.TextReason("b").Because(mariposa.TextReason("c"))
@@ -98,7 +99,7 @@ func TestReasonsAreNotChanged(t *testing.T) {
 	}
 }
 
-// The fast way of writing a reason writes what reflection would.
+// MarshalJSON writes the same bytes as encoding/json would.
 func TestReasonsAreWrittenAsTheirFieldsSay(t *testing.T) {
 	t.Parallel()
 	type fields mariposa.Reason // without its methods

@@ -198,7 +198,7 @@ const (
 // values replaces instances; otherwise they are left alone.
 const OnMetadataReprovision = "reprovision"
 
-// Dummy holds the settings of a dummy instance.
+// Dummy contains the settings of a dummy instance.
 type Dummy struct {
 	NameLen           int           `json:"name_len"`
 	UpdateInPlaceProp string        `json:"update_in_place_prop,omitempty"`

@@ -89,12 +89,12 @@ type SettingsStatus struct{}
 // SettingsID is the id of the installation's settings.
 const SettingsID = "installation"
 
-// MinStoredPerProject is the least that may be stored of a project: room for a small
+// MinStoredPerProject is the lowest storage limit of a project: enough for a small
 // manifest and its values.
 const MinStoredPerProject = 64 << 10
 
-// DefaultStoredPerProject is how many bytes may be stored of a project where nobody has
-// said anything else.
+// DefaultStoredPerProject is how many bytes may be stored for a project if no other limit
+// is set.
 const DefaultStoredPerProject = 256 << 20
 
 // OrgRole is the role of a user in an organization.
@@ -130,8 +130,8 @@ func (r Role) Rank() int {
 	return 0
 }
 
-// LedgerOf names the ledger accounts of what an organization's projects ask
-// for, and of how many projects there are. The second counts projects in
+// LedgerOf returns the names of an organization's two ledger accounts: the resources that
+// its projects request, and the number of its projects, which is counted in
 // Resources.Instances.
 func LedgerOf(organization string) (resources, projects string) {
 	return "organization/" + organization, "organization/" + organization + "/projects"

@@ -5,18 +5,17 @@ import (
 	"time"
 )
 
-// VolumeSpec is the desired state of a volume: storage of one slot of a
-// service, on one node, that outlives the instances in the slot. The project's
-// planner creates it with the first instance that needs it, and updates it with
-// each that follows; people end it with a tombstone. A volume never changes its
-// node.
+// VolumeSpec is the desired state of a volume: storage for one slot of a service, on one
+// node. It outlives the instances in the slot. The project's planner creates it with the
+// first instance that needs it, and updates it with each new instance. Users delete it
+// with a tombstone. A volume never changes its node.
 type VolumeSpec struct {
 	Name        string `json:"name"`              // as in the manifest
-	Project     string `json:"project,omitempty"` // empty: the project is gone, and the organization owns the volume
+	Project     string `json:"project,omitempty"` // empty: the project is deleted, and the organization owns the volume
 	Service     string `json:"service"`
 	ServiceName string `json:"service_name"`
 	Slot        int    `json:"slot"`
-	// Once the project is gone: the owner of the volume, and the name of the
+	// Set once the project is deleted: the owner of the volume, and the name of the
 	// project.
 	Organization string      `json:"organization,omitempty"`
 	ProjectName  string      `json:"project_name,omitempty"`
@@ -24,7 +23,7 @@ type VolumeSpec struct {
 	Node         string      `json:"node"`
 	Size         int64       `json:"size,omitempty"` // bytes; 0: no limit
 	Goal         Goal        `json:"goal"`           // kept or gone
-	Instance     string      `json:"instance"`       // the newest that was made with it
+	Instance     string      `json:"instance"`       // the newest instance that was created with it
 	Task         string      `json:"task,omitempty"`
 	Reason       *Reason     `json:"reason,omitempty"`
 	Created      time.Time   `json:"created"`
@@ -35,7 +34,7 @@ type VolumeSpec struct {
 type VolumeStatus struct {
 	State  ResourceState `json:"state"`
 	Since  time.Time     `json:"since"`
-	Path   string        `json:"path,omitempty"` // on the node, where it has one
+	Path   string        `json:"path,omitempty"` // on the node, if it has one
 	Reason string        `json:"reason,omitempty"`
 }
 
@@ -44,7 +43,7 @@ type VolumeStatus struct {
 type ResourceState string
 
 const (
-	ResourcePending ResourceState = "pending" // not made yet
+	ResourcePending ResourceState = "pending" // not created yet
 	ResourceMade    ResourceState = "made"
 	ResourceGone    ResourceState = "gone"
 )

@@ -346,7 +346,7 @@ func (w *testTeams) inside(id string) []ask {
 		return []ask{{thing: w.token, judge: mine(func(v visitor) bool { return v.runs() || (v.user == "ada" && v.bounds.Unbounded()) }, auth.Hidden)}}
 	case "list-audit":
 		return []ask{{judge: mine(func(v visitor) bool {
-			return v.runs() || v.owns(w) // of their own organization, if no other
+			return v.runs() || v.owns(w) // of their personal organization at least
 		}, auth.Denied)}}
 	}
 	return nil

@@ -3,8 +3,8 @@
 // again after the response to that request. The number of pending connections is limited,
 // in total and for each address. Beyond the limit, a new connection is still accepted,
 // and the oldest pending one of the address that uses the largest part of its share is
-// closed. So a client that opens thousands of connections loses its own, and everybody
-// else still gets in.
+// closed. So a client that opens thousands of connections loses its own, and all others
+// can still connect.
 //
 // The package owns connections and their origin. It does not know tokens, users or
 // requests.
@@ -307,8 +307,8 @@ type source struct {
 	index   int       // in the heap
 }
 
-// sourceOf returns the network under which an address is counted. With IPv6, whoever has
-// one address has its whole /64.
+// sourceOf returns the network under which an address is counted. With IPv6, a subscriber
+// usually has a whole /64.
 func sourceOf(a net.Addr) netip.Prefix {
 	at, err := netip.ParseAddrPort(a.String())
 	if err != nil {

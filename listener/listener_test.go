@@ -16,7 +16,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // it warns of every attack
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // the listener logs a warning for every attack
 	m.Run()
 }
 
@@ -112,7 +112,7 @@ func TestAConnectionThatIsHeldStaysWhateverComes(t *testing.T) {
 			t.Errorf("connection %d had to go although it is held", i)
 		}
 		releases[i]()
-		releases[i]() // twice does no harm
+		releases[i]() // releasing twice is allowed
 	}
 	if s := l.Stats(); s.Held != 0 || s.Pending > 8 {
 		t.Errorf("stats are %+v", s)

@@ -7,14 +7,14 @@ import (
 	"mariposa"
 )
 
-// Bind gives every service as it is with a project's values and with the sizes
-// that packages have: memory and cores from its package where it says none of its
-// own, a digest that differs whenever what would be provisioned differs, and the
-// keys that are missing. A service that needs no change is shared, not copied. The
-// package without a name is that of services which name none.
+// Bind applies a project's values and the sizes of packages to every service. It sets
+// memory and cores from the package if the service sets none, a digest that changes
+// whenever new instances would differ, and the metadata keys that are missing. A service
+// that needs no change is shared, not copied. The package with an empty name applies to
+// services that name none.
 //
-// Mac makes a keyed hash of texts: with a plain one, everybody who sees a
-// digest could try out secrets. It and v may be nil while nothing is set.
+// Mac returns a keyed hash of texts: with a plain hash, everybody who sees a digest could
+// guess secrets. Mac and v may be nil while no value is set.
 func Bind(p *Project, v *Values, packages map[string]mariposa.PackageSpec, mac func(parts ...string) string) map[string]*mariposa.Service {
 	missing := p.Missing(v)
 	bound := make(map[string]*mariposa.Service, len(p.Services))
@@ -24,8 +24,7 @@ func Bind(p *Project, v *Values, packages map[string]mariposa.PackageSpec, mac f
 	return bound
 }
 
-// BindService does for one service what Bind does for all; it need not be a
-// service of the project.
+// BindService is like Bind, but for one service, which need not be in the project.
 func BindService(p *Project, svc *mariposa.Service, v *Values, packages map[string]mariposa.PackageSpec, mac func(parts ...string) string) *mariposa.Service {
 	return p.bind(svc, v, p.Missing(v), packages, mac)
 }
@@ -49,8 +48,8 @@ func (p *Project) bind(svc *mariposa.Service, v *Values, missing []string, packa
 	return &b
 }
 
-// bindSize gives a service the size of its package. The size is part of the
-// form: another size is another form.
+// bindSize sets the size of a service from its package. The size is part of the digest:
+// another size needs new instances.
 func bindSize(s *mariposa.Service, size mariposa.PackageSpec) {
 	if s.Memory == 0 {
 		s.Memory = size.Memory
@@ -68,7 +67,7 @@ func bindSize(s *mariposa.Service, size mariposa.PackageSpec) {
 	s.Digest, s.Live = digests(s, more...)
 }
 
-// needs lists the keys without which nothing of a service can be made.
+// needs lists the keys without which no instance of a service can be created.
 func (p *Project) needs(v *Values, uses, missing []string) []string {
 	needs := slices.Clone(missing)
 	for _, key := range uses {
@@ -80,7 +79,7 @@ func (p *Project) needs(v *Values, uses, missing []string) []string {
 	return slices.Compact(needs)
 }
 
-// secrets picks the keys that are declared secret.
+// secrets returns those keys that are declared secret.
 func (p *Project) secrets(keys []string) (secret []string) {
 	for _, key := range keys {
 		if p.IsSecret(key) {
@@ -90,10 +89,10 @@ func (p *Project) secrets(keys []string) (secret []string) {
 	return secret
 }
 
-// digestOf hashes the values of some keys, which are sorted. As long as they
-// are all defaults of the manifest, the hash need not be secret, and the first
-// value of a project, which brings its key, changes nothing else.
-// A secret is never compared with a default: the digest would confirm a guess.
+// digestOf hashes the values of some keys, which are sorted. If all values are defaults
+// of the manifest, it uses a plain hash. So the first value of a project, with which its
+// key is created, does not change the digests of other services. A secret is never
+// compared with a default: the digest would confirm a guess.
 func (p *Project) digestOf(v *Values, keys []string, mac func(parts ...string) string) string {
 	var parts []string
 	public := true
@@ -125,8 +124,8 @@ func (p *Project) Uses(service string) []string {
 	return usesOf(p.ByName[service])
 }
 
-// UsesLive lists the metadata keys that a service's mdata holds, sorted,
-// whether or not it also uses them otherwise: instances see a change at once.
+// UsesLive lists the metadata keys that a service's mdata contains, sorted, whether or
+// not it also uses them elsewhere: instances see a change of these at once.
 func (p *Project) UsesLive(service string) []string {
 	if p == nil || p.ByName[service] == nil {
 		return nil
@@ -147,7 +146,7 @@ func pathsOf(svc *mariposa.Service) (paths []string) {
 }
 
 func pathsIn(text string) (paths []string) {
-	refs, _ := References(text) // unreadable texts are refused where they are resolved
+	refs, _ := References(text) // invalid texts are reported when they are resolved
 	for _, ref := range refs {
 		paths = append(paths, ref.Path)
 	}

@@ -13,7 +13,7 @@ import (
 	"mariposa"
 )
 
-// someMac is a keyed hash as far as tests can tell.
+// someMac is a keyed hash that is good enough for tests.
 func someMac(parts ...string) string { return hash("key" + fmt.Sprintf("%q", parts)) }
 
 const threeServices = `
@@ -139,7 +139,7 @@ func digestsOf(bound map[string]*mariposa.Service) map[string]string {
 	return all
 }
 
-// A project with services that use some of its keys in some of their fields.
+// anyProject draws a project whose services use some of its keys in some of their fields.
 func anyProject(t *rapid.T) *Project {
 	keys := []string{"a", "b", "c.d", "e"}
 	var text strings.Builder
@@ -207,7 +207,8 @@ func TestBindDependsOnTheUsedValuesAlone(t *testing.T) {
 	})
 }
 
-// checkUsers checks that a change of a key changed its users and nobody else.
+// checkUsers checks that a change of a key changed the services that use it, and no
+// others.
 func checkUsers(t *rapid.T, p *Project, key string, was, is map[string]string) {
 	for name := range was {
 		if uses := slices.Contains(p.Uses(name), key); uses == (was[name] == is[name]) {
@@ -219,7 +220,7 @@ func checkUsers(t *rapid.T, p *Project, key string, was, is map[string]string) {
 	}
 }
 
-// Whatever a bound service says it does not need, it resolves with.
+// A bound service without missing keys can be resolved.
 func TestABoundServiceWithoutNeedsResolves(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -33,9 +33,8 @@ type FieldChange struct {
 	New   string `json:"new"`
 }
 
-// Diff compares two versions of a project, service by service in the order of
-// their names. Old is nil for a first version, new for a project that is
-// deleted.
+// Diff compares two versions of a project, service by service in the order of their
+// names. Old is nil for the first version; new is nil for a deleted project.
 func Diff(old, new *Project) []Difference {
 	if old == nil {
 		old = &Project{}

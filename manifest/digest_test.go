@@ -30,7 +30,7 @@ func full(compute mariposa.ComputeType) *mariposa.Service {
 	}
 }
 
-// changes touches each field of a service once, by what the change must do.
+// changes changes each field of a service once, by the effect that the change must have.
 var changes = map[effect]map[string]func(s *mariposa.Service){
 	replaces: {
 		"service_type":        func(s *mariposa.Service) { s.Type = "event" },
@@ -104,8 +104,8 @@ func TestEachFieldCountsTowardsItsDigest(t *testing.T) {
 	}
 }
 
-// A digest stays what it is across releases: another one would replace every
-// instance of every project on the day of an upgrade.
+// Digests must not change between releases: otherwise an upgrade would replace every
+// instance of every project.
 func TestDigestsNeverChangeBetweenReleases(t *testing.T) {
 	t.Parallel()
 	digest, inPlace := digests(full(mariposa.ComputeDummy))

@@ -31,8 +31,8 @@ func TestATextInQuotesEndsBehindTheQuoteThatClosesIt(t *testing.T) {
 	}
 }
 
-// Whoever may set a value makes the server look for its end several times, which took
-// seconds for four values of a megabyte.
+// Setting a value makes the server search for its end several times, which took seconds
+// for four values of a megabyte.
 func TestTheEndOfALargeValueIsFoundQuickly(t *testing.T) {
 	t.Parallel()
 	doc := append(append([]byte(`key: "`), bytes.Repeat([]byte("x"), MaxValue/16)...), '"', '\n')

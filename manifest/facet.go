@@ -25,7 +25,7 @@ const (
 // Digests and differences are both made of facets, so they cannot disagree.
 type facet struct {
 	name   string
-	parts  []string // none: as if it were left out
+	parts  []string // none: like an absent key
 	effect effect
 }
 
@@ -177,11 +177,11 @@ func seconds(d time.Duration) string {
 	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64)
 }
 
-// digests returns hashes over the facets that need a new incarnation and over
-// those changed in place. Every text is prefixed with its length, so that no
-// two different definitions are written alike; nothing of Go's own formatting
-// is used. A service without in-place facets has an empty second one. More are
-// facets that the manifest itself does not hold.
+// digests returns hashes over the facets that need a new incarnation and over those
+// changed in place. Every text is prefixed with its length, so that no two different
+// definitions are written alike; nothing of Go's own formatting is used. A service
+// without in-place facets has an empty second one. More are facets that are not in the
+// manifest itself.
 func digests(s *mariposa.Service, more ...facet) (digest, inPlace string) {
 	var fixed, changing strings.Builder
 	for _, f := range append(facets(s), more...) {

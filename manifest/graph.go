@@ -33,7 +33,7 @@ func (c *checker) references(p *parts) {
 	}
 }
 
-// names holds what references may point to.
+// names contains what references may point to.
 type names struct {
 	services []string // sorted
 	metadata map[string]bool

@@ -17,8 +17,8 @@ func readText(t testing.TB, text string) *yaml.Node {
 	return node
 }
 
-// cpuTime is what this process has worked so far, which does not depend on how busy
-// the machine is with others.
+// cpuTime returns the CPU time of this process so far, which does not depend on the load
+// of the machine.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -24,8 +24,8 @@ func TestALargeManifestIsRefusedUnread(t *testing.T) { // not parallel: it measu
 	}
 }
 
-// hostile holds manifests that ask for much work by being wrong, or huge, or
-// both. The syntax has a test of its own, in the reader's package.
+// hostile returns manifests that are invalid, huge or both, and therefore expensive to
+// check. TestHostileBytesCostLittle covers the syntax.
 func hostile() map[string]string {
 	fill := func(format string) string {
 		var b strings.Builder
@@ -194,7 +194,7 @@ func checkAnswer(t interface{ Errorf(string, ...any) }, data []byte) {
 	}
 }
 
-// Words that manifests are made of, in any order, find more than random bytes.
+// Random sequences of manifest keywords find more bugs than random bytes.
 func TestParseAlwaysAnswers(t *testing.T) {
 	t.Parallel()
 	words := append(sortedKeys(serviceKeys), "services:", "\n", "\n  ", "\n    ", "\n      ", ": ", "- ", "[", "]", "{", "}", ", ", "web", "dummy", "process", "1", "-1", "1g", "25%", "true", "no", "''", "\"", "{{ .scale }}", "{{", "&a", "*a", "!!t", "#", "|", ">", "K=V", "metadata", "load_balancers")

@@ -127,8 +127,8 @@ func TestAPackageSizesAWorkloadThatSaysNoSize(t *testing.T) {
 	}
 }
 
-// A value that looks like an interpolation is a value: whoever may set metadata
-// may not thereby read what other keys hold.
+// A value that looks like an interpolation is not expanded: otherwise a user who may set
+// metadata could read the values of other keys.
 func TestValuesAreNotInterpolatedAgain(t *testing.T) {
 	t.Parallel()
 	svc := mustParse(t, in("environment: [\"A={{ .meta.key }}\"]\nmdata: {a: \"{{ .meta.key }}\"}")+"metadata: {key: {}}\n").ByName["web"]

@@ -1,9 +1,9 @@
 package manifest
 
-// LineOf is the line on which a service of a manifest has a key, or an entry of its list
-// where item is not negative. Where it is not there, it is the line of what should hold
-// it; 0 where that is not known either. Without the name of a service, the document is
-// the definition of a single one.
+// LineOf returns the line of a key of a service in a manifest, or of an entry of the
+// key's list if item is not negative. If it is absent, LineOf returns the line of what
+// should contain it; 0 if that is unknown too. If service is empty, the document is the
+// definition of a single service.
 func LineOf(doc []byte, service, key string, item int) int {
 	root, _ := read(Modernize(doc))
 	if root == nil {

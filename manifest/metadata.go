@@ -18,7 +18,7 @@ type Metadata struct {
 	Description string
 	Required    bool
 	Secret      bool
-	Protect     *bool  // nil: as it was; false: an operator lifts it
+	Protect     *bool  // nil: unchanged; false: an operator removes the protection
 	Generate    int    // length of a value to generate when none is set; 0: none
 	Type        string // string | integer | boolean
 	Pattern     string // RE2; the whole value must match. Empty: anything
@@ -184,8 +184,8 @@ func (p *Project) IsSecret(key string) bool {
 	return m.Secret
 }
 
-// Value returns what {{ .meta.key }} stands for: the value that is set, or the
-// declared default.
+// Value returns the value of {{ .meta.key }}: the one that is set, or the declared
+// default.
 func (p *Project) Value(v *Values, key string) (string, bool) {
 	if value, ok := v.Get(key); ok {
 		return value.Text, true
@@ -239,8 +239,8 @@ func (p *Project) CheckValues(v *Values, hidden func(key string) bool) error {
 	return c.err()
 }
 
-// whyInvalid says what a value must be; empty if it is. The text never holds the
-// value.
+// whyInvalid returns what a value must be; empty if the value is valid. The text never
+// contains the value.
 func (m *Metadata) whyInvalid(text string) string {
 	switch _, err := strconv.ParseInt(text, 10, 64); {
 	case m.Type == typeInteger && err != nil:
@@ -286,8 +286,8 @@ func (p *Project) Missing(v *Values) []string {
 	return missing
 }
 
-// Generate generates the values that are declared to be generated and not set,
-// and lists their keys. Random makes a text of n letters and digits.
+// Generate generates the values that are declared to be generated and not set, and lists
+// their keys. Random returns a text of n letters and digits.
 func (p *Project) Generate(v *Values, random func(n int) string, now time.Time) (*Values, []string, error) {
 	var made []string
 	if p == nil {
@@ -306,7 +306,7 @@ func (p *Project) Generate(v *Values, random func(n int) string, now time.Time) 
 	return v, made, nil
 }
 
-// valueFault returns an error about one key. Its text must not hold the value.
+// valueFault returns an error about one key. Its text must not contain the value.
 func valueFault(key string, code mariposa.FaultCode, why string) error {
 	field := "metadata"
 	if key != "" {

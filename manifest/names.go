@@ -8,7 +8,7 @@ import (
 	"unicode"
 )
 
-// Each check below says what a text must be; empty if it is.
+// Each check below returns what a text must be; empty if the text is valid.
 
 func dnsLabel(s string) string {
 	const rule = "must be 1 to 63 lower-case letters, digits and hyphens, with no hyphen at either end"
@@ -97,8 +97,8 @@ func domainName(s string) string {
 	return ""
 }
 
-// ipAddress is implemented here because this package imports nothing of the
-// network, not even its arithmetic.
+// ipAddress is implemented here because this package imports no network package, not even
+// for parsing.
 func ipAddress(s string) string {
 	const rule = "must be an IP address like 10.0.0.2"
 	if strings.Contains(s, ":") {

@@ -17,7 +17,7 @@ func onNetworks(t *testing.T, service, networks string) *mariposa.Service {
 	return p.ByName["db"]
 }
 
-// What is another network to an instance makes a new incarnation; nothing else does.
+// Only a change of an instance's networks needs a new incarnation.
 func TestToBeOnAnotherNetworkMakesANewIncarnation(t *testing.T) {
 	t.Parallel()
 	own := onNetworks(t, "networks: [a, b]", "a: {}, b: ")

@@ -34,7 +34,7 @@ func faultsOf(err error) []mariposa.Fault {
 	return nil
 }
 
-// listing writes an error the way the command line shows it.
+// listing formats an error as the command line does.
 func listing(err error) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %v\n", mariposa.CodeOf(err), err)
@@ -71,9 +71,9 @@ func TestFaultsReadAsTheGoldenFilesSay(t *testing.T) {
 	}
 }
 
-// The example of the contract leaves out the service and the metadata keys it
-// refers to, and shows keys of three kinds of service in one. Made whole, it
-// has no fault but what is not supported yet.
+// The example of the contract leaves out the service and the metadata keys it refers to,
+// and shows keys of three kinds of service in one. Once completed, its only faults are
+// keys that are not supported yet.
 func TestTheContractsExampleMadeWholeIsOnlyNotSupportedYet(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("testdata/contract-whole.yaml")
@@ -121,7 +121,7 @@ func TestOmittedKeysGetTheirDefaults(t *testing.T) {
 	}
 }
 
-// in puts keys into a process named web, next to a dummy named db.
+// in returns a manifest with the keys in a process named web, next to a dummy named db.
 func in(keys string) string {
 	return "services:\n  db: {compute_type: dummy}\n  web:\n    compute_type: process\n    command: run\n    " + strings.ReplaceAll(keys, "\n", "\n    ") + "\n"
 }
@@ -223,7 +223,7 @@ func TestEachFaultIsNamed(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, text string
-		want       mariposa.Fault // Message: a part of it
+		want       mariposa.Fault // Message: a substring
 	}{
 		{"an empty document", "\n# nothing\n", mariposa.Fault{Code: mariposa.FaultMissing, Message: "empty", Line: 3}},
 		{"a list for a manifest", "- a\n", mariposa.Fault{Code: mariposa.FaultInvalid, Message: "must be a mapping", Line: 1}},

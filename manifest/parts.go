@@ -9,17 +9,16 @@ import (
 	"mariposa"
 )
 
-// Values are kept in parts, so that a change of one key writes one of them anew. A
-// part is a run of keys as they stand in the document; parts end between keys, and
-// where depends on the names of the keys, so that most parts stay the same whatever
-// happens to others.
+// Values are stored in parts, so that a change of one key rewrites only one part. A part
+// is a sequence of keys of the document. Where parts end depends only on the names and
+// sizes of the keys nearby, so that most parts stay the same when others change.
 //
-// A part begins with a key, and a document has each key once. So a part can only be
-// the same as one of another generation with the very same keys: how many bytes are
-// stored tells nobody whether a text that they know stands somewhere else.
+// A part begins with a key, and a document has each key once. So a part can only equal
+// one of another generation with the same keys. The number of stored bytes therefore does
+// not reveal whether a known text occurs elsewhere.
 const (
-	minPart = 16 << 10 // a part that has this much ends before the next key whose name says so
-	maxPart = 32 << 10 // and before any key once it has this much
+	minPart = 16 << 10 // a part of this size ends before the next key for which endsParts is true
+	maxPart = 32 << 10 // a part of this size ends before any key
 )
 
 // valuesHead is the data about the values as a whole.
@@ -77,17 +76,18 @@ func (pg *valuesDocument) lengthOf(i int) int {
 	return end - begin
 }
 
-// padding returns the number of bytes that are missing to the next step of the length of
-// a secret. The stored size of a project is shown to users, so lengths are rounded there
-// too: in the encrypted bytes, and in where parts end.
+// padding returns the number of bytes by which the length of a secret is rounded up. The
+// stored size of a project is shown to users, so lengths are rounded there too: in the
+// encrypted bytes, and in where parts end.
 func padding(length int) int { return secretStep - length%secretStep }
 
-// endsBefore reports whether a part of some bytes ends before an entry of some more.
+// endsBefore reports whether a part with size bytes ends before an entry with more bytes.
 func endsBefore(key string, size, more int) bool {
 	return size >= maxPart || more >= minPart || size >= minPart && endsParts(key)
 }
 
-// endsParts reports whether a part may end before a key: a quarter of all names say so.
+// endsParts reports whether a part may end before a key: this is true for a quarter of
+// all names.
 func endsParts(key string) bool {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(key))
@@ -116,12 +116,12 @@ func JoinValues(head []byte, parts [][]byte) (*Values, error) {
 	return all.values()
 }
 
-// encodeSealed writes down what is sealed.
+// encodeSealed encodes values for encryption.
 func encodeSealed(kept any) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	if err := e.Encode(kept); err != nil { // texts, numbers and a time: nothing that cannot be written
+	if err := e.Encode(kept); err != nil { // cannot happen: it contains only texts, numbers and a time
 		panic(err)
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))

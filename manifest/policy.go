@@ -42,7 +42,8 @@ var stopKeys = keys[mariposa.Stop]{
 	"preservestopped": preserveStopped,
 }
 
-// stopTimeout reads -1 as for ever: the only time span that may be negative.
+// stopTimeout reads a stop timeout. It is the only duration that may be negative: -1
+// means for ever.
 func stopTimeout(c *checker, at *spot, s *mariposa.Stop) {
 	if at.kind() == kindInt && at.node.Value == "-1" {
 		s.Timeout = -time.Second

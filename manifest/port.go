@@ -11,7 +11,7 @@ import (
 // portPath is the instance's first port on its node.
 const portPath = "instance.port"
 
-// HoldsPort reports whether a text refers to the instance's port.
+// HoldsPort reports whether a text contains a reference to the instance's port.
 func HoldsPort(text string) bool { return slices.Contains(pathsIn(text), portPath) }
 
 // resolveWithMark resolves a service with a mark for the port, chosen so that it occurs

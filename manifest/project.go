@@ -19,7 +19,7 @@ type Project struct {
 	LoadBalancers []LoadBalancer // sorted by name
 	Metadata      []Metadata     // sorted by name
 
-	paths map[string][]string // by service, what it refers to of metadata and of others
+	paths map[string][]string // by service: its references to metadata and to other services
 }
 
 // Network is a network: of the project alone, or shared with others of its
@@ -44,7 +44,7 @@ type LoadBalancer struct {
 	Mode         string // http | tcp
 	Drain        time.Duration
 	CanaryWeight int    // percent; 0: by number of instances
-	TLS          string // may hold interpolations
+	TLS          string // may contain interpolations
 	Address      string // the control socket of an external balancer
 }
 

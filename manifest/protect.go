@@ -14,8 +14,7 @@ func (m *Metadata) Protects() bool { return m.Protect != nil && *m.Protect }
 // Lifts reports whether a declaration removes the protection of its key.
 func (m *Metadata) Lifts() bool { return m.Protect != nil && !*m.Protect }
 
-// RefersTo lists the metadata keys that the manifest refers to, wherever that is,
-// sorted.
+// RefersTo lists all metadata keys that the manifest refers to, sorted.
 func (p *Project) RefersTo() []string {
 	if p == nil {
 		return nil
@@ -27,7 +26,7 @@ func (p *Project) RefersTo() []string {
 	return metaKeys(all)
 }
 
-// UsesAny lists those of some keys that the manifest refers to, sorted.
+// UsesAny lists those of the given keys that the manifest refers to, sorted.
 func (p *Project) UsesAny(keys []string) []string {
 	if len(keys) == 0 {
 		return nil
@@ -36,7 +35,7 @@ func (p *Project) UsesAny(keys []string) []string {
 }
 
 // Holds reports whether instances of a service get the value of a key: by their own
-// reference, or by one to the environment of a service that has it.
+// reference, or by a reference to the environment of a service that gets it.
 func (p *Project) Holds(service, key string) bool {
 	if p == nil {
 		return false
@@ -60,9 +59,9 @@ func (p *Project) holds(service, key string, seen map[string]bool) bool {
 }
 
 // Content identifies what an operator approves: the manifest byte for byte, which
-// protected keys it uses, and every other value that it refers to. The protected
-// values themselves are no part of it: operators alone set them, and a new one needs
-// no new approval. Mac may be nil while nothing is set.
+// protected keys it uses, and every other value that it refers to. The protected values
+// themselves are not part of it: only operators can set them, and a new value needs no
+// new approval. Mac may be nil while no value is set.
 func (p *Project) Content(doc []byte, v *Values, protected []string, mac func(parts ...string) string) string {
 	values := []string{"values of an approved version"}
 	for _, key := range p.RefersTo() {
@@ -76,12 +75,12 @@ func (p *Project) Content(doc []byte, v *Values, protected []string, mac func(pa
 	}
 	var all strings.Builder
 	facet{name: "approval", parts: parts}.encode(&all)
-	sum := sha256.Sum256([]byte(all.String())) // whole: whoever submits it may try to find another with the same
+	sum := sha256.Sum256([]byte(all.String())) // not truncated: a submitter could search for another content with the same hash
 	return hex.EncodeToString(sum[:])
 }
 
-// keepPaths keeps what every service refers to of metadata and of other services, and
-// under no name what stands outside services.
+// keepPaths stores the references of every service to metadata and to other services;
+// references outside services have an empty name.
 func (p *parts) keepPaths() {
 	p.paths = map[string][]string{}
 	for _, d := range append(p.drafts, &p.unchecked) {

@@ -46,8 +46,8 @@ func TestWhoIsGivenAValue(t *testing.T) {
 	}
 }
 
-// What is approved differs with the manifest, with what is protected, and with every value
-// but those that are protected or not referred to.
+// The approved content depends on the manifest, on which keys are protected, and on every
+// value that is referred to and not protected.
 func TestTheContentOfAnApproval(t *testing.T) {
 	t.Parallel()
 	v := mustImport(t, nil, "pw: a\nmode: calm\nother: x\n")

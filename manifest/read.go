@@ -24,10 +24,9 @@ const maxRefusals = 100
 
 var byteOrderMark = []byte("\ufeff")
 
-// read turns one YAML or JSON document into nodes. The root is nil if the
-// syntax is broken; faults together with a root are things that were refused
-// but could be skipped. No fault quotes the document: it may hold secrets, and
-// faults end up in logs.
+// read turns one YAML or JSON document into nodes. The root is nil if the syntax is
+// broken; faults together with a root are things that were refused but could be skipped.
+// No fault quotes the document: it may contain secrets, and faults end up in logs.
 func read(data []byte) (*yaml.Node, []mariposa.Fault) {
 	text := bytes.TrimPrefix(data, byteOrderMark)
 	if fault := foreignBytes(text); fault != nil {
@@ -48,8 +47,8 @@ func read(data []byte) (*yaml.Node, []mariposa.Fault) {
 	return root, r.faults
 }
 
-// decode reads the only document of a stream. One without content is null, at
-// line 0. The library panics on bugs of its own.
+// decode reads the only document of a stream. One without content is null, at line 0.
+// Bugs of the library can cause a panic.
 func decode(from io.Reader) (root *yaml.Node, err error) {
 	defer func() {
 		if recover() != nil {
@@ -118,7 +117,7 @@ func foreignBytes(text []byte) *mariposa.Fault {
 	return nil
 }
 
-// isBlank reports whether a line holds nothing but a comment.
+// isBlank reports whether a line contains nothing but a comment.
 func isBlank(line []byte) bool {
 	line = bytes.TrimSpace(line)
 	return len(line) == 0 || line[0] == '#'

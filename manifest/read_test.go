@@ -238,7 +238,7 @@ func TestEveryNodeKnowsItsLine(t *testing.T) {
 	}
 }
 
-// hostile holds what must be answered quickly and cheaply, whatever the answer.
+// hostileBytes returns documents that must be read or refused quickly and cheaply.
 func hostileBytes(size int) map[string]string {
 	var stairs strings.Builder
 	for i := 0; stairs.Len() < size; i++ {
@@ -286,7 +286,7 @@ func TestHostileBytesCostLittle(t *testing.T) { // not parallel: it measures
 	}
 }
 
-// anyValue draws a tree of what manifests are made of.
+// anyValue draws a tree of the values that manifests contain.
 func anyValue(t *rapid.T, depth int) any {
 	text := rapid.StringOf(rapid.SampledFrom([]rune("ab z:#-,'\"[]{}&*!|>%@\\\n\té😀01.")))
 	switch kind := rapid.IntRange(0, 5).Draw(t, "kind"); {

@@ -8,8 +8,8 @@ import (
 	"mariposa"
 )
 
-// refsOf returns a service's references to others: those that go into its
-// instances, and those that only its mdata holds.
+// refsOf returns a service's references to others: those that its instances are created
+// with, and those used only in its mdata.
 func refsOf(svc *mariposa.Service) (fixed, live []mariposa.Ref) {
 	fixed = refsIn(pathsOf(svc))
 	var paths []string

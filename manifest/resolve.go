@@ -87,8 +87,8 @@ func PerInstance(svc *mariposa.Service) bool {
 	return differs
 }
 
-// eachTemplate visits every text of a service that becomes part of its workload
-// and may hold interpolations.
+// eachTemplate visits every text of a service that becomes part of its workload and may
+// contain interpolations.
 func eachTemplate(svc *mariposa.Service, visit func(text string)) {
 	for _, words := range [][]string{svc.Command, svc.Entrypoint} {
 		for _, w := range words {

@@ -31,7 +31,8 @@ func compiledSchema(t *testing.T) *jsonschema.Schema {
 	return s
 }
 
-// accepts says whether Parse finds nothing wrong but what is not supported yet.
+// accepts reports whether the only faults that Parse finds are keys that are not
+// supported yet.
 func accepts(text string) bool {
 	_, err := Parse([]byte(text))
 	return !slices.ContainsFunc(faultsOf(err), func(f mariposa.Fault) bool { return f.Code != mariposa.FaultNotSupported })
@@ -143,7 +144,7 @@ func TestTheSchemaAgreesWithParseOnTheShape(t *testing.T) {
 	}
 }
 
-// Both sides list the keys; a key on one side only is a mistake.
+// Both the schema and Parse list the keys. A key in only one of them is a mistake.
 func TestTheSchemaHasTheKeysThatParseKnows(t *testing.T) {
 	t.Parallel()
 	type object struct {

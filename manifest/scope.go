@@ -9,9 +9,8 @@ import (
 	"mariposa"
 )
 
-// scopes lists every path that an interpolation may take. A * stands for the
-// rest: a name that is checked elsewhere, or one that only the running system
-// knows.
+// scopes lists every path that an interpolation may take. A * matches the rest: a name
+// that is checked elsewhere, or one that is known only at run time.
 var scopes = map[string][]string{
 	"meta":      {"*"},
 	"project":   {"name", "uuid", "version"},
@@ -51,7 +50,7 @@ func allPaths() []string {
 	return paths
 }
 
-// Scope holds the values that interpolations of one instance resolve to.
+// Scope contains the values that interpolations of one instance resolve to.
 type Scope struct {
 	Project      Identity
 	Service      Identity
@@ -62,8 +61,7 @@ type Scope struct {
 	Organization string                          // its name
 	Domain       string                          // empty: DefaultDomain
 	Meta         func(key string) (string, bool) // nil: nothing is set
-	// Other resolves a reference to another service; nil: nothing is known of
-	// any.
+	// Other resolves a reference to another service; nil: no other service is known.
 	Other func(ref mariposa.Ref) (string, bool)
 }
 
@@ -71,12 +69,12 @@ type Scope struct {
 // unless an operator chose another.
 const DefaultDomain = "mariposa.internal"
 
-// Identity is what a project or service is called.
+// Identity contains the names of a project or service.
 type Identity struct {
 	Name, UUID, Version string
 }
 
-// Instance is what an instance is called, and its first port on its node; empty: not
+// Instance contains the names of an instance, and its first port on its node; empty: not
 // known yet.
 type Instance struct {
 	Name, UUID, Port string

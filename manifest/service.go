@@ -92,7 +92,7 @@ var serviceKeys = keys[draft]{
 	"dummy":          dummy,
 }
 
-// service checks one service by itself.
+// service checks one service alone.
 func (c *checker) service(at *spot) *draft {
 	d := newDraft(at.key, at)
 	if why := dnsLabel(at.key); why != "" {
@@ -255,8 +255,8 @@ func files(c *checker, at *spot, d *draft) {
 	}
 }
 
-// maxMounts bounds how many volumes one service uses: every one of its instances
-// carries the list.
+// maxMounts bounds how many volumes one service uses: each of its instances has a copy of
+// the list.
 const maxMounts = 32
 
 func volumes(c *checker, at *spot, d *draft) {
@@ -291,8 +291,8 @@ func overlap(used map[string]bool, path string) string {
 	return ""
 }
 
-// maxNetworks bounds how many networks one service uses: every one of its instances
-// carries the list.
+// maxNetworks bounds how many networks one service uses: each of its instances has a copy
+// of the list.
 const maxNetworks = 32
 
 func networks(c *checker, at *spot, d *draft) {
@@ -345,7 +345,7 @@ func (d *draft) size(all []Volume) {
 	}
 }
 
-// saysOrder reports whether a service sets the order of its rollouts.
+// saysOrder reports whether a service sets update.order.
 func (d *draft) saysOrder() bool {
 	update := d.at.child("update")
 	return update != nil && update.child("order") != nil

@@ -30,8 +30,8 @@ func spellings(text string, braces bool) []spelling {
 	return append(all, spelling{text: quoted(text)})
 }
 
-// oneLine writes a text bare if it reads back as itself, else in quotes. In
-// braces only what JSON leaves bare is written so: the document may be JSON.
+// oneLine writes a text without quotes if it reads back unchanged, else with quotes. In
+// braces, everything that JSON would quote is quoted, because the document may be JSON.
 func oneLine(text string, braces bool) string {
 	bare := plainText(text)
 	if braces {
@@ -43,8 +43,8 @@ func oneLine(text string, braces bool) string {
 	return quoted(text)
 }
 
-// plainText reports whether a text can be written without quotes. Some that
-// could are quoted all the same: other readers take them for something else.
+// plainText reports whether a text can be written without quotes. Some that could be are
+// quoted anyway, because other YAML readers interpret them differently.
 func plainText(text string) bool {
 	if text == "" || len(text) > 256 || strings.ContainsAny(text, "\r\n\t") || !printable(text) {
 		return false
@@ -151,7 +151,7 @@ func (s spelling) block(column int) string {
 	return b.String()
 }
 
-// written writes a document anew.
+// written writes a new document.
 func written(texts map[string]string) []byte {
 	var b bytes.Buffer
 	for _, key := range sortedKeys(texts) {

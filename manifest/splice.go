@@ -160,7 +160,7 @@ func withoutKey(root *yaml.Node, name string) *yaml.Node {
 	return &top
 }
 
-// rewritten writes the whole manifest anew with one service changed.
+// rewritten rewrites the whole manifest with one service changed.
 func rewritten(doc []byte, name string, text func(int) string) ([]byte, error) {
 	root, _ := read(doc)
 	rest := withoutKey(root, name)

@@ -48,8 +48,8 @@ func (s *spot) child(key string) *spot {
 	return nil
 }
 
-// missing returns the spot of an absent key: it has the line of the mapping
-// that should hold it.
+// missing returns the spot of an absent key: it has the line of the mapping that should
+// contain it.
 func (s *spot) missing(key string) *spot {
 	return &spot{up: s, key: key, index: -1, line: s.line, node: &yaml.Node{Line: s.line}}
 }
@@ -66,7 +66,7 @@ func (s *spot) String() string {
 	return s.up.String() + "." + shortenText(s.key)
 }
 
-// shortenText shortens a text of the user's own to what fits a message.
+// shortenText shortens a user's text so that it fits a message.
 func shortenText(s string) string {
 	const most = 64
 	if utf8.RuneCountInString(s) <= most {
@@ -105,10 +105,10 @@ func (c *checker) invalid(at *spot, format string, args ...any) {
 	c.fault(at, mariposa.FaultInvalid, format, args...)
 }
 
-// unknown reports a name that is not among the known ones, which are only
-// listed when a guess is made.
+// unknown reports a name that is not among the known ones, which are listed only if a
+// suggestion is needed.
 func (c *checker) unknown(at *spot, known func() []string, name, format string, args ...any) {
-	if len(c.faults) >= maxFaults { // a guess that nobody reads costs too much
+	if len(c.faults) >= maxFaults { // it would not be shown, and guessing is expensive
 		c.more++
 		return
 	}

@@ -69,7 +69,7 @@ func revealHidden(text []byte) []byte {
 	}, text)
 }
 
-// quoter puts quotes around the plain texts that hold something hidden.
+// quoter puts quotes around the plain texts that contain hidden characters.
 type quoter struct {
 	*finder
 	text, out []byte

@@ -8,8 +8,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The digests are those that the release before computed of testdata/stored.yaml:
-// with others, instances that run would be taken for outdated.
+// The previous release computed these digests of testdata/stored.yaml. With other
+// digests, running instances would count as outdated.
 func TestWhatEarlierReleasesStoredMeansTheSame(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("testdata/stored.yaml")

@@ -6,10 +6,10 @@ import (
 	"mariposa"
 )
 
-// unsupportedKeys lists what is parsed and checked but has no effect yet, so that nobody
-// relies on a key that does nothing. A row with values refuses only those; otherwise any
-// value is refused except the fine ones and the empty one. Delete the line of a key when
-// you implement it.
+// unsupportedKeys lists what is parsed and checked but has no effect yet, so that users
+// do not rely on a key without effect. A row with values refuses only those; otherwise
+// any value is refused except the fine ones and the empty one. Delete the line of a key
+// when you implement it.
 var unsupportedKeys = map[string]struct{ values, fine []string }{
 	"load_balancers":            {},
 	"services.*.service_type":   {values: []string{"scheduled", "event"}},

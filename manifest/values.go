@@ -23,8 +23,8 @@ const (
 	MaxKeys   = 10_000
 )
 
-// Mask is shown in place of a secret. It is no value itself: a secret that
-// comes back as the mask stays as it was.
+// Mask is shown in place of a secret. It is not a value itself: a secret that is
+// submitted as the mask stays unchanged.
 const Mask = "••••"
 
 // Values are a project's metadata: a YAML document kept byte for byte, and the values in
@@ -104,10 +104,9 @@ func (v *Values) Keys() []string {
 	return sortedKeys(v.ByKey)
 }
 
-// Import returns the values of a new document that replaces the old one. Keys
-// whose text stays the same keep their CAS and time; secrets stay secret. A
-// secret that comes back masked stays as it was. Without any change, it returns
-// v itself.
+// Import returns the values of a new document that replaces the old one. Keys whose text
+// stays the same keep their CAS and time; secrets stay secret. A secret that is submitted
+// as the mask stays unchanged. Without any change, it returns v itself.
 func (v *Values) Import(doc []byte, now time.Time) (*Values, error) {
 	if len(doc) > MaxValues {
 		return nil, tooManyBytes(len(doc))
@@ -329,8 +328,8 @@ func (v *Values) document() []byte {
 	return v.Document
 }
 
-// sealedValues is how values, or a part of them, are kept. Texts are not: the document
-// has them.
+// sealedValues is the stored form of values, or of a part of them. Texts are left out,
+// because the document contains them.
 type sealedValues struct {
 	Document string               `json:"document"`
 	Last     int64                `json:"last,omitempty"`
@@ -344,7 +343,7 @@ type sealedKey struct {
 	Changed time.Time `json:"changed,omitzero"`
 }
 
-// UnmarshalValues reads values that an earlier release kept as a whole.
+// UnmarshalValues reads values that an earlier release stored without parts.
 func UnmarshalValues(data []byte) (*Values, error) {
 	var kept sealedValues
 	if err := json.Unmarshal(data, &kept); err != nil {

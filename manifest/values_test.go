@@ -232,7 +232,7 @@ func TestDeleteTakesOneKeyAndNoOtherByte(t *testing.T) {
 	}
 }
 
-// anyDocument writes a document in the many ways people do.
+// anyDocument draws a document in one of the many styles that people use.
 func anyDocument(t *rapid.T) string {
 	if rapid.IntRange(0, 4).Draw(t, "braces") == 0 {
 		var entries []string
@@ -252,7 +252,7 @@ func anyDocument(t *rapid.T) string {
 		b.WriteString(rapid.SampledFrom([]string{"", "", "\n", "# c\n", "     # deep\n"}).Draw(t, "behind"))
 	}
 	feet := []string{"", "", "# end"}
-	if strings.Contains(b.String(), ":") { // the marker does not stand alone
+	if strings.Contains(b.String(), ":") { // the marker must not be the only content
 		feet = append(feet, "...\n")
 	}
 	text := b.String() + rapid.SampledFrom(feet).Draw(t, "foot")
@@ -276,8 +276,8 @@ func anyText(t *rapid.T) string {
 	return strings.Join(parts.Draw(t, "parts"), "")
 }
 
-// entryLines gives the bytes of each key of a document, from its key to the end
-// of its value.
+// entryLines returns the bytes of each entry of a document, from its key to the end of
+// its value.
 func entryLines(t *rapid.T, doc []byte) map[string]string {
 	pg, err := readValuesDocument(doc)
 	if err != nil {
@@ -346,7 +346,8 @@ func checkStep(t *rapid.T, before, v *Values, key string, want map[string]string
 	}
 }
 
-// What is written must read the same elsewhere: people take their values along.
+// Other YAML readers must read the same texts, because people use their values elsewhere
+// too.
 func TestOtherReadersSeeTheSameTexts(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -59,8 +59,8 @@ func withStyle(n *yaml.Node) *yaml.Node {
 	return out
 }
 
-// plainWord matches texts that mean themselves to any reader of YAML: they
-// begin with a letter and hold nothing that has a meaning in YAML.
+// plainWord matches texts that every YAML reader takes literally: they begin with a
+// letter and contain no character with a meaning in YAML.
 var plainWord = regexp.MustCompile(`^[A-Za-z_/][A-Za-z0-9_./=+-]*(:[A-Za-z0-9_./=+-]+)*$`)
 
 // reservedWords are the words that some reader of YAML takes for something else.
@@ -76,9 +76,9 @@ func textStyle(text string) yaml.Style {
 	return yaml.DoubleQuotedStyle
 }
 
-// readsAsLines reports whether a text of several lines can be written as lines:
-// none may end with blanks or hold unprintable characters, the first may not be
-// indented, and neither the first nor the last may be empty.
+// readsAsLines reports whether a text of several lines can be written as lines: none may
+// end with blanks or contain unprintable characters, the first may not be indented, and
+// neither the first nor the last may be empty.
 func readsAsLines(text string) bool {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	odd := func(line string) bool {

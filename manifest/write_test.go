@@ -33,7 +33,7 @@ func TestManifestsThatCameAsJSONAreShownAsYAML(t *testing.T) {
 	}
 }
 
-// texts are those that YAML could take for something else, and any others.
+// texts draws texts that YAML could misinterpret, and any others.
 var texts = rapid.OneOf(
 	rapid.SampledFrom([]string{"no", "y", "1e3", "0o7", "-", "- a", "a: b", "a:", ":a", "#", "a #b", "<<", "---", "...", "'", `"`, "!x", "&x", "*x", "?", "%", "@", "`", "|", ">", ".5", ".inf", "12:30", "2026-01-01", "{{ .x }}", "[", "}", "a\nb", " a\nb", "a\n b\n", "\n", "a\tb", "\ta", "=", "+1", "a\r\nb"}),
 	rapid.StringN(0, 20, -1), rapid.StringOfN(rapid.SampledFrom([]rune("ab: #-\n\"'\\{}[],|>&*!?%@1.~=\t")), 0, 8, -1),
@@ -65,7 +65,7 @@ func TestGeneratedYAMLMeansWhatTheJSONMeant(t *testing.T) {
 		}
 		root, faults := read(text.Bytes())
 		if len(faults) > 0 {
-			return // no manifest can hold this
+			return // no manifest can contain this
 		}
 		tried++
 		made := AsYAML(text.Bytes())
@@ -106,7 +106,7 @@ func TestGeneratedYAMLHasTheSameDigests(t *testing.T) {
 		}
 		before, err := Parse(text)
 		if err != nil {
-			return // no manifest may hold these words
+			return // no manifest may contain these words
 		}
 		tried++
 		made := AsYAML(text)

@@ -11,7 +11,7 @@ import (
 
 // AuditQuery selects entries of the audit log; zero fields select everything.
 type AuditQuery struct {
-	Organizations []string // of any of these; nil: entries with and without an organization. Empty, but not nil: nothing
+	Organizations []string // any of these; nil: entries with and without an organization; empty but not nil: none
 	Project       string
 	Actor         string // the id or name of the user who acted, or on whose behalf
 	Action        string // like project.update; one that ends in a dot is a prefix
@@ -59,8 +59,8 @@ const (
 	maxAuditReason = 4000
 )
 
-// CleanAudit returns an entry that every store can keep: some of its texts come from
-// whoever was denied something, and an entry is never refused because of them.
+// CleanAudit returns an entry that every store accepts. Some of its texts come from
+// callers whose request was denied; they must never make the entry invalid.
 func CleanAudit(a mariposa.Audit) mariposa.Audit {
 	for _, word := range [...]*string{
 		&a.Actor, &a.ActorName, &a.For, &a.ForName, &a.From, &a.Request, &a.Token, &a.Action, (*string)(&a.Outcome), &a.Kind,

@@ -13,8 +13,8 @@ import (
 	"mariposa/store"
 )
 
-// Stores look for entries of a time among few ids. That is only right as long as
-// ids and times hold together, whatever the clock does.
+// Stores use times to limit the ids that they read. That is correct only if ids and times
+// stay consistent, whatever the clock does.
 func TestIdsGrowAndTellWhenAnEntryCanHaveBeenMade(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

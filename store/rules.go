@@ -117,20 +117,20 @@ func (w *Write) Apply(old *Record, revision int64, at time.Time) (Change, bool) 
 	return c, true
 }
 
-// Owner is the project that a change counts for; empty: none.
+// Owner returns the project that a change counts for; empty: none.
 func (c *Change) Owner() string { return cmp.Or(c.Record.Project, c.Event.Project) }
 
-// Within reports whether a part of the log is within a limit, whose zero fields are
-// none.
+// Within reports whether a part of the log is within a limit. Zero fields of the limit
+// mean no limit.
 func (s LogSize) Within(limit LogSize) bool {
 	return (limit.Changes <= 0 || s.Changes <= limit.Changes) && (limit.Bytes <= 0 || s.Bytes <= limit.Bytes)
 }
 
-// Minus is what is left of a part of the log without another.
+// Minus returns the difference of two parts of the log.
 func (s LogSize) Minus(o LogSize) LogSize { return LogSize{s.Changes - o.Changes, s.Bytes - o.Bytes} }
 
-// Logged is a change as the feed tells it: of kinds that are Unlogged, that it happened
-// and to what.
+// Logged returns a change as the feed contains it: for Unlogged kinds, only that it
+// happened and to which object.
 func (c Change) Logged() Change {
 	if c.Record.Kind.Unlogged() {
 		c.Record.Halves = Halves{}
@@ -163,7 +163,8 @@ func (f *Fence) Check(l Lease, now time.Time) error {
 }
 
 // Apply adds a claim to what is already claimed. Only resources that the claim takes are
-// checked against the limit, so giving back always works, even on an overfull node.
+// checked against the limit, so resources can always be given back, even on an overfull
+// node.
 func (c *Claim) Apply(have mariposa.Resources) (mariposa.Resources, error) {
 	sum := have.Plus(c.Take)
 	over := func(take, sum, limit int64) bool { return take > 0 && limit != 0 && sum > limit }

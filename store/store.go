@@ -3,7 +3,7 @@
 // An object and its change commit together or not at all.
 //
 // The package owns the contract and the types at the boundary; memory, sqlite and
-// postgres implement it and storetest tests each of them. It refuses to know what the
+// postgres implement it and storetest tests each of them. It does not know what the
 // objects mean.
 package store
 
@@ -77,7 +77,7 @@ type Store interface {
 
 	// Trim deletes changes older than maxAge and all but the newest maxChanges (in whole
 	// commits; zero means no such limit) and returns the oldest revision after which
-	// Changes still answers.
+	// Changes is still complete.
 	Trim(ctx context.Context, maxAge time.Duration, maxChanges int64) (int64, error)
 
 	// LogSizes returns how much of the log each of the given projects has, or every
@@ -87,7 +87,7 @@ type Store interface {
 	// Thin deletes the oldest changes of one project until it has no more than keep (zero
 	// fields: no such limit), commit by commit, and none of a commit that ends above the
 	// revision upTo. The rest of those commits stays in histories, but not in Changes. It
-	// returns the oldest revision after which Changes still answers.
+	// returns the oldest revision after which Changes is still complete.
 	Thin(ctx context.Context, project string, keep LogSize, upTo int64) (int64, error)
 
 	// Audit returns the entries of the audit log that match, newest first.
@@ -132,7 +132,7 @@ type Unit struct {
 	Writes  []Write
 	Claims  []Claim
 	Audit   []mariposa.Audit
-	Urgent  bool // users' requests and repairs go before bulk work in the group commit
+	Urgent  bool // user requests and repairs are committed before bulk work
 }
 
 // Fence requires that a lease still has this epoch and has not expired.
@@ -199,7 +199,7 @@ type LogSize struct {
 	Bytes   int64
 }
 
-// SizedKinds are the kinds that Sizes speaks of.
+// SizedKinds are the kinds that Sizes counts.
 var SizedKinds = []mariposa.Kind{mariposa.KindVersion, mariposa.KindMetadata, mariposa.KindPart}
 
 // Query selects objects of one kind.
@@ -242,7 +242,7 @@ type Identity struct {
 var (
 	// ErrNotFound: no such object.
 	ErrNotFound = errors.New("object not found")
-	// ErrConflict: a Require did not hold.
+	// ErrConflict: a Require was not met.
 	ErrConflict = errors.New("the object has changed")
 	// ErrFenced: a lease has another holder; the former one must stop.
 	ErrFenced = errors.New("the lease has a new holder")

@@ -1,5 +1,5 @@
-// Package clocktest is a clock that stands still until a test moves it. It owns virtual
-// time for the tests of actors; the tests decide what happens when.
+// Package clocktest provides a clock that only advances when a test advances it. It owns
+// virtual time for the tests of actors; the tests decide what happens when.
 package clocktest
 
 import (

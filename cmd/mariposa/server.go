@@ -50,7 +50,7 @@ func (f *controlFlags) add(to *pflag.FlagSet) {
 	to.StringVar(&f.cert, "tls-cert", "", "certificate (PEM) for HTTPS; reloaded when it changes")
 	to.StringVar(&f.key, "tls-key", "", "private key (PEM) of the certificate")
 	to.BoolVar(&f.insecure, "insecure", false, "serve plain HTTP to other machines; tokens are sent unencrypted")
-	to.BoolVar(&f.approveNodes, "approve-nodes", false, "new nodes run instances only after somebody approves them (mariposa node approve); set it on every replica")
+	to.BoolVar(&f.approveNodes, "approve-nodes", false, "new nodes run instances only after an operator approves them (mariposa node approve); set it on every replica")
 	to.StringVar(&f.keyFile, "key-file", "", "file with the key that encrypts secrets in the store; created if missing (default secret.key in the data directory)")
 	to.StringVar(&f.domain, "domain", "", "domain of the names of services and instances (default mariposa.internal)")
 	to.IntVar(&f.keepVersions, "keep-versions", change.DefaultKeep, "number of versions to keep of each project; tagged and running ones are always kept")

@@ -10,16 +10,16 @@ import (
 	"mariposa/store/internal/codec"
 )
 
-// log is the kept changes, in order, and the ends of their commits: trimming removes
-// whole commits.
+// log contains the changes that are kept, in order, and the ends of their commits:
+// trimming removes whole commits.
 type log struct {
 	trimmed int64 // the oldest revision after which the log is complete
 	changes []store.Change
 	ends    []int64
-	old     []oldCommit // what is left of commits up to trimmed
+	old     []oldCommit // the remaining parts of commits up to trimmed
 }
 
-// oldCommit is what thinning left of a commit.
+// oldCommit is the part of a commit that remains after thinning.
 type oldCommit struct {
 	end     int64
 	changes []store.Change
@@ -196,7 +196,7 @@ func (s *Store) Trim(ctx context.Context, maxAge time.Duration, maxChanges int64
 	return s.log.trimmed, nil
 }
 
-// LogSizes counts what is kept.
+// LogSizes counts the changes that are kept.
 func (s *Store) LogSizes(ctx context.Context, projects ...string) (map[string]store.LogSize, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

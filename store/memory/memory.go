@@ -2,9 +2,9 @@
 // simplest form, exact and fast. Tests compare the durable stores with it, and the
 // simulation runs on it.
 //
-// It owns nothing that outlives the process, starts no goroutine, and refuses
-// to know of disks, faults and group commits: a Commit is applied before it
-// returns, on the caller's goroutine.
+// It owns nothing that outlives the process and starts no goroutine. It does not know
+// disks, faults or group commits: a Commit is applied before it returns, on the caller's
+// goroutine.
 package memory
 
 import (

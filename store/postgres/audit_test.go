@@ -18,8 +18,8 @@ import (
 	"mariposa/store/postgres/pgtest"
 )
 
-// auditPlans adds how queries of the audit log must be planned: a list reads only what
-// its reader may see.
+// auditPlans adds the expected plans of audit log queries: a list reads only what its
+// reader may see.
 func auditPlans(plans map[string][]string) {
 	filters := store.AuditQuery{Actor: "u", Action: "a.", Outcome: "denied", Since: time.Unix(1, 0), Until: time.Unix(2, 0), Before: 7, Limit: 10}
 	for _, scope := range []struct {
@@ -29,7 +29,7 @@ func auditPlans(plans map[string][]string) {
 	}{
 		{"p", nil, []string{"Index Scan Backward using audit_project", "Index Cond: project = $1"}},
 		{"p", []string{"o"}, []string{"Index Scan Backward using audit_project", "Index Cond: project = $1"}},
-		// The sort is of no more than a page of each organization.
+		// At most a page of each organization is sorted.
 		{"", []string{"o", "p"}, []string{"Index Scan Backward using audit_organization", "Index Cond: organization = unnest$1", "Sort Key: audit.id"}},
 	} {
 		for q, bound := range map[*store.AuditQuery]string{{}: "", {Limit: 10}: "", {Outcome: "denied"}: "", {Before: 7}: " id + 0 < $", &filters: " id + 0 < $"} {
@@ -68,8 +68,8 @@ func objectsOf(t testing.TB, s *Store, q store.AuditQuery) string {
 	return strings.Join(objects, " ")
 }
 
-// The server's clock cannot be set. But the counter can be put where it would be
-// if the clock had been an hour ahead.
+// The server's clock cannot be set. But the counter can be set as if the clock had been
+// an hour ahead.
 func TestTheAuditLogOutlivesAClockThatIsSetBack(t *testing.T) {
 	t.Parallel()
 	target := database(t)
@@ -170,7 +170,7 @@ func TestTheAuditLogIsTrimmedInAsManyStepsAsItNeeds(t *testing.T) {
 	commit(t, handles[0], audited("young"))
 	removed := make([]int64, len(handles))
 	var wg sync.WaitGroup
-	for i, s := range handles { // at once, like replicas do
+	for i, s := range handles { // concurrently, as replicas do
 		wg.Go(func() {
 			var err error
 			if removed[i], err = s.TrimAudit(context.Background(), time.Hour); err != nil {
@@ -257,7 +257,7 @@ func TestAnOlderAuditLogIsKeptWithTheIndexesThatAreInUse(t *testing.T) {
 	}
 }
 
-// withSchema makes a store of an older schema.
+// withSchema creates a store with an older schema.
 func withSchema(t *testing.T, target string, version int64) {
 	t.Helper()
 	config, err := parse(target)
@@ -279,7 +279,7 @@ func withSchema(t *testing.T, target string, version int64) {
 	}
 }
 
-// older makes a store of the first schema, with something in it.
+// older creates a store with the first schema and some data.
 func older(t *testing.T, target string) {
 	t.Helper()
 	withSchema(t, target, 1)

@@ -13,7 +13,7 @@ func BenchmarkCommit(b *testing.B) {
 	storetest.Bench(b, func(b *testing.B) store.Store { return open(b, ownDatabase(b), Options{}) })
 }
 
-// Three replicas that write at once, each of them reading what the others write.
+// Three replicas write concurrently, and each reads what the others write.
 func BenchmarkCommitByReplicas(b *testing.B) {
 	storetest.Bench(b, func(b *testing.B) store.Store {
 		handles := replicas(b, ownDatabase(b), 3)
@@ -21,7 +21,7 @@ func BenchmarkCommitByReplicas(b *testing.B) {
 	})
 }
 
-// spread gives each call to another replica.
+// spread distributes calls over the replicas in turn.
 type spread struct {
 	*Store
 	all  []*Store

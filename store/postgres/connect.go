@@ -19,8 +19,8 @@ const (
 	lockTimeout      = 5 * time.Second
 	idleTimeout      = 5 * time.Second
 
-	// connectTimeout and answerTimeout are the client's: they end calls that a dead
-	// network would never end.
+	// connectTimeout and answerTimeout are the client's: they end calls that would hang
+	// for ever on a dead network.
 	connectTimeout = 5 * time.Second
 	answerTimeout  = 20 * time.Second
 )
@@ -65,7 +65,7 @@ func settings() map[string]string {
 }
 
 // parse reads a connection URL and adds our settings; an application_name in the URL is
-// kept. No error repeats the URL: it holds the password.
+// kept. No error repeats the URL, because it contains the password.
 func parse(target string) (*pgxpool.Config, error) {
 	c, err := pgxpool.ParseConfig(target)
 	if err != nil {
@@ -88,7 +88,8 @@ func parse(target string) (*pgxpool.Config, error) {
 	return c, nil
 }
 
-// reason says what is wrong with a URL, as far as possible without repeating any of it.
+// reason describes what is wrong with a URL, as far as possible without repeating any of
+// it.
 func reason(target string, err error) string {
 	u, bad := url.Parse(target)
 	if bad != nil {
@@ -128,5 +129,5 @@ func disconnect(conn *pgx.Conn) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = conn.Close(ctx) // an error has no consequences
+	_ = conn.Close(ctx) // errors do not matter here
 }

@@ -18,8 +18,8 @@ import (
 
 func resources(instances int) mariposa.Resources { return mariposa.Resources{Instances: instances} }
 
-// writeUnder has eight writers on several replicas write for a while, whatever happens
-// to them, and expects the store to match the results they got.
+// writeUnder runs eight writers on several replicas for a while, under the faults of the
+// test, and expects the store to match the results they got.
 func writeUnder(t *testing.T, handles []*Store, harm func(context.Context)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
@@ -52,7 +52,7 @@ func writeUnder(t *testing.T, handles []*Store, harm func(context.Context)) {
 	t.Logf("%d of %d units done, %d changes", done, len(units.units), len(log))
 }
 
-// calmly retries until there is an answer.
+// calmly retries until the call succeeds.
 func calmly[T any](t *testing.T, ask func() (T, error)) T {
 	t.Helper()
 	for start := time.Now(); ; time.Sleep(10 * time.Millisecond) {
@@ -89,15 +89,15 @@ func TestNothingIsLostOrDoubledWhenBackendsAreEnded(t *testing.T) {
 	storetest.VerifyLog(t, open(t, target, Options{}))
 }
 
-// cuttingProxy is a proxy that cuts each connection after a random number of bytes,
-// in the middle of whatever is under way.
+// cuttingProxy is a proxy that cuts each connection after a random number of bytes, in
+// the middle of a request.
 type cuttingProxy struct {
 	net.Listener
 	to string
 	wg sync.WaitGroup
 
 	mu    sync.Mutex
-	blunt bool // cuts no more
+	blunt bool // if set, it does not cut connections
 	conns []net.Conn
 }
 
@@ -144,7 +144,7 @@ func (s *cuttingProxy) serve() {
 func (s *cuttingProxy) carry(from, to net.Conn) {
 	defer from.Close()
 	defer to.Close()
-	left := 1 + rand.IntN(1<<(8+rand.IntN(10))) // from 1 to 128 kB, rather less than more
+	left := 1 + rand.IntN(1<<(8+rand.IntN(10))) // from 1 to 128 kB, mostly small
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)

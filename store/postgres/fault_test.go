@@ -21,7 +21,7 @@ type faults struct {
 	sent     int    // round trips since it was armed
 	at       int    // the round trip that fails
 	part     int    // how much of it is sent, in percent
-	deaf     func() // it is sent, but its answer is lost; called before that
+	deaf     func() // it is sent, but its response is lost; called before that
 	numb     bool   // the server does not notice
 	dials    int
 	leftOver []net.Conn
@@ -152,7 +152,7 @@ func faulty(t *testing.T) (*Store, *faults, func(revision int64) func()) {
 	return s, f, committed
 }
 
-// whole expects the log to hold exactly these objects, in order.
+// whole expects the log to contain exactly these objects, in order.
 func whole(t *testing.T, s *Store, ids ...string) {
 	t.Helper()
 	changes, err := s.Changes(t.Context(), 1, 0)
@@ -174,8 +174,7 @@ func TestACommitWhoseAnswerIsLostIsFound(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	whole(t, s, "a")
-	// Leases and claims leave no trace in the log; they must not happen twice
-	// either.
+	// Leases and claims are not in the log; they must not be applied twice either.
 	claim := store.Unit{Claims: []store.Claim{{Node: "n", Take: resources(1)}}}
 	commit(t, s, claim)
 	f.arm(func(f *faults) {
@@ -266,10 +265,10 @@ func TestNoResultIsReportedThatIsNotKnown(t *testing.T) {
 	})
 	answer := make(chan store.Result, 1)
 	go func() { answer <- s.Commit(context.Background(), node("a", "1"))[0] }()
-	for dials(f) < 3 { // it has looked for the server in vain
+	for dials(f) < 3 { // it has tried and failed to reach the server
 		time.Sleep(time.Millisecond)
 	}
-	for range 3 { // others need not wait
+	for range 3 { // other callers do not wait
 		if r := s.Commit(t.Context(), node("b", "1")); !errors.Is(r[0].Err, store.ErrUnavailable) {
 			t.Fatalf("%+v", r)
 		}

@@ -10,8 +10,8 @@ import (
 	"mariposa/store/storetest"
 )
 
-// childVariable holds the URL of the store on which this binary, run again as
-// a child, is to write until it is killed.
+// childVariable contains the URL of a store. If it is set, this binary runs as a child
+// that writes to the store until it is killed.
 const childVariable = "MARIPOSA_TEST_WRITE_TO"
 
 func child(target string) int {
@@ -23,8 +23,8 @@ func child(target string) int {
 	return 1
 }
 
-// Three concurrent writers are killed; no acknowledged write is lost, and nothing left
-// behind blocks others.
+// Three concurrent writers are killed: no acknowledged write is lost, and no leftover
+// blocks other writers.
 func TestWhatWasAcknowledgedOutlivesKill9(t *testing.T) {
 	t.Parallel()
 	target := database(t)

@@ -27,8 +27,8 @@ type listener struct {
 
 // run listens until the context ends, and reconnects when a connection breaks.
 func (l *listener) run(ctx context.Context) {
-	// Notifications only set a flag: reading the log once answers any number of them. Our
-	// own commits are in the feed already.
+	// Notifications only set a flag: one read of the log is enough for any number of
+	// them. Our own commits are in the feed already.
 	l.config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) {
 		if n.PID != l.own.Load() {
 			l.behind = true

@@ -34,8 +34,8 @@ const pageSize = 32
 const everything = math.MaxInt64
 
 const (
-	// nextChunks are those after a chunk, firstChunks those from the chunk that holds a
-	// revision on.
+	// nextChunks are those after a chunk, firstChunks are those from the chunk that
+	// contains a revision.
 	nextChunks  = "SELECT first, at, body FROM changes WHERE first > $1 AND first < $2 ORDER BY first LIMIT 32"
 	lastChunks  = "SELECT first, at, body FROM changes WHERE first < $1 ORDER BY first DESC LIMIT 32"
 	firstChunks = `SELECT first, at, body FROM changes
@@ -82,9 +82,9 @@ func (l *log) follow(ctx context.Context, conn *pgx.Conn, before int64) error {
 	}
 }
 
-// reset is called when the counter is below a revision that the feed has. The feed holds
-// only committed changes, so the database must have lost some: a backup was restored, or
-// a standby took over without all of them. The feed is wrong from there on.
+// reset is called when the counter is below a revision that the feed has. The feed
+// contains only committed changes, so the database must have lost some: a backup was
+// restored, or a standby took over without all of them. The feed is wrong from there on.
 func (l *log) reset(newest int64) {
 	trimmed, _ := l.feed.Bounds()
 	l.feed.Reset(min(trimmed, newest), newest)
@@ -126,8 +126,8 @@ func (l *log) add(chunks []chunk) error {
 	return nil
 }
 
-// endOfThinned returns the last revision of a chunk that lost changes before it. One that
-// lost changes behind it is found by the gap to the next chunk.
+// endOfThinned returns the last revision of a chunk that lost changes before its last
+// one. A chunk that lost changes at its end is found by the gap before the next chunk.
 func endOfThinned(first int64, entries []codec.Entry) (end int64, thinned bool) {
 	if len(entries) == 0 {
 		return first, true

@@ -9,7 +9,7 @@ import (
 	"mariposa/store"
 )
 
-// maxName is the maximum length of a name: an index entry holds two names and must fit
+// maxName is the maximum length of a name: an index entry contains two names and must fit
 // into a third of a page.
 const maxName = 1000
 

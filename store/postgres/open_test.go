@@ -114,7 +114,7 @@ func TestEveryConnectionHasItsLimits(t *testing.T) {
 	}
 	conn := dial(t, target)
 	for ask[int](t, conn, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'one'") < 3 {
-		time.Sleep(10 * time.Millisecond) // the listener comes by itself
+		time.Sleep(10 * time.Millisecond) // the listener connects in the background
 	}
 	show := func(name string) (value string) {
 		err := s.readers.QueryRow(t.Context(), "SELECT current_setting($1)", name).Scan(&value)
@@ -143,15 +143,14 @@ func TestAWriterIsDurableWhereTheServerWouldNotBe(t *testing.T) {
 	s := open(t, target, Options{})
 	commit(t, s, node("a", "1"))
 	var setting string
-	if err := s.writer.conn.QueryRow(t.Context(), "SHOW synchronous_commit").Scan(&setting); err != nil || setting != "on" { // it is idle
+	if err := s.writer.conn.QueryRow(t.Context(), "SHOW synchronous_commit").Scan(&setting); err != nil || setting != "on" { // the writer is idle
 		t.Fatalf("%s, %v", setting, err)
 	}
 }
 
-// The server knows nothing of the tables: neither that they are empty at first,
-// nor that they have grown. Every query must look up what it wants either way;
-// reading by the right index, but more of it than it wants, is as bad as reading
-// the whole table.
+// The server has no statistics of the tables: neither that they are empty at first, nor
+// that they have grown. In both cases, every query must look up just the rows it needs.
+// Reading more than that from the right index is as bad as reading the whole table.
 func TestEveryQueryGoesByAnIndex(t *testing.T) {
 	t.Parallel()
 	target := database(t)
@@ -218,7 +217,8 @@ func TestEveryQueryGoesByAnIndex(t *testing.T) {
 				if strings.HasPrefix(part, "Sort Key") {
 					sorts++
 				}
-				// While nothing is known of a table that has grown, several indexes cost the same.
+				// Without statistics of a table that has grown, several indexes have the
+				// same cost.
 				if (when != "grown" || strings.Contains(query, "FROM audit")) && !strings.Contains(plan, part) {
 					t.Errorf("%s, %s: want %q\n%s", when, query, part, plan)
 				}
@@ -345,7 +345,7 @@ func TestASnapshotMayBeLargeAndItsVisitorSlow(t *testing.T) {
 	}
 	commit(t, s, units...)
 	var wg sync.WaitGroup
-	for range 2 * maxReaders { // more than there are connections, each of which wants another one
+	for range 2 * maxReaders { // more than there are connections, and each needs a second one
 		wg.Go(func() {
 			n := 0
 			revision, err := s.Snapshot(context.Background(), func(r store.Record) error {

@@ -1,12 +1,12 @@
-// Package postgres is the store that several replicas share: one PostgreSQL
-// database, any number of processes that read and write it at once. It is as
-// durable as the server.
+// Package postgres is the store that several replicas share: one PostgreSQL database,
+// which any number of processes read and write concurrently. It is as durable as the
+// server.
 //
-// It owns the schema, the group commit and the connections: in each process one
-// goroutine writes and one follows the log, on a connection of their own;
-// readers share a small pool. It refuses to know what the objects mean, to trust
-// a replica's clock where the server has one, and to keep anything in memory
-// that another replica could have changed, but for the log, which only grows.
+// It owns the schema, the group commit and the connections: in each process one goroutine
+// writes and one follows the log, on a connection of their own; readers share a small
+// pool. It does not know what the objects mean. It uses the server's clock instead of a
+// replica's. It caches nothing that another replica could have changed, except the log,
+// which only grows.
 //
 // # How replicas write at once
 //

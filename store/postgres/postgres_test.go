@@ -18,7 +18,7 @@ import (
 	"mariposa/store/storetest"
 )
 
-// TestMain also plays the process that other tests kill.
+// TestMain also runs as the child process that other tests kill.
 func TestMain(m *testing.M) {
 	if target := os.Getenv(childVariable); target != "" {
 		os.Exit(child(target))
@@ -71,10 +71,10 @@ func settableClock(t testing.TB, target string) (with string, advance func(time.
 	}
 }
 
-// Eight changes are at hand, so that every test of the feed reads some of it
+// Only eight changes are kept in memory, so that every test of the feed reads some of it
 // from memory and some from the database.
 func TestStore(t *testing.T) {
-	var known sync.Map // the database of each test: the model asks for a hundred
+	var known sync.Map // the database of each test: the model test needs a hundred stores
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
 		o := Options{RecentChanges: 8}
 		had, again := known.Load(t)
@@ -132,12 +132,12 @@ func database(t testing.TB) string {
 	return target
 }
 
-// keeper keeps a database beyond its test.
+// keeper keeps a database after its test has ended.
 type keeper struct{ testing.TB }
 
 func (keeper) Cleanup(func()) {}
 
-// ownDatabase is one that the test may spoil.
+// ownDatabase returns a database that the test may damage.
 func ownDatabase(t testing.TB) string {
 	t.Helper()
 	spare.Lock()
@@ -171,7 +171,7 @@ func templateDatabase(t testing.TB) string {
 	return name
 }
 
-// wipe makes a database as if it were new.
+// wipe empties a database, as if it were new.
 func wipe(t testing.TB, target string) {
 	t.Helper()
 	conn, err := pgx.Connect(context.Background(), target)
@@ -225,7 +225,7 @@ func do(t testing.TB, conn *pgx.Conn, statement string, args ...any) {
 	}
 }
 
-// databaseOf is the name of the database behind a URL.
+// databaseOf returns the name of the database in a URL.
 func databaseOf(t testing.TB, target string) string {
 	t.Helper()
 	u, err := url.Parse(target)

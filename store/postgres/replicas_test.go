@@ -27,7 +27,7 @@ func replicas(t testing.TB, target string, n int) []*Store {
 	return handles
 }
 
-// acknowledged is what became of units, by the names in their events.
+// acknowledged contains the results of units, by the names in their events.
 type acknowledged struct {
 	mu    sync.Mutex
 	units map[string]store.Result
@@ -42,8 +42,8 @@ func (d *acknowledged) add(name string, r store.Result) {
 	d.units[name] = r
 }
 
-// exactlyOnce checks the log against the results that callers got: a unit that was done
-// is there once and whole, at the revisions it was given, any other is not.
+// exactlyOnce checks the log against the results that callers got: a unit reported as
+// done is there once and completely, at its revisions; any other unit is not there.
 func (d *acknowledged) exactlyOnce(t testing.TB, log []store.Change, writes int) (done int) {
 	t.Helper()
 	found := make(map[string][]int64)
@@ -71,8 +71,8 @@ func (d *acknowledged) exactlyOnce(t testing.TB, log []store.Change, writes int)
 	return done
 }
 
-// named is a unit of three writes, a claim and an entry of the audit log for each
-// write, of objects that others write too.
+// named returns a unit of three writes, a claim, and an audit entry for each write. Other
+// writers write two of the objects too.
 func named(name string, writer int) store.Unit {
 	shared := func() store.Write {
 		return store.Write{Kind: mariposa.KindNode, ID: fmt.Sprint("n", rand.IntN(20)), Spec: &mariposa.NodeSpec{Name: name}}
@@ -205,8 +205,8 @@ func TestOfReplicasWithTheSameRequirementOneWins(t *testing.T) {
 		}); won != 1 {
 			t.Fatalf("%d changed the same object", won)
 		}
-		// Each makes an object of its own on condition that no other has: a
-		// lock of what is there would not help.
+		// Each creates its own object on condition that none of the others exists.
+		// Locking existing objects would not prevent the conflict.
 		if won := race(t, handles, store.ErrConflict, func(i int) store.Unit {
 			u := node(fmt.Sprint("skewed", round, i), "")
 			for j := range handles {
@@ -270,8 +270,8 @@ func TestLeasesAndClaimsHoldAcrossReplicas(t *testing.T) {
 	}
 }
 
-// A planner and its successor: whatever the former commits, it commits before
-// the latter has the lease.
+// A planner and its successor: everything that the former commits is committed before the
+// latter has the lease.
 func TestNothingIsCommittedUnderALeaseThatWasLost(t *testing.T) {
 	t.Parallel()
 	handles := replicas(t, database(t), 2)
@@ -378,7 +378,7 @@ func silently(t *testing.T, s *Store, target string, c store.Change) {
 	do(t, conn, "COMMIT")
 }
 
-// A replica that was away for long takes the newest part of the log only.
+// A replica that was disconnected for a long time loads only the newest part of the log.
 func TestAReplicaFarBehindSkipsWhatItWouldNotKeep(t *testing.T) {
 	t.Parallel()
 	target := database(t)
@@ -410,14 +410,15 @@ func TestAReplicaFarBehindSkipsWhatItWouldNotKeep(t *testing.T) {
 	if _, err := handles[0].Trim(t.Context(), 0, 100); err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range []*Store{handles[1], other} { // they learn of it with the next reading of the log
+	for _, s := range []*Store{handles[1], other} { // they notice when they next read the log
 		for _, err := s.Changes(t.Context(), 700, 0); !errors.Is(err, store.ErrTooOld); _, err = s.Changes(t.Context(), 700, 0) {
 			time.Sleep(10 * time.Millisecond)
 		}
 	}
 }
 
-// A replica that was away while the log was thinned goes on behind the thinned part.
+// A replica that was disconnected while the log was thinned continues after the thinned
+// part.
 func TestAReplicaFarBehindSkipsWhatWasThinned(t *testing.T) {
 	t.Parallel()
 	target := database(t)
@@ -447,8 +448,8 @@ func TestAReplicaFarBehindSkipsWhatWasThinned(t *testing.T) {
 	}
 }
 
-// A database that lost commits (a restored backup, a failover that was not
-// waited for) is followed where it is, whoever finds out first.
+// After a database has lost commits (a restored backup, an asynchronous failover),
+// replicas continue from its current state, whichever of them notices first.
 func TestALogThatWentBackIsFollowed(t *testing.T) {
 	t.Parallel()
 	target := database(t)

@@ -16,7 +16,7 @@ import (
 	"mariposa/store/storetest"
 )
 
-// away expects every call that needs the server to return that it is unavailable.
+// away expects every call that needs the server to return ErrUnavailable.
 func away(t *testing.T, s *Store) {
 	t.Helper()
 	answers := map[string]error{
@@ -80,7 +80,7 @@ func TestAStoreOutlivesItsServersRestart(t *testing.T) {
 		}
 		well(t, s, other, fmt.Sprint("after ", i))
 		server.Stop()
-		if err := server.Start(); err != nil { // nobody has noticed
+		if err := server.Start(); err != nil { // the restart has not been noticed yet
 			t.Fatal(err)
 		}
 		well(t, other, s, fmt.Sprint("again ", i))
@@ -99,7 +99,7 @@ func TestAStoreOutlivesAServerThatCanOnlyBeRead(t *testing.T) {
 		}
 	}
 	set("on")
-	for start := time.Now(); ; time.Sleep(time.Millisecond) { // the server takes it up when it likes
+	for start := time.Now(); ; time.Sleep(time.Millisecond) { // the server applies the setting a little later
 		if r := s.Commit(t.Context(), node("a", "during")); errors.Is(r[0].Err, store.ErrUnavailable) {
 			break
 		} else if r[0].Err != nil || time.Since(start) > 10*time.Second {
@@ -116,7 +116,7 @@ func TestAStoreOutlivesAServerThatCanOnlyBeRead(t *testing.T) {
 	well(t, late, s, "late")
 }
 
-// refusing expects a store to be read but not written.
+// refusing expects a store to accept reads but not writes.
 func refusing(t *testing.T, s *Store) {
 	t.Helper()
 	if err := s.Ping(t.Context()); !errors.Is(err, store.ErrUnavailable) {
@@ -133,8 +133,8 @@ func refusing(t *testing.T, s *Store) {
 	}
 }
 
-// The first server is lost and its standby takes over. The URL names both; a reader that
-// knows only the standby could read all along.
+// The first server is lost and its standby takes over. The URL names both. A store opened
+// with only the standby can be read all the time.
 func TestAStoreFindsTheServerThatTookOver(t *testing.T) {
 	t.Parallel()
 	first := pgtest.New(t)
@@ -185,7 +185,7 @@ func TestNothingIsLostOrDoubledWhenTheServerCrashes(t *testing.T) {
 }
 
 // killBackend kills one of the server's processes that works for a store, upon which the
-// server disconnects everybody and restarts.
+// server disconnects all clients and restarts.
 func killBackend(t *testing.T, target string) {
 	conn := calmly(t, func() (int, error) {
 		config, err := parse(target)
@@ -206,6 +206,6 @@ func killBackend(t *testing.T, target string) {
 		return pid, nil
 	})
 	if conn != 0 {
-		_ = syscall.Kill(conn, syscall.SIGKILL) // it may have ended by itself
+		_ = syscall.Kill(conn, syscall.SIGKILL) // it may have ended on its own
 	}
 }

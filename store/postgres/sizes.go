@@ -10,11 +10,11 @@ import (
 )
 
 // sumSizes adds up lengths, which the server knows without reading the bytes. The kinds
-// stand in the text, as in the index by project.
+// are part of the text, as in the index by project.
 const sumSizes = `SELECT kind, sum(octet_length(spec) + coalesce(octet_length(status), 0))::bigint FROM objects
 	WHERE kind IN ('version', 'metadata', 'part') AND kind = ANY($1) AND project = $2 GROUP BY kind`
 
-// Sizes adds up what the objects of a project take.
+// Sizes adds up the sizes of a project's objects.
 func (s *Store) Sizes(ctx context.Context, project string) (map[mariposa.Kind]int64, error) {
 	if !isName(project) {
 		return map[mariposa.Kind]int64{}, s.usable(ctx)

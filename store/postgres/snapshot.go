@@ -52,7 +52,7 @@ type visitor struct {
 	store    *Store
 	visit    func(store.Record) error
 	revision int64
-	visited  bool  // too late to start again
+	visited  bool  // too late to retry
 	refused  error // what the caller's visit returned
 	dead     bool  // the connection is lost
 }

@@ -10,7 +10,7 @@ import (
 	"mariposa/store/internal/codec"
 )
 
-// thinStep is how many chunks are thinned in one transaction. Most are written anew.
+// thinStep is how many chunks are thinned in one transaction. Most are rewritten.
 const thinStep = 20
 
 const (
@@ -23,7 +23,7 @@ const (
 		EXISTS (SELECT FROM change_project AS p WHERE p.first + 0 = c.first AND p.project <> $2 AND p.changes > 0)`
 )
 
-// LogSizes adds up what the index of histories says.
+// LogSizes adds up the sizes in the index of histories.
 func (s *Store) LogSizes(ctx context.Context, projects ...string) (map[string]store.LogSize, error) {
 	names := make([]string, 0, len(projects))
 	for _, p := range projects {
@@ -127,8 +127,8 @@ func (s *Store) thinChunk(ctx context.Context, tx pgx.Tx, first int64, project s
 	return tx.SendBatch(ctx, &q).Close()
 }
 
-// restOfChunk returns a chunk without a project. One of this project alone need not be
-// read.
+// restOfChunk returns a chunk without a project. A chunk that contains only this project
+// need not be read.
 func (s *Store) restOfChunk(ctx context.Context, tx pgx.Tx, first int64, project string) (rest codec.Thinned, err error) {
 	var body []byte
 	err = tx.QueryRow(ctx, sharedBody, first, project).Scan(&body)

@@ -7,7 +7,7 @@ import (
 	"mariposa/store/postgres/pgtest"
 )
 
-// The commits of an older release have no sizes: each project gets an equal share.
+// Commits of older releases have no sizes, so each project gets an equal share.
 func TestAnOlderLogGetsSizes(t *testing.T) {
 	t.Parallel()
 	target := pgtest.Shared(t).Database(t, "")

@@ -75,7 +75,7 @@ func trim(ctx context.Context, tx pgx.Tx, maxAge time.Duration, maxChanges int64
 }
 
 // lockTrimmed returns the oldest revision after which the log is complete. Until the
-// transaction ends, nobody else changes the old end of the log.
+// transaction ends, nothing else changes the old end of the log.
 func lockTrimmed(ctx context.Context, tx pgx.Tx) (point int64, err error) {
 	err = tx.QueryRow(ctx, "SELECT revision FROM trimmed WHERE one FOR UPDATE").Scan(&point)
 	return point, err

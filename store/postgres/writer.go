@@ -59,9 +59,9 @@ func (w *writer) run() {
 	w.removeRow()
 }
 
-// commit makes one batch durable and publishes it to the feed. It returns nil only if
-// the batch is committed, and an error only if it is not: an attempt whose answer was
-// lost is settled first.
+// commit makes one batch durable and publishes it to the feed. It returns nil only if the
+// batch is committed, and an error only if it is not: an attempt whose response was lost
+// is settled first.
 func (w *writer) commit(b *batch.Batch) error {
 	for try := 1; ; try++ {
 		sent, err := w.try(b)
@@ -111,7 +111,7 @@ func (w *writer) try(b *batch.Batch) (*attempt, error) {
 	b.Apply(g)
 	if !g.Dirty() {
 		if _, err := w.conn.Exec(ctx, "ROLLBACK"); err != nil {
-			w.disconnect() // nothing is lost: what was read is true
+			w.disconnect() // nothing is lost: what was read is correct
 		}
 		return nil, nil
 	}
@@ -175,8 +175,8 @@ func (w *writer) settle(a *attempt) (committed bool, err error) {
 	}
 }
 
-// refuseQueued fails the queued work, but not for ever: callers that retry at once must
-// not keep the writer from reconnecting.
+// refuseQueued fails the queued work, but a limited number of groups: callers that retry
+// at once must not keep the writer from reconnecting.
 func (w *writer) refuseQueued(err error) {
 	for range 100 {
 		b := w.queue.Poll(maxUnits, maxWrites)

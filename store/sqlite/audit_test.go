@@ -233,7 +233,7 @@ func TestAnOlderAuditLogIsKeptWithTheIndexesThatAreInUse(t *testing.T) {
 	}
 }
 
-// withSchema makes a store of an older schema.
+// withSchema creates a store with an older schema.
 func withSchema(t *testing.T, path string, version int64) *sql.DB {
 	t.Helper()
 	db, err := openDB(path, writing)
@@ -254,7 +254,7 @@ func withSchema(t *testing.T, path string, version int64) *sql.DB {
 	return db
 }
 
-// older makes a store of the first schema, with something in it.
+// older creates a store with the first schema and some data.
 func older(t *testing.T, path string) {
 	t.Helper()
 	db := withSchema(t, path, 1)

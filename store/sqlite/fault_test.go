@@ -39,7 +39,7 @@ func TestAStoreOutlivesADiskThatRefuses(t *testing.T) {
 	}
 }
 
-// A real file system that is really full.
+// A real file system that is full.
 func TestAStoreOutlivesAFullDisk(t *testing.T) {
 	folder := t.TempDir()
 	if err := syscall.Mount("tmpfs", folder, "tmpfs", 0, "size=8m"); err != nil {
@@ -89,8 +89,8 @@ func TestAStoreOutlivesItsConnection(t *testing.T) {
 	}
 }
 
-// A sync that fails after the bytes were written leaves an unreported commit. It is
-// found, and readers get it.
+// A sync that fails after the bytes were written leaves an unreported commit. The store
+// finds it, and readers get it.
 func TestACommitThatWasTakenForFailedIsFound(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "store"), Options{})
 	commit(t, s, node("a", "1"))
@@ -153,7 +153,7 @@ func outlive(t *testing.T, s *Store, hurt, heal func()) {
 	conflict := node("n1", "during")
 	conflict.Require = []store.Require{{Kind: mariposa.KindNode, ID: "n1", Absent: true}}
 	for range 3 {
-		// Different bytes each, or they would shrink to nothing.
+		// Random bytes, because others would be compressed to almost nothing.
 		var units []store.Unit
 		for i := range 40 {
 			units = append(units, node(fmt.Sprint("during", i), storetest.RandomWord(100_000)))

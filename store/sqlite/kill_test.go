@@ -13,8 +13,8 @@ import (
 	"mariposa/store/storetest"
 )
 
-// childVariable holds the path of the store on which this binary, run again as
-// a child, is to write until it is killed.
+// childVariable contains the path of a store. If it is set, this binary runs as a child
+// that writes to the store until it is killed.
 const childVariable = "MARIPOSA_TEST_WRITE_TO"
 
 func child(path string) int {

@@ -34,7 +34,7 @@ func block(s *Store) (release func()) {
 	}
 }
 
-// queued waits until so many calls are in the queue.
+// queued waits until n calls are in the queue.
 func queued(s *Store, n int) {
 	for s.queue.Len() < n {
 		runtime.Gosched()
@@ -99,7 +99,7 @@ func TestAUnitGivenUpWhileItIsCommittedIsWaitedFor(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "store"), Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	err := s.queue.Do(ctx, onGroup(func() error {
-		cancel() // taken already: this group's own caller gives up
+		cancel() // already taken: the caller of this group gives up
 		return nil
 	}))
 	if err != nil {

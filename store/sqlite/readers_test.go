@@ -11,8 +11,8 @@ import (
 	"mariposa/store"
 )
 
-// However many read at once, the store keeps a limited number of files open, also
-// afterwards.
+// The store keeps a limited number of files open, during and after any number of
+// concurrent reads.
 func TestManyReadersKeepFewFilesOpen(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "store.db")

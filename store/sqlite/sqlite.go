@@ -1,10 +1,9 @@
 // Package sqlite is the embedded store: one file, one process, no server. It is
 // durable to the last acknowledged commit, through kill -9 and power cuts.
 //
-// It owns the file, the group commit and the connections: one goroutine writes,
-// on a connection of its own; readers have theirs and see committed state only.
-// It refuses to know what the objects mean, and to share its file with another
-// process.
+// It owns the file, the group commit and the connections: one goroutine writes, on a
+// connection of its own; readers have theirs and see committed state only. It does not
+// know what the objects mean, and does not share its file with other processes.
 package sqlite
 
 import (
@@ -27,7 +26,7 @@ var _ store.Store = (*Store)(nil)
 
 // Options change how a store is opened. The zero value is right for a server.
 type Options struct {
-	Clock clock.Clock // dates changes and expires leases; nil: the machine's
+	Clock clock.Clock // dates changes and expires leases; nil: the machine's clock
 
 	// How much of the newest part of the log is kept in memory for readers.
 	RecentChanges int // 0: 65,536
@@ -145,7 +144,7 @@ func (s *Store) free() error {
 	return errors.Join(append(errs, s.lock.free())...)
 }
 
-// prepare creates the folder of a store, readable only by its owner.
+// prepare creates the directory of a store, readable only by its owner.
 func prepare(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"mariposa/store/storetest"
 )
 
-// TestMain also plays the process that other tests kill.
+// TestMain also runs as the child process that other tests kill.
 func TestMain(m *testing.M) {
 	if path := os.Getenv(childVariable); path != "" {
 		os.Exit(child(path))
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
-// Eight changes are at hand, so that every test of the feed reads some of it
+// Only eight changes are kept in memory, so that every test of the feed reads some of it
 // from memory and some from disk.
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
@@ -81,7 +81,7 @@ func TestCommitsAreSynced(t *testing.T) {
 	}
 }
 
-// onWriter asks the writer's connection for one value, on its goroutine.
+// onWriter queries one value on the writer's connection and goroutine.
 func onWriter(t testing.TB, s *Store, query string) (value string) {
 	t.Helper()
 	err := s.queue.Do(context.Background(), onGroup(func() error {

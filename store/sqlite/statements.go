@@ -71,7 +71,7 @@ func prepareAll(ctx context.Context, conn *sql.Conn) (*statements, error) {
 
 func (s *statements) close() {
 	for _, stmt := range s.all {
-		_ = stmt.Close() // an error has no consequences
+		_ = stmt.Close() // errors do not matter here
 	}
 }
 

@@ -11,10 +11,10 @@ import (
 	"mariposa/store/internal/codec"
 )
 
-// thinStep is how many chunks are thinned in one transaction. Most are written anew.
+// thinStep is how many chunks are thinned in one transaction. Most are rewritten.
 const thinStep = 20
 
-// LogSizes adds up what the index of histories says.
+// LogSizes adds up the sizes in the index of histories.
 func (s *Store) LogSizes(ctx context.Context, projects ...string) (map[string]store.LogSize, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
@@ -120,8 +120,8 @@ func (w *writer) thinChunk(ctx context.Context, first int64, project string) err
 	return err
 }
 
-// restOfChunk returns a chunk without a project. One of this project alone need not be
-// read.
+// restOfChunk returns a chunk without a project. A chunk that contains only this project
+// need not be read.
 func (w *writer) restOfChunk(ctx context.Context, first int64, project string) (rest codec.Thinned, err error) {
 	var body []byte
 	err = w.conn.QueryRowContext(ctx, `SELECT body FROM changes AS c WHERE first = ? AND

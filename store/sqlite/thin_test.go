@@ -7,7 +7,7 @@ import (
 	"mariposa/store"
 )
 
-// The commits of an older release have no sizes: each project gets an equal share.
+// Commits of older releases have no sizes, so each project gets an equal share.
 func TestAnOlderLogGetsSizes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store")
 	db := withSchema(t, path, 5)

@@ -8,8 +8,8 @@ import (
 	"mariposa/store/internal/batch"
 )
 
-// trimStep is how many chunks are deleted in one transaction, so that nothing waits long
-// behind it.
+// trimStep is how many chunks are deleted in one transaction, so that other work does not
+// wait long.
 const trimStep = 1000
 
 // Trim deletes the oldest chunks, step by step.

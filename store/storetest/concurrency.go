@@ -118,7 +118,7 @@ type span struct {
 	unit string
 }
 
-// writeAll has writers create, change and remove objects, some of them shared.
+// writeAll runs writers that create, change and remove objects, some of them shared.
 func writeAll(t *testing.T, s store.Store) []span {
 	var mu sync.Mutex
 	var spans []span
@@ -201,7 +201,7 @@ func live(t *testing.T, s store.Store) map[string]store.Record {
 }
 
 // givenUp cancels contexts in the middle of commits. Whatever result a caller gets, each
-// unit is in the feed whole or not at all, and a unit reported as done is there.
+// unit is in the feed completely or not at all, and a unit reported as done is there.
 func givenUp(t *testing.T, h Harness) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex

@@ -224,7 +224,7 @@ func thin(t *testing.T, h Harness) {
 		}
 		return len(changes)
 	}
-	thin("p", store.LogSize{Changes: 101}, 202, 0)           // it has no more
+	thin("p", store.LogSize{Changes: 101}, 202, 0)           // it has no more than that
 	thin("p", store.LogSize{}, 202, 0)                       // no limit
 	thin("x", store.LogSize{Changes: 1}, 202, 0)             // no such project
 	thin("p", store.LogSize{Changes: 61}, 100, 80)           // 40 changes, of 20 commits
@@ -232,9 +232,9 @@ func thin(t *testing.T, h Harness) {
 	same(t, "its task", kept(store.HistoryQuery{Task: "t1"}), 60)
 	same(t, "q", kept(store.HistoryQuery{Project: "q"}), 50)
 	same(t, "everything", kept(store.HistoryQuery{}), 202-40)
-	thin("p", store.LogSize{Changes: 1}, 100, 100) // no further than told
+	thin("p", store.LogSize{Changes: 1}, 100, 100) // not above upTo
 	same(t, "everything", kept(store.HistoryQuery{}), 202-50)
-	thin("q", store.LogSize{Bytes: 1}, 40, 100) // below what is not complete anyway
+	thin("q", store.LogSize{Bytes: 1}, 40, 100) // below the complete part of the log
 	thin("", store.LogSize{Changes: 1}, 40, 100)
 	same(t, "q", kept(store.HistoryQuery{Project: "q"}), 40)
 	same(t, "everything", kept(store.HistoryQuery{}), 202-50-20)

@@ -58,7 +58,7 @@ var listTests = map[string]func(*testing.T, Harness){
 			store.Write{Kind: mariposa.KindPart, ID: "a", Project: "p", Spec: &mariposa.PartSpec{Sealed: []byte("sealed")}},
 			store.Write{Kind: mariposa.KindMetadata, ID: "b", Project: "p", Spec: &mariposa.MetadataSpec{Number: 7, Sealed: []byte("sealed")}}))
 		commit(t, h.Store, unit(store.Write{Kind: mariposa.KindPart, ID: "a", Delete: true}))
-		if h.Reopen != nil { // from the disk, not from what is at hand
+		if h.Reopen != nil { // from disk, not from memory
 			h.Store = h.Reopen()
 		}
 		changes, err := h.Store.Changes(t.Context(), 0, 0)

@@ -95,7 +95,7 @@ func (m *machine) unit(t *rapid.T) store.Unit {
 	return u
 }
 
-// require returns a requirement that holds about half of the time: it starts from the
+// require returns a requirement that is met about half of the time: it starts from the
 // model's state.
 func (m *machine) require(t *rapid.T) store.Require {
 	q := store.Require{Kind: kinds.Draw(t, "kind"), ID: ids.Draw(t, "id"), Absent: rapid.Bool().Draw(t, "absent")}
@@ -324,7 +324,7 @@ func (m *machine) audit(t *rapid.T) {
 	equal(t, "audit", got, want, gotErr, wantErr)
 }
 
-// everything compares all that can be read.
+// everything compares everything that can be read.
 func (m *machine) everything(t *rapid.T) {
 	ask := func(s store.Store) []any {
 		ledger, err := s.Ledger(context.Background())

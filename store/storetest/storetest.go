@@ -1,9 +1,9 @@
-// Package storetest holds every store to the contract of package store: one suite that
-// each implementation must pass, including a comparison with the memory model over
+// Package storetest checks that a store fulfills the contract of package store: one suite
+// that each implementation must pass, including a comparison with the memory model over
 // random units.
 //
-// It owns what the contract means in practice. It refuses to know how a store implements
-// it, and uses it only through store.Store.
+// It owns what the contract means in practice. It does not know how a store implements
+// the contract, and uses it only through store.Store.
 package storetest
 
 import (
@@ -49,7 +49,7 @@ func Run(t *testing.T, open Factory) {
 	})
 }
 
-// Clock is a clock that stands still until it is advanced.
+// Clock is a clock whose time changes only by Advance.
 type Clock struct {
 	mu  sync.Mutex
 	now time.Time

@@ -32,8 +32,8 @@ func (b *Batch) Keys(visit func(Key)) {
 	}
 }
 
-// Leases visits every lease that the batch reads, some several times, and whether it may
-// change it.
+// Leases visits every lease that the batch reads, some several times, and says whether
+// the batch may change it.
 func (b *Batch) Leases(visit func(name string, change bool)) {
 	for _, p := range b.parts {
 		for _, name := range p.job.leases {

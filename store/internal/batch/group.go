@@ -1,10 +1,10 @@
-// Package batch is what the group commits of durable stores have in common: a queue in
-// which callers wait for their units to be taken, and the computation of a group's
+// Package batch contains what the group commits of all durable stores share: a queue in
+// which callers wait until their units are taken, and the computation of a group's
 // result.
 //
-// It owns the order of units within a group and their atomicity. It refuses to know how
-// a group is made durable: a store reads what the group will touch, applies the units
-// here, and writes the result in one transaction.
+// It owns the order of units within a group and their atomicity. It does not know how a
+// group is made durable: a store reads what the group will touch, applies the units here,
+// and writes the result in one transaction.
 package batch
 
 import (
@@ -49,7 +49,7 @@ type Group struct {
 	Audit []Entry         // in order
 	Mark  store.AuditMark // after them
 
-	// ExtraActions are what actions want done in the group's transaction in addition.
+	// ExtraActions are additional steps of actions in the group's transaction.
 	ExtraActions []func(context.Context) error
 
 	base Base
@@ -83,7 +83,8 @@ func (g *Group) Written() []Key {
 	return keys
 }
 
-// Tag says that a project is in a chunk, and how much of the chunk belongs to it.
+// Tag records that a chunk contains changes of a project, and how much of the chunk
+// belongs to it.
 type Tag struct {
 	Project string
 	store.LogSize
@@ -95,7 +96,7 @@ func (g *Group) Tags(chunk codec.Chunk) (projects []Tag, tasks []string) {
 	p, t := make(map[string]store.LogSize), make(map[string]struct{})
 	for i := range g.Changes {
 		c := &g.Changes[i]
-		if _, known := p[c.Event.Project]; !known && c.Event.Project != "" { // it may be another project than the record's
+		if _, known := p[c.Event.Project]; !known && c.Event.Project != "" { // it may differ from the record's project
 			p[c.Event.Project] = store.LogSize{}
 		}
 		n := p[c.Owner()]
@@ -111,7 +112,7 @@ func (g *Group) Tags(chunk codec.Chunk) (projects []Tag, tasks []string) {
 	return projects, slices.Sorted(maps.Keys(t))
 }
 
-// Apply adds a unit, whole or not at all: all its requirements are checked before its
+// Apply adds a unit completely or not at all: all its requirements are checked before its
 // first write.
 func (g *Group) Apply(u *Unit) store.Result {
 	if u.Err != nil {

@@ -14,7 +14,7 @@ type Queue struct {
 	mu          sync.Mutex
 	closed      bool
 	lanes       [2][]*job // urgent ones, then the rest
-	skippedBulk bool      // the last group left bulk work behind for urgent work
+	skippedBulk bool      // the last group skipped bulk work in favor of urgent work
 	wake        chan struct{}
 }
 
@@ -27,7 +27,7 @@ type job struct {
 	lane     int
 	taken    int  // units that groups have taken so far
 	inFlight bool // a group has some of them now
-	dropped  bool // its caller gave up on those not taken
+	dropped  bool // its caller has canceled the units not taken
 	done     chan struct{}
 }
 

@@ -16,8 +16,8 @@ import (
 // is a byte of flags, then numbers as varints and strings with their length in front.
 // The revision of a change follows from its position in the chunk and is not stored.
 //
-// A chunk that lost some of its changes has another version, and in front of each change
-// a varint: how many of those before it are gone.
+// A thinned chunk, from which changes were removed, has another version. There, each
+// change is preceded by a varint: how many changes were removed directly before it.
 const (
 	chunkVersion   = 1
 	thinnedVersion = 2
@@ -40,7 +40,7 @@ type Chunk struct {
 	Sizes []int // of each change before compression; valid until the next call of Chunk
 }
 
-// Chunk encodes the changes of one commit; objects holds the encoded record of each
+// Chunk encodes the changes of one commit; objects contains the encoded record of each
 // change. The caller owns the body.
 func (c *Codec) Chunk(changes []store.Change, objects []*Object) (Chunk, error) {
 	b := append(c.plain[:0], chunkVersion)
@@ -58,7 +58,7 @@ func (c *Codec) Chunk(changes []store.Change, objects []*Object) (Chunk, error) 
 		c.sizes = append(c.sizes, len(b)-before)
 	}
 	c.plain = b
-	if cap(c.plain) > 16<<20 { // do not keep the memory of one huge commit for ever
+	if cap(c.plain) > 16<<20 { // release the memory of one huge commit
 		c.plain = nil
 	}
 	return Chunk{Body: c.encoder.EncodeAll(b, make([]byte, 0, len(b)/4+64)), Size: len(b), Sizes: c.sizes}, nil
@@ -120,8 +120,8 @@ func appendString[S string | []byte](b []byte, s S) []byte {
 	return append(b, s...)
 }
 
-// Entry is a change whose halves are still encoded, so that a reader who looks for few
-// changes among many decodes only those.
+// Entry is a change whose halves are still encoded, so that a reader that needs few of
+// many changes decodes only those.
 type Entry struct {
 	change     store.Change
 	spec, stat []byte

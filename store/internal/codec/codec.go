@@ -1,7 +1,7 @@
 // Package codec encodes objects and changes for durable stores: a half of an object is
 // JSON, the changes of one group commit are one compressed chunk.
 //
-// It owns the format of both. It refuses to know where the bytes are kept.
+// It owns the format of both. It does not know where the bytes are stored.
 package codec
 
 import (
@@ -85,7 +85,7 @@ type Codec struct {
 	lastReasonJSON string
 }
 
-// New makes a codec.
+// New returns a codec.
 func New() (*Codec, error) {
 	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
 	if err != nil {

@@ -65,8 +65,8 @@ func TestAChunkSurvivesTheWayThere(t *testing.T) {
 	}
 }
 
-// A chunk without a project has the other changes as they were, with their revisions,
-// however often it is thinned.
+// Removing projects from a chunk keeps the other changes and their revisions, however
+// often it is done.
 func TestAThinnedChunkKeepsTheOtherProjects(t *testing.T) {
 	c, err := New()
 	if err != nil {
@@ -171,7 +171,7 @@ func FuzzEntries(f *testing.F) {
 	})
 }
 
-// Instances that were made together keep one copy of their reason, and so do the
+// Instances that were created together share one copy of their reason, and so do the
 // events of a chunk.
 func TestEqualReasonsAreShared(t *testing.T) {
 	read := func(count int) *mariposa.Reason {
@@ -205,7 +205,8 @@ func TestEqualReasonsAreShared(t *testing.T) {
 	}
 }
 
-// Chunks of releases before reasons were data hold a sentence, whatever it looks like.
+// Chunks of releases that stored reasons as sentences are read as text, even if a
+// sentence looks like JSON.
 func TestReasonsOfOldChunksAreWords(t *testing.T) {
 	r := reader{rest: append([]byte{11}, `{"code":"x"}`[:11]...)}
 	if got := r.reason(false); got.Code != "" || got.Detail != `{"code":"x"` || r.bad {

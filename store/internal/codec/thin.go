@@ -9,8 +9,8 @@ import (
 // Thinned is a chunk without the changes of one project.
 type Thinned struct {
 	Body     []byte   // nil: nothing is left
-	Mentions bool     // events that are left mention the project
-	Tasks    []string // those that are not mentioned any more
+	Mentions bool     // the remaining events mention the project
+	Tasks    []string // those that are no longer mentioned
 }
 
 // Thin removes the changes of a project from a chunk.

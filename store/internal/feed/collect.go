@@ -8,7 +8,7 @@ import (
 )
 
 // After collects the changes after a revision from chunks of the log, which are added in
-// order, beginning with the one that holds the next revision.
+// order, beginning with the one that contains the next revision.
 type After struct {
 	revision int64
 	limit    int

@@ -1,7 +1,7 @@
 // Package feed keeps the newest part of the log in memory and wakes readers when it
-// grows, so that a reader that keeps up never costs a disk or a database anything.
+// grows, so that a reader that keeps up never reads from disk or from the database.
 //
-// It owns the bounds of the log at both ends. It refuses to know where the older part is
+// It owns the bounds of the log at both ends. It does not know where the older part is
 // stored.
 package feed
 
@@ -13,7 +13,7 @@ import (
 	"mariposa/store"
 )
 
-// Feed holds the newest commits, in order. It is safe for concurrent use.
+// Feed contains the newest commits, in order. It is safe for concurrent use.
 type Feed struct {
 	maxCount, maxBytes int
 

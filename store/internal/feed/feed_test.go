@@ -9,8 +9,8 @@ import (
 	"mariposa/store"
 )
 
-// Whatever was published and trimmed, the feed answers from memory exactly what
-// a plain list would, or says that it cannot.
+// After any sequence of commits and trims, the feed returns from memory exactly what a
+// plain list would, or reports that it cannot.
 func TestRecentIsAPartOfTheLog(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := New(rapid.IntRange(1, 20).Draw(t, "count"), rapid.IntRange(1, 200).Draw(t, "bytes"))
@@ -60,9 +60,9 @@ func TestRecentIsAPartOfTheLog(t *testing.T) {
 	})
 }
 
-// Two who read the same log, each at its own pace and from anywhere, offer what
-// they find: the feed has every commit once and in order, or knows that it has
-// not.
+// Two readers of the same log offer the commits that they find, each at its own speed and
+// from any position. The feed contains every commit once and in order, or reports that it
+// does not.
 func TestOffersFromTwoReadersMakeOneLog(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var log [][]store.Change

@@ -1,11 +1,12 @@
 -- +goose Up
 
--- Names are compared byte by byte, as Go does. Halves are JSON, kept as the
--- bytes they came in: jsonb would refuse \u0000 and forget the order of keys.
+-- Names are compared byte by byte, as Go does. Halves are JSON, stored as
+-- bytes: jsonb would reject \u0000 and lose the order of keys.
 --
--- Instances are the bulk of this table and come and go by the hundred thousand:
--- they get no index but the key. Most updates write a status: a page keeps room
--- for the next version of its rows, so that they stay out of the indexes.
+-- Most rows are instances, which are created and deleted by the hundred
+-- thousand, so they have no index except the key. Most updates write a status.
+-- Pages have free space for the next version of their rows, so that such an
+-- update need not change the indexes.
 CREATE TABLE objects (
     kind       text    COLLATE "C" NOT NULL,
     id         text    COLLATE "C" NOT NULL,
@@ -29,12 +30,12 @@ CREATE TABLE changes (
     at    timestamptz NOT NULL,
     body  bytea       NOT NULL
 );
--- Compressed already: trying again would only cost time.
+-- The body is already compressed; compressing it again would only cost time.
 ALTER TABLE changes ALTER COLUMN body SET STORAGE EXTERNAL;
 
--- Which projects and tasks a commit speaks of: keyed by name for history. The
--- index for trimming is on an expression that only trimming uses, because by an
--- index on first itself the planner might walk the log instead.
+-- The projects and tasks of each commit, keyed by name for histories. The index
+-- for trimming is on an expression that only trimming uses: with an index on
+-- first itself, the planner might use it to walk the log.
 CREATE TABLE change_project (
     first   bigint NOT NULL,
     project text   COLLATE "C" NOT NULL,
@@ -53,11 +54,10 @@ CREATE TABLE leases (
     name   text        COLLATE "C" PRIMARY KEY,
     holder text        NOT NULL,
     epoch  bigint      NOT NULL,
-    until  timestamptz -- null: no lapse
+    until  timestamptz -- null: never expires
 ) WITH (fillfactor = 50);
 
--- A node of which nothing is claimed any more keeps its row until the log is
--- trimmed next.
+-- The row of a node without claims is deleted when the log is next trimmed.
 CREATE TABLE ledger (
     node      text   COLLATE "C" PRIMARY KEY,
     instances bigint NOT NULL,
@@ -65,24 +65,24 @@ CREATE TABLE ledger (
     memory    bigint NOT NULL
 ) WITH (fillfactor = 50);
 
--- The revision of the newest change: whoever holds the lock of this row is the
--- one who may change objects. Its page is nearly empty, so that each new
--- version of the row finds room beside the last.
+-- The revision of the newest change: only the holder of this row's lock may
+-- change objects. The page is nearly empty, so that each new version of the row
+-- fits into the same page.
 CREATE TABLE counter (
     one      boolean PRIMARY KEY DEFAULT true CHECK (one),
     revision bigint  NOT NULL
 ) WITH (fillfactor = 10);
 INSERT INTO counter (revision) VALUES (0);
 
--- The oldest revision after which the log is whole.
+-- The oldest revision after which the log is complete.
 CREATE TABLE trimmed (
     one      boolean PRIMARY KEY DEFAULT true CHECK (one),
     revision bigint  NOT NULL
 ) WITH (fillfactor = 10);
 INSERT INTO trimmed (revision) VALUES (0);
 
--- The newest group of each writer that was committed, so that one who lost the
--- answer to a commit can find out what became of it.
+-- The newest committed group of each writer, so that a writer that lost the
+-- response to a commit can find out whether it was committed.
 CREATE TABLE writers (
     id   text        COLLATE "C" PRIMARY KEY,
     seq  bigint      NOT NULL,

@@ -1,10 +1,10 @@
 -- +goose Up
 
--- The audit log. An id is a microsecond since 1970 or, where that would not be
--- above the last, one more than that; store.AuditMark says why. The columns are
--- what is asked for; all that an entry says is in the body, as JSON. The indexes
--- are on an expression that only queries by them use, because by the key the
--- planner might walk the whole log instead.
+-- The audit log. An id is the number of microseconds since 1970, or the last id
+-- plus one if that is higher. See store.AuditMark for the reason. The columns
+-- are for queries. The body contains the entry as JSON, without its id and
+-- time. The indexes are on an expression instead of the id: by the primary key,
+-- the planner might walk the whole log.
 CREATE TABLE audit (
     id           bigint      PRIMARY KEY,
     at           timestamptz NOT NULL,
@@ -27,13 +27,13 @@ CREATE INDEX audit_for_name     ON audit (for_name, (id + 0)) WHERE for_name <> 
 CREATE INDEX audit_action       ON audit (action, (id + 0));
 CREATE INDEX audit_outcome      ON audit (outcome, (id + 0)) WHERE outcome <> 'done';
 
--- Who holds the counter's lock may write to the audit log too, so that its ids
--- become visible in their order.
+-- The counter's lock also protects the audit log, so that its ids become
+-- visible in order.
 ALTER TABLE counter
     ADD COLUMN audit     bigint NOT NULL DEFAULT 0,
     ADD COLUMN audit_lag bigint NOT NULL DEFAULT 0;
 
--- Metadata and kept answers are listed by project too.
+-- Metadata and stored responses are listed by project too.
 DROP INDEX objects_of_project;
 CREATE INDEX objects_of_project ON objects (kind, project, id)
     WHERE kind IN ('version', 'task', 'metadata', 'answer');

@@ -1,9 +1,9 @@
 -- +goose Up
 
--- How a task ended, once it is archived; empty for everything else. By it, those
--- tasks are found that ended in one way: of all projects, and of each. A query
--- must say the condition of an index in these words to go by it; the first one
--- asks for more than the second, so that nobody looks a project up there.
+-- The final state of an archived task; empty for everything else. The indexes
+-- find tasks by state, of all projects or of one. A query must contain the
+-- condition of an index literally to use it. The first index has an additional
+-- condition, so that queries of one project never use it.
 ALTER TABLE objects ADD COLUMN state text COLLATE "C" NOT NULL DEFAULT '';
 UPDATE objects SET state = coalesce(substring(convert_from(status, 'UTF8') FROM '^\{"state":"([a-z]+)"'), '')
     WHERE kind = 'task' AND archived;

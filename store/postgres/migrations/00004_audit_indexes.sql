@@ -1,8 +1,8 @@
 -- +goose Up
 
--- What is left are the indexes of what bounds a reader, organization and project,
--- and the small one of what was denied or failed. Other questions are an
--- operator's; they walk the log.
+-- The remaining indexes are those by organization and project, which limit what
+-- a reader may see, and the small one of denied and failed actions. Only
+-- operators run other queries, which walk the log.
 DROP INDEX audit_actor;
 DROP INDEX audit_actor_name;
 DROP INDEX audit_for_id;

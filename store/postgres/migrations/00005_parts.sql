@@ -1,6 +1,6 @@
 -- +goose Up
 
--- Parts of metadata are listed, and their bytes counted, by project too.
+-- Parts of metadata are listed, and their sizes added up, by project too.
 DROP INDEX objects_of_project;
 CREATE INDEX objects_of_project ON objects (kind, project, id)
     WHERE kind IN ('version', 'task', 'metadata', 'part', 'answer');

@@ -1,9 +1,9 @@
-// Package pgtest gives tests a real PostgreSQL: a server of their own, in a
-// temporary folder, as the unprivileged user that it insists on.
+// Package pgtest runs real PostgreSQL servers for tests, in a temporary directory and as
+// an unprivileged user, as PostgreSQL requires.
 //
-// It owns the server's life, which ends with the test binary, however that ends. It
-// refuses to know what is stored in it, and to skip: on a machine without PostgreSQL
-// tests fail, with a hint how to install it.
+// It owns the lifetime of the servers: they end with the test binary, however that ends.
+// It does not know what is stored in them. It never skips tests: on a machine without
+// PostgreSQL, they fail with a hint how to install it.
 package pgtest
 
 import (
@@ -31,8 +31,7 @@ func Start(t testing.TB) string {
 	return Shared(t).Database(t, "")
 }
 
-// Shared returns the test binary's server. Tests that stop or change it need one of
-// their own: New.
+// Shared returns the test binary's server. Tests that stop or change a server call New.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	shared.Lock()
@@ -103,7 +102,7 @@ func (s *Server) Database(t testing.TB, template string) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// One server holds the databases of many tests; a test that stopped its own server
+		// One server has the databases of many tests; a test that stopped its own server
 		// has nothing to clean up.
 		_ = s.Exec("DROP DATABASE IF EXISTS " + name + " WITH (FORCE)")
 	})

@@ -14,7 +14,7 @@ import (
 	"mariposa/leaktest"
 )
 
-// childVariable makes this binary start a server, print its folder and die.
+// childVariable makes this binary start a server, print its directory and die.
 const childVariable = "MARIPOSA_TEST_DIE"
 
 func TestMain(m *testing.M) {
@@ -75,7 +75,7 @@ func TestAServerCanBeStoppedKilledAndStartedAgain(t *testing.T) {
 	}
 }
 
-// A test binary that dies takes its server with it.
+// When a test binary dies, its server ends too.
 func TestNothingIsLeftBehindByTestsThatDie(t *testing.T) {
 	c := exec.Command(os.Args[0])
 	c.Env = append(os.Environ(), childVariable+"=1")

@@ -28,8 +28,8 @@ const superuser = "postgres"
 type Server struct {
 	Port int // on 127.0.0.1
 
-	programs string // the folder of its programs
-	folder   string // everything it has
+	programs string // the directory of its programs
+	folder   string // contains all its files
 	identity *syscall.Credential
 	settings []string
 
@@ -38,7 +38,7 @@ type Server struct {
 	master int       // the process id of the server
 }
 
-// prepare creates a folder in which a server can start.
+// prepare creates a directory in which a server can start.
 func prepare(settings ...string) (*Server, error) {
 	programs, err := find()
 	if err != nil {
@@ -57,7 +57,7 @@ func prepare(settings ...string) (*Server, error) {
 	return s, nil
 }
 
-// follow creates a folder in which a standby of the server can start.
+// follow creates a directory in which a standby of the server can start.
 func (s *Server) follow() (*Server, error) {
 	c := &Server{programs: s.programs, settings: s.settings, identity: s.identity}
 	if err := c.makeFolder(); err != nil {

@@ -1,7 +1,7 @@
 -- +goose Up
 
--- Instances are the bulk of this table and come and go by the hundred thousand:
--- they get no index but the key.
+-- Most rows are instances, which are created and deleted by the hundred
+-- thousand, so they have no index except the key.
 CREATE TABLE objects (
     kind       TEXT    NOT NULL,
     id         TEXT    NOT NULL,
@@ -15,8 +15,8 @@ CREATE TABLE objects (
     PRIMARY KEY (kind, id)
 ) WITHOUT ROWID;
 
--- Written with OR, because a partial index is only used where one of its terms
--- stands literally in the query.
+-- Written with OR, because SQLite uses a partial index only if the query
+-- contains one of its terms literally.
 CREATE INDEX objects_of_project ON objects (kind, project, id)
     WHERE kind = 'version' OR kind = 'task';
 
@@ -28,8 +28,8 @@ CREATE TABLE changes (
     body  BLOB    NOT NULL
 );
 
--- Which projects and tasks a commit speaks of. Keyed by commit for trimming,
--- indexed by name for history.
+-- The projects and tasks of each commit, keyed by commit for trimming and
+-- indexed by name for histories.
 CREATE TABLE change_project (
     first   INTEGER NOT NULL,
     project TEXT    NOT NULL,

@@ -1,9 +1,9 @@
 -- +goose Up
 
--- The audit log. An id is a microsecond since 1970 or, where that would not be
--- above the last, one more than that; store.AuditMark says why. The columns are
--- what is asked for; all that an entry says is in the body, as JSON. An index has
--- each value's ids in order.
+-- The audit log. An id is the number of microseconds since 1970, or the last id
+-- plus one if that is higher. See store.AuditMark for the reason. The columns
+-- are for queries. The body contains the entry as JSON, without its id and
+-- time. Each index contains the ids of a value in order.
 CREATE TABLE audit (
     id           INTEGER PRIMARY KEY,
     at           INTEGER NOT NULL, -- nanoseconds since 1970
@@ -27,7 +27,7 @@ CREATE INDEX audit_action       ON audit (action);
 CREATE INDEX audit_outcome      ON audit (outcome) WHERE outcome <> 'done';
 INSERT INTO meta (key, value) VALUES ('audit', 0), ('audit_lag', 0);
 
--- Metadata and kept answers are listed by project too.
+-- Metadata and stored responses are listed by project too.
 DROP INDEX objects_of_project;
 CREATE INDEX objects_of_project ON objects (kind, project, id)
     WHERE kind = 'version' OR kind = 'task' OR kind = 'metadata' OR kind = 'answer';
