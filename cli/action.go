@@ -39,7 +39,7 @@ var actionCommands = map[string]actionCommand{
 		flags: []string{"rolling", "count", "filters", "all"},
 		long: "Replace instances with new ones in batches: all of them, or those that match every filter\n(--version, --image, --instance, --node).\n\n" +
 			"While a rollout is held (a canary), the flags decide what happens:\n\n" +
-			"  no flags      finish the held rollout; nothing else is replaced\n  --count N     replace N more instances, then hold again\n  --service S   finish the held rollout of S and replace its other instances\n  a filter      update the matching instances to the newest version; the rest stays held\n  --all         replace every instance, including those already at the new version",
+			"  no flags      finish the held rollout; nothing else is replaced\n  --count N     replace N more instances, then hold again\n  --service S   finish the rollout of S if it is held; otherwise replace the instances of S\n  a filter      update the matching instances to the newest version; the rest stays held\n  --all         replace every instance, including those already at the new version",
 		example: "  mariposa -j shop project reprovision --all --wait\n  mariposa -j shop project reprovision --service web --rolling 25% --wait\n  mariposa -j shop project reprovision --node n7\n" +
 			"  mariposa -j shop project reprovision --version 3 --count 2",
 	},
@@ -139,7 +139,7 @@ func (a *app) addActionFlags(cmd *cobra.Command, o actionCommand, w *actionOptio
 		case "rolling":
 			rollingFlag(cmd, &w.rolling)
 		case "canary":
-			canaryFlag(cmd, &w.canary)
+			revertCanaryFlag(cmd, &w.canary) // of a start at another version
 		case "count":
 			f.StringVar(&w.canary, "count", "", "replace this many instances, such as 2 or 25%, then hold; for a held rollout: this many more")
 		case "all":
