@@ -30,7 +30,7 @@ var actionCommands = map[string]actionCommand{
 	"stop": {
 		short: "Stop all instances of a project or of some services", whyNothing: "it is already stopped", flags: []string{"version"},
 		long: "Stop all instances of a project, or those of some services with --service. Scales and\nversions stay as they are; `project start` starts the project again.\n\n" +
-			"Each instance gets its stop signal and has `stop.timeout` to exit.\n\n" +
+			"Each instance gets its stop signal and has `stop.timeout` seconds to exit.\n\n" +
 			"With --version, stop only the instances of that version. A service that also runs other\nversions keeps those: its scale becomes their number, and a rollout in progress is held.",
 		example: "  mariposa project stop shop --wait\n  mariposa -j shop project stop --service web\n  mariposa -j shop project stop --version 7 --wait",
 	},
@@ -64,7 +64,7 @@ var actionCommands = map[string]actionCommand{
 	},
 	"converge": {
 		short: "Retry now, without waiting for the back-off", whyNothing: "it is already converged",
-		long: "Retry now: services that are backing off start their next attempt immediately. If it fails,\nthey wait longer before the one after that.",
+		long: "Retry now: failed rollouts are tried again, and services that are backing off start their\nnext attempt immediately. If it fails, they wait longer before the one after that.",
 	},
 	"accept": {
 		short: "Make the actual state the desired state",
