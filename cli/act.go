@@ -132,6 +132,12 @@ func canaryFlag(cmd *cobra.Command, canary *string) {
 	cmd.Flags().StringVar(canary, "canary", "", "hold the rollout after this many new instances, such as 2 or 25% (default: update.canary of each service)")
 }
 
+// revertCanaryFlag is canaryFlag for a return to an older version, which ignores
+// update.canary.
+func revertCanaryFlag(cmd *cobra.Command, canary *string) {
+	cmd.Flags().StringVar(canary, "canary", "", "hold the rollout after this many new instances, such as 2 or 25% (default: do not hold it)")
+}
+
 // checkAmounts checks flags, given as name and value, that are numbers or
 // percentages.
 func checkAmounts(pairs ...string) error {

@@ -30,7 +30,7 @@ var actionCommands = map[string]actionCommand{
 	"stop": {
 		short: "Stop all instances of a project or of some services", whyNothing: "it is already stopped", flags: []string{"version"},
 		long: "Stop all instances of a project, or those of some services with --service. Scales and\nversions stay as they are; `project start` starts the project again.\n\n" +
-			"Each instance gets its stop signal and has `stop.timeout` to exit.\n\n" +
+			"Each instance gets its stop signal and has `stop.timeout` seconds to exit.\n\n" +
 			"With --version, stop only the instances of that version. A service that also runs other\nversions keeps those: its scale becomes their number, and a rollout in progress is held.",
 		example: "  mariposa project stop shop --wait\n  mariposa -j shop project stop --service web\n  mariposa -j shop project stop --version 7 --wait",
 	},
@@ -39,7 +39,7 @@ var actionCommands = map[string]actionCommand{
 		flags: []string{"rolling", "count", "filters", "all"},
 		long: "Replace instances with new ones in batches: all of them, or those that match every filter\n(--version, --image, --instance, --node).\n\n" +
 			"While a rollout is held (a canary), the flags decide what happens:\n\n" +
-			"  no flags      finish the held rollout; nothing else is replaced\n  --count N     replace N more instances, then hold again\n  --service S   finish the held rollout of S and replace its other instances\n  a filter      update the matching instances to the newest version; the rest stays held\n  --all         replace every instance, including those already at the new version",
+			"  no flags      finish the held rollout; nothing else is replaced\n  --count N     replace N more instances, then hold again\n  --service S   finish the rollout of S if it is held; otherwise replace the instances of S\n  a filter      update the matching instances to the newest version; the rest stays held\n  --all         replace every instance, including those already at the new version",
 		example: "  mariposa -j shop project reprovision --all --wait\n  mariposa -j shop project reprovision --service web --rolling 25% --wait\n  mariposa -j shop project reprovision --node n7\n" +
 			"  mariposa -j shop project reprovision --version 3 --count 2",
 	},
@@ -64,7 +64,7 @@ var actionCommands = map[string]actionCommand{
 	},
 	"converge": {
 		short: "Retry now, without waiting for the back-off", whyNothing: "it is already converged",
-		long: "Retry now: services that are backing off start their next attempt immediately. If it fails,\nthey wait longer before the one after that.",
+		long: "Retry now: failed rollouts are tried again, and services that are backing off start their\nnext attempt immediately. If it fails, they wait longer before the one after that.",
 	},
 	"accept": {
 		short: "Make the actual state the desired state",
@@ -139,7 +139,7 @@ func (a *app) addActionFlags(cmd *cobra.Command, o actionCommand, w *actionOptio
 		case "rolling":
 			rollingFlag(cmd, &w.rolling)
 		case "canary":
-			canaryFlag(cmd, &w.canary)
+			revertCanaryFlag(cmd, &w.canary) // of a start at another version
 		case "count":
 			f.StringVar(&w.canary, "count", "", "replace this many instances, such as 2 or 25%, then hold; for a held rollout: this many more")
 		case "all":

@@ -17,7 +17,7 @@ func (a *app) projectCopy() *cobra.Command {
 	cmd := a.inProject(&cobra.Command{
 		Use: "copy [PROJECT] NEW-NAME", Short: "Create a project from the newest manifest of another one",
 		Long: "Create a project from the newest manifest of another one.\n\n" +
-			"Metadata is not copied, except for the keys that --meta names. Copying a secret requires a\nrole that can read it. The new project waits for required metadata that it does not get.",
+			"Metadata is not copied, except for the keys that --meta names. Copying a secret requires a\nrole that can read it. Nothing in the new project starts until all of its\nrequired metadata is set.",
 		Example: "  mariposa project copy shop shop-test --meta mode --to-org test",
 	}, 1, nil)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -19,7 +19,7 @@ func (a *app) projectCreate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "create NAME -m FILE", Short: "Create a project from a manifest", Args: argsBetween(1, 1),
 		Long: "Create a project from a manifest.\n\n" +
-			"On a terminal, you are asked for required metadata that --metadata does not contain.\nElsewhere, the project is created, and services that lack a value wait for it.",
+			"On a terminal, you are asked for required metadata that --metadata does not contain.\nElsewhere, the project is created, but nothing starts until all required metadata is set.",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := a.readProject(file, values)

@@ -295,7 +295,7 @@ func (a *app) projectRevert() *cobra.Command {
 		},
 	}
 	rollingFlag(cmd, &r.Rolling)
-	canaryFlag(cmd, &r.Canary)
+	revertCanaryFlag(cmd, &r.Canary)
 	cmd.Flags().BoolVar(&r.WithScale, "with-scale", false, "also restore the scales of that version (default: keep the current scales)")
 	cmd.Flags().StringSliceVar(&scales, "scale", nil, "also set the scale of a service, such as web=3 (repeatable)")
 	cmd.Flags().StringVar(&r.Message, "message", "", "description of the change, shown in the list of versions")

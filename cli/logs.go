@@ -42,7 +42,7 @@ func (a *app) logFlags(cmd *cobra.Command, o *client.LogOptions, tail int) {
 	cmd.Flags().BoolVar(&o.Reveal, "reveal", false, "show secrets if your role allows it; recorded in the audit log")
 	cmd.Flags().StringVar(&o.Since, "since", "", "only lines since a time or age, such as 2026-01-31T12:00:00Z, 90s, 1h or 7d")
 	cmd.Flags().BoolVarP(&o.Timestamps, "timestamps", "t", false, "show the time of each line")
-	usage := "only the last N lines (default all)"
+	usage := "only the last N lines, or -1 for all"
 	if tail >= 0 {
 		usage = "only the last N lines of each instance, or -1 for all"
 	}

@@ -76,7 +76,7 @@ func (a *app) packageRemove() *cobra.Command {
 func (a *app) keyCommand() *cobra.Command {
 	return a.group("key", "Change the key that encrypts the secrets of the installation", a.withClient(&cobra.Command{
 		Use: "rotate", Short: "Replace the key with a new one", Args: argsBetween(0, 0),
-		Long: "Create a new key, re-encrypt with it everything that the old key encrypts, and delete the\nold key.\n\n" +
+		Long: "Create a new key, re-encrypt everything that was encrypted with the old key, and delete the\nold key.\n\n" +
 			"You can do this while the system is running; nothing restarts. If the command is\ninterrupted, run it again.",
 	}, func(ctx context.Context, c *client.Client, _ []string) error {
 		done, err := c.RotateKey(ctx)

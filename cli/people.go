@@ -50,7 +50,7 @@ func (a *app) projectRemoveUser() *cobra.Command {
 	return a.inProject(&cobra.Command{
 		Use: "rm-user [PROJECT] USER", Short: "Remove the role that a user has in a project", Aliases: []string{"unshare", "remove-user"}, ValidArgsFunction: a.last(projectNames, userNames),
 		Long: "Remove the role that a user has in the project itself.\n\n" +
-			"Rights that come from membership in the organization of the project stay.",
+			"Roles that come from membership in the organization of the project stay.",
 	}, 1, func(ctx context.Context, c *client.Client, project string, args []string) error {
 		done, err := c.RemoveProjectUser(ctx, project, args[0])
 		err = unknownUser(err, a.commandPrefix(project)+" project users", func() error { _, err := c.Project(ctx, project); return err })

@@ -110,7 +110,7 @@ func (a *app) queueShow() *cobra.Command {
 	var limit int
 	cmd := a.withClient(&cobra.Command{
 		Use: "show TASK", Short: "Show a task and its newest steps", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(taskIDs),
-		Long: "Show a task and its newest steps. Name the task by its id or the beginning of its id.",
+		Long: "Show a task and its newest steps. TASK is its id or the beginning of its id.",
 	}, func(ctx context.Context, c *client.Client, args []string) error {
 		if limit < 0 {
 			return Usage(errLimit)
@@ -167,7 +167,7 @@ func (a *app) queueTerminate() *cobra.Command {
 	cmd := a.withClient(&cobra.Command{
 		Use: "terminate TASK", Short: "Terminate a task; the services of an active task are frozen", Args: argsBetween(1, 1),
 		ValidArgsFunction: a.wordsFrom(taskIDs),
-		Long: "Terminate a task. Name it by its id or the beginning of its id.\n\n" +
+		Long: "Terminate a task. TASK is its id or the beginning of its id.\n\n" +
 			"If the task is active, it starts no further steps. Whatever is half finished is completed or\nremoved, and the scope of the task is frozen. The desired state stays: the output shows the\ncommands that continue or undo the change.\n\n" +
 			"If the task is queued, its change is dropped, and nothing is frozen.\n\n" +
 			"With --wait, the command returns when everything has settled.",

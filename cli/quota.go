@@ -53,7 +53,7 @@ func (a *app) orgQuota() *cobra.Command {
 		return show(a, q, err, func() { a.printTable(quotaTable(q)) })
 	})
 	f.add(cmd, "")
-	cmd.Flags().Lookup("no-" + figures[4]).Usage = "use the limit of the installation for --" + figures[4]
+	cmd.Flags().Lookup("no-" + figures[4]).Usage = "use the installation's limit for --" + figures[4]
 	return cmd
 }
 

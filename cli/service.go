@@ -157,10 +157,10 @@ func (a *app) serviceScale() *cobra.Command {
 var serviceActions = map[string]string{
 	"start": "Start stopped services.",
 	"stop": "Stop all instances of services. Scales and versions stay as they are; `service start` starts\nthe services again.\n\n" +
-		"Each instance gets its stop signal and has `stop.timeout` to exit.\n\n" +
+		"Each instance gets its stop signal and has `stop.timeout` seconds to exit.\n\n" +
 		"With --version, stop only the instances of that version. A service that also runs other\nversions keeps those: its scale becomes their number, and a rollout in progress is held.",
 	"reprovision": "Replace the instances of services with new ones in batches: all of them, or those that match\nevery filter (--version, --image, --instance, --node).\n\n" +
-		"If a rollout of a service is held (a canary), it is finished, and the other instances of the\nservice are replaced. With --count N, N more instances are replaced, then the rollout is\nheld again. With a filter, the matching instances are updated to the newest version, and the\nrest stays held. With --all, every instance is replaced, including those already at the new\nversion.",
+		"While the rollout of a service is held (a canary), the flags decide what happens:\n\n  no flags      finish the held rollout; nothing else is replaced\n  --count N     replace N more instances, then hold again\n  a filter      update the matching instances to the newest version; the rest stays held\n  --all         replace every instance, including those already at the new version",
 }
 
 // serviceAction creates the command for an action on services.

@@ -25,7 +25,7 @@ func (a *app) stateCommand() *cobra.Command {
 			a.printTable(stateTable(s.Projects).ifEmpty("%s", a.noProjectsYet()))
 		})
 	})
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "keep showing the state live")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show the state live")
 	cmd.Flags().StringVar(&service, "service", "", "only this service")
 	complete(cmd, "service", a.every(serviceNames))
 	return cmd

@@ -24,7 +24,7 @@ func (a *app) tokenCreate() *cobra.Command {
 	cmd := a.withClient(&cobra.Command{
 		Use: "create NAME", Short: "Create a token and print it; it is not shown again", Args: argsBetween(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
 		Long: "Create a token. It is printed to standard output once and cannot be shown again.\n\n" +
-			"The token has the rights of its user. You can limit it to an organization or a project\n(--org, --project), to a role (--role) and in time (--expires). It ends at the latest with\nthe token that you create it with.",
+			"The token has the permissions of its user. You can limit it to an organization or a project\n(--org, --project), to a role (--role) and in time (--expires). It expires no later than the\ntoken that you use to create it, and is revoked with it.",
 		Example: "  T=$(mariposa token create ci --project shop --role deployer --expires 90d)",
 	}, func(ctx context.Context, c *client.Client, args []string) error {
 		if err := checkRole("role", role, projectRoles); err != nil {

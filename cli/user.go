@@ -93,8 +93,8 @@ func (a *app) userUpdate() *cobra.Command {
 		return changed(a, done, err, "user %s is updated", user)
 	})
 	cmd.Flags().StringVar(&email, "email", "", "email address")
-	cmd.Flags().BoolVar(&admin, "admin", false, "make the user an installation admin; --admin=false takes the rights away")
-	cmd.Flags().BoolVar(&sure, "yes", false, "with --admin=false: also disable the tokens that they created for others")
+	cmd.Flags().BoolVar(&admin, "admin", false, "make the user an installation admin; --admin=false removes the admin rights")
+	cmd.Flags().BoolVar(&sure, "yes", false, "with --admin=false: also revoke the tokens that they created for others")
 	return cmd
 }
 

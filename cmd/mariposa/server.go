@@ -234,7 +234,7 @@ func agentCommand() *cobra.Command {
 	c.Flags().StringArrayVar(&f.traits, "trait", nil, "trait of the node, as key=value (repeatable)")
 	c.Flags().IntVar(&f.dummies, "dummy-nodes", 0, "run this many simulated nodes instead of this machine")
 	f.process.add(c.Flags())
-	c.Flags().BoolVar(&f.process.allowUnisolated, "allow-unisolated", false, "run process instances even if this machine cannot isolate them, as plain processes of the user of the agent")
+	c.Flags().BoolVar(&f.process.allowUnisolated, "allow-unisolated", false, "run process instances even if this machine cannot isolate them, as plain processes of the agent's user")
 	return c
 }
 
