@@ -32,31 +32,31 @@ var floors = []struct {
 	rooms []string
 	why   string
 }{
-	{[]string{nouns}, "the nouns are what everybody speaks of, so they know nobody"},
-	{[]string{"reason"}, "a reason becomes a sentence with nothing but the nouns at hand, so that every face says the same"},
-	{[]string{"contract"}, "the documents of the API speak of the nouns and of nothing behind them"},
-	{[]string{"manifest"}, "a manifest is read and checked with nothing but the nouns at hand"},
-	{[]string{"converge", "queue", "place", "pace"}, "pure rooms decide from what they are handed, so that every decision can be replayed"},
-	{[]string{"clock", "mailbox"}, "what wakes actors: time and post are handed to whoever may know them, and mean nothing here"},
-	{[]string{"listener"}, "connections are accepted and bounded before anybody knows who is at the other end"},
-	{[]string{"store", "driver", "wire"}, "the ground the actors stand on: it keeps, does and carries, and decides nothing"},
-	{[]string{"seal"}, "what is secret is opened and sealed in one place, on the ground where the keys lie"},
-	{[]string{"picture"}, "one copy of the store serves every actor and face, so it stands below them all and favors none"},
-	{[]string{"engine", "fleet", "agent", "health", "balance", "discover", "auth"}, "actors work on the ground and know no face that looks at them"},
-	{[]string{"change"}, "what a request does is the same whichever face it came through, so no face is known here"},
-	{[]string{"client"}, "the client knows the server by its HTTP contract alone"},
-	{[]string{"api", "web", "cli"}, "faces show what the actors do; nothing below may depend on how it is shown"},
-	{[]string{"assembly"}, "the rooms are put together once, for the binary, the benchmark and the tests alike"},
-	{[]string{"bench", "simulate"}, "these start the whole system, so they may wire everything"},
-	{[]string{"cmd"}, "the binary wires everything, and nothing else may"},
+	{[]string{nouns}, "every room uses the nouns, so they import no other room"},
+	{[]string{"reason"}, "a reason becomes a sentence from the nouns alone, so that API, CLI and web page show the same text"},
+	{[]string{"contract"}, "API documents contain nouns and no implementation details"},
+	{[]string{"manifest"}, "a manifest is parsed and checked with the nouns alone"},
+	{[]string{"converge", "queue", "place", "pace"}, "pure rooms decide from their arguments alone, so that every decision can be replayed"},
+	{[]string{"clock", "mailbox"}, "clocks and mailboxes wake actors and know nothing about them"},
+	{[]string{"listener"}, "connections are accepted and limited before the peer is authenticated"},
+	{[]string{"store", "driver", "wire"}, "infrastructure stores, runs and transports; it makes no decisions"},
+	{[]string{"seal"}, "secrets are encrypted and decrypted in one place, next to the keys"},
+	{[]string{"picture"}, "all actors and interfaces share one copy of the store, so it is below them"},
+	{[]string{"engine", "fleet", "agent", "health", "balance", "discover", "auth"}, "actors use the infrastructure and do not know the interfaces"},
+	{[]string{"change"}, "a request has the same effect through every interface, so changes know none of them"},
+	{[]string{"client"}, "the client knows only the HTTP contract of the server"},
+	{[]string{"api", "web", "cli"}, "interfaces show what the actors do; nothing below depends on them"},
+	{[]string{"assembly"}, "the system is assembled once, for the binary, the benchmark and the tests"},
+	{[]string{"bench", "simulate"}, "they start the whole system, so they may import everything"},
+	{[]string{"cmd"}, "the binary may import everything; nothing imports it"},
 }
 
 // guests are directories that are not part of the system. No room may import them.
 var guests = map[string]string{
-	"examples":  "an example is what a user would write: it knows nothing of ours",
-	"leaktest":  "only tests ask whether a goroutine is left",
-	"packaging": "what a distribution puts around the binary, and the tests of it",
-	"scripts":   "a script helps build the house and is no room of it",
+	"examples":  "an example is what a user would write, without our packages",
+	"leaktest":  "only tests check for leaked goroutines",
+	"packaging": "files for distributions, and their tests",
+	"scripts":   "scripts are tools for the build, not part of the system",
 }
 
 // sideways lists the allowed imports between rooms on the same floor.
@@ -72,7 +72,7 @@ var narrow = map[string]struct {
 }{
 	"client": {
 		[]string{nouns, "contract", "manifest", "wire"},
-		"the client is for people outside: it knows the contract, never what stands behind it",
+		"the client is for outside programs: it knows the contract, not the implementation",
 	},
 	"cli": {
 		[]string{nouns, "reason", "contract", "manifest", "client", "clock"},
@@ -87,15 +87,15 @@ var callers = map[string]struct {
 }{
 	"contract": {
 		[]string{"change", "api", "client", "cli", "bench", "simulate", "assembly", "cmd"},
-		"how the world outside sees things is a matter of the faces; the actors speak in nouns. A change keeps its answer in its own commit, so it has the words for it",
+		"only interfaces use API documents; actors use nouns. A change stores its response in its own commit, so it needs them too",
 	},
 	"reason": {
 		[]string{"change", "api", "web", "cli", "bench", "simulate", "assembly", "cmd", "engine"},
-		"sentences are for people: what decides reads codes. The engine and changes word what they write into the audit log, which is prose",
+		"sentences are for people; decisions use codes. The engine and changes write sentences to the audit log",
 	},
 	"client": {
 		[]string{"cli", "bench", "simulate", "assembly", "cmd"},
-		"inside the house rooms call each other; nothing else of ours talks HTTP to us",
+		"inside the system, rooms call each other directly; nothing else uses HTTP",
 	},
 }
 
@@ -105,19 +105,19 @@ var pureRooms = []string{"reason", "manifest", "converge", "queue", "place", "pa
 // forbidden are the packages that no pure room may import. An entry that ends in "/"
 // matches everything under it.
 var forbidden = []struct{ path, why string }{
-	{module + "/store", "a pure room is handed its view; reading the store would make the plan depend on when it runs"},
+	{module + "/store", "a pure room gets its view as an argument; with a store, the plan would depend on when it runs"},
 	{"net", "the network is not an argument"},
 	{"net/", "the network is not an argument"},
 	{"os", "files and the environment are not arguments"},
 	{"os/", "files, processes and signals are not arguments"},
 	{"io/ioutil", "files are not arguments"},
 	{"syscall", "the machine is not an argument"},
-	{"database/sql", "a pure room is handed its view"},
+	{"database/sql", "a pure room gets its view as an argument"},
 	{"math/rand", "jitter is a hash of id and attempt, so that the same input gives the same plan"},
 	{"math/rand/", "jitter is a hash of id and attempt, so that the same input gives the same plan"},
 	{"crypto/rand", "the same input gives the same plan"},
-	{"log", "what a pure room has to say is part of its answer"},
-	{"log/", "what a pure room has to say is part of its answer"},
+	{"log", "a pure room returns its messages as part of the result"},
+	{"log/", "a pure room returns its messages as part of the result"},
 	{module + "/clock", "the time is an argument"},
 	{module + "/mailbox", "what has happened is an argument"},
 }
@@ -132,11 +132,11 @@ var impure = map[string]struct {
 }{
 	"time": {
 		[]string{"Now", "Since", "Until", "After", "AfterFunc", "Sleep", "NewTimer", "NewTicker", "Tick"},
-		"the time is an argument; a wait is an answer with a wake-up time",
+		"the time is an argument; to wait, return a wake-up time",
 	},
 	"github.com/google/uuid": {
 		[]string{"New", "NewString", "NewRandom", "NewUUID", "NewV6", "NewV7"},
-		"fresh ids are random; whoever carries the plan out makes them",
+		"new ids are random; the code that executes the plan creates them",
 	},
 }
 
@@ -252,7 +252,7 @@ func readTree(t *testing.T, tree fs.FS) []source {
 		t.Fatalf("reading the tree: %v", err)
 	}
 	if len(all) == 0 {
-		t.Fatal("the tree holds no Go files: this test looks in the wrong place")
+		t.Fatal("found no Go files: this test reads the wrong directory")
 	}
 	return all
 }
@@ -422,7 +422,7 @@ func checkComments(tree []source) []string {
 		}
 		switch {
 		case text == "":
-			complaints = append(complaints, fmt.Sprintf("%s: package %s has no comment; say what it owns and what it refuses to know", folder, name))
+			complaints = append(complaints, fmt.Sprintf("%s: package %s has no comment; say what it owns and what it does not know", folder, name))
 		case name != "main" && !strings.HasPrefix(text, "Package "+name+" "):
 			complaints = append(complaints, fmt.Sprintf("%s: the comment of package %s begins with %q, so that go doc shows it", folder, name, "Package "+name))
 		case !whole || len(strings.Fields(first)) < 5:
@@ -438,7 +438,7 @@ func checkLengths(tree []source) []string {
 	for _, s := range tree {
 		if s.lines > maxLines && !s.generated {
 			complaints = append(complaints, fmt.Sprintf(
-				"%s: %d lines; more than %d hold more than one subject, so split it by subject", s.path, s.lines, maxLines))
+				"%s: %d lines; more than %d usually cover more than one subject; split the file", s.path, s.lines, maxLines))
 		}
 	}
 	return complaints
@@ -459,56 +459,56 @@ func TestTheChecksCanFail(t *testing.T) {
 		check func([]source) []string
 		want  []string // substrings of the only complaint; none: no complaint
 	}{
-		{"nouns import nothing of ours", "p.go", imports("mariposa/store"), checkArrows, []string{"p.go:3", "nouns", `"mariposa/store"`, "points up", "know nobody"}},
+		{"nouns import no other room", "p.go", imports("mariposa/store"), checkArrows, []string{"p.go:3", "nouns", `"mariposa/store"`, "points up", "import no other room"}},
 		{"a pure room imports no actor", "converge/p.go", imports("mariposa/engine"), checkArrows, []string{"converge/p.go:3", `"mariposa/engine"`, "points up", "replayed"}},
 		{"the store imports no engine", "store/sqlite/p.go", imports("mariposa/engine"), checkArrows, []string{"store/sqlite/p.go:3", `"mariposa/engine"`, "points up"}},
-		{"an actor imports no face", "engine/p.go", imports("mariposa/api"), checkArrows, []string{`"mariposa/api"`, "know no face"}},
-		{"a driver imports no store", "driver/docker/p.go", imports("mariposa/store"), checkArrows, []string{`"mariposa/store"`, "sideways", "decides nothing"}},
+		{"an actor imports no interface", "engine/p.go", imports("mariposa/api"), checkArrows, []string{`"mariposa/api"`, "do not know the interfaces"}},
+		{"a driver imports no store", "driver/docker/p.go", imports("mariposa/store"), checkArrows, []string{`"mariposa/store"`, "sideways", "makes no decisions"}},
 		{"a driver imports no fleet", "driver/p.go", imports("mariposa/fleet"), checkArrows, []string{`"mariposa/fleet"`, "points up"}},
 		{"rooms of one floor keep apart", "converge/p.go", imports("mariposa/place"), checkArrows, []string{`"mariposa/place"`, "sideways"}},
-		{"nobody but the binary wires everything", "bench/p.go", imports("mariposa/cmd/mariposa"), checkArrows, []string{`"mariposa/cmd/mariposa"`, "points up"}},
+		{"nothing imports the binary", "bench/p.go", imports("mariposa/cmd/mariposa"), checkArrows, []string{`"mariposa/cmd/mariposa"`, "points up"}},
 		{"the terminal knows no store", "cli/p.go", imports("mariposa/store"), checkArrows, []string{`"mariposa/store"`, "only through the client"}},
 		{"the terminal speaks no HTTP", "cli/p.go", imports("net/http"), checkArrows, []string{`"net/http"`, "only through the client"}},
 		{"the client knows no engine", "client/p.go", imports("mariposa/engine"), checkArrows, []string{`"mariposa/engine"`, "contract"}},
-		{"a change knows no face", "change/p.go", imports("mariposa/api"), checkArrows, []string{`"mariposa/api"`, "points up", "whichever face"}},
+		{"a change imports no interface", "change/p.go", imports("mariposa/api"), checkArrows, []string{`"mariposa/api"`, "points up", "through every interface"}},
 		{"no actor makes changes for people", "engine/p.go", imports("mariposa/change"), checkArrows, []string{`"mariposa/change"`, "points up"}},
-		{"no actor speaks the API's documents", "engine/p.go", imports("mariposa/contract"), checkArrows, []string{`"mariposa/contract"`, "matter of the faces"}},
-		{"no actor uses the client", "health/p.go", imports("mariposa/client"), checkArrows, []string{`"mariposa/client"`, "talks HTTP to us"}},
-		{"an example knows nothing of ours", "examples/x/p.go", imports("mariposa"), checkArrows, []string{`"mariposa"`, "knows nothing of ours"}},
-		{"a room off the plan is found", "attic/p.go", good, checkArrows, []string{"attic/p.go", "not on the plan"}},
-		{"a shapeless name is found", "store/util/p.go", good, checkArrows, []string{`"util"`, "one duty"}},
-		{"a shapeless import is found", "engine/p.go", imports("mariposa/store/common"), checkArrows, []string{`"mariposa/store/common"`, "one duty"}},
+		{"no actor uses API documents", "engine/p.go", imports("mariposa/contract"), checkArrows, []string{`"mariposa/contract"`, "only interfaces use API documents"}},
+		{"no actor uses the client", "health/p.go", imports("mariposa/client"), checkArrows, []string{`"mariposa/client"`, "nothing else uses HTTP"}},
+		{"an example imports none of our packages", "examples/x/p.go", imports("mariposa"), checkArrows, []string{`"mariposa"`, "without our packages"}},
+		{"an unknown room is found", "attic/p.go", good, checkArrows, []string{"attic/p.go", "not on the plan"}},
+		{"a meaningless name is found", "store/util/p.go", good, checkArrows, []string{`"util"`, "one duty"}},
+		{"a meaningless import is found", "engine/p.go", imports("mariposa/store/common"), checkArrows, []string{`"mariposa/store/common"`, "one duty"}},
 
 		{"a room may import the rooms below", "engine/p.go", imports("mariposa/converge"), checkArrows, nil},
 		{"a room may import its own rooms", "store/sqlite/p.go", imports("mariposa/store"), checkArrows, nil},
 		{"the agent may run the checker", "agent/p.go", imports("mariposa/health"), checkArrows, nil},
 		{"the binary may wire everything", "cmd/mariposa/p.go", imports("mariposa/engine"), checkArrows, nil},
-		{"an actor may look at the picture", "engine/p.go", imports("mariposa/picture"), checkArrows, nil},
-		{"tests may reach wherever they like", "converge/p_test.go", imports("mariposa/engine"), checkArrows, nil},
+		{"an actor may import the picture", "engine/p.go", imports("mariposa/picture"), checkArrows, nil},
+		{"tests may import any room", "converge/p_test.go", imports("mariposa/engine"), checkArrows, nil},
 
-		{"a pure room does not touch the store", "queue/p.go", imports("mariposa/store"), checkPurity, []string{"queue/p.go:3", `"mariposa/store"`, "handed its view"}},
+		{"a pure room does not touch the store", "queue/p.go", imports("mariposa/store"), checkPurity, []string{"queue/p.go:3", `"mariposa/store"`, "gets its view as an argument"}},
 		{"a pure room does not touch the network", "place/p.go", imports("net/http"), checkPurity, []string{`"net/http"`, "not an argument"}},
 		{"a pure room does not touch files", "manifest/p.go", imports("os"), checkPurity, []string{`"os"`, "not arguments"}},
 		{"a pure room runs nothing", "pace/p.go", imports("os/exec"), checkPurity, []string{`"os/exec"`, "not arguments"}},
-		{"a pure room throws no dice", "converge/p.go", imports("math/rand/v2"), checkPurity, []string{`"math/rand/v2"`, "hash of id"}},
-		{"a pure room asks no clock", "converge/p.go", good + "import \"time\"\nvar _ = time.Now()\n", checkPurity, []string{"converge/p.go:4", "time.Now", "an argument"}},
-		{"a pure room asks no clock under another name", "converge/p.go", good + "import t \"time\"\nvar now = t.Now\n", checkPurity, []string{"converge/p.go:4", "t.Now", "an argument"}},
+		{"a pure room uses no random numbers", "converge/p.go", imports("math/rand/v2"), checkPurity, []string{`"math/rand/v2"`, "hash of id"}},
+		{"a pure room reads no clock", "converge/p.go", good + "import \"time\"\nvar _ = time.Now()\n", checkPurity, []string{"converge/p.go:4", "time.Now", "an argument"}},
+		{"a pure room reads no clock under another name", "converge/p.go", good + "import t \"time\"\nvar now = t.Now\n", checkPurity, []string{"converge/p.go:4", "t.Now", "an argument"}},
 		{"a pure room does not hide the clock", "converge/p.go", good + "import . \"time\"\nvar _ = Now()\n", checkPurity, []string{"dot-import", `"time"`}},
 		{"a pure room does not sleep", "pace/p.go", good + "import \"time\"\nfunc f() { time.Sleep(1) }\n", checkPurity, []string{"time.Sleep"}},
-		{"a pure room makes no ids", "converge/p.go", good + "import \"github.com/google/uuid\"\nvar _ = uuid.New()\n", checkPurity, []string{"uuid.New", "random"}},
+		{"a pure room creates no ids", "converge/p.go", good + "import \"github.com/google/uuid\"\nvar _ = uuid.New()\n", checkPurity, []string{"uuid.New", "random"}},
 		{"a pure room starts no goroutine", "converge/p.go", good + "func f() { go f() }\n", checkPurity, []string{"converge/p.go:3", "goroutine"}},
-		{"a pure room may reckon with time", "converge/p.go", good + "import \"time\"\nvar _ = time.Second\n", checkPurity, nil},
+		{"a pure room may calculate with times", "converge/p.go", good + "import \"time\"\nvar _ = time.Second\n", checkPurity, nil},
 		{"a pure room may read an address", "manifest/p.go", imports("net/netip"), checkPurity, nil},
 		{"an actor may be impure", "engine/p.go", imports("net/http"), checkPurity, nil},
 
 		{"a package without a comment", "store/p.go", "package p\n", checkComments, []string{"store", "no comment"}},
-		{"a comment that is no sentence", "store/p.go", "// Package p stores\npackage p\n", checkComments, []string{"store", "no full sentence"}},
+		{"a comment that is not a sentence", "store/p.go", "// Package p stores\npackage p\n", checkComments, []string{"store", "no full sentence"}},
 		{"a comment that go doc cannot use", "store/p.go", "// This package stores all there is to store.\npackage p\n", checkComments, []string{"go doc"}},
-		{"a comment that will do", "store/p.go", good, checkComments, nil},
+		{"a valid comment", "store/p.go", good, checkComments, nil},
 		{"a comment of a binary", "cmd/x/main.go", "// X does one thing and then ends.\npackage main\n", checkComments, nil},
 
 		{"a file that is too long", "store/p.go", good + long, checkLengths, []string{"store/p.go", "603 lines", "split"}},
-		{"a long file that a program wrote", "store/p.go", "// Code generated by x. DO NOT EDIT.\n" + good + long, checkLengths, nil},
+		{"a long generated file", "store/p.go", "// Code generated by x. DO NOT EDIT.\n" + good + long, checkLengths, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -518,16 +518,16 @@ func TestTheChecksCanFail(t *testing.T) {
 			}))
 			if len(c.want) == 0 {
 				if len(got) > 0 {
-					t.Fatalf("unwanted complaints: %q", got)
+					t.Fatalf("unexpected errors: %q", got)
 				}
 				return
 			}
 			if len(got) != 1 {
-				t.Fatalf("got %d complaints, want one: %q", len(got), got)
+				t.Fatalf("got %d errors, want one: %q", len(got), got)
 			}
 			for _, part := range c.want {
 				if !strings.Contains(got[0], part) {
-					t.Errorf("the complaint does not say %q:\n%s", part, got[0])
+					t.Errorf("the error does not contain %q:\n%s", part, got[0])
 				}
 			}
 		})
