@@ -127,6 +127,7 @@ type app struct {
 		table                          tableFlags
 	}
 	fromEnv      map[string]bool // flags set by an environment variable
+	named        string          // the project that an argument names
 	started      bool            // a command has begun to run
 	file         string          // the current document, for error messages
 	documentKind string          // what it contains: manifest, metadata or definition

@@ -144,6 +144,7 @@ func (a *app) dial(s server) (*client.Client, error) {
 // the one that was set.
 func (a *app) projectName(args []string) (string, error) {
 	if len(args) > 0 {
+		a.named = args[0]
 		return args[0], nil
 	}
 	name, err := a.anyProject(false)

@@ -63,7 +63,7 @@ func TestSuggestedCommandsRepeatTheProject(t *testing.T) {
 		"-o acme -j hello queue show 77":                 "`mariposa -o acme -j hello queue list --all`",
 		"-o acme -j hello state":                         "undo with mariposa -o acme -j hello project revert",
 		"-j hello project freeze":                        "thaw it with mariposa -j hello project thaw",
-		"project freeze hello":                           "thaw it with mariposa project thaw",
+		"project freeze hello":                           "thaw it with mariposa -j hello project thaw",
 		"-j hello volume show nothing":                   "`mariposa -j hello volume list`",
 		"state --service web":                            "undo with mariposa project revert",
 		"-j hello project reprovision --instance web.77": "`mariposa -j hello instance list`",

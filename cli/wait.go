@@ -95,10 +95,10 @@ func (a *app) commandPrefix(project string) string {
 // samePrefix is commandPrefix for a command about the project that this one names.
 func (a *app) samePrefix() string { return a.commandPrefix(a.projectFlag()) }
 
-// projectFlag returns the project that the command line names with -j.
+// projectFlag returns the project that the command line names, as an argument or with -j.
 func (a *app) projectFlag() string {
-	if a.fromEnv["project"] {
-		return ""
+	if a.named != "" || a.fromEnv["project"] {
+		return a.named
 	}
 	return a.global.project
 }
