@@ -3,6 +3,7 @@ package mariposa
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -79,6 +80,37 @@ func (e *Error) Unwrap() error { return e.Cause }
 func Errorf(code Code, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
 	return &Error{Code: code, Message: err.Error(), Cause: errors.Unwrap(err)}
+}
+
+// UnknownService says that a project has no such service, and which ones it has.
+func UnknownService(project, service string, known []string) *Error {
+	const few = 10
+	if len(service) > 40 {
+		service = service[:40] + "…"
+	}
+	known = slices.Sorted(slices.Values(known))
+	has := "it has none"
+	switch {
+	case len(known) > few:
+		has = fmt.Sprintf("it has %s and %d more", strings.Join(known[:few], ", "), len(known)-few)
+	case len(known) > 0:
+		has = "it has " + strings.Join(known, ", ")
+	}
+	return Errorf(ResourceNotFound, "project %s has no service %q; %s", project, service, has)
+}
+
+// SizeUp formats a number of bytes for people, rounded up to a tenth of a unit: what is
+// larger than a limit never looks like the limit.
+func SizeUp(bytes int64) string {
+	unit, name := int64(1<<10), "KiB"
+	switch {
+	case bytes < 1<<10:
+		return fmt.Sprintf("%d bytes", bytes)
+	case bytes >= 1<<20:
+		unit, name = 1<<20, "MiB"
+	}
+	tenths := (bytes*10 + unit - 1) / unit
+	return strings.TrimSuffix(fmt.Sprintf("%d.%d", tenths/10, tenths%10), ".0") + " " + name
 }
 
 // CodeOf returns the code of an error; Internal if it has none.

@@ -89,7 +89,8 @@ type Hold struct {
 	From  int `json:"from,omitempty"`
 }
 
-// Progress never decreases.
+// Progress is how much of the known work of a task is done. It never decreases, and it is
+// not complete while a rollout is held.
 type Progress struct {
 	Done  int `json:"done"`
 	Total int `json:"total"`

@@ -108,12 +108,17 @@ func findDeclaredService(doc []byte, of *mariposa.ProjectSpec, ref string) (stri
 	if _, known := manifest.ServiceText(doc, ref); known {
 		return ref, nil
 	}
+	var declared []string
 	for name, id := range of.Services {
-		if _, known := manifest.ServiceText(doc, name); id == ref && known {
+		_, known := manifest.ServiceText(doc, name)
+		switch {
+		case known && id == ref:
 			return name, nil
+		case known:
+			declared = append(declared, name)
 		}
 	}
-	return "", notFound("project %s has no service %q", of.Name, shortenText(ref))
+	return "", mariposa.UnknownService(of.Name, ref, declared)
 }
 
 func (s *server) getServiceManifest(ctx context.Context, in *OfService) (*manifestOutput, error) {

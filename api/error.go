@@ -14,9 +14,11 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"mariposa"
 	"mariposa/change"
+	"mariposa/manifest"
 	"mariposa/picture"
 	"mariposa/reason"
 	"mariposa/store"
@@ -159,6 +161,10 @@ func installErrors() {
 			if message == "request body is required" {
 				return noBody(hc.Operation())
 			}
+			if status == http.StatusRequestEntityTooLarge {
+				r, _ := humago.Unwrap(hc)
+				return tooLarge(hc.Operation(), r)
+			}
 			return humaError(hc.Operation(), status, message, errs)
 		}
 	})
@@ -177,7 +183,7 @@ func humaError(op *huma.Operation, status int, message string, errs []error) *Er
 	code := mariposa.InvalidArgument // for any client error
 	switch {
 	case status == http.StatusRequestEntityTooLarge:
-		code, message = mariposa.TooLarge, fmt.Sprintf("the request body is too large: the limit is %d bytes", bodyLimit(op))
+		return tooLarge(op, nil)
 	case status == http.StatusUnsupportedMediaType:
 		message = "the request body must be JSON, sent with Content-Type: application/json"
 	case status == http.StatusRequestTimeout:
@@ -206,6 +212,19 @@ func humaError(op *huma.Operation, status int, message string, errs []error) *Er
 		}
 	}
 	return newError(code, message, faults)
+}
+
+// tooLarge returns the error for a request body that is too large. The request may be nil.
+func tooLarge(op *huma.Operation, r *http.Request) *Error {
+	what, limit := "the request body", bodyLimit(op)
+	isJSON := r != nil && strings.Contains(r.Header.Get("Content-Type"), "json")
+	if limit == manifestBody.limit || limit == newProjectBody.limit && !isJSON {
+		what, limit = "the manifest", manifest.MaxBytes // the server reads a bit more than the limit
+	}
+	if r == nil || r.ContentLength < 1 { // the length is unknown
+		return newError(mariposa.TooLarge, what+" is too large: the limit is "+mariposa.SizeUp(limit), nil)
+	}
+	return newError(mariposa.TooLarge, what+" has "+mariposa.SizeUp(r.ContentLength)+"; the limit is "+mariposa.SizeUp(limit), nil)
 }
 
 // bodyLimit returns the size limit of the request body.

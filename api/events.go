@@ -56,7 +56,9 @@ func (s *server) events(ctx context.Context, in *eventsInput) (*huma.StreamRespo
 		}
 	}
 	f.resetVisibility(ctx)
-	f.services = s.serviceNames(f.visible, project, in.Service)
+	if f.services, err = s.serviceNames(s.viewer(ctx), f.visible, project, in.Service); err != nil {
+		return nil, err
+	}
 	since, field := in.Since, "since"
 	if live && in.LastEventID != "" {
 		since, field = in.LastEventID, "Last-Event-ID"

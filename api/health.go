@@ -24,8 +24,9 @@ func (s *server) healthChecks(ctx context.Context, in OfProject, service string)
 	v := s.viewer(ctx)
 	st, _ := s.projectState(v, r.ID)
 	if service != "" {
+		all := st
 		if st = narrowToService(st, service); len(st.Services) == 0 {
-			return nil, notFound("project %s has no service %q", r.Spec().Name, service)
+			return nil, unknownService(all, service)
 		}
 	}
 	doc := contract.HealthChecks{Services: []contract.ServiceChecks{}}

@@ -3,6 +3,8 @@ package api_test
 import (
 	"strings"
 	"testing"
+
+	"mariposa"
 )
 
 // The root page explains what the server is and shows no data.
@@ -30,4 +32,22 @@ func TestTheAddressOfTheServerShowsWhatItIs(t *testing.T) {
 	if r := h.as("").call("GET", "/nothing", nil); r.status != 401 {
 		t.Errorf("/nothing answers %d", r.status)
 	}
+}
+
+// A browser at an address that does not exist is led to the start page; clients of the API
+// get an error of the contract, and so does a browser at an address that needs a token.
+func TestABrowserThatIsLostFindsTheStartPage(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t)
+	const browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+	for _, path := range []string{"/nothing", "/ui/projects", "/v1/nothing"} {
+		r := h.as("").call("GET", path, nil, "Accept", browser, "Authorization", "")
+		if r.status != 404 || !strings.HasPrefix(r.header.Get("Content-Type"), "text/html") || !strings.Contains(string(r.body), `<a href="/">`) {
+			t.Errorf("%s answers a browser %d %s", path, r.status, r.body)
+		}
+		h.as("").call("GET", path, nil).wantError(401, mariposa.Unauthorized)
+		h.call("GET", path, nil, "Accept", browser).wantError(404, mariposa.ResourceNotFound)
+	}
+	h.as("").call("GET", "/v1/projects", nil, "Accept", browser, "Authorization", "").wantError(401, mariposa.Unauthorized)
+	h.as("").call("GET", "/v1/users/ann/projects", nil, "Accept", browser, "Authorization", "").wantError(401, mariposa.Unauthorized)
 }

@@ -165,14 +165,14 @@ func TestAnOversizedBodyIsRefusedAtOnce(t *testing.T) {
 	huge := "services: {}\n#" + strings.Repeat("x", 10<<20)
 	for _, one := range [][2]string{{"POST", "/v1/projects?name=big"}, {"PUT", "/v1/projects/shop/manifest?force=true"}} {
 		began := time.Now()
-		h.call(one[0], one[1], huge).wantError(413, mariposa.TooLarge)
+		h.call(one[0], one[1], huge).wantError(413, mariposa.TooLarge, "the manifest has 10.1 MiB; the limit is 1 MiB")
 		if took := time.Since(began); took > 20*time.Second { // below the 30 s that a body may take
 			t.Errorf("%s took %v", one[1], took)
 		}
 	}
 	h.call("PUT", "/v1/projects/shop/state", []byte(`{"action":"`+strings.Repeat("x", 2<<20)+`"}`)).wantError(413, mariposa.TooLarge)
 	over := "services: {}\n#" + strings.Repeat("x", 1<<20)
-	h.call("PUT", "/v1/projects/shop/manifest?force=true", over).wantError(413, mariposa.TooLarge)
+	h.call("PUT", "/v1/projects/shop/manifest?force=true", over).wantError(413, mariposa.TooLarge, "the manifest has 1.1 MiB; the limit is 1 MiB")
 	exact := over[:1<<20]
 	if got := want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?force=true", exact), 200); got.Number != c.Number+1 {
 		t.Errorf("a manifest of just the right size: %+v", got)

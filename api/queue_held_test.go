@@ -57,7 +57,10 @@ func TestARevertIsNoCanaryUnlessAsked(t *testing.T) {
 			h, project := h.in(t), "p"+newID()[28:]
 			h.create(project, fleetOf(4, 1, ", canary: 1"))
 			h.awaitRest(project)
-			h.awaitTask(h.putManifest(project, fleetOf(4, 2, ", canary: 1"), ""), mariposa.TaskCompleted)
+			canary := h.awaitTask(h.putManifest(project, fleetOf(4, 2, ", canary: 1"), ""), mariposa.TaskCompleted)
+			if canary.Progress != (mariposa.Progress{Done: 2, Total: 8}) { // one of four was created and one removed
+				t.Errorf("at the hold: %+v", canary.Progress)
+			}
 			if s := h.of(project, "web"); s.Status != mariposa.StatusHeld || h.values(project, "web") != "3 of V=1, 1 of V=2" {
 				t.Fatalf("the canary is %+v, %s", s, h.values(project, "web"))
 			}

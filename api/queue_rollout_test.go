@@ -216,6 +216,9 @@ func TestAFailedVersionIsRolledBack(t *testing.T) {
 		if !contains(task.Reason, "rolled back to version 1") {
 			t.Errorf("the reason of the task is %q", task.Reason)
 		}
+		if p := task.Progress; p.Done > 0 || p.Total == 0 { // no instance of the version ever ran
+			t.Errorf("all of it was undone, and it says %+v", p)
+		}
 		h.awaitRest("shop")
 		if st, s := h.state("shop"), h.of("shop", "web"); st.Version != first.Version || s.Goal != 3 || s.Running != 3 || s.Status != mariposa.StatusConverged || s.Outdated != 0 {
 			t.Errorf("after it: %+v", st)

@@ -64,6 +64,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		newError(mariposa.InvalidArgument, "the URL contains characters that are not valid text", nil).write(rec)
 		return
 	}
+	if s.isLostBrowser(r) {
+		writeLostPage(rec)
+		return
+	}
 	r, leave, err := s.admit(r)
 	if err != nil {
 		h.Set("Connection", "close") // further requests on it would have to be read and rejected too

@@ -47,7 +47,7 @@ func (s *server) getService(ctx context.Context, in *OfService) (*document[contr
 	for _, doc := range v.serviceDocs(narrowToService(st, in.Service)) {
 		return answer(doc)
 	}
-	return nil, notFound("project %s has no service %q", r.Spec().Name, in.Service)
+	return nil, unknownService(st, in.Service)
 }
 
 // serviceDocs shows the services of a state with their definitions in force.

@@ -76,11 +76,21 @@ func (s *server) stateOf(ctx context.Context, project, organization, service str
 		return nil, notFound("project %q was just deleted", project)
 	}
 	if service != "" {
+		all := st
 		if st = narrowToService(st, service); len(st.Services) == 0 {
-			return nil, notFound("project %s has no service %q", st.Name, service)
+			return nil, unknownService(all, service)
 		}
 	}
 	return answer(contract.State{Revision: revision, Projects: []contract.ProjectState{st}})
+}
+
+// unknownService says which services a project has instead.
+func unknownService(st contract.ProjectState, service string) error {
+	var names []string
+	for _, one := range st.Services {
+		names = append(names, one.Name)
+	}
+	return mariposa.UnknownService(st.Name, service, names)
 }
 
 // narrowToService narrows a state to one service.

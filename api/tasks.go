@@ -37,7 +37,12 @@ func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*document[c
 	if err != nil {
 		return nil, err
 	}
-	page := taskPage{v: s.viewer(ctx), services: s.serviceNames(s.newVisibility(ctx, caller(ctx)), q.Project, in.Service), limit: in.Limit}
+	v := s.viewer(ctx)
+	services, err := s.serviceNames(v, s.newVisibility(ctx, caller(ctx)), q.Project, in.Service)
+	if err != nil {
+		return nil, err
+	}
+	page := taskPage{v: v, services: services, limit: in.Limit}
 	if in.State.Ended() || in.State == "" && in.All {
 		q.State = in.State
 		err = s.tasksInStore(ctx, q, &page)
@@ -114,17 +119,23 @@ func (s *server) tasksInStore(ctx context.Context, q store.Query, page *taskPage
 	}
 }
 
-// serviceNames resolves a filter by service: a name, or the id of a service of the
-// project, or of any project that the caller can see.
-func (s *server) serviceNames(g *visibility, project, ref string) []string {
+// serviceNames resolves a filter by service: the name or id of a service that the project
+// has or had, or of any project that the caller can see.
+func (s *server) serviceNames(v *viewer, g *visibility, project, ref string) ([]string, error) {
 	if ref == "" {
-		return nil
-	}
-	if !idPattern.MatchString(ref) {
-		return []string{ref}
+		return nil, nil
 	}
 	if project != "" {
-		return []string{serviceName(s.Picture.Projects.Get(project), ref)}
+		r := s.Picture.Projects.Get(project)
+		name := serviceName(r, ref)
+		if r != nil && r.Spec().Services[name] == "" {
+			st, _ := s.projectState(v, r.ID)
+			return nil, unknownService(st, ref)
+		}
+		return []string{name}, nil
+	}
+	if !idPattern.MatchString(ref) {
+		return []string{ref}, nil // a project that has it may be created yet
 	}
 	var owner *store.Project
 	s.Picture.Projects.Each(func(r *store.Project) bool {
@@ -134,9 +145,9 @@ func (s *server) serviceNames(g *visibility, project, ref string) []string {
 		return owner == nil
 	})
 	if owner == nil || !g.project(owner.ID) {
-		return []string{ref}
+		return []string{ref}, nil
 	}
-	return []string{serviceName(owner, ref)}
+	return []string{serviceName(owner, ref)}, nil
 }
 
 // serviceName returns the name of a service in a project, or the id if it has no such
@@ -222,6 +233,12 @@ func (s *server) getTask(ctx context.Context, in *getTaskInput) (*document[contr
 	if err != nil {
 		return nil, err
 	}
+	answered := map[string]bool{} // instances of which a later step is known
+	if in.Marker != 0 && doc.State.Ended() {
+		if err := s.readAnswered(ctx, q, answered); err != nil {
+			return nil, err
+		}
+	}
 	for {
 		changes, err := s.Store.History(ctx, q)
 		if err != nil {
@@ -230,6 +247,10 @@ func (s *server) getTask(ctx context.Context, in *getTaskInput) (*document[contr
 		for i := range changes {
 			q.Before = changes[i].Revision
 			if step, ok := v.step(&changes[i]); ok && (over.IsZero() || !step.At.After(over)) {
+				if step.Result == stepAsked && doc.State.Ended() && !answered[step.Instance] {
+					step.Result = stepNotDone
+				}
+				answered[step.Instance] = true
 				doc.Steps = append(doc.Steps, step)
 			}
 			if len(doc.Steps) == in.Limit {
@@ -239,6 +260,28 @@ func (s *server) getTask(ctx context.Context, in *getTaskInput) (*document[contr
 		}
 		if len(changes) < q.Limit {
 			return answer(doc)
+		}
+	}
+}
+
+// readAnswered records the instances that have steps on the pages before the queried one.
+func (s *server) readAnswered(ctx context.Context, of store.HistoryQuery, answered map[string]bool) error {
+	q := store.HistoryQuery{Project: of.Project, Task: of.Task, Limit: scanBatch}
+	for {
+		changes, err := s.Store.History(ctx, q)
+		if err != nil {
+			return err
+		}
+		for i := range changes {
+			if q.Before = changes[i].Revision; q.Before < of.Before {
+				return nil
+			}
+			if changes[i].Record.Kind == mariposa.KindInstance {
+				answered[changes[i].Record.ID] = true
+			}
+		}
+		if len(changes) < q.Limit {
+			return nil
 		}
 	}
 }
@@ -265,6 +308,12 @@ func (s *server) terminateTask(ctx context.Context, in *ofTask) (*document[contr
 	return changed(s.change.Terminate(ctx, request(ctx), r))
 }
 
+// The results of a step that its node has not reported on: a step ends with its task.
+const (
+	stepAsked   = "asked"
+	stepNotDone = "not done"
+)
+
 // requestedSteps are the steps that the planner requests, by event.
 var requestedSteps = map[string]string{
 	"instance.provisioning": "create", "instance.updating": "update", "instance.stopping": "remove",
@@ -286,7 +335,7 @@ func (v *viewer) step(c *store.Change) (contract.TaskStep, bool) {
 	case c.Deleted:
 		step.Step, step.Result = "collect", "done"
 	case c.Spec:
-		step.Step, step.Result = cmp.Or(requestedSteps[c.Event.Kind], "update"), "asked"
+		step.Step, step.Result = cmp.Or(requestedSteps[c.Event.Kind], "update"), stepAsked
 	default:
 		step.Step, step.Result = "create", string(mariposa.StateOf(spec, (*store.Instance)(&c.Record).Status()))
 		if spec.Goal != mariposa.GoalRunning {

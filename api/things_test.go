@@ -65,6 +65,9 @@ func TestTheQueueIsFilteredAndPaged(t *testing.T) {
 	h.call("GET", "/v1/queue?limit=0", nil).wantError(400, mariposa.InvalidArgument, "limit")
 	h.call("GET", "/v1/queue?project=nobody", nil).wantError(404, mariposa.ResourceNotFound)
 	h.call("GET", "/v1/queue/nothing", nil).wantError(404, mariposa.ResourceNotFound)
+	h.call("GET", "/v1/queue?project=shop&service=nothing", nil).wantError(404, mariposa.ResourceNotFound, `has no service "nothing"`, "it has db, web")
+	h.call("GET", "/v1/events?project=shop&service=nothing", nil).wantError(404, mariposa.ResourceNotFound, `has no service "nothing"`, "it has db, web")
+	h.act(`{"action":"scale","scale":{"nothing":3}}`).wantError(404, mariposa.ResourceNotFound, `has no service "nothing"`, "it has db, web")
 	ended := want[contract.Terminated](h.call("DELETE", "/v1/queue/"+*db.Task, nil), 202)
 	if ended.Freeze != nil || !strings.Contains(ended.ContinueWith, "project scale db=") {
 		t.Errorf("a task that waits is dropped: %+v", ended)
@@ -112,6 +115,24 @@ func TestATaskShowsItsSteps(t *testing.T) {
 	rest, _ := steps("?marker=" + marker)
 	if strings.Join(append(first, rest...), ", ") != strings.Join(all, ", ") {
 		t.Errorf("pages %v %v", first, rest)
+	}
+
+	// What nobody reported on before the end of the task was not done.
+	spec = &mariposa.InstanceSpec{Name: "web.1-i", Project: c.ID, ServiceName: "web", Node: "n1", Goal: mariposa.GoalRunning, Generation: 1}
+	h.commit(store.Unit{Writes: []store.Write{{Kind: mariposa.KindInstance, ID: "j", Project: c.ID, Spec: spec, Event: event("instance.provisioning")}}})
+	if all, _ = steps("?limit=1"); all[0] != "create asked" {
+		t.Errorf("of an open task: %v", all)
+	}
+	h.commit(store.Unit{Writes: []store.Write{{
+		Kind: mariposa.KindTask, ID: *c.Task, Project: c.ID, Status: &mariposa.TaskStatus{State: mariposa.TaskFailed, Finished: time.Now()},
+		Event: mariposa.Event{Kind: "task.failed", Project: c.ID, Task: *c.Task},
+	}}})
+	const ended = "create not done, collect done, remove destroyed, remove asked, create running, create asked"
+	all, _ = steps("")
+	first, marker = steps("?limit=4")
+	rest, _ = steps("?marker=" + marker)
+	if strings.Join(all, ", ") != ended || strings.Join(append(first, rest...), ", ") != ended {
+		t.Errorf("of a failed task: %v; in pages: %v %v", all, first, rest)
 	}
 }
 

@@ -286,7 +286,7 @@ func (e *edit) findService(goals map[string]*mariposa.ServiceStatus, ref string)
 			return name, nil
 		}
 	}
-	return "", notFound("project %s has no service %q", e.spec.Name, ref)
+	return "", mariposa.UnknownService(e.spec.Name, ref, slices.Collect(maps.Keys(goals)))
 }
 
 func shorten(text string) string {

@@ -32,7 +32,7 @@ func (a *app) change(cmd *cobra.Command, wait bool, ask func(c *client.Client) (
 		return err
 	}
 	if done == nil {
-		return nil // the user declined
+		return nil // there was nothing to change
 	}
 	if a.global.json {
 		err = a.printJSON(done)
@@ -86,7 +86,7 @@ func (a *app) projectScale() *cobra.Command {
 			}
 			return a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) {
 				done, err := c.Scale(cmd.Context(), name, scales)
-				return a.printNothingToDo(name, "already at this scale", done, err)
+				return a.printNothingToDo(name, "already at this scale", done, a.noServiceIn(cmd.Context(), c, name, err))
 			})
 		},
 		ValidArgsFunction: a.scaleWords,

@@ -16,47 +16,51 @@ func (a *app) interactive() bool {
 	return a.env.Terminal(a.env.Stdin) && a.env.Terminal(a.env.Stderr)
 }
 
-// confirm asks the user to confirm. Without a terminal it does not ask: the version
-// that the change is based on protects against overwriting another.
-func (a *app) confirm(ctx context.Context, question string, sure bool) (bool, error) {
+// errDeclined ends a command whose change the user did not confirm. It is an error, so
+// that a script can tell a declined change from one that was made.
+var errDeclined = errors.New("not confirmed; nothing was changed")
+
+// confirm asks the user to confirm; errDeclined means that they did not. Without a
+// terminal it does not ask: the version that the change is based on protects against
+// overwriting another.
+func (a *app) confirm(ctx context.Context, question string, sure bool) error {
 	if sure || !a.interactive() {
-		return true, nil
+		return nil
 	}
 	line, err := a.ask(ctx, question+" [y/N] ", false)
 	if err != nil {
-		return false, err
+		return err
 	}
 	switch strings.ToLower(strings.TrimSpace(line)) {
 	case "y", "yes":
-		return true, nil
+		return nil
 	}
-	a.note("nothing was changed")
-	return false, nil
+	return errDeclined
 }
 
 // confirmName asks the user to type the name of the object that they are about to change
-// irreversibly. Without a terminal, a flag must confirm it.
-func (a *app) confirmName(ctx context.Context, name, does string, sure bool) (bool, error) {
+// irreversibly. It returns errDeclined if they do not. Without a terminal, a flag must
+// confirm it.
+func (a *app) confirmName(ctx context.Context, name, does string, sure bool) error {
 	if sure {
-		return true, nil
+		return nil
 	}
 	if !a.interactive() {
-		return false, Usage(withHint(fmt.Errorf("this %s", does), "add --yes to confirm"))
+		return Usage(withHint(fmt.Errorf("this %s", does), "add --yes to confirm"))
 	}
 	a.note("this %s", does)
 	line, err := a.ask(ctx, "type "+name+" to confirm: ", false)
 	if err != nil {
-		return false, err
+		return err
 	}
 	if strings.TrimSpace(line) != name {
-		a.note("nothing was changed")
-		return false, nil
+		return errDeclined
 	}
-	return true, nil
+	return nil
 }
 
 // ConfirmName is confirmName for commands that start a server.
-func ConfirmName(ctx context.Context, stdin io.Reader, stderr io.Writer, name, does string, sure bool) (bool, error) {
+func ConfirmName(ctx context.Context, stdin io.Reader, stderr io.Writer, name, does string, sure bool) error {
 	a := &app{env: Env{Stdin: stdin, Stderr: stderr}.withDefaults()}
 	return a.confirmName(ctx, name, does, sure)
 }

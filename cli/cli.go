@@ -132,7 +132,9 @@ type app struct {
 	documentKind string          // what it contains: manifest, metadata or definition
 	input        *bufio.Reader   // standard input, after the first line was read
 	server       *client.Client  // once connected
-	tableError   error           // a table could not be printed
+	tableError   error           // a table could not be printed: it has no such column
+
+	columnsChecked bool // the columns that the user wants are in the command's tables, or tableError says so
 }
 
 func (a *app) root(extra []*cobra.Command) *cobra.Command {

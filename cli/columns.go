@@ -66,17 +66,56 @@ func (t *table) keyed(head string) *table {
 	return t
 }
 
-// choose returns a table with only the given columns.
-func (t *table) choose(columns []string) (*table, error) {
+// ifEmpty sets the text to print instead of a table without rows.
+func (t *table) ifEmpty(format string, args ...any) *table {
+	t.empty = fmt.Sprintf(format, args...)
+	return t
+}
+
+// choose returns a table with only those of the given columns that it has.
+func (t *table) choose(columns []string) *table {
 	var at []int
 	for _, name := range columns {
-		n := slices.IndexFunc(t.columns, func(c column) bool { return strings.EqualFold(c.head, strings.TrimSpace(name)) })
-		if n < 0 {
-			return nil, Usage(fmt.Errorf("there is no column %q; available columns: %s", name, strings.ToLower(strings.Join(t.heads(), ", "))))
+		if n := t.find(name); n >= 0 {
+			at = append(at, n)
 		}
-		at = append(at, n)
 	}
-	return t.pick(at), nil
+	return t.pick(at)
+}
+
+// find returns the index of a column; -1: there is none.
+func (t *table) find(name string) int {
+	return slices.IndexFunc(t.columns, func(c column) bool { return strings.EqualFold(c.head, strings.TrimSpace(name)) })
+}
+
+// checkColumns checks that each column that the user wants is in one of the tables that
+// a command prints. A command that prints anything before its table checks it first.
+func (a *app) checkColumns(tables ...*table) error {
+	if a.global.json || a.columnsChecked {
+		return a.tableError
+	}
+	a.columnsChecked = true
+	for _, name := range a.global.table.columns {
+		if slices.ContainsFunc(tables, func(t *table) bool { return t.find(name) >= 0 }) {
+			continue
+		}
+		var heads []string
+		for _, t := range tables {
+			heads = append(heads, t.heads()...)
+		}
+		a.tableError = Usage(fmt.Errorf("there is no column %q; available columns: %s", name, strings.ToLower(strings.Join(heads, ", "))))
+		break
+	}
+	return a.tableError
+}
+
+// reword changes the text of every cell.
+func (t *table) reword(as func(string) string) {
+	for _, row := range t.rows {
+		for n := range row {
+			row[n].text = as(row[n].text)
+		}
+	}
 }
 
 func (t *table) heads() []string {
@@ -132,23 +171,34 @@ func (c cell) isBlank() bool {
 // the command ends.
 func (a *app) printTable(t *table) {
 	f := a.global.table
+	if a.checkColumns(t) != nil {
+		return
+	}
+	t.reword(a.repeatFlags)
+	if len(t.rows) == 0 && t.empty != "" {
+		a.note("%s", t.empty)
+		return
+	}
 	if f.quiet && len(f.columns) == 0 {
 		t = t.pick([]int{t.key})
 	}
 	switch {
 	case len(f.columns) > 0:
-		some, err := t.choose(f.columns)
-		if err != nil {
-			a.tableError = err
-			return
+		if t = t.choose(f.columns); len(t.columns) == 0 {
+			return // they are those of the command's other table
 		}
-		t = some
 	case !f.wide && !f.quiet:
 		t = t.useful()
 	}
 	if f.quiet {
 		for _, row := range t.rows {
 			fmt.Fprintln(a.env.Stdout, plain(strings.TrimSuffix(row[0].text, currentMark)))
+		}
+		return
+	}
+	if a.env.Terminal(a.env.Stdout) && !f.wide && a.width() < narrowScreen && t.leastWidth() > a.width() {
+		for _, line := range t.stack(a.paint(a.env.Stdout), a.width()) {
+			fmt.Fprintln(a.env.Stdout, line)
 		}
 		return
 	}
@@ -176,6 +226,41 @@ func (a *app) width() int {
 	}
 	width, _ := a.env.Size(a.env.Stdout)
 	return width
+}
+
+// narrowScreen is the width below which rows that are too wide are stacked.
+const narrowScreen = 60
+
+// leastWidth returns the minimum width of the folded table.
+func (t *table) leastWidth() int {
+	all := 2 * (len(t.columns) - 1)
+	for _, w := range t.leastWidths() {
+		all += w
+	}
+	return all
+}
+
+// stack lays out a table for a narrow screen: each row as a list of its cells, below its
+// first one.
+func (t *table) stack(p paint, width int) (lines []string) {
+	const indent = "  "
+	for _, row := range t.rows {
+		lines = append(lines, p.in(row[0].style, plain(row[0].text)))
+		cells := newTable("", "")
+		for n, c := range row {
+			if n > 0 && !c.isBlank() {
+				cells.add(text(strings.ToLower(t.columns[n].head)), c)
+			}
+		}
+		if len(cells.rows) == 0 {
+			continue
+		}
+		cells.fold(width - len(indent))
+		for _, line := range cells.lines(p)[1:] {
+			lines = append(lines, indent+line)
+		}
+	}
+	return lines
 }
 
 // narrowest is the minimum width of a folded column.

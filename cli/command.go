@@ -81,7 +81,7 @@ func (a *app) onOne(cmd *cobra.Command, find func(ctx context.Context, c *client
 		if err != nil {
 			return err
 		}
-		return notFound(run(ctx, c, id), a.commandPrefix("")+" "+list)
+		return notFound(run(ctx, c, id), a.samePrefix()+" "+list)
 	})
 }
 

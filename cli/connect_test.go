@@ -292,7 +292,7 @@ func TestRevokingATokenShowsWhatItMade(t *testing.T) {
 		code    int
 		cascade bool
 	}{
-		"a person who does not mean it": {args: "token revoke old", tty: true, answer: "n\n"},
+		"a person who does not mean it": {args: "token revoke old", tty: true, answer: "n\n", code: exitError},
 		"a person who does":             {args: "token revoke old", tty: true, answer: "y\n", cascade: true},
 		"a script":                      {args: "token revoke old", code: exitError},
 		"a script that means it":        {args: "token revoke old --yes", cascade: true},

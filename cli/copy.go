@@ -79,7 +79,7 @@ func (a *app) projectMove() *cobra.Command {
 			return err
 		}
 		does := fmt.Sprintf("moves project %s from %s to organization %s, with its metadata and secrets", p.Name, p.OrganizationName, args[0])
-		if ok, err := a.confirmName(ctx, p.Name, does, sure); err != nil || !ok {
+		if err := a.confirmName(ctx, p.Name, does, sure); err != nil {
 			return err
 		}
 		done, err := c.MoveProject(ctx, p.ID, args[0])

@@ -38,7 +38,7 @@ func (a *app) projectRemove() *cobra.Command {
 				gone, err = a.deleteProject(cmd.Context(), c, name, d)
 				return gone, err
 			})
-			if err != nil || !wait || gone == nil || gone.ID == "" {
+			if err != nil || !wait || gone.ID == "" {
 				return err
 			}
 			return a.printOrphans(cmd.Context(), gone.ID)
@@ -51,8 +51,7 @@ func (a *app) projectRemove() *cobra.Command {
 	return cmd
 }
 
-// deleteProject deletes a project after confirmation. It returns nil if the user
-// declines.
+// deleteProject deletes a project after confirmation.
 func (a *app) deleteProject(ctx context.Context, c *client.Client, name string, d deletion) (*contract.Changed, error) {
 	p, err := c.Project(ctx, name)
 	if err != nil {
@@ -65,10 +64,14 @@ func (a *app) deleteProject(ctx context.Context, c *client.Client, name string, 
 	useForce := func(err error) error {
 		return withHint(err, "`%s project rm %s -f` stops them, then deletes it", a.commandPrefix(""), name)
 	}
-	if running > 0 && !d.force { // the server would refuse too, but only after the user has typed the name
+	switch { // the server would refuse too, but only after the user has typed the name
+	case d.sure:
+	case p.Role != "" && p.Role.Rank() < mariposa.RoleAdmin.Rank():
+		return nil, mariposa.Errorf(mariposa.Forbidden, "Permission denied: deleting %s requires the %s role; your role is %s", p.Name, mariposa.RoleAdmin, p.Role)
+	case running > 0 && !d.force:
 		return nil, useForce(mariposa.Errorf(mariposa.Conflict, "project %s still has %s", p.Name, plural(running, "running instance", "running instances")))
 	}
-	if ok, err := a.confirmName(ctx, p.Name, d.consequences(p, running), d.sure); err != nil || !ok {
+	if err := a.confirmName(ctx, p.Name, d.consequences(p, running), d.sure); err != nil {
 		return nil, err
 	}
 	remove := c.DeleteProject

@@ -70,7 +70,7 @@ func (a *app) printError(err error) {
 	w := a.env.Stderr
 	p := a.paint(w)
 	var m *mariposa.Error
-	said := speak(sentence(err.Error()))
+	said := a.repeatFlags(speak(sentence(err.Error())))
 	if errors.As(err, &m) && a.file != "" && slices.ContainsFunc(m.Faults, func(f mariposa.Fault) bool { return f.Line > 0 }) {
 		said = a.file + " is not " + validDocument(a.documentKind) // the list of errors follows
 	}

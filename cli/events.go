@@ -42,7 +42,7 @@ func (a *app) eventsCommand() *cobra.Command {
 		if said("limit") {
 			p.newest = f.limit
 		}
-		return p.run(ctx, f.since)
+		return a.noServiceIn(ctx, c, project, p.run(ctx, f.since))
 	})
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow new events")
 	cmd.Flags().StringVar(&f.since, "since", "", "only events since this age, time or revision, such as 1h or 7d (default: the latest events)")

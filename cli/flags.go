@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -27,7 +28,7 @@ func (a *app) prepare(cmd *cobra.Command) error {
 			return
 		}
 		if err := cmd.Flags().Set(f.Name, value); err != nil && wrong == nil {
-			wrong = fmt.Errorf("invalid environment variable %s: %w", name, err)
+			wrong = fmt.Errorf("invalid environment variable: %w", wrongValue(err, name))
 		}
 		a.fromEnv[f.Name] = true
 	})
@@ -92,10 +93,37 @@ func (a *app) flagError(cmd *cobra.Command, err error) error {
 			return unknownCommand(cmd, word)
 		}
 	}
+	err = wrongValue(err, "")
 	if like := similarFlags(cmd, err); len(like) > 0 {
 		err = fmt.Errorf("%w; did you mean %s?", err, strings.Join(like, " or "))
 	}
 	return Usage(withHint(err, "see `%s --help`", cmd.CommandPath()))
+}
+
+// wrongValue returns a plain error for an invalid flag value. The value may come from an
+// environment variable.
+func wrongValue(err error, variable string) error {
+	var wrong *pflag.InvalidValueError
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	flag := wrong.GetFlag()
+	takes := ""
+	switch kind := flag.Value.Type(); {
+	case strings.HasPrefix(kind, "int"):
+		takes = "a whole number"
+	case strings.HasPrefix(kind, "uint"), kind == "count":
+		takes = "a whole number of at least 0"
+	case strings.HasPrefix(kind, "float"):
+		takes = "a number"
+	case kind == "duration":
+		takes = "a duration such as 30s, 5m or 1h30m"
+	case kind == "bool":
+		takes = "true or false"
+	default:
+		return err // it explains itself
+	}
+	return fmt.Errorf("%s must be %s, not %q", cmp.Or(variable, "--"+flag.Name), takes, wrong.GetValue())
 }
 
 // wordAfter returns the first argument after a group's own name that is neither a flag

@@ -154,7 +154,11 @@ func TestTerminatingAsksAPerson(t *testing.T) {
 			}
 			f := s.proxy(t)
 			r := (&run{f: f, tty: true, stdin: c.answer}).do(t, append([]string{"queue", "terminate", s.nameOf(id)}, c.args...)...)
-			r.golden("terminate-"+c.name).expect(exitOK, strings.Contains(f.requests(), "DELETE ") == c.ends)
+			code := exitOK
+			if !c.ends {
+				code = exitError
+			}
+			r.golden("terminate-"+c.name).expect(code, strings.Contains(f.requests(), "DELETE ") == c.ends)
 		})
 	}
 }

@@ -40,12 +40,8 @@ func (a *app) projectGraph() *cobra.Command {
 
 // printGraph prints a line per resource, dependencies first.
 func (a *app) printGraph(g *contract.Graph) {
-	if len(g.Nodes) == 0 {
-		a.note("%s has no resources", g.ProjectName)
-		return
-	}
 	needs := needsOf(g)
-	t := newTable("LAYER", "NAME", "KIND", "STATUS", "RUNNING", "NEEDS?", "WAITS FOR?", "REASON?")
+	t := newTable("LAYER", "NAME", "KIND", "STATUS", "RUNNING", "NEEDS?", "WAITS FOR?", "REASON?").ifEmpty("%s has no resources", g.ProjectName)
 	for _, n := range g.Nodes {
 		kind := strings.ReplaceAll(n.Kind, "_", " ")
 		if n.Leftover {

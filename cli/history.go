@@ -240,11 +240,7 @@ func (a *app) tagList() *cobra.Command {
 		func(ctx context.Context, c *client.Client, project string, _ []string) error {
 			all, err := c.Tags(ctx, project)
 			return show(a, all, err, func() {
-				if len(all.Tags) == 0 {
-					a.note("no tags yet: add one with `%s project tag add TAG VERSION`", a.commandPrefix(project))
-					return
-				}
-				t := newTable("TAG", "VERSION", "AUTOMATIC")
+				t := newTable("TAG", "VERSION", "AUTOMATIC").ifEmpty("no tags yet: add one with `%s project tag add TAG VERSION`", a.commandPrefix(project))
 				for _, tag := range all.Tags {
 					t.add(cell{tag.Tag, bold}, text(versionOf(tag.Number, tag.Version)), text(yesOrNo(tag.Automatic)))
 				}

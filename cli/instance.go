@@ -68,11 +68,7 @@ func isKept(i contract.Instance) bool {
 
 // printInstances prints instances, and the number of those not shown.
 func (a *app) printInstances(all []contract.Instance, project string, kept int) {
-	if len(all) == 0 {
-		a.note("no instances")
-	} else {
-		a.printTable(a.instanceTable(all, project))
-	}
+	a.printTable(a.instanceTable(all, project).ifEmpty("no instances"))
 	if kept > 0 {
 		a.note("%s kept for inspection: use --all to show %s", plural(kept, "ended instance is", "ended instances are"), map[bool]string{true: "it", false: "them"}[kept == 1])
 	}
@@ -110,12 +106,19 @@ func slotNames(all []contract.Instance) []string {
 	return names
 }
 
-// troubleOf returns the reason of an instance, unless the instance is fine and the reason
-// only says why it was created.
+// troubleOf returns the reason of an instance if it explains something now. The reason why
+// an instance was created matters only while it is being created.
 func troubleOf(i contract.Instance) string {
-	made := i.ReasonCode == mariposa.ReasonScale || i.ReasonCode == mariposa.ReasonVersionReplaces
-	if made && i.State == mariposa.StateRunning && i.Goal == mariposa.GoalRunning && i.Health != mariposa.HealthUnhealthy {
+	if i.Goal != mariposa.GoalRunning {
+		return i.Reason
+	}
+	switch i.ReasonCode {
+	case mariposa.ReasonScale:
 		return ""
+	case mariposa.ReasonReplacesFailed, mariposa.ReasonReplacesLost, mariposa.ReasonVersionReplaces, mariposa.ReasonFollowReplaces, mariposa.ReasonInPlace:
+		if i.State != mariposa.StatePending && i.State != mariposa.StateProvisioning {
+			return ""
+		}
 	}
 	return i.Reason
 }

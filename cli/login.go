@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -156,7 +157,7 @@ func (a *app) logoutCommand() *cobra.Command {
 }
 
 func (a *app) whoamiCommand() *cobra.Command {
-	return a.withClient(&cobra.Command{Use: "whoami", Short: "Show your user, the limits of your token and your defaults", Args: argsBetween(0, 0)},
+	return a.withClient(&cobra.Command{Use: "whoami", Short: "Show your user, your roles, the limits of your token and your defaults", Args: argsBetween(0, 0)},
 		func(ctx context.Context, c *client.Client, _ []string) error {
 			who, err := c.Whoami(ctx)
 			if err != nil {
@@ -166,17 +167,32 @@ func (a *app) whoamiCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			orgs, err := c.Organizations(ctx)
+			if err != nil {
+				return err
+			}
+			orgs.Organizations = slices.DeleteFunc(orgs.Organizations, func(o contract.Organization) bool { return o.Role == "" })
 			shown := struct {
 				contract.Whoami
-				Current current `json:"current"`
-			}{*who, now}
+				Current       current                 `json:"current"`
+				Organizations []contract.Organization `json:"organizations"`
+			}{*who, now, orgs.Organizations}
 			return show(a, &shown, nil, func() {
 				a.facts("user", cell{who.Name, bold}, "id", who.ID, "email", who.Email, "acts for", who.For, "installation admin", wordIf("yes", who.Admin),
-					"personal organization", who.OrganizationName, "server", c.URL(), "token", who.Token.Name, "limited to", strings.Join(tokenBounds(&who.Token), ", "),
+					"personal organization", who.OrganizationName, "organizations", rolesIn(orgs.Organizations), "server", c.URL(), "token", who.Token.Name, "limited to", strings.Join(tokenBounds(&who.Token), ", "),
 					"expires", a.stampOf(who.Token.Expires), "last used", a.stampOf(who.Token.LastUsed), "last used from", who.Token.LastFrom,
 					"current organization", withRole(now.Organization, now.OrganizationRole), "current project", withRole(now.Project, now.ProjectRole))
 			})
 		})
+}
+
+// rolesIn names organizations with the caller's role in each.
+func rolesIn(orgs []contract.Organization) string {
+	var all []string
+	for _, o := range orgs {
+		all = append(all, o.Name+" ("+string(o.Role)+")")
+	}
+	return strings.Join(all, ", ")
 }
 
 // tokenBounds describes the limits of a token.

@@ -108,11 +108,8 @@ func (a *app) loggedInstances(ctx context.Context, c *client.Client, project str
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range services {
-		known := slices.Contains(p.Services, name) || slices.ContainsFunc(all.Instances, func(i contract.Instance) bool { return i.ServiceName == name })
-		if !known {
-			return nil, withHint(mariposa.Errorf(mariposa.ResourceNotFound, "project %s has no service %q", p.Name, name), "it has %s", strings.Join(p.Services, ", "))
-		}
+	if err := checkServices(p, services, all.Instances); err != nil {
+		return nil, err
 	}
 	some := slices.DeleteFunc(all.Instances, func(i contract.Instance) bool { return !isLogged(i, services) })
 	slices.SortStableFunc(some, func(a, b contract.Instance) int { return a.Created.Compare(b.Created) })

@@ -33,11 +33,7 @@ func (a *app) metaList() *cobra.Command {
 		func(ctx context.Context, c *client.Client, project string, _ []string) error {
 			all, err := a.metadata(ctx, c, project, false)
 			return show(a, all, a.noProject(err), func() {
-				if len(all.Keys) == 0 {
-					a.note("no metadata yet: set some with `%s meta set KEY VALUE`", a.commandPrefix(project))
-					return
-				}
-				t := newTable("KEY", "VALUE", "CAS", "CHANGED?", "USED BY?", "ABOUT?")
+				t := newTable("KEY", "VALUE", "CAS", "CHANGED?", "USED BY?", "ABOUT?").ifEmpty("no metadata yet: set some with `%s meta set KEY VALUE`", a.commandPrefix(project))
 				for _, k := range all.Keys {
 					age := "-"
 					if k.Changed != nil {

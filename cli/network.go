@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -23,11 +24,7 @@ func (a *app) networkList() *cobra.Command {
 }
 
 func (a *app) printNetworks(all []contract.Network) {
-	if len(all) == 0 {
-		a.note("no networks")
-		return
-	}
-	t := newTable("NETWORK", "SHARED", "ORGANIZATION", "PROJECTS", "INSTANCES", "NODES", "AGE", "ID")
+	t := newTable("NETWORK", "SHARED", "ORGANIZATION", "PROJECTS", "INSTANCES", "NODES", "AGE", "ID").ifEmpty("no networks")
 	for _, n := range all {
 		t.add(cell{n.Name, bold}, text(yesOrNo(n.Shared)), text(dashIfEmpty(n.OrganizationName)), text(list(projectsOn(n))), number(n.Instances), number(len(n.Nodes)), text(a.age(n.Created)), text(n.ID))
 	}
@@ -81,20 +78,25 @@ func ownerOf(n contract.Network) string {
 func (a *app) networkShow() *cobra.Command {
 	return a.onNetwork("show", "Show a network and its state on each node", func(ctx context.Context, c *client.Client, id string) error {
 		n, err := c.Network(ctx, id)
-		return show(a, n, err, func() {
+		return show(a, n, cmp.Or(err, a.checkColumns(attachmentTable(nil))), func() {
 			a.facts("network", cell{n.Name, bold}, "id", n.ID, "organization", n.OrganizationName, "project", n.ProjectName, "shared", yesOrNo(n.Shared),
 				"used by", strings.Join(projectsOn(*n), ", "), "instances", fmt.Sprint(n.Instances), "created", a.stamp(n.Created), "reason", n.Reason)
 			if len(n.Nodes) == 0 {
 				return
 			}
 			fmt.Fprintln(a.env.Stdout)
-			t := newTable("NODE", "COMPUTE TYPE", "STATE", "PATH?", "REASON?")
-			for _, part := range n.Nodes {
-				t.add(text(part.NodeName), text(string(part.ComputeType)), volumeState(part.State), text(dashIfEmpty(part.Path)), text(part.Reason))
-			}
-			a.printTable(t)
+			a.printTable(attachmentTable(n.Nodes))
 		})
 	})
+}
+
+// attachmentTable shows a network on each of its nodes.
+func attachmentTable(parts []contract.NetworkNode) *table {
+	t := newTable("NODE", "COMPUTE TYPE", "STATE", "PATH?", "REASON?")
+	for _, part := range parts {
+		t.add(text(part.NodeName), text(string(part.ComputeType)), volumeState(part.State), text(dashIfEmpty(part.Path)), text(part.Reason))
+	}
+	return t
 }
 
 func (a *app) networkRemove() *cobra.Command {
@@ -104,7 +106,7 @@ func (a *app) networkRemove() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if ok, err := a.confirm(ctx, fmt.Sprintf("delete network %s of %s?", n.Name, ownerOf(*n)), sure); err != nil || !ok {
+		if err := a.confirm(ctx, fmt.Sprintf("delete network %s of %s?", n.Name, ownerOf(*n)), sure); err != nil {
 			return err
 		}
 		done, err := c.DeleteNetwork(ctx, n.ID)

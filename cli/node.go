@@ -27,11 +27,7 @@ func (a *app) nodeList() *cobra.Command {
 	return a.withClient(&cobra.Command{Use: "list", Short: "List nodes", Args: argsBetween(0, 0)}, func(ctx context.Context, c *client.Client, _ []string) error {
 		all, err := c.Nodes(ctx)
 		return show(a, all, err, func() {
-			if len(all.Nodes) == 0 {
-				a.note("no nodes yet: start `mariposa agent` on one")
-				return
-			}
-			t := newTable("NAME", "STATUS", "INSTANCES", "CAPACITY", "RESERVED?", "RACK?", "DC?", "DRIVERS", "SEEN", "QUARANTINE?", "REASON?")
+			t := newTable("NAME", "STATUS", "INSTANCES", "CAPACITY", "RESERVED?", "RACK?", "DC?", "DRIVERS", "SEEN", "QUARANTINE?", "REASON?").ifEmpty("no nodes yet: start `mariposa agent` on one")
 			for _, n := range all.Nodes {
 				t.add(cell{n.Name, bold}, word(n.Status), number(n.Instances), text(amountOf(n.Capacity, "any")), text(amountOf(n.Reserved, "-")),
 					text(dashIfEmpty(n.Rack)), text(dashIfEmpty(n.DC)), text(drivers(n)), text(a.age(n.LastHeartbeat)), count(len(n.Quarantined), bad), text(n.Reason))
@@ -71,7 +67,7 @@ func (a *app) onNode(use, short string, run func(ctx context.Context, c *client.
 func (a *app) nodeShow() *cobra.Command {
 	return a.onNode("show", "Show a node", func(ctx context.Context, c *client.Client, node string) error {
 		n, err := c.Node(ctx, node)
-		return show(a, n, err, func() {
+		return show(a, n, cmp.Or(err, a.checkColumns(quarantineTable(nil))), func() {
 			a.facts("name", n.Name, "id", n.ID, "status", word(n.Status), "reason", n.Reason, "instances", n.Instances,
 				"capacity", amountOf(n.Capacity, "any"), "reserved", amountOf(n.Reserved, "nothing"), "rack", n.Rack, "dc", n.DC, "traits", sorted(n.Traits),
 				"drivers", drivers(*n), "dummy", yesOrNo(n.Dummy), "replica", n.Replica, "last heartbeat", a.stamp(n.LastHeartbeat),
@@ -81,14 +77,18 @@ func (a *app) nodeShow() *cobra.Command {
 				return
 			}
 			fmt.Fprintln(a.env.Stdout)
-			t := newTable("QUARANTINED", "NAME", "PROJECT", "TYPE", "STATE", "PHYSICAL ID?", "REASON?")
-			for _, q := range n.Quarantined {
-				t.add(text(q.ID), text(dashIfEmpty(q.Name)), text(dashIfEmpty(q.Project)), text(string(q.Compute)), word(q.State), text(dashIfEmpty(q.PhysicalID)), text(q.Reason))
-			}
-			a.printTable(t)
+			a.printTable(quarantineTable(n.Quarantined))
 			a.note("they keep running until you remove them with `mariposa node purge %s`", n.Name)
 		})
 	})
+}
+
+func quarantineTable(all []mariposa.Quarantined) *table {
+	t := newTable("QUARANTINED", "NAME", "PROJECT", "TYPE", "STATE", "PHYSICAL ID?", "REASON?")
+	for _, q := range all {
+		t.add(text(q.ID), text(dashIfEmpty(q.Name)), text(dashIfEmpty(q.Project)), text(string(q.Compute)), word(q.State), text(dashIfEmpty(q.PhysicalID)), text(q.Reason))
+	}
+	return t
 }
 
 // printOffers prints how a node runs instances, and which kinds it cannot run.

@@ -27,8 +27,8 @@ func (a *app) onOrg(cmd *cobra.Command, words int, run func(ctx context.Context,
 	if cmd.ValidArgsFunction == nil {
 		cmd.ValidArgsFunction = a.wordsFrom(orgNames)
 	}
-	return a.withClient(cmd, func(ctx context.Context, c *client.Client, args []string) error {
-		org := ""
+	return a.withClient(cmd, func(ctx context.Context, c *client.Client, given []string) error {
+		org, args := "", given
 		if len(args) > words {
 			org, args = args[0], args[1:]
 		} else {
@@ -40,7 +40,11 @@ func (a *app) onOrg(cmd *cobra.Command, words int, run func(ctx context.Context,
 				return Usage(withHint(errors.New("no organization given"), "name one with -o or MARIPOSA_ORG, or set a default with `mariposa org set ORG`; `mariposa org list` shows yours"))
 			}
 		}
-		return noOrg(run(ctx, c, org, args))
+		err := run(ctx, c, org, args)
+		if why := a.explainOrganization(); why != "" && mariposa.CodeOf(err) == mariposa.ResourceNotFound && len(given) <= words {
+			return withHint(err, "%s; see `mariposa org list`", why)
+		}
+		return noOrg(err)
 	})
 }
 

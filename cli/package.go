@@ -21,11 +21,7 @@ func (a *app) packageList() *cobra.Command {
 		func(ctx context.Context, c *client.Client, _ []string) error {
 			all, err := c.Packages(ctx)
 			return show(a, all, err, func() {
-				if len(all.Packages) == 0 {
-					a.note("no packages yet: create one with `mariposa package set NAME --memory 512m --cpu 0.5`")
-					return
-				}
-				t := newTable("NAME", "FAMILY?", "MEMORY?", "CPU?", "DISK?")
+				t := newTable("NAME", "FAMILY?", "MEMORY?", "CPU?", "DISK?").ifEmpty("no packages yet: create one with `mariposa package set NAME --memory 512m --cpu 0.5`")
 				for _, p := range all.Packages {
 					disk := "-"
 					if p.Disk > 0 {

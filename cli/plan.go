@@ -89,16 +89,16 @@ func (a *app) printNewPlan(p *contract.Plan, name, file string) {
 // printPlan prints the changes of resources, then the steps in order, then what would
 // have to wait. update contains the arguments of an update that applies the plan.
 func (a *app) printPlan(p *contract.Plan, name, update string) {
+	steps := planTable(p.Steps)
+	if a.checkColumns(resourceTable(nil), steps) != nil {
+		return
+	}
 	if len(p.Resources) > 0 {
 		a.printTable(resourceTable(p.Resources))
 	}
 	if len(p.Steps) > 0 {
 		fmt.Fprintln(a.env.Stdout)
-		t := newTable("", "STEP", "INSTANCE", "VERSION?", "REASON?")
-		for n, s := range p.Steps {
-			t.add(cell{fmt.Sprint(n + 1), dim}, cell{s.Step, changes[s.Step]}, text(cmp.Or(s.InstanceName, s.Slot, s.Service)), text(dashIfEmpty(versionOf(s.Number, s.Version))), text(s.Reason))
-		}
-		a.printTable(t)
+		a.printTable(steps)
 	}
 	if len(p.Waits) > 0 {
 		fmt.Fprintln(a.env.Stdout)
@@ -110,12 +110,24 @@ func (a *app) printPlan(p *contract.Plan, name, update string) {
 	a.printPlanNotes(p, name, update)
 }
 
+func planTable(steps []contract.PlanStep) *table {
+	t := newTable("", "STEP", "INSTANCE", "VERSION?", "REASON?")
+	for n, s := range steps {
+		t.add(cell{fmt.Sprint(n + 1), dim}, cell{s.Step, changes[s.Step]}, text(cmp.Or(s.InstanceName, s.Slot, s.Service)), text(dashIfEmpty(versionOf(s.Number, s.Version))), text(s.Reason))
+	}
+	return t
+}
+
 // printPlanNotes explains the plan on standard error.
 func (a *app) printPlanNotes(p *contract.Plan, name, update string) {
-	if len(p.Steps) == 0 && len(p.Waits) == 0 {
+	shared := countChanges(p.Resources, "network", "volume")
+	switch all := countChanges(p.Resources, "service", "network", "volume"); {
+	case len(p.Steps)+len(p.Waits) > 0:
+		a.note("%s if all succeed%s; nothing was changed", plural(len(p.Steps), "step", "steps"), prefixed("; changes of ", shared))
+	case all != "":
+		a.note("%s: no instance is created, replaced or removed; changes of %s; nothing was changed", name, all)
+	default:
 		a.note("%s: nothing to do", name)
-	} else {
-		a.note("%s if all succeed; nothing was changed", plural(len(p.Steps), "step", "steps"))
 	}
 	if !p.Complete && len(p.Waits) == 0 {
 		a.note("there are more steps than shown")
@@ -126,6 +138,24 @@ func (a *app) printPlanNotes(p *contract.Plan, name, update string) {
 	if update != "" && a.file != stdinName {
 		a.note("apply it with `%s project update%s`", a.commandPrefix(name), update)
 	}
+}
+
+// countChanges counts the resources of each kind that a plan changes: 1 network and 2
+// volumes.
+func countChanges(all []contract.PlanResource, kinds ...string) string {
+	var counts []string
+	for _, kind := range kinds {
+		n := 0
+		for _, r := range all {
+			if r.Kind == kind && r.Change != "unchanged" {
+				n++
+			}
+		}
+		if n > 0 {
+			counts = append(counts, plural(n, kind, kind+"s"))
+		}
+	}
+	return strings.Join(counts, " and ")
 }
 
 // printHeldServices lists the services that the plan does not change because they are

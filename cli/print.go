@@ -96,7 +96,8 @@ func word[T ~string](s T) cell { return cell{string(s), styles[string(s)]} }
 type table struct {
 	columns []column
 	rows    [][]cell
-	key     int // the column that --quiet prints
+	key     int    // the column that --quiet prints
+	empty   string // said instead of a table without rows; empty: its heading is printed
 }
 
 func (t *table) add(cells ...cell) { t.rows = append(t.rows, cells) }
@@ -185,6 +186,9 @@ func (a *app) say(format string, args ...any) {
 }
 
 func (a *app) note(format string, args ...any) {
+	if a.tableError != nil {
+		return // it is all that is said
+	}
 	fmt.Fprintln(a.env.Stderr, plain(fmt.Sprintf(format, args...)))
 }
 
@@ -200,6 +204,7 @@ func (a *app) facts(pairs ...any) {
 			t.add(cell{fmt.Sprint(pairs[n]), bold}, value)
 		}
 	}
+	t.reword(a.repeatFlags)
 	a.fold(t)
 	for _, line := range t.lines(p)[1:] {
 		fmt.Fprintln(a.env.Stdout, line)

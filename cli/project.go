@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,12 +28,8 @@ func (a *app) projectList() *cobra.Command {
 	return a.withClient(&cobra.Command{Use: "list", Short: "List projects", Args: argsBetween(0, 0)}, func(ctx context.Context, c *client.Client, _ []string) error {
 		all, err := c.Projects(ctx, "")
 		return show(a, all, err, func() {
-			if len(all.Projects) == 0 {
-				a.noProjectsYet()
-				return
-			}
 			sel, _ := a.selected() // a damaged profile was already reported when connecting
-			t := newTable("NAME", "ORGANIZATION", "VERSION", "GOAL?", "STATUS", "SERVICES", "AGE", "REASON?")
+			t := newTable("NAME", "ORGANIZATION", "VERSION", "GOAL?", "STATUS", "SERVICES", "AGE", "REASON?").ifEmpty("%s", a.noProjectsYet())
 			for _, p := range all.Projects {
 				t.add(markCurrent(p.Name, sel.isCurrent(p)), text(cmp.Or(p.OrganizationName, p.Organization)), text(versionOf(p.Number, p.Version)), usualGoal(p.Goal), word(p.Status),
 					number(len(p.Services)), text(a.age(p.Created)), text(p.Reason))
@@ -51,8 +48,8 @@ func usualGoal(g mariposa.ProjectGoal) cell {
 	return text(string(g))
 }
 
-func (a *app) noProjectsYet() {
-	a.note("no projects yet: create one with `%s project create NAME -m FILE`", a.commandPrefix(""))
+func (a *app) noProjectsYet() string {
+	return fmt.Sprintf("no projects yet: create one with `%s project create NAME -m FILE`", a.commandPrefix(""))
 }
 
 func (a *app) projectShow() *cobra.Command {
@@ -64,6 +61,9 @@ func (a *app) projectShow() *cobra.Command {
 			}
 			state, err := c.State(ctx, p.ID, "")
 			if err != nil {
+				return err
+			}
+			if err := a.checkColumns(serviceTable(nil)); err != nil {
 				return err
 			}
 			a.facts("name", p.Name, "id", p.ID, "organization", cmp.Or(p.OrganizationName, p.Organization), "your role", string(p.Role), "version", versionOf(p.Number, p.Version),
@@ -106,9 +106,27 @@ func (a *app) onProject(args []string) (*client.Client, string, error) {
 	return c, name, err
 }
 
-// noProject adds a hint to a "not found" error, unless it already has one.
+// noProject adds a hint to a "not found" error, unless it already has one: which
+// projects there are, and why they were looked for in an organization.
 func (a *app) noProject(err error) error {
-	return notFound(err, a.commandPrefix("")+" project list")
+	list := a.commandPrefix("") + " project list"
+	var known hint
+	if why := a.explainOrganization(); why != "" && mariposa.CodeOf(err) == mariposa.ResourceNotFound && !errors.As(err, &known) {
+		return withHint(err, "%s; see `%s`", why, list)
+	}
+	return notFound(err, list)
+}
+
+// noServiceIn explains a "not found" error: if the project exists, the error itself says
+// which services it has.
+func (a *app) noServiceIn(ctx context.Context, c *client.Client, project string, err error) error {
+	if project == "" || mariposa.CodeOf(err) != mariposa.ResourceNotFound {
+		return err
+	}
+	if _, missing := c.Project(ctx, project); missing != nil {
+		return a.noProject(err)
+	}
+	return hint{error: err}
 }
 
 func waitFlag(cmd *cobra.Command, wait *bool) {

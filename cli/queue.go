@@ -32,7 +32,7 @@ func (a *app) queueList() *cobra.Command {
 		}
 		f.Project = project
 		all, err := c.Queue(ctx, f)
-		return show(a, all, err, func() { a.printTasks(all) })
+		return show(a, all, a.noServiceIn(ctx, c, project, err), func() { a.printTasks(all) })
 	})
 	cmd.Flags().BoolVar(&f.All, "all", false, "include tasks that have ended")
 	cmd.Flags().IntVar(&f.Limit, "limit", 100, "only the newest N, or 0 for all")
@@ -48,11 +48,7 @@ var taskStates = words([]mariposa.TaskState{mariposa.TaskQueued, mariposa.TaskAc
 var errLimit = errors.New("--limit must be a number of at least 0; 0 means all")
 
 func (a *app) printTasks(all *contract.Tasks) {
-	if len(all.Tasks) == 0 {
-		a.note("no tasks")
-		return
-	}
-	t := newTable("TASK", "ID+", "WHAT", "STATE", "DONE?", "LEFT?", "BY", "ORIGIN+", "AUTHOR+", "AGE", "REASON?").keyed("ID")
+	t := newTable("TASK", "ID+", "WHAT", "STATE", "DONE?", "LEFT?", "BY", "ORIGIN+", "AUTHOR+", "AGE", "REASON?").keyed("ID").ifEmpty("no tasks")
 	short := shortIDs(all.Tasks)
 	for n, task := range all.Tasks {
 		t.add(text(short[n]), text(task.ID), text(describeTask(&task)), word(task.State), text(done(&task)), text(a.leftOf(&task)), text(cmp.Or(task.Author, string(task.Origin))),
@@ -124,7 +120,7 @@ func (a *app) queueShow() *cobra.Command {
 			return err
 		}
 		t, err := c.TaskSteps(ctx, id, limit)
-		return show(a, t, a.noTask(err), func() { a.printTask(t) })
+		return show(a, t, cmp.Or(a.noTask(err), a.checkColumns(a.stepTable(nil))), func() { a.printTask(t) })
 	})
 	cmd.Flags().IntVar(&limit, "limit", 200, "only the newest N steps, or 0 for all")
 	return cmd
@@ -132,7 +128,7 @@ func (a *app) queueShow() *cobra.Command {
 
 // noTask adds a hint to a "not found" error.
 func (a *app) noTask(err error) error {
-	return notFound(err, a.commandPrefix("")+" queue list --all")
+	return notFound(err, a.samePrefix()+" queue list --all")
 }
 
 func (a *app) printTask(t *contract.Task) {
@@ -155,11 +151,15 @@ func (a *app) printSteps(steps []contract.TaskStep) {
 		return
 	}
 	fmt.Fprintln(a.env.Stdout)
+	a.printTable(a.stepTable(steps))
+}
+
+func (a *app) stepTable(steps []contract.TaskStep) *table {
 	t := newTable("TIME", "STEP", "INSTANCE", "NODE?", "RESULT", "REASON?")
 	for _, s := range steps {
 		t.add(text(clockOf(a.env.Now, s.At)), text(s.Step), text(cmp.Or(s.InstanceName, s.Instance)), text(dashIfEmpty(cmp.Or(s.NodeName, s.Node))), word(s.Result), text(s.Reason))
 	}
-	a.printTable(t)
+	return t
 }
 
 func (a *app) queueTerminate() *cobra.Command {
@@ -180,6 +180,9 @@ func (a *app) queueTerminate() *cobra.Command {
 }
 
 func (a *app) terminate(ctx context.Context, c *client.Client, ref string, sure, wait bool) error {
+	if err := a.checkColumns(goalTable(nil, nil)); err != nil {
+		return err
+	}
 	id, err := a.taskRef(ctx, c, ref)
 	if err != nil {
 		return err
@@ -188,7 +191,7 @@ func (a *app) terminate(ctx context.Context, c *client.Client, ref string, sure,
 	if err != nil {
 		return a.noTask(err)
 	}
-	if ok, err := a.confirm(ctx, "terminate "+describeOpenTask(t)+"?", sure || t.State.Ended()); err != nil || !ok {
+	if err := a.confirm(ctx, "terminate "+describeOpenTask(t)+"?", sure || t.State.Ended()); err != nil {
 		return err
 	}
 	var since int64
@@ -230,19 +233,24 @@ func (a *app) printTerminated(t *contract.Task, ended *contract.Terminated) {
 		a.say("%s is terminated; its scope is frozen by task %s", describeTask(t), *ended.Freeze)
 	}
 	if len(ended.Goal) > 0 {
-		table := newTable("SERVICE", "GOAL", "RUNNING")
-		for _, name := range slices.Sorted(maps.Keys(ended.Goal)) {
-			running := number(ended.Actual[name])
-			if ended.Actual[name] != ended.Goal[name] {
-				running.style = busy
-			}
-			table.add(text(name), number(ended.Goal[name]), running)
-		}
-		a.printTable(table)
+		a.printTable(goalTable(ended.Goal, ended.Actual))
 	}
 	undo := ""
 	if ended.UndoWith != nil {
 		undo = *ended.UndoWith
 	}
 	a.facts(again, ended.ContinueWith, "undo with", undo)
+}
+
+// goalTable compares how many instances services should have with how many they have.
+func goalTable(goal, actual map[string]int) *table {
+	t := newTable("SERVICE", "GOAL", "RUNNING")
+	for _, name := range slices.Sorted(maps.Keys(goal)) {
+		running := number(actual[name])
+		if actual[name] != goal[name] {
+			running.style = busy
+		}
+		t.add(text(name), number(goal[name]), running)
+	}
+	return t
 }

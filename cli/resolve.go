@@ -93,7 +93,7 @@ type candidate struct{ id, name string }
 func (a *app) pick(found []candidate, what, list string) (string, error) {
 	switch len(found) {
 	case 0:
-		return "", withHint(mariposa.Errorf(mariposa.ResourceNotFound, "there is no %s", what), "see `%s %s`", a.commandPrefix(""), list)
+		return "", withHint(mariposa.Errorf(mariposa.ResourceNotFound, "there is no %s", what), "see `%s %s`", a.samePrefix(), list)
 	case 1:
 		return found[0].id, nil
 	}

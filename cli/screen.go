@@ -58,6 +58,7 @@ type screen struct {
 	paged    bool // no terminal: one page per read
 	maxReads int  // stop after this many reads; 0: when interrupted
 	inside   bool // part of a server, which stops with the view
+	vanishes bool // restore the terminal when the user quits
 	view     view
 
 	ctx   context.Context //nolint:containedctx // bubbletea calls commands without one
@@ -125,6 +126,9 @@ func (s *screen) run(ctx context.Context) error {
 	s.draw()
 	_, err := p.Run()
 	if err = errors.Join(s.err, err); s.paged || errors.Is(err, tea.ErrProgramPanic) {
+		return err
+	}
+	if s.vanishes && !s.view.over() && (s.maxReads == 0 || s.reads < s.maxReads) {
 		return err
 	}
 	return errors.Join(err, s.view.page())

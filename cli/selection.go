@@ -18,6 +18,8 @@ import (
 type selection struct {
 	Org     string `json:"org,omitempty"`
 	Project string `json:"project,omitempty"`
+	// Together: `project set -o` set the organization, so `project unset` unsets it.
+	Together bool `json:"together,omitempty"`
 }
 
 // serverKey identifies a server in a profile. A dev server is identified by its data
@@ -102,7 +104,7 @@ func (a *app) projectSet() *cobra.Command {
 	return a.withClient(&cobra.Command{
 		Use: "set NAME", Short: "Set the default project", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(projectNames),
 		Long: "Set the default project: the one that commands use when you name none. It applies to this\nserver and user.\n\n" +
-			"With -o, the organization becomes the default, too, as with `org set`. `whoami` and\n`project list` show the default, and `project unset` removes it. -j, MARIPOSA_PROJECT and -o\ntake precedence.",
+			"With -o, the organization becomes the default, too. `whoami` and `project list` show the\ndefaults, and `project unset` removes what this command set. -j, MARIPOSA_PROJECT and -o\ntake precedence.",
 		Example: "  mariposa project set shop\n  mariposa -o acme project set shop",
 	}, func(ctx context.Context, c *client.Client, args []string) error {
 		p, err := c.Project(ctx, args[0])
@@ -111,8 +113,8 @@ func (a *app) projectSet() *cobra.Command {
 		}
 		err = a.changeSelection(func(s *selection) {
 			s.Project = p.Name
-			if a.global.org != "" {
-				s.Org = cmp.Or(p.OrganizationName, a.global.org)
+			if org := cmp.Or(p.OrganizationName, a.global.org); a.global.org != "" && s.Org != org {
+				s.Org, s.Together = org, true
 			}
 		})
 		return changed(a, p, err, "the default project is now %s%s", p.Name, prefixed(" of ", a.global.org))
@@ -124,8 +126,19 @@ func (a *app) projectUnset() *cobra.Command {
 		Use: "unset", Short: "Unset the default project", Args: argsBetween(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			var was selection
-			err := a.changeSelection(func(s *selection) { was, s.Project = *s, "" })
-			return changed(a, &was, err, "%s", unsetWords("project", was.Project))
+			err := a.changeSelection(func(s *selection) {
+				if was, s.Project = *s, ""; was.Together {
+					*s = selection{}
+				}
+			})
+			words := unsetWords("project", was.Project)
+			switch {
+			case was.Together:
+				words += ", and so is the organization " + was.Org + ", which was set with it"
+			case was.Org != "":
+				words += "; the default organization is still " + was.Org
+			}
+			return changed(a, &was, err, "%s", words)
 		},
 	}
 }
@@ -141,7 +154,7 @@ func (a *app) orgSet() *cobra.Command {
 			return noOrg(err)
 		}
 		err = a.changeSelection(func(s *selection) {
-			if s.Org != o.Name {
+			if s.Together = false; s.Org != o.Name {
 				*s = selection{Org: o.Name}
 			}
 		})
@@ -169,6 +182,18 @@ func unsetWords(what, was string) string {
 		return "no default " + what + " was set"
 	}
 	return "default " + what + " " + was + " is unset"
+}
+
+// explainOrganization says where the default organization comes from and how to change
+// it. It returns "" if there is none or if the command line names it.
+func (a *app) explainOrganization() string {
+	switch sel, err := a.selected(); {
+	case a.fromEnv["org"]:
+		return "organization " + a.global.org + " comes from MARIPOSA_ORG; name another with -o ORG"
+	case a.global.org == "" && err == nil && sel.Org != "":
+		return sel.Org + " is the default organization; name another with -o ORG, or unset it with `mariposa org unset`"
+	}
+	return ""
 }
 
 // A current contains the defaults that commands use, with the caller's roles.

@@ -56,9 +56,11 @@ func (n *narrator) line(e client.Event) (line string, news bool) {
 		n.why["of the tasks of "+e.Project] = n.reasonOf(e)
 	}
 	now := n.sentenceOf(n.withoutKnownReason(e, about))
-	again := n.said[about] == now
+	if last := n.said[about]; last == now || strings.HasPrefix(last, now+" (") { // at most without its reason
+		return "", false
+	}
 	n.said[about] = now
-	return n.stamp(e.Time) + " " + plain(now), !again
+	return n.stamp(e.Time) + " " + plain(now), true
 }
 
 // objectOf identifies the object of an event.

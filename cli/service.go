@@ -38,13 +38,8 @@ func (a *app) serviceList() *cobra.Command {
 func (a *app) onService(cmd *cobra.Command, run func(ctx context.Context, c *client.Client, project, service string) error) *cobra.Command {
 	cmd.Args, cmd.ValidArgsFunction = argsBetween(1, 1), a.wordsFrom(serviceNames)
 	return a.ofProject(cmd, func(ctx context.Context, c *client.Client, project string, args []string) error {
-		return a.noService(run(ctx, c, project, args[0]), project)
+		return a.noServiceIn(ctx, c, project, run(ctx, c, project, args[0]))
 	})
-}
-
-// noService adds a hint to a "not found" error.
-func (a *app) noService(err error, project string) error {
-	return notFound(err, a.commandPrefix(project)+" service list")
 }
 
 func (a *app) serviceShow() *cobra.Command {
@@ -73,10 +68,10 @@ func (a *app) serviceEdit(cmd *cobra.Command, verb string, edit func(ctx context
 		}
 		return a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) {
 			done, err := edit(cmd.Context(), c, project, args[0], u)
-			if err == nil && done != nil && !a.global.json {
+			if err == nil && !a.global.json {
 				a.say("%s: service %s is %s, %s", project, args[0], verb, versionWords(done))
 			}
-			return done, a.noService(err, project)
+			return done, a.noServiceIn(cmd.Context(), c, project, err)
 		})
 	}
 	f := cmd.Flags()
@@ -135,7 +130,7 @@ func (a *app) serviceRemove() *cobra.Command {
 			return nil, err
 		}
 		does := fmt.Sprintf("removes service %s from %s, and stops %s", s.Name, project, plural(s.Running, "instance", "instances"))
-		if ok, err := a.confirmName(ctx, s.Name, does, sure); err != nil || !ok {
+		if err := a.confirmName(ctx, s.Name, does, sure); err != nil {
 			return nil, err
 		}
 		return c.DeleteService(ctx, project, service, u)
@@ -175,7 +170,13 @@ func (a *app) serviceAction(action string) *cobra.Command {
 	cmd.Use, cmd.Short = action+" SERVICE...", map[string]string{"start": "Start stopped services", "stop": "Stop all instances of services", "reprovision": "Replace the instances of services in batches"}[action]
 	cmd.Long, cmd.Example = serviceActions[action], ""
 	cmd.Args, cmd.ValidArgsFunction = argsBetween(1, math.MaxInt), a.every(serviceNames)
-	cmd.Flags().Lookup("service").Hidden = true
+	hidden := []string{"service"}
+	if action == "start" { // they are for a start of the whole project
+		hidden = append(hidden, "version", "rolling", "canary")
+	}
+	for _, flag := range hidden {
+		cmd.Flags().Lookup(flag).Hidden = true
+	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		for _, name := range args {
 			if err := cmd.Flags().Set("service", name); err != nil {

@@ -29,6 +29,7 @@ func (f *fake) settle() {
 	f.give("GET /v1/user", contract.Whoami{User: ann, Token: laptop})
 	f.give("GET /v1/users", contract.Users{Users: []contract.User{ann, bob}})
 	f.give("GET /v1/users/bob", bob)
+	f.give("GET /v1/users/bob/organizations", contract.Organizations{Organizations: []contract.Organization{{ID: "o-bob", Name: "bob", Personal: true, Role: mariposa.OrgOwner, Members: 1, Created: noon}}})
 	f.give("GET /v1/users/bob/user", contract.Whoami{User: bob, Token: laptop})
 	f.give("POST /v1/users", contract.Changed{ID: "u-cem", Name: "cem"})
 	f.give("PUT /v1/users/bob", contract.Changed{ID: "u-bob", Name: "bob"})

@@ -138,7 +138,7 @@ func (a *app) instanceChange(use, short, effect string, do func(ctx context.Cont
 				return nil, err
 			}
 			done, err := do(cmd.Context(), c, id)
-			err = notFound(err, a.commandPrefix("")+" instance list")
+			err = notFound(err, a.samePrefix()+" instance list")
 			if err == nil && !a.global.json {
 				name := done.Name
 				if use == "replace" {

@@ -21,12 +21,8 @@ func (a *app) stateCommand() *cobra.Command {
 			return a.watcher(c, project, service).run(ctx)
 		}
 		s, err := c.State(ctx, project, service)
-		return show(a, s, err, func() {
-			if len(s.Projects) == 0 {
-				a.noProjectsYet()
-				return
-			}
-			a.printTable(stateTable(s.Projects))
+		return show(a, s, a.noServiceIn(ctx, c, project, err), func() {
+			a.printTable(stateTable(s.Projects).ifEmpty("%s", a.noProjectsYet()))
 		})
 	})
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "keep showing the state live")

@@ -137,8 +137,8 @@ func (a *app) tokenRevoke() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			cascade, ok, err := a.confirmMade(ctx, c, token.ID, sure)
-			if err != nil || !ok {
+			cascade, err := a.confirmMade(ctx, c, token.ID, sure)
+			if err != nil {
 				return notFound(err, "mariposa token list")
 			}
 			done, err := c.RevokeToken(ctx, token.ID, cascade)
@@ -156,18 +156,18 @@ func (a *app) tokenRevoke() *cobra.Command {
 // confirmMade shows the tokens that a token created, which are revoked with it, and asks
 // for confirmation; cascade is true if the user agrees. Without a terminal, the server
 // refuses the request unless --yes was given.
-func (a *app) confirmMade(ctx context.Context, c *client.Client, id string, sure bool) (cascade, ok bool, err error) {
+func (a *app) confirmMade(ctx context.Context, c *client.Client, id string, sure bool) (cascade bool, err error) {
 	t, err := c.Token(ctx, id)
 	if err != nil || len(t.Made) == 0 {
-		return sure, true, err
+		return sure, err
 	}
 	if !a.global.json {
 		for _, line := range tokenTree(t, "") {
 			a.note("%s", line)
 		}
 	}
-	ok, err = a.confirm(ctx, fmt.Sprintf("revoke %s and all tokens created with it?", t.Name), sure)
-	return sure || (ok && a.interactive()), ok, err
+	err = a.confirm(ctx, fmt.Sprintf("revoke %s and all tokens created with it?", t.Name), sure)
+	return sure || a.interactive(), err
 }
 
 // tokenTree draws a token and the tokens that it created, one per line.

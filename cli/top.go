@@ -69,7 +69,7 @@ func (o *overview) run(ctx context.Context) error {
 	if !onScreen && o.looks <= 1 {
 		return o.page()
 	}
-	s := &screen{a: o.a, c: o.c, project: o.project, pace: topPace, ticks: true, maxReads: o.looks, paged: !onScreen, view: o}
+	s := &screen{a: o.a, c: o.c, project: o.project, pace: topPace, ticks: true, maxReads: o.looks, paged: !onScreen, vanishes: true, view: o}
 	return ignoreInterrupt(ctx, s.run(ctx))
 }
 
@@ -261,7 +261,7 @@ func (o *overview) page() error {
 	case o.a.global.json:
 		return o.a.printJSON(o.now)
 	case len(o.now.State.Projects) == 0:
-		o.a.noProjectsYet()
+		o.a.note("%s", o.a.noProjectsYet())
 	}
 	out := []string{o.summary()}
 	for _, s := range o.tables(false) {

@@ -35,7 +35,7 @@ func (a *app) projectUpdate() *cobra.Command {
 			}
 			if u.Previous == "" && !u.Force && !a.interactive() {
 				return Usage(withHint(errors.New("outside a terminal, an update requires --previous VERSION, the version that the file is based on, or --force to replace whatever is there"),
-					"`%s project versions` lists the versions", a.commandPrefix("")))
+					"`%s project versions` lists the versions", a.samePrefix()))
 			}
 			name, err := a.projectName(args)
 			if err != nil {
@@ -65,7 +65,7 @@ func (a *app) projectUpdate() *cobra.Command {
 }
 
 // update submits a manifest. It first shows the difference, unless a flag names the
-// version that the manifest is based on. It returns nil if the user declines.
+// version that the manifest is based on.
 func (a *app) update(ctx context.Context, c *client.Client, name string, text []byte, u client.Update, sure bool) (*contract.Changed, error) {
 	if u.Previous == "" && !u.Force {
 		p, err := c.Project(ctx, name)
@@ -83,12 +83,12 @@ func (a *app) update(ctx context.Context, c *client.Client, name string, text []
 			return a.resubmit(ctx, c, name, text, u, sure)
 		}
 		a.showDiff(fmt.Sprintf("%s, version %s", name, versionOf(p.Number, p.Version)), a.file, old.Manifest, string(text))
-		if ok, err := a.confirm(ctx, fmt.Sprintf("update %s?", name), sure); err != nil || !ok {
+		if err := a.confirm(ctx, fmt.Sprintf("update %s?", name), sure); err != nil {
 			return nil, err
 		}
 	}
 	done, err := a.submit(ctx, c, name, text, u, sure)
-	if err != nil || done == nil {
+	if err != nil {
 		return nil, err
 	}
 	if !a.global.json {
@@ -107,7 +107,7 @@ func (a *app) update(ctx context.Context, c *client.Client, name string, text []
 // resubmit submits the newest manifest again, which retries its failed parts.
 func (a *app) resubmit(ctx context.Context, c *client.Client, name string, text []byte, u client.Update, sure bool) (*contract.Changed, error) {
 	done, err := a.submit(ctx, c, name, text, u, sure)
-	if err != nil || done == nil || a.global.json {
+	if err != nil || a.global.json {
 		return done, err
 	}
 	if done.Task == nil {
@@ -119,8 +119,7 @@ func (a *app) resubmit(ctx context.Context, c *client.Client, name string, text 
 }
 
 // submit submits a manifest. On a conflict with a newer version, the user sees the new
-// difference and is asked again, repeatedly if needed. It returns nil if the user
-// declines.
+// difference and is asked again, repeatedly if needed.
 func (a *app) submit(ctx context.Context, c *client.Client, name string, text []byte, u client.Update, sure bool) (*contract.Changed, error) {
 	for {
 		done, err := c.UpdateManifest(ctx, name, text, u)
@@ -140,7 +139,7 @@ func (a *app) submit(ctx context.Context, c *client.Client, name string, text []
 			return &contract.Changed{Version: newest.Version, Number: newest.Number}, nil
 		}
 		a.showDiff(fmt.Sprintf("%s, version %s", name, versionOf(newest.Number, newest.Version)), a.file, newest.Manifest, string(text))
-		if ok, err := a.confirm(ctx, fmt.Sprintf("update %s anyway?", name), false); err != nil || !ok {
+		if err := a.confirm(ctx, fmt.Sprintf("update %s anyway?", name), false); err != nil {
 			return nil, err
 		}
 		u.Previous = newest.Version

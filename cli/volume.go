@@ -34,11 +34,7 @@ func (a *app) volumeList() *cobra.Command {
 }
 
 func (a *app) printVolumes(all []contract.Volume) {
-	if len(all) == 0 {
-		a.note("no volumes")
-		return
-	}
-	t := newTable("VOLUME", "PROJECT", "STATE", "NODE", "SIZE?", "USED BY?", "AGE", "ID", "REASON?")
+	t := newTable("VOLUME", "PROJECT", "STATE", "NODE", "SIZE?", "USED BY?", "AGE", "ID", "REASON?").ifEmpty("no volumes")
 	for _, v := range all {
 		project := dashIfEmpty(v.ProjectName)
 		if v.Project == "" {
@@ -120,7 +116,7 @@ func (a *app) volumeRemove() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if ok, err := a.confirm(ctx, fmt.Sprintf("permanently delete volume %s of %s and all data in it?", slotted(*v), v.ProjectName), sure); err != nil || !ok {
+		if err := a.confirm(ctx, fmt.Sprintf("permanently delete volume %s of %s and all data in it?", slotted(*v), v.ProjectName), sure); err != nil {
 			return err
 		}
 		done, err := c.DeleteVolume(ctx, v.ID)

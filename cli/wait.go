@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -89,6 +90,29 @@ func (a *app) printHowToGoOn(ctx context.Context, c *client.Client, t *contract.
 // the same organization, and the project if there is one.
 func (a *app) commandPrefix(project string) string {
 	return "mariposa" + prefixed(" -o ", a.organizationFlag()) + prefixed(" -j ", project)
+}
+
+// samePrefix is commandPrefix for a command about the project that this one names.
+func (a *app) samePrefix() string { return a.commandPrefix(a.projectFlag()) }
+
+// projectFlag returns the project that the command line names with -j.
+func (a *app) projectFlag() string {
+	if a.fromEnv["project"] {
+		return ""
+	}
+	return a.global.project
+}
+
+// inProjectCommand matches a command about the current project in a sentence of the
+// server, which does not know how the project was named.
+var inProjectCommand = regexp.MustCompile(`\bmariposa (project|meta|queue|instance|volume|version|service) `)
+
+// repeatFlags repeats -o and -j in the commands that a sentence of the server suggests.
+func (a *app) repeatFlags(sentence string) string {
+	if a.projectFlag() == "" {
+		return sentence
+	}
+	return inProjectCommand.ReplaceAllString(sentence, strings.ReplaceAll(a.samePrefix(), "$", "$$")+" $1 ")
 }
 
 // A follower reads the events of one task from the feed.

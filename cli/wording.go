@@ -28,7 +28,7 @@ var spoken = []struct {
 	{regexp.MustCompile(`\bwith_scale\b`), "--with-scale"},                         // project revert
 	{regexp.MustCompile(`^rolling, canary, scale, --with-scale: `), "--rolling, --canary and --with-scale cannot be used: "},
 	{regexp.MustCompile(`(\S+) in the path, but (\S+) in the request body`), "it is called both $1 and $2"},
-	{regexp.MustCompile(`^the request body is too large`), "the input is too large"}, // any
+	{regexp.MustCompile(`^the request body (is too large|has)`), "the input $1"}, // any
 	{regexp.MustCompile(`^timed out waiting for the request body`), "timed out waiting for the input"},
 	{regexp.MustCompile(`^the request body is empty: it must be JSON`), "there is no input"},
 }

@@ -253,7 +253,7 @@ type TaskStep struct {
 	Node         string              `json:"node"`
 	NodeName     string              `json:"node_name"`
 	Step         string              `json:"step" doc:"create, update, remove or collect"`
-	Result       string              `json:"result" doc:"asked, done, or the state that the node reports"`
+	Result       string              `json:"result" doc:"asked, done, or the state that the node reports; not done if the task ended first"`
 	Reason       string              `json:"reason"`
 	ReasonCode   mariposa.ReasonCode `json:"reason_code" doc:"stable code of the reason; empty if there is no reason"`
 }

@@ -21,6 +21,7 @@ import (
 type schedule struct {
 	todo         int
 	todoUnpaused int       // todo without paused rollouts
+	heldBack     int       // work that its held rollout still has to do
 	alarm        time.Time // when the result may change without a change of its inputs; zero: never
 	wake         time.Time // when to plan again for it; zero: never
 	read         reads     // what it read beyond the service
@@ -232,7 +233,7 @@ func (v *View) setRolloutHeld(s *service, held bool) {
 func (v *View) remember(t *turn) {
 	s := t.s
 	v.setTodo(s, t.left)
-	s.todoUnpaused = t.leftUnpaused
+	s.todoUnpaused, s.heldBack = t.leftUnpaused, t.countHeldBack()
 	v.setRead(s, t.read)
 	s.idle, s.readRoom, s.readFull = t.steps == 0, t.room > 0, t.planner.isSpent()
 	v.setTimes(s, t.wake, earlierOf(t.wake, s.nextProvenAt(t.now)))
@@ -331,6 +332,15 @@ func (v *View) Todo(name string) int {
 func (v *View) TodoUnpaused(name string) int {
 	if s := v.services[name]; s != nil {
 		return min(s.todo, s.todoUnpaused)
+	}
+	return 0
+}
+
+// HeldBack returns how much the held rollout of a service leaves to do, in the unit of
+// Todo.
+func (v *View) HeldBack(name string) int {
+	if s := v.services[name]; s != nil {
+		return s.heldBack
 	}
 	return 0
 }

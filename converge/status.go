@@ -57,6 +57,16 @@ func (t *turn) measureTodo() int {
 	return n
 }
 
+// countHeldBack counts what is left to do because the rollout is held: each outdated
+// instance would be replaced, which is two steps, or updated.
+func (t *turn) countHeldBack() int {
+	if t.st.Rollout == nil || !t.st.Rollout.Held || t.ending {
+		return 0
+	}
+	outdated := min(t.outdated+t.outdatedStarting, max(0, t.goal-t.current)) // more are surplus, and removed now
+	return 2*outdated + t.s.count(needsUpdate)
+}
+
 // statusAndReason returns the status of the service and the reason for it.
 func (t *turn) statusAndReason() (mariposa.Status, *mariposa.Reason) {
 	waits := t.waits.AndMore(t.moreWaits)

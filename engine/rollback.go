@@ -73,7 +73,9 @@ func (t *turn) noteFault(fault *mariposa.Reason) bool {
 	for _, task := range t.open {
 		reprovisions := task.Spec.Task == mariposa.TaskReprovision && task.Spec.Origin == mariposa.OriginUser && t.isInScope(task, t.plan.Rollback)
 		if t.status(task).State == mariposa.TaskActive && (reprovisions || task.Spec.Patch.Number == t.goal.Number) {
-			t.setTask(task.ID, func(st *mariposa.TaskStatus) { st.Fault = fault })
+			t.setTask(task.ID, func(st *mariposa.TaskStatus) {
+				st.Fault, st.Remaining, st.LastProgress = fault, 0, t.now // it has other work now
+			})
 			found = true
 		}
 	}

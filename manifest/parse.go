@@ -13,7 +13,7 @@ import (
 // every fault with its line.
 func Parse(data []byte) (*Project, error) {
 	if len(data) > MaxBytes {
-		return nil, mariposa.Errorf(mariposa.TooLarge, "the manifest has %d bytes; the limit is %d", len(data), MaxBytes)
+		return nil, mariposa.Errorf(mariposa.TooLarge, "the manifest has %s; the limit is %s", mariposa.SizeUp(int64(len(data))), mariposa.SizeUp(MaxBytes))
 	}
 	c := &checker{}
 	root, faults := read(data)

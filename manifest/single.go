@@ -17,7 +17,7 @@ var serviceOnlyKeys = []string{"scale", "update", "depends_on", "reschedule", "s
 // checked against a project; with nil, there is nothing to refer to.
 func ParseService(name string, doc []byte, of *Project) (*mariposa.Service, error) {
 	if len(doc) > MaxBytes {
-		return nil, mariposa.Errorf(mariposa.TooLarge, "the definition has %d bytes; the limit is %d", len(doc), MaxBytes)
+		return nil, mariposa.Errorf(mariposa.TooLarge, "the definition has %s; the limit is %s", mariposa.SizeUp(int64(len(doc))), mariposa.SizeUp(MaxBytes))
 	}
 	root, faults := read(doc)
 	c := &checker{subject: "the definition", faults: faults, single: true}

@@ -67,12 +67,12 @@ func TestADeletionIsAskedAbout(t *testing.T) {
 	h := newHouse(t)
 	h.create("shop", dummies)
 	h.converged("shop", "d", 1)
-	h.wants(1, "still has 1 running instance", "project", "delete", "shop", "--yes")
+	h.wants(1, "still runs 1 instance", "project", "delete", "shop", "--yes")
 	h.wants(2, "add --yes", "project", "rm", "shop", "-f")
 	h.converged("shop", "d", 1)
-	askedAbout(t, h, "nope\n", "nothing was changed")
+	askedAbout(t, h, "nope\n", "not confirmed; nothing was changed", 1)
 	h.converged("shop", "d", 1)
-	askedAbout(t, h, "shop\n", "then deleting it")
+	askedAbout(t, h, "shop\n", "then deleting it", 0)
 	h.await("it is gone", func() bool {
 		all, err := h.Projects(t.Context(), "")
 		return err == nil && len(all.Projects) == 0
@@ -82,7 +82,7 @@ func TestADeletionIsAskedAbout(t *testing.T) {
 }
 
 // askedAbout deletes a project on a terminal.
-func askedAbout(t *testing.T, h *devServer, answer, says string) {
+func askedAbout(t *testing.T, h *devServer, answer, says string, code int) {
 	t.Helper()
 	x := newTerminal(t, 24, 100)
 	before := x.settings()
@@ -90,7 +90,7 @@ func askedAbout(t *testing.T, h *devServer, answer, says string) {
 	x.shows("type shop to confirm: ")
 	x.types(answer)
 	x.shows(says)
-	x.ended(cmd, 0, before)
+	x.ended(cmd, code, before)
 }
 
 func TestDownAsksAndSaysWhatIsLeft(t *testing.T) {
@@ -155,15 +155,19 @@ func TestWhatIsSetBelongsToOneServer(t *testing.T) {
 	}
 	want(h, "shop is now called store", "project", "rename", "store")
 	want(h, "store", "project", "show")
-	want(h, "default project store is unset", "project", "unset")
+	want(h, "default project store is unset, and so is the organization acme", "project", "unset")
 	if out, code := on(h, "project", "show"); code != 2 {
 		t.Errorf("still set: %s", out)
 	}
-	want(h, "store", "project", "list") // the organization is still set
-	want(h, "default organization acme is unset", "org", "unset")
 	want(h, "own", "project", "list")
 	want(h, "no default organization was set", "org", "unset")
 	want(h, "the default organization is now acme", "org", "set", "acme")
+	if out, code := on(h, "project", "show", "own"); code != 1 || !strings.Contains(out, "acme is the default organization; name another with -o ORG, or unset it with `mariposa org unset`") {
+		t.Errorf("a project of another organization: exit %d\n%s", code, out)
+	}
+	want(h, "acme (owner)", "whoami")
+	want(h, "the default project is now store", "-o", "acme", "project", "set", "store")
+	want(h, "default project store is unset; the default organization is still acme", "project", "unset")
 	out, _ := on(h, "whoami", "--json")
 	var who struct {
 		Name    string

@@ -105,8 +105,7 @@ func runDev(ctx context.Context, f devFlags, stdin io.Reader, stdout, stderr io.
 	}
 	switch {
 	case f.down.down:
-		done, err := d.down(ctx, f.down, stdin, stdout, stderr)
-		if err != nil || !done || !f.down.purge {
+		if err := d.down(ctx, f.down, stdin, stdout, stderr); err != nil || !f.down.purge {
 			return err
 		}
 		stop() // the files are in use until then

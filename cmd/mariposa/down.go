@@ -51,15 +51,14 @@ func requireData(dir string) error {
 	return nil
 }
 
-// down deletes every project and waits until the last instance is removed. It returns
-// false if the user declines.
-func (d *dev) down(ctx context.Context, f downFlags, stdin io.Reader, stdout, stderr io.Writer) (bool, error) {
+// down deletes every project and waits until the last instance is removed.
+func (d *dev) down(ctx context.Context, f downFlags, stdin io.Reader, stdout, stderr io.Writer) error {
 	projects, err := d.openProjects(ctx)
 	if err != nil {
-		return false, err
+		return err
 	}
-	if ok, err := d.confirmDown(ctx, f, projects, stdin, stderr); err != nil || !ok {
-		return false, err
+	if err := d.confirmDown(ctx, f, projects, stdin, stderr); err != nil {
+		return err
 	}
 	remove := d.client.DeleteProject
 	if f.purge {
@@ -68,18 +67,18 @@ func (d *dev) down(ctx context.Context, f downFlags, stdin io.Reader, stdout, st
 	for _, p := range projects {
 		fmt.Fprintf(stdout, "deleting %s\n", p.Name)
 		if _, err := remove(ctx, p.ID, true); err != nil {
-			return false, err
+			return err
 		}
 	}
 	if err := d.awaitInstances(ctx, stdout); err != nil {
-		return false, err
+		return err
 	}
 	if f.purge {
 		if err := d.purgeVolumes(ctx, stdout); err != nil {
-			return false, err
+			return err
 		}
 	}
-	return true, d.printLeftovers(ctx, f, stdout)
+	return d.printLeftovers(ctx, f, stdout)
 }
 
 // awaitInstances waits until no instance is left. If that takes a while, it prints what
@@ -139,9 +138,9 @@ func (d *dev) openProjects(ctx context.Context) (open []contract.Project, err er
 
 // confirmDown asks for confirmation before anything is deleted. The user types the name
 // of a single project, "all" for several projects, or "purge" for a purge.
-func (d *dev) confirmDown(ctx context.Context, f downFlags, projects []contract.Project, stdin io.Reader, stderr io.Writer) (bool, error) {
+func (d *dev) confirmDown(ctx context.Context, f downFlags, projects []contract.Project, stdin io.Reader, stderr io.Writer) error {
 	if len(projects) == 0 && !f.purge {
-		return true, nil
+		return nil
 	}
 	var names []string
 	for _, p := range projects {
