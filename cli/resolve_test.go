@@ -7,7 +7,7 @@ import (
 )
 
 // Projects may have instances with the same name. With a project, an instance is looked up
-// in that project only, by name and by the beginning of its id; a whole id is unique.
+// in that project only; a whole id is unique.
 func TestAnInstanceIsLookedUpWithinItsProject(t *testing.T) {
 	t.Parallel()
 	s, home := newHouse(t), t.TempDir()
@@ -15,7 +15,7 @@ func TestAnInstanceIsLookedUpWithinItsProject(t *testing.T) {
 	keep(t, home, "MANIFEST", oneWeb)
 	do := func(line string) *run {
 		t.Helper()
-		return (&run{f: s.proxy(t), home: home}).do(t, s.words(line)...)
+		return (&run{home: home, env: map[string]string{"MARIPOSA_URL": s.url, "MARIPOSA_TOKEN": s.token}}).do(t, strings.Fields(line)...)
 	}
 	file := filepath.Join(home, "FILE")
 	for _, project := range []string{"hello", "other"} {
@@ -34,13 +34,11 @@ func TestAnInstanceIsLookedUpWithinItsProject(t *testing.T) {
 
 	lone, err := s.Instance(t.Context(), "lone")
 	must(t, err)
-	s.learnAll()
-	id := s.nameOf(lone.ID)
-	for _, word := range []string{"lone", "hello/lone", id[:len(id)-1]} {
+	for _, word := range []string{"lone", "hello/lone"} {
 		r := do("-j hello instance stop " + word)
 		r.expect(exitError, strings.Contains(r.stderr, "in project hello"), strings.Contains(r.stderr, "instance list"))
 	}
-	for _, line := range []string{"-j other instance show " + id[:len(id)-1], "-j hello instance show " + id, "instance show lone", "-j hello instance show other/lone"} {
+	for _, line := range []string{"-j other instance show lone", "-j hello instance show " + lone.ID, "instance show lone", "-j hello instance show other/lone"} {
 		r := do(line)
 		r.expect(exitOK, strings.Contains(r.stdout, "lone"))
 	}
