@@ -32,7 +32,8 @@ type instance struct {
 	manualRestarts     int              // the manual restarts that the start in progress covers
 	labels             driver.Labels    // the labels it was created with
 	pendingObservation *driver.Observed // the driver's last report during an operation
-	cancelFetch        func()           // cancels the image fetch of a start in progress
+	cancelStart        func()           // cancels the start in progress
+	startCanceled      bool             // the start in progress is canceled, because its goal changed
 	stopping           *stopping        // the stop in progress
 	resources          []*resource      // it needs these; they are not removed while it does
 	values

@@ -97,7 +97,11 @@ func (n *Node) finishOperation(i *instance) {
 // is outdated when it is sent. A goroutine ends with its call, which ends with its
 // context or with the driver's Close; the context outlives frames and steps.
 func (n *Node) runAsync(l *lane, id string, w *mariposa.Workload, call func(ctx context.Context) (then func())) {
-	base := context.WithoutCancel(n.stepCtx)
+	n.runAsyncWithin(context.WithoutCancel(n.stepCtx), l, id, w, call)
+}
+
+// runAsyncWithin is runAsync for a call that also ends with a context of the caller.
+func (n *Node) runAsyncWithin(base context.Context, l *lane, id string, w *mariposa.Workload, call func(ctx context.Context) (then func())) {
 	work := func() {
 		ctx, cancel := context.WithTimeout(base, n.Timeout)
 		defer cancel()
@@ -118,15 +122,14 @@ func (n *Node) runAsync(l *lane, id string, w *mariposa.Workload, call func(ctx 
 const fetchTimeout = time.Hour
 
 // startWithImage returns a start that first pulls the instance's image, if its compute
-// type has images. The pull is canceled if the start becomes obsolete.
-func (n *Node) startWithImage(i *instance, d driver.Driver) operation {
+// type has images. Both end with base, which is canceled if the start becomes obsolete.
+func (n *Node) startWithImage(base context.Context, i *instance, d driver.Driver) operation {
 	im, ok := d.(driver.Imager)
 	if !ok || i.workload.Image == "" {
 		return d.Start
 	}
-	fetching, cancel := context.WithTimeout(context.WithoutCancel(n.stepCtx), fetchTimeout)
-	i.cancelFetch = cancel
-	return func(ctx context.Context, in driver.Instance) (driver.Observed, error) {
+	return func(_ context.Context, in driver.Instance) (driver.Observed, error) {
+		fetching, cancel := context.WithTimeout(base, fetchTimeout)
 		defer cancel()
 		image, tenth := in.Workload.Image, int64(-1)
 		err := im.EnsureImage(fetching, image, func(p driver.Progress) {
@@ -138,7 +141,7 @@ func (n *Node) startWithImage(i *instance, d driver.Driver) operation {
 		if err != nil {
 			return driver.Observed{ID: in.ID}, fmt.Errorf("cannot pull image %s: %w", image, err)
 		}
-		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), n.Timeout) // the timeout begins only now
+		ctx, stop := context.WithTimeout(base, n.Timeout) // the timeout begins only now
 		defer stop()
 		return d.Start(ctx, in)
 	}

@@ -283,6 +283,44 @@ func TestAGoalThatChangesDuringAnOperationIsPursuedAfterIt(t *testing.T) {
 	h.want(t, "stop a")
 }
 
+// A stop or a removal does not wait for a slow start: the start is canceled. That is not
+// a failure, and if the instance is to run after all, it starts again.
+func TestAStartIsCanceledWhenItsInstanceIsToStop(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		goals func(w string) []wire.Assignment
+		next  string
+	}{
+		"to be removed":     {func(string) []wire.Assignment { return []wire.Assignment{unwanted("a", 2)} }, "remove a"},
+		"to be stopped":     {func(w string) []wire.Assignment { return []wire.Assignment{halted("a", 2, w)} }, "stop a"},
+		"to run after all":  {func(w string) []wire.Assignment { return []wire.Assignment{halted("a", 2, w), wanted("a", 3, w)} }, "start a"},
+		"removed after all": {func(w string) []wire.Assignment { return []wire.Assignment{halted("a", 2, w), unwanted("a", 3)} }, "remove a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := &manualDriver{}
+			r := newRig(t, h)
+			w := processWork()
+			r.connect(wanted("a", 1, w))
+			ctx := h.last(t, "start").ctx
+			if ctx.Err() != nil {
+				t.Fatal("the start is canceled while it is needed")
+			}
+			for _, it := range c.goals(w) {
+				r.assign(it)
+			}
+			if ctx.Err() == nil {
+				t.Fatal("the start goes on")
+			}
+			r.end(h, "start", "a", driver.Observed{Reason: "its start was cancelled"}, ctx.Err())
+			h.want(t, c.next)
+			if got := r.states("a"); slices.Contains(got, mariposa.StateFailed) {
+				t.Errorf("went through %v", got)
+			}
+		})
+	}
+}
+
 func TestANewGenerationChangesWhatRunsInPlace(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -128,27 +128,35 @@ func (n *Node) operate(i *instance) {
 	case m == doStop:
 		n.stopInstance(i, l)
 	case m == doUpdate:
-		n.callDriver(i, l, l.driver.Update, n.updateDone)
+		n.callDriver(context.WithoutCancel(n.stepCtx), i, l, l.driver.Update, n.updateDone)
 	default:
-		if i.awaiting {
-			i.awaiting, i.status.Reason = false, ""
-		}
-		n.setState(i, mariposa.StateProvisioning, i.status.Reason)
-		i.mayExist, i.stoppedByUs, i.labels = true, false, n.labels
-		i.manualRestarts = i.desired.ManualRestarts
-		n.passValuesToStart(i)
-		n.callDriver(i, l, n.startWithImage(i, l.driver), n.startDone)
+		n.startInstance(i, l)
 	}
+}
+
+// startInstance starts an instance. The start is canceled if the instance is to stop: a
+// stop never waits for a slow start to end.
+func (n *Node) startInstance(i *instance, l *lane) {
+	if i.awaiting {
+		i.awaiting, i.status.Reason = false, ""
+	}
+	n.setState(i, mariposa.StateProvisioning, i.status.Reason)
+	i.mayExist, i.stoppedByUs, i.labels = true, false, n.labels
+	i.manualRestarts = i.desired.ManualRestarts
+	n.passValuesToStart(i)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(n.stepCtx))
+	i.cancelStart, i.startCanceled = cancel, false
+	n.callDriver(ctx, i, l, n.startWithImage(ctx, i, l.driver), n.startDone)
 }
 
 // operation is a start or an update.
 type operation func(context.Context, driver.Instance) (driver.Observed, error)
 
-func (n *Node) callDriver(i *instance, l *lane, op operation, then func(*instance, driver.Observed, error)) {
+func (n *Node) callDriver(ctx context.Context, i *instance, l *lane, op operation, then func(*instance, driver.Observed, error)) {
 	i.generation, i.pendingObservation = i.desired.Generation, nil
 	in := n.driverInstance(i)
 	in.ManualRestarts = i.manualRestarts
-	n.runAsync(l, i.id, i.workload, func(ctx context.Context) func() {
+	n.runAsyncWithin(ctx, l, i.id, i.workload, func(ctx context.Context) func() {
 		o, err := op(ctx, in)
 		return func() { then(i, o, err) }
 	})
@@ -181,10 +189,12 @@ func (i *instance) stopTimeout() time.Duration {
 }
 
 // cancelObsolete cancels obsolete work in progress: a stop whose timeout has become
-// shorter is retried, and the pull of an image that is no longer needed ends.
+// shorter is retried, and the start of an instance that is to stop ends, with the pull of
+// its image.
 func (i *instance) cancelObsolete() {
-	if i.starting && i.cancelFetch != nil && i.desired.Goal != mariposa.GoalRunning {
-		i.cancelFetch()
+	if i.starting && i.desired.Goal != mariposa.GoalRunning {
+		i.startCanceled = true
+		i.cancelStart()
 	}
 	s, within := i.stopping, i.stopTimeout()
 	if s == nil || i.desired.Goal == mariposa.GoalRunning || within < 0 || (s.timeout >= 0 && s.timeout <= within) {
@@ -212,7 +222,15 @@ func (n *Node) stopInstance(i *instance, l *lane) {
 }
 
 func (n *Node) startDone(i *instance, o driver.Observed, err error) {
-	i.status.Generation, i.status.ManualRestarts, i.starting, i.cancelFetch = i.generation, i.manualRestarts, false, nil
+	i.starting = false
+	if i.cancelStart != nil {
+		i.cancelStart() // releases its context
+	}
+	if err != nil && i.startCanceled { // it did not fail; if its goal is to run again, it starts again
+		n.finishOperation(i)
+		return
+	}
+	i.status.Generation, i.status.ManualRestarts = i.generation, i.manualRestarts
 	if err != nil {
 		n.observe(i, mariposa.StateFailed, o)
 		i.status.Reason = "could not be started: " + err.Error()

@@ -334,7 +334,7 @@ type call struct {
 	instance driver.Instance     // of a start or an update
 	values   []mariposa.Variable // of a PublishValues
 	timeout  time.Duration       // of a stop
-	ctx      context.Context     //nolint:containedctx // of a stop
+	ctx      context.Context     //nolint:containedctx // of a start or a stop
 	wake     func()
 	o        driver.Observed // what it answers
 	err      error
@@ -386,8 +386,8 @@ func (h *manualDriver) Capabilities() mariposa.Capabilities {
 	return mariposa.Capabilities{Logs: true, Mdata: true, Survives: true}
 }
 
-func (h *manualDriver) Start(_ context.Context, i driver.Instance) (driver.Observed, error) {
-	return h.do(&call{what: "start", id: i.ID, instance: i})
+func (h *manualDriver) Start(ctx context.Context, i driver.Instance) (driver.Observed, error) {
+	return h.do(&call{what: "start", id: i.ID, instance: i, ctx: ctx})
 }
 
 func (h *manualDriver) Update(_ context.Context, i driver.Instance) (driver.Observed, error) {

@@ -179,7 +179,7 @@ func TestAQueueIsShownWithWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	sc := script{stuck: true, files: map[string]string{"MANIFEST": oneWeb, "SLOW": slowWeb}, lines: []string{
 		hello + " --wait", "! -j hello project scale web=2 --wait", "! project freeze hello --wait", "! project create slow -m SLOW", `~ /v1/instances?project=slow "state": ?"provisioning"`, "! project create slower -m SLOW", `~ /v1/instances?project=slower "state": ?"provisioning"`, "! queue terminate $task0 --yes",
-		"queue list --all --limit 4", "queue show $task2",
+		`~ /v1/queue?project=slower "task": ?"freeze".*"done": ?1`, "queue list --all --limit 4", "queue show $task2",
 	}}
 	golden(t, "queue-left", sc.story(t, newHouse(t)))
 }

@@ -100,7 +100,7 @@ func groupsOfWork() map[string]script {
 		}},
 		"queue": {stuck: true, files: map[string]string{"MANIFEST": groupManifest, "SLOW": slowManifest}, lines: []string{
 			hello + " --wait", "! project create slow -m SLOW", `~ /v1/instances?project=slow "state": ?"provisioning"`, `~ /v1/queue?project=slow "done": ?1`, "queue list --all --state completed --service web --limit 5", "queue list --limit 0 --json", "queue list", "queue show 0198c000-0000-7000", "queue show $task0 --limit 1", "queue show $task0",
-			"queue show 0198c000-0000-7000-8000-0000000000b9", "queue terminate beef", "queue terminate 0198c000-0000-7000-8000-0000000000b9", "queue terminate $task1", "queue terminate $task0", "queue list", "queue terminate $task0 --json",
+			"queue show 0198c000-0000-7000-8000-0000000000b9", "queue terminate beef", "queue terminate 0198c000-0000-7000-8000-0000000000b9", "queue terminate $task1", "queue terminate $task0", `~ /v1/queue?project=slow "task": ?"freeze".*"done": ?1`, "queue list", "queue terminate $task0 --json",
 		}},
 		"plan": {files: map[string]string{"MANIFEST": plannedManifest, "FILE": planManifest, "FAULTY": "services:\n  web: {scale: 3}\n"}, lines: []string{
 			hello, "! -o acme project create hello -m MANIFEST", "-j hello project plan", "project plan hello -m FILE", "project plan hello --json", "project plan hello -m FILE --json", "project plan nowhere -m FAULTY", "project plan nowhere -m FILE", "project plan nowhere", "-j hello -o acme project plan -m FILE --rolling 25% --canary 1",

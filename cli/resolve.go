@@ -17,7 +17,7 @@ import (
 
 var (
 	wholeID = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
-	aSlot   = regexp.MustCompile(`^([a-z0-9-]+)\.[0-9]+$`)
+	aSlot   = regexp.MustCompile(`^[a-z0-9-]+\.[0-9]+$`)
 )
 
 // instanceRef resolves the name of an instance to one that the server knows:
@@ -32,25 +32,37 @@ func (a *app) instanceRef(ctx context.Context, c *client.Client, word string) (s
 }
 
 // instanceIn resolves an instance within a project, unless the name includes another
-// project.
+// project. Another project may have an instance with the same name, so with a project only
+// a whole id is left to the server.
 func (a *app) instanceIn(ctx context.Context, c *client.Client, project, word string) (string, error) {
 	if p, name, ok := strings.Cut(word, "/"); ok {
 		project, word = p, name
 	}
-	slot := aSlot.FindStringSubmatch(word)
-	if slot == nil {
+	isSlot := aSlot.MatchString(word)
+	if !isSlot && (project == "" || wholeID.MatchString(word)) {
 		return word, nil
 	}
+	f, what := client.InstanceFilter{Project: project}, fmt.Sprintf("instance %q in project %s", word, project)
+	if service, _, ok := strings.Cut(word, "."); ok {
+		f.Service = service
+	}
+	is := func(i contract.Instance) bool {
+		return i.Name == word || len(word) >= 4 && strings.HasPrefix(i.ID, word)
+	}
+	if isSlot {
+		what = fmt.Sprintf("instance in slot %q", word)
+		is = func(i contract.Instance) bool { return i.Slot == word && i.Goal == mariposa.GoalRunning }
+	}
 	var found []candidate
-	for i, err := range c.Instances(ctx, client.InstanceFilter{Project: project, Service: slot[1]}) {
+	for i, err := range c.Instances(ctx, f) {
 		if err != nil {
 			return "", err
 		}
-		if i.Slot == word && i.Goal == mariposa.GoalRunning {
+		if is(i) {
 			found = append(found, candidate{i.ID, i.ProjectName + "/" + i.Name})
 		}
 	}
-	return a.pick(found, fmt.Sprintf("instance in slot %q", word), "instance list")
+	return a.pick(found, what, "instance list")
 }
 
 // taskRef resolves a prefix of a task's id. It searches all open tasks, regardless of

@@ -220,10 +220,10 @@ func (s *realServer) again(t *testing.T, manifests ...string) {
 	t.Helper()
 	s.t = t
 	ctx := t.Context()
-	if _, err := s.Project(ctx, "hello"); err == nil {
+	if old, err := s.Project(ctx, "hello"); err == nil {
 		_, err := s.DeleteProject(ctx, "hello", true)
 		must(t, err)
-		s.await("hello is gone", func() bool { _, err := s.Project(ctx, "hello"); return err != nil })
+		s.await("hello is gone", func() bool { _, err := s.Project(ctx, old.ID); return err != nil }) // its name is free before
 	}
 	for i, manifest := range manifests {
 		var err error

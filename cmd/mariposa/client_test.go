@@ -67,7 +67,7 @@ func TestADeletionIsAskedAbout(t *testing.T) {
 	h := newHouse(t)
 	h.create("shop", dummies)
 	h.converged("shop", "d", 1)
-	h.wants(1, "still runs 1 instance", "project", "delete", "shop", "--yes")
+	h.wants(1, "still has 1 instance running", "project", "delete", "shop", "--yes")
 	h.wants(2, "add --yes", "project", "rm", "shop", "-f")
 	h.converged("shop", "d", 1)
 	askedAbout(t, h, "nope\n", "not confirmed; nothing was changed", 1)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"mariposa"
+	"mariposa/client"
 	"mariposa/contract"
 )
 
@@ -70,5 +71,40 @@ func TestNothingIsRestartedInAFrozenScope(t *testing.T) {
 				return i.Restarts == 1 && i.State == mariposa.StateRunning
 			})
 		})
+	}
+}
+
+// Whoever terminates a slow start does not wait for it: what never ran is removed at once,
+// and the freeze has settled. A stop ends a slow start in the same way.
+func TestASlowStartIsCanceledByATerminationAndByAStop(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.create("shop", "services:\n  web: {compute_type: dummy, scale: 2, dummy: {wait_secs: 3600}}\n")
+	starting := func() bool {
+		all := h.instances("shop")
+		for _, i := range all {
+			if i.State != mariposa.StateProvisioning || i.NodeName == "" {
+				return false
+			}
+		}
+		return len(all) == 2
+	}
+	tasks := func() []contract.Task {
+		list, err := h.Queue(t.Context(), client.TaskFilter{Project: "shop"})
+		must(t, err)
+		return list.Tasks
+	}
+	h.await("both are starting", starting)
+	h.ok("queue", "terminate", tasks()[0].ID)
+	h.await("nothing is left of the start", func() bool { return len(h.instances("shop")) == 0 })
+	h.await("the freeze has settled", func() bool {
+		all := tasks()
+		return len(all) == 1 && all[0].Task == mariposa.TaskFreeze && all[0].Progress.Done == all[0].Progress.Total
+	})
+	h.ok("-j", "shop", "project", "thaw")
+	h.await("both are starting again", starting)
+	h.ok("-j", "shop", "project", "stop", "--wait")
+	if all := h.instances("shop"); len(all) != 0 {
+		t.Errorf("after the stop there is %+v", all)
 	}
 }

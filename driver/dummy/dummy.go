@@ -203,7 +203,9 @@ func (d *Driver) Stop(ctx context.Context, id string, _ time.Duration) (driver.O
 	return in.observe(id), err
 }
 
-// Remove stops the dummy, waits as configured, and removes it. It never fails by itself.
+// Remove stops the dummy, waits as configured, and removes it. A dummy that never ran, or
+// whose last start was canceled, has nothing to stop and is removed at once. Remove never
+// fails by itself.
 func (d *Driver) Remove(ctx context.Context, id string) error {
 	w := d.world
 	w.mu.Lock()
@@ -218,8 +220,10 @@ func (d *Driver) Remove(ctx context.Context, id string) error {
 		}
 	}
 	in.Attempt++
-	if err := d.sleep(ctx, w.wait(in)); err != nil {
-		return err
+	if !in.Started.IsZero() {
+		if err := d.sleep(ctx, w.wait(in)); err != nil {
+			return err
+		}
 	}
 	return w.drop(id)
 }

@@ -307,6 +307,23 @@ func TestContextAndCloseEndWaits(t *testing.T) {
 	}
 }
 
+// Nothing of a dummy has to be stopped before it has run, so its removal takes no time.
+func TestADummyThatNeverRanIsRemovedAtOnce(t *testing.T) {
+	d := dummy.New(dummy.NewWorld(1), clock.Real{})
+	defer d.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, err := d.Start(ctx, make1("a", mariposa.Dummy{Wait: time.Hour})); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	if err := d.Remove(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := d.List(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
+
 func TestSameSeedSameWorld(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		seed := rapid.Uint64().Draw(t, "seed")

@@ -19,7 +19,9 @@ import (
 func resources(instances int) mariposa.Resources { return mariposa.Resources{Instances: instances} }
 
 // writeUnder runs eight writers on several replicas for a while, under the faults of the
-// test, and expects the store to match the results they got.
+// test, and expects the store to match the results they got. A writer waits for its server
+// as long as necessary, so after a failure, such as a server that does not start again, the
+// stores are closed.
 func writeUnder(t *testing.T, handles []*Store, harm func(context.Context)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
@@ -31,7 +33,7 @@ func writeUnder(t *testing.T, handles []*Store, harm func(context.Context)) {
 			for i := 0; ctx.Err() == nil; i++ {
 				name := fmt.Sprintf("%d.%d", w, i)
 				r := handles[w%len(handles)].Commit(context.Background(), named(name, w))[0]
-				if r.Err != nil && !errors.Is(r.Err, store.ErrUnavailable) {
+				if r.Err != nil && !errors.Is(r.Err, store.ErrUnavailable) && !t.Failed() {
 					t.Errorf("unit %s: %v", name, r.Err)
 				}
 				if r.Err != nil {
@@ -41,8 +43,21 @@ func writeUnder(t *testing.T, handles []*Store, harm func(context.Context)) {
 			}
 		})
 	}
-	wg.Go(func() { harm(ctx) })
+	wg.Go(func() {
+		defer func() { // it may end by a Fatal
+			if t.Failed() {
+				cancel()
+				for _, s := range handles {
+					_ = s.Close() // only to end the writers; the test has failed
+				}
+			}
+		}()
+		harm(ctx)
+	})
 	wg.Wait()
+	if t.Failed() {
+		t.FailNow() // the rest would only repeat it
+	}
 	s := handles[0]
 	log := allOf(t, s)
 	done := units.exactlyOnce(t, log, 3)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -72,6 +74,43 @@ func TestAServerCanBeStoppedKilledAndStartedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		conn.Close(t.Context())
+	}
+}
+
+// Processes of a killed server can outlive it, and keep its shared memory: the next start
+// waits for them.
+func TestAServerStartsAfterItsSlowOrphans(t *testing.T) {
+	s := New(t)
+	conn, err := pgx.Connect(t.Context(), s.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	pid := int(conn.PgConn().PID())
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil { // it ends only when it goes on
+		t.Fatal(err)
+	}
+	s.Kill()
+	if left := s.orphans(); !slices.Contains(left, pid) {
+		t.Fatalf("process %d is not among the orphans %v", pid, left)
+	}
+	defer time.AfterFunc(2*time.Second, func() { _ = syscall.Kill(pid, syscall.SIGCONT) }).Stop()
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A server that cannot start is reported with its log.
+func TestAServerThatCannotStartSaysWhy(t *testing.T) {
+	s := New(t)
+	s.Stop()
+	control := filepath.Join(s.data(), "global", "pg_control")
+	if err := os.Rename(control, control+".away"); err != nil {
+		t.Fatal(err)
+	}
+	err := s.tryToStart(time.Second)
+	if err == nil || !strings.Contains(err.Error(), "pg_control") {
+		t.Fatalf("started: %v", err)
 	}
 }
 

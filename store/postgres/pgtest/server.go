@@ -177,17 +177,23 @@ kill -${signal:-QUIT} $! 2>/dev/null
 wait $!
 [ "$signal" ] || rm -rf "$FOLDER"`
 
+const (
+	retryTimeout = 10 * time.Second // how long a start that fails is tried again
+	readyTimeout = time.Minute      // how long a started server may take to answer
+)
+
 // Start starts the server on its former port, or any free one, and returns once it
-// answers.
-func (s *Server) Start() error {
+// answers. The error of a start that fails holds the end of the server's log.
+func (s *Server) Start() error { return s.tryToStart(retryTimeout) }
+
+func (s *Server) tryToStart(within time.Duration) error {
 	if s.guard != nil {
 		return nil
 	}
-	var err error
-	// A port can be taken between finding and using it, and a killed server leaves
-	// processes behind that take a moment to end.
-	for range 20 {
-		fixed := s.Port != 0
+	s.endOrphans()
+	deadline := time.Now().Add(within)
+	for { // a port can be taken between finding and using it
+		fixed, err := s.Port != 0, error(nil)
 		if !fixed {
 			if s.Port, err = freePort(); err != nil {
 				return err
@@ -200,9 +206,44 @@ func (s *Server) Start() error {
 		if !fixed {
 			s.Port = 0
 		}
+		if time.Now().After(deadline) {
+			return err
+		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	return err
+}
+
+// orphanTimeout is how long the processes of a killed server may take to end by
+// themselves.
+const orphanTimeout = 10 * time.Second
+
+// endOrphans waits for the processes of a killed server, which keep the next one from
+// starting. On a busy machine they take seconds to end; what is left then is killed.
+func (s *Server) endOrphans() {
+	for deadline := time.Now().Add(orphanTimeout); ; time.Sleep(10 * time.Millisecond) {
+		left := s.orphans()
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			for _, pid := range left {
+				_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+			}
+		}
+	}
+}
+
+// orphans returns the processes that work in the server's data directory, as all of its
+// own do.
+func (s *Server) orphans() (pids []int) {
+	all, _ := filepath.Glob("/proc/[0-9]*/cwd")
+	for _, link := range all {
+		if at, err := os.Readlink(link); err == nil && at == s.data() { // others' cannot be read
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(link)))
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }
 
 func (s *Server) launch() error {
@@ -236,7 +277,7 @@ func (s *Server) launch() error {
 
 // ready waits until the server answers.
 func (s *Server) ready(pidFile string) error {
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(readyTimeout)
 	for {
 		if text, err := os.ReadFile(pidFile); err == nil && s.master == 0 {
 			if s.master, err = strconv.Atoi(strings.TrimSpace(string(text))); err != nil {
