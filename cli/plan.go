@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -207,16 +208,25 @@ func resourceTable(all []contract.PlanResource) *table {
 func fieldWords(fields []contract.FieldDiff) string {
 	var all []string
 	for _, f := range fields {
+		f.Before, f.After = fieldValue(f.Field, f.Before), fieldValue(f.Field, f.After)
 		switch {
 		case f.Before == "" && f.After == "":
 			all = append(all, f.Field)
 		case f.Before == "":
 			all = append(all, fmt.Sprintf("%s: %s", f.Field, f.After))
 		case f.After == "":
-			all = append(all, fmt.Sprintf("%s: %s → nothing", f.Field, f.Before))
+			all = append(all, fmt.Sprintf("%s: %s → not set", f.Field, f.Before))
 		default:
 			all = append(all, fmt.Sprintf("%s: %s → %s", f.Field, f.Before, f.After))
 		}
 	}
 	return strings.Join(all, "; ")
+}
+
+// fieldValue returns the value of a field for people: sizes with a unit.
+func fieldValue(field, value string) string {
+	if n, err := strconv.ParseInt(value, 10, 64); err == nil && field == "memory" {
+		return sizeOfBytes(n)
+	}
+	return value
 }
