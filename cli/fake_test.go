@@ -273,8 +273,10 @@ func visible(s string) string {
 	return strings.NewReplacer("\x1b", "␛", "\r", "␍").Replace(s)
 }
 
+// golden compares a text with a golden file.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
+	got = numberInOrder(got)
 	path := filepath.Join("testdata", name+".golden")
 	if *update {
 		must(t, os.MkdirAll("testdata", 0o755))

@@ -68,7 +68,6 @@ func (s *realServer) slowHello(t *testing.T) string {
 	done, err := s.CreateProject(t.Context(), "hello", []byte(slowWeb), "")
 	must(t, err)
 	s.awaitDocument("/v1/instances?project=hello", `"state": ?"provisioning"`)
-	s.forget(true)
 	return *done.Task
 }
 
@@ -148,7 +147,6 @@ func TestTerminatingAsksAPerson(t *testing.T) {
 				must(t, err)
 				id = *done.Task
 				s.awaitDocument("/v1/queue/"+id, `"waits_for": ?\["0`)
-				s.forget(true)
 			} else {
 				id = s.slowHello(t)
 			}
@@ -206,7 +204,6 @@ func TestEventsAreSentences(t *testing.T) {
 	s.again(t, oneWeb)
 	s.scaleTo("2")
 	s.quiet()
-	s.forget(true)
 	latest := (&run{f: s.proxy(t)}).do(t, "-j", "hello", "events").golden("events").stdout
 	if since := (&run{f: s.proxy(t)}).do(t, "-j", "hello", "events", "--since", "1"); since.stdout != latest {
 		t.Errorf("since a revision: %s", since.stdout)
@@ -256,7 +253,6 @@ func TestLiveScreensShowStateAndEvents(t *testing.T) {
 		s.scaleTo("2")
 		s.quiet()
 		s.atRest("hello", mariposa.StatusConverged)
-		s.learnAll()
 		through, err := client.New(client.Options{URL: f.url, Token: secret})
 		must(t, err)
 		defer through.Close()

@@ -194,7 +194,6 @@ func TestChangesPrintTheirTask(t *testing.T) {
 				_, err := s.Act(t.Context(), "hello", contract.Action{Action: "stop"})
 				must(t, err)
 				s.quiet()
-				s.forget(true)
 			}
 			if len(c.is) > 0 {
 				c.asked = strings.ReplaceAll(c.asked, "PROJECT", s.helloID())
@@ -255,7 +254,6 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 			if c.name == "stranger" { // something else is at the address, as a wrong URL or a portal makes it
 				f.on("GET /v1/projects", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) })
 			}
-			h.forget(true)
 			(&run{f: f, stdin: c.stdin}).do(t, strings.Fields(c.args)...).golden("refused-" + c.name)
 		})
 	}

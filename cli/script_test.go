@@ -90,7 +90,6 @@ func (sc script) story(t *testing.T, s *realServer) string {
 		if !sc.stuck {
 			s.quiet()
 		}
-		s.learnAll()
 		line, silent := strings.CutPrefix(line, "! ")
 		words := s.words(line)
 		r := &run{f: s.proxy(t), home: home}
@@ -146,8 +145,7 @@ func (s *realServer) document(path string) (int, string) {
 	return w.Code, w.Body.String()
 }
 
-// raw is what the server answers, and names nothing: what a test happens to see while it
-// waits must not have a number.
+// raw is what the server answers, with the values that differ between runs.
 func (s *realServer) raw(path string) string {
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, s.url+path, http.NoBody)
 	if err != nil {
@@ -179,12 +177,6 @@ func (s *realServer) awaitDocument(path, pattern string) {
 	}
 }
 
-// learnAll names all that exists, in a fixed order, whatever the next command asks for.
-func (s *realServer) learnAll() {
-	s.t.Helper()
-	s.learn("/v1/users", "/v1/organizations", "/v1/nodes", "/v1/projects", "/v1/tokens", "/v1/volumes", "/v1/networks", "/v1/instances", "/v1/queue?all=true")
-}
-
 var (
 	aVariable = regexp.MustCompile(`^\$([a-z]+)(\d+)$`)
 	idIn      = regexp.MustCompile(`"(?:id|cas)": ?"([^"]+)"`)
@@ -214,8 +206,7 @@ func (s *realServer) words(line string) []string {
 	return words
 }
 
-// again makes the project hello anew, of one manifest after the other, and gives names
-// from the beginning, as if nothing had been before.
+// again makes the project hello anew, of one manifest after the other.
 func (s *realServer) again(t *testing.T, manifests ...string) {
 	t.Helper()
 	s.t = t
@@ -235,18 +226,6 @@ func (s *realServer) again(t *testing.T, manifests ...string) {
 		must(t, err)
 		s.quiet()
 	}
-	s.forget(len(manifests) > 0)
-}
-
-// forget gives names from the beginning, those of hello in a fixed order.
-func (s *realServer) forget(hello bool) {
-	s.mu.Lock()
-	s.stable, s.original, s.counts = map[string]string{}, map[string]string{}, map[int]int{}
-	s.mu.Unlock()
-	s.learn("/v1/users", "/v1/organizations", "/v1/nodes", "/v1/projects", "/v1/tokens")
-	if hello {
-		s.learn("/v1/projects/hello/versions", "/v1/instances?project=hello", "/v1/queue?all=true&project=hello")
-	}
 }
 
 // helloID is the stable name of the project hello.
@@ -265,11 +244,8 @@ func (s *realServer) version(number string) string {
 	return s.nameOf(v.Version)
 }
 
-func (s *realServer) nameOf(real string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.stable[real]
-}
+// nameOf is the stable name of an id or a hash.
+func (s *realServer) nameOf(real string) string { return string(s.steady([]byte(real))) }
 
 // clientOf is another user's, who works on what is ann's.
 func (s *realServer) clientOf(user string) *client.Client {

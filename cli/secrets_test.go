@@ -229,7 +229,6 @@ func TestAnImportAddsAndWithForceOverwrites(t *testing.T) {
 			_, err := s.ImportMetadata(t.Context(), "hello", []byte(metaValues), client.Update{Force: true})
 			must(t, err)
 			s.quiet()
-			s.forget(true)
 			f := s.proxy(t)
 			r := &run{f: f, tty: true, home: t.TempDir()}
 			keep(t, r.home, "v.yaml", c.file)

@@ -88,7 +88,6 @@ func TestMovingAProjectWantsItsName(t *testing.T) {
 		moved        bool
 	}{{"wrong", "hallo\n", false}, {"none", "", false}, {"right", "hello\n", true}} {
 		t.Run(c.name, func(t *testing.T) {
-			s.forget(true)
 			f := s.proxy(t)
 			(&run{f: f, tty: true, stdin: c.answer}).do(t, "project", "move", "hello", "acme").golden("move-" + c.name)
 			if moved := strings.Contains(f.requests(), "POST "); moved != c.moved {
