@@ -23,7 +23,7 @@ const (
 )
 
 // whenFollowed calls do once somebody follows the feed.
-func (s *realServer) whenFollowed(f *fake, do func()) {
+func (s *realServer) whenFollowed(f *proxy, do func()) {
 	f.feed(func(w http.ResponseWriter, r *http.Request) {
 		go do()
 		s.ServeHTTP(w, r)
@@ -31,7 +31,7 @@ func (s *realServer) whenFollowed(f *fake, do func()) {
 }
 
 // whenTold calls do once an event with a text has been passed on.
-func (s *realServer) whenTold(f *fake, text string, do func()) {
+func (s *realServer) whenTold(f *proxy, text string, do func()) {
 	f.feed(func(w http.ResponseWriter, r *http.Request) {
 		s.ServeHTTP(&listening{ResponseWriter: w, text: text, do: sync.OnceFunc(func() { go do() })}, r)
 	})

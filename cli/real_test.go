@@ -135,15 +135,6 @@ func (s *realServer) atRest(project string, status mariposa.Status) {
 	})
 }
 
-// proxy is a server for commands, in which ids and times are stable. It answers a route
-// itself if the test sets an answer.
-func (s *realServer) proxy(t *testing.T) *fake {
-	t.Helper()
-	f := newFake(t)
-	f.real = s
-	return f
-}
-
 func (s *realServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	target := s.url + s.restore(r.URL.RequestURI())

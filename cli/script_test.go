@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -206,6 +207,14 @@ func (s *realServer) words(line string) []string {
 	return words
 }
 
+// newHello is a house with the project hello, of one manifest after the other.
+func newHello(t *testing.T, manifests ...string) *realServer {
+	t.Helper()
+	s := newHouse(t)
+	s.again(t, manifests...)
+	return s
+}
+
 // again makes the project hello anew, of one manifest after the other.
 func (s *realServer) again(t *testing.T, manifests ...string) {
 	t.Helper()
@@ -246,6 +255,27 @@ func (s *realServer) version(number string) string {
 
 // nameOf is the stable name of an id or a hash.
 func (s *realServer) nameOf(real string) string { return string(s.steady([]byte(real))) }
+
+// project makes another project of web alone, in an organization.
+func (s *realServer) project(org, name string) {
+	s.t.Helper()
+	manifest, err := json.Marshal(oneWeb)
+	must(s.t, err)
+	_, err = s.NewProject(s.t.Context(), contract.NewProject{Name: name, Organization: org, Manifest: manifest})
+	must(s.t, err)
+	s.quiet()
+}
+
+// clientBy is the client of a token that another client creates.
+func (s *realServer) clientBy(by *client.Client, token contract.NewToken) *client.Client {
+	s.t.Helper()
+	made, err := by.CreateToken(s.t.Context(), token)
+	must(s.t, err)
+	c, err := client.New(client.Options{URL: s.url, Token: made.Secret})
+	must(s.t, err)
+	s.t.Cleanup(c.Close)
+	return c
+}
 
 // clientOf is another user's, who works on what is ann's.
 func (s *realServer) clientOf(user string) *client.Client {
