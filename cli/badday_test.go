@@ -47,6 +47,5 @@ func badDay(t *testing.T) *realServer {
 	_, err = s.CreateProject(ctx, "waiting", []byte(waitingManifest), "")
 	must(t, err)
 	s.awaitDocument("/v1/projects/waiting", `"status": ?"blocked"`)
-	s.forget(true)
 	return s
 }

@@ -8,7 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"mariposa"
+	"mariposa/client"
+	"mariposa/contract"
 )
 
 // keep writes a file below a home directory, readable only by its owner.
@@ -104,7 +105,9 @@ func TestTheServerThatIsMeant(t *testing.T) {
 
 func TestEveryFlagReadsItsEnvironmentVariable(t *testing.T) {
 	t.Parallel()
-	f := world(t)
+	s := newHouse(t)
+	s.project("acme", "hello")
+	f := s.proxy(t)
 	env := map[string]string{"MARIPOSA_JSON": "true", "MARIPOSA_PROJECT": "hello", "MARIPOSA_ALL": "1", "MARIPOSA_ORG": "acme"}
 	r := (&run{f: f, env: env}).do(t, "queue", "list")
 	r.expect(exitOK, strings.HasPrefix(r.stdout, "{"))
@@ -121,7 +124,8 @@ func TestEveryFlagReadsItsEnvironmentVariable(t *testing.T) {
 
 func TestLoginKeepsATokenThatWorksToItself(t *testing.T) {
 	t.Parallel()
-	f := world(t)
+	s := newHello(t, oneWeb)
+	f := s.proxy(t)
 	r := (&run{stdin: "  " + secret + "\n"}).do(t, "login", "--url", f.url+"/", "--token-stdin")
 	r.expect(exitOK, !strings.Contains(r.stdout+r.stderr, secret))
 	path := filepath.Join(r.home, ".config/mariposa/profile.json")
@@ -133,7 +137,7 @@ func TestLoginKeepsATokenThatWorksToItself(t *testing.T) {
 	again := (&run{home: r.home}).do(t, "project", "set", "hello")
 	again.expect(exitOK, f.tokens["Bearer "+secret])
 	again = (&run{home: r.home}).do(t, "project", "show")
-	again.expect(exitOK, strings.Contains(again.stdout, helloID))
+	again.expect(exitOK, strings.Contains(again.stdout, s.helloID()))
 	var saved profile
 	text, _ := os.ReadFile(path)
 	if err := json.Unmarshal(text, &saved); err != nil || !reflect.DeepEqual(saved, profile{URL: f.url, Token: secret, Selected: map[string]selection{f.url: {Project: "hello"}}}) {
@@ -143,7 +147,7 @@ func TestLoginKeepsATokenThatWorksToItself(t *testing.T) {
 
 func TestLoginKeepsNothingThatDoesNotWork(t *testing.T) {
 	t.Parallel()
-	f := world(t).on("GET /v1/user", refuse(mariposa.Unauthorized, "the token is not known here"))
+	f := newHouse(t).proxy(t)
 	r := (&run{stdin: "wrong"}).do(t, "login", "--url", f.url, "--token-stdin")
 	r.expect(exitError, strings.Contains(r.stderr, "nothing was saved"))
 	if _, err := os.Stat(filepath.Join(r.home, ".config/mariposa/profile.json")); err == nil {
@@ -167,62 +171,75 @@ func TestADamagedProfileIsNamed(t *testing.T) {
 
 func TestNamesAreCompletedFromTheServer(t *testing.T) {
 	t.Parallel()
+	s := newValues(t, metaManifest)
+	_, err := s.SetMetadata(t.Context(), "hello", "mode", contract.MetadataValue{Value: []byte(`"loud"`)}, client.KeyChange{Message: "greet louder"})
+	must(t, err)
+	_, err = s.AddTag(t.Context(), "hello", "loud", "3")
+	must(t, err)
+	s.act(contract.Action{Action: "freeze", Services: []string{"web"}})
+	for _, name := range []string{"small-512m", "tiny"} {
+		_, err = s.PutPackage(t.Context(), contract.Package{Name: name, Memory: 512 << 20, CPU: 0.5})
+		must(t, err)
+	}
+	s.clientBy(s.Client, contract.NewToken{Name: "ci"})
+	rest := strings.Repeat("a", 33)
+	versions := "c0de001" + rest + "\tgreet louder c0de002" + rest + " c0de003" + rest
 	for line, want := range map[string]string{
 		"project show ":                       "hello",
 		"-j ":                                 "hello",
 		"-j hello project scale ":             "backend= web=",
 		"-j hello project stop --service ":    "backend web",
-		"instance logs ":                      "web.1-00ab12 web.2-00cd34",
-		"instance logs web.1-00ab12 ":         "",
+		"instance logs ":                      "backend.1-f00001 web.1-f00002",
+		"instance logs web.1 ":                "",
 		"node lose ":                          "node1 node2",
-		"queue show ":                         taskOne + "\tscale hello/web",
-		"-j hello project version get ":       hashTwo + "\tgreet louder " + hashOne,
+		"queue show ":                         "0198c000-0000-7000-8000-000000000001\tfreeze hello/web",
+		"-j hello project version get ":       versions,
 		"project create ":                     "",
 		"instance list --node ":               "node1 node2",
-		"-j hello project update --previous ": hashTwo + "\tgreet louder " + hashOne,
-		"-j hello project version diff ":      hashTwo + "\tgreet louder " + hashOne,
-		"-j hello project revert ":            hashTwo + "\tgreet louder " + hashOne,
-		"-j hello project tag rm ":            "latest loud",
-		"-j hello project move ":              "acme ann hello",
+		"-j hello project update --previous ": versions,
+		"-j hello project version diff ":      versions,
+		"-j hello project revert ":            versions,
+		"-j hello project tag rm ":            "completed current latest loud",
+		"-j hello project move ":              "acme admin ann bob hello",
 		"project rename ":                     "hello",
 		"project rename hello ":               "",
-		"-j hello project copy x --to-org ":   "acme ann",
+		"-j hello project copy x --to-org ":   "acme admin ann bob",
 		"-j hello project copy x --meta ":     "color db_password license\tfrom the vendor mode\thow it runs",
 		"-j hello meta set ":                  "color db_password license\tfrom the vendor mode\thow it runs",
 		"-j hello meta get mode ":             "",
-		"project add-user hello ":             "ann bob",
+		"project add-user hello ":             "admin ann bob",
 		"project add-user x y --role ":        "viewer deployer operator admin",
-		"org add ":                            "ann bob acme ann",
-		"org add acme ":                       "ann bob",
+		"org add ":                            "admin ann bob acme admin ann bob",
+		"org add acme ":                       "admin ann bob",
 		"org add acme ann ":                   "",
 		"org create x --base-role ":           "none viewer deployer operator admin",
-		"org show ":                           "acme ann",
-		"-o ":                                 "acme ann",
-		"--as ":                               "ann bob",
-		"user show ":                          "ann bob",
-		"token revoke ":                       "laptop ci old",
+		"org show ":                           "acme admin ann bob",
+		"-o ":                                 "acme admin ann bob",
+		"--as ":                               "admin ann bob",
+		"user show ":                          "admin ann bob",
+		"token revoke ":                       "laptop ci",
 		"package rm ":                         "small-512m tiny",
 		"events --outcome ":                   "done denied failed",
-		"queue terminate ":                    taskOne + "\tscale hello/web",
+		"queue terminate ":                    "0198c000-0000-7000-8000-000000000001\tfreeze hello/web",
 		"queue list --state ":                 "queued active completed failed terminated",
 		"instance list --state ":              "pending provisioning running draining stopping stopped failed unknown",
 		"project freeze -j hello --service ":  "backend web",
 		"queue thaw ":                         "hello",
 		"project reprovision --node ":         "node1 node2",
-		"project reprovision --instance ":     "web.1-00ab12 web.2-00cd34",
+		"project reprovision --instance ":     "backend.1-f00001 web.1-f00002",
 		"project plan ":                       "hello",
 	} {
 		t.Run(line, func(t *testing.T) {
 			t.Parallel()
 			args := append([]string{"__complete"}, strings.Split(line, " ")...)
-			r := (&run{f: world(t)}).do(t, args...)
+			r := (&run{f: s.proxy(t)}).do(t, args...)
 			names, _, _ := strings.Cut(r.stdout, ":")
-			if got := strings.Join(strings.Split(strings.TrimSpace(names), "\n"), " "); got != want {
+			if got := numberInOrder(strings.Join(strings.Split(strings.TrimSpace(names), "\n"), " ")); got != want {
 				t.Errorf("got %q, want %q", got, want)
 			}
 		})
 	}
-	(&run{env: map[string]string{"MARIPOSA_URL": "http://127.0.0.1:1"}}).do(t, "__complete", "project", "show", "").expect(exitOK)
+	(&run{env: map[string]string{"MARIPOSA_URL": nobody}}).do(t, "__complete", "project", "show", "").expect(exitOK)
 }
 
 // A token is not sent unencrypted to another machine unless the user allows it.
@@ -260,7 +277,7 @@ func TestPlainHTTPToAnotherMachineIsRefused(t *testing.T) {
 // Login saves --insecure for that server only, and only if it was given.
 func TestLoginRemembersInsecureWhereItWasSaid(t *testing.T) {
 	t.Parallel()
-	f := world(t)
+	f := newHouse(t).proxy(t)
 	for _, said := range []bool{false, true} {
 		home := t.TempDir()
 		args := []string{"login", "--url", f.url, "--token-stdin"}
@@ -285,23 +302,36 @@ func TestLoginRemembersInsecureWhereItWasSaid(t *testing.T) {
 // Tokens that a token created are shown before they are revoked with it.
 func TestRevokingATokenShowsWhatItMade(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		args    string
-		tty     bool
-		answer  string
-		code    int
-		cascade bool
+	s := newHouse(t)
+	var deep *client.Client
+	for _, c := range []struct {
+		name, args string
+		tty        bool
+		answer     string
+		code       int
+		cascade    bool
 	}{
-		"a person who does not mean it": {args: "token revoke old", tty: true, answer: "n\n", code: exitError},
-		"a person who does":             {args: "token revoke old", tty: true, answer: "y\n", cascade: true},
-		"a script":                      {args: "token revoke old", code: exitError},
-		"a script that means it":        {args: "token revoke old --yes", cascade: true},
+		{name: "a person who does not mean it", args: "token revoke old", tty: true, answer: "n\n", code: exitError},
+		{name: "a person who does", args: "token revoke old", tty: true, answer: "y\n", cascade: true},
+		{name: "a script", args: "token revoke old", code: exitError},
+		{name: "a script that means it", args: "token revoke old --yes", cascade: true},
 	} {
-		f := world(t)
+		if deep == nil {
+			old := s.clientBy(s.Client, contract.NewToken{Name: "old"})
+			deep = s.clientBy(s.clientBy(old, contract.NewToken{Name: "ci"}), contract.NewToken{Name: "deep"})
+			s.clientBy(old, contract.NewToken{Name: "rack-7", Use: "join", Expires: "24h"})
+		}
+		f := s.proxy(t)
 		r := (&run{f: f, tty: c.tty, stdin: c.answer}).do(t, strings.Fields(c.args)...)
-		if r.code != c.code || strings.Contains(f.requests(), "cascade=true") != c.cascade || !strings.Contains(r.stderr, "old of ann") || !strings.Contains(r.stderr, "    laptop of ann") ||
+		if r.code != c.code || strings.Contains(f.requests(), "cascade=true") != c.cascade || !strings.Contains(r.stderr, "old of ann") || !strings.Contains(r.stderr, "    deep of ann") ||
 			!strings.Contains(r.stderr, "  rack-7 for nodes") {
-			t.Errorf("%s: exit %d, asked %s\n%s%s", name, r.code, f.requests(), r.stdout, r.stderr)
+			t.Errorf("%s: exit %d, asked %s\n%s%s", c.name, r.code, f.requests(), r.stdout, r.stderr)
+		}
+		if _, err := deep.Whoami(t.Context()); (err != nil) != c.cascade {
+			t.Errorf("%s: what it made: %v", c.name, err)
+		}
+		if c.cascade {
+			deep = nil
 		}
 	}
 }

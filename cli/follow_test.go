@@ -23,7 +23,7 @@ const (
 )
 
 // whenFollowed calls do once somebody follows the feed.
-func (s *realServer) whenFollowed(f *fake, do func()) {
+func (s *realServer) whenFollowed(f *proxy, do func()) {
 	f.feed(func(w http.ResponseWriter, r *http.Request) {
 		go do()
 		s.ServeHTTP(w, r)
@@ -31,7 +31,7 @@ func (s *realServer) whenFollowed(f *fake, do func()) {
 }
 
 // whenTold calls do once an event with a text has been passed on.
-func (s *realServer) whenTold(f *fake, text string, do func()) {
+func (s *realServer) whenTold(f *proxy, text string, do func()) {
 	f.feed(func(w http.ResponseWriter, r *http.Request) {
 		s.ServeHTTP(&listening{ResponseWriter: w, text: text, do: sync.OnceFunc(func() { go do() })}, r)
 	})
@@ -68,7 +68,6 @@ func (s *realServer) slowHello(t *testing.T) string {
 	done, err := s.CreateProject(t.Context(), "hello", []byte(slowWeb), "")
 	must(t, err)
 	s.awaitDocument("/v1/instances?project=hello", `"state": ?"provisioning"`)
-	s.forget(true)
 	return *done.Task
 }
 
@@ -148,7 +147,6 @@ func TestTerminatingAsksAPerson(t *testing.T) {
 				must(t, err)
 				id = *done.Task
 				s.awaitDocument("/v1/queue/"+id, `"waits_for": ?\["0`)
-				s.forget(true)
 			} else {
 				id = s.slowHello(t)
 			}
@@ -210,7 +208,6 @@ func TestEventsAreSentences(t *testing.T) {
 	s.again(t, oneWeb)
 	s.scaleTo("2")
 	s.quiet()
-	s.forget(true)
 	latest := (&run{f: s.proxy(t)}).do(t, "-j", "hello", "events").golden("events").stdout
 	if since := (&run{f: s.proxy(t)}).do(t, "-j", "hello", "events", "--since", "1"); since.stdout != latest {
 		t.Errorf("since a revision: %s", since.stdout)
@@ -260,7 +257,6 @@ func TestLiveScreensShowStateAndEvents(t *testing.T) {
 		s.scaleTo("2")
 		s.quiet()
 		s.atRest("hello", mariposa.StatusConverged)
-		s.learnAll()
 		through, err := client.New(client.Options{URL: f.url, Token: secret})
 		must(t, err)
 		defer through.Close()

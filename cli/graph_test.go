@@ -178,15 +178,19 @@ func TestNothingBreaksOutOfItsQuotes(t *testing.T) {
 
 func TestALargeGraphStaysALinePerNode(t *testing.T) {
 	t.Parallel()
-	big := contract.Graph{ProjectName: "big"}
-	for n := range 500 {
-		name := fmt.Sprint("s", n)
-		big.Nodes = append(big.Nodes, contract.GraphNode{Kind: "service", Name: name, Layer: 1 + min(n, 1), Status: mariposa.StatusConverging, Goal: 1})
-		if n > 0 {
-			big.Edges = append(big.Edges, contract.GraphEdge{From: "s499", FromKind: "service", To: fmt.Sprint("s", n-1), ToKind: "service", Why: "depends_on"})
-		}
+	var manifest strings.Builder
+	manifest.WriteString("services:\n")
+	var all []string
+	for n := range 499 {
+		all = append(all, fmt.Sprint("s", n))
+		_, _ = fmt.Fprintf(&manifest, "  s%d: {compute_type: dummy, scale: 0}\n", n)
 	}
-	r := (&run{f: world(t).give("GET /v1/projects/big/graph", big)}).do(t, "project", "graph", "big")
+	_, _ = fmt.Fprintf(&manifest, "  s499: {compute_type: dummy, depends_on: [%s]}\n", strings.Join(all, ", "))
+	s := newHouse(t)
+	_, err := s.CreateProject(t.Context(), "big", []byte(manifest.String()), "")
+	must(t, err)
+	s.awaitDocument("/v1/projects/big/graph", `"layer": ?2`)
+	r := (&run{f: s.proxy(t)}).do(t, "project", "graph", "big")
 	lines := strings.Split(strings.TrimSpace(r.stdout), "\n")
 	if r.code != exitOK || len(lines) != 501 || !strings.Contains(lines[500], "s0, s1, s2, s3 and 495 more") {
 		t.Fatalf("exit %d, %d lines, the last %s", r.code, len(lines), lines[len(lines)-1])
@@ -196,7 +200,9 @@ func TestALargeGraphStaysALinePerNode(t *testing.T) {
 			t.Errorf("a long line: %s", line)
 		}
 	}
-	empty := (&run{f: world(t).give("GET /v1/projects/none/graph", contract.Graph{ProjectName: "none"})}).do(t, "project", "graph", "none")
+	_, err = s.CreateProject(t.Context(), "none", []byte("services: {}\n"), "")
+	must(t, err)
+	empty := (&run{f: s.proxy(t)}).do(t, "project", "graph", "none")
 	if empty.stdout != "" || !strings.Contains(empty.stderr, "none has no resources") {
 		t.Errorf("of nothing it says %q", empty.stderr)
 	}

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"testing"
 
-	"mariposa/client"
 	"mariposa/contract"
 )
 
@@ -101,21 +100,13 @@ func manyTokens(t *testing.T, s *realServer) {
 	must(t, err)
 	_, err = s.NewProject(t.Context(), contract.NewProject{Name: "hello", Organization: "acme", Manifest: manifest})
 	must(t, err)
-	tok := func(by *client.Client, token contract.NewToken) *client.Client {
-		made, err := by.CreateToken(t.Context(), token)
-		must(t, err)
-		c, err := client.New(client.Options{URL: s.url, Token: made.Secret})
-		must(t, err)
-		t.Cleanup(c.Close)
-		return c
-	}
-	tok(s.Client, contract.NewToken{Name: "ci", Organization: "acme", Project: "hello", Role: "deployer", Expires: "90d"})
+	s.clientBy(s.Client, contract.NewToken{Name: "ci", Organization: "acme", Project: "hello", Role: "deployer", Expires: "90d"})
 	for _, name := range []string{"old", "older"} {
-		old := tok(s.Client, contract.NewToken{Name: name})
-		tok(tok(old, contract.NewToken{Name: name + "-ci"}), contract.NewToken{Name: name + "-deep", Organization: "acme"})
+		old := s.clientBy(s.Client, contract.NewToken{Name: name})
+		s.clientBy(s.clientBy(old, contract.NewToken{Name: name + "-ci"}), contract.NewToken{Name: name + "-deep", Organization: "acme"})
 		if name == "older" {
-			tok(old, contract.NewToken{Name: "rack-6", Use: "join", Expires: "24h"})
+			s.clientBy(old, contract.NewToken{Name: "rack-6", Use: "join", Expires: "24h"})
 		}
 	}
-	tok(s.Client, contract.NewToken{Name: "rack-7", Use: "join", Expires: "24h", Uses: ptr(10)})
+	s.clientBy(s.Client, contract.NewToken{Name: "rack-7", Use: "join", Expires: "24h", Uses: ptr(10)})
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -35,8 +34,8 @@ import (
 
 // realServer is the whole system in this process, with simulated nodes. A proxy in front
 // of it replaces values that differ between runs (ids, times, hashes, ports) by stable
-// names of the same width, in the order in which they first appear, and translates them
-// back in requests. This makes the output of commands comparable.
+// names of the same width, and translates them back in requests. Which name an id gets
+// depends on what the test asked for first: numberInOrder makes outputs comparable.
 type realServer struct {
 	t     *testing.T
 	url   string // the server's own URL; commands use the proxy's
@@ -106,11 +105,11 @@ func inherit(t *testing.T, dir string) {
 	must(t, w.Close())
 }
 
-// growingIDs generates ids that are the same in each run, and in the order in which they
-// are generated: real ones of one millisecond have none.
+// growingIDs generates stable names, in the order in which they are generated: real ids
+// of one millisecond have no order, and commands sort by them.
 func growingIDs() func() string {
 	var n atomic.Int64
-	return func() string { return fmt.Sprintf("02000000-0000-7000-8000-%012x", n.Add(1)) }
+	return func() string { return fmt.Sprintf("0198c000-0000-7000-8000-%012d", n.Add(1)) }
 }
 
 // await waits for something that must come true.
@@ -134,28 +133,6 @@ func (s *realServer) atRest(project string, status mariposa.Status) {
 		q, err := s.Queue(s.t.Context(), client.TaskFilter{Project: project})
 		return err == nil && !slices.ContainsFunc(q.Tasks, func(t contract.Task) bool { return !t.State.Ended() })
 	})
-}
-
-// proxy is a server for commands, in which ids and times are stable. It answers a route
-// itself if the test sets an answer.
-func (s *realServer) proxy(t *testing.T) *fake {
-	t.Helper()
-	f := newFake(t)
-	f.real = s
-	return f
-}
-
-// learn requests documents in a fixed order, so that each id gets the same name whichever
-// command runs first.
-func (s *realServer) learn(routes ...string) {
-	s.t.Helper()
-	for _, route := range routes {
-		w := httptest.NewRecorder()
-		s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, route, http.NoBody))
-		if w.Code != http.StatusOK {
-			s.t.Fatalf("%s: %d %s", route, w.Code, w.Body)
-		}
-	}
 }
 
 func (s *realServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -219,8 +196,8 @@ var (
 	aSecret   = regexp.MustCompile(`\bmr[pj]_[A-Za-z0-9_-]+`)
 	aCAS      = regexp.MustCompile(`"cas": ?"\d+"`) // a revision
 	anAddress = regexp.MustCompile(`\b127\.\d+\.\d+\.\d+(:\d+)?\b`)
-	aDummy    = regexp.MustCompile(`\b[0-9a-z]{32}\b`) // the physical id of a dummy
-	aSize     = regexp.MustCompile(`"events": ?\d+`)   // size in bytes, which depends on the digits of times
+	aDummy    = regexp.MustCompile(`\b[0-9a-z]{32}\b`)                       // the physical id of a dummy
+	aSize     = regexp.MustCompile(`("(?:stored": ?\{"used|events)": ?)\d+`) // in bytes, which depend on the digits of times
 )
 
 // steady replaces the values that differ between runs.
@@ -236,7 +213,7 @@ func (s *realServer) steady(answer []byte) []byte {
 		return `"cas":"` + s.called(number, func(n int) string { return fmt.Sprint(900000 + n) }) + `"`
 	})
 	text = aUsage.ReplaceAllString(text, `"usage":{}`)
-	text = aSize.ReplaceAllString(text, `"events":24576`)
+	text = aSize.ReplaceAllString(text, "${1}24576")
 	text = anAddress.ReplaceAllStringFunc(text, func(a string) string {
 		if strings.Contains(a, ":") {
 			return "127.0.0.1:34567"
@@ -247,17 +224,17 @@ func (s *realServer) steady(answer []byte) []byte {
 		return s.called(id, func(n int) string { return fmt.Sprintf("%032d", n) })
 	})
 	text = anID.ReplaceAllStringFunc(text, func(id string) string {
-		return s.called(id, func(n int) string { return fmt.Sprintf("0198c000-0000-7000-8000-%012d", n) })
+		return s.called(id, func(n int) string { return fmt.Sprintf("0198c000-0000-7000-8000-1%011d", n) })
 	})
 	text = aHash.ReplaceAllStringFunc(text, func(h string) string {
-		return s.called(h, func(n int) string { return fmt.Sprintf("%07d", n) + strings.Repeat("a", 33) })
+		return s.called(h, func(n int) string { return fmt.Sprintf("c0de%03d", n) + strings.Repeat("a", 33) })
 	})
 	text = aKey.ReplaceAllStringFunc(text, func(k string) string {
 		return s.called(k, func(n int) string { return fmt.Sprintf("SHA256:%043d", n) })
 	})
 	text = aName.ReplaceAllStringFunc(text, func(name string) string {
 		at := strings.LastIndexByte(name, '-') + 1
-		return name[:at] + s.called(name[at:], func(n int) string { return fmt.Sprintf("%06d", n) })
+		return name[:at] + s.called(name[at:], func(n int) string { return fmt.Sprintf("f00%03d", n) })
 	})
 	return []byte(text)
 }
@@ -286,6 +263,30 @@ func (s *realServer) called(real string, name func(n int) string) string {
 		s.stable[real], s.original[n] = n, real
 	}
 	return s.stable[real]
+}
+
+// stableNames finds what called returns: ids, version hashes (also shortened ones), names
+// of instances, revisions of metadata, public keys, and physical ids.
+var stableNames = []*regexp.Regexp{
+	regexp.MustCompile(`(0198c000-0000-7000-8000-)(\d{12})\b`), regexp.MustCompile(`\b(c0de)(\d{3})`), regexp.MustCompile(`\b(f00)(\d{3})\b`),
+	regexp.MustCompile(`\b(90)(\d{4})\b`), regexp.MustCompile(`(SHA256:)(\d{43})\b`), regexp.MustCompile(`\b()(\d{32})\b`),
+}
+
+// numberInOrder numbers the stable names of each kind in the order in which a text has them.
+// So the text does not depend on what else the server made, or the test asked for,
+// before.
+func numberInOrder(text string) string {
+	for _, kind := range stableNames {
+		numbers := map[string]int{}
+		text = kind.ReplaceAllStringFunc(text, func(name string) string {
+			m := kind.FindStringSubmatch(name)
+			if numbers[m[2]] == 0 {
+				numbers[m[2]] = len(numbers) + 1
+			}
+			return m[1] + fmt.Sprintf("%0*d", len(m[2]), numbers[m[2]])
+		})
+	}
+	return text
 }
 
 // restore replaces stable names in a request by the original values.
@@ -334,7 +335,6 @@ func realWorld(t *testing.T) *realServer {
 		return err == nil && n.Status == mariposa.NodeUnknown
 	})
 	s.atRest("hello", mariposa.StatusConverging)
-	s.learn("/v1/projects", "/v1/state", "/v1/projects/hello/versions", "/v1/instances", "/v1/nodes", "/v1/queue?all=true")
 	return s
 }
 
@@ -343,7 +343,5 @@ func (s *realServer) lastTask() string {
 	s.t.Helper()
 	q, err := s.Queue(s.t.Context(), client.TaskFilter{All: true, Limit: 1})
 	must(s.t, err)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.stable[q.Tasks[0].ID]
+	return s.nameOf(q.Tasks[0].ID)
 }

@@ -1,86 +1,64 @@
 package cli
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"mariposa"
+	"mariposa/client"
 	"mariposa/contract"
 )
 
-const freezeOne = "0198c000-0000-7000-8000-0000000000a7"
-
-// roll adds the rollout routes of the fake server.
-func (f *fake) roll() {
-	f.give("DELETE /v1/queue/"+taskOne, contract.Terminated{
-		Task: taskOne, Freeze: ptr(freezeOne), Goal: map[string]int{"web": 6, "backend": 1}, Actual: map[string]int{"web": 4, "backend": 1},
-		ContinueWith: "mariposa -j hello project thaw --service web", UndoWith: ptr("mariposa -j hello project scale web=2"),
-	})
-	f.give("POST /v1/projects/hello/plan", contract.Plan{
-		Version: hashTwo,
-		Resources: []contract.PlanResource{
-			{Kind: "service", Name: "backend", Change: "unchanged", Before: 1, After: 1},
-			{Kind: "service", Name: "cache", Change: "replace", Follows: "web", Before: 1, After: 1},
-			{Kind: "service", Name: "db", Change: "create", After: 2},
-			{Kind: "service", Name: "mail", Change: "replace", Retried: true, Before: 1, After: 1},
-			{Kind: "service", Name: "old", Change: "delete", Before: 1},
-			{Kind: "service", Name: "web", Change: "replace", Before: 2, After: 3, Fields: []contract.FieldDiff{
-				{Field: "environment.GREETING", Before: "hello", After: "good\x1b[2J morning"}, {Field: "ports", After: "8080"}, {Field: "memory", Before: "1 GiB"}, {Field: "command"},
-			}},
-		},
-		Steps: []contract.PlanStep{
-			{Step: "create", Service: "db", Slot: "db.1", Version: hashTwo, Reason: "scale is 2"},
-			{Step: "create", Service: "web", Slot: "web.1", Version: hashTwo, Reason: "version 2 replaces web.1-00ab12"},
-			{Step: "remove", Service: "web", Slot: "web.1", Instance: webOne, InstanceName: "web.1-00ab12", Reason: "version 2 replaces it"},
-			{Step: "collect", Service: "old", Slot: "old.1", Instance: "x", InstanceName: "old.1-000001", Reason: "it is gone"},
-		},
-		Waits: []string{"web: no node has room for web.3"}, Missing: []string{"db_password"},
-	})
+// act lets ann act on hello, and waits until what she began has ended.
+func (s *realServer) act(a contract.Action) {
+	s.t.Helper()
+	_, err := s.Act(s.t.Context(), "hello", a)
+	must(s.t, err)
+	s.quiet()
 }
 
-// frozen returns a freeze task as the server shows it.
-func frozen(done, total int) contract.Task {
-	t := task(mariposa.TaskActive, done, total)
-	t.ID, t.Task, t.Component, t.Services, t.Reason = freezeOne, mariposa.TaskFreeze, "freeze", []string{}, "ann asked to freeze it"
-	return t
+// thaw ends the freezes of hello, during a command.
+func (s *realServer) thaw(services ...string) {
+	if _, err := s.Act(context.Background(), "hello", contract.Action{Action: "thaw", Services: services}); err != nil {
+		s.t.Error(err)
+	}
 }
 
 // A task that has a freeze's kind but is none ends by itself.
 func TestWaitForAThawEndsWithIt(t *testing.T) {
 	t.Parallel()
-	thaw := frozen(0, 0)
-	thaw.Component = "thaw"
-	ended := thaw
-	ended.State = mariposa.TaskCompleted
-	f := world(t).give("PUT /v1/projects/hello/state", contract.Changed{Task: ptr(freezeOne)}).give("GET /v1/queue/"+freezeOne, thaw).
-		stream(taskEvent(8, "active", thaw), taskEvent(9, "completed", ended))
-	r := (&run{f: f}).do(t, "project", "thaw", "hello", "--wait")
+	s := newHello(t, oneWeb)
+	s.act(contract.Action{Action: "freeze"})
+	r := (&run{f: s.proxy(t)}).do(t, "project", "thaw", "hello", "--wait")
 	r.expect(exitOK, strings.Contains(r.stderr, "thaw hello: completed"))
 }
 
 // Only a thaw ends the wait for one, so the user is notified.
 func TestWaitOnAFrozenScopeSaysHowToThaw(t *testing.T) {
 	t.Parallel()
-	queued := task(mariposa.TaskQueued, 0, 0)
-	queued.WaitsFor, queued.Reason = []string{freezeOne}, "version 3 was submitted; waits for task "+freezeOne+" (freeze, active)"
-	freeze := frozen(0, 0)
-	freeze.Services = []string{"web"}
-	f := world(t).give("PUT /v1/projects/hello/state", contract.Changed{Task: ptr(taskOne)}).give("GET /v1/queue/"+freezeOne, freeze).
-		stream(taskEvent(8, "queued", queued), taskEvent(9, "completed", task(mariposa.TaskCompleted, 1, 1)))
-	r := (&run{f: f}).do(t, "project", "scale", "hello", "web=2", "--wait")
-	if want := "(freeze, active); end the freeze with `mariposa -j hello project thaw --service web`)"; r.code != exitOK || !strings.Contains(r.stderr, want) {
-		t.Errorf("exit %d: %s", r.code, r.stderr)
-	}
+	s := newHello(t, oneWeb)
+	s.act(contract.Action{Action: "freeze", Services: []string{"web"}})
+	f := s.proxy(t)
+	f.on("GET /v1/queue/"+s.lastTask(), func(w http.ResponseWriter, r *http.Request) { // the command asks what is frozen
+		s.ServeHTTP(w, r)
+		s.thaw("web")
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	r := (&run{f: f, ctx: ctx, stdin: wideWeb}).do(t, "project", "update", "hello", "-m", "-", "--force", "--wait")
+	r.expect(exitOK, strings.Contains(r.stderr, "waits for the thaw of hello; end the freeze with `mariposa -j hello project thaw --service web`)"))
 }
 
 func TestATerminatedTaskCanBeWaitedFor(t *testing.T) {
 	t.Parallel()
-	f := world(t).give("GET /v1/queue/"+freezeOne, frozen(0, 1)).stream(taskEvent(8, "active", frozen(0, 1)), taskEvent(9, "progress", frozen(1, 1)))
-	r := (&run{f: f}).do(t, "queue", "terminate", taskOne, "--wait")
+	s := newHello(t, waitingManifest)
+	id := s.lastTask()
+	r := (&run{f: s.proxy(t)}).do(t, "queue", "terminate", id, "--wait", "--yes")
 	r.expect(exitOK, strings.Contains(r.stderr, "freeze hello: "+frozenPhrase))
-	ended := world(t).on("DELETE /v1/queue/"+taskOne, refuse(mariposa.Conflict, "task a1 has already ended")).stream()
-	r = (&run{f: ended}).do(t, "queue", "terminate", taskOne, "--wait")
+	r = (&run{f: s.proxy(t)}).do(t, "queue", "terminate", id, "--wait", "--yes")
 	r.expect(exitError, r.stdout == "", strings.Contains(r.stderr, "has already ended"))
 }
 
@@ -88,51 +66,49 @@ func TestATerminatedTaskCanBeWaitedFor(t *testing.T) {
 // does instead.
 func TestARevertThatMakesNoVersionSaysWhatItDoes(t *testing.T) {
 	t.Parallel()
-	const why = "no version of hello was ever fully in force: it is stopped, and fully removed"
-	for says, done := range map[string]contract.Changed{
-		"hello: nothing to do, version 2 (2222222) already has that content\n": {Version: hashTwo, Number: 2},
-		"hello: nothing to do, " + why + "\n":                                  {Version: hashTwo, Number: 2, Reason: why},
-		"hello: " + why + "\ntask " + taskOne + "\n":                           {Version: hashTwo, Number: 2, Reason: why, Task: ptr(taskOne)},
-	} {
-		r := (&run{f: world(t).give("PUT /v1/projects/hello/state", done)}).do(t, "-j", "hello", "project", "revert", "2")
-		r.expect(exitOK, r.stdout == says)
-	}
+	s := newHello(t, oneWeb, wideWeb)
+	r := (&run{f: s.proxy(t)}).do(t, "-j", "hello", "project", "revert", "2")
+	r.expect(exitOK, numberInOrder(r.stdout) == "hello: nothing to do, version 2 (c0de001) already has that content\n")
+	s.again(t, waitingManifest)
+	const why = "no version of hello ever completed: the project is stopped and its instances are removed\n"
+	r = (&run{f: s.proxy(t)}).do(t, "-j", "hello", "project", "revert")
+	r.expect(exitOK, numberInOrder(r.stdout) == "hello: "+why+"task 0198c000-0000-7000-8000-000000000001\n")
+	s.quiet()
+	r = (&run{f: s.proxy(t)}).do(t, "-j", "hello", "project", "revert")
+	r.expect(exitOK, r.stdout == "hello: nothing to do, "+why)
 }
 
 // A plan without steps may mean that something is held.
 func TestAPlanThatDoesNothingSaysWhatIsHeldBack(t *testing.T) {
 	t.Parallel()
-	s := helloState()
-	s.Projects[0].Services[1].Status, s.Projects[0].Services[1].Reason = mariposa.StatusFrozen, "2 instances are gone and would be replaced after thaw"
-	f := world(t).give("POST /v1/projects/hello/plan", contract.Plan{Version: hashTwo, Complete: true}).give("GET /v1/state", s)
-	want := "hello: nothing to do\nhello/web is frozen: 2 instances are gone and would be replaced after thaw\n"
-	r := (&run{f: f}).do(t, "project", "plan", "hello")
-	r.expect(exitOK, r.stdout == "", r.stderr == want)
+	s := newHello(t, oneWeb)
+	s.act(contract.Action{Action: "pause", Services: []string{"web"}})
+	r := (&run{f: s.proxy(t)}).do(t, "project", "plan", "hello")
+	r.expect(exitOK, strings.Contains(r.stdout, "unchanged"), r.stderr == "hello: nothing to do\nhello/web is paused\n")
 }
 
 // The hint for a missing object names the command that lists such objects.
 func TestWhatAnOrderDoesNotFindIsLookedForInTheRightPlace(t *testing.T) {
 	t.Parallel()
+	s := newHello(t, oneWeb)
 	for args, see := range map[string]string{
-		"":               "mariposa project list",
-		"--service nope": "mariposa -j hello state",
-		"--node nope":    "mariposa -j hello instance list",
-		"--version 99":   "mariposa -j hello project versions",
+		"hallo":                "mariposa project list",
+		"hello --service nope": "mariposa -j hello state",
+		"hello --node nope":    "mariposa -j hello instance list",
+		"hello --version 99":   "mariposa -j hello project versions",
 	} {
-		f := world(t).on("PUT /v1/projects/hello/state", refuse(mariposa.ResourceNotFound, "there is no such thing"))
-		r := (&run{f: f}).do(t, append([]string{"project", "reprovision", "hello"}, strings.Fields(args)...)...)
+		r := (&run{f: s.proxy(t)}).do(t, append([]string{"project", "reprovision"}, strings.Fields(args)...)...)
 		r.expect(exitError, strings.Contains(r.stderr, "see `"+see+"`"))
 	}
-	f := world(t).give("PUT /v1/projects/hello/state", contract.Changed{Reason: "no instance matches the filter"})
-	r := (&run{f: f}).do(t, "project", "reprovision", "hello", "--image", "x")
+	r := (&run{f: s.proxy(t)}).do(t, "project", "reprovision", "hello", "--image", "x")
 	r.expect(exitOK, r.stdout == "hello: nothing to do, no instance matches the filter\n")
 }
 
 func TestNothingToDoSaysWhy(t *testing.T) {
 	t.Parallel()
+	s := newHello(t, oneWeb)
 	for action, why := range map[string]string{"start": "it is already started", "thaw": "nothing is frozen", "resume": "nothing is paused", "converge": "it is already converged"} {
-		f := world(t).on("PUT /v1/projects/hello/state", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"task":null}`)) }).stream()
-		r := (&run{f: f}).do(t, "project", action, "hello", "--wait")
+		r := (&run{f: s.proxy(t)}).do(t, "project", action, "hello", "--wait")
 		r.expect(exitOK, r.stdout == "hello: nothing to do, "+why+"\n")
 	}
 }
@@ -169,15 +145,13 @@ func TestTasksHaveTheWordsThatPeopleUse(t *testing.T) {
 
 func TestAChangeSaysWhichTasksItEnds(t *testing.T) {
 	t.Parallel()
-	ended := []contract.EndedTask{
-		{ID: freezeOne, Task: mariposa.TaskFreeze, State: mariposa.TaskActive, Reason: "ann asked to freeze it"},
-		{ID: "t-9", Task: mariposa.TaskReprovision, Services: []string{"a", "b"}, State: mariposa.TaskQueued, Reason: "version 2", ContinueWith: "mariposa -j hello project revert 2"},
-	}
-	f := world(t).give("PUT /v1/projects/hello/state", contract.Changed{Task: ptr(taskOne), Ended: ended})
-	r := (&run{f: f}).do(t, "project", "stop", "hello")
-	want := "this terminates the freeze, task " + freezeOne + ": ann asked to freeze it\n" +
-		"this cancels the queued reprovision of a, b, task t-9: version 2; to run it again: mariposa -j hello project revert 2\n"
-	if r.code != 0 || r.stderr != want || r.stdout != "task "+taskOne+"\n" {
-		t.Errorf("exit %d, printed %q and %q", r.code, r.stdout, r.stderr)
-	}
+	s := newHello(t, groupManifest)
+	s.act(contract.Action{Action: "freeze"})
+	_, err := s.UpdateManifest(t.Context(), "hello", []byte(groupLouder), client.Update{Force: true})
+	must(t, err)
+	s.awaitDocument("/v1/queue?project=hello", `"waits_for": ?\["0`)
+	r := (&run{f: s.proxy(t)}).do(t, "project", "stop", "hello")
+	want := "this terminates the freeze, task 0198c000-0000-7000-8000-000000000001: ann asked to freeze it\n" +
+		"this cancels the queued reprovision of web, task 0198c000-0000-7000-8000-000000000002: version 2 was submitted; to run it again: mariposa -j hello project revert 2 --with-scale\n"
+	r.expect(exitOK, numberInOrder(r.stderr) == want, numberInOrder(r.stdout) == "task 0198c000-0000-7000-8000-000000000001\n")
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // shown returns a view on a screen that handles only the messages a test sends.
-func shown(t *testing.T, f *fake, colors bool, set func(a *app, c *client.Client) *screen) *screen {
+func shown(t *testing.T, f *proxy, colors bool, set func(a *app, c *client.Client) *screen) *screen {
 	t.Helper()
 	url := "http://server:1"
 	if f != nil {
@@ -96,19 +96,19 @@ func (s *screen) quits(msg tea.Msg) bool {
 
 func TestKeysEndAViewAndNothingElse(t *testing.T) {
 	t.Parallel()
+	f := newHello(t, oneWeb).proxy(t)
 	for _, key := range []tea.KeyPressMsg{q, escape, ctrlC} {
-		if s := shown(t, world(t), false, watching(nil)); !s.quits(key) || s.err != nil {
+		if s := shown(t, f, false, watching(nil)); !s.quits(key) || s.err != nil {
 			t.Errorf("%s does not end the view: %v", key, s.err)
 		}
-		s := shown(t, world(t), false, watching(nil))
+		s := shown(t, f, false, watching(nil))
 		if s.inside = true; s.quits(key) != (key == ctrlC) {
 			t.Errorf("where a server would end with the view, %s is not taken for what it is", key)
 		}
 	}
-	if s := shown(t, world(t), false, watching(nil)); s.quits(tea.KeyPressMsg{Code: 'x', Text: "x"}) {
+	if s := shown(t, f, false, watching(nil)); s.quits(tea.KeyPressMsg{Code: 'x', Text: "x"}) {
 		t.Error("any key ends the view")
 	}
-	f := world(t).stream()
 	for _, command := range []string{"state -w", "top"} {
 		r := (&run{f: f, tty: true, stdin: "q"}).do(t, strings.Fields(command)...)
 		left := strings.Contains(after1049(r.stdout), "hello") // the state stays; of many tables, nothing
@@ -174,7 +174,7 @@ func TestWhatHasNoRoomIsScrolled(t *testing.T) {
 // Any number of events during a read causes one more read.
 func TestAScreenLooksOnceForManyNews(t *testing.T) {
 	t.Parallel()
-	s := shown(t, world(t), false, watching(nil))
+	s := shown(t, newHello(t, oneWeb).proxy(t), false, watching(nil))
 	wanted := func(msg tea.Msg) bool {
 		_, cmd := s.Update(msg)
 		return cmd != nil
@@ -190,7 +190,10 @@ func TestAScreenLooksOnceForManyNews(t *testing.T) {
 
 func TestWithoutItsServerAScreenKeepsTheLastLook(t *testing.T) {
 	t.Parallel()
-	s := shown(t, world(t), false, watching(nil))
+	server := newHouse(t)
+	server.slowHello(t)
+	f := server.proxy(t)
+	s := shown(t, f, false, watching(nil))
 	s.tells(window(80, 20))
 	if got := s.tells(streamNews{lost: "cannot reach it"}, readResult{err: mariposa.Errorf(mariposa.Unavailable, "nobody there")}); s.err != nil || !strings.Contains(got, "cannot reach it") || !strings.Contains(got, "hello/web") {
 		t.Errorf("%v\n%s", s.err, got)
@@ -201,7 +204,7 @@ func TestWithoutItsServerAScreenKeepsTheLastLook(t *testing.T) {
 	if !s.quits(readResult{err: mariposa.Errorf(mariposa.Unauthorized, "who are you")}) || mariposa.CodeOf(s.err) != mariposa.Unauthorized {
 		t.Errorf("a refusal does not end it: %v", s.err)
 	}
-	if s := shown(t, world(t), false, watching(nil)); !s.quits(streamNews{err: mariposa.Errorf(mariposa.Forbidden, "no")}) || s.err == nil {
+	if s := shown(t, f, false, watching(nil)); !s.quits(streamNews{err: mariposa.Errorf(mariposa.Forbidden, "no")}) || s.err == nil {
 		t.Error("the end of the stream does not end it")
 	}
 }
@@ -209,7 +212,7 @@ func TestWithoutItsServerAScreenKeepsTheLastLook(t *testing.T) {
 // If the size of a terminal is unknown, the usual size is assumed.
 func TestAScreenWithoutASize(t *testing.T) {
 	t.Parallel()
-	s := shown(t, world(t), false, watching(nil))
+	s := shown(t, newHello(t, oneWeb).proxy(t), false, watching(nil))
 	_, cmd := s.Update(window(0, 0))
 	if got := s.tells(cmd()); s.width != 80 || s.height != 24 || !strings.Contains(got, "hello") {
 		t.Errorf("%d by %d:\n%s", s.width, s.height, got)
@@ -325,7 +328,10 @@ func TestTablesAreAlignedByCells(t *testing.T) {
 // A panic restores the terminal.
 func TestAPanicGivesTheTerminalBack(t *testing.T) {
 	t.Parallel()
-	s := shown(t, world(t).stream(projectEvent(8, "held", "")), true, watching(nil))
+	server := newHello(t, oneWeb)
+	f := server.proxy(t)
+	server.whenFollowed(f, func() { server.scaleTo("2") })
+	s := shown(t, f, true, watching(nil))
 	drawn := make(chan struct{})
 	out := &until{text: "hello", done: sync.OnceFunc(func() { close(drawn) })}
 	s.a.env.Stdout, s.a.env.Stdin = out, strings.NewReader("")

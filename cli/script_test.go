@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -90,7 +91,6 @@ func (sc script) story(t *testing.T, s *realServer) string {
 		if !sc.stuck {
 			s.quiet()
 		}
-		s.learnAll()
 		line, silent := strings.CutPrefix(line, "! ")
 		words := s.words(line)
 		r := &run{f: s.proxy(t), home: home}
@@ -146,8 +146,7 @@ func (s *realServer) document(path string) (int, string) {
 	return w.Code, w.Body.String()
 }
 
-// raw is what the server answers, and names nothing: what a test happens to see while it
-// waits must not have a number.
+// raw is what the server answers, with the values that differ between runs.
 func (s *realServer) raw(path string) string {
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, s.url+path, http.NoBody)
 	if err != nil {
@@ -179,12 +178,6 @@ func (s *realServer) awaitDocument(path, pattern string) {
 	}
 }
 
-// learnAll names all that exists, in a fixed order, whatever the next command asks for.
-func (s *realServer) learnAll() {
-	s.t.Helper()
-	s.learn("/v1/users", "/v1/organizations", "/v1/nodes", "/v1/projects", "/v1/tokens", "/v1/volumes", "/v1/networks", "/v1/instances", "/v1/queue?all=true")
-}
-
 var (
 	aVariable = regexp.MustCompile(`^\$([a-z]+)(\d+)$`)
 	idIn      = regexp.MustCompile(`"(?:id|cas)": ?"([^"]+)"`)
@@ -214,8 +207,15 @@ func (s *realServer) words(line string) []string {
 	return words
 }
 
-// again makes the project hello anew, of one manifest after the other, and gives names
-// from the beginning, as if nothing had been before.
+// newHello is a house with the project hello, of one manifest after the other.
+func newHello(t *testing.T, manifests ...string) *realServer {
+	t.Helper()
+	s := newHouse(t)
+	s.again(t, manifests...)
+	return s
+}
+
+// again makes the project hello anew, of one manifest after the other.
 func (s *realServer) again(t *testing.T, manifests ...string) {
 	t.Helper()
 	s.t = t
@@ -235,18 +235,6 @@ func (s *realServer) again(t *testing.T, manifests ...string) {
 		must(t, err)
 		s.quiet()
 	}
-	s.forget(len(manifests) > 0)
-}
-
-// forget gives names from the beginning, those of hello in a fixed order.
-func (s *realServer) forget(hello bool) {
-	s.mu.Lock()
-	s.stable, s.original, s.counts = map[string]string{}, map[string]string{}, map[int]int{}
-	s.mu.Unlock()
-	s.learn("/v1/users", "/v1/organizations", "/v1/nodes", "/v1/projects", "/v1/tokens")
-	if hello {
-		s.learn("/v1/projects/hello/versions", "/v1/instances?project=hello", "/v1/queue?all=true&project=hello")
-	}
 }
 
 // helloID is the stable name of the project hello.
@@ -265,10 +253,28 @@ func (s *realServer) version(number string) string {
 	return s.nameOf(v.Version)
 }
 
-func (s *realServer) nameOf(real string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.stable[real]
+// nameOf is the stable name of an id or a hash.
+func (s *realServer) nameOf(real string) string { return string(s.steady([]byte(real))) }
+
+// project makes another project of web alone, in an organization.
+func (s *realServer) project(org, name string) {
+	s.t.Helper()
+	manifest, err := json.Marshal(oneWeb)
+	must(s.t, err)
+	_, err = s.NewProject(s.t.Context(), contract.NewProject{Name: name, Organization: org, Manifest: manifest})
+	must(s.t, err)
+	s.quiet()
+}
+
+// clientBy is the client of a token that another client creates.
+func (s *realServer) clientBy(by *client.Client, token contract.NewToken) *client.Client {
+	s.t.Helper()
+	made, err := by.CreateToken(s.t.Context(), token)
+	must(s.t, err)
+	c, err := client.New(client.Options{URL: s.url, Token: made.Secret})
+	must(s.t, err)
+	s.t.Cleanup(c.Close)
+	return c
 }
 
 // clientOf is another user's, who works on what is ann's.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"net/http"
 	"os"
 	"strings"
@@ -8,8 +9,10 @@ import (
 
 	"mariposa"
 	"mariposa/client"
-	"mariposa/contract"
 )
+
+// planted is a secret that must be shown only on request.
+const planted = "hunter2-planted"
 
 const wanting = `services:
   web: {compute_type: dummy, command: "web {{ .meta.mode }} {{ .meta.db_password }}"}
@@ -98,8 +101,19 @@ func TestUpdateAsksForWhatTheNewManifestRequires(t *testing.T) {
 	}
 }
 
+// newValues is a house with the project hello, which has metadata.
+func newValues(t *testing.T, manifest string) *realServer {
+	t.Helper()
+	s := newHello(t, manifest)
+	_, err := s.ImportMetadata(t.Context(), "hello", []byte(metaValues), client.Update{Force: true})
+	must(t, err)
+	s.atRest("hello", mariposa.StatusConverged)
+	return s
+}
+
 func TestASecretIsAskedForWithoutShowingIt(t *testing.T) {
 	t.Parallel()
+	s := newValues(t, metaManifest)
 	for _, c := range []struct {
 		args, stdin string
 		types       []string
@@ -112,7 +126,7 @@ func TestASecretIsAskedForWithoutShowingIt(t *testing.T) {
 		{args: "meta set unheard-of", types: []string{planted}, asked: `{"value":"` + planted + `"}`},
 		{args: "meta set license", types: []string{""}, fails: true},
 	} {
-		f := world(t).give("PUT /v1/projects/hello/metadata/unheard-of", contract.Changed{Key: "unheard-of", Value: "••••"})
+		f := s.proxy(t)
 		r := (&run{f: f, tty: true, stdin: c.stdin, types: c.types}).do(t, append([]string{"-j", "hello"}, strings.Fields(c.args)...)...)
 		if (r.code != exitOK) != c.fails || strings.Contains(r.stdout+r.stderr, planted) {
 			t.Errorf("%s: exit %d: %s%s", c.args, r.code, r.stdout, r.stderr)
@@ -125,23 +139,24 @@ func TestASecretIsAskedForWithoutShowingIt(t *testing.T) {
 
 func TestValuesComeFromFilesAndStandardInput(t *testing.T) {
 	t.Parallel()
-	home := t.TempDir()
+	s, home := newValues(t, metaManifest), t.TempDir()
 	keep(t, home, "cert", "line 1\nline 2\n")
 	for line, want := range map[string]string{
-		"meta set mode -":                        `{"value":"from a pipe"}`,
-		"meta set mode - 7":                      `?cas=7 {"value":"from a pipe"}`,
-		"meta set mode --from-file -":            `{"value":"from a pipe\r\n"}`,
-		"meta set mode --from-file HOME/cert":    `{"value":"line 1\nline 2\n"}`,
-		"meta set mode 7 --from-file HOME/cert":  `?cas=7 {"value":"line 1\nline 2\n"}`,
-		"meta set mode --secret=false v":         `{"value":"v","secret":false}`,
-		"meta set mode= ":                        `{"value":""}`,
-		"meta set mode=a=b":                      `{"value":"a=b"}`,
-		"meta set mode -- -v":                    `{"value":"-v"}`,
-		"meta set --cas 7 mode=x":                `?cas=7 {"value":"x"}`,
-		"meta set mode --from-file HOME/missing": "",
+		"meta set mode -":                           `{"value":"from a pipe"}`,
+		"meta set mode - $cas0":                     `?cas=CAS {"value":"from a pipe"}`,
+		"meta set mode --from-file -":               `{"value":"from a pipe\r\n"}`,
+		"meta set mode --from-file HOME/cert":       `{"value":"line 1\nline 2\n"}`,
+		"meta set mode $cas0 --from-file HOME/cert": `?cas=CAS {"value":"line 1\nline 2\n"}`,
+		"meta set mode --secret=false v":            `{"value":"v","secret":false}`,
+		"meta set mode= ":                           `{"value":""}`,
+		"meta set mode=a=b":                         `{"value":"a=b"}`,
+		"meta set mode -- -v":                       `{"value":"-v"}`,
+		"meta set --cas $cas0 mode=x":               `?cas=CAS {"value":"x"}`,
+		"meta set mode --from-file HOME/missing":    "",
 	} {
-		f := world(t)
-		r := (&run{f: f, home: home, stdin: "from a pipe\r\n"}).do(t, append([]string{"-j", "hello"}, strings.Fields(strings.ReplaceAll(line, "HOME", home))...)...)
+		f, cas := s.proxy(t), s.words("$cas0")[0]
+		want = strings.ReplaceAll(want, "CAS", cas)
+		r := (&run{f: f, home: home, stdin: "from a pipe\r\n"}).do(t, append([]string{"-j", "hello"}, s.words(strings.ReplaceAll(line, "HOME", home))...)...)
 		if want == "" {
 			if r.code != exitError || f.requests() != "" {
 				t.Errorf("%s: exit %d: %s", line, r.code, r.stderr)
@@ -162,11 +177,13 @@ func TestASecretIsNeverShownUnasked(t *testing.T) {
 	keep(t, home, "bad.yaml", "db_password: {"+planted+"\n")
 	keep(t, home, "nested.yaml", "db_password: {a: "+planted+"}\n"+planted+": 1\n")
 	keep(t, home, "raw", planted)
+	keep(t, home, "m.yaml", wanting)
+	s := newValues(t, metaManifest+"  refused: {secret: true, pattern: \"[0-9]+\"}\n  fresh: {secret: true}\n")
 	for _, line := range []string{
 		"meta list", "meta get db_password", "meta export", "project version diff 1 2",
 		"meta set db_password " + planted, "meta set db_password=" + planted, "meta set db_password - --secret", "meta set db_password --from-file HOME/raw",
 		"meta set db_password " + planted + " 4 " + planted, "meta set db_password=" + planted + " " + planted, "meta set db_password=" + planted + " db_password=" + planted,
-		"meta set db_password -" + planted, "meta set db_password --" + planted, "meta set mode=" + planted + " refused=" + planted, "meta set refused " + planted, "meta set refused - " + planted,
+		"meta set db_password -" + planted, "meta set db_password --" + planted, "meta set license=" + planted + " refused=" + planted, "meta set refused " + planted, "meta set refused - " + planted,
 		"meta get db_password=" + planted, "meta rm db_password " + planted, "meta rm db_password=" + planted, "meta set db_password my " + planted, "meta set db_password --cas " + planted + " x",
 		"meta db_password=" + planted, "meta incr db_password=" + planted, "login db_password=" + planted, "login mrp_" + planted, "token revoke mrp_" + planted,
 		"meta import -m HOME/v.yaml", "meta import -m HOME/v.yaml -f", "meta import -m HOME/bad.yaml", "meta import -m HOME/nested.yaml", "project create new -m HOME/m.yaml --metadata HOME/bad.yaml",
@@ -176,9 +193,8 @@ func TestASecretIsNeverShownUnasked(t *testing.T) {
 			tty  bool
 			args []string
 		}{{name: "a pipe"}, {name: "a terminal", tty: true}, {name: "JSON", args: []string{"--json"}}} {
-			f := world(t).on("PUT /v1/projects/hello/metadata/refused", refuse(mariposa.InvalidArgument, "metadata.refused: must be a whole number", mariposa.Fault{Field: "metadata.refused", Message: "must be a whole number"}))
+			f := s.proxy(t)
 			r := &run{f: f, home: home, tty: how.tty, stdin: planted + "\n"}
-			keep(t, home, "m.yaml", wanting)
 			args := append([]string{"-j", "hello"}, how.args...)
 			r.do(t, append(args, strings.Fields(strings.ReplaceAll(line, "HOME", home))...)...)
 			if strings.Contains(r.stdout+r.stderr, planted) {
@@ -192,18 +208,22 @@ func TestASecretIsNeverShownUnasked(t *testing.T) {
 		}
 	}
 	for _, line := range []string{"meta get db_password --reveal", "meta export --reveal", "meta export --reveal --json"} {
-		if r := (&run{f: world(t)}).do(t, append([]string{"-j", "hello"}, strings.Fields(line)...)...); !strings.Contains(r.stdout, planted) {
+		if r := (&run{f: s.proxy(t)}).do(t, append([]string{"-j", "hello"}, strings.Fields(line)...)...); !strings.Contains(r.stdout, planted) {
 			t.Errorf("%s: not shown: %s", line, r.stdout)
 		}
 	}
 }
 
-// Secrets are masked here even if the server did not mask them.
+// Secrets are masked here even if the server did not mask them: the proxy removes the
+// masks.
 func TestASecretIsMaskedWhateverTheServerSays(t *testing.T) {
 	t.Parallel()
-	leak := contract.MetadataKey{Key: "db_password", Value: planted, Set: true, Secret: true}
-	f := world(t).give("GET /v1/projects/hello/metadata", contract.Metadata{Keys: []contract.MetadataKey{leak}}).give("GET /v1/projects/hello/metadata/db_password", leak).
-		give("PUT /v1/projects/hello/metadata/db_password", contract.Changed{Key: "db_password", Value: planted})
+	s := newValues(t, metaManifest)
+	leak := func(w http.ResponseWriter, r *http.Request) {
+		s.ServeHTTP(rewriting{w, func(p []byte) []byte { return bytes.ReplaceAll(p, []byte("••••"), []byte(planted)) }}, r)
+	}
+	f := s.proxy(t).on("GET /v1/projects/hello/metadata", leak).on("GET /v1/projects/hello/metadata/db_password", leak).
+		on("PUT /v1/projects/hello/metadata/db_password", leak).on("GET /v1/projects/hello/diff", leak)
 	for _, line := range []string{"meta list", "meta get db_password", "project version diff 1 2", "meta set db_password x --secret"} {
 		for _, json := range []string{"--json=false", "--json"} {
 			r := (&run{f: f}).do(t, append([]string{"-j", "hello", json}, strings.Fields(line)...)...)
@@ -229,7 +249,6 @@ func TestAnImportAddsAndWithForceOverwrites(t *testing.T) {
 			_, err := s.ImportMetadata(t.Context(), "hello", []byte(metaValues), client.Update{Force: true})
 			must(t, err)
 			s.quiet()
-			s.forget(true)
 			f := s.proxy(t)
 			r := &run{f: f, tty: true, home: t.TempDir()}
 			keep(t, r.home, "v.yaml", c.file)
@@ -245,17 +264,18 @@ func TestAnImportAddsAndWithForceOverwrites(t *testing.T) {
 
 func TestAChangeOfMetadataThatRollsCanBeWaitedFor(t *testing.T) {
 	t.Parallel()
-	f := world(t).give("PUT /v1/projects/hello/metadata/mode", contract.Changed{Version: hashTwo, Number: 3, Task: ptr(taskOne)}).stream(life(mariposa.TaskCompleted, "")...)
+	f := newValues(t, strings.Replace(metaManifest, "web: {", "web: {update: {on_metadata: reprovision, min_healthy: 0}, ", 1)).proxy(t)
 	r := (&run{f: f}).do(t, "-j", "hello", "meta", "set", "mode", "test", "--wait")
-	r.expect(exitOK, strings.Contains(r.stdout, "task "+taskOne), strings.Contains(r.stderr, "completed"))
+	r.expect(exitOK, strings.Contains(r.stdout, "task 0198"), strings.Contains(r.stderr, "completed"))
 }
 
 func TestProfilesStandBesideEachOther(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
-	one, two := world(t), world(t)
-	two.on("GET /v1/projects", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, contract.Projects{}) })
-	login := func(f *fake, args ...string) *run {
+	first, second := newHouse(t), newHouse(t)
+	first.project("acme", "hello")
+	one, two := first.proxy(t), second.proxy(t)
+	login := func(f *proxy, args ...string) *run {
 		return (&run{home: home, stdin: secret}).do(t, append([]string{"login", "--url", f.url, "--token-stdin"}, args...)...)
 	}
 	if r := login(one, "--org", "acme"); r.code != exitOK || !strings.HasSuffix(r.stdout, " as ann\n") {
@@ -299,8 +319,9 @@ func TestProfilesStandBesideEachOther(t *testing.T) {
 
 func TestLoginAgainKeepsWhatIsNotSaidAndLogoutForgets(t *testing.T) {
 	t.Parallel()
-	f := world(t)
-	home := t.TempDir()
+	s := newHouse(t)
+	s.project("acme", "hello")
+	f, home := s.proxy(t), t.TempDir()
 	for _, args := range []string{"login --url " + f.url + " --org acme", "project set hello", "login"} {
 		(&run{home: home, env: map[string]string{"MARIPOSA_TOKEN": secret}}).do(t, strings.Fields(args)...).expect(exitOK)
 	}

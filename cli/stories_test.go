@@ -1,13 +1,14 @@
 package cli
 
 import (
-	"net/http"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"mariposa"
+	"mariposa/client"
 	"mariposa/contract"
 )
 
@@ -30,21 +31,27 @@ func TestADifferenceOfVersionsIsColoredForATerminalAlone(t *testing.T) {
 
 func TestATokenAloneIsOnStandardOutput(t *testing.T) {
 	t.Parallel()
-	r := (&run{f: world(t)}).do(t, "token", "create", "ci")
+	r := (&run{f: newHouse(t).proxy(t)}).do(t, "token", "create", "ci")
 	r.expect(exitOK, r.stdout == "mrp_TOPSECRET\n", !strings.Contains(r.stderr, "TOPSECRET"), strings.Contains(r.stderr, "not shown again"))
 }
 
 // The default project does not limit a token.
 func TestATokenIsBoundByTheCommandLineAlone(t *testing.T) {
 	t.Parallel()
+	s := newHouse(t)
+	_, err := s.CreateOrganization(t.Context(), contract.NewOrganization{Name: "beta"})
+	must(t, err)
+	s.project("acme", "hello")
+	s.project("acme", "other")
+	s.project("beta", "x")
 	env := map[string]string{"MARIPOSA_PROJECT": "hello", "MARIPOSA_ORG": "acme"}
 	for line, want := range map[string]string{
-		"token create ci":              `POST /v1/tokens {"name":"ci"}`,
-		"token create ci -j other":     `POST /v1/tokens {"name":"ci","organization":"acme","project":"other"}`,
-		"token create ci -o beta":      `POST /v1/tokens {"name":"ci","organization":"beta"}`,
-		"token create ci -o beta -j x": `POST /v1/tokens {"name":"ci","organization":"beta","project":"x"}`,
+		"token create ci1":              `POST /v1/tokens {"name":"ci1"}`,
+		"token create ci2 -j other":     `POST /v1/tokens {"name":"ci2","organization":"acme","project":"other"}`,
+		"token create ci3 -o beta":      `POST /v1/tokens {"name":"ci3","organization":"beta"}`,
+		"token create ci4 -o beta -j x": `POST /v1/tokens {"name":"ci4","organization":"beta","project":"x"}`,
 	} {
-		f := world(t)
+		f := s.proxy(t)
 		r := (&run{f: f, env: env}).do(t, strings.Fields(line)...)
 		r.expect(exitOK, f.requests() == want)
 	}
@@ -53,8 +60,7 @@ func TestATokenIsBoundByTheCommandLineAlone(t *testing.T) {
 // After a rename, the project is still the default.
 func TestRenamingTheChosenProjectKeepsItChosen(t *testing.T) {
 	t.Parallel()
-	f, home := world(t), t.TempDir()
-	f.give("GET /v1/projects/howdy", contract.Project{ID: helloID, Name: "howdy"})
+	f, home := newHello(t, oneWeb).proxy(t), t.TempDir()
 	(&run{f: f, home: home}).do(t, "project", "set", "hello").expect(exitOK)
 	(&run{f: f, home: home}).do(t, "project", "rename", "howdy").expect(exitOK)
 	r := (&run{f: f, home: home}).do(t, "project", "show", "--json")
@@ -63,6 +69,7 @@ func TestRenamingTheChosenProjectKeepsItChosen(t *testing.T) {
 
 func TestATokenForWhatIsNotThereSaysWhereToLook(t *testing.T) {
 	t.Parallel()
+	s := newHouse(t)
 	for line, says := range map[string]string{
 		"token create ci --user zoe":         "see `mariposa user list`",
 		"token create ci --user bob -o none": "see `mariposa org list`",
@@ -70,12 +77,8 @@ func TestATokenForWhatIsNotThereSaysWhereToLook(t *testing.T) {
 		"token list --user zoe":              "see `mariposa user list`",
 		"token revoke ci --user zoe":         "see `mariposa user list`",
 	} {
-		f := world(t)
-		for _, route := range []string{"GET /v1/tokens", "POST /v1/tokens"} {
-			f.on(route, refuse(mariposa.ResourceNotFound, "there is no such thing"))
-		}
-		r := (&run{f: f}).do(t, strings.Fields(line)...)
-		r.expect(exitError, r.stderr == "mariposa: there is no such thing\n  "+says+"\n")
+		r := (&run{f: s.proxy(t)}).do(t, strings.Fields(line)...)
+		r.expect(exitError, strings.HasPrefix(r.stderr, "mariposa: there is no "), strings.HasSuffix(r.stderr, "\n  "+says+"\n"))
 	}
 }
 
@@ -88,7 +91,6 @@ func TestMovingAProjectWantsItsName(t *testing.T) {
 		moved        bool
 	}{{"wrong", "hallo\n", false}, {"none", "", false}, {"right", "hello\n", true}} {
 		t.Run(c.name, func(t *testing.T) {
-			s.forget(true)
 			f := s.proxy(t)
 			(&run{f: f, tty: true, stdin: c.answer}).do(t, "project", "move", "hello", "acme").golden("move-" + c.name)
 			if moved := strings.Contains(f.requests(), "POST "); moved != c.moved {
@@ -100,40 +102,68 @@ func TestMovingAProjectWantsItsName(t *testing.T) {
 
 func TestActingForAUserIsAFlagOfEveryCommand(t *testing.T) {
 	t.Parallel()
-	f := world(t).give("GET /v1/users/bob/projects/hello/metadata/mode", contract.MetadataKey{Key: "mode", Value: "x", Set: true})
+	s := newHouse(t)
+	s.project("bob", "hello")
+	f := s.proxy(t)
 	for _, env := range []map[string]string{nil, {"MARIPOSA_AS": "bob"}} {
-		args := []string{"-j", "hello", "meta", "get", "mode"}
-		if env == nil {
-			args = append(args, "--as", "bob")
+		for _, c := range []struct{ args, says string }{{"meta set mode x", "mode is set"}, {"meta get mode", "x\n"}} {
+			args := c.args
+			if env == nil {
+				args += " --as bob"
+			}
+			r := (&run{f: f, env: env}).do(t, append([]string{"-j", "hello"}, strings.Fields(args)...)...)
+			r.expect(exitOK, strings.Contains(r.stdout, c.says))
 		}
-		r := (&run{f: f, env: env}).do(t, args...)
-		r.expect(exitOK, r.stdout == "x\n")
+	}
+	for _, asked := range strings.Split(f.requests(), "\n") {
+		if !strings.Contains(asked, " /v1/users/bob/projects/hello/metadata/mode") {
+			t.Errorf("asked %s", asked)
+		}
 	}
 }
 
 func TestAnAuditIsExportedAsLinesOfJSON(t *testing.T) {
 	t.Parallel()
-	const body = `{"id":2,"action":"manifest.put","outcome":"done"}` + "\n" + `{"id":1,"action":"login","outcome":"denied"}` + "\n"
-	f := world(t).on("GET /v1/audit", func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Accept") == "application/x-ndjson" {
-			_, _ = w.Write([]byte(body))
+	s := newHello(t, oneWeb)
+	r := (&run{f: s.proxy(t)}).do(t, "events", "--audit", "--json")
+	lines := strings.Split(strings.TrimSuffix(r.stdout, "\n"), "\n")
+	r.expect(exitOK, len(lines) > 3)
+	for _, line := range lines {
+		var record mariposa.Audit
+		if err := json.Unmarshal([]byte(line), &record); err != nil || record.Action == "" || record.Outcome == "" {
+			t.Errorf("%v in %s", err, line)
 		}
-	})
-	r := (&run{f: f}).do(t, "events", "--audit", "--json")
-	r.expect(exitOK, r.stdout == body)
-	r = (&run{f: f}).do(t, "events", "--audit", "--json", "--limit", "1")
-	r.expect(exitOK, strings.Count(r.stdout, "\n") == 1)
+	}
+	r = (&run{f: s.proxy(t)}).do(t, "events", "--audit", "--json", "--limit", "1")
+	r.expect(exitOK, r.stdout == lines[0]+"\n")
 }
 
 // Errors of the server are shown unchanged.
 func TestRefusalsAreShownInTheServersWords(t *testing.T) {
 	t.Parallel()
-	for code, hint := range map[mariposa.Code]string{
-		mariposa.Forbidden: "whoami", mariposa.Conflict: "", mariposa.QuotaExceeded: "", mariposa.TooLarge: "", mariposa.Throttled: "wait a moment", mariposa.ResourceNotFound: "project list",
+	s := newHouse(t)
+	s.project("acme", "hello")
+	_, err := s.SetQuota(t.Context(), "acme", client.QuotaChange{Set: contract.QuotaLimits{Instances: ptr(1)}})
+	must(t, err)
+	busy := s.proxy(t).on("PUT /v1/projects/hello/metadata/mode", throttled)
+	for _, c := range []struct {
+		f          *proxy
+		args       string
+		says, hint string
+	}{
+		{args: "--as bob meta set mode x", says: "permission denied", hint: "whoami"},
+		{args: "meta set mode x 7", says: "mode is no longer set"},
+		{args: "project scale web=2", says: "quota"},
+		{args: "meta set mode " + strings.Repeat("x", 1<<20+1), says: "the limit is"},
+		{args: "meta set mode x", f: busy, says: "slow down", hint: "wait a moment"},
+		{args: "-j hallo meta set mode x", says: `there is no project "hallo"`, hint: "project list"},
 	} {
-		f := world(t).on("PUT /v1/projects/hello/metadata/mode", refuse(code, "because of "+string(code)))
-		r := (&run{f: f}).do(t, "-j", "hello", "meta", "set", "mode", "x")
-		r.expect(exitError, r.stdout == "", strings.HasPrefix(r.stderr, "mariposa: because of "+string(code)), strings.Contains(r.stderr, hint))
+		if c.f == nil {
+			c.f = s.proxy(t)
+		}
+		r := (&run{f: c.f}).do(t, append([]string{"-o", "acme", "-j", "hello"}, strings.Fields(c.args)...)...)
+		first, rest, _ := strings.Cut(r.stderr, "\n")
+		r.expect(exitError, r.stdout == "", strings.HasPrefix(first, "mariposa: "), strings.Contains(first, c.says), strings.Contains(rest, c.hint), (c.hint == "") == (rest == ""))
 	}
 }
 
@@ -141,7 +171,7 @@ func TestHelpOfTheNewCommands(t *testing.T) {
 	t.Parallel()
 	for _, line := range []string{"meta", "meta set", "org", "org quota", "org policy", "token create", "project", "project move", "project rename", "meta import", "project revert", "project copy", "instance create", "events", "login", "user", "queue", "queue list", "queue terminate", "project start", "project stop", "project reprovision", "project freeze", "project accept", "project plan", "instance list", "top"} {
 		args := append(strings.Fields(line), "--help")
-		r := (&run{f: world(t)}).do(t, args...)
+		r := (&run{}).do(t, args...)
 		// The flags of all commands are in the help of the program.
 		text, _, _ := strings.Cut(r.story(), "\nGlobal Flags:")
 		golden(t, "help-"+strings.ReplaceAll(line, " ", "-"), text+"\n")
@@ -151,9 +181,9 @@ func TestHelpOfTheNewCommands(t *testing.T) {
 func TestAnotherRootCertificateIsRead(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
-	r := (&run{f: world(t), home: home}).do(t, "state", "--ca", filepath.Join(home, "none.pem"))
+	r := (&run{home: home}).do(t, "state", "--ca", filepath.Join(home, "none.pem"))
 	r.expect(exitError, strings.Contains(r.stderr, "cannot read the root certificate"))
 	must(t, os.WriteFile(filepath.Join(home, "odd.pem"), []byte("odd"), 0o600))
-	r = (&run{f: world(t), home: home, env: map[string]string{"MARIPOSA_CA": home + "/odd.pem"}}).do(t, "state")
+	r = (&run{home: home, env: map[string]string{"MARIPOSA_CA": home + "/odd.pem"}}).do(t, "state")
 	r.expect(exitUsage, strings.Contains(r.stderr, "BEGIN CERTIFICATE"))
 }

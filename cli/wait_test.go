@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"net/http"
 	"strings"
 	"sync"
@@ -15,48 +17,23 @@ import (
 	"mariposa/contract"
 )
 
-// scaled returns a world in which scaling starts a task.
-func scaled(t *testing.T) *fake {
-	t.Helper()
-	return world(t).give("PUT /v1/projects/hello/state", contract.Changed{Task: ptr(taskOne)})
-}
-
-func projectEvent(rev int64, verb, reason string) contract.Event {
-	return contract.Event{Revision: rev, Time: noon.Add(time.Duration(rev) * time.Second), Kind: "project." + verb, Project: helloID, ProjectName: "hello", Reason: reason}
-}
-
-func life(end mariposa.TaskState, reason string) []contract.Event {
-	last := task(end, 2, 2)
-	last.Reason = reason
-	other := task(mariposa.TaskFailed, 0, 1)
-	other.ID = "another"
-	return []contract.Event{
-		taskEvent(8, "queued", task(mariposa.TaskQueued, 0, 0)),
-		taskEvent(9, "active", task(mariposa.TaskActive, 0, 2)),
-		taskEvent(10, "failed", other),
-		projectEvent(11, "blocked", "web: no node has room for it"),
-		taskEvent(12, "progress", task(mariposa.TaskActive, 1, 2)),
-		instanceEvent(13, "running", helloInstances()[0], ""),
-		taskEvent(14, string(end), last),
-	}
-}
-
 func TestWaitWithJSONLeavesTheAnswerAlone(t *testing.T) {
 	t.Parallel()
-	r := (&run{f: scaled(t).stream(life(mariposa.TaskCompleted, "")...)}).do(t, "project", "scale", "hello", "web=2", "--wait", "--json")
-	if want := "{\n  \"task\": \"" + taskOne + "\"\n}\n"; r.code != exitOK || r.stdout != want {
-		t.Errorf("exit %d: %s", r.code, r.stdout)
-	}
+	r := (&run{f: newHello(t, oneWeb).proxy(t)}).do(t, "project", "scale", "hello", "web=2", "--wait", "--json")
+	var done contract.Changed
+	err := json.Unmarshal([]byte(r.stdout), &done) // an error if anything follows
+	r.expect(exitOK, err == nil, done.Name == "hello", done.Task != nil)
 }
 
 // The revision of the feed is read before the change is requested, so that a task that
 // ends immediately is not missed.
 func TestWaitLooksAtTheFeedBeforeItAsks(t *testing.T) {
 	t.Parallel()
-	f := scaled(t).stream(life(mariposa.TaskCompleted, "")...)
+	s := newHello(t, oneWeb)
+	f := s.proxy(t)
 	(&run{f: f}).do(t, "project", "scale", "hello", "web=2", "--wait")
 	lines := strings.Split(f.requests(), "\n")
-	if len(lines) != 4 || lines[0] != "GET /v1/events?limit=1" || !strings.HasPrefix(lines[1], "PUT ") || lines[3] != "GET /v1/events?project="+helloID+"&since=7" {
+	if len(lines) != 4 || lines[0] != "GET /v1/events?limit=1" || !strings.HasPrefix(lines[1], "PUT ") || lines[3] != "GET /v1/events?project="+s.helloID()+"&since=7" {
 		t.Errorf("asked\n%s", f.requests())
 	}
 }
@@ -64,40 +41,54 @@ func TestWaitLooksAtTheFeedBeforeItAsks(t *testing.T) {
 func TestWaitGoesOnAfterAGapInTheFeed(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int64
-	f := scaled(t)
+	s := newHello(t, oneWeb)
+	s.act(contract.Action{Action: "freeze"}) // so that the task is not over before the gap
+	f := s.proxy(t)
 	f.feed(func(w http.ResponseWriter, r *http.Request) {
-		switch calls.Add(1) {
-		case 1:
-			refuse(mariposa.TooOld, "the feed begins at 90")(w, r)
-		default:
-			writeEvents(w, r, taskEvent(91, "completed", task(mariposa.TaskCompleted, 2, 2)))
-			<-r.Context().Done()
+		if calls.Add(1) == 1 {
+			feedTooOld(w, r)
+			return
 		}
+		go s.thaw()
+		s.ServeHTTP(w, r)
 	})
-	r := (&run{f: f}).do(t, "project", "scale", "hello", "web=2", "--wait")
+	r := (&run{f: f, stdin: wideWeb}).do(t, "project", "update", "hello", "-m", "-", "--force", "--wait")
 	r.expect(exitOK, calls.Load() == 2, strings.Contains(r.stderr, "completed"))
 }
 
+// The server leaves out the object of an event that would be too long. Here the proxy
+// does.
 func TestWaitReadsATaskThatTheFeedOnlyNames(t *testing.T) {
 	t.Parallel()
-	e := taskEvent(8, "completed", task(mariposa.TaskCompleted, 2, 2))
-	e.Object = nil
-	f := scaled(t).stream(e).give("GET /v1/queue/"+taskOne, task(mariposa.TaskCompleted, 2, 2))
-	(&run{f: f}).do(t, "project", "scale", "hello", "web=2", "--wait").expect(exitOK)
+	s := newHello(t, oneWeb)
+	f := s.proxy(t)
+	f.feed(func(w http.ResponseWriter, r *http.Request) {
+		s.ServeHTTP(rewriting{w, withoutObject}, r)
+	})
+	(&run{f: f}).do(t, "project", "scale", "hello", "web=2", "--wait").expect(exitOK, strings.Contains(f.requests(), "GET /v1/queue/"))
+}
+
+// withoutObject removes the object from an event.
+func withoutObject(line []byte) []byte {
+	text, ok := bytes.CutPrefix(line, []byte("data: "))
+	var event map[string]any
+	if !ok || json.Unmarshal(text, &event) != nil {
+		return line
+	}
+	delete(event, "object")
+	text, _ = json.Marshal(event)
+	return append(append([]byte("data: "), text...), '\n')
 }
 
 func TestAnInterruptedWaitSaysThatTheTaskGoesOn(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	f := scaled(t)
-	f.feed(func(w http.ResponseWriter, r *http.Request) {
-		writeEvents(w, r, life(mariposa.TaskCompleted, "")[:2]...)
-		cancel()
-		<-r.Context().Done()
-	})
-	r := (&run{f: f, ctx: ctx}).do(t, "project", "scale", "hello", "web=2", "--wait")
-	if r.code != exitError || !strings.Contains(r.stderr, "interrupted; the task continues") || !strings.Contains(r.stderr, "queue show "+taskOne) {
+	s := newHouse(t)
+	f := s.proxy(t)
+	s.whenTold(f, `"total":1`, cancel)
+	r := (&run{f: f, ctx: ctx, stdin: slowWeb}).do(t, "project", "create", "hello", "-m", "-", "--wait")
+	if r.code != exitError || !strings.Contains(r.stderr, "interrupted; the task continues") || !strings.Contains(r.stderr, "queue show "+s.lastTask()) {
 		t.Errorf("exit %d: %s", r.code, r.stderr)
 	}
 }
@@ -128,7 +119,7 @@ func TestTheBarShowsHowFarAndHowLong(t *testing.T) {
 }
 
 // faster lets bob update hello just before the next update arrives.
-func (s *realServer) faster(f *fake, bob *client.Client) {
+func (s *realServer) faster(f *proxy, bob *client.Client) {
 	s.t.Helper()
 	_, err := s.PutProjectUser(s.t.Context(), "hello", "bob", mariposa.RoleDeployer)
 	must(s.t, err)
@@ -145,13 +136,16 @@ func (s *realServer) faster(f *fake, bob *client.Client) {
 	})
 }
 
-// A refusal for another reason is shown unchanged.
+// A refusal for another reason is shown unchanged. A real server refuses an update while
+// it deletes the project, which takes too short a time for a test to meet.
 func TestARefusedUpdateIsNotAlwaysOvertaken(t *testing.T) {
 	t.Parallel()
-	for _, previous := range []string{"2", hashTwo, hashTwo[:7]} {
-		f := world(t).on("PUT /v1/projects/hello/manifest", refuse(mariposa.Conflict, "task a1 stops the project: wait for it"))
+	s := newHello(t, firstManifest, secondManifest)
+	two := s.version("2")
+	f := s.proxy(t).on("PUT /v1/projects/hello/manifest", refuse(http.StatusConflict, mariposa.Conflict, "project hello is being deleted"))
+	for _, previous := range []string{"2", two, two[:7]} {
 		r := (&run{f: f, stdin: changedManifest}).do(t, "project", "update", "hello", "-m", "-", "--previous", previous)
-		r.expect(exitError, r.stderr == "mariposa: task a1 stops the project: wait for it\n")
+		r.expect(exitError, r.stderr == "mariposa: project hello is being deleted\n")
 	}
 }
 
@@ -240,20 +234,25 @@ func (u *until) String() string { return u.seen.String() }
 func TestADeletedProjectSaysWhatItLeavesOnNodesOutOfReach(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		name string
-		left []contract.Instance
-		says string
+		name, web string
+		lost      []string
+		says      string
 	}{
-		{"nothing", nil, ""},
-		{"one", []contract.Instance{{ID: webOne, NodeName: "node2"}}, "1 instance is left on unreachable node node2 and will be removed when the node comes back\n"},
-		{"more", []contract.Instance{{ID: webOne, NodeName: "node2"}, {ID: webTwo, NodeName: "node1"}, {ID: "x", NodeName: "node2"}}, "3 instances are left on unreachable nodes node1, node2 and will be removed when the node comes back\n"},
+		{"nothing", "2", nil, ""},
+		{"one", "2", []string{"node2"}, "1 instance is left on unreachable node node2 and will be removed when the node comes back\n"},
+		{"more", "3", []string{"node1", "node2"}, "3 instances are left on unreachable nodes node1, node2 and will be removed when the node comes back\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			f := world(t).give("DELETE /v1/projects/"+helloID, contract.Changed{ID: helloID, Name: "hello", Task: ptr(taskOne)}).
-				give("GET /v1/instances", contract.Instances{Instances: c.left}).stream(taskEvent(8, "completed", task(mariposa.TaskCompleted, 2, 2)))
+			s := newHello(t, "services:\n  web: {compute_type: dummy, scale: "+c.web+", reschedule: {never: true}}\n")
+			for _, node := range c.lost {
+				_, err := s.ActOnNode(t.Context(), node, contract.NodeAction{Action: "lose"})
+				must(t, err)
+				s.awaitDocument("/v1/nodes/"+node, `"status": ?"unknown"`)
+			}
+			id, f := s.helloID(), s.proxy(t)
 			r := (&run{f: f}).do(t, "project", "delete", "hello", "-f", "--yes", "--wait")
-			r.expect(exitOK, strings.HasSuffix(r.stderr, "ann scaled web to 2\n"+c.says), strings.Contains(f.requests(), "GET /v1/instances?project="+helloID))
+			r.expect(exitOK, strings.HasSuffix(r.stderr, "\n"+c.says), strings.Contains(f.requests(), "GET /v1/instances?project="+id))
 		})
 	}
 }

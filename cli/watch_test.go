@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,20 +13,12 @@ import (
 	"mariposa/contract"
 )
 
-func converged() contract.State {
-	s := helloState()
-	s.Revision = 20
-	s.Projects[0].Status, s.Projects[0].Reason = mariposa.StatusConverged, ""
-	s.Projects[0].Services[1] = contract.ServiceState{Name: "web", Goal: 2, Running: 2, Healthy: 2, Status: mariposa.StatusConverged}
-	return s
-}
-
 // Where the view is part of a server, ending it ends more than the view.
 func TestWatchForOthersDoesNotSayWhatEnds(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	f := world(t).stream()
+	f := newHello(t, oneWeb).proxy(t)
 	c, err := client.New(client.Options{URL: f.url, Token: secret})
 	must(t, err)
 	defer c.Close()
@@ -52,15 +45,17 @@ func TestWatchShowsWhatNeedsALookWhenThereIsNoRoom(t *testing.T) {
 
 func TestLiveViewsEndWithTheirProject(t *testing.T) {
 	t.Parallel()
+	s := newHouse(t)
 	for _, c := range []struct {
 		args, says string
 		tty        bool
 	}{{"state -w -j hello", "hello was deleted", false}, {"state -w -j hello", "the project was deleted", true}, {"top -j hello", "the project was deleted", true}} {
-		f := world(t)
-		f.feed(func(w http.ResponseWriter, r *http.Request) {
-			f.on("GET /v1/state", refuse(mariposa.ResourceNotFound, "there is no such project"))
-			writeEvents(w, r, projectEvent(8, "deleted", "fully removed"))
-			<-r.Context().Done()
+		s.again(t, oneWeb)
+		f := s.proxy(t)
+		s.whenFollowed(f, func() {
+			if _, err := s.DeleteProject(context.Background(), "hello", true); err != nil {
+				t.Error(err)
+			}
 		})
 		out := &until{text: "\x00"}
 		(&run{f: f, tty: c.tty, out: out}).do(t, strings.Fields(c.args)...).expect(exitOK, strings.Contains(out.String(), c.says))
@@ -69,31 +64,34 @@ func TestLiveViewsEndWithTheirProject(t *testing.T) {
 
 func TestWatchSurvivesAGapInTheFeed(t *testing.T) {
 	t.Parallel()
-	for _, tty := range []bool{false, true} {
+	s := newHello(t, oneWeb)
+	for n, tty := range []bool{false, true} {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		var calls atomic.Int64
-		f := world(t)
+		f := s.proxy(t)
 		f.feed(func(w http.ResponseWriter, r *http.Request) {
 			if calls.Add(1) == 1 {
-				f.give("GET /v1/state", converged())
-				refuse(mariposa.TooOld, "the feed begins at 20")(w, r)
+				s.scaleTo(strconv.Itoa(n + 2))
+				s.quiet()
+				feedTooOld(w, r)
 				return
 			}
 			if r.Header.Get("Last-Event-ID") == "" {
 				t.Errorf("went on at %s", r.Header.Get("Last-Event-ID"))
 			}
-			writeEvents(w, r, projectEvent(21, "held", "3 of 12"))
-			<-r.Context().Done()
+			go s.scaleTo("1")
+			s.ServeHTTP(w, r)
 		})
-		out := &until{text: "3 of 12", done: cancel}
+		out := &until{text: "ann scaled web to 1", done: cancel}
 		(&run{f: f, ctx: ctx, out: out, tty: tty}).do(t, "state", "-w").expect(exitOK)
+		s.quiet()
 	}
 }
 
 func TestLiveViewsOfNothingAreErrors(t *testing.T) {
 	t.Parallel()
-	f := world(t).on("GET /v1/state", refuse(mariposa.ResourceNotFound, "there is no project hallo"))
+	f := newHouse(t).proxy(t)
 	for _, args := range []string{"state -w -j hallo", "top -j hallo"} {
 		r := (&run{f: f}).do(t, strings.Fields(args)...)
 		r.expect(exitError, strings.Contains(r.stderr, "project list"))
