@@ -42,6 +42,9 @@ func TestAProjectIsFrozenIfEachServiceIs(t *testing.T) {
 	h.putAction("shop", `{"action":"freeze","services":["a"]}`).wantError(409, mariposa.Conflict, "already frozen")
 	h.awaitTask(act(`{"action":"thaw","services":["a"]}`), mariposa.TaskCompleted)
 	wants(false, true, "b"+nothing)
+	if again := want[contract.Changed](h.putAction("shop", `{"action":"thaw","services":["a"]}`), 202); again.Task != nil {
+		t.Errorf("the thaw of what is not frozen made task %+v", h.task(*again.Task))
+	}
 	if task := h.task(whole); task.State != mariposa.TaskActive {
 		t.Errorf("the freeze that still keeps b: %+v", task)
 	}

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -132,6 +133,32 @@ func TestARevertAfterAFailedRollbackTriesAgain(t *testing.T) {
 	}
 	if p := want[contract.Project](h.call("GET", "/v1/projects/shop", nil), 200); p.Number != 3 {
 		t.Errorf("version %d is the newest", p.Number)
+	}
+}
+
+// A rollback that Mariposa does by itself, because the task of the version has ended
+// before, ends its own task as failed if it fails, too: it does not stay open for ever.
+func TestARollbackWithoutATaskOfAPersonFailsItsOwn(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
+	back := func(v int) string { return fleetOf(2, v, ", order: stop-first, on_failure: rollback, deadline: 2") }
+	h.create("shop", back(1))
+	h.awaitRest("shop")
+	g.close("shop")
+	task := h.putManifest("shop", back(2), "")
+	h.awaitState(task, mariposa.TaskActive)
+	want[contract.Terminated](h.call("DELETE", "/v1/queue/"+task, nil), 202)
+	h.awaitState(h.startTask("shop", `{"action":"thaw"}`), mariposa.TaskActive)
+	g.spoil("shop", true)
+	g.open("shop")
+	h.until("the rollback to fail", func() bool { return h.of("shop", "web").Status == mariposa.StatusFailed })
+	h.awaitRest("shop")
+	all := want[contract.Tasks](h.call("GET", "/v1/queue?all=true&project=shop", nil), 200).Tasks
+	if !slices.ContainsFunc(all, func(t contract.Task) bool {
+		return t.Component == "rollback" && t.State == mariposa.TaskFailed && strings.Contains(t.Reason, "no progress")
+	}) {
+		t.Errorf("the tasks are %+v", all)
 	}
 }
 

@@ -174,7 +174,8 @@ func (e *edit) immediateTask(action string, refs []string) (*mariposa.TaskSpec, 
 		t.Task, t.Immediate, t.Patch.Mode = mariposa.TaskFreeze, false, mariposa.ModeFreeze
 	case "thaw":
 		t.Task, t.Patch.Mode = mariposa.TaskFreeze, mariposa.ModeThaw
-		if !e.anyService(names, func(ss *mariposa.ServiceStatus) bool { return ss.Frozen != nil }) && !st.Frozen && !e.hasOpenFreeze(names) {
+		frozen := e.anyService(names, func(ss *mariposa.ServiceStatus) bool { return ss.Frozen != nil }) || len(names) == 0 && st.Frozen
+		if !frozen && !e.hasQueuedFreeze(names) {
 			return nil, nil
 		}
 	case "pause":
@@ -235,11 +236,11 @@ func (e *edit) anyService(names []string, is func(*mariposa.ServiceStatus) bool)
 	return false
 }
 
-// hasOpenFreeze reports whether a freeze of a scope is open, whether or not it has
-// begun.
-func (e *edit) hasOpenFreeze(names []string) bool {
+// hasQueuedFreeze reports whether a freeze of a scope is about to begin. What an active
+// one still keeps frozen is in the status of the services: it may have been thawed in part.
+func (e *edit) hasQueuedFreeze(names []string) bool {
 	return slices.ContainsFunc(e.tasks, func(t queue.Task) bool {
-		return isFreeze(t) && queue.Overlap(t.Spec.Services, names)
+		return isFreeze(t) && t.State() == mariposa.TaskQueued && queue.Overlap(t.Spec.Services, names)
 	})
 }
 

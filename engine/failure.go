@@ -12,9 +12,10 @@ import (
 const defaultStallLimit = 10 * time.Minute
 
 // whyFailed returns why a task has failed; nil if it has not. The goal stays: whatever
-// can still be repaired is repaired.
+// can still be repaired is repaired. Of Mariposa's own tasks, only those with a rollout
+// fail; repairs are retried.
 func (t *turn) whyFailed(task queue.Task) *mariposa.Reason {
-	if task.Spec.Origin != mariposa.OriginUser && task.Spec.Component != followComponent {
+	if task.Spec.Origin != mariposa.OriginUser && task.Spec.Component != followComponent && task.Spec.Component != rollbackComponent {
 		return nil
 	}
 	first := ""
