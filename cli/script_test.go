@@ -122,6 +122,13 @@ func (sc script) paths(home string, words []string) []string {
 // that only a person does.
 func (s *realServer) quiet() {
 	s.t.Helper()
+	defer func() {
+		if s.t.Failed() {
+			q, err := s.Queue(context.Background(), client.TaskFilter{})
+			b, _ := json.Marshal(q)
+			s.t.Logf("open tasks: %s %v", b, err)
+		}
+	}()
 	s.await("all tasks end", func() bool {
 		st, err := s.State(s.t.Context(), "", "")
 		if err != nil {

@@ -41,6 +41,7 @@ func TestWaitLooksAtTheFeedBeforeItAsks(t *testing.T) {
 func TestWaitGoesOnAfterAGapInTheFeed(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int64
+	var thawing sync.WaitGroup
 	s := newHello(t, oneWeb)
 	s.act(contract.Action{Action: "freeze"}) // so that the task is not over before the gap
 	f := s.proxy(t)
@@ -49,10 +50,11 @@ func TestWaitGoesOnAfterAGapInTheFeed(t *testing.T) {
 			feedTooOld(w, r)
 			return
 		}
-		go s.thaw()
+		thawing.Go(func() { s.thaw() })
 		s.ServeHTTP(w, r)
 	})
 	r := (&run{f: f, stdin: wideWeb}).do(t, "project", "update", "hello", "-m", "-", "--force", "--wait")
+	thawing.Wait()
 	r.expect(exitOK, calls.Load() == 2, strings.Contains(r.stderr, "completed"))
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -69,6 +70,8 @@ func TestWatchSurvivesAGapInTheFeed(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		var calls atomic.Int64
+		last := strconv.Itoa(n + 4) // each round needs another text to wait for
+		var scaling sync.WaitGroup
 		f := s.proxy(t)
 		f.feed(func(w http.ResponseWriter, r *http.Request) {
 			if calls.Add(1) == 1 {
@@ -80,11 +83,14 @@ func TestWatchSurvivesAGapInTheFeed(t *testing.T) {
 			if r.Header.Get("Last-Event-ID") == "" {
 				t.Errorf("went on at %s", r.Header.Get("Last-Event-ID"))
 			}
-			go s.scaleTo("1")
+			if calls.Load() == 2 {
+				scaling.Go(func() { s.scaleTo(last) })
+			}
 			s.ServeHTTP(w, r)
 		})
-		out := &until{text: "ann scaled web to 1", done: cancel}
+		out := &until{text: "ann scaled web to " + last, done: cancel}
 		(&run{f: f, ctx: ctx, out: out, tty: tty}).do(t, "state", "-w").expect(exitOK)
+		scaling.Wait()
 		s.quiet()
 	}
 }
