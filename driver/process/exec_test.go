@@ -69,7 +69,7 @@ func TestTheLimitsOfAnInstanceHoldForCommandsInside(t *testing.T) {
 	t.Parallel()
 	a := open(t, process.Options{Root: newRoot(t)})
 	i := instance(drivertest.NewID(), "sleep", "1000")
-	i.Workload.Memory = 64 << 20 // two supervisors are in it, which are large under -race
+	i.Workload.Memory = 128 << 20 // two supervisors are in it, which are large under -race
 	a.start(t, i)
 	s, err := a.Exec(t.Context(), i, driver.ExecOptions{Command: []string{"tail", "/dev/zero"}})
 	must(t, err)

@@ -27,6 +27,11 @@ import (
 // The test binary replaces mariposa: it is its own shim, and an agent that tests kill.
 func TestMain(m *testing.M) {
 	process.UseFailpoints()
+	// Supervisors use as much memory as in production, whatever the tests are given: some
+	// of them run within an instance's memory limit.
+	for _, name := range []string{"GOGC", "GOMEMLIMIT"} {
+		_ = os.Unsetenv(name)
+	}
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case "shim":
