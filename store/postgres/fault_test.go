@@ -229,9 +229,7 @@ func TestATransactionThatFellSilentIsEnded(t *testing.T) {
 				answer := make(chan store.Result, 1)
 				go func() { answer <- s.Commit(context.Background(), node("a", "1"))[0] }()
 				if who == "another" {
-					for dials(f) < 3 {
-						time.Sleep(time.Millisecond)
-					}
+					awaitDials(t, f)
 					other := open(t, s.readers.Config().ConnString(), Options{})
 					commit(t, other, node("b", "1"))
 					f.set(false)
@@ -265,10 +263,8 @@ func TestNoResultIsReportedThatIsNotKnown(t *testing.T) {
 	})
 	answer := make(chan store.Result, 1)
 	go func() { answer <- s.Commit(context.Background(), node("a", "1"))[0] }()
-	for dials(f) < 3 { // it has tried and failed to reach the server
-		time.Sleep(time.Millisecond)
-	}
-	for range 3 { // other callers do not wait
+	awaitDials(t, f) // it has tried and failed to reach the server
+	for range 3 {    // other callers do not wait
 		if r := s.Commit(t.Context(), node("b", "1")); !errors.Is(r[0].Err, store.ErrUnavailable) {
 			t.Fatalf("%+v", r)
 		}
@@ -287,6 +283,16 @@ func TestNoResultIsReportedThatIsNotKnown(t *testing.T) {
 	}
 	commit(t, s, node("c", "1"))
 	whole(t, s, "a", "c")
+}
+
+// awaitDials waits until the writer has tried again to reach the server, and failed.
+func awaitDials(t *testing.T, f *faults) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); dials(f) < 3; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the writer has connected only %d times within a minute", dials(f))
+		}
+	}
 }
 
 func dials(f *faults) int {
@@ -309,9 +315,7 @@ func TestCloseDoesNotWaitForAServerForEver(t *testing.T) {
 	})
 	answer := make(chan store.Result, 1)
 	go func() { answer <- s.Commit(context.Background(), node("a", "1"))[0] }()
-	for dials(f) < 3 {
-		time.Sleep(time.Millisecond)
-	}
+	awaitDials(t, f)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
