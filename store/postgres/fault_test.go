@@ -69,21 +69,15 @@ func (w *wire) Write(b []byte) (int, error) {
 		f.armed = false
 	}
 	f.mu.Unlock()
-	w.mu.Lock()
-	silent := w.broken != nil
-	w.mu.Unlock()
 	switch {
-	case silent:
+	case w.howBroken() != nil:
 		return len(b), nil // not even a FIN gets through
 	case !hit:
 		return w.Conn.Write(b)
 	}
-	n, err := w.Conn.Write(b[:len(b)*part/100])
-	if err != nil {
-		return n, err
-	}
+	// Break it before anything is sent: if sending is slow, pgx already reads meanwhile.
 	w.mu.Lock()
-	w.broken = func() error {
+	w.broken = sync.OnceValue(func() error {
 		if deaf != nil {
 			deaf()
 		}
@@ -95,22 +89,32 @@ func (w *wire) Write(b []byte) (int, error) {
 			w.Conn.Close()
 		}
 		return io.ErrUnexpectedEOF
-	}
+	})
+	broken := w.broken
 	w.mu.Unlock()
-	if part < 100 {
-		return n, w.broken()
+	n, err := w.Conn.Write(b[:len(b)*part/100])
+	if err == nil && part < 100 {
+		err = broken()
 	}
-	return n, nil
+	return n, err
 }
 
 func (w *wire) Read(b []byte) (int, error) {
-	w.mu.Lock()
-	broken := w.broken
-	w.mu.Unlock()
-	if broken != nil {
+	if broken := w.howBroken(); broken != nil {
 		return 0, broken()
 	}
-	return w.Conn.Read(b)
+	n, err := w.Conn.Read(b)
+	if broken := w.howBroken(); broken != nil { // meanwhile
+		return 0, broken()
+	}
+	return n, err
+}
+
+// howBroken returns how reading fails, or nil while the connection works.
+func (w *wire) howBroken() func() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.broken
 }
 
 func (w *wire) Close() error {
