@@ -155,6 +155,34 @@ func TestAnUnfinishedBodyWithoutATokenIsAnsweredAtOnce(t *testing.T) {
 	}
 }
 
+// A client that reads only after it has sent everything gets the response, too.
+func TestARefusedBodyIsReadToItsEnd(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t)
+	h.create("shop", hello)
+	const size = 24 << 20 // more than the buffers of both ends
+	for path, status := range map[string]int{"/v1/projects/shop/manifest": 413, "/v1/projects/shop/metadata/key": 413, "/v1/projects/nosuch/manifest": 404} {
+		conn := h.raw(t)
+		_ = conn.SetDeadline(time.Now().Add(time.Minute))
+		fmt.Fprintf(conn, "PUT %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n", path, h.token, size)
+		if n, err := io.Copy(conn, io.LimitReader(zeroes{}, size)); err != nil {
+			t.Errorf("%s: sending ended after %d bytes: %v", path, n, err)
+			continue
+		}
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil || res.StatusCode != status {
+			t.Errorf("%s: answered %+v, %v", path, res, err)
+		}
+	}
+}
+
+type zeroes struct{}
+
+func (zeroes) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
+}
+
 // A stream can last longer than the request timeout, even with a request body.
 func TestAStreamOutlastsTheDeadlinesOfItsRequest(t *testing.T) {
 	t.Parallel()

@@ -228,8 +228,15 @@ func (h *testServer) openTasks(project string) []contract.Task {
 // awaitRest waits until a project was planned and has no open tasks.
 func (h *testServer) awaitRest(project string) {
 	h.t.Helper()
+	var open []contract.Task
+	defer func() {
+		if h.t.Failed() {
+			h.t.Logf("the open tasks are %+v", open)
+		}
+	}()
 	h.until(project+" to come to rest", func() bool {
-		return h.picture.Projects.Get(h.idOf(project)).Status() != nil && len(h.openTasks(project)) == 0
+		open = h.openTasks(project)
+		return h.picture.Projects.Get(h.idOf(project)).Status() != nil && len(open) == 0
 	})
 }
 

@@ -196,12 +196,23 @@ func (h *testServer) readAll(call func(method, path string, body any, headers ..
 			call("GET", fmt.Sprintf("%s/diff?from=%d&to=%d", path, other.Number, v.Number), nil)
 		}
 	}
-	for _, i := range want[contract.Instances](call("GET", "/v1/instances", nil), 200).Instances {
-		one := want[contract.Instance](call("GET", "/v1/instances/"+i.ID, nil), 200)
-		if one.ServiceName == "web" && one.ProjectName == "shop" && !contains(strings.Join(one.Environment, " "), "KEY="+manifest.Mask) {
-			h.t.Errorf("the environment is shown as %q", one.Environment)
+	h.until("an instance of web to be shown", func() (shown bool) {
+		for _, i := range want[contract.Instances](call("GET", "/v1/instances", nil), 200).Instances {
+			r := call("GET", "/v1/instances/"+i.ID, nil)
+			if r.status == 404 {
+				continue // it was replaced in the meantime
+			}
+			one := want[contract.Instance](r, 200)
+			if one.ServiceName != "web" || one.ProjectName != "shop" {
+				continue
+			}
+			shown = true
+			if !contains(strings.Join(one.Environment, " "), "KEY="+manifest.Mask) {
+				h.t.Errorf("the environment is shown as %q", one.Environment)
+			}
 		}
-	}
+		return shown
+	})
 	for _, k := range want[contract.Tasks](call("GET", "/v1/queue?all=true", nil), 200).Tasks {
 		call("GET", "/v1/queue/"+k.ID, nil)
 	}

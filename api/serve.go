@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"io"
 	"net/http"
 	"net/url"
 	"runtime/debug"
@@ -78,6 +79,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.admitted[r.URL.Path] != anybody {
 		unread = false
 		h.Del("Connection")
+		defer discardIfRefused(rec, r, began.Add(s.RequestTimeout))()
 	}
 	var handler http.Handler
 	if handler, pattern = s.mux.Handler(r); pattern == "" {
@@ -85,6 +87,24 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.mux.ServeHTTP(rec, r)
+}
+
+// discardIfRefused returns a function that reads what the handler of a refused request
+// left of its body, for example of one that is too large. If the connection were closed
+// instead, clients might fail to send the rest and never read why.
+func discardIfRefused(rec *statusRecorder, r *http.Request, deadline time.Time) func() {
+	if r.ContentLength == 0 {
+		return func() {}
+	}
+	const most = 32 << 20
+	body := r.Body
+	r.Body = io.NopCloser(body) // net/http closes it after the response
+	return func() {
+		if rec.status >= http.StatusBadRequest {
+			_ = http.NewResponseController(rec).SetReadDeadline(deadline)
+			_, _ = io.CopyN(io.Discard, body, most)
+		}
+	}
 }
 
 // checkOperation runs before every operation: it checks the permission of the route, and
