@@ -26,7 +26,7 @@ func (h *testServer) protectedShop() (c contract.Changed, deployer, operator *te
 	h.t.Helper()
 	c = want[contract.Changed](h.call("POST", "/v1/projects", map[string]any{"name": "shop", "manifest": vaultOf("serve", ""), "metadata": "db-password: swordfish-1\n"}), 201)
 	h.awaitRest("shop")
-	deployer, operator = h.crew("shop")
+	deployer, operator = h.newMembers("shop")
 	return c, deployer, operator
 }
 
@@ -299,7 +299,7 @@ func TestTheMaskOfALogDoesNotTellAProtectedSecret(t *testing.T) {
 	text := strings.ReplaceAll(vaultOf("serve", ""), "compute_type: dummy", "compute_type: process, command: run")
 	c := want[contract.Changed](h.call("POST", "/v1/projects", map[string]any{"name": "shop", "manifest": text, "metadata": "db-password: swordfish-1\n"}), 201)
 	h.awaitRest("shop")
-	deployer, _ := h.crew("shop")
+	deployer, _ := h.newMembers("shop")
 	want[contract.Changed](h.call("PUT", h.about(c, "/metadata/key?secret=true"), "another-secret", plainText...), 200)
 	for service, masked := range map[string]string{"web": "guesses: swordfish-0, swordfish-1, ••••\n", "db": "guesses: swordfish-0, ••••, ••••\n"} {
 		r := deployer.begin("/v1/instances/" + h.only("shop", service).ID + "/logs?follow=true&tail=16")
@@ -321,7 +321,7 @@ func TestValuesThatWaitAreNotReadLive(t *testing.T) {
 		"metadata: {db-password: {secret: true, protect: true}, run: {default: serve}}\n"
 	c := want[contract.Changed](h.call("POST", "/v1/projects", map[string]any{"name": "shop", "manifest": text, "metadata": "db-password: swordfish-1\n"}), 201)
 	h.awaitRest("shop")
-	deployer, operator := h.crew("shop")
+	deployer, operator := h.newMembers("shop")
 	id := h.only("shop", "db").ID
 	read := func() string { return fmt.Sprint(must(g.PublishedValues(h.ctx, id))(t)) }
 	// Values sent to a node change nothing in the store, so this polls.

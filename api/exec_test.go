@@ -152,8 +152,8 @@ func (c *caller) say(what byte, body string) {
 	}
 }
 
-// hear reads to the end and returns stdout, stderr and the last message.
-func (c *caller) hear() (out, errs string, end map[string]any) {
+// readAnswer reads to the end and returns stdout, stderr and the last message.
+func (c *caller) readAnswer() (out, errs string, end map[string]any) {
 	c.t.Helper()
 	var b [2]bytes.Buffer
 	for {
@@ -184,7 +184,7 @@ func TestACommandIsRunForWhoMay(t *testing.T) {
 	c := w.asUser("oleg").dial(t, id, url.Values{"command": {"sh", "-c", "read x; echo $x; echo oh >&2; exit 7", secret}}.Encode())
 	c.say(contract.ExecStdin, "hel")
 	c.say(contract.ExecStdin, "lo\n")
-	out, errs, end := c.hear()
+	out, errs, end := c.readAnswer()
 	if out != "hello\n" || errs != "oh\n" || end["exit_code"] != 7.0 {
 		t.Errorf("stdout %q, stderr %q, ended with %v", out, errs, end)
 	}
@@ -200,12 +200,12 @@ func TestACommandIsRunForWhoMay(t *testing.T) {
 	c = w.asUser("oleg").dial(t, id, "command=cat")
 	c.say(contract.ExecStdin, strings.Repeat("x", 100_000))
 	c.say(contract.ExecStdin, "")
-	if out, _, end = c.hear(); len(out) != 100_000 || end["exit_code"] != 0.0 {
+	if out, _, end = c.readAnswer(); len(out) != 100_000 || end["exit_code"] != 0.0 {
 		t.Errorf("%d bytes came back, and it ended with %v", len(out), end)
 	}
 	c = w.asUser("oleg").dial(t, id, "command=sleep&command=1000")
 	c.say(contract.ExecSignal, `{"signal":"TERM"}`)
-	if _, _, end = c.hear(); end["exit_code"] != 143.0 {
+	if _, _, end = c.readAnswer(); end["exit_code"] != 143.0 {
 		t.Errorf("after the signal it ended with %v", end)
 	}
 }
@@ -254,7 +254,7 @@ func TestAShellEndsWithTheRightToIt(t *testing.T) {
 			w, _, id := newShellServer(t)
 			shell := w.as(w.mint(contract.NewToken{Name: "shell", User: "oleg"})).dial(t, id, "command=sleep&command=1000")
 			c.take(w)
-			if _, _, end := shell.hear(); end["code"] != c.code {
+			if _, _, end := shell.readAnswer(); end["code"] != c.code {
 				t.Errorf("it ended with %v", end)
 			}
 		})
@@ -267,7 +267,7 @@ func TestAShellThatMakesNoSenseEnds(t *testing.T) {
 	for _, m := range [][]byte{{9, 'x'}, {contract.ExecStdout}, {contract.ExecResize, '{'}, []byte("\x04{\"rows\":0}"), []byte("\x05{\"signal\":\"STOP\"}")} {
 		c := w.asUser("oleg").dial(t, id, "command=sleep&command=1000")
 		c.say(m[0], string(m[1:]))
-		if _, _, end := c.hear(); end["code"] != "InvalidArgument" {
+		if _, _, end := c.readAnswer(); end["code"] != "InvalidArgument" {
 			t.Errorf("after %q it ended with %v", m, end)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"mariposa/store"
 )
 
-// crew is an organization with an owner and a member, each with a token.
-func crew(t *testing.T) (h, owner, member *testServer) {
+// newMembers is an organization with an owner and a member, each with a token.
+func newMembers(t *testing.T) (h, owner, member *testServer) {
 	t.Helper()
 	h = newTestServer(t)
 	for _, name := range []string{"ann", "bob"} {
@@ -33,7 +33,7 @@ func (h *testServer) bearing(ask contract.NewToken) *testServer {
 
 func TestWhoLeavesAnOrganizationKeepsNothingOfIt(t *testing.T) {
 	t.Parallel()
-	_, owner, member := crew(t)
+	_, owner, member := newMembers(t)
 	made := want[contract.Changed](member.call("POST", "/v1/projects?name=bobs&organization=acme", hello, "Content-Type", "application/yaml"), 201)
 	want[contract.Project](member.call("GET", "/v1/projects/"+made.ID, nil), 200)
 	want[contract.Changed](owner.call("DELETE", "/v1/organizations/acme/members/bob", nil), 200)
@@ -44,7 +44,7 @@ func TestWhoLeavesAnOrganizationKeepsNothingOfIt(t *testing.T) {
 
 func TestATokenEndsWithTheOneThatMadeIt(t *testing.T) {
 	t.Parallel()
-	_, owner, _ := crew(t)
+	_, owner, _ := newMembers(t)
 	robot := owner.bearing(contract.NewToken{Name: "robot", Organization: "acme", Role: mariposa.RoleDeployer})
 	child := robot.bearing(contract.NewToken{Name: "child", Organization: "acme", Role: mariposa.RoleViewer})
 	grandchild := child.bearing(contract.NewToken{Name: "grandchild", Organization: "acme", Role: mariposa.RoleViewer})
@@ -60,7 +60,7 @@ func TestATokenEndsWithTheOneThatMadeIt(t *testing.T) {
 
 func TestATokenOfOneProjectFollowsItsMove(t *testing.T) {
 	t.Parallel()
-	_, owner, _ := crew(t)
+	_, owner, _ := newMembers(t)
 	made := want[contract.Changed](owner.call("POST", "/v1/projects?name=shop&organization=acme", hello, "Content-Type", "application/yaml"), 201)
 	robot := owner.bearing(contract.NewToken{Name: "robot", Project: made.ID, Role: mariposa.RoleDeployer})
 	want[contract.Project](robot.call("GET", "/v1/projects/shop", nil), 200)
@@ -86,7 +86,7 @@ func TestCurlsOwnTypeNeverStoresASecretInClear(t *testing.T) {
 
 func TestDeniedReadsDoNotHideADeniedChange(t *testing.T) {
 	t.Parallel()
-	h, owner, member := crew(t)
+	h, owner, member := newMembers(t)
 	made := want[contract.Changed](owner.call("POST", "/v1/projects?name=shop&organization=acme", hello, "Content-Type", "application/yaml"), 201)
 	for range 250 {
 		member.call("GET", "/v1/projects/"+made.ID+"/metadata?reveal=true", nil).wantError(403, mariposa.Forbidden)

@@ -52,11 +52,11 @@ func TestOneUsersCommandsDoNotLockOutOthers(t *testing.T) {
 	want[contract.Whoami](oleg.call("GET", "/v1/user", nil), 200)
 	c := w.asUser("ada").dial(t, id, "command=cat")
 	c.say(contract.ExecStdin, "")
-	if _, _, end := c.hear(); end["exit_code"] != 0.0 {
+	if _, _, end := c.readAnswer(); end["exit_code"] != 0.0 {
 		t.Errorf("ada's command ended with %v", end)
 	}
 	first.say(contract.ExecStdin, "")
-	first.hear()
+	first.readAnswer()
 	_ = first.conn.CloseNow()
 	w.until("oleg has a place again", func() bool { // the server frees it a moment after it has said goodbye
 		conn := w.raw(t)

@@ -21,7 +21,7 @@ const guarded = "services: {web: {compute_type: dummy, environment: {PIN: \"{{ .
 // withViewer adds a viewer to the users of a project.
 func (h *testServer) withViewer(project string) (viewer, deployer, operator *testServer) {
 	h.t.Helper()
-	deployer, operator = h.crew(project)
+	deployer, operator = h.newMembers(project)
 	name := "viewer-of-" + project
 	want[contract.Changed](h.call("POST", "/v1/users", contract.NewUser{Name: name}), 201)
 	want[contract.Changed](h.call("PUT", "/v1/projects/"+project+"/users/"+name, contract.MemberChange{Role: "viewer"}), 200)

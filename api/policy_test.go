@@ -208,9 +208,9 @@ func TestWhatAPolicyForbidsDoesNotGrowOrComeBack(t *testing.T) {
 	h.awaitTask(h.startTask("stopped", `{"action":"stop"}`), mariposa.TaskCompleted)
 	h.startTask("frozen", `{"action":"freeze"}`)
 	h.until("the freeze", func() bool { return h.of("frozen", "web").Frozen })
-	deployer, _ := h.crew("frozen")
+	deployer, _ := h.newMembers("frozen")
 	queued := want[contract.Changed](deployer.call("PUT", h.about(frozen, "/manifest?force=true"), ported(7005)), 200)
-	deployer, _ = h.crew("waiting")
+	deployer, _ = h.newMembers("waiting")
 	want[contract.Changed](deployer.call("PUT", h.about(waiting, "/manifest?force=true"), strings.Replace(ported(7006), "update:", "environment: [\"P={{ .meta.p }}\"], update:", 1)+secret), 200)
 	allow(false)
 

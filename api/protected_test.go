@@ -57,7 +57,7 @@ func TestAProtectedSecretIsNotReadFromTheEnvironmentOfAnOlderVersion(t *testing.
 	if got := h.given(g, "api"); !strings.Contains(got, "swordfish-1") {
 		t.Fatalf("what was approved is given %s", got)
 	}
-	deployer, _ := h.crew("shop")
+	deployer, _ := h.newMembers("shop")
 	const spy = "{compute_type: dummy, environment: {X: \"{{ .services.db.environment.PASSWORD }}\", Y: \"{{ .services.api.environment.DB }}\"}, " +
 		"mdata: {n: two, x: \"{{ .services.db.environment.PASSWORD }}\"}, update: {min_healthy: 0}}\n"
 	done := want[contract.Changed](deployer.call("PUT", h.about(c, "/manifest?force=true"), text("none", "  web: "+spy+"  spy: "+spy)), 200)
@@ -89,7 +89,7 @@ func TestWhatHasAProtectedSecretIsToldNothingByUnapprovedVersions(t *testing.T) 
 		"name": "shop", "metadata": "db-password: swordfish-1\n", "manifest": text("{{ .meta.db-password }}", "{run: \"{{ .meta.run }}\"}"),
 	}), 201)
 	h.awaitRest("shop")
-	deployer, _ := h.crew("shop")
+	deployer, _ := h.newMembers("shop")
 	h.awaitGiven(g, "db", "{run serve}")
 	old := h.only("shop", "db").ID
 	read := func(id string) string { return fmt.Sprint(must(g.PublishedValues(h.ctx, id))(t)) }
@@ -115,7 +115,7 @@ func TestAProtectedSecretIsNotToldToThePredecessorsOfAnApprovedVersion(t *testin
 	}
 	c := want[contract.Changed](h.call("POST", "/v1/projects", map[string]any{"name": "shop", "metadata": "db-password: swordfish-1\n", "manifest": text("theirs", "{n: old}")}), 201)
 	h.awaitRest("shop")
-	_, operator := h.crew("shop")
+	_, operator := h.newMembers("shop")
 	old := h.only("shop", "db").ID
 	want[contract.Changed](operator.call("PUT", h.about(c, "/manifest?force=true"), text("ours", "{n: new, p: \"{{ .meta.db-password }}\"}")), 200)
 	h.awaitGiven(g, "db", "{p swordfish-1}")

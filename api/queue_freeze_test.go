@@ -18,8 +18,8 @@ func pair(a, b int) string {
 		"metadata: {mode: {default: calm}}\n", a, b)
 }
 
-// crew creates a deployer and an operator of a project.
-func (h *testServer) crew(project string) (deployer, operator *testServer) {
+// newMembers creates a deployer and an operator of a project.
+func (h *testServer) newMembers(project string) (deployer, operator *testServer) {
 	h.t.Helper()
 	as := func(role mariposa.Role) *testServer {
 		name := string(role) + "-of-" + project
@@ -41,7 +41,7 @@ func TestAnOperatorLiftsAFreezeOfWhatTheyName(t *testing.T) {
 			h, project := h.in(t), "by-"+kind
 			c := h.create(project, pair(1, 1))
 			h.awaitRest(project)
-			_, operator := h.crew(project)
+			_, operator := h.newMembers(project)
 			freeze := h.startTask(project, `{"action":"freeze"}`)
 			h.until("the freeze", func() bool { return h.of(project, "a").Frozen && h.of(project, "b").Frozen })
 			if st := h.state(project); !st.Frozen || st.Status != mariposa.StatusFrozen {
@@ -96,7 +96,7 @@ func TestOtherChangesWaitForTheThaw(t *testing.T) {
 			h, project := h.in(t), "p"+newID()[28:]
 			c := h.create(project, pair(1, 1))
 			h.awaitRest(project)
-			deployer, operator := h.crew(project)
+			deployer, operator := h.newMembers(project)
 			freeze := h.startTask(project, `{"action":"freeze"}`)
 			h.until("the freeze", func() bool { return h.of(project, "b").Frozen })
 			before, version := h.instances(project, ""), h.state(project).Version

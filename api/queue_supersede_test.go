@@ -247,7 +247,7 @@ func TestADeployersRevertOfAFirstCreateWaitsForTheThaw(t *testing.T) {
 	h.joinGated("n1")
 	h.create("shop", strings.Replace(chain(""), "c: {", "c: {dummy: {fail_prop: \"yes\"}, ", 1)) // the last never comes up
 	h.until("what can come up", func() bool { return len(h.instances("shop", "b")) == 1 })
-	deployer, _ := h.crew("shop")
+	deployer, _ := h.newMembers("shop")
 	h.awaitState(h.startTask("shop", `{"action":"freeze"}`), mariposa.TaskActive)
 	back := deployer.startTask(h.idOf("shop"), `{"action":"revert"}`)
 	if task := h.task(back); task.State != mariposa.TaskQueued || len(h.instances("shop", "")) == 0 {

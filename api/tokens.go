@@ -46,7 +46,7 @@ func (v *viewer) token(r *store.Token) contract.Token {
 // tokenTree is a token with all its descendants.
 func (v *viewer) tokenTree(r *store.Token) contract.Token {
 	below := map[string][]*store.Token{}
-	for _, t := range auth.MadeBy(v.s.Picture, r.ID) {
+	for _, t := range auth.Descendants(v.s.Picture, r.ID) {
 		below[t.Spec().Parent] = append(below[t.Spec().Parent], t)
 	}
 	var tree func(*store.Token) contract.Token

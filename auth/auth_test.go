@@ -62,7 +62,7 @@ func (o *directoryFixture) user(name string, change func(*mariposa.UserSpec)) {
 	if change != nil {
 		change(spec)
 	}
-	o.write(auth.NewUser(name, auth.OwnOrganization{ID: "org-" + name}, spec)...)
+	o.write(auth.NewUser(name, auth.PersonalOrganization{ID: "org-" + name}, spec)...)
 }
 
 func (o *directoryFixture) token(secret string, spec mariposa.TokenSpec) string {

@@ -94,7 +94,7 @@ func EnsureFirst(ctx context.Context, st store.Store, now time.Time) error {
 	}
 	var unit store.Unit
 	unit.Absent(mariposa.KindUser, mariposa.FirstUser)
-	unit.Put(NewUser(mariposa.FirstUser, OwnOrganization{ID: mariposa.FirstOrganization}, &mariposa.UserSpec{Name: mariposa.FirstName, Admin: true, Created: now})...)
+	unit.Put(NewUser(mariposa.FirstUser, PersonalOrganization{ID: mariposa.FirstOrganization}, &mariposa.UserSpec{Name: mariposa.FirstName, Admin: true, Created: now})...)
 	err = st.Commit(ctx, unit)[0].Err
 	if errors.Is(err, store.ErrConflict) {
 		return nil // another replica has done it
@@ -104,7 +104,7 @@ func EnsureFirst(ctx context.Context, st store.Store, now time.Time) error {
 
 // NewUser returns the writes that create a user, their personal organization and the
 // name of both.
-func NewUser(id string, own OwnOrganization, spec *mariposa.UserSpec) []store.Write {
+func NewUser(id string, own PersonalOrganization, spec *mariposa.UserSpec) []store.Write {
 	spec.Organization = own.ID
 	var event mariposa.Event
 	if spec.Author != "" { // the first one has no author
@@ -120,8 +120,8 @@ func NewUser(id string, own OwnOrganization, spec *mariposa.UserSpec) []store.Wr
 	}
 }
 
-// OwnOrganization is the initial state of a new user's personal organization.
-type OwnOrganization struct {
+// PersonalOrganization is the initial state of a new user's personal organization.
+type PersonalOrganization struct {
 	ID     string
 	Quota  mariposa.Quota
 	Policy *mariposa.Policy // nil: everything is allowed

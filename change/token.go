@@ -103,7 +103,7 @@ func countTokens(owner string, n int) string {
 func (c *Changer) RevokeToken(ctx context.Context, req *Request, token *store.Token, cascade bool) (*contract.Changed, error) {
 	spec := token.Spec()
 	return c.commit(ctx, req, token.ID, func() (*attempt, error) {
-		made := auth.MadeBy(c.Picture, token.ID)
+		made := auth.Descendants(c.Picture, token.ID)
 		if len(made) > 0 && !cascade {
 			return nil, conflict("token %s created %s, which would be revoked too: %s. Confirm with --yes (?cascade=true), or ask an installation admin to run mariposa token adopt %s first",
 				spec.Name, reason.Many(len(made), "token"), c.listTokens(made), spec.Name)
@@ -156,7 +156,7 @@ func revoke(t *store.Token, now time.Time) store.Write {
 func (c *Changer) AdoptTokens(ctx context.Context, req *Request, token *store.Token) (*contract.Changed, error) {
 	spec := token.Spec()
 	return c.commit(ctx, req, token.ID, func() (*attempt, error) {
-		made, mine := auth.MadeBy(c.Picture, token.ID), req.Caller.Token
+		made, mine := auth.Descendants(c.Picture, token.ID), req.Caller.Token
 		if mine == token.ID || slices.ContainsFunc(made, func(t *store.Token) bool { return t.ID == mine }) {
 			return nil, conflict("your token is %s or was created by it: use one that was not, such as one from `mariposa server token`", spec.Name)
 		}
@@ -196,7 +196,7 @@ func (c *Changer) madeForOthers(user, name string, cascade bool) ([]*store.Token
 	for _, t := range c.Picture.TokensOf(user) {
 		ids = append(ids, t.ID)
 	}
-	made := slices.DeleteFunc(auth.MadeBy(c.Picture, ids...), func(t *store.Token) bool { return t.Spec().Owner() == user })
+	made := slices.DeleteFunc(auth.Descendants(c.Picture, ids...), func(t *store.Token) bool { return t.Spec().Owner() == user })
 	if len(made) > 0 && !cascade {
 		return nil, conflict("%s created %s for others, which would be revoked too: %s. Confirm with --yes (?cascade=true), or adopt them first (mariposa token adopt)",
 			name, reason.Many(len(made), "token"), c.listTokens(made))

@@ -32,7 +32,7 @@ metadata: {password: {required: true, secret: true}}
 // badDay is a server on which nothing goes well.
 func badDay(t *testing.T) *realServer {
 	t.Helper()
-	s := newHouseOf(t, "node1", "node2+")
+	s := newTeamServerWith(t, "node1", "node2+")
 	ctx := t.Context()
 	s.again(t, calmManifest)
 	_, err := s.ActOnNode(ctx, "node2", contract.NodeAction{Action: "lose"})

@@ -105,7 +105,7 @@ func TestTheServerThatIsMeant(t *testing.T) {
 
 func TestEveryFlagReadsItsEnvironmentVariable(t *testing.T) {
 	t.Parallel()
-	s := newHouse(t)
+	s := newTeamServer(t)
 	s.project("acme", "hello")
 	f := s.proxy(t)
 	env := map[string]string{"MARIPOSA_JSON": "true", "MARIPOSA_PROJECT": "hello", "MARIPOSA_ALL": "1", "MARIPOSA_ORG": "acme"}
@@ -147,7 +147,7 @@ func TestLoginKeepsATokenThatWorksToItself(t *testing.T) {
 
 func TestLoginKeepsNothingThatDoesNotWork(t *testing.T) {
 	t.Parallel()
-	f := newHouse(t).proxy(t)
+	f := newTeamServer(t).proxy(t)
 	r := (&run{stdin: "wrong"}).do(t, "login", "--url", f.url, "--token-stdin")
 	r.expect(exitError, strings.Contains(r.stderr, "nothing was saved"))
 	if _, err := os.Stat(filepath.Join(r.home, ".config/mariposa/profile.json")); err == nil {
@@ -277,7 +277,7 @@ func TestPlainHTTPToAnotherMachineIsRefused(t *testing.T) {
 // Login saves --insecure for that server only, and only if it was given.
 func TestLoginRemembersInsecureWhereItWasSaid(t *testing.T) {
 	t.Parallel()
-	f := newHouse(t).proxy(t)
+	f := newTeamServer(t).proxy(t)
 	for _, said := range []bool{false, true} {
 		home := t.TempDir()
 		args := []string{"login", "--url", f.url, "--token-stdin"}
@@ -302,7 +302,7 @@ func TestLoginRemembersInsecureWhereItWasSaid(t *testing.T) {
 // Tokens that a token created are shown before they are revoked with it.
 func TestRevokingATokenShowsWhatItMade(t *testing.T) {
 	t.Parallel()
-	s := newHouse(t)
+	s := newTeamServer(t)
 	var deep *client.Client
 	for _, c := range []struct {
 		name, args string

@@ -102,7 +102,7 @@ func TestWaitFollowsATaskToItsEnd(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			s := newHouse(t)
+			s := newTeamServer(t)
 			s.again(t, oneWeb)
 			r := &run{f: s.proxy(t), tty: c.tty, home: t.TempDir()}
 			keep(t, r.home, "FILE", failingWeb)
@@ -112,7 +112,7 @@ func TestWaitFollowsATaskToItsEnd(t *testing.T) {
 	}
 	t.Run("terminated", func(t *testing.T) {
 		t.Parallel()
-		s := newHouse(t)
+		s := newTeamServer(t)
 		s.again(t)
 		f := s.proxy(t)
 		s.whenTold(f, `"total":1`, func() {
@@ -132,7 +132,7 @@ func TestWaitFollowsATaskToItsEnd(t *testing.T) {
 
 func TestWaitSaysHowToGoOnFromACanary(t *testing.T) {
 	t.Parallel()
-	s := newHouse(t)
+	s := newTeamServer(t)
 	s.again(t, wideWeb)
 	f := s.proxy(t)
 	r := (&run{f: f, stdin: wideWebNext}).do(t, "-o", "ann", "project", "update", "hello", "-m", "-", "--force", "--canary", "1", "--wait")
@@ -141,7 +141,7 @@ func TestWaitSaysHowToGoOnFromACanary(t *testing.T) {
 
 func TestTerminatingAsksAPerson(t *testing.T) {
 	t.Parallel()
-	s := newHouse(t)
+	s := newTeamServer(t)
 	for _, c := range []struct {
 		name, answer string
 		args         []string
@@ -185,7 +185,7 @@ func TestWhatHasEndedIsListedOnRequest(t *testing.T) {
 		"! instance crash hello/web.1", `~ /v1/instances?project=hello&service=web "state": ?"stopped".*"state": ?"running"|"state": ?"running".*"state": ?"stopped"`,
 		"instance list", "instance list --all", "instance list --state stopped", "instance list --json", "! -j hello project scale web=0", "! instance rm shell", "~ /v1/instances?project=hello !shell", "instance list",
 	}}
-	golden(t, "instance-list-ended", sc.story(t, newHouse(t)))
+	golden(t, "instance-list-ended", sc.story(t, newTeamServer(t)))
 }
 
 func TestAQueueIsShownWithWhatIsLeft(t *testing.T) {
@@ -194,7 +194,7 @@ func TestAQueueIsShownWithWhatIsLeft(t *testing.T) {
 		hello + " --wait", "! -j hello project scale web=2 --wait", "! project freeze hello --wait", "! project create slow -m SLOW", `~ /v1/instances?project=slow "state": ?"provisioning"`, "! project create slower -m SLOW", `~ /v1/instances?project=slower "state": ?"provisioning"`, "! queue terminate $task0 --yes",
 		`~ /v1/queue?project=slower "task": ?"freeze".*"done": ?1`, "queue list --all --limit 4", "queue show $task2",
 	}}
-	golden(t, "queue-left", sc.story(t, newHouse(t)))
+	golden(t, "queue-left", sc.story(t, newTeamServer(t)))
 }
 
 func TestWhatPeopleHoldBackIsShownWhateverTheStatus(t *testing.T) {
@@ -205,7 +205,7 @@ func TestWhatPeopleHoldBackIsShownWhateverTheStatus(t *testing.T) {
   job: {compute_type: dummy}
   new: {compute_type: dummy, scale: 3, update: {min_healthy: 0}}
 `
-	s := newHouse(t)
+	s := newTeamServer(t)
 	sc := script{files: map[string]string{"MANIFEST": manifest, "NEXT": strings.Replace(manifest, "scale: 3", "scale: 3, environment: {V: 2}", 1)}, lines: []string{
 		hello, "! project update hello -m NEXT --force --canary 1", "! project freeze hello --service db", "! project pause hello --service job", "! instance crash hello/db.1", "~ /v1/state would be replaced", "state",
 	}}
@@ -219,7 +219,7 @@ func TestWhatPeopleHoldBackIsShownWhateverTheStatus(t *testing.T) {
 
 func TestEventsAreSentences(t *testing.T) {
 	t.Parallel()
-	s := newHouse(t)
+	s := newTeamServer(t)
 	s.again(t, oneWeb)
 	s.scaleTo("2")
 	s.quiet()
@@ -235,7 +235,7 @@ func TestEventsFollowUntilInterrupted(t *testing.T) {
 	for _, c := range []struct{ name, args, until string }{
 		{"events-f", "-j hello events -f", "is completed"}, {"events-f--json", "-j hello events -f --json", "task.completed"}, {"watch-pipe", "state -w -j hello", "12:00:00 hello is converged"},
 	} {
-		s := newHouse(t)
+		s := newTeamServer(t)
 		s.again(t, oneWeb)
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
@@ -259,7 +259,7 @@ func upTo(text, word string) string {
 // The last screen, after all that happened has been drawn.
 func TestLiveScreensShowStateAndEvents(t *testing.T) {
 	t.Parallel()
-	s := newHouse(t)
+	s := newTeamServer(t)
 	s.again(t, oneWeb)
 	for _, c := range []struct {
 		name string

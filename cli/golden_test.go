@@ -171,7 +171,7 @@ func TestUsageAndHelpNeedNoServer(t *testing.T) {
 
 func TestChangesPrintTheirTask(t *testing.T) {
 	t.Parallel()
-	s := newHouse(t)
+	s := newTeamServer(t)
 	const query = " " + groupLouder
 	for _, c := range []struct {
 		name, args, asked string
@@ -212,7 +212,7 @@ func TestChangesPrintTheirTask(t *testing.T) {
 
 func TestNodeChangesSayWhatFollows(t *testing.T) {
 	t.Parallel()
-	s := newHouseOf(t, "node1", "node2+")
+	s := newTeamServerWith(t, "node1", "node2+")
 	s.again(t, "services:\n  web: {compute_type: dummy, scale: 6}\n")
 	for _, c := range []struct{ args, asked, said string }{
 		{"node purge node1", `PUT /v1/nodes/node1 {"action":"purge"}`, "node1: the node has no quarantined instances\n"},
@@ -232,7 +232,7 @@ func TestNodeChangesSayWhatFollows(t *testing.T) {
 
 func TestRefusalsSayWhatToDo(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTeamServer(t)
 	const faulty = "services:\n  web: {compute_type: dummy, scal: 3}\n  db: {}\n"
 	for _, name := range []string{"hello", "howdy"} {
 		_, err := h.CreateProject(t.Context(), name, []byte(groupManifest), "")

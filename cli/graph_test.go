@@ -186,7 +186,7 @@ func TestALargeGraphStaysALinePerNode(t *testing.T) {
 		_, _ = fmt.Fprintf(&manifest, "  s%d: {compute_type: dummy, scale: 0}\n", n)
 	}
 	_, _ = fmt.Fprintf(&manifest, "  s499: {compute_type: dummy, depends_on: [%s]}\n", strings.Join(all, ", "))
-	s := newHouse(t)
+	s := newTeamServer(t)
 	_, err := s.CreateProject(t.Context(), "big", []byte(manifest.String()), "")
 	must(t, err)
 	s.awaitDocument("/v1/projects/big/graph", `"layer": ?2`)

@@ -15,7 +15,7 @@ func TestGroupsOfCommandsTellTheirStories(t *testing.T) {
 	for name, sc := range groups() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			golden(t, "group-"+name, sc.story(t, newHouse(t)))
+			golden(t, "group-"+name, sc.story(t, newTeamServer(t)))
 		})
 	}
 }

@@ -79,14 +79,14 @@ func TestSuggestedCommandsRepeatTheProject(t *testing.T) {
 
 func TestWhoamiShowsEveryRole(t *testing.T) {
 	t.Parallel()
-	r := (&run{f: newHouse(t).proxy(t)}).do(t, "whoami")
+	r := (&run{f: newTeamServer(t).proxy(t)}).do(t, "whoami")
 	r.expect(exitOK, strings.Contains(r.stdout, "acme (owner)"), strings.Contains(r.stdout, "ann (owner)"))
 }
 
 // A user without the permission sees that first, not what else is in the way.
 func TestADeletionChecksThePermissionFirst(t *testing.T) {
 	t.Parallel()
-	s := newHouse(t)
+	s := newTeamServer(t)
 	s.project("acme", "shop")
 	token, err := s.CreateToken(t.Context(), contract.NewToken{Name: "bobs", User: "bob"})
 	must(t, err)

@@ -10,7 +10,7 @@ import (
 // in that project only; a whole id is unique.
 func TestAnInstanceIsLookedUpWithinItsProject(t *testing.T) {
 	t.Parallel()
-	s, home := newHouse(t), t.TempDir()
+	s, home := newTeamServer(t), t.TempDir()
 	keep(t, home, "FILE", "compute_type: dummy\n")
 	keep(t, home, "MANIFEST", oneWeb)
 	do := func(line string) *run {

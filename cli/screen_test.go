@@ -190,7 +190,7 @@ func TestAScreenLooksOnceForManyNews(t *testing.T) {
 
 func TestWithoutItsServerAScreenKeepsTheLastLook(t *testing.T) {
 	t.Parallel()
-	server := newHouse(t)
+	server := newTeamServer(t)
 	server.slowHello(t)
 	f := server.proxy(t)
 	s := shown(t, f, false, watching(nil))

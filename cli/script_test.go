@@ -32,14 +32,14 @@ type script struct {
 	lines   []string
 }
 
-// newHouse is a real server with two nodes, the users ann and bob, and the organization
+// newTeamServer is a real server with two nodes, the users ann and bob, and the organization
 // acme of both. Commands are ann's.
-func newHouse(t *testing.T) *realServer {
+func newTeamServer(t *testing.T) *realServer {
 	t.Helper()
-	return newHouseOf(t, "node1", "node2")
+	return newTeamServerWith(t, "node1", "node2")
 }
 
-func newHouseOf(t *testing.T, nodes ...string) *realServer {
+func newTeamServerWith(t *testing.T, nodes ...string) *realServer {
 	t.Helper()
 	s := newRealServer(t, nodes...)
 	ctx := t.Context()
@@ -217,7 +217,7 @@ func (s *realServer) words(line string) []string {
 // newHello is a house with the project hello, of one manifest after the other.
 func newHello(t *testing.T, manifests ...string) *realServer {
 	t.Helper()
-	s := newHouse(t)
+	s := newTeamServer(t)
 	s.again(t, manifests...)
 	return s
 }

@@ -27,7 +27,7 @@ metadata:
 // manifest in one request.
 func TestCreateAsksForWhatTheManifestRequires(t *testing.T) {
 	t.Parallel()
-	s := newHouse(t)
+	s := newTeamServer(t)
 	for _, c := range []struct {
 		name, stdin string
 		types       []string
@@ -72,7 +72,7 @@ func TestCreateAsksForWhatTheManifestRequires(t *testing.T) {
 
 func TestUpdateAsksForWhatTheNewManifestRequires(t *testing.T) {
 	t.Parallel()
-	s := newHouse(t)
+	s := newTeamServer(t)
 	for _, c := range []struct {
 		name  string
 		tty   bool
@@ -234,7 +234,7 @@ func TestASecretIsMaskedWhateverTheServerSays(t *testing.T) {
 
 func TestAnImportAddsAndWithForceOverwrites(t *testing.T) {
 	t.Parallel()
-	s := newHouse(t)
+	s := newTeamServer(t)
 	for _, c := range []struct {
 		name, file, flags string
 		put               bool
@@ -272,7 +272,7 @@ func TestAChangeOfMetadataThatRollsCanBeWaitedFor(t *testing.T) {
 func TestProfilesStandBesideEachOther(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
-	first, second := newHouse(t), newHouse(t)
+	first, second := newTeamServer(t), newTeamServer(t)
 	first.project("acme", "hello")
 	one, two := first.proxy(t), second.proxy(t)
 	login := func(f *proxy, args ...string) *run {
@@ -319,7 +319,7 @@ func TestProfilesStandBesideEachOther(t *testing.T) {
 
 func TestLoginAgainKeepsWhatIsNotSaidAndLogoutForgets(t *testing.T) {
 	t.Parallel()
-	s := newHouse(t)
+	s := newTeamServer(t)
 	s.project("acme", "hello")
 	f, home := s.proxy(t), t.TempDir()
 	for _, args := range []string{"login --url " + f.url + " --org acme", "project set hello", "login"} {

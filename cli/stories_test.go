@@ -14,7 +14,7 @@ import (
 
 func TestADifferenceOfVersionsIsColoredForATerminalAlone(t *testing.T) {
 	t.Parallel()
-	s := newHouse(t)
+	s := newTeamServer(t)
 	s.again(t, groupManifest, groupLouder)
 	args := []string{"-j", "hello", "project", "version", "diff", "1", "2"}
 	(&run{f: s.proxy(t), tty: true}).do(t, args...).golden("history-diff-terminal")
@@ -31,14 +31,14 @@ func TestADifferenceOfVersionsIsColoredForATerminalAlone(t *testing.T) {
 
 func TestATokenAloneIsOnStandardOutput(t *testing.T) {
 	t.Parallel()
-	r := (&run{f: newHouse(t).proxy(t)}).do(t, "token", "create", "ci")
+	r := (&run{f: newTeamServer(t).proxy(t)}).do(t, "token", "create", "ci")
 	r.expect(exitOK, r.stdout == "mrp_TOPSECRET\n", !strings.Contains(r.stderr, "TOPSECRET"), strings.Contains(r.stderr, "not shown again"))
 }
 
 // The default project does not limit a token.
 func TestATokenIsBoundByTheCommandLineAlone(t *testing.T) {
 	t.Parallel()
-	s := newHouse(t)
+	s := newTeamServer(t)
 	_, err := s.CreateOrganization(t.Context(), contract.NewOrganization{Name: "beta"})
 	must(t, err)
 	s.project("acme", "hello")
@@ -69,7 +69,7 @@ func TestRenamingTheChosenProjectKeepsItChosen(t *testing.T) {
 
 func TestATokenForWhatIsNotThereSaysWhereToLook(t *testing.T) {
 	t.Parallel()
-	s := newHouse(t)
+	s := newTeamServer(t)
 	for line, says := range map[string]string{
 		"token create ci --user zoe":         "see `mariposa user list`",
 		"token create ci --user bob -o none": "see `mariposa org list`",
@@ -84,7 +84,7 @@ func TestATokenForWhatIsNotThereSaysWhereToLook(t *testing.T) {
 
 func TestMovingAProjectWantsItsName(t *testing.T) {
 	t.Parallel()
-	s := newHouse(t)
+	s := newTeamServer(t)
 	s.again(t, groupManifest)
 	for _, c := range []struct {
 		name, answer string
@@ -102,7 +102,7 @@ func TestMovingAProjectWantsItsName(t *testing.T) {
 
 func TestActingForAUserIsAFlagOfEveryCommand(t *testing.T) {
 	t.Parallel()
-	s := newHouse(t)
+	s := newTeamServer(t)
 	s.project("bob", "hello")
 	f := s.proxy(t)
 	for _, env := range []map[string]string{nil, {"MARIPOSA_AS": "bob"}} {
@@ -141,7 +141,7 @@ func TestAnAuditIsExportedAsLinesOfJSON(t *testing.T) {
 // Errors of the server are shown unchanged.
 func TestRefusalsAreShownInTheServersWords(t *testing.T) {
 	t.Parallel()
-	s := newHouse(t)
+	s := newTeamServer(t)
 	s.project("acme", "hello")
 	_, err := s.SetQuota(t.Context(), "acme", client.QuotaChange{Set: contract.QuotaLimits{Instances: ptr(1)}})
 	must(t, err)

@@ -15,7 +15,7 @@ import (
 
 func TestTopEndsAfterSoManyLooks(t *testing.T) {
 	t.Parallel()
-	s := newHouse(t)
+	s := newTeamServer(t)
 	s.project("ann", "calm")
 	s.slowHello(t) // never settled
 	for _, c := range []struct {
@@ -48,7 +48,7 @@ func TestTopEndsAfterSoManyLooks(t *testing.T) {
 // Users who are not installation admins see everything except nodes.
 func TestTopWithoutNodesForThoseWhoMayNotSeeThem(t *testing.T) {
 	t.Parallel()
-	s := newHouse(t)
+	s := newTeamServer(t)
 	bobs, err := s.CreateToken(t.Context(), contract.NewToken{Name: "bobs", User: "bob"})
 	must(t, err)
 	env := map[string]string{"MARIPOSA_TOKEN": bobs.Secret}

@@ -86,7 +86,7 @@ func TestAnInterruptedWaitSaysThatTheTaskGoesOn(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	s := newHouse(t)
+	s := newTeamServer(t)
 	f := s.proxy(t)
 	s.whenTold(f, `"total":1`, cancel)
 	r := (&run{f: f, ctx: ctx, stdin: slowWeb}).do(t, "project", "create", "hello", "-m", "-", "--wait")
@@ -161,7 +161,7 @@ const (
 
 func TestUpdateShowsWhatItChanges(t *testing.T) {
 	t.Parallel()
-	s := newHouse(t)
+	s := newTeamServer(t)
 	bob := s.clientOf("bob")
 	for _, c := range []struct {
 		name, manifest, answer string

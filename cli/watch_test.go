@@ -46,7 +46,7 @@ func TestWatchShowsWhatNeedsALookWhenThereIsNoRoom(t *testing.T) {
 
 func TestLiveViewsEndWithTheirProject(t *testing.T) {
 	t.Parallel()
-	s := newHouse(t)
+	s := newTeamServer(t)
 	for _, c := range []struct {
 		args, says string
 		tty        bool
@@ -97,7 +97,7 @@ func TestWatchSurvivesAGapInTheFeed(t *testing.T) {
 
 func TestLiveViewsOfNothingAreErrors(t *testing.T) {
 	t.Parallel()
-	f := newHouse(t).proxy(t)
+	f := newTeamServer(t).proxy(t)
 	for _, args := range []string{"state -w -j hallo", "top -j hallo"} {
 		r := (&run{f: f}).do(t, strings.Fields(args)...)
 		r.expect(exitError, strings.Contains(r.stderr, "project list"))

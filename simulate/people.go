@@ -58,7 +58,7 @@ func (w *World) makePeople() error {
 		return err
 	}
 	const deployer = "deployer"
-	writes := auth.NewUser(deployer, auth.OwnOrganization{ID: "of-" + deployer}, &mariposa.UserSpec{Name: deployer, Created: w.now})
+	writes := auth.NewUser(deployer, auth.PersonalOrganization{ID: "of-" + deployer}, &mariposa.UserSpec{Name: deployer, Created: w.now})
 	writes = append(writes,
 		store.Write{Kind: mariposa.KindToken, ID: deployerToken, Spec: &mariposa.TokenSpec{Use: mariposa.TokenUser, User: deployer, Created: w.now}},
 		store.Write{Kind: mariposa.KindOrg, ID: organization, Spec: &mariposa.OrganizationSpec{

@@ -27,7 +27,7 @@ func (h *devServer) wants(code int, words string, args ...string) string {
 
 func TestAnImportAddsKeysAndTouchesNothingElse(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.env = []string{"MARIPOSA_PROJECT=shop"}
 	h.create("shop", "services: {d: {compute_type: dummy}}\nmetadata: {password: {secret: true}}\n")
 	h.ok("meta", "set", "kept=1", "mode=test", "password=hunter2")
@@ -49,7 +49,7 @@ func TestAnImportAddsKeysAndTouchesNothingElse(t *testing.T) {
 
 func TestAnUpdateOutsideATerminalSaysWhatItIsBasedOn(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.create("shop", dummies)
 	h.converged("shop", "d", 1)
 	file := fileOf(t, strings.Replace(dummies, "d:", "e:", 1))
@@ -64,7 +64,7 @@ func TestAnUpdateOutsideATerminalSaysWhatItIsBasedOn(t *testing.T) {
 
 func TestADeletionIsAskedAbout(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.create("shop", dummies)
 	h.converged("shop", "d", 1)
 	h.wants(1, "still has 1 instance running", "project", "delete", "shop", "--yes")
@@ -95,7 +95,7 @@ func askedAbout(t *testing.T, h *devServer, answer, says string, code int) {
 
 func TestDownAsksAndSaysWhatIsLeft(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.create("shop", writerManifest(1, ""))
 	h.converged("shop", "db", 1)
 	h.kill()
@@ -124,7 +124,7 @@ func TestDownAsksAndSaysWhatIsLeft(t *testing.T) {
 
 func TestWhatIsSetBelongsToOneServer(t *testing.T) {
 	t.Parallel()
-	h, other := newHouse(t), newHouse(t)
+	h, other := newDevServer(t), newDevServer(t)
 	h.ok("org", "create", "acme")
 	h.ok("-o", "acme", "project", "create", "shop", "-m", fileOf(t, dummies), "--wait")
 	h.create("own", dummies)
@@ -183,7 +183,7 @@ func TestWhatIsSetBelongsToOneServer(t *testing.T) {
 
 func TestAStopOfAVersionLeavesOthersAlone(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.env = []string{"MARIPOSA_PROJECT=shop"}
 	v := func(length string) string {
 		return "services: {web: {compute_type: dummy, scale: 4, dummy: {name_len: " + length + "}, update: {canary: 1, min_healthy: 0}}, db: {compute_type: dummy}}"
@@ -241,7 +241,7 @@ func talker(name, then string) string {
 
 func TestLogsOfAProjectAreReadAtOnce(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.env = []string{"MARIPOSA_PROJECT=shop"}
 	h.ok("project", "create", "shop", "-m", fileOf(t, talker("web", "exec sleep 100000")), "--wait")
 	h.await("all have printed", func() bool { return strings.Count(h.ok("logs"), "two web.") == 2 })
@@ -271,7 +271,7 @@ func TestLogsOfAProjectAreReadAtOnce(t *testing.T) {
 
 func TestAFailedTaskShowsTheLastLines(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.env = []string{"MARIPOSA_PROJECT=shop"}
 	h.ok("project", "create", "shop", "-m", fileOf(t, talker("web", "exec sleep 100000")), "--wait")
 	bad := strings.Replace(talker("web", "exit 3"), "min_healthy: 0", "min_healthy: 1", 1)
@@ -286,7 +286,7 @@ func TestAFailedTaskShowsTheLastLines(t *testing.T) {
 
 func TestTablesAndFilesAsPeopleWantThem(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.env = []string{"MARIPOSA_PROJECT=shop"}
 	folder := t.TempDir()
 	in := func(args ...string) (string, int) {

@@ -16,7 +16,7 @@ func TestDeployAppliesAChangedFile(t *testing.T) {
 		write(t, file, []byte("services:\n  web: {compute_type: dummy, scale: 2, environment: {A: "+value+"}, update: {min_healthy: 0}}\n"))
 	}
 	manifest("one")
-	h := newHouse(t, "--deploy", file)
+	h := newDevServer(t, "--deploy", file)
 	h.converged("shop", "web", 2)
 	again := func() {
 		t.Helper()

@@ -11,7 +11,7 @@ import (
 // --down names the lost node that it waits for, and says how to continue without it.
 func TestTakingDownSaysWhichNodeItWaitsFor(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, "--dummy-nodes", "1")
+	h := newDevServer(t, "--dummy-nodes", "1")
 	h.create("shop", "services:\n  web: {compute_type: dummy, scale: 2}\n")
 	h.converged("shop", "web", 2)
 	h.kill()

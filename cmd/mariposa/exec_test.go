@@ -29,7 +29,7 @@ metadata: {key: {secret: true, generate: 24}}
 // instance.
 func sleeping(t *testing.T) (*devServer, string) {
 	t.Helper()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.create("shop", sleeper)
 	h.converged("shop", "web", 1)
 	for name := range h.instances("shop") {

@@ -110,7 +110,7 @@ func TestAReadOnlyDiskRefusesChangesAndTouchesNothing(t *testing.T) {
 
 func TestBadManifestsAreRefusedAndChangeNothing(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.create("play", "services: {d: {compute_type: dummy, scale: 3}}")
 	h.converged("play", "d", 3)
 	before, err := h.Revision(t.Context())

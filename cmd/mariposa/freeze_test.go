@@ -78,7 +78,7 @@ func TestNothingIsRestartedInAFrozenScope(t *testing.T) {
 // and the freeze has settled. A stop ends a slow start in the same way.
 func TestASlowStartIsCanceledByATerminationAndByAStop(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.create("shop", "services:\n  web: {compute_type: dummy, scale: 2, dummy: {wait_secs: 3600}}\n")
 	starting := func() bool {
 		all := h.instances("shop")

@@ -10,7 +10,7 @@ import (
 
 func TestAProjectIsPrintedAsAGraph(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, "--dummy-nodes", "1")
+	h := newDevServer(t, "--dummy-nodes", "1")
 	h.create("chain", "services:\n  a: {compute_type: dummy, scale: 2}\n  b: {compute_type: dummy, depends_on: [a], dummy: {fail_prop: \"yes\"}}\n  c: {compute_type: dummy, depends_on: [b]}\n")
 	line := func(name string) string {
 		for _, l := range strings.Split(h.ok("-j", "chain", "project", "graph"), "\n") {

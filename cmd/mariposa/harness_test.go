@@ -154,7 +154,7 @@ func end(cmd *exec.Cmd) {
 	_ = cmd.Wait()
 }
 
-func newHouse(t *testing.T, args ...string) *devServer {
+func newDevServer(t *testing.T, args ...string) *devServer {
 	t.Helper()
 	h := &devServer{t: t, dir: t.TempDir(), args: args}
 	h.start()

@@ -32,7 +32,7 @@ number: 0x1F
 
 func TestManifestsAndValuesAreKeptByteForByteAndNobodyOverwritesAnother(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.env = []string{"MARIPOSA_PROJECT=shop"}
 	word := func() string {
 		_, pid := h.one("shop")
@@ -85,7 +85,7 @@ func TestManifestsAndValuesAreKeptByteForByteAndNobodyOverwritesAnother(t *testi
 
 func TestOldVersionsAreForgottenButForThoseInUse(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, "--keep-versions", "3")
+	h := newDevServer(t, "--keep-versions", "3")
 	manifest := func(n int) string {
 		return fmt.Sprintf("services: {web: {compute_type: process, command: [sleep, '1000'], environment: {N: '%d', M: '{{ .meta.m }}'}}}\nmetadata: {m: {secret: true, generate: 10}}", n)
 	}
@@ -126,7 +126,7 @@ func TestOldVersionsAreForgottenButForThoseInUse(t *testing.T) {
 
 func TestManyPeopleChangeMetadataAtOnceAndNothingIsLost(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.create("shop", "services: {d: {compute_type: dummy}}\nmetadata: {n: {type: integer, default: 0}, list: {default: ''}}")
 	const people, times = 5, 4
 	var all sync.WaitGroup

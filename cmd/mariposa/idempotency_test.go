@@ -48,7 +48,7 @@ const dummies = "services: {d: {compute_type: dummy}}"
 
 func TestAnAnswerIsGivenAgainAfterKill9(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	create := func(key, body string) reply {
 		return h.send(t.Context(), http.MethodPost, "/v1/projects?name="+key, "application/yaml", body, key)
 	}
@@ -89,7 +89,7 @@ func compact(t *testing.T, text string) []byte {
 // while the server is killed at random times.
 func TestEveryChangeIsMadeOnceThoughTheServerDies(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.create("counts", "services: {d: {compute_type: dummy}}\nmetadata: {n: {type: integer, default: 0}}")
 	rng := rand.New(rand.NewPCG(5, 6))
 	const rounds = 8

@@ -118,7 +118,7 @@ metadata:
 
 func TestValuesChangeInsideARunningInstance(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.create("live", reader)
 	h.converged("live", "reader", 1)
 	i, pid := h.one("live")
@@ -193,7 +193,7 @@ func TestValuesChangeInsideARunningInstance(t *testing.T) {
 
 func TestNamesAndScaleChangeInsideARunningInstance(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.must(h.CreateOrganization(t.Context(), contract.NewOrganization{Name: "red"}))
 	h.create("live", `services:
   web:
@@ -279,7 +279,7 @@ metadata:
 
 func TestEnvironmentCommandAndFilesHoldWhatTheyReferTo(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.must(h.PutPackage(t.Context(), contract.Package{Name: "small", Family: "tiny", Memory: 64 << 20, CPU: 0.25, Disk: 1 << 30}))
 	h.create("house", furnished)
 	h.await("it waits for its secret", func() bool {
@@ -353,7 +353,7 @@ func checkFile(t *testing.T, path, owner, want string) {
 
 func TestAChangeOfMetadataMarksWhoUsesItOrRollsThem(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.create("words", `services:
   holds: {compute_type: process, command: [sleep, "1000"], environment: {WORD: "{{ .meta.word }}"}}
   rolls: {compute_type: process, command: [sleep, "1000"], environment: {WORD: "{{ .meta.word }}"}, update: {on_metadata: reprovision, min_healthy: 0}}

@@ -32,7 +32,7 @@ const hostileManifest = `services:
 
 func TestADeployerBecomesNobodyByAManifest(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.create("victim", `services:
   db:
     compute_type: process

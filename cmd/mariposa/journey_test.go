@@ -16,7 +16,7 @@ import (
 // TestTheReadmesThreeThings does what the README suggests to try first.
 func TestTheReadmesThreeThings(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	// Other tests run at the same time and also use the fixed port of the example.
 	port := 20000 + os.Getpid()%10000
 	text := strings.ReplaceAll(string(read(t, "../../examples/hello/mariposa.yaml")), "7101", fmt.Sprint(port))
@@ -96,7 +96,7 @@ func TestABadVersionStopsByItselfAndLeavesTheOldOnesAlone(t *testing.T) {
 // immediately.
 func TestAStartThatEndsAtOnceFails(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	file := fileOf(t, "services: {web: {compute_type: process, command: [sh, -c, exit 4]}}")
 	_, errs, code := h.mariposa("", "project", "create", "bad", "-m", file, "--wait")
 	if code != 3 || !strings.Contains(errs, "failed to start 3 times") || !strings.Contains(errs, "exited with code 4") {
@@ -110,7 +110,7 @@ func TestAStartThatEndsAtOnceFails(t *testing.T) {
 
 func TestACrashLoopBacksOffAndSaysSo(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.create("loop", "services: {l: {compute_type: process, command: [sh, -c, 'exit 7']}, fine: {compute_type: dummy, scale: 2}}")
 	var s contract.ServiceState
 	h.await("it backs off", func() bool {
@@ -138,7 +138,7 @@ func TestACrashLoopBacksOffAndSaysSo(t *testing.T) {
 
 func TestTheDummiesExampleConverges(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, "--dummy-nodes", "3")
+	h := newDevServer(t, "--dummy-nodes", "3")
 	h.ok("project", "create", "dummies", "-m", "../../examples/dummies/mariposa.yaml", "--wait")
 	if s := h.state("dummies"); s.Status != mariposa.StatusConverged {
 		t.Errorf("%+v", s)
@@ -146,7 +146,7 @@ func TestTheDummiesExampleConverges(t *testing.T) {
 }
 
 func TestTwentyThousandDummiesConvergeInSeconds(t *testing.T) {
-	h := newHouse(t, "--dummy-nodes", "20")
+	h := newDevServer(t, "--dummy-nodes", "20")
 	h.await("the nodes have joined", func() bool {
 		n, err := h.Nodes(t.Context())
 		return err == nil && len(n.Nodes) == 21

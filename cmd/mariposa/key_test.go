@@ -65,7 +65,7 @@ func (h *devServer) terminate() {
 
 func TestTheKeyIsChangedWhileEverythingRuns(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	secrets := h.seals(5)
 	path := filepath.Join(h.dir, "secret.key")
 	before := read(t, path)
@@ -143,7 +143,7 @@ func (h *devServer) id(project string) string {
 
 func TestAChangeOfTheKeySurvivesKill9(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	secrets := h.seals(40)
 	path := filepath.Join(h.dir, "secret.key")
 	rng := rand.New(rand.NewPCG(3, 4))

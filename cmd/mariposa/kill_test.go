@@ -36,7 +36,7 @@ func web(scale int, greeting string) string {
 // greeting starts a server with scale web instances and returns their processes.
 func greeting(t *testing.T, scale int, words string) (*devServer, map[string]int) {
 	t.Helper()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.create("hello", web(scale, words))
 	h.converged("hello", "web", scale)
 	return h, h.pids("hello")
@@ -103,7 +103,7 @@ func TestWhatDiesWhileTheServerIsAwayIsReplacedWhenItReturns(t *testing.T) {
 // orphaned instances.
 func TestKill9AtAnyMoment(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.create("hello", web(4, "v0"))
 	rng := rand.New(rand.NewPCG(1, 2))
 	scale, acknowledged := 4, 1
@@ -150,7 +150,7 @@ func TestSigtermEndsTheServerAndNotTheInstances(t *testing.T) {
 
 func TestASecondOneOnTheSameFolderIsRefused(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	out, errs, code := h.mariposa("", "dev", "--listen", "127.0.0.1:0", "--data", h.dir)
 	if code != 1 || !strings.Contains(errs, "already") && !strings.Contains(errs, "in use") {
 		t.Errorf("a second dev: exit %d\n%s%s", code, out, errs)
@@ -159,7 +159,7 @@ func TestASecondOneOnTheSameFolderIsRefused(t *testing.T) {
 
 func TestInstancesDoNotSeeTheAgentsEnvironment(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.create("envs", "services: {env: {compute_type: process, command: [sh, -c, 'env; exec sleep 1000']}}")
 	h.converged("envs", "env", 1)
 	name := slices.Collect(maps.Keys(h.pids("envs")))[0]

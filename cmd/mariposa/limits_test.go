@@ -9,7 +9,7 @@ import (
 // and succeeds after doing it.
 func TestATenantRunsIntoTheLimitsOfTheInstallation(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.ok("server", "settings", "--instances", "5", "--memory", "1g", "--organizations-per-user", "1")
 	if said := h.ok("server", "settings"); !strings.Contains(said, "organizations per user") || !strings.Contains(said, "256 MiB") {
 		t.Errorf("the settings are\n%s", said)

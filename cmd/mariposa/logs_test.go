@@ -33,7 +33,7 @@ func stampsOf(t *testing.T, out string) (names, texts []string, times []time.Tim
 // written.
 func TestLogsAreSortedByTime(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.env = []string{"MARIPOSA_PROJECT=shop"}
 	before := time.Now().Truncate(time.Microsecond)
 	h.ok("project", "create", "shop", "-m", fileOf(t, `
@@ -115,7 +115,7 @@ networks: {table: {}}
 // killed. A secret of two lines is masked although each line starts with a time.
 func TestTimesOfLinesSurviveTheServer(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.env = []string{"MARIPOSA_PROJECT=shop"}
 	h.ok("project", "create", "shop", "-m", fileOf(t, `
 services:

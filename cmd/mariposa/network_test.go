@@ -40,7 +40,7 @@ func guests(dir string) int {
 
 func TestProjectsThatShareANetworkMeetInOneDirectory(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.create("shop", party(2, "shared: true"))
 	h.create("blog", party(1, "shared: true"))
 	h.create("own", party(1, ""))
@@ -104,7 +104,7 @@ func TestProjectsThatShareANetworkMeetInOneDirectory(t *testing.T) {
 // their network, and each has one.
 func TestNetworksSurviveAKilledServer(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.create("shop", party(3, ""))
 	h.kill()
 	h.start()

@@ -34,7 +34,7 @@ func (h *devServer) addressesOf(project, service string, n int) map[string]strin
 // other services find them.
 func TestInstancesOfOneNodeHavePortsOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.ok("project", "create", "ports", "-m", "../../examples/ports/mariposa.yaml", "--wait")
 	before := h.addressesOf("ports", "backend", 3)
 	if ports := slices.Compact(slices.Sorted(maps.Values(before))); len(ports) != 3 {

@@ -58,7 +58,7 @@ func TestAFixedPortThatSomebodyElseHasIsNamed(t *testing.T) {
 	must(t, err)
 	defer l.Close()
 	port := l.Addr().(*net.TCPAddr).Port
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.create("fixed", fmt.Sprintf(`services: {s: {compute_type: process, command: [hello, backend], ports: ["%d:%d"]}}`, port, port))
 	h.await("the reason names the port", func() bool {
 		return strings.Contains(h.state("fixed").Reason, fmt.Sprintf("port %d of this node is in use by another program", port))
@@ -69,7 +69,7 @@ func TestAFixedPortThatSomebodyElseHasIsNamed(t *testing.T) {
 
 func TestANodeThatLostItsIdentityLeavesTheRestWorking(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.await("the node has joined", func() bool { return h.node().Status == mariposa.NodeRunning })
 	name := h.node().Name
 	h.kill()

@@ -48,7 +48,7 @@ func (h *devServer) the(project, service string) (contract.Instance, int) {
 // it live keep running. Killing the server in between does not change that.
 func TestProcessesAreToldWhereOthersAre(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.create("shop", referring)
 	for _, name := range []string{"db", "web", "watcher"} {
 		h.converged("shop", name, 1)
@@ -82,7 +82,7 @@ func TestProcessesAreToldWhereOthersAre(t *testing.T) {
 // keeps its pages.
 func TestTheGraphExampleFollowsAndKeeps(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.ok("project", "create", "graph", "-m", "../../examples/graph/mariposa.yaml", "--wait")
 	answer := func() bool { // a process listens shortly after it has started
 		n := 0

@@ -12,7 +12,7 @@ import (
 // so on up to lll.
 func crowded(t *testing.T) *devServer {
 	t.Helper()
-	h := newHouse(t)
+	h := newDevServer(t)
 	var names []string
 	for letter := 'a'; letter <= 'l'; letter++ {
 		names = append(names, strings.Repeat(string(letter), 3))
@@ -63,7 +63,7 @@ func TestALiveViewAtATerminal(t *testing.T) {
 
 func TestALiveViewThatIsEndedFromOutsideGivesTheTerminalBack(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.create("shop", dummies)
 	h.converged("shop", "d", 1)
 	for _, command := range []string{"state -w", "top"} {
@@ -87,7 +87,7 @@ func TestALiveViewThatIsEndedFromOutsideGivesTheTerminalBack(t *testing.T) {
 // is stopped for trying to.
 func TestALiveViewAsAJobOfAShell(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.create("shop", dummies)
 	h.converged("shop", "d", 1)
 	x := newTerminal(t, 20, 100)

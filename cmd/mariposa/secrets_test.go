@@ -349,7 +349,7 @@ func (w *secretSearch) processes(h *devServer) {
 
 func TestASecretIsFoundNowhere(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, "--verbose")
+	h := newDevServer(t, "--verbose")
 	w := &secretSearch{}
 	plants := useSecrets(h, w)
 	w.processes(h)
@@ -388,7 +388,7 @@ func TestASecretIsFoundNowhere(t *testing.T) {
 // the secret changes repeatedly. The mask has to keep up.
 func TestAFollowedLogHidesSecretsThatComeUpLater(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.create("talk", `services:
   talker:
     compute_type: process

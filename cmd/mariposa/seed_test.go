@@ -9,7 +9,7 @@ import (
 // real server.
 func TestTheCommandsOfTheSeedWork(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.env = []string{"MARIPOSA_YES=1"}
 	one := fileOf(t, "services: {web: {compute_type: dummy, scale: 2, update: {min_healthy: 0}}, db: {compute_type: dummy, update: {min_healthy: 0}}}")
 	two := fileOf(t, "services: {web: {compute_type: dummy, scale: 2, dummy: {name_len: 9}, update: {min_healthy: 0}}, db: {compute_type: dummy, update: {min_healthy: 0}}}")

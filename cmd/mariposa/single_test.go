@@ -47,7 +47,7 @@ func (h *devServer) becomes(project, name string, state mariposa.State) contract
 
 func TestASingleInstanceIsMadeStoppedStartedAndRemovedByPeople(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.create("shop", "services: {web: {compute_type: process, command: [sleep, '1000'], scale: 2}}\nmetadata: {word: {default: hello}, unset: {}}")
 	h.converged("shop", "web", 2)
 	h.env = []string{"MARIPOSA_PROJECT=shop"}
@@ -126,7 +126,7 @@ func TestASingleInstanceIsMadeStoppedStartedAndRemovedByPeople(t *testing.T) {
 
 func TestNobodyButPeopleTouchesASingleInstance(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.create("shop", "services: {web: {compute_type: process, command: [sleep, '1000'], scale: 2, update: {min_healthy: 0}}}")
 	h.converged("shop", "web", 2)
 	h.env = []string{"MARIPOSA_PROJECT=shop"}

@@ -112,7 +112,7 @@ func (h *devServer) metric(name string) int {
 
 func TestThousandsOfSlowClientsKeepNobodyOut(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, "--max-connections", "1000") // half of them for clients without a token yet
+	h := newDevServer(t, "--max-connections", "1000") // half of them for clients without a token yet
 	h.create("shop", "services:\n  web: {compute_type: process, scale: 2, command: [/bin/sleep, \"1000\"]}\n")
 	h.converged("shop", "web", 2)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -239,7 +239,7 @@ func TestLimitsThatCannotBeMeantAreRefused(t *testing.T) {
 // Behind a trusted proxy, the audit log contains the address of the client.
 func TestTheAuditNamesTheClientBehindAProxy(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, "--trust-proxy", "127.0.0.1")
+	h := newDevServer(t, "--trust-proxy", "127.0.0.1")
 	if status, _ := h.get("/v1/projects", "X-Forwarded-For", "198.51.100.1, 203.0.113.9", "Authorization", "Bearer wrong"); status != http.StatusUnauthorized {
 		t.Errorf("a wrong token is answered with %d", status)
 	}

@@ -45,7 +45,7 @@ const homeless = "services: {web: {compute_type: dummy, scale: 3}, far: {compute
 
 func TestTablesFitTheTerminal(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.create("shop", homeless)
 	h.await("web runs and far cannot", func() bool {
 		for _, s := range h.state("shop").Services {
@@ -75,7 +75,7 @@ func TestTablesFitTheTerminal(t *testing.T) {
 
 func TestTablesSayNothingThatGoesWithoutSaying(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.create("shop", "services: {web: {compute_type: dummy, scale: 3}}\n")
 	h.converged("shop", "web", 3)
 	out := h.ok("-j", "shop", "ps")
@@ -117,7 +117,7 @@ func TestTablesSayNothingThatGoesWithoutSaying(t *testing.T) {
 
 func TestTheQueueSaysWhatATaskWaitsFor(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.create("shop", homeless)
 	var out string
 	h.await("far cannot run, and web has been up for long enough", func() bool {
@@ -135,7 +135,7 @@ func TestTheQueueSaysWhatATaskWaitsFor(t *testing.T) {
 
 func TestATaskHasNoStepsAfterItsEnd(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.ok("project", "create", "shop", "-m", fileOf(t, "services: {web: {compute_type: dummy, scale: 2}}\n"), "--wait")
 	task := strings.TrimSpace(h.ok("queue", "list", "--all", "-q"))
 	steps := func() int {
@@ -162,7 +162,7 @@ func TestATaskHasNoStepsAfterItsEnd(t *testing.T) {
 
 func TestTheQueueCallsAThawAThaw(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.create("shop", dummies)
 	h.converged("shop", "d", 1)
 	for _, word := range []string{"freeze", "thaw", "pause", "resume"} {
@@ -180,7 +180,7 @@ func TestTheQueueCallsAThawAThaw(t *testing.T) {
 
 func TestEventsAreToldOnceInSentences(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.ok("project", "create", "shop", "-m", fileOf(t, "services: {web: {compute_type: dummy, scale: 2}, db: {compute_type: dummy}}\n"), "--wait")
 	middle := itoa(int(h.revision()))
 	h.ok("-j", "shop", "project", "freeze", "--wait")
@@ -241,7 +241,7 @@ func (h *devServer) revision() int64 {
 
 func TestTopShowsUsageFillsTheHeightAndQuits(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.ok("project", "create", "shop", "-m", fileOf(t, "services: {web: {compute_type: process, command: [sleep, '1000']}}\n"), "--wait")
 	h.await("the memory is measured", func() bool {
 		out := h.ok("top")

@@ -91,7 +91,7 @@ metadata: {key: {secret: true, generate: 24}}
 
 func TestTwoTeamsShareOneInstallation(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	ann, bob := h.hire("ann"), h.hire("bob")
 	file := fileOf(t, shopFile)
 	ann.can("org", "create", "red", "--base-role", "operator")
@@ -176,7 +176,7 @@ func stranger(t *testing.T, p *person, shop *contract.Project) map[string]error 
 
 func TestAMoveToAnotherOrganizationRestartsNothing(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	ann, bob, eve := h.hire("ann"), h.hire("bob"), h.hire("eve")
 	file := fileOf(t, shopFile)
 	ann.can("org", "create", "red", "--base-role", "admin")
@@ -236,7 +236,7 @@ func TestAMoveToAnotherOrganizationRestartsNothing(t *testing.T) {
 
 func TestWhoRunsTheInstallationMayActForOthersAndIsSeenToDoSo(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	ann, bob := h.hire("ann"), h.hire("bob")
 	file := fileOf(t, dummies)
 	h.ok("--as", "ann", "project", "create", "hers", "-m", file, "--wait")
@@ -274,7 +274,7 @@ func TestWhoRunsTheInstallationMayActForOthersAndIsSeenToDoSo(t *testing.T) {
 
 func TestTheAuditTellsOfRepairsAndOfWhatWasDenied(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	ann, bob := h.hire("ann"), h.hire("bob")
 	file := fileOf(t, shopFile)
 	ann.can("org", "create", "red")

@@ -77,7 +77,7 @@ func (h *devServer) written(before map[string][]string, slots, more int) map[str
 
 func TestAVolumeOutlivesWhateverHappensToItsInstances(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.create("shop", writerManifest(2, ""))
 	h.converged("shop", "db", 2)
 	lines := h.written(nil, 2, 1)
@@ -136,7 +136,7 @@ func TestAVolumeOutlivesWhateverHappensToItsInstances(t *testing.T) {
 
 func TestVolumesOfADeletedProjectAreKeptUnlessTheyAreDeletedToo(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.create("shop", writerManifest(1, ""))
 	h.converged("shop", "db", 1)
 	lines := h.written(nil, 1, 1)

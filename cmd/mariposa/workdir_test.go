@@ -9,7 +9,7 @@ import (
 
 func TestProcessesStartInTheirWorkingDirectory(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newDevServer(t)
 	h.env = []string{"MARIPOSA_PROJECT=shop"}
 	text := "services: {web: {compute_type: process, command: [sh, -c, 'pwd -P; exec sleep 100000'], working_dir: /usr/lib, update: {min_healthy: 0, deadline: 2}}}"
 	h.ok("project", "create", "shop", "-m", fileOf(t, text), "--wait")
