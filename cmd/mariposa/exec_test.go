@@ -148,7 +148,8 @@ type terminal struct {
 	t       *testing.T
 	ours    *os.File
 	theirs  *os.File
-	showing bytes.Buffer
+	showing bytes.Buffer // output that no call has asked for yet
+	screen  *screen
 }
 
 func newTerminal(t *testing.T, rows, cols uint16) *terminal {
@@ -160,7 +161,7 @@ func newTerminal(t *testing.T, rows, cols uint16) *terminal {
 	must(t, err)
 	theirs, err := os.OpenFile("/dev/pts/"+itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
 	must(t, err)
-	x := &terminal{t: t, ours: os.NewFile(uintptr(fd), "terminal"), theirs: theirs}
+	x := &terminal{t: t, ours: os.NewFile(uintptr(fd), "terminal"), theirs: theirs, screen: newScreen(int(rows), int(cols))}
 	x.resize(rows, cols)
 	t.Cleanup(func() { _, _ = x.ours.Close(), x.theirs.Close() })
 	return x
@@ -198,19 +199,33 @@ func (x *terminal) types(text string) {
 // shows waits until the screen contains a text, and discards everything up to it.
 func (x *terminal) shows(text string) {
 	x.t.Helper()
-	_ = x.ours.SetReadDeadline(time.Now().Add(limit))
-	buf := make([]byte, 4096)
-	for {
+	for deadline := time.Now().Add(limit); ; x.read(deadline, text) {
 		if at := strings.Index(x.showing.String(), text); at >= 0 {
 			x.showing.Next(at + len(text))
 			return
 		}
-		n, err := x.ours.Read(buf)
-		if err != nil {
-			x.t.Fatalf("%q never showed in %q: %v", text, x.showing.String(), err)
-		}
-		x.showing.Write(buf[:n])
 	}
+}
+
+// displays waits until a person at the terminal sees what is expected, which does not
+// have to be drawn in one piece.
+func (x *terminal) displays(what string, expected func(lines []string) bool) {
+	x.t.Helper()
+	for deadline := time.Now().Add(limit); !expected(x.screen.lines()); x.read(deadline, what) {
+	}
+}
+
+// read reads more output.
+func (x *terminal) read(deadline time.Time, expected string) {
+	x.t.Helper()
+	_ = x.ours.SetReadDeadline(deadline)
+	buf := make([]byte, 4096)
+	n, err := x.ours.Read(buf)
+	if err != nil {
+		x.t.Fatalf("%q never showed in %q, and the screen is\n%s\n%v", expected, x.showing.String(), strings.Join(x.screen.lines(), "\n"), err)
+	}
+	x.showing.Write(buf[:n])
+	_, _ = x.screen.Write(buf[:n])
 }
 
 // runs starts a program on the terminal.
