@@ -586,6 +586,7 @@ func TestNewsOfANodeDoesNotOvertakeAnActorsOwnCommit(t *testing.T) {
 
 // A task that only removes ended instances is not a repair.
 func TestATaskThatOnlyClearsAwayWhatEndedIsACleanup(t *testing.T) {
+	long(t)
 	t.Parallel()
 	r := newRig(t)
 	r.replica("r1")

@@ -187,6 +187,7 @@ func TestWorkIsNoLoop(t *testing.T) {
 	for name, play := range map[string]func(t *testing.T, r *rig){
 		"a large start and stop, with nodes that answer late": func(t *testing.T, r *rig) {
 			t.Helper()
+			long(t)
 			r.limit, r.lazy, r.bulk = 100_000, true, true
 			r.replica("a")
 			r.node("n1", mariposa.Resources{Instances: 100_000})

@@ -288,6 +288,7 @@ func TestATaskWhoseVersionIsLostFailsAndChangesNothing(t *testing.T) {
 }
 
 func TestWhatFailedIsKeptAndTakesNothingOfItsNode(t *testing.T) {
+	long(t)
 	t.Parallel()
 	r := newRig(t)
 	x := r.replica("r1")

@@ -59,6 +59,15 @@ type replica struct {
 	steps int
 }
 
+// long marks a slow sequential test. It is skipped under the race detector, where it
+// would take several times as long and find nothing.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("the run without the race detector has it")
+	}
+}
+
 func newRig(t testing.TB) *rig {
 	t.Helper()
 	clk := clocktest.New()

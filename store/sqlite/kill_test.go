@@ -29,7 +29,11 @@ func child(path string) int {
 func TestWhatWasAcknowledgedOutlivesKill9(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store")
 	var known int64
-	for round := range 8 {
+	rounds := 8
+	if testing.Short() {
+		rounds = 2
+	}
+	for round := range rounds {
 		known = max(known, storetest.WriteAndKill(t, childVariable, path, 20+rand.IntN(400)))
 		s := open(t, path, Options{})
 		revision := storetest.VerifyLog(t, s)

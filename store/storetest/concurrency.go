@@ -64,6 +64,12 @@ var concurrencyTests = map[string]func(*testing.T, Harness){
 					}
 					found, revision := snapshot(t, h.Store)
 					points = append(points, point{found, revision})
+					if len(points) == 64 { // keep every other one: comparing them takes longer than reading
+						for i := range 32 {
+							points[i] = points[2*i+1]
+						}
+						points = points[:32]
+					}
 				}
 				want := live(t, h.Store)
 				for _, p := range points {

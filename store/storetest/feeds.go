@@ -207,6 +207,9 @@ func thin(t *testing.T, h Harness) {
 			t.Fatalf("thinned %s to %+v: complete after %d, %v; want %d", project, keep, point, err, want)
 		}
 		for after := range int64(len(all)) {
+			if off := after - want; after%16 != 0 && (off < -2 || off > 2) {
+				continue // away from the limit, a few are enough
+			}
 			changes, err := h.Store.Changes(t.Context(), after, 0)
 			if (after < want) != errors.Is(err, store.ErrTooOld) || err == nil && !reflect.DeepEqual(changes, all[after:]) {
 				t.Fatalf("after %d of a log that is complete after %d: %d changes, %v", after, want, len(changes), err)
