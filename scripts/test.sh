@@ -69,8 +69,9 @@ common=(-vet=off -ldflags=-w -parallel 4 -timeout 20m)
 # SQLite is C translated to Go. The race detector makes it slow and finds nothing of
 # ours there, so its packages are compiled without it. Do not add packages with generic
 # code: the linker can use their copy of a standard library function everywhere, and the
-# detector then reports races that do not exist.
-watched=(-race -gcflags="modernc.org/...=-race=false")
+# detector then reports races that do not exist. -race also checks conversions of unsafe
+# pointers, of which our code has hardly any; without that it takes an eighth less time.
+watched=(-race -gcflags="all=-d=checkptr=0" -gcflags="modernc.org/...=-race=false")
 
 # There is enough memory to collect garbage less often. The limit is per process.
 export GOGC=300 GOMEMLIMIT=3GiB
