@@ -176,6 +176,25 @@ func TestARefusedBodyIsReadToItsEnd(t *testing.T) {
 	}
 }
 
+// A client that asks before it sends the body gets the answer at once.
+func TestARefusalDoesNotWaitForABodyThatIsNotSent(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t)
+	h.create("shop", hello)
+	for _, c := range []struct {
+		path         string
+		size, status int
+	}{{"/v1/projects/nosuch/manifest", 1000, 404}, {"/v1/projects/shop/manifest", 900_000_000, 413}, {"/v1/projects/shop/metadata/key", 900_000_000, 413}} {
+		conn := h.raw(t)
+		_ = conn.SetDeadline(time.Now().Add(20 * time.Second)) // below the 30 s that a body may take
+		fmt.Fprintf(conn, "PUT %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: text/plain\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", c.path, h.token, c.size)
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil || res.StatusCode != c.status {
+			t.Errorf("%s: answered %+v, %v", c.path, res, err)
+		}
+	}
+}
+
 type zeroes struct{}
 
 func (zeroes) Read(b []byte) (int, error) {

@@ -97,14 +97,29 @@ func discardIfRefused(rec *statusRecorder, r *http.Request, deadline time.Time) 
 		return func() {}
 	}
 	const most = 32 << 20
-	body := r.Body
+	body := &countedReader{from: r.Body}
 	r.Body = io.NopCloser(body) // net/http closes it after the response
+	waits := strings.EqualFold(r.Header.Get("Expect"), "100-continue")
 	return func() {
+		if waits && body.n == 0 {
+			return // the client sends nothing without permission
+		}
 		if rec.status >= http.StatusBadRequest {
 			_ = http.NewResponseController(rec).SetReadDeadline(deadline)
 			_, _ = io.CopyN(io.Discard, body, most)
 		}
 	}
+}
+
+type countedReader struct {
+	from io.Reader
+	n    int64
+}
+
+func (c *countedReader) Read(b []byte) (int, error) {
+	n, err := c.from.Read(b)
+	c.n += int64(n)
+	return n, err
 }
 
 // checkOperation runs before every operation: it checks the permission of the route, and
@@ -130,6 +145,10 @@ func (s *server) checkOperation(hc huma.Context, next func(huma.Context)) {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.RequestTimeout)) // if it cannot be set, the listener's own limits apply
 	}
 	refused := s.authorize(r, rt)
+	if refused == nil && r.ContentLength > bodyLimit(op) {
+		tooLarge(op, r).write(w) // without waiting for it
+		return
+	}
 	key := r.Header.Get("Idempotency-Key")
 	changing := !reading && rt.audit != ""
 	if key != "" && changing && (refused == nil || mariposa.CodeOf(refused) == mariposa.ResourceNotFound) {
