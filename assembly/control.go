@@ -162,15 +162,19 @@ func (c *Control) wire(ctx, run context.Context) (http.Handler, error) {
 	runner := engine.NewRunner(64)
 	c.fleet, err = fleet.New(ctx, fleet.Options{
 		Store: c.cfg.Store, Picture: pic, Cache: cache, Clock: clock.Real{}, Replica: replica, Beat: c.cfg.Beat, Domain: c.cfg.Domain,
-		ApproveNodes: c.cfg.ApproveNodes,
+		ApproveNodes: c.cfg.ApproveNodes, Regained: func() { c.engine.RetryBlocked() },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the store: %w", err)
 	}
-	c.engine = engine.New(engine.Options{
+	o := engine.Options{
 		Store: c.cfg.Store, Picture: pic, Cache: cache, Clock: clock.Real{}, NewID: newID, Wake: runner.Wake, Holder: replica,
 		Reachable: c.fleet.Reachable,
-	})
+	}
+	if c.cfg.Store.Shared() { // otherwise there is no other replica that its nodes could connect to
+		o.Renewed = c.fleet.KeepLease
+	}
+	c.engine = engine.New(o)
 	m := newSystemMetrics(c)
 	c.all.Go(func() { _ = pic.Follow(run, 10*time.Minute, m.observeRepairs) }) // it returns only when the context ends
 	c.all.Go(func() { runner.Run(run, c.engine) })

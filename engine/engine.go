@@ -49,6 +49,9 @@ type Options struct {
 	// instance is placed on a node that cannot receive it. If nil, every node is assumed
 	// to have one.
 	Reachable func(node *store.Node) bool
+	// Renewed is called after each renewal of this replica's own lease, with the time
+	// until it lapses.
+	Renewed func(ttl time.Duration)
 }
 
 // Engine plans the projects whose shards it holds.
@@ -80,8 +83,14 @@ func New(o Options) *Engine {
 		Options: o, placer: place.NewPlacer(), gate: pace.NewGate(o.Limit, 64),
 		epochs: map[int]int64{}, pendingShards: map[int]int64{}, actors: map[string]*actor{}, blocked: map[string]bool{},
 	}
+	if o.Reachable != nil {
+		e.placer.Reachable = func(node string) bool {
+			r := o.Picture.Nodes.Get(node)
+			return r != nil && r.Status() != nil && o.Reachable(r)
+		}
+	}
 	for _, r := range o.Picture.Nodes.All() {
-		e.placer.SetNode(e.nodeOffer(r))
+		e.placer.SetNode(nodeOffer(r))
 	}
 	for _, r := range o.Picture.Instances.All() {
 		e.claim(r.ID, r.Spec())
@@ -110,9 +119,13 @@ func (e *Engine) Renew(ctx context.Context) error {
 	if err := e.releaseOthers(ctx, mine); err != nil {
 		return err
 	}
+	began := e.Clock.Now()
 	leases, err := e.holdLeases(ctx, mine)
 	if err != nil {
 		return err
+	}
+	if e.Renewed != nil {
+		e.Renewed(e.TTL - e.Clock.Now().Sub(began))
 	}
 	if !e.noteLeases(leases) {
 		return nil
@@ -298,7 +311,7 @@ func (e *Engine) routeChanges(changes []store.Change) {
 		}
 	}
 	if roomier {
-		e.retryBlocked()
+		e.RetryBlocked()
 	}
 	if len(changes) > 0 {
 		e.startActors(changes[len(changes)-1].Revision)
@@ -321,7 +334,7 @@ func (e *Engine) updateNode(c store.Change) []string {
 		e.placer.RemoveNode(c.Record.ID)
 	} else {
 		r := c.Record
-		e.placer.SetNode(e.nodeOffer((*store.Node)(&r)))
+		e.placer.SetNode(nodeOffer((*store.Node)(&r)))
 	}
 	projects := map[string]bool{}
 	for _, r := range e.Picture.InstancesOn(c.Record.ID) {
@@ -330,7 +343,8 @@ func (e *Engine) updateNode(c store.Change) []string {
 	return slices.Sorted(maps.Keys(projects))
 }
 
-func (e *Engine) retryBlocked() {
+// RetryBlocked plans the projects again that found no node.
+func (e *Engine) RetryBlocked() {
 	e.mu.Lock()
 	projects := make([]string, 0, len(e.blocked))
 	for id := range e.blocked {
@@ -393,7 +407,7 @@ func (e *Engine) Place(id string, spec *mariposa.InstanceSpec) (claim store.Clai
 func (e *Engine) Trial(instances []string) *place.Placer { return e.placer.Trial(instances) }
 
 // nodeOffer converts a node's record for the placer.
-func (e *Engine) nodeOffer(r *store.Node) place.Node {
+func nodeOffer(r *store.Node) place.Node {
 	spec := r.Spec()
 	n := place.Node{ID: r.ID, Name: spec.Name, NotReady: "is not connected"}
 	st := r.Status()
@@ -404,7 +418,7 @@ func (e *Engine) nodeOffer(r *store.Node) place.Node {
 				n.Unavailable = append(n.Unavailable, place.Unavailable{Compute: kind, Why: o.Unavailable})
 			}
 		}
-		n.Ready = st.State == mariposa.NodeRunning && (e.Reachable == nil || e.Reachable(r))
+		n.Ready = st.State == mariposa.NodeRunning
 	}
 	if spec.Approval != "" {
 		n.Ready, n.NotReady = false, "is not approved"

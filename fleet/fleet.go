@@ -9,7 +9,6 @@ package fleet
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -34,6 +33,9 @@ type Options struct {
 	Domain  string        // the domain of instance names; mariposa.internal if empty
 	// ApproveNodes makes new nodes wait until a person approves them.
 	ApproveNodes bool
+	// Regained is called when a replica that was gone is back, so that its nodes are
+	// reachable again.
+	Regained func()
 }
 
 // Fleet contains the sessions of this replica.
@@ -48,6 +50,10 @@ type Fleet struct {
 	lastHeard    map[string]time.Time
 	liveFacts    map[string]*liveFacts // by project, the facts behind its last live values; used only by the feed
 	goneReplicas map[string]time.Time  // when other replicas were first seen to be gone
+	watching     time.Time             // since when nothing has kept this replica from watching nodes
+	lastTick     time.Time             // when the last one ended
+	lapsed       bool                  // this replica's own lease could not be renewed in time
+	cancelLapse  func()                // cancels the timer that sets it
 }
 
 // Outlet carries frames to an agent. Send never blocks; Close ends the connection once
@@ -66,7 +72,10 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Fleet{Options: o, identity: id, began: o.Clock.Now(), sessions: map[string]*Session{}, joined: make(chan struct{}), lastHeard: map[string]time.Time{}, liveFacts: map[string]*liveFacts{}, goneReplicas: map[string]time.Time{}}
+	f := &Fleet{
+		Options: o, identity: id, began: o.Clock.Now(), joined: make(chan struct{}), cancelLapse: func() {},
+		sessions: map[string]*Session{}, lastHeard: map[string]time.Time{}, liveFacts: map[string]*liveFacts{}, goneReplicas: map[string]time.Time{},
+	}
 	o.Picture.Subscribe(f.routeChanges)
 	return f, nil
 }
@@ -79,6 +88,9 @@ func (f *Fleet) lifetime() time.Duration { return 3 * f.Beat }
 func (f *Fleet) Open(ctx context.Context, h *wire.Hello, by Admission, out Outlet, wake func()) (*Session, *wire.Bye) {
 	if bye := checkHello(h, by); bye != nil {
 		return nil, bye
+	}
+	if f.hasLapsed() {
+		return nil, &wire.Bye{Reason: lapsedReason}
 	}
 	spec, writes, bye := f.register(h, by)
 	if bye != nil {
@@ -169,53 +181,6 @@ func (f *Fleet) routeChanges(changes []store.Change) {
 		if s := f.sessions[node]; s != nil {
 			s.inbox.Put(notified...)
 		}
-	}
-}
-
-// Tick checks the nodes whose session belongs to this replica, or to a replica that is
-// gone: a node that has been silent for its lifetime becomes unknown. After this replica
-// starts, each node gets a full lifetime to connect.
-func (f *Fleet) Tick(ctx context.Context) {
-	now := f.Clock.Now()
-	var others *replicas
-	for _, r := range f.Picture.Nodes.All() {
-		st := r.Status()
-		if st == nil || st.State != mariposa.NodeRunning {
-			continue
-		}
-		heard, s := f.LastHeard(r.ID)
-		if st.Replica != f.Replica && s == nil {
-			if others == nil {
-				others = f.findReplicas(ctx, now)
-			}
-			gone, dead := others.goneSince(st.Replica)
-			if !dead {
-				continue // its own replica watches it
-			}
-			heard = gone
-		}
-		why, bye := &mariposa.Reason{Code: mariposa.ReasonNotSeen, Since: heard.UTC()}, "no heartbeat for too long"
-		if r.Spec().Lost {
-			why, bye = &mariposa.Reason{Code: mariposa.ReasonPlaysDead}, "the node is simulating a failure"
-		} else if now.Sub(heard) <= f.lifetime() {
-			continue
-		}
-		if s != nil {
-			s.end(bye)
-		}
-		f.markUnknown(ctx, r, st, heard, why)
-	}
-}
-
-func (f *Fleet) markUnknown(ctx context.Context, r *store.Node, st *mariposa.NodeStatus, heard time.Time, why *mariposa.Reason) {
-	next := *st
-	next.State, next.Since, next.Reason, next.LastSeen = mariposa.NodeUnknown, f.Clock.Now(), why, heard
-	unit := store.Unit{Urgent: true}
-	unit.StatusUnchanged(r)
-	unit.Put(store.Write{Kind: mariposa.KindNode, ID: r.ID, Status: &next, Event: mariposa.Event{Kind: "node.unknown", Node: r.ID, Actor: "mariposa", Reason: why}})
-	res := f.Store.Commit(ctx, unit)[0]
-	if res.Err != nil && !errors.Is(res.Err, store.ErrConflict) {
-		slog.Warn("cannot mark a node as unknown; retrying", "node", r.ID, "err", res.Err)
 	}
 }
 

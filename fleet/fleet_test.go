@@ -230,8 +230,7 @@ func TestANodeIsUnknownAfterThreeBeatsAndRunsAgainOnReturn(t *testing.T) {
 	if _, st := r.node("n1"); st.State != mariposa.NodeRunning {
 		t.Fatalf("it is %+v", st)
 	}
-	r.clk.Pass(15 * time.Second)
-	r.fleet.Tick(t.Context())
+	r.pass(15 * time.Second)
 	if _, st := r.node("n1"); st.State != mariposa.NodeRunning {
 		t.Fatal("it was judged before its time")
 	}
@@ -256,8 +255,7 @@ func TestNobodyIsJudgedWithinALifetimeOfAFreshFleet(t *testing.T) {
 	r.clk.Pass(time.Hour)
 	r.boot("r2")
 	r.fleet.Tick(t.Context())
-	r.clk.Pass(15 * time.Second)
-	r.fleet.Tick(t.Context())
+	r.pass(15 * time.Second)
 	if _, st := r.node("n1"); st.State != mariposa.NodeRunning {
 		t.Fatalf("it is %+v", st)
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"mariposa"
 	"mariposa/clock/clocktest"
@@ -32,6 +33,7 @@ type faultyStore struct {
 	fail error
 	only func(store.Unit) bool // which units fail; nil: all
 	lies bool                  // it reports a failure but commits
+	slow func()                // takes up time while leases are read
 }
 
 func (m *faultyStore) setFault(err error, only func(store.Unit) bool) {
@@ -56,6 +58,13 @@ func (m *faultyStore) Commit(ctx context.Context, units ...store.Unit) []store.R
 		out[i] = m.Store.Commit(ctx, u)[0]
 	}
 	return out
+}
+
+func (m *faultyStore) Leases(ctx context.Context, prefix string) ([]store.Lease, error) {
+	if m.slow != nil {
+		m.slow()
+	}
+	return m.Store.Leases(ctx, prefix)
 }
 
 func (m *faultyStore) Seize(ctx context.Context, holder, name string) (store.Lease, error) {
@@ -294,4 +303,14 @@ func ids(n int) []string {
 		out[i] = fmt.Sprintf("i%04d", i)
 	}
 	return out
+}
+
+// pass lets time pass, with the ticks of the fleet.
+func (r *rig) pass(d time.Duration) {
+	r.t.Helper()
+	for step := 2500 * time.Millisecond; d > 0; d -= step {
+		r.clk.Pass(min(d, step))
+		r.fleet.Tick(r.t.Context())
+		r.run()
+	}
 }

@@ -45,6 +45,7 @@ type Session struct {
 	provided          map[string]wire.Provided // reported resources, not yet stored
 	quarantine        []mariposa.Quarantined
 	quarantineChanged bool
+	judged            bool            // its node counts as unknown, though it is connected here
 	frozen            map[string]bool // instances that the node knows to be frozen
 	ready             chan struct{}   // closed once the node knows its instances, so streams can be opened
 }
@@ -143,7 +144,11 @@ func (s *Session) handleNodeChange(c *store.Change) bool {
 		s.sendTombstones(spec.Purge)
 	}
 	st, _ := c.Record.Status.(*mariposa.NodeStatus)
-	return st != nil && st.Epoch == s.epoch
+	if st == nil || st.Epoch != s.epoch {
+		return false
+	}
+	s.judged = st.State == mariposa.NodeUnknown
+	return true
 }
 
 func (s *Session) handleFrame(ctx context.Context, f *wire.Frame) error {
@@ -237,7 +242,7 @@ func sameStatus(a, b *mariposa.InstanceStatus) bool {
 // storePending stores the pending reports. Those that cannot be stored now are kept and
 // retried.
 func (s *Session) storePending(ctx context.Context) error {
-	if len(s.pending) == 0 && len(s.provided) == 0 && !s.quarantineChanged {
+	if len(s.pending) == 0 && len(s.provided) == 0 && !s.quarantineChanged && !s.judged {
 		return nil
 	}
 	batches := slices.Concat(s.provisionBatches(false), s.batches(), s.provisionBatches(true))
@@ -261,10 +266,10 @@ func (s *Session) storePending(ctx context.Context) error {
 }
 
 // markStored removes stored reports from the pending ones; an empty batch stands for the
-// quarantine.
+// status of the node.
 func (s *Session) markStored(b batch) {
 	if b.ids == nil && b.resource == "" {
-		s.quarantineChanged = false
+		s.quarantineChanged, s.judged = false, false
 	}
 	delete(s.provided, b.resource)
 	for _, id := range b.ids {
@@ -304,11 +309,8 @@ func (s *Session) fence() []store.Fence {
 func (s *Session) batches() []batch {
 	fence := s.fence()
 	var all []batch
-	if s.quarantineChanged {
-		all = append(all, batch{unit: store.Unit{Fences: fence, Writes: []store.Write{{
-			Kind: mariposa.KindNode, ID: s.node, Status: s.nodeStatus(mariposa.NodeRunning),
-			Event: mariposa.Event{Kind: "node.quarantine", Node: s.node, Actor: "node " + s.hello.Name, Reason: &mariposa.Reason{Code: mariposa.ReasonQuarantine, Count: len(s.quarantine)}},
-		}}}})
+	if s.quarantineChanged || s.judged {
+		all = append(all, batch{unit: store.Unit{Fences: fence, Urgent: s.judged, Writes: s.nodeWrites()}})
 	}
 	bulk := batch{unit: store.Unit{Fences: fence}}
 	for _, id := range slices.Sorted(maps.Keys(s.pending)) {
@@ -332,6 +334,21 @@ func (s *Session) batches() []batch {
 	}
 	if len(bulk.ids) > 0 {
 		all = append(all, bulk)
+	}
+	return all
+}
+
+// nodeWrites returns the writes of the node's status. A connected node is running,
+// whatever another replica concluded from its silence.
+func (s *Session) nodeWrites() (all []store.Write) {
+	status := s.nodeStatus(mariposa.NodeRunning)
+	if s.judged {
+		all = append(all, store.Write{Kind: mariposa.KindNode, ID: s.node, Status: status, Event: nodeEvent("node.running", s.hello)})
+	}
+	if s.quarantineChanged {
+		event := nodeEvent("node.quarantine", s.hello)
+		event.Reason = &mariposa.Reason{Code: mariposa.ReasonQuarantine, Count: len(s.quarantine)}
+		all = append(all, store.Write{Kind: mariposa.KindNode, ID: s.node, Status: status, Event: event})
 	}
 	return all
 }

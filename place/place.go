@@ -43,6 +43,10 @@ type Unavailable struct {
 // Placer keeps a copy of all claims in memory, so that projects that are planned
 // concurrently do not all pick the same emptiest node. It is safe for concurrent use.
 type Placer struct {
+	// Reachable reports whether a node that is ready can be reached at this moment; nil:
+	// every one can. It is asked when a node is picked, because it may change at any time.
+	Reachable func(node string) bool
+
 	mu     sync.Mutex
 	nodes  []*node          // nodes with a known offer, by id
 	byID   map[string]*node // these, and nodes that are known only from claims
@@ -121,26 +125,37 @@ func (p *Placer) Pick(instance string, need Need) (Node, *mariposa.Reason) {
 	if need.Node != "" {
 		return p.pickOnly(instance, need)
 	}
-	var best *node
-	for _, n := range p.nodes {
-		if n.fits(need) && (best == nil || n.isBetter(best, need)) {
-			best = n
+	var unreachable map[*node]bool
+	for {
+		var best *node
+		for _, n := range p.nodes {
+			if n.fits(need) && (best == nil || n.isBetter(best, need)) && !unreachable[n] {
+				best = n
+			}
 		}
+		if best == nil {
+			return Node{}, p.whyNoNode(need)
+		}
+		if p.canReach(best) {
+			p.claim(instance, best.ID, need)
+			return best.Node, nil
+		}
+		if unreachable == nil {
+			unreachable = map[*node]bool{}
+		}
+		unreachable[best] = true
 	}
-	if best == nil {
-		return Node{}, p.whyNoNode(need)
-	}
-	p.claim(instance, best.ID, need)
-	return best.Node, nil
 }
+
+func (p *Placer) canReach(n *node) bool { return p.Reachable == nil || p.Reachable(n.ID) }
 
 func (p *Placer) pickOnly(instance string, need Need) (Node, *mariposa.Reason) {
 	n := p.byID[need.Node]
 	switch {
 	case n == nil || !n.offered:
 		return Node{}, refusedBy(need.Node, "is no more")
-	case !n.fits(need):
-		return Node{}, refusedBy(n.ID, n.whyRefused(need))
+	case !n.fits(need) || !p.canReach(n):
+		return Node{}, refusedBy(n.ID, p.whyRefused(n, need))
 	}
 	p.claim(instance, n.ID, need)
 	return n.Node, nil
@@ -169,6 +184,7 @@ func (p *Placer) Trial(instances []string) *Placer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t := NewPlacer()
+	t.Reachable = p.Reachable
 	for id, n := range p.byID {
 		c := *n
 		c.ports, c.services = maps.Clone(n.ports), map[string]int{}
@@ -242,9 +258,12 @@ func (n *node) fits(need Need) bool {
 
 // whyRefused returns why a node cannot take an instance. The text completes a sentence
 // about the node.
-func (n *node) whyRefused(need Need) string {
-	if !n.Ready {
+func (p *Placer) whyRefused(n *node, need Need) string {
+	switch {
+	case !n.Ready:
 		return cmp.Or(n.NotReady, "is not ready")
+	case n.fits(need) || !p.canReach(n):
+		return "is not connected"
 	}
 	if !slices.Contains(n.Drivers, need.Compute) {
 		for _, u := range n.Unavailable {
@@ -299,7 +318,7 @@ func (p *Placer) whyNoNode(need Need) *mariposa.Reason {
 	}
 	lacks := map[string]int{}
 	for _, n := range p.nodes {
-		lacks[n.whyRefused(need)]++
+		lacks[p.whyRefused(n, need)]++
 	}
 	return &mariposa.Reason{Code: mariposa.ReasonNoNode, Detail: string(need.Compute), Tally: lacks, Of: len(p.nodes)}
 }

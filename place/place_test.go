@@ -87,6 +87,38 @@ func TestTheReasonCountsWhatTheNodesLack(t *testing.T) {
 	}
 }
 
+// Connections come and go without a change of the node's record.
+func TestWhetherANodeCanBeReachedIsAskedWhenItIsPicked(t *testing.T) {
+	p := placer(ready("a", mariposa.Resources{Instances: 9}), ready("b", mariposa.Resources{Instances: 9}))
+	connected := map[string]bool{}
+	p.Reachable = func(node string) bool { return connected[node] }
+	only := need("web")
+	only.Node = "a"
+	_, why := p.Pick("1", need("web"))
+	if says := reason.Sentence(why); !strings.Contains(says, "not connected (2 of 2)") {
+		t.Errorf("without connections: %s", says)
+	}
+	if _, why := p.Pick("1", only); !strings.Contains(reason.Sentence(why), "not connected") {
+		t.Errorf("without a connection to the only node: %s", reason.Sentence(why))
+	}
+	connected["b"] = true
+	for _, id := range []string{"1", "2"} { // the second would otherwise go to a, which is emptier
+		if n, why := p.Pick(id, need("web")); n.ID != "b" {
+			t.Errorf("%s is on %q: %s", id, n.ID, reason.Sentence(why))
+		}
+	}
+	connected["a"] = true
+	if n, _ := p.Trial(nil).Pick("3", need("web")); n.ID != "a" {
+		t.Errorf("a trial places it on %q", n.ID)
+	}
+	if n, _ := p.Pick("3", need("web")); n.ID != "a" {
+		t.Errorf("it is on %q", n.ID)
+	}
+	if n, _ := p.Pick("4", only); n.ID != "a" {
+		t.Errorf("it is on %q", n.ID)
+	}
+}
+
 func TestOfTwoNodesTheBetterIsPicked(t *testing.T) {
 	capacity := mariposa.Resources{Memory: 16 * gib, MilliCPU: 8000}
 	for _, c := range []struct {

@@ -101,12 +101,12 @@ func (w *World) startServer() {
 	cache := picture.NewVersionCache(s.store, vault)
 	s.picture.Subscribe(cache.Invalidate) // before all other subscribers, because they read the cache
 	holder := w.newID()
-	if s.fleet, err = fleet.New(w.ctx, fleet.Options{Store: s.store, Picture: s.picture, Cache: cache, Clock: clk, Replica: holder}); err != nil {
+	if s.fleet, err = fleet.New(w.ctx, fleet.Options{Store: s.store, Picture: s.picture, Cache: cache, Clock: clk, Replica: holder, Regained: func() { s.engine.RetryBlocked() }}); err != nil {
 		w.fail("create the fleet: %v", err)
 	}
 	s.engine = engine.New(engine.Options{
 		Store: s.store, Picture: s.picture, Cache: cache, Clock: clk, NewID: w.newID, Holder: holder,
-		Wake: func(project string) { s.ready[project] = true }, Limit: cmp.Or(w.Limit, 40), Reachable: s.fleet.Reachable,
+		Wake: func(project string) { s.ready[project] = true }, Limit: cmp.Or(w.Limit, 40), Reachable: s.fleet.Reachable, Renewed: s.fleet.KeepLease,
 	})
 	s.change = change.New(change.Options{
 		Store: s.store, Picture: s.picture, Cache: cache, Directory: auth.NewDirectory(s.picture, ""), Clock: clk, NewID: w.newID,

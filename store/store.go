@@ -72,6 +72,9 @@ type Store interface {
 	// Ledger returns what is claimed on each node that has claims.
 	Ledger(ctx context.Context) (map[string]mariposa.Resources, error)
 
+	// Shared reports whether several replicas can use the store at the same time.
+	Shared() bool
+
 	// Identity returns the ids that label what this store's nodes run.
 	Identity(ctx context.Context) (Identity, error)
 

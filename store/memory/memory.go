@@ -96,6 +96,9 @@ func (s *Store) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// Shared: replicas in the same process can use it.
+func (*Store) Shared() bool { return true }
+
 // Identity returns the ids that the store was created with.
 func (s *Store) Identity(ctx context.Context) (store.Identity, error) {
 	s.mu.Lock()

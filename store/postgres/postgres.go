@@ -172,6 +172,9 @@ func (s *Store) Commit(ctx context.Context, units ...store.Unit) []store.Result 
 	return results
 }
 
+// Shared: any number of replicas can use a database.
+func (*Store) Shared() bool { return true }
+
 // Identity returns the ids created when the database was first used.
 func (s *Store) Identity(ctx context.Context) (store.Identity, error) {
 	if err := s.usable(ctx); err != nil {

@@ -168,6 +168,9 @@ func (s *Store) Commit(ctx context.Context, units ...store.Unit) []store.Result 
 	return s.queue.Commit(ctx, units)
 }
 
+// Shared: one process at a time can use a file.
+func (*Store) Shared() bool { return false }
+
 // Identity returns the ids created with the file.
 func (s *Store) Identity(ctx context.Context) (store.Identity, error) {
 	if err := s.usable(ctx); err != nil {

@@ -1,0 +1,134 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"mariposa"
+	"mariposa/store"
+)
+
+// Tick checks the nodes whose session belongs to this replica, or to a replica that is
+// gone: a node that has been silent for its lifetime becomes unknown. Silence counts only
+// while this replica watched: after it starts, after an outage of the store and after its
+// process was stopped, each node gets a full lifetime to connect.
+func (f *Fleet) Tick(ctx context.Context) {
+	f.beginTick()
+	defer f.endTick()
+	others := f.findReplicas(ctx)
+	now := f.Clock.Now() // not before: reading may have taken long
+	for _, r := range f.Picture.Nodes.All() {
+		st := r.Status()
+		if st == nil || st.State != mariposa.NodeRunning {
+			continue
+		}
+		heard, s := f.LastHeard(r.ID)
+		if st.Replica != f.Replica && s == nil {
+			gone, dead := others.goneSince(st.Replica, now)
+			if !dead {
+				continue // its own replica watches it
+			}
+			heard = gone
+		}
+		why, bye := &mariposa.Reason{Code: mariposa.ReasonNotSeen, Since: heard.UTC()}, "no heartbeat for too long"
+		if r.Spec().Lost {
+			why, bye = &mariposa.Reason{Code: mariposa.ReasonPlaysDead}, "the node is simulating a failure"
+		} else if now.Sub(f.watchedSince(heard)) <= f.lifetime() {
+			continue
+		}
+		if s != nil {
+			s.end(bye)
+		}
+		f.markUnknown(ctx, r, st, heard, why)
+	}
+}
+
+func (f *Fleet) markUnknown(ctx context.Context, r *store.Node, st *mariposa.NodeStatus, heard time.Time, why *mariposa.Reason) {
+	began := f.Clock.Now()
+	next := *st
+	next.State, next.Since, next.Reason, next.LastSeen = mariposa.NodeUnknown, began, why, heard
+	unit := store.Unit{Urgent: true}
+	unit.StatusUnchanged(r)
+	unit.Put(store.Write{Kind: mariposa.KindNode, ID: r.ID, Status: &next, Event: mariposa.Event{Kind: "node.unknown", Node: r.ID, Actor: "mariposa", Reason: why}})
+	res := f.Store.Commit(ctx, unit)[0]
+	if errors.Is(res.Err, store.ErrConflict) {
+		return
+	}
+	f.noteCall(began, res.Err)
+	if res.Err != nil {
+		slog.Warn("cannot mark a node as unknown; retrying", "node", r.ID, "err", res.Err)
+	}
+}
+
+// beginTick detects that the process was stopped since the last tick.
+func (f *Fleet) beginTick() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if now := f.Clock.Now(); !f.lastTick.IsZero() && now.Sub(f.lastTick) > 2*f.Beat {
+		f.watching = now
+	}
+}
+
+func (f *Fleet) endTick() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lastTick = f.Clock.Now()
+}
+
+// noteCall detects an outage of the store by a call that failed or took long. Nodes that
+// want to connect have no chance to meanwhile, at this or at any other replica.
+func (f *Fleet) noteCall(began time.Time, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if now := f.Clock.Now(); err != nil || now.Sub(began) > f.Beat {
+		f.watching = now
+	}
+}
+
+// watchedSince returns from when on the silence of a node counts that was last heard at a
+// time.
+func (f *Fleet) watchedSince(heard time.Time) time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.watching.After(heard) {
+		return f.watching
+	}
+	return heard
+}
+
+const lapsedReason = "the server cannot reach its database; try another server"
+
+// KeepLease notes that this replica's own lease was renewed for a time. If it is not
+// renewed again until then, the sessions end, so that the agents connect to a replica that
+// can store what they report: the others consider this one dead.
+func (f *Fleet) KeepLease(ttl time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cancelLapse()
+	f.lapsed = false
+	f.cancelLapse = f.Clock.After(ttl, f.lapse)
+}
+
+func (f *Fleet) lapse() {
+	f.mu.Lock()
+	f.lapsed = true
+	var all []*Session
+	for _, s := range f.sessions {
+		all = append(all, s)
+	}
+	f.mu.Unlock()
+	if len(all) > 0 {
+		slog.Warn("this server could not renew its lease in the database; ending the sessions of its nodes, so that they connect to another server", "nodes", len(all))
+	}
+	for _, s := range all {
+		s.end(lapsedReason)
+	}
+}
+
+func (f *Fleet) hasLapsed() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lapsed
+}

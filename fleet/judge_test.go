@@ -1,0 +1,158 @@
+package fleet_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"mariposa"
+	"mariposa/store"
+	"mariposa/wire"
+)
+
+// renew holds the lease of another replica for six seconds.
+func (r *rig) renew(replica string) {
+	r.t.Helper()
+	if _, err := r.store.Hold(r.t.Context(), replica, 6*time.Second, store.ReplicaPrefix+replica); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// passWith lets time pass while another replica renews its lease.
+func (r *rig) passWith(replica string, d time.Duration) {
+	r.t.Helper()
+	for ; d > 0; d -= 2500 * time.Millisecond {
+		r.renew(replica)
+		r.pass(2500 * time.Millisecond)
+	}
+}
+
+func (r *rig) wantNode(id string, want mariposa.NodeState) {
+	r.t.Helper()
+	if _, st := r.node(id); st.State != want {
+		r.t.Fatalf("%s is %s, not %s: %+v", id, st.State, want, st.Reason)
+	}
+}
+
+// While the store stalls, no replica can renew its lease, and no node can connect.
+func TestAStalledStoreMakesNoNodeUnknown(t *testing.T) {
+	t.Parallel()
+	for _, stall := range []time.Duration{6 * time.Second, 17 * time.Second, 20 * time.Second, 10 * time.Minute} {
+		r := newRig(t)
+		r.boot("r2")
+		r.connect("n2")
+		r.boot("r1")
+		r.passWith("r2", 10*time.Second)
+		r.store.slow = func() {
+			r.store.slow = nil
+			r.clk.Pass(stall)
+		}
+		r.fleet.Tick(t.Context())
+		r.run()
+		r.pass(2 * time.Second) // until the other replica has renewed its lease
+		r.passWith("r2", 20*time.Second)
+		r.wantNode("n2", mariposa.NodeRunning)
+		r.pass(18 * time.Second) // its lease lapses, and its nodes get one lifetime
+		r.wantNode("n2", mariposa.NodeRunning)
+		r.pass(10 * time.Second)
+		r.wantNode("n2", mariposa.NodeUnknown)
+	}
+}
+
+// A replica that was dead before the stall is judged for the time outside of it only.
+func TestTheTimeOfAnOutageDoesNotCount(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.boot("r2")
+	r.connect("n2")
+	r.boot("r1")
+	r.passWith("r2", 5*time.Second)
+	r.pass(14 * time.Second) // gone for eight seconds or more
+	r.store.slow = func() {
+		r.store.slow = nil
+		r.clk.Pass(20 * time.Second)
+	}
+	r.fleet.Tick(t.Context())
+	r.run()
+	r.wantNode("n2", mariposa.NodeRunning)
+	r.pass(12 * time.Second)
+	r.wantNode("n2", mariposa.NodeRunning)
+	r.pass(5 * time.Second)
+	r.wantNode("n2", mariposa.NodeUnknown)
+}
+
+func TestAReplicaThatWasStoppedJudgesNobodyForALifetime(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.connect("n1")
+	r.pass(5 * time.Second)
+	p.session.End("the connection was lost meanwhile")
+	r.clk.Pass(time.Hour) // SIGSTOP
+	r.fleet.Tick(t.Context())
+	r.pass(14 * time.Second)
+	r.wantNode("n1", mariposa.NodeRunning)
+	r.pass(5 * time.Second)
+	r.wantNode("n1", mariposa.NodeUnknown)
+}
+
+// Whatever another replica concludes, the replica with the session knows better.
+func TestAConnectedNodeIsNotUnknownForLong(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.connect("n1")
+	unknown := func() {
+		_, st := r.node("n1")
+		next := *st
+		next.State, next.Reason = mariposa.NodeUnknown, &mariposa.Reason{Code: mariposa.ReasonNotSeen, Since: r.clk.Now()}
+		r.commit(store.Write{Kind: mariposa.KindNode, ID: "n1", Status: &next, Event: mariposa.Event{Kind: "node.unknown", Node: "n1"}})
+	}
+	unknown()
+	r.wantNode("n1", mariposa.NodeRunning)
+	if _, st := r.node("n1"); st.Reason != nil || st.Since != r.clk.Now() {
+		t.Errorf("its status is %+v", st)
+	}
+	changes, err := r.store.Changes(t.Context(), 0, 0)
+	if err != nil || changes[len(changes)-1].Event.Kind != "node.running" {
+		t.Errorf("the last event is %+v, %v", changes[len(changes)-1].Event, err)
+	}
+	r.store.setFault(store.ErrUnavailable, nil)
+	unknown()
+	r.wantNode("n1", mariposa.NodeUnknown)
+	r.store.setFault(nil, nil)
+	r.clk.Pass(time.Second)
+	r.run()
+	r.wantNode("n1", mariposa.NodeRunning)
+	p.say(wire.Frame{Report: &wire.Report{Inventory: true, Quarantined: []mariposa.Quarantined{{ID: "x"}}}})
+	unknown() // together with another change of the status
+	r.wantNode("n1", mariposa.NodeRunning)
+	if _, st := r.node("n1"); len(st.Quarantined) != 1 {
+		t.Errorf("its status is %+v", st)
+	}
+	p.session.End("the connection ended")
+	unknown()
+	r.wantNode("n1", mariposa.NodeUnknown)
+}
+
+// The others consider a replica dead that cannot renew its lease: its agents must move.
+func TestAReplicaWithoutItsLeaseEndsItsSessions(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.fleet.KeepLease(6 * time.Second)
+	p := r.connect("n1")
+	for range 5 {
+		r.clk.Pass(5 * time.Second)
+		r.fleet.KeepLease(6 * time.Second)
+	}
+	if p.isClosed() {
+		t.Fatal("its session has ended")
+	}
+	r.clk.Pass(6 * time.Second)
+	if !p.isClosed() {
+		t.Fatal("its session goes on")
+	}
+	if _, bye := r.try(hello("n1")); bye == nil || bye.Final || !strings.Contains(bye.Reason, "database") {
+		t.Fatalf("it may connect: %+v", bye)
+	}
+	r.fleet.KeepLease(6 * time.Second)
+	r.connect("n1")
+}
