@@ -319,7 +319,7 @@ func (s *server) whyRejected(ctx context.Context, token string, now time.Time) s
 		return "this token expired on " + on(spec.Expires) + ": create a new one"
 	case spec.Spent():
 		return "this token has let " + reason.Many(spec.Joined, "node") + " join, which is its limit: create a new one"
-	case s.directory.IsAncestorEnded(spec, now):
+	case s.directory.HasEndedAncestor(spec, now):
 		return "this token is no longer valid because the token that created it has ended: use another one"
 	}
 	return "the user of this token is disabled: ask an admin of the installation"

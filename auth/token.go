@@ -57,18 +57,18 @@ func (d *Directory) token(id, hash string, now time.Time) *mariposa.TokenSpec {
 		return nil
 	}
 	spec := r.Spec()
-	if subtle.ConstantTimeCompare([]byte(hash), []byte(spec.Hash)) != 1 || spec.Expired(now) || d.IsAncestorEnded(spec, now) {
+	if subtle.ConstantTimeCompare([]byte(hash), []byte(spec.Hash)) != 1 || spec.Expired(now) || d.HasEndedAncestor(spec, now) {
 		return nil
 	}
 	return spec
 }
 
-// IsAncestorEnded reports whether an ancestor of a token is no longer valid: no token
+// HasEndedAncestor reports whether an ancestor of a token is no longer valid: no token
 // outlives the one that created it. Revoking a token also revokes its descendants, but
 // another replica may create one at the same time. Only installation admins can create
 // tokens for other users and join tokens, so these are valid only while their creator
 // is an admin.
-func (d *Directory) IsAncestorEnded(spec *mariposa.TokenSpec, now time.Time) bool {
+func (d *Directory) HasEndedAncestor(spec *mariposa.TokenSpec, now time.Time) bool {
 	for range MaxDepth {
 		if spec.Parent == "" {
 			return false

@@ -343,7 +343,7 @@ func (e *Engine) updateNode(c store.Change) []string {
 	return slices.Sorted(maps.Keys(projects))
 }
 
-// RetryBlocked plans the projects again that found no node.
+// RetryBlocked plans again the projects that found no node.
 func (e *Engine) RetryBlocked() {
 	e.mu.Lock()
 	projects := make([]string, 0, len(e.blocked))

@@ -27,6 +27,17 @@ func (r *rig) passWith(replica string, d time.Duration) {
 	}
 }
 
+// tickWithStall runs a tick whose read of the leases takes a while.
+func (r *rig) tickWithStall(d time.Duration) {
+	r.t.Helper()
+	r.store.slow = func() {
+		r.store.slow = nil
+		r.clk.Pass(d)
+	}
+	r.fleet.Tick(r.t.Context())
+	r.run()
+}
+
 func (r *rig) wantNode(id string, want mariposa.NodeState) {
 	r.t.Helper()
 	if _, st := r.node(id); st.State != want {
@@ -43,12 +54,7 @@ func TestAStalledStoreMakesNoNodeUnknown(t *testing.T) {
 		r.connect("n2")
 		r.boot("r1")
 		r.passWith("r2", 10*time.Second)
-		r.store.slow = func() {
-			r.store.slow = nil
-			r.clk.Pass(stall)
-		}
-		r.fleet.Tick(t.Context())
-		r.run()
+		r.tickWithStall(stall)
 		r.pass(2 * time.Second) // until the other replica has renewed its lease
 		r.passWith("r2", 20*time.Second)
 		r.wantNode("n2", mariposa.NodeRunning)
@@ -68,12 +74,7 @@ func TestTheTimeOfAnOutageDoesNotCount(t *testing.T) {
 	r.boot("r1")
 	r.passWith("r2", 5*time.Second)
 	r.pass(14 * time.Second) // gone for eight seconds or more
-	r.store.slow = func() {
-		r.store.slow = nil
-		r.clk.Pass(20 * time.Second)
-	}
-	r.fleet.Tick(t.Context())
-	r.run()
+	r.tickWithStall(20 * time.Second)
 	r.wantNode("n2", mariposa.NodeRunning)
 	r.pass(12 * time.Second)
 	r.wantNode("n2", mariposa.NodeRunning)

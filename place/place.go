@@ -125,26 +125,17 @@ func (p *Placer) Pick(instance string, need Need) (Node, *mariposa.Reason) {
 	if need.Node != "" {
 		return p.pickOnly(instance, need)
 	}
-	var unreachable map[*node]bool
-	for {
-		var best *node
-		for _, n := range p.nodes {
-			if n.fits(need) && (best == nil || n.isBetter(best, need)) && !unreachable[n] {
-				best = n
-			}
+	var best *node
+	for _, n := range p.nodes {
+		if n.fits(need) && (best == nil || n.isBetter(best, need)) && p.canReach(n) { // asked last: it is not free
+			best = n
 		}
-		if best == nil {
-			return Node{}, p.whyNoNode(need)
-		}
-		if p.canReach(best) {
-			p.claim(instance, best.ID, need)
-			return best.Node, nil
-		}
-		if unreachable == nil {
-			unreachable = map[*node]bool{}
-		}
-		unreachable[best] = true
 	}
+	if best == nil {
+		return Node{}, p.whyNoNode(need)
+	}
+	p.claim(instance, best.ID, need)
+	return best.Node, nil
 }
 
 func (p *Placer) canReach(n *node) bool { return p.Reachable == nil || p.Reachable(n.ID) }
@@ -262,7 +253,7 @@ func (p *Placer) whyRefused(n *node, need Need) string {
 	switch {
 	case !n.Ready:
 		return cmp.Or(n.NotReady, "is not ready")
-	case n.fits(need) || !p.canReach(n):
+	case n.fits(need), !p.canReach(n): // one that fits was not connected a moment ago
 		return "is not connected"
 	}
 	if !slices.Contains(n.Drivers, need.Compute) {

@@ -218,7 +218,7 @@ func TestAStalledDatabaseMakesNoHealthyNodeUnknown(t *testing.T) {
 	for i := range cables {
 		c.await("the sessions have ended", func() bool { return c.metric(i, "mariposa_sessions") == 0 })
 	}
-	time.Sleep(11 * time.Second) // about as long again: those who waited for a response get it in time
+	time.Sleep(11 * time.Second) // the stall itself: 17 s in total, less than the 20 s after which blocked calls fail
 	for _, cable := range cables {
 		cable.setHung(false)
 	}

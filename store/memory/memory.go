@@ -96,7 +96,7 @@ func (s *Store) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Shared: replicas in the same process can use it.
+// Shared is true: replicas in the same process can use it.
 func (*Store) Shared() bool { return true }
 
 // Identity returns the ids that the store was created with.

@@ -172,7 +172,7 @@ func (s *Store) Commit(ctx context.Context, units ...store.Unit) []store.Result 
 	return results
 }
 
-// Shared: any number of replicas can use a database.
+// Shared is true: any number of replicas can use the database.
 func (*Store) Shared() bool { return true }
 
 // Identity returns the ids created when the database was first used.

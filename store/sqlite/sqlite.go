@@ -168,7 +168,7 @@ func (s *Store) Commit(ctx context.Context, units ...store.Unit) []store.Result 
 	return s.queue.Commit(ctx, units)
 }
 
-// Shared: one process at a time can use a file.
+// Shared is false: one process at a time can use the file.
 func (*Store) Shared() bool { return false }
 
 // Identity returns the ids created with the file.
