@@ -8,6 +8,7 @@
 #   make test     all checks required before a commit: lint, tests, race detector
 #   make test-repeat  run make test N times to find flaky tests (N=10, BUSY=1)
 #   make soak     run the scenarios and the simulation for longer (SOAK=10m, SEED=…)
+#   make soak-fleet  run replicas, agents and PostgreSQL under random faults (SOAK=10m, SEED=…)
 #   make fmt      format the code
 #   make lint     check the format and run golangci-lint (includes go vet)
 #   make vuln     check for known vulnerabilities; needs access to the database (GOVULNDB=…)
@@ -15,7 +16,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := build
-.PHONY: build man completion picture run test test-repeat soak fmt lint vuln tools clean distclean
+.PHONY: build man completion picture run test test-repeat soak soak-fleet fmt lint vuln tools clean distclean
 
 # Releases are static binaries, so tests run static ones too. Only the race detector
 # needs cgo.
@@ -45,7 +46,7 @@ RACE := $(patsubst %,./%/...,$(wildcard $(RACE_ROOMS)))
 # Some of their tests take too long under the race detector. These packages run twice:
 # once without it, and once with it and -short, which skips long tests and generates a
 # fifth of the cases.
-TWICE_ROOMS := api wire store/memory store/sqlite store/internal driver/dummy engine seal
+TWICE_ROOMS := api cli wire store/memory store/sqlite store/internal driver/dummy engine seal
 TWICE := $(patsubst %,./%/...,$(wildcard $(TWICE_ROOMS)))
 
 build:
@@ -92,6 +93,9 @@ SOAK ?= 10m
 SEED ?=
 soak:
 	@MARIPOSA_WIDE=10 MARIPOSA_SOAK="$(SOAK)" MARIPOSA_SEED="$(SEED)" go test ./converge ./simulate -count=1 -timeout 0 -v
+
+soak-fleet:
+	@MARIPOSA_FLEET_SOAK="$(SOAK)" MARIPOSA_SEED="$(SEED)" go test ./cmd/mariposa -run 'TestAFleetSurvivesChaos' -count=1 -timeout 0 -v
 
 tools:
 	@scripts/setup.sh tools

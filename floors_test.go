@@ -41,6 +41,7 @@ var floors = []struct {
 	{[]string{"listener"}, "connections are accepted and limited before the peer is authenticated"},
 	{[]string{"store", "driver", "wire"}, "infrastructure stores, runs and transports; it makes no decisions"},
 	{[]string{"seal"}, "secrets are encrypted and decrypted in one place, next to the keys"},
+	{[]string{"relay"}, "replicas connect to each other by the keys and leases they share, whatever they ask"},
 	{[]string{"picture"}, "all actors and interfaces share one copy of the store, so it is below them"},
 	{[]string{"engine", "fleet", "agent", "health", "balance", "discover", "auth"}, "actors use the infrastructure and do not know the interfaces"},
 	{[]string{"change"}, "a request has the same effect through every interface, so changes know none of them"},

@@ -49,6 +49,14 @@ func (s *InstanceSpec) Resources() Resources {
 	return Resources{Instances: 1, MilliCPU: s.MilliCPU, Memory: s.Memory}
 }
 
+// Origin returns what the node of an instance keeps about it.
+func (s *InstanceSpec) Origin() *Provenance {
+	return &Provenance{
+		Project: s.Project, Service: s.Service, ServiceName: s.ServiceName, Slot: s.Slot, Number: s.Number, Digest: s.Digest, Live: s.Live,
+		Created: s.Created, Mounts: s.Mounts, Networks: s.Networks, Bindings: s.Bindings, Bound: s.Bound,
+	}
+}
+
 // InstanceStatus is what the node last reported of an instance. The node's
 // session writes it.
 type InstanceStatus struct {

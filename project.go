@@ -118,6 +118,9 @@ type ServiceStatus struct {
 	Accepted bool     `json:"accepted,omitempty"`
 	Rollout  *Rollout `json:"rollout,omitempty"` // nil: outdated instances are left alone
 	Backoff  *Backoff `json:"backoff,omitempty"`
+	// RescheduleNow is when a user asked to replace its instances on lost nodes without
+	// further waiting. It counts only for nodes that were lost before that time.
+	RescheduleNow time.Time `json:"reschedule_now,omitzero"`
 	// Bindings are what its references to other services resolve to.
 	Bindings *Bindings `json:"bindings,omitempty"`
 	// Yields are instances that will be removed once no other service refers to them;
@@ -131,7 +134,8 @@ type ServiceStatus struct {
 // ready are removed, and those that are stopping finish.
 type Freeze struct {
 	Since   time.Time `json:"since"`
-	By      string    `json:"by,omitempty"` // who asked for it; empty: not known
+	By      string    `json:"by,omitempty"`     // who asked for it; empty: not known
+	Values  int       `json:"values,omitempty"` // the version whose live values its instances keep; 0: the newest (freezes of earlier releases)
 	Settled bool      `json:"settled,omitempty"`
 }
 

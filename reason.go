@@ -85,6 +85,9 @@ const (
 	ReasonIsFollowing     ReasonCode = "is-following"      // it is being updated
 	ReasonIsWaiting       ReasonCode = "is-waiting"        // it waits for db (Subject)
 	ReasonIsRemoved       ReasonCode = "is-removed"        // it is being removed
+	ReasonStorm           ReasonCode = "storm"             // web.1-a is on node n1, which was lost together with others: 5 of 12 nodes within a minute, since 10:00:00; it is not replaced until they return (mariposa node reschedule-now n1 overrides this)
+	ReasonStormSlow       ReasonCode = "storm-slow"        // web.1-a is on node n1, which was lost together with others; it is replaced at 10:01:00
+	ReasonDrainRollout    ReasonCode = "drain-rollout"     // web.1-a moves off node n1, which is being drained, after the rollout of version 2
 )
 
 // Why a step is taken. The comment is the sentence.
@@ -107,6 +110,7 @@ const (
 	ReasonNotKept         ReasonCode = "not-kept"         // ended instances are not kept
 	ReasonKeptNewer       ReasonCode = "kept-newer"       // only the newest ended instances are kept
 	ReasonKeptLong        ReasonCode = "kept-long"        // kept for a day after it ended
+	ReasonDrains          ReasonCode = "drains"           // moves web.1-a (Subject) off node n1, which is being drained; without Subject: its node n1 is being drained
 )
 
 // Why an instance cannot be created now, because of nodes or volumes.
@@ -126,8 +130,8 @@ const (
 	ReasonNoFallback     ReasonCode = "no-fallback"     // version 2 failed, and there is no earlier version to roll back to: CAUSE
 	ReasonUnplanned      ReasonCode = "unplanned"       // not planned yet
 	ReasonCounts         ReasonCode = "counts"          // 1 of 3 running, 2 starting (Tally), 1 not yet up for 5 s (For); web.1-a is starting (Detail) on node n1
-	ReasonOutdated       ReasonCode = "outdated"        // 2 instances outdated: made from version 1, while version 3 (Of) is in force; replace them with mariposa project reprovision
-	ReasonOutdatedValues ReasonCode = "outdated-values" // 2 instances outdated: metadata key mode (Keys) changed since version 1; apply the change with mariposa project reprovision
+	ReasonOutdated       ReasonCode = "outdated"        // 2 instances outdated: made from version 1, while version 3 (Of) is in force; replace them with mariposa project reprovision --service web (Subject)
+	ReasonOutdatedValues ReasonCode = "outdated-values" // 2 instances outdated: metadata key mode (Keys) changed since version 1; apply the change with mariposa project reprovision --service web (Subject)
 	ReasonLingers        ReasonCode = "lingers"         // web.1-a has no stop timeout (stop.timeout is negative); force it with mariposa instance rm --force web.1-a
 	ReasonUnused         ReasonCode = "unused"          // nothing that uses it runs yet
 )
@@ -137,6 +141,7 @@ const (
 	ReasonAsked          ReasonCode = "asked"           // Detail: the words of a user, or a description of the request
 	ReasonClears         ReasonCode = "clears"          // cleans up web.1-a
 	ReasonThawed         ReasonCode = "thawed"          // thawed
+	ReasonStillFrozen    ReasonCode = "still-frozen"    // still frozen: db
 	ReasonTargetLost     ReasonCode = "target-lost"     // version 3 is lost; submit the manifest again
 	ReasonTakenOver      ReasonCode = "taken-over"      // taken over by ID (Subject)
 	ReasonEndedBy        ReasonCode = "ended-by"        // ended by task ID (Subject)
@@ -160,10 +165,13 @@ const (
 	ReasonReported       ReasonCode = "reported"        // Detail: the words of the node or of a driver
 	ReasonUnreachable    ReasonCode = "unreachable"     // its node n1 cannot be reached
 	ReasonNotSeen        ReasonCode = "unheard"         // no heartbeat since 10:00:00
+	ReasonReboots        ReasonCode = "reboots"         // announced a reboot at 10:00:00
 	ReasonPlaysDead      ReasonCode = "plays-dead"      // it was lost on request
-	ReasonAwaitsApproval ReasonCode = "awaits-approval" // waiting for approval: mariposa node approve n1 (Subject)
+	ReasonAwaitsApproval ReasonCode = "awaits-approval" // waiting for approval: mariposa node accept n1 (Subject)
 	ReasonApproved       ReasonCode = "approved"        // approved by ann (Subject); its agent connects within seconds
 	ReasonRejected       ReasonCode = "rejected"        // rejected by ann (Subject)
+	ReasonPendingExpired ReasonCode = "pending-expired" // it was not accepted, and has not connected since 10:00:00
+	ReasonKeyRotated     ReasonCode = "key-rotated"     // the fingerprint of its new key is SHA256:abc (Subject)
 	ReasonQuarantine     ReasonCode = "quarantine"      // found 2 instances that this store does not know; they are left running until purged | nothing is in quarantine
 	ReasonOrphaned       ReasonCode = "debt"            // its project is deleted; it is removed when its node returns
 	ReasonMadeFor        ReasonCode = "made-for"        // created for web.1-a
@@ -174,6 +182,27 @@ const (
 	ReasonNodeGivenUp    ReasonCode = "node-given-up"   // unmanaged instances were removed with their node
 	ReasonRehomed        ReasonCode = "rehomed"         // its organization acme (Subject) does not exist
 	ReasonNetworkLeft    ReasonCode = "network-left"    // shop no longer uses it
+	ReasonUnstable       ReasonCode = "unstable"        // it was lost 4 times (Count) within an hour; until 10:00:00 it gets instances only if no other node fits, and no replacements of lost ones
+	ReasonReserved       ReasonCode = "reserved"        // reserved by ann (Subject): it gets no new instances until mariposa node unreserve n1
+)
+
+// Reasons of drains, and of a loss of many nodes at once.
+const (
+	ReasonDrainLeft      ReasonCode = "drain-left"      // 2 of 7 instances are left on node n1[: CAUSE]
+	ReasonDrainStopped   ReasonCode = "drain-stopped"   // the drain was stopped by ann (Subject) with 2 instances left (Count); continue with mariposa node drain n1, or let the node take instances again with mariposa node undrain n1
+	ReasonDrainDeadline  ReasonCode = "drain-deadline"  // the drain was not complete at its deadline: 2 instances are left (Count) on node n1[: CAUSE]
+	ReasonDrainDone      ReasonCode = "drain-done"      // drained by ann (Subject); it gets no new instances until mariposa node undrain n1
+	ReasonDrainVolumes   ReasonCode = "drain-volumes"   // web.1-a has volumes on the node: data (Keys)
+	ReasonDrainUnmanaged ReasonCode = "drain-unmanaged" // web-1 belongs to no service; remove it with mariposa instance rm web-1, or drain with --force
+	ReasonDrainFrozen    ReasonCode = "drain-frozen"    // web.1-a stays, because web (Keys) of shop (Other) is frozen
+	ReasonDrainPaused    ReasonCode = "drain-paused"    // web.1-a stays, because web (Keys) of shop (Other) is paused
+	ReasonDrainService   ReasonCode = "drain-service"   // web.1-a of shop (Other) cannot be moved now[: CAUSE]
+	ReasonDrainAway      ReasonCode = "drain-away"      // node n1 has been unreachable since 10:00:00
+	ReasonDrainGone      ReasonCode = "drain-gone"      // node n1 was removed by ann (Subject)
+	ReasonDrainUndone    ReasonCode = "drain-undone"    // ann (Subject) lets node n1 take instances again
+	ReasonStormBegan     ReasonCode = "storm-began"     // 5 of 12 nodes were lost within a minute, since 10:00:00; their instances are not replaced until they return
+	ReasonStormEnded     ReasonCode = "storm-ended"     // rescheduling continues: 1 node is still lost | no node is lost
+	ReasonRescheduledNow ReasonCode = "rescheduled-now" // ann (Subject) asked to replace its instances now
 )
 
 // The names in the Tally of a frozen service and of other counts.

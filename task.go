@@ -15,6 +15,7 @@ type TaskSpec struct {
 	Reason      *Reason   `json:"reason,omitempty"`
 	Created     time.Time `json:"created"`
 	Version     string    `json:"version,omitempty"`
+	Number      int       `json:"number,omitempty"` // of that version; 0 in tasks of earlier releases
 	Patch       Patch     `json:"patch,omitzero"`
 	// LiftsFreeze: it ends the freeze of the services it names. Without it, a
 	// task on a frozen scope waits for the thaw.
@@ -25,7 +26,18 @@ type TaskSpec struct {
 	// Supersedes: it replaces a start in its scope (a new manifest, a deploy, a revert).
 	// Without it, a task waits for the start to end.
 	Supersedes bool `json:"supersedes,omitempty"`
+	// Node is the node that a task is about: a drain. One of the whole node has no project;
+	// its work is done by tasks in projects, of which it is the Parent.
+	Node     string `json:"node,omitempty"`
+	NodeName string `json:"node_name,omitempty"` // at the time of the task
+	Parent   string `json:"parent,omitempty"`
 }
+
+// DrainComponent is the component of tasks that move instances off a node.
+const DrainComponent = "drain"
+
+// OfNode reports whether a task is about a whole node, not about a project.
+func (s *TaskSpec) OfNode() bool { return s.Project == "" && s.Node != "" }
 
 // Patch is a change of a project's goal. Goal and Mode apply to the services of
 // the task that carries it, or to the whole project if it names none.
@@ -42,6 +54,7 @@ type Patch struct {
 	StopVersion int            `json:"stop_version,omitempty"` // stop only the instances of this version
 	All         bool           `json:"all,omitempty"`          // of a reprovision: also replace what a held rollout has brought to its target
 	Retry       bool           `json:"retry,omitempty"`        // skip the back-offs, this once
+	Reschedule  bool           `json:"reschedule,omitempty"`   // replace the instances on nodes that are lost now, without further waiting
 	Accept      bool           `json:"accept,omitempty"`       // what runs becomes the goal
 	KeepScale   bool           `json:"keep_scale,omitempty"`   // keep the scales, whatever the version says (revert)
 	SkipCanary  bool           `json:"skip_canary,omitempty"`  // ignore update.canary of the services (revert); Canary still counts
@@ -111,7 +124,7 @@ const (
 // freeze whose component is thaw is a thaw.
 func TaskWord(kind TaskKind, component string) string {
 	switch component {
-	case "thaw", "pause", "resume", "converge", "accept", "delete", "repair", "cleanup", "rollback":
+	case "thaw", "pause", "resume", "converge", "accept", "delete", "repair", "cleanup", "rollback", DrainComponent:
 		return component
 	case "instance":
 		if kind == TaskReprovision {

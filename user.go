@@ -81,10 +81,28 @@ type SettingsSpec struct {
 	Quota            Quota  `json:"quota,omitzero"`               // of a new organization
 	OrgsPerUser      *int   `json:"orgs_per_user,omitempty"`      // how many organizations a user may own besides the personal one; nil: no limit
 	StoredPerProject *int64 `json:"stored_per_project,omitempty"` // bytes; nil: DefaultStoredPerProject
+	// StormBreaker is the share of nodes that may vanish within a minute before
+	// rescheduling stops, in percent; 0: it never stops; nil: as the servers were started.
+	StormBreaker *int `json:"storm_breaker,omitempty"`
 }
 
-// SettingsStatus is empty.
-type SettingsStatus struct{}
+// SettingsStatus is what the servers found out about the installation as a whole.
+type SettingsStatus struct {
+	Storm *Storm `json:"storm,omitempty"` // nil: rescheduling is not stopped
+}
+
+// Storm is a loss of many nodes at once. It looks like a failure of the network rather
+// than of the nodes, so their instances are not replaced until it is over.
+type Storm struct {
+	Since time.Time `json:"since"` // when the first of the nodes was lost
+	Began time.Time `json:"began"` // when rescheduling stopped
+	Count int       `json:"count"` // how many nodes were lost when it began
+	Of    int       `json:"of"`    // how many there were before
+}
+
+// DefaultStormBreaker is the share of nodes, in percent, that may vanish within a minute
+// before rescheduling stops.
+const DefaultStormBreaker = 33
 
 // SettingsID is the id of the installation's settings.
 const SettingsID = "installation"

@@ -1,21 +1,18 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net/http"
-	"net/url"
-	"strings"
+	"net/netip"
 	"sync"
 	"time"
-
-	"github.com/coder/websocket"
 
 	"mariposa"
 	"mariposa/wire"
@@ -27,18 +24,22 @@ const Path = "/v1/agent"
 // Link describes how to reach the control plane.
 type Link struct {
 	Servers []string // URLs of equivalent servers
-	Token   string   // a join token; a node that has joined before needs none
-	Client  *http.Client
+	// Known are the servers that this agent has learned of; nil if it learns of none.
+	Known  *Known
+	Token  string // a join token; a node that has joined before needs none
+	Client *http.Client
 	// Insecure allows sending tokens and keys unencrypted to other machines.
 	Insecure bool
+	// Lookup finds the addresses of a host; by the system's resolver if nil.
+	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 }
 
 // Check validates the server addresses.
 func (l Link) Check() error {
 	for _, s := range l.Servers {
-		u, err := url.Parse(s)
-		if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-			return mariposa.Errorf(mariposa.InvalidArgument, "invalid server address %q: use a URL such as https://10.0.0.1:8080", s)
+		u, err := parseServer(s)
+		if err != nil {
+			return err
 		}
 		if err := mariposa.CheckEncrypted(u, l.Insecure); err != nil {
 			return err
@@ -74,7 +75,10 @@ const maxRedirects = 5
 
 // Run keeps a node connected and working until the context ends: it dials, and redials
 // with growing pauses when the connection is lost. Instances keep running throughout. It
-// returns early only when the control plane says that reconnecting will not help.
+// returns early only if the control plane rejects a node that has never joined and has no
+// instances. Any other node keeps trying: the control plane may have lost its database, and
+// gets it back. One that an operator removed while it was connected keeps its instances, and
+// does not connect again.
 func Run(ctx context.Context, l Link, o Options) error {
 	if err := l.Check(); err != nil {
 		return err
@@ -90,9 +94,12 @@ func Run(ctx context.Context, l Link, o Options) error {
 	if err := n.List(ctx); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
+	n.hasJoined.Store(o.Seen.Incarnation != "" || len(n.found) > 0)
+	asked := ctx
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(asked))
 	defer cancel(nil)
 	var both sync.WaitGroup
+	both.Go(func() { n.endWith(asked, ctx.Done(), cancel) })
 	both.Go(func() {
 		for {
 			select {
@@ -103,6 +110,10 @@ func Run(ctx context.Context, l Link, o Options) error {
 			}
 		}
 	})
+	if o.Machine != nil {
+		n.SetMachine(o.Machine())
+		both.Go(func() { n.watchMachine(ctx) })
+	}
 	both.Go(func() { cancel(keepConnected(ctx, l, n)) })
 	if n.valuesServer != nil {
 		both.Go(func() { n.valuesServer.serve(ctx, o.Mdata) })
@@ -114,15 +125,35 @@ func Run(ctx context.Context, l Link, o Options) error {
 	return nil
 }
 
+// The pauses after the control plane has rejected a node: somebody has to do something
+// about it.
+const (
+	firstRefusedPause = 2 * time.Second
+	lastRefusedPause  = time.Minute
+	lastPendingPause  = 15 * time.Second // while it waits until an operator accepts it
+)
+
 func keepConnected(ctx context.Context, l Link, n *Node) error {
 	pause := 100 * time.Millisecond
 	var log reasonLog
-	for i := 0; ctx.Err() == nil; i++ {
+	failed := map[target]time.Time{}
+	for ctx.Err() == nil {
 		began := time.Now()
-		err := connect(ctx, l.Servers[i%len(l.Servers)], l, n)
+		err := connect(ctx, l, n, failed)
 		var no *refusal
-		if errors.As(err, &no) {
+		longest := 5 * time.Second
+		switch refused := errors.As(err, &no); {
+		case errors.Is(err, errRemoved):
+			slog.Error("an operator removed this node: its instances keep running, and it does not connect again until its agent is restarted", "node", n.Hello.Name)
+			<-ctx.Done()
+			return ctx.Err()
+		case refused && !n.hasJoined.Load():
 			return fmt.Errorf("the control plane rejected this node: %w", no)
+		case refused:
+			err = fmt.Errorf("the control plane rejects this node: %w", no)
+			pause, longest = max(pause, firstRefusedPause), lastRefusedPause
+		case isPostponed(err):
+			longest = lastPendingPause
 		}
 		if time.Since(began) > 10*time.Second {
 			pause, log = 100*time.Millisecond, reasonLog{}
@@ -130,12 +161,13 @@ func keepConnected(ctx context.Context, l Link, n *Node) error {
 		if ctx.Err() == nil && err != nil && log.isNew(err, time.Now()) {
 			slog.Warn("not connected to the control plane; retrying; instances keep running", "node", n.Hello.Name, "err", err)
 		}
+		pause = min(pause, longest)
 		wait := pause/2 + rand.N(pause) // so that a fleet does not reconnect all at once
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):
 		}
-		pause = min(2*pause, 5*time.Second)
+		pause = min(2*pause, longest)
 	}
 	return ctx.Err()
 }
@@ -174,27 +206,46 @@ type refusal struct{ reason string }
 
 func (r *refusal) Error() string { return r.reason }
 
-func connect(ctx context.Context, server string, l Link, n *Node) error {
-	dial, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	at := strings.Replace(strings.TrimSuffix(server, "/"), "http", "ws", 1) + Path
-	header := http.Header{wire.NodeHeader: {n.Hello.Node + ":" + n.Hello.Key}} // sufficient if the node has joined before
-	if l.Token != "" {
-		header.Set("Authorization", "Bearer "+l.Token)
+// postponement means that the control plane may admit the node later: an operator has to
+// accept it, or the server gets too many requests.
+type postponement struct{ reason string }
+
+func (p *postponement) Error() string { return p.reason }
+
+func isPostponed(err error) bool {
+	var later *postponement
+	return errors.As(err, &later)
+}
+
+// errRemoved means that an operator removed the node.
+var errRemoved = errors.New("the node was removed")
+
+// failureMemory is how long a target that failed is tried after the others.
+const failureMemory = 30 * time.Second
+
+// connect connects to one of the servers and serves the connection until it ends. It notes
+// which targets failed.
+func connect(ctx context.Context, l Link, n *Node, failed map[target]time.Time) error {
+	now := time.Now()
+	maps.DeleteFunc(failed, func(_ target, at time.Time) bool { return now.Sub(at) > failureMemory })
+	a, lost := dialAny(ctx, l.targets(ctx, failed), l, n.Hello.Node, *n.keys.Load())
+	for _, a := range lost {
+		failed[a.target] = now
 	}
-	conn, resp, err := websocket.Dial(dial, at, &websocket.DialOptions{HTTPClient: l.client(), HTTPHeader: header})
-	why := ""
-	if resp != nil && resp.Body != nil { // of a refusal; an accepted connection has none
-		why = readRefusal(resp.Body)
-		_ = resp.Body.Close()
+	if a.err != nil {
+		return a.err
 	}
-	if err != nil {
-		if resp != nil && resp.StatusCode == http.StatusUnauthorized {
-			return &refusal{cmp.Or(why, "the join token is invalid")}
-		}
-		return err
+	delete(failed, a.target)
+	err := serve(ctx, a, l, n)
+	if ctx.Err() == nil {
+		failed[a.target] = time.Now() // another one first, for whatever reason it ended
 	}
-	pipe := wire.NewPipe(ctx, conn)
+	return err
+}
+
+// serve passes frames between a server and the node until the connection ends.
+func serve(ctx context.Context, a attempt, l Link, n *Node) error {
+	pipe := wire.NewPipe(ctx, a.conn)
 	defer pipe.Close()
 	pipe.Accept(n.Streams(ctx))
 	n.Connected(pipe)
@@ -205,14 +256,37 @@ func connect(ctx context.Context, server string, l Link, n *Node) error {
 			return err
 		}
 		if isFirst && f.Bye == nil {
-			slog.Info("connected to the control plane", "node", n.Hello.Name, "server", server)
-		}
-		if f.Bye != nil && f.Bye.Final {
-			return &refusal{f.Bye.Reason}
+			n.hasJoined.Store(true)
+			slog.Info("connected to the control plane", "node", n.Hello.Name, "server", a.target)
 		}
 		if f.Bye != nil {
-			return fmt.Errorf("the control plane ended the session: %s", f.Bye.Reason)
+			return endedBy(f.Bye)
 		}
+		l.learn(&f)
 		n.Receive(pipe, f)
+	}
+}
+
+// endedBy returns why the control plane ended a session.
+func endedBy(bye *wire.Bye) error {
+	switch {
+	case bye.Removed:
+		return errRemoved
+	case bye.Final:
+		return &refusal{bye.Reason}
+	case bye.Pending:
+		return &postponement{bye.Reason}
+	}
+	return fmt.Errorf("the control plane ended the session: %s", bye.Reason)
+}
+
+// learn notes the servers that a frame names.
+func (l Link) learn(f *wire.Frame) {
+	switch {
+	case l.Known == nil:
+	case f.Welcome != nil:
+		l.Known.learn(f.Welcome.Servers)
+	case f.Heartbeat != nil:
+		l.Known.learn(f.Heartbeat.Servers)
 	}
 }

@@ -373,7 +373,8 @@ func TestABounceIsNeverTakenForAnEnd(t *testing.T) {
 	r.end(h, "start", "c", driver.Observed{Running: true}, nil)
 	r.end(h, "start", "a", driver.Observed{Running: true, Started: at.Add(time.Second)}, nil)
 
-	r.assign(wanted("d", 1, w), withManualRestarts(wanted("a", 3, w), 2))
+	r.assign(wanted("d", 1, w), unwanted("b", 2), withManualRestarts(wanted("a", 3, w), 2))
+	h.want(t, "start d", "stop b")
 	h.changed(driver.Observed{ID: "a", Started: at.Add(time.Second), Reason: "exited with code 1"}) // while its stop is queued
 	r.run()
 	r.wantState("a", mariposa.StateProvisioning)

@@ -19,14 +19,15 @@ type instance struct {
 	workload           *mariposa.Workload
 	compute            mariposa.ComputeType
 	status             mariposa.InstanceStatus
-	inOperation        bool // an operation is in progress or queued
-	tombstone          bool // known only from a tombstone
-	toQuarantine       bool // unknown to the control plane; quarantined once its operation ends
-	foreign            bool // belongs to another cluster: never touched
-	stoppedByUs        bool // we stopped it, so it can be removed
-	mayExist           bool // the driver may have it
-	recountRestarts    bool // another store counts manual restarts from its own start
-	awaiting           bool // its reason names a resource that it waits for
+	inOperation        bool   // an operation is in progress or queued
+	slots              *slots // of its operation, or the one it waits for
+	tombstone          bool   // known only from a tombstone
+	toQuarantine       bool   // unknown to the control plane; quarantined once its operation ends
+	foreign            bool   // belongs to another cluster: never touched
+	stoppedByUs        bool   // we stopped it, so it can be removed
+	mayExist           bool   // the driver may have it
+	recountRestarts    bool   // another store counts manual restarts from its own start
+	awaiting           bool   // its reason names a resource that it waits for
 	restarts           []time.Time
 	generation         int64            // the generation that the operation in progress applies
 	manualRestarts     int              // the manual restarts that the start in progress covers
@@ -57,7 +58,8 @@ func (n *Node) assign(it *wire.Assignment, w *mariposa.Workload) {
 		return
 	}
 	if i.recountRestarts {
-		i.recountRestarts, i.status.ManualRestarts = false, manualRestartsOf(it.Status)
+		done := manualRestartsOf(it.Status)
+		i.recountRestarts, i.status.ManualRestarts, i.manualRestarts = false, done, done
 	}
 	i.desired, i.toQuarantine = *it, false
 	i.desired.Project, i.desired.Service = n.intern(it.Project), n.intern(it.Service)
@@ -104,6 +106,11 @@ func (n *Node) addInstance(it *wire.Assignment) (*instance, *driver.Observed) {
 		i.status = *it.Status
 	}
 	known, here := n.found[it.ID]
+	if st := i.status.State; !here && n.newIncarnation && it.Goal == mariposa.GoalRunning && (st == mariposa.StateRunning || st == mariposa.StateStopping) {
+		// It was removed in a time that this store does not know, so it has not failed: it is
+		// created again.
+		i.status = mariposa.InstanceStatus{State: mariposa.StateProvisioning, Restarts: i.status.Restarts, ManualRestarts: i.status.ManualRestarts}
+	}
 	n.initValues(i, known.compute)
 	switch {
 	case here && n.isForeign(known): // never touch another cluster's instance
@@ -127,6 +134,9 @@ func (n *Node) adopt(i *instance, known found) (ended *driver.Observed) {
 	i.compute, i.mayExist, i.labels = known.compute, true, known.seen.Labels
 	st := &i.status
 	st.Generation = max(st.Generation, 1)
+	if n.newIncarnation { // it may have been changed in a time that this store does not know
+		st.Generation = 0
+	}
 	if known.seen.Labels.Incarnation == n.labels.Incarnation { // else another store counted them
 		st.ManualRestarts = max(st.ManualRestarts, known.seen.ManualRestarts)
 	}
@@ -230,11 +240,11 @@ func (n *Node) mayRestart(i *instance, o driver.Observed) bool {
 // where it is left as it is. An operation in progress ends first, and none follows; a
 // queued one never starts.
 func (n *Node) quarantine(i *instance) {
-	if n.lane(i.compute).dequeue(i) {
+	if i.dequeue() {
 		i.inOperation = false
 	}
 	if i.inOperation {
-		i.toQuarantine, i.desired = true, wire.Assignment{}
+		i.toQuarantine, i.desired = true, wire.Assignment{Name: i.desired.Name, Project: i.desired.Project, Origin: i.desired.Origin}
 		return
 	}
 	delete(n.instances, i.id)
@@ -244,8 +254,8 @@ func (n *Node) quarantine(i *instance) {
 		n.valuesServer.remove(i.id)
 	}
 	if st := &i.status; i.mayExist {
-		n.found[i.id] = found{i.compute, driver.Observed{
-			ID: i.id, Labels: i.labels, Name: i.desired.Name, Project: i.desired.Project, Running: st.State == mariposa.StateRunning, PhysicalID: st.PhysicalID, Addresses: st.Addresses,
+		n.found[i.id] = found{i.compute, n.Clock.Now(), driver.Observed{
+			ID: i.id, Labels: i.labels, Origin: i.desired.Origin, Name: i.desired.Name, Project: i.desired.Project, Running: st.State == mariposa.StateRunning, PhysicalID: st.PhysicalID, Addresses: st.Addresses,
 			Started: st.Started, ManualRestarts: st.ManualRestarts, Finished: st.Finished, ExitCode: st.ExitCode, Reason: st.Reason, Details: maps.Clone(st.Details),
 		}}
 	}

@@ -14,11 +14,20 @@ import (
 // Operations run off the loop: a limited number at once, and one at a time for each
 // instance. What an instance needs is decided when its turn comes, not when it is
 // queued.
+//
+// Starts and ends have their own slots: a start may take long, and no stop or removal
+// waits for the starts of others.
 type lane struct {
 	driver driver.Driver // nil if this node has no driver for this compute type
-	limit  int           // concurrent operations; no limit if zero
-	busy   int
-	queue  []*instance
+	limit  int           // concurrent starts, and concurrent ends; no limit if zero
+	starts slots         // starts and updates
+	ends   slots         // stops, removals, and what needs no call
+}
+
+// slots are the operations of one sort that run at once, and those that wait for them.
+type slots struct {
+	busy  int
+	queue []*instance
 }
 
 func (n *Node) addDriver(d driver.Driver) {
@@ -48,14 +57,26 @@ func (n *Node) lane(kind mariposa.ComputeType) *lane {
 	return l
 }
 
-// isWaiting reports whether an instance is queued.
-func (l *lane) isWaiting(i *instance) bool { return slices.Contains(l.queue, i) }
+// slotsFor returns the slots that the next action of an instance needs.
+func (l *lane) slotsFor(i *instance) *slots {
+	switch i.nextAction() {
+	case doStart, doUpdate:
+		return &l.starts
+	}
+	return &l.ends
+}
 
-// dequeue removes an instance from the queue and reports whether it was there.
-func (l *lane) dequeue(i *instance) bool {
-	at := slices.Index(l.queue, i)
+// isWaiting reports whether an instance is queued.
+func (i *instance) isWaiting() bool { return i.slots != nil && slices.Contains(i.slots.queue, i) }
+
+// dequeue removes an instance from its queue and reports whether it was there.
+func (i *instance) dequeue() bool {
+	if i.slots == nil {
+		return false
+	}
+	at := slices.Index(i.slots.queue, i)
 	if at >= 0 {
-		l.queue = slices.Delete(l.queue, at, at+1)
+		i.slots.queue = slices.Delete(i.slots.queue, at, at+1)
 	}
 	return at >= 0
 }
@@ -64,32 +85,48 @@ func (l *lane) dequeue(i *instance) bool {
 func (n *Node) startOrQueue(i *instance) {
 	i.inOperation = true
 	l := n.lane(i.compute)
-	if l.limit > 0 && l.busy >= l.limit {
-		l.queue = append(l.queue, i)
+	i.slots = l.slotsFor(i)
+	if l.limit > 0 && i.slots.busy >= l.limit {
+		i.slots.queue = append(i.slots.queue, i)
 		return
 	}
-	l.busy++
+	i.slots.busy++
 	n.operate(i)
+}
+
+// requeue moves a queued instance to the slots that it needs now: its goal may have
+// changed.
+func (n *Node) requeue(i *instance) {
+	if n.lane(i.compute).slotsFor(i) != i.slots && i.dequeue() {
+		n.startOrQueue(i)
+	}
 }
 
 // finishOperation ends an operation, starts the next in the queue and checks the goal
 // again.
 func (n *Node) finishOperation(i *instance) {
 	i.inOperation = false
-	l := n.lane(i.compute)
-	if len(l.queue) > 0 {
-		next := l.queue[0]
-		l.queue = l.queue[1:]
-		n.operate(next)
-	} else {
-		l.busy--
-	}
+	n.passOn(n.lane(i.compute), i.slots)
 	if i.toQuarantine {
 		n.quarantine(i)
 		return
 	}
 	n.publishValues(i)
 	n.pursue(i)
+}
+
+// passOn gives a slot to the next operation that needs one of this sort.
+func (n *Node) passOn(l *lane, s *slots) {
+	for len(s.queue) > 0 {
+		next := s.queue[0]
+		s.queue = s.queue[1:]
+		if l.slotsFor(next) == s {
+			n.operate(next)
+			return
+		}
+		n.startOrQueue(next)
+	}
+	s.busy--
 }
 
 // runAsync makes a blocking call off the loop and handles its result on the loop. A call

@@ -10,11 +10,14 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"maps"
+	"reflect"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"mariposa"
@@ -31,9 +34,23 @@ type Options struct {
 	Clock   clock.Clock
 	Wake    func()        // asks for a call of Step
 	Mdata   string        // the loopback address where instances read their values; empty if none
-	Slots   int           // concurrent driver operations per kind; 16 if zero
+	Slots   int           // concurrent starts, and concurrent stops and removals, per driver; 16 if zero
 	Timeout time.Duration // of one driver operation, in addition to an instance's stop timeout; 2 min if zero
-	Spawn   func(func())  // runs a driver operation off the loop; a goroutine if nil. Virtual time uses coroutines
+	Seen    wire.Seen     // the newest state of the store that it knew of when it ended
+	// Remember stores what Seen will be. It is called with every heartbeat. May be nil.
+	Remember func(wire.Seen)
+	// Machine reads the facts of the machine. It is called now and then, off the loop. May
+	// be nil.
+	Machine func() *mariposa.Machine
+	// Reboots reports whether the machine is shutting down. It is called when the agent
+	// ends. May be nil.
+	Reboots func() bool
+	// ValuesKey is the secret from which the tokens of instances are derived that read their
+	// values; the node's key if empty. It never changes.
+	ValuesKey string
+	// StoreKeys stores the node's keys durably. If nil, its key cannot be rotated.
+	StoreKeys func(Keys) error
+	Spawn     func(func()) // runs a driver operation off the loop; a goroutine if nil. Virtual time uses coroutines
 }
 
 // Node is one compute node: a state machine. All input goes through its mailbox; Step
@@ -47,31 +64,38 @@ type Node struct {
 	instances        map[string]*instance
 	found            map[string]found // found by the drivers, not assigned
 	listed           bool
+	newIncarnation   bool            // the store has another incarnation than when this node last knew its instances
 	snapshot         map[string]bool // ids in the snapshot being received; nil between snapshots
 	resources        map[string]*resource
 	offeredResources map[string]bool // resource ids in the snapshot being received; nil between snapshots
 	valuesServer     *valuesServer
 	earlyValues      earlyValues
 
-	out         Outlet
-	seq         int64
-	order       wire.FrameOrder
-	welcomed    bool
-	complete    bool     // the snapshot is complete, so reports can be sent
-	sentAtBeats [2]int64 // the newest frame sent at the last heartbeat but one, and at the last
-	lastHeard   time.Time
-	beat        time.Duration
-	stopBeat    func()
+	keys      atomic.Pointer[Keys]
+	keyHash   string      // of the key that the control plane admitted it with
+	hasJoined atomic.Bool // the control plane has admitted it before, or it has instances
+	out       Outlet
+	seq       int64
+	order     wire.FrameOrder
+	welcomed  bool
+	complete  bool // the snapshot is complete, so reports can be sent
+	lastHeard time.Time
+	beat      time.Duration
+	stopBeat  func()
+	stopWatch func()
+	left      chan struct{} // closed when the connection has ended after a reboot was announced; nil before
 
 	dirtyInstances map[string]struct{} // instances whose status must be reported
 	staleResources map[string]struct{} // resources whose state must be reported
+	machineChanged bool                // the facts of the machine must be reported
 	inventory      bool                // the quarantine must be reported
 	interned       map[string]string   // names that many instances share
 	stepCtx        context.Context     //nolint:containedctx // the context of the current step; operations outlive frames, not the agent
 }
 
-// welcomeTimeout is how long the control plane may take to answer a hello.
-const welcomeTimeout = 15 * time.Second
+// welcomeTimeout is how long the control plane may take to answer a hello. It is shorter
+// than the time after which a silent node counts as unknown.
+const welcomeTimeout = 8 * time.Second
 
 // Outlet carries frames to the control plane. Send never blocks.
 type Outlet interface {
@@ -81,6 +105,7 @@ type Outlet interface {
 
 type found struct {
 	compute mariposa.ComputeType
+	since   time.Time // when it was found, or quarantined
 	seen    driver.Observed
 }
 
@@ -96,9 +121,10 @@ func NewNode(o Options) *Node {
 		Options: o, lanes: map[mariposa.ComputeType]*lane{}, instances: map[string]*instance{}, found: map[string]found{},
 		resources: map[string]*resource{}, staleResources: map[string]struct{}{},
 		dirtyInstances: map[string]struct{}{},
-		interned:       map[string]string{}, stopBeat: func() {},
+		interned:       map[string]string{}, stopBeat: func() {}, stopWatch: func() {},
 	}
-	n.valuesServer = newValuesServer(o.Mdata, o.Hello.Key)
+	n.keys.Store(&Keys{Current: o.Hello.Key, Former: o.Hello.FormerKey})
+	n.valuesServer = newValuesServer(o.Mdata, cmp.Or(o.ValuesKey, o.Hello.Key))
 	n.inbox = mailbox.New[func(context.Context)](o.Wake)
 	n.Hello.Protocol, n.Hello.Drivers, n.Hello.Capabilities = wire.Protocol, nil, map[mariposa.ComputeType]mariposa.Capabilities{}
 	n.Hello.Offers = map[mariposa.ComputeType]mariposa.Offer{}
@@ -117,7 +143,7 @@ func (n *Node) List(ctx context.Context) error {
 			return fmt.Errorf("list %s instances on this node: %w", kind, err)
 		}
 		for _, o := range all {
-			n.found[o.ID] = found{kind, o}
+			n.found[o.ID] = found{kind, n.Clock.Now(), o}
 			if t, ok := l.driver.(driver.ValuePublisher); ok && n.valuesServer != nil {
 				values, _ := t.PublishedValues(ctx, o.ID) // on an error, the control plane sends them again
 				n.valuesServer.publish(o.ID, 0, values)
@@ -135,12 +161,33 @@ func (n *Node) Connected(out Outlet) {
 			n.out.Close()
 		}
 		n.resetConnection()
-		n.out, n.seq, n.order, n.sentAtBeats = out, 0, wire.FrameOrder{}, [2]int64{}
+		if n.left != nil { // it ends, and must not count as running again
+			out.Close()
+			return
+		}
+		n.out, n.seq, n.order = out, 0, wire.FrameOrder{}
 		n.lastHeard = n.Clock.Now()
 		h := n.Hello
+		keys := n.keys.Load()
+		h.Key, h.FormerKey = keys.Current, keys.Former
+		if n.Seen.Incarnation != "" {
+			h.Seen = new(n.Seen)
+		}
+		n.machineChanged = false
 		n.send(wire.Frame{Hello: &h})
-		n.beat = welcomeTimeout / 3
-		n.scheduleHeartbeat(out)
+		n.watchSilence(out)
+	})
+}
+
+// SetMachine sets the facts of the machine. They go with the next hello, or with the next
+// report if they have changed.
+func (n *Node) SetMachine(m *mariposa.Machine) {
+	n.post(func() {
+		if reflect.DeepEqual(m, n.Hello.Machine) {
+			return
+		}
+		n.Hello.Machine = m
+		n.machineChanged = n.out != nil // its hello has gone
 	})
 }
 
@@ -149,6 +196,7 @@ func (n *Node) Disconnected(out Outlet) {
 	n.inbox.Put(func(context.Context) {
 		if n.out == out {
 			n.resetConnection()
+			n.leftIfAnnounced()
 		}
 	})
 }
@@ -188,7 +236,8 @@ func (n *Node) post(f func()) { n.inbox.Put(func(context.Context) { f() }) }
 func (n *Node) resetConnection() {
 	n.out, n.welcomed, n.complete, n.snapshot, n.offeredResources, n.earlyValues = nil, false, false, nil, nil, earlyValues{}
 	n.stopBeat()
-	n.stopBeat = func() {}
+	n.stopWatch()
+	n.stopBeat, n.stopWatch = func() {}, func() {}
 }
 
 func (n *Node) send(f wire.Frame) {
@@ -204,25 +253,31 @@ func (n *Node) handleFrame(f *wire.Frame) error {
 	if f.Bye != nil {
 		return fmt.Errorf("the control plane ended the session: %s", f.Bye.Reason)
 	}
+	n.lastHeard = n.Clock.Now()
+	if f.Heartbeat != nil {
+		if err := n.order.Check(f.Heartbeat); err != nil {
+			return err
+		}
+		n.noteSeen(n.labels.Incarnation, f.Heartbeat.Revision)
+		return nil
+	}
 	if next, err := n.order.Accept(f.Seq); err != nil || !next {
 		return err
 	}
-	n.lastHeard = n.Clock.Now()
 	switch {
 	case f.Welcome != nil:
 		n.handleWelcome(f.Welcome)
 	case f.Assign != nil && n.welcomed:
+		n.noteSeen(n.labels.Incarnation, f.Assign.Revision)
 		n.handleAssign(f.Assign)
 	case f.Provide != nil && n.welcomed:
 		n.handleProvide(f.Provide)
 	case f.Mdata != nil && n.welcomed:
 		return n.handleMdata(f.Mdata)
-	case f.Heartbeat != nil:
-		if f.Heartbeat.Seen < n.sentAtBeats[0] {
-			return fmt.Errorf("a frame to the control plane was lost")
-		}
 	case f.Crash != nil:
 		n.crash(f.Crash.Instance)
+	case f.Rotate != nil && n.welcomed:
+		n.offerKey()
 	default:
 		return fmt.Errorf("the control plane sent an unexpected frame")
 	}
@@ -231,36 +286,75 @@ func (n *Node) handleFrame(f *wire.Frame) error {
 
 func (n *Node) handleWelcome(w *wire.Welcome) {
 	n.welcomed = true
+	if n.Seen.Incarnation != "" && n.Seen.Incarnation != w.Incarnation {
+		n.newIncarnation = true
+	}
 	if n.labels.Incarnation != w.Incarnation {
 		for _, i := range n.instances { // this store has its own counters
-			i.desired.Generation, i.status.Generation, i.fromThisStore, i.recountRestarts = 0, 0, false, true
+			i.desired.Generation, i.status.Generation, i.generation, i.fromThisStore, i.recountRestarts = 0, 0, 0, false, true
 		}
 	}
 	n.labels = driver.Labels{Cluster: w.Cluster, Incarnation: w.Incarnation}
+	n.noteSeen(w.Incarnation, w.Revision)
 	n.beat = max(w.HeartbeatInterval, 10*time.Millisecond)
 	n.snapshot, n.offeredResources = map[string]bool{}, map[string]bool{}
 	n.stopBeat()
+	n.stopWatch()
 	n.scheduleHeartbeat(n.out)
+	n.watchSilence(n.out)
+	n.noteKey(w.KeyHash)
 }
 
-// scheduleHeartbeat keeps the connection alive and detects a silent peer.
+// maxPast is how many former incarnations of the store a node remembers.
+const maxPast = 32
+
+// noteSeen notes a state of the store.
+func (n *Node) noteSeen(incarnation string, revision int64) {
+	now := wire.Seen{Incarnation: incarnation, Revision: revision, Past: n.Seen.Past}
+	switch {
+	case incarnation == "" || n.Seen.Incarnation == incarnation && n.Seen.Revision >= revision:
+		return
+	case n.Seen.Incarnation != incarnation && n.Seen.Incarnation != "":
+		now.Past = slices.DeleteFunc(append(slices.Clone(n.Seen.Past), n.Seen.Incarnation), func(past string) bool { return past == incarnation })
+		now.Past = now.Past[max(0, len(now.Past)-maxPast):]
+	}
+	if n.Seen = now; n.Remember != nil {
+		n.Remember(now)
+	}
+}
+
+// scheduleHeartbeat keeps the connection alive.
 func (n *Node) scheduleHeartbeat(out Outlet) {
 	n.stopBeat = n.Clock.After(n.beat, func() {
 		n.post(func() {
 			if n.out != out {
 				return
 			}
-			if n.Clock.Now().Sub(n.lastHeard) >= 3*n.beat {
+			n.out.Send(wire.Frame{Heartbeat: &wire.Heartbeat{Sent: n.seq}})
+			n.scheduleHeartbeat(out)
+		})
+	})
+}
+
+// watchSilence reconnects when the control plane has been silent too long. A node whose
+// connection was cut without a trace reconnects before the control plane considers it
+// unknown, which takes 11/5 of the heartbeat interval.
+func (n *Node) watchSilence(out Outlet) {
+	limit := welcomeTimeout
+	if n.welcomed {
+		limit = 9 * n.beat / 5
+	}
+	n.stopWatch = n.Clock.After(n.lastHeard.Add(limit).Sub(n.Clock.Now()), func() {
+		n.post(func() {
+			switch {
+			case n.out != out:
+			case n.Clock.Now().Sub(n.lastHeard) < limit:
+				n.watchSilence(out)
+			default:
 				slog.Warn("no message from the control plane; reconnecting", "node", n.Hello.Name)
 				n.out.Close()
 				n.resetConnection()
-				return
 			}
-			if n.welcomed {
-				n.send(wire.Frame{Heartbeat: &wire.Heartbeat{Seen: n.order.Seen()}})
-			}
-			n.sentAtBeats = [2]int64{n.sentAtBeats[1], n.seq}
-			n.scheduleHeartbeat(out)
 		})
 	})
 }
@@ -296,7 +390,7 @@ func (n *Node) handleAssign(a *wire.Assign) {
 			n.quarantine(i)
 		}
 	}
-	n.snapshot = nil
+	n.snapshot, n.newIncarnation = nil, false
 	n.complete, n.inventory = true, true
 	n.provideAll()
 	for id := range n.instances {
@@ -308,6 +402,10 @@ func (n *Node) handleAssign(a *wire.Assign) {
 func (n *Node) report() {
 	if !n.complete || n.out == nil {
 		return
+	}
+	if n.machineChanged {
+		n.machineChanged = false
+		n.send(wire.Frame{Report: &wire.Report{Machine: n.Hello.Machine}})
 	}
 	n.reportProvided(false) // resources are reported made before their users, and gone after them
 	n.reportInstances()
@@ -359,7 +457,7 @@ func (n *Node) quarantined() []mariposa.Quarantined {
 		}
 		q := mariposa.Quarantined{
 			ID: id, Name: f.seen.Name, Project: f.seen.Project, Compute: f.compute, PhysicalID: f.seen.PhysicalID,
-			State: mariposa.StateStopped, Reason: "this store does not know it",
+			State: mariposa.StateStopped, Reason: "this store does not know it", Since: f.since, Origin: f.seen.Origin,
 		}
 		if f.seen.Running {
 			q.State = mariposa.StateRunning

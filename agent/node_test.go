@@ -88,7 +88,7 @@ func TestAStartThatTheAgentDidNotLiveToSeeIsMadeAgain(t *testing.T) {
 	r.pass(5 * time.Second)
 	r.boot()
 	r.connect(known(wanted("a", 1, w), st))
-	r.pass(10 * time.Second)
+	r.linger(10 * time.Second)
 	if st := r.wantState("a", mariposa.StateRunning); st.Restarts != 0 {
 		t.Errorf("that is no restart: %+v", st)
 	}
@@ -405,6 +405,66 @@ func TestAtMostSoManyOperationsAreUnderWay(t *testing.T) {
 	for _, id := range []string{"a", "b", "c", "e"} {
 		r.wantState(id, mariposa.StateRunning)
 	}
+}
+
+// However many starts take long, a stop does not wait for them, nor does the removal of what
+// waits to be started. Starts never take the slots of stops.
+func TestAStopWaitsForNoStart(t *testing.T) {
+	t.Parallel()
+	h := &manualDriver{}
+	r := newRig(t, h)
+	r.slots = 2
+	r.boot()
+	w := processWork()
+	r.connect(wanted("a", 1, w), wanted("b", 1, w))
+	r.end(h, "start", "a", driver.Observed{Running: true}, nil)
+	r.end(h, "start", "b", driver.Observed{Running: true}, nil)
+	r.assign(wanted("c", 1, w), wanted("d", 1, w), wanted("e", 1, w), wanted("f", 1, w))
+	h.want(t, "start c", "start d") // they take long
+
+	r.assign(unwanted("a", 2))
+	h.want(t, "start c", "start d", "stop a")
+	r.assign(unwanted("e", 2)) // it never began
+	r.wantState("e", mariposa.StateDestroyed)
+	r.assign(withManualRestarts(wanted("b", 2, w), 1))
+	h.want(t, "start c", "start d", "stop a", "stop b")
+	r.end(h, "stop", "b", driver.Observed{}, nil)
+	h.want(t, "start c", "start d", "stop a") // the start of b waits for the other starts
+	r.wantState("b", mariposa.StateProvisioning)
+	r.end(h, "stop", "a", driver.Observed{}, nil)
+	h.want(t, "start c", "start d", "remove a")
+	r.end(h, "remove", "a", driver.Observed{}, nil)
+	r.wantState("a", mariposa.StateDestroyed)
+
+	r.end(h, "start", "c", driver.Observed{Running: true}, nil)
+	h.want(t, "start d", "start f")
+	r.end(h, "start", "d", driver.Observed{Running: true}, nil)
+	h.want(t, "start f", "start b")
+	r.end(h, "start", "f", driver.Observed{Running: true}, nil)
+	r.end(h, "start", "b", driver.Observed{Running: true}, nil)
+	h.want(t)
+}
+
+// One that waits to be stopped and is then wanted again waits for a start.
+func TestAQueuedStopThatIsTakenBackStartsNothing(t *testing.T) {
+	t.Parallel()
+	h := &manualDriver{}
+	r := newRig(t, h)
+	r.slots = 1
+	r.boot()
+	w := processWork()
+	r.connect(wanted("a", 1, w), wanted("b", 1, w))
+	r.end(h, "start", "a", driver.Observed{Running: true}, nil)
+	r.end(h, "start", "b", driver.Observed{Running: true}, nil)
+	r.assign(wanted("c", 1, w), unwanted("a", 2))
+	h.want(t, "start c", "stop a")
+	r.assign(withManualRestarts(wanted("b", 2, w), 1)) // its stop waits for that of a
+	h.changed(driver.Observed{ID: "b", Reason: "exited with code 1"})
+	r.run()
+	r.end(h, "stop", "a", driver.Observed{}, nil)
+	h.want(t, "start c", "remove a") // its start waits for that of c
+	r.end(h, "start", "c", driver.Observed{Running: true}, nil)
+	h.want(t, "remove a", "start b")
 }
 
 func TestOneThatEndsWhileItWaitsForItsTurnHasFailed(t *testing.T) {

@@ -90,7 +90,11 @@ func (i *instance) needsManualRestart() bool {
 // pursue starts the next operation that brings an instance to its goal.
 func (n *Node) pursue(i *instance) {
 	if i.inOperation {
+		n.requeue(i)
 		return
+	}
+	if i.isRemovalUndone() {
+		n.createAgain(i)
 	}
 	switch i.nextAction() {
 	case doNothing:
@@ -106,6 +110,20 @@ func (n *Node) pursue(i *instance) {
 	default:
 		n.startOrQueue(i)
 	}
+}
+
+// isRemovalUndone reports whether an instance was removed, or stopped for that, and must run
+// again: its removal belongs to a time that the store has lost.
+func (i *instance) isRemovalUndone() bool {
+	removed := i.status.State == mariposa.StateDestroyed || i.status.State == mariposa.StateStopping && i.stoppedByUs
+	return removed && i.desired.Goal == mariposa.GoalRunning && !i.foreign && i.workload != nil
+}
+
+// createAgain makes an instance start again under its id. It has not failed.
+func (n *Node) createAgain(i *instance) {
+	i.status = mariposa.InstanceStatus{Restarts: i.status.Restarts, ManualRestarts: i.status.ManualRestarts}
+	n.setState(i, mariposa.StateProvisioning, "")
+	n.useResources(i)
 }
 
 // operate makes the driver call that the goal needs now.
@@ -165,7 +183,7 @@ func (n *Node) callDriver(ctx context.Context, i *instance, l *lane, op operatio
 // driverInstance describes an instance to its driver.
 func (n *Node) driverInstance(i *instance) driver.Instance {
 	return driver.Instance{
-		ID: i.id, Name: i.desired.Name, Project: i.desired.Project, Service: i.desired.Service, Labels: n.labels,
+		ID: i.id, Name: i.desired.Name, Project: i.desired.Project, Service: i.desired.Service, Labels: n.labels, Origin: i.desired.Origin,
 		Workload: i.workload, Mdata: n.mdata(i), Volumes: n.volumes(i), Networks: n.networks(i),
 	}
 }

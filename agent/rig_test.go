@@ -134,7 +134,7 @@ func (r *rig) wake() {
 func (r *rig) linger(d time.Duration) {
 	for end := r.clk.Now().Add(d); r.clk.Now().Before(end); {
 		r.pass(5 * time.Second)
-		r.say(wire.Frame{Heartbeat: &wire.Heartbeat{Seen: int64(len(r.conn.sent()))}})
+		r.say(wire.Frame{Heartbeat: &wire.Heartbeat{}})
 	}
 }
 
@@ -167,8 +167,12 @@ func (r *rig) dial() *conn {
 
 // say sends the next frame to the node.
 func (r *rig) say(f wire.Frame) {
-	r.conn.seq++
-	f.Seq = r.conn.seq
+	if f.Heartbeat != nil {
+		f.Heartbeat.Sent = r.conn.seq
+	} else {
+		r.conn.seq++
+		f.Seq = r.conn.seq
+	}
 	r.node.Receive(r.conn, f)
 	r.run()
 }

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -16,7 +17,7 @@ func TestANodeHangsUpWhenItIsNotWelcomed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	c := r.dial()
-	r.pass(14 * time.Second)
+	r.pass(7 * time.Second)
 	if c.isClosed() {
 		t.Fatal("it lost patience too early")
 	}
@@ -45,30 +46,50 @@ func TestASilentServerIsLeft(t *testing.T) {
 	}
 }
 
-func TestBeatsTellWhatWasSeen(t *testing.T) {
+// The control plane considers a node unknown that has been silent for 11 seconds.
+func TestACutConnectionIsLeftBeforeTheNodeIsUnknown(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	c := r.connect()
+	r.linger(20 * time.Second)
+	r.pass(8900 * time.Millisecond)
+	if c.isClosed() {
+		t.Fatal("it left a server that missed one heartbeat")
+	}
+	r.pass(200 * time.Millisecond)
+	if !c.isClosed() {
+		t.Error("it stays with a server that is silent")
+	}
+}
+
+func TestBeatsTellWhatWasSent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	c := r.connect()
 	r.pass(5 * time.Second)
-	last := c.sent()[len(c.sent())-1]
-	if last.Heartbeat == nil || last.Heartbeat.Seen != 2 {
-		t.Errorf("said %+v after two frames", last)
+	frames := c.sent()
+	last := frames[len(frames)-1]
+	frames = frames[:len(frames)-1]
+	if last.Heartbeat == nil || last.Seq != 0 || last.Heartbeat.Sent != int64(len(frames)) {
+		t.Errorf("said %+v after %d frames", last, len(frames))
 	}
-	for i, f := range c.sent() {
+	for i, f := range frames {
 		if f.Seq != int64(i+1) {
 			t.Errorf("frame %d has number %d", i+1, f.Seq)
 		}
 	}
 }
 
-func TestAServerThatMissedAFrameIsLeft(t *testing.T) {
+func TestAHeartbeatRevealsALostFrame(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	c := r.connect(wanted("a", 1, dummyWork()))
-	for range 2 {
-		r.pass(5 * time.Second)
-		r.say(wire.Frame{Heartbeat: &wire.Heartbeat{Seen: 1}})
+	r.say(wire.Frame{Heartbeat: &wire.Heartbeat{}})
+	if c.isClosed() {
+		t.Fatal("nothing was lost")
 	}
+	r.conn.seq++ // this one never arrives
+	r.say(wire.Frame{Heartbeat: &wire.Heartbeat{}})
 	if !c.isClosed() {
 		t.Error("lost frames went unnoticed")
 	}
@@ -196,6 +217,109 @@ func TestGenerationsOfAFormerIncarnationHideNothing(t *testing.T) {
 	r.wantState("a", mariposa.StateDestroyed)
 }
 
+// An update that is in progress when the store goes back applies a goal that is lost. The
+// goal of the restored store is applied after it, although its generation is smaller.
+func TestAnUpdateOfAFormerIncarnationIsUndone(t *testing.T) {
+	t.Parallel()
+	h := &manualDriver{}
+	r := newRig(t, h)
+	first, second := processWork(), processWork()
+	r.connect(wanted("a", 1, first))
+	up := driver.Observed{Running: true, Started: r.clk.Now()}
+	r.end(h, "start", "a", up, nil)
+	r.assign(wanted("a", 2, second))
+	h.want(t, "update a")
+	r.inc = "restored"
+	r.connect(known(wanted("a", 1, first), mariposa.InstanceStatus{State: mariposa.StateRunning, Generation: 1, Started: up.Started}))
+	r.end(h, "update", "a", up, nil)
+	h.want(t, "update a")
+	r.end(h, "update", "a", up, nil)
+	h.want(t)
+	if st := r.wantState("a", mariposa.StateRunning); st.Generation != 1 {
+		t.Errorf("reported %+v", st)
+	}
+}
+
+// A removal that is done or in progress when the store goes back is undone, if the restored
+// goal is to run. The instance must not be reported as gone: the control plane would
+// replace it.
+func TestARemovalOfAFormerIncarnationIsUndone(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		ended []string // operations that have ended when the store is back
+	}{
+		{"during the stop", nil},
+		{"during the removal", []string{"stop"}},
+		{"before its report", []string{"stop", "remove"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			h := &manualDriver{}
+			r := newRig(t, h)
+			w := processWork()
+			r.connect(wanted("a", 1, w))
+			up := driver.Observed{Running: true, Started: r.clk.Now()}
+			r.end(h, "start", "a", up, nil)
+			r.assign(unwanted("a", 2))
+			r.node.Disconnected(r.conn)
+			r.run()
+			end := func(op string) { r.end(h, op, "a", driver.Observed{Started: up.Started, Finished: r.clk.Now()}, nil) }
+			for _, op := range c.ended {
+				end(op)
+			}
+			r.inc = "restored"
+			r.connect(known(wanted("a", 1, w), mariposa.InstanceStatus{State: mariposa.StateRunning, Generation: 1, Started: up.Started}))
+			if len(c.ended) == 0 {
+				end("stop")
+			} else if len(c.ended) == 1 {
+				end("remove")
+			}
+			h.want(t, "start a")
+			r.end(h, "start", "a", up, nil)
+			r.wantState("a", mariposa.StateRunning)
+			if slices.Contains(r.states("a"), mariposa.StateDestroyed) {
+				t.Errorf("it was reported as %v", r.states("a"))
+			}
+		})
+	}
+}
+
+// The manual restarts that a start in progress covers were counted by the store that is
+// lost. Those of the restored one are counted anew.
+func TestAStartOfAFormerIncarnationCoversNoLaterRestart(t *testing.T) {
+	t.Parallel()
+	h := &manualDriver{}
+	r := newRig(t, h)
+	w := processWork()
+	r.connect(withManualRestarts(wanted("a", 1, w), 2))
+	h.want(t, "start a")
+	r.inc = "restored"
+	r.connect(known(wanted("a", 1, w), mariposa.InstanceStatus{State: mariposa.StateProvisioning}))
+	up := driver.Observed{Running: true, Started: r.clk.Now()}
+	r.end(h, "start", "a", up, nil)
+	r.end(h, "update", "a", up, nil)
+	r.assign(withManualRestarts(wanted("a", 2, w), 1))
+	h.want(t, "stop a")
+}
+
+// While the agent was down, the store went back. What an instance was changed to
+// meanwhile is not known, so the restored goal is applied again.
+func TestAnInstanceFoundAfterTheStoreWentBackIsUpdated(t *testing.T) {
+	t.Parallel()
+	h := &manualDriver{list: []driver.Observed{{ID: "a", Running: true, Labels: driver.Labels{Cluster: "ours", Incarnation: "first"}}}}
+	r := newRig(t, h)
+	r.node.Seen = wire.Seen{Incarnation: "first", Revision: 9}
+	r.inc = "restored"
+	r.connect(known(wanted("a", 1, processWork()), mariposa.InstanceStatus{State: mariposa.StateRunning, Generation: 1}))
+	h.want(t, "update a")
+	r.end(h, "update", "a", h.list[0], nil)
+	h.want(t)
+	if st := r.wantState("a", mariposa.StateRunning); st.Generation != 1 {
+		t.Errorf("reported %+v", st)
+	}
+}
+
 func TestATombstoneRemovesFromTheQuarantineAndFromNowhereElse(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -315,5 +439,58 @@ func TestReportsAreCutIntoPortions(t *testing.T) {
 	}
 	if n := len(r.statuses()); n != 1200 {
 		t.Errorf("%d were reported", n)
+	}
+}
+
+// The agent remembers the newest state of the store, also over a restart, and says it
+// when it connects.
+func TestTheNewestStateOfTheStoreIsRemembered(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var stored []wire.Seen
+	r.node.Remember = func(s wire.Seen) { stored = append(stored, s) }
+	c := r.dial()
+	if h := c.sent()[0].Hello; h == nil || h.Seen != nil {
+		t.Fatalf("a new node says %+v", h)
+	}
+	r.say(wire.Frame{Welcome: &wire.Welcome{Cluster: "c", Incarnation: "i1", Revision: 7, HeartbeatInterval: time.Hour}})
+	for _, revision := range []int64{9, 8, 9} {
+		r.say(wire.Frame{Heartbeat: &wire.Heartbeat{Revision: revision}})
+	}
+	c = r.dial()
+	if h := c.sent()[0].Hello; h == nil || h.Seen == nil || !reflect.DeepEqual(*h.Seen, wire.Seen{Incarnation: "i1", Revision: 9}) {
+		t.Fatalf("it says %+v", h)
+	}
+	r.say(wire.Frame{Welcome: &wire.Welcome{Cluster: "c", Incarnation: "i2", Revision: 3, HeartbeatInterval: time.Hour}})
+	r.say(wire.Frame{Assign: &wire.Assign{Snapshot: true, Last: true, Revision: 4}})
+	want := []wire.Seen{{Incarnation: "i1", Revision: 7}, {Incarnation: "i1", Revision: 9}}
+	for _, revision := range []int64{3, 4} {
+		want = append(want, wire.Seen{Incarnation: "i2", Revision: revision, Past: []string{"i1"}})
+	}
+	if !reflect.DeepEqual(stored, want) {
+		t.Errorf("stored were %+v", stored)
+	}
+}
+
+func TestFactsGoWithTheHelloAndWhenTheyChange(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	set := func(kernel string) {
+		r.node.SetMachine(&mariposa.Machine{Kernel: kernel})
+		r.run()
+	}
+	set("6.1")
+	c := r.connect()
+	if h := c.sent()[0].Hello; h.Machine == nil || h.Machine.Kernel != "6.1" {
+		t.Errorf("its hello has %+v", h.Machine)
+	}
+	n := len(c.sent())
+	set("6.1")
+	if len(c.sent()) != n {
+		t.Error("the same facts were sent again")
+	}
+	set("6.2")
+	if got := c.sent(); len(got) != n+1 || got[n].Report == nil || got[n].Report.Machine.Kernel != "6.2" {
+		t.Errorf("sent %+v", got[n:])
 	}
 }

@@ -34,12 +34,12 @@ func (n *Node) handleInstanceChange(o driver.Observed) {
 	i := n.instances[o.ID]
 	if i == nil {
 		if f, ok := n.found[o.ID]; ok {
-			n.found[o.ID] = found{f.compute, o}
+			n.found[o.ID] = found{f.compute, f.since, o}
 			n.inventory = true
 		}
 		return
 	}
-	if i.inOperation && !n.lane(i.compute).isWaiting(i) {
+	if i.inOperation && !i.isWaiting() {
 		i.pendingObservation = &o // we are stopping it, or the operation in progress takes this into account
 		return
 	}
@@ -104,6 +104,23 @@ func (n *Node) reconcile(kind mariposa.ComputeType, begun time.Time, all []drive
 		if f.compute == kind && !there[id] {
 			delete(n.found, id)
 			n.inventory = true
+		}
+	}
+}
+
+// factsInterval is how often the facts of the machine are read.
+const factsInterval = time.Minute
+
+// watchMachine reports changed facts of the machine until the context ends.
+func (n *Node) watchMachine(ctx context.Context) {
+	every := time.NewTicker(factsInterval)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+			n.SetMachine(n.Machine())
 		}
 	}
 }

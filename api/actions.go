@@ -28,7 +28,7 @@ type actOnServiceInput struct {
 }
 
 func (s *server) actOnService(ctx context.Context, in *actOnServiceInput) (*document[contract.Changed], error) {
-	if len(in.Body.Services) > 0 {
+	if in.Body.Services != nil {
 		return nil, invalid("services: not allowed here, because the path already names the service")
 	}
 	return s.act(ctx, in.OfProject, in.Body, in.Service)
@@ -55,7 +55,7 @@ func readAction(body contract.Action, service string) (a change.Action, err erro
 	if err := checkAction(body, service); err != nil {
 		return a, err
 	}
-	a = change.Action{Action: body.Action, Services: body.Services, Version: body.Version, WithScale: body.WithScale, Message: body.Message, All: body.All}
+	a = change.Action{Action: body.Action, Services: body.Services, Version: body.Version, WithScale: body.WithScale, Message: body.Message, All: body.All, RescheduleNow: body.RescheduleNow}
 	if a.Rolling, err = readAmount("rolling", body.Rolling); err != nil {
 		return a, err
 	}
@@ -79,14 +79,15 @@ func readAction(body contract.Action, service string) (a change.Action, err erro
 var fieldsOf = map[string]string{
 	"start": "services version rolling canary", "stop": "services version", "scale": "scale",
 	"reprovision": "services rolling canary filters all", "revert": "version rolling canary scale with_scale message",
-	"freeze": "services", "thaw": "services", "pause": "services", "resume": "services", "converge": "services", "accept": "services",
+	"freeze": "services", "thaw": "services", "pause": "services", "resume": "services", "converge": "services reschedule_now", "accept": "services",
 }
 
 // checkAction rejects fields that the action would silently ignore.
 func checkAction(a contract.Action, service string) error {
 	given := map[string]bool{
-		"services": len(a.Services) > 0, "version": a.Version != "", "rolling": len(a.Rolling) > 0, "canary": len(a.Canary) > 0 || len(a.Count) > 0,
+		"services": a.Services != nil, "version": a.Version != "", "rolling": len(a.Rolling) > 0, "canary": len(a.Canary) > 0 || len(a.Count) > 0,
 		"filters": a.Filters != nil, "scale": len(a.Scale) > 0, "with_scale": a.WithScale, "all": a.All, "message": a.Message != "",
+		"reschedule_now": a.RescheduleNow,
 	}
 	useful := strings.Fields(fieldsOf[a.Action])
 	for _, field := range slices.Sorted(maps.Keys(given)) {
@@ -103,6 +104,9 @@ func checkAction(a contract.Action, service string) error {
 	}
 	if a.Action == "start" && a.Version == "" && (given["rolling"] || given["canary"]) {
 		return invalid("rolling, canary: a start uses them only together with version")
+	}
+	if a.Services != nil && len(a.Services) == 0 { // as a script sends it that found none
+		return invalid("services must name at least one service; leave it out for the whole project")
 	}
 	if len(a.Canary) > 0 && len(a.Count) > 0 {
 		return invalid("count and canary mean the same: use only one of them")
@@ -121,12 +125,18 @@ func readFilter(f *contract.Filters) (*change.Filter, error) {
 		if json.Unmarshal(raw, &one) == nil {
 			return []string{one}
 		}
-		if json.Unmarshal(raw, &names) != nil {
+		switch {
+		case json.Unmarshal(raw, &names) != nil:
 			err = invalid("filters.%s must be a string or a list of strings, not %s", field, shortenText(string(raw)))
+		case names != nil && len(names) == 0:
+			err = invalid("filters.%[1]s must name at least one %[1]s; leave it out for every %[1]s", field)
 		}
 		return names
 	}
 	filter := &change.Filter{Services: read("service", f.Service), Instances: read("instance", f.Instance), Nodes: read("node", f.Node), Version: f.Version, Image: f.Image}
+	if err == nil && len(filter.Services)+len(filter.Instances)+len(filter.Nodes) == 0 && filter.Version+filter.Image == "" {
+		err = invalid("filters must contain at least one filter; leave it out for every instance")
+	}
 	return filter, err
 }
 

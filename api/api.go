@@ -13,6 +13,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -26,11 +27,12 @@ import (
 	"mariposa/fleet"
 	"mariposa/listener"
 	"mariposa/picture"
+	"mariposa/relay"
 	"mariposa/seal"
 	"mariposa/store"
 )
 
-// Options are the dependencies of the API. All but Used, Metrics and Logger are
+// Options are the dependencies of the API. All but Used, Links, Metrics and Logger are
 // required.
 type Options struct {
 	Store     store.Store
@@ -50,12 +52,14 @@ type Options struct {
 	KeepVersions int
 	// RequestTimeout limits requests other than streams; 30 s if zero.
 	RequestTimeout time.Duration
-	// Heartbeat is the longest silence of an event stream; 15 s if zero.
+	// Heartbeat is the longest silence of a stream of events or log lines; 5 s if zero.
 	Heartbeat time.Duration
 	// Limits are the limits of one user.
 	Limits Limits
 	// Proxies are trusted to forward the addresses of clients.
 	Proxies listener.Proxies
+	// Links are the connections to the other replicas; nil if there can be none.
+	Links   *relay.Links
 	Metrics prometheus.Gatherer
 	Logger  *slog.Logger
 }
@@ -71,16 +75,19 @@ type server struct {
 	states        stateCache
 	directory     *auth.Directory
 	tokenFailures *auth.Limiter // requests with an invalid token, by source address
+	announcements *auth.Limiter // connections of agents without a join token or a key, by source address
+	catchUps      *auth.Limiter // reads of the newest revision for such agents, for all sources together
 	failureRows   *auth.Limiter // audit records about them, for all sources together
 	denials       *auth.Limiter // denied requests, by user and action
 	attempts      *auth.Limiter // plans and rejected changes, by user
 	tokenUses     useTimes      // of tokens
 	usage         *usage
+	backingUp     atomic.Bool // a backup is in progress
 }
 
 const (
 	defaultRequestTimeout = 30 * time.Second
-	defaultHeartbeat      = 15 * time.Second
+	defaultHeartbeat      = 5 * time.Second
 	writeTimeout          = time.Minute     // for one response, or one piece of a stream
 	maxBody               = 1 << 20         // of requests that are not manifests
 	awaitTimeout          = 2 * time.Second // for the picture
@@ -101,6 +108,7 @@ func New(o Options) http.Handler {
 		Options: o, mux: http.NewServeMux(), admitted: map[string]callers{}, metrics: newRequestMetrics(),
 		directory:     auth.NewDirectory(o.Picture, o.JoinToken),
 		tokenFailures: auth.NewLimiter(60, time.Second), failureRows: auth.NewLimiter(600, 200*time.Millisecond),
+		announcements: auth.NewLimiter(30, time.Second), catchUps: auth.NewLimiter(20, 100*time.Millisecond),
 		denials: auth.NewLimiter(50, 10*time.Second), attempts: auth.NewLimiter(200, time.Second), usage: newUsage(o.Limits),
 	}
 	s.change = change.New(change.Options{

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -40,7 +39,7 @@ func (s *server) listAudit(ctx context.Context, in *listAuditInput) (*huma.Strea
 		}
 		q.Before = n
 	}
-	if strings.Contains(in.Accept, "application/x-ndjson") {
+	if accepts([]string{in.Accept}, "application/x-ndjson") {
 		return &huma.StreamResponse{Body: func(hc huma.Context) { s.exportAudit(hc, q) }}, nil
 	}
 	found, err := s.Store.Audit(ctx, q)

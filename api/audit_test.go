@@ -120,7 +120,7 @@ func TestEveryChangeIsNotedOnce(t *testing.T) {
 func TestChangesHaveNames(t *testing.T) {
 	t.Parallel()
 	for _, rt := range api.Routes() {
-		changes := rt.Method != "GET" && rt.ID != "plan-project" || rt.ID == "exec"
+		changes := rt.Method != "GET" && rt.ID != "plan-project" && rt.ID != "plan-new-project" || rt.ID == "exec"
 		if changes != (rt.Audit != "") || (changes && strings.Count(rt.Audit, ".") != 1) {
 			t.Errorf("%s is called %q", rt, rt.Audit)
 		}
@@ -202,7 +202,7 @@ func TestTheAuditIsReadByThoseWhoseItIs(t *testing.T) {
 	}
 	w.samePages("/v1/audit?organization=acme")
 	w.samePages("/v1/audit?action=metadata.")
-	w.samePages("/v1/audit?limit=7")
+	w.samePages("/v1/audit")
 }
 
 // samePages compares the pages of a list with its export.

@@ -94,6 +94,10 @@ func (s *server) explain(ctx context.Context, err error) *Error {
 		return newError(known.Code, message(known), known.Faults)
 	case errors.Is(err, store.ErrTooOld):
 		return newError(mariposa.TooOld, "the feed no longer contains that revision: read the state again and continue from its revision", nil)
+	case errors.Is(err, store.ErrUncertain):
+		s.Logger.WarnContext(ctx, "the store does not answer", "request", requestID(ctx))
+		return newError(mariposa.Unavailable, "the store does not respond, so it is not known whether the change was made: check before you try again "+
+			"(a request with an Idempotency-Key can be repeated safely)", nil)
 	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrClosed):
 		s.Logger.WarnContext(ctx, "cannot use the store", "request", requestID(ctx), "err", err)
 		if originOf(ctx).reads {
@@ -206,12 +210,18 @@ func humaError(op *huma.Operation, status int, message string, errs []error) *Er
 		faults = append(faults, f)
 	}
 	if len(faults) > 0 && status != http.StatusUnsupportedMediaType {
-		message = "invalid request: " + faults[0].String()
-		if more := len(faults) - 1; more > 0 {
-			message += fmt.Sprintf(" (and %d more)", more)
-		}
+		message = invalidRequest(faults)
 	}
 	return newError(code, message, faults)
+}
+
+// invalidRequest returns the message for the faults of a request.
+func invalidRequest(faults []mariposa.Fault) string {
+	message := "invalid request: " + faults[0].String()
+	if more := len(faults) - 1; more > 0 {
+		message += fmt.Sprintf(" (and %d more)", more)
+	}
+	return message
 }
 
 // tooLarge returns the error for a request body that is too large. The request may be nil.

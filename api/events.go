@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -48,7 +47,7 @@ func (s *server) events(ctx context.Context, in *eventsInput) (*huma.StreamRespo
 	if err != nil {
 		return nil, err
 	}
-	live := strings.Contains(in.Accept, "text/event-stream")
+	live := accepts([]string{in.Accept}, "text/event-stream")
 	f := feed{s: s, caller: caller(ctx), project: store.HistoryQuery{Project: project}, limit: in.Limit}
 	if project == "" && in.Organization != "" {
 		if f.organization, err = s.organizationID(ctx, in.Organization); err != nil {
@@ -111,6 +110,11 @@ type feed struct {
 func (f *feed) checkStart(ctx context.Context) error {
 	f.s.await(ctx, f.after)
 	if now := f.s.Picture.Revision(); f.after > now {
+		if newest, err := f.s.Store.Revision(ctx); err != nil {
+			return err
+		} else if f.after <= newest {
+			return mariposa.Errorf(mariposa.Unavailable, "this replica lags behind: it shows revision %d, and the request asks for events after %d; try again shortly or use another replica", now, f.after)
+		}
 		return mariposa.Errorf(mariposa.TooOld, "the feed is at revision %d, but the request asks for events after %d: read the state again and continue from its revision", now, f.after)
 	}
 	_, err := f.s.Store.Changes(ctx, f.after, 1)
@@ -480,6 +484,14 @@ func (v *viewer) event(c *store.Change) contract.Event {
 		e.Object = contract.PastNetwork{Network: v.network((*store.Network)(r))}
 	case *mariposa.AttachmentSpec:
 		e.Object = contract.PastNetwork{Network: v.attachedNetwork((*store.Attachment)(r))}
+	case *mariposa.OrganizationSpec:
+		e.Object = contract.Named{ID: r.ID, Name: spec.Name}
+	case *mariposa.UserSpec:
+		e.Object = contract.Named{ID: r.ID, Name: spec.Name}
+	case *mariposa.TokenSpec:
+		e.Object = contract.Named{ID: r.ID, Name: spec.Name}
+	case *mariposa.PackageSpec:
+		e.Object = contract.Named{ID: r.ID, Name: r.ID}
 	case *mariposa.NodeSpec:
 		e.Object, e.NodeName = contract.PastNode{Node: v.node((*store.Node)(r))}, spec.Name
 	}

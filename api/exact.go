@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"strconv"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -23,7 +24,7 @@ var strictJSON = huma.Format{
 	Marshal: huma.DefaultJSONFormat.Marshal,
 	Unmarshal: func(body []byte, to any) error {
 		if _, first := to.(*any); first { // a body is decoded twice: for validation, then into its type
-			if err := checkRepeatedKeys(body); err != nil {
+			if err := checkBody(body); err != nil {
 				return err
 			}
 		}
@@ -41,19 +42,22 @@ const (
 	maxNesting  = 1000 // far more than any document of the API needs
 )
 
-// checkRepeatedKeys returns an error for an object that contains a key twice. It ignores
-// invalid JSON, which the decoder reports later.
-func checkRepeatedKeys(body []byte) error {
+// checkBody returns an error for an object that contains a key twice, and for a string
+// that is not valid text. It ignores invalid JSON, which the decoder reports later.
+func checkBody(body []byte) error {
+	err := newBodyWalker(body).walk("", 0)
 	var repeated errRepeatedKey
-	if errors.As(walkKeys(json.NewDecoder(bytes.NewReader(body)), 0), &repeated) {
-		return repeated
+	var wrong errNotText
+	if errors.As(err, &repeated) || errors.As(err, &wrong) {
+		return err
 	}
 	return nil
 }
 
-// walkKeys reads one value and stops at the first error.
-func walkKeys(d *json.Decoder, nesting int) error {
-	token, err := d.Token()
+// walk reads one value and stops at the first error. Path is where the value is in the
+// document.
+func (w *bodyWalker) walk(path string, nesting int) error {
+	token, err := w.token(path)
 	begins, compound := token.(json.Delim)
 	switch {
 	case err != nil:
@@ -64,9 +68,10 @@ func walkKeys(d *json.Decoder, nesting int) error {
 		return errTooDeep
 	}
 	keys := map[string]bool{}
-	for d.More() {
+	for n := 0; w.d.More(); n++ {
+		at := path + "[" + strconv.Itoa(n) + "]"
 		if begins == '{' {
-			token, err := d.Token()
+			token, err := w.token(path)
 			if err != nil {
 				return err
 			}
@@ -75,12 +80,13 @@ func walkKeys(d *json.Decoder, nesting int) error {
 				return errRepeatedKey(shortenText(key))
 			}
 			keys[key] = true
+			at = strings.TrimPrefix(path+"."+shortenText(key), ".")
 		}
-		if err := walkKeys(d, nesting+1); err != nil {
+		if err := w.walk(at, nesting+1); err != nil {
 			return err
 		}
 	}
-	_, err = d.Token() // the closing delimiter
+	_, err = w.d.Token() // the closing delimiter
 	return err
 }
 
@@ -89,7 +95,7 @@ var errTooDeep = errors.New("nested too deeply")
 // unmarshalKeys decodes the keys of a JSON object, without duplicates. The error describes
 // what the body should be.
 func unmarshalKeys(body []byte, should string) (map[string]json.RawMessage, error) {
-	if err := checkRepeatedKeys(body); err != nil {
+	if err := checkBody(body); err != nil {
 		return nil, jsonFault(err)
 	}
 	var keys map[string]json.RawMessage
@@ -102,7 +108,7 @@ func unmarshalKeys(body []byte, should string) (map[string]json.RawMessage, erro
 // unmarshalExact decodes a JSON object into a flat struct. Every key must match a field
 // name exactly and occur once.
 func unmarshalExact(body []byte, to any) error {
-	if err := checkRepeatedKeys(body); err != nil {
+	if err := checkBody(body); err != nil {
 		return err
 	}
 	d := json.NewDecoder(bytes.NewReader(body))

@@ -11,7 +11,7 @@ import (
 // Route is one row of the table of routes, for the tests that walk it.
 type Route struct {
 	Method, Path, ID string
-	Callers          string // users, agents or anybody
+	Callers          string // users, agents, replicas or anybody
 	Permission       auth.Permission
 	On               string // what the permission is asked on; empty: nothing
 	Variants         map[string]auth.Permission
@@ -28,7 +28,7 @@ func Routes() []Route {
 		for _, rt := range t.routes {
 			r := Route{ID: rt.id, Permission: rt.permission, Audit: rt.audit, Text: rt.body.text}
 			r.Method, r.Path, _ = strings.Cut(rt.pattern, " ")
-			r.Callers = map[callers]string{users: "users", agents: "agents", anybody: "anybody"}[rt.admitted]
+			r.Callers = map[callers]string{users: "users", agents: "agents", replicas: "replicas", anybody: "anybody"}[rt.admitted]
 			if rt.object != nil {
 				r.On = rt.object.name
 			}

@@ -82,7 +82,7 @@ func (s *server) findProject(ctx context.Context, ref, organization string) (*st
 		return r, nil
 	}
 	if organization != "" { // do not reveal whether the organization exists
-		return nil, notFound("there is no project %q in an organization %q", ref, organization)
+		return nil, notFound("there is no project %q in organization %q", ref, organization)
 	}
 	if other := s.organizationWith(c, ref); other != "" {
 		return nil, notFound("there is no project %q here, but there is one in organization %s: add ?organization=%s (-o %s)", ref, other, other, other)
@@ -257,25 +257,67 @@ func (s *server) projectOfInstance(ctx context.Context, ref string) (*store.Proj
 	return &store.Project{Kind: mariposa.KindProject, ID: id, Halves: store.Halves{Spec: &mariposa.ProjectSpec{}}}, nil
 }
 
-// findNode finds a node by id or name.
+// findNode finds a node by id or name. Several nodes can have a name, but only one of them
+// owns it: the others wait without a join token, or were rejected.
 func (s *server) findNode(ref string) (*store.Node, error) {
+	return s.pickNode(ref, func(spec *mariposa.NodeSpec) int {
+		switch {
+		case spec.OwnsName():
+			return 0
+		case spec.Approval == mariposa.ApprovalPending:
+			return 1
+		}
+		return 2
+	})
+}
+
+// findWaiting finds the node that a decision about a pending node is for: one that waits,
+// if there is one of that name, and with that fingerprint of its key, if one is given.
+func (s *server) findWaiting(ref, fingerprint string) (*store.Node, error) {
+	return s.pickNode(ref, func(spec *mariposa.NodeSpec) int {
+		switch {
+		case spec.Approval == mariposa.ApprovalPending && fingerprint != "" && mariposa.Fingerprint(spec.KeyHash) == fingerprint:
+			return 0
+		case spec.Approval == mariposa.ApprovalPending:
+			return 1
+		case spec.Approval == mariposa.ApprovalRejected:
+			return 3
+		}
+		return 2
+	})
+}
+
+// pickNode finds a node by id, or the one with a name that ranks lowest.
+func (s *server) pickNode(ref string, rank func(*mariposa.NodeSpec) int) (*store.Node, error) {
 	if r := s.Picture.Nodes.Get(ref); r != nil {
 		return r, nil
 	}
-	var rejected *store.Node // another node may have the same name
+	var found []*store.Node
 	for _, r := range s.Picture.Nodes.All() {
 		switch spec := r.Spec(); {
-		case spec.Name != ref:
-		case spec.Approval == mariposa.ApprovalRejected:
-			rejected = r
+		case spec.Name != ref || len(found) > 0 && rank(spec) > rank(found[0].Spec()):
+		case len(found) > 0 && rank(spec) == rank(found[0].Spec()):
+			found = append(found, r)
 		default:
-			return r, nil
+			found = []*store.Node{r}
 		}
 	}
-	if rejected != nil {
-		return rejected, nil
+	switch len(found) {
+	case 0:
+		return nil, notFound("there is no node %q", ref)
+	case 1:
+		return found[0], nil
 	}
-	return nil, notFound("there is no node %q", ref)
+	slices.SortFunc(found, func(a, b *store.Node) int { return strings.Compare(a.ID, b.ID) })
+	var all []string
+	for _, r := range found[:min(len(found), 10)] {
+		what := r.ID + " (key " + mariposa.Fingerprint(r.Spec().KeyHash)
+		if st := r.Status(); st != nil {
+			what += ", from " + st.Address
+		}
+		all = append(all, what+")")
+	}
+	return nil, mariposa.Errorf(mariposa.Conflict, "%d nodes are named %s: use the id of one of them: %s", len(found), ref, strings.Join(all, ", "))
 }
 
 // findInstance finds an instance by id, name or id prefix, among those that the caller

@@ -34,6 +34,9 @@ func (s *server) listInstances(ctx context.Context, in *listInstancesInput) (*do
 	if err != nil {
 		return nil, err
 	}
+	if err := s.checkServiceFilter(ctx, in); err != nil {
+		return nil, err
+	}
 	if in.Marker != "" {
 		after, found := slices.BinarySearchFunc(records, in.Marker, func(r *store.Instance, id string) int {
 			switch {
@@ -126,6 +129,15 @@ func (s *server) candidates(ctx context.Context, in *listInstancesInput) ([]*sto
 	return slices.DeleteFunc(found, func(r *store.Instance) bool {
 		return node != "" && r.Spec().Node != node
 	}), err
+}
+
+// checkServiceFilter rejects a service that the project never had.
+func (s *server) checkServiceFilter(ctx context.Context, in *listInstancesInput) error {
+	project, err := s.projectID(ctx, in.InProject)
+	if err == nil && project != "" {
+		_, err = s.serviceNames(s.viewer(ctx), s.newVisibility(ctx, caller(ctx)), project, in.Service)
+	}
+	return err
 }
 
 // resolveNodeFilter resolves a filter by node. Callers other than installation admins know

@@ -21,13 +21,16 @@ import (
 
 // runAgent runs the agent of a dummy node. Leave stops it and returns its error.
 func (h *testServer) runAgent(node, name, key, token string) (leave func() error, ended <-chan error) {
+	return h.runAgentWith(agent.Options{Hello: wire.Hello{Node: node, Key: key, Name: name}}, token)
+}
+
+func (h *testServer) runAgentWith(o agent.Options, token string) (leave func() error, ended <-chan error) {
 	ctx, cancel := context.WithCancel(h.ctx)
 	d := dummy.New(dummy.NewWorld(1), clock.Real{})
 	over := make(chan error, 2)
 	go func() {
-		err := agent.Run(ctx, agent.Link{Servers: []string{h.url}, Token: token, Client: h.http}, agent.Options{
-			Hello: wire.Hello{Node: node, Key: key, Name: name, Dummy: true}, Drivers: []driver.Driver{d}, Clock: clock.Real{},
-		})
+		o.Hello.Dummy, o.Drivers, o.Clock = true, []driver.Driver{d}, clock.Real{}
+		err := agent.Run(ctx, agent.Link{Servers: []string{h.url}, Token: token, Client: h.http}, o)
 		_ = d.Close()
 		over <- err
 		over <- err
@@ -222,7 +225,7 @@ func TestANewNodeWaitsForApproval(t *testing.T) {
 		return r.status == 200 && read[contract.Node](t, r.body).Status == mariposa.NodePending
 	})
 	fingerprint := mariposa.Fingerprint(mariposa.HashKey(nodeKey + "w"))
-	if n := node("waiting"); n.Address != "127.0.0.1" || n.Fingerprint != fingerprint || len(n.Drivers) != 0 || !strings.Contains(n.Reason, "mariposa node approve waiting") {
+	if n := node("waiting"); n.Address != "127.0.0.1" || n.Fingerprint != fingerprint || len(n.Drivers) != 0 || !strings.Contains(n.Reason, "mariposa node accept waiting") {
 		t.Errorf("it waits as %+v", n)
 	}
 	want[contract.Changed](h.call("POST", "/v1/projects?name=hello", "services: {web: {compute_type: dummy}}"), 201)
@@ -247,7 +250,7 @@ func TestANewNodeWaitsForApproval(t *testing.T) {
 		s := want[contract.State](h.call("GET", "/v1/state", nil), 200)
 		return s.Projects[0].Status == mariposa.StatusConverged && node("waiting").Status == mariposa.NodeRunning
 	})
-	h.call("PUT", "/v1/nodes/waiting", contract.NodeAction{Action: "reject"}).wantError(409, mariposa.Conflict, "already approved")
+	h.call("PUT", "/v1/nodes/waiting", contract.NodeAction{Action: "reject"}).wantError(409, mariposa.Conflict, "already accepted")
 
 	_, ended := h.runAgent("v1", "unwanted", nodeKey+"v", token)
 	h.until("the other to wait", func() bool { return h.call("GET", "/v1/nodes/unwanted", nil).status == 200 })

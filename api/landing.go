@@ -15,7 +15,11 @@ func landing(version string) http.Handler {
 	short, _ := json.Marshal(map[string]string{"name": "Mariposa", "version": version, "docs": "/docs", "openapi": "/openapi.json"})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		if accept := r.Header.Get("Accept"); strings.Contains(accept, "application/json") && !strings.Contains(accept, "text/html") {
+		if refused := refuseQuery(r.URL.Query()); refused != nil {
+			refused.write(w)
+			return
+		}
+		if accepts(r.Header.Values("Accept"), "application/json") && !acceptsHTML(r) {
 			h.Set("Content-Type", "application/json")
 			_, _ = w.Write(short) // the client may be gone
 			return
@@ -29,7 +33,7 @@ func landing(version string) http.Handler {
 // isLostBrowser reports whether a person opened a path that does not exist. Clients of
 // the API, which have a token or do not ask for HTML, get an error of the contract.
 func (s *server) isLostBrowser(r *http.Request) bool {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead || r.Header.Get("Authorization") != "" || !strings.Contains(r.Header.Get("Accept"), "text/html") ||
+	if r.Method != http.MethodGet && r.Method != http.MethodHead || r.Header.Get("Authorization") != "" || !acceptsHTML(r) ||
 		strings.HasPrefix(r.URL.Path, userPrefix) { // any path may follow it
 		return false
 	}

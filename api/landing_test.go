@@ -51,3 +51,34 @@ func TestABrowserThatIsLostFindsTheStartPage(t *testing.T) {
 	h.as("").call("GET", "/v1/projects", nil, "Accept", browser, "Authorization", "").wantError(401, mariposa.Unauthorized)
 	h.as("").call("GET", "/v1/users/ann/projects", nil, "Accept", browser, "Authorization", "").wantError(401, mariposa.Unauthorized)
 }
+
+// Media types are not case-sensitive, and a weight of 0 excludes one.
+func TestAnUnknownAddressAnswersInTheTypeThatIsAccepted(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t).as("")
+	for accept, html := range map[string]bool{
+		"text/html": true, "TEXT/HTML": true, "Text/Html;Q=0.5": true, "application/json, text/html; level=1; q=0.1": true,
+		"text/html;q=0": false, "text/html; Q=0.000, */*": false, "text/htmlx": false, "application/json": false, "*/*": false, "": false,
+	} {
+		r := h.call("GET", "/nothing", nil, "Accept", accept, "Authorization", "")
+		if is := strings.HasPrefix(r.header.Get("Content-Type"), "text/html"); is != html || (r.status == 404) != html {
+			t.Errorf("Accept: %s is answered with %d %s", accept, r.status, r.header.Get("Content-Type"))
+		}
+	}
+	for accept, kind := range map[string]string{"APPLICATION/JSON": "application/json", "application/json, text/html;q=0": "application/json", "application/json;q=0": "text/html"} {
+		if r := h.call("GET", "/", nil, "Accept", accept); r.status != 200 || !strings.HasPrefix(r.header.Get("Content-Type"), kind) {
+			t.Errorf("Accept: %s at / is answered with %d %s", accept, r.status, r.header.Get("Content-Type"))
+		}
+	}
+}
+
+// A parameter that is unknown, or given twice, is refused rather than ignored.
+func TestQueryParametersAreNeverIgnored(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t)
+	h.call("GET", "/?x=1", nil).wantError(400, mariposa.InvalidArgument, "x", "is unknown")
+	h.call("GET", "/v1/instances?x=1", nil).wantError(400, mariposa.InvalidArgument, "x", "is unknown")
+	for _, path := range []string{"/v1/instances?usage=true&usage=false", "/v1/queue?all=true&all=true", "/v1/events?limit=1&project=&limit=2", "/v1/state?project=a&project=b"} {
+		h.call("GET", path, nil).wantError(400, mariposa.InvalidArgument, "is given more than once")
+	}
+}

@@ -15,7 +15,7 @@ func TestALeftoverOnAnUnreachableNodeFailsNoTask(t *testing.T) {
 	h := newTestServer(t, withPlanner)
 	h.joinGated("n1")
 	h.joinGated("n2")
-	const update = ", deadline: 2}, reschedule: {after: 0"
+	const update = ", deadline: 30}, reschedule: {after: 0"
 	h.create("shop", fleetOf(4, 1, update))
 	h.awaitRest("shop")
 	want[contract.Changed](h.call("PUT", "/v1/nodes/n2", contract.NodeAction{Action: "lose"}), 200)
@@ -43,4 +43,25 @@ func TestALeftoverOnAnUnreachableNodeFailsNoTask(t *testing.T) {
 		t.Errorf("after the stop: %+v", s)
 	}
 	says()
+}
+
+// A reason about one stopped service is not shown at the others.
+func TestAReasonIsShownAtItsServiceOnly(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
+	h.create("shop", "services: {a: {compute_type: dummy}, b: {compute_type: dummy, scale: 0}}\n")
+	h.awaitRest("shop")
+	for _, i := range h.instances("shop", "a") {
+		h.call("DELETE", "/v1/projects/shop", nil).wantError(409, mariposa.Conflict, "still has 1 instance running, "+i.Name+": stop")
+	}
+	want[contract.Changed](h.call("PUT", "/v1/nodes/n1", contract.NodeAction{Action: "lose"}), 200)
+	h.until("n1 to be lost", func() bool {
+		return want[contract.Node](h.call("GET", "/v1/nodes/n1", nil), 200).Status == mariposa.NodeUnknown
+	})
+	h.awaitTask(h.startTask("shop", `{"action":"stop"}`), mariposa.TaskCompleted)
+	a, b, project := h.of("shop", "a"), h.of("shop", "b"), h.state("shop")
+	if !strings.Contains(project.Reason, "a: a.1-") || !strings.Contains(a.Reason, "n1") || b.Status != mariposa.StatusStopped || b.Reason != "" {
+		t.Errorf("the reason of the project is %q, of a %q, of b (%s) %q", project.Reason, a.Reason, b.Status, b.Reason)
+	}
 }

@@ -29,6 +29,9 @@ type getLogsInput struct {
 	Tail       int    `query:"tail" minimum:"-1" default:"-1" doc:"number of lines from the end; default: all lines"`
 	Since      string `query:"since" doc:"only lines written since then: a time such as 2026-01-31T12:00:00Z, or an age such as 90s, 1h or 7d" maxLength:"64"`
 	Timestamps bool   `query:"timestamps" doc:"begin each line with the time in UTC when it was written, and a space; - for lines written before times were recorded"`
+
+	LastEventID string `header:"Last-Event-ID" doc:"for an event stream: the last id received, to continue after it; tail and since are ignored then" maxLength:"255"`
+	Accept      string `header:"Accept" hidden:"true"`
 }
 
 func (s *server) getLogs(ctx context.Context, in *getLogsInput) (*huma.StreamResponse, error) {
@@ -39,6 +42,14 @@ func (s *server) getLogs(ctx context.Context, in *getLogsInput) (*huma.StreamRes
 	o := mariposa.LogOptions{Tail: in.Tail, Follow: in.Follow, Timestamps: in.Timestamps}
 	if o.Since, err = parseSince(in.Since, time.Now()); err != nil {
 		return nil, err
+	}
+	var after logID
+	live := accepts([]string{in.Accept}, "text/event-stream")
+	if live {
+		if after, err = parseLogID(in.LastEventID); err != nil {
+			return nil, err
+		}
+		o.Positions, o.Timestamps, o.From = true, true, after.position
 	}
 	spec, c := r.Spec(), caller(ctx)
 	if err := s.requireCapability(spec, func(c mariposa.Capabilities) bool { return c.Logs }, "logs"); err != nil {
@@ -62,11 +73,19 @@ func (s *server) getLogs(ctx context.Context, in *getLogsInput) (*huma.StreamRes
 			return
 		}
 		defer log.Close()
-		text := io.Reader(log)
-		if !in.Reveal {
-			text = s.maskLog(ctx, log, r, in.Timestamps)
+		text, mayRead := io.Reader(log), func() bool { return s.mayStillRead(c, r, in.Reveal) }
+		e := newLogEvents(after, in.Since == "")
+		if live {
+			text = e.readStart(log)
 		}
-		s.streamLog(ctx, w, text, spec, func() bool { return s.mayStillRead(c, r, in.Reveal) })
+		if !in.Reveal {
+			text = s.maskLog(ctx, text, r, o)
+		}
+		if live {
+			s.streamLogEvents(ctx, w, text, spec, e, mayRead, func() bool { return !o.Follow || s.hasEnded(r.ID) })
+			return
+		}
+		s.streamLog(ctx, w, text, spec, mayRead)
 	}}, nil
 }
 
@@ -102,45 +121,51 @@ func (s *server) maskFor(ctx context.Context, r *store.Instance) (*seal.Mask, er
 
 // maskLog returns a log with secrets masked, including secrets that are added while it is
 // read. Text that may be the beginning of a secret is held back until more arrives.
-func (s *server) maskLog(ctx context.Context, log io.Reader, r *store.Instance, timestamps bool) io.Reader {
+func (s *server) maskLog(ctx context.Context, log io.Reader, r *store.Instance, o mariposa.LogOptions) io.Reader {
 	out, in := io.Pipe()
 	context.AfterFunc(ctx, func() { _ = out.CloseWithError(ctx.Err()) })
 	go func() { // ends with the log, which ends with the context
-		_ = in.CloseWithError(s.copyLog(ctx, log, in, r, timestamps))
+		_ = in.CloseWithError(s.copyLog(ctx, log, in, r, o))
 	}()
 	return out
 }
 
-func (s *server) copyLog(ctx context.Context, log io.Reader, to io.Writer, r *store.Instance, timestamps bool) error {
-	var mask *seal.Mask
-	stamps := stampSplitter{isOff: !timestamps}
-	w := mask.Writer(to)
+func (s *server) copyLog(ctx context.Context, log io.Reader, to io.Writer, r *store.Instance, o mariposa.LogOptions) error {
+	stamps := stampSplitter{isOff: !o.Timestamps}
+	w := (*seal.Mask)(nil).Writer(to)
 	for buf := make([]byte, 32<<10); ; {
 		n, err := log.Read(buf)
-		now, unknown := s.maskFor(ctx, r) // instances get a value only after it is known here
+		mask, unknown := s.maskFor(ctx, r) // instances get a value only after it is known here
 		if unknown != nil {
-			return errors.Join(unknown, w.Close())
+			return errors.Join(unknown, w.Discard())
 		}
-		if now != nil && now != mask { // after a project is deleted, the last mask stays
-			if err := w.Close(); err != nil {
-				return err
-			}
-			mask, w = now, now.Writer(to)
-		}
+		w.Switch(mask) // after a project is deleted, the last mask stays
 		if err := stamps.write(w, buf[:n]); err != nil {
 			return err
 		}
-		if errors.Is(err, io.EOF) {
-			return w.Close()
-		}
-		if err != nil {
-			return errors.Join(err, w.Close())
+		switch {
+		case errors.Is(err, io.EOF) && (o.Follow || s.hasEnded(r.ID)):
+			return w.CloseMasked()
+		case errors.Is(err, io.EOF):
+			return w.Discard() // the instance may be in the middle of writing a secret
+		case err != nil:
+			return errors.Join(err, w.Discard())
 		}
 	}
 }
 
-// stampSplitter removes the timestamps of a log before it is masked: otherwise secrets of
-// several lines would not be found.
+// hasEnded reports whether an instance writes no more output.
+func (s *server) hasEnded(instance string) bool {
+	r := s.Picture.Instances.Get(instance)
+	if r == nil || r.Status() == nil {
+		return r == nil
+	}
+	state := r.Status().State
+	return state == mariposa.StateStopped || state == mariposa.StateFailed || state == mariposa.StateDestroyed
+}
+
+// stampSplitter removes the positions and timestamps of a log before it is masked:
+// otherwise secrets of several lines would not be found.
 type stampSplitter struct {
 	isOff  bool   // the log has no timestamps
 	inText bool   // the timestamp of the line is complete
@@ -152,9 +177,10 @@ func (t *stampSplitter) write(w *seal.MaskWriter, p []byte) error {
 		end := len(p)
 		if !t.isOff && !t.inText {
 			if i := bytes.IndexByte(p, ' '); i >= 0 {
-				t.inText, end = true, i+1
+				end = i + 1
 			}
-			if t.stamp = append(t.stamp, p[:end]...); t.inText {
+			t.stamp = append(t.stamp, p[:end]...)
+			if t.inText = isLogPrefix(t.stamp); t.inText {
 				w.BeginLine(string(t.stamp))
 				t.stamp = t.stamp[:0]
 			}
@@ -170,6 +196,16 @@ func (t *stampSplitter) write(w *seal.MaskWriter, p []byte) error {
 		p = p[end:]
 	}
 	return nil
+}
+
+// isLogPrefix reports whether what precedes a line is complete: its time, and its
+// position before that if it has one. Both end with a space.
+func isLogPrefix(b []byte) bool {
+	words := 1
+	if mariposa.HasLogPosition(b) {
+		words = 2
+	}
+	return bytes.Count(b, []byte(" ")) == words
 }
 
 // acquireStream counts the request against the limit of streams, and no longer against the

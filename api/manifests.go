@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -110,6 +111,7 @@ func jsonFault(err error) error {
 	var wrong *json.UnmarshalTypeError
 	var unknown errUnknownKey
 	var repeated errRepeatedKey
+	var garbled errNotText
 	if errors.Is(err, errMoreJSON) {
 		return invalid("%s", err.Error())
 	}
@@ -119,6 +121,8 @@ func jsonFault(err error) error {
 		f.Field, f.Code, f.Message = unknown.key, mariposa.FaultUnknown, unknownKey(unknown.meant)
 	} else if errors.As(err, &repeated) {
 		f.Field, f.Code, f.Message = string(repeated), mariposa.FaultInvalid, strings.TrimSpace(repeatedKey)
+	} else if errors.As(err, &garbled) {
+		f.Field, f.Code, f.Message = cmp.Or(string(garbled), "body"), mariposa.FaultInvalid, strings.TrimSpace(notText)
 	} else if name, unknown := strings.CutPrefix(f.Message, "unknown field "); unknown {
 		f.Field, f.Code, f.Message = strings.Trim(name, `"`), mariposa.FaultUnknown, "unknown field"
 	}

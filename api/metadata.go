@@ -7,7 +7,6 @@ import (
 	"errors"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -35,7 +34,7 @@ func (s *server) getMetadata(ctx context.Context, in *getMetadataInput) (*huma.S
 		return nil, err
 	}
 	s.recordReveal(ctx, r, in.Reveal, "all")
-	if strings.Contains(in.Accept, "application/json") {
+	if accepts([]string{in.Accept}, "application/json") {
 		doc := contract.Metadata{Version: spec.Version, Number: spec.Number, Keys: keyDocs(declared, values, spec.Protected, in.Reveal), Missing: neverNil(declared.Missing(values))}
 		return &huma.StreamResponse{Body: func(hc huma.Context) {
 			hc.SetHeader("Content-Type", "application/json")
@@ -199,6 +198,9 @@ func (in *putKeyInput) value() (text string, secret bool, err error) {
 	}
 	var doc contract.MetadataValue
 	err = unmarshalExact(in.RawBody, &doc)
+	if garbled := errNotText(""); errors.As(err, &garbled) {
+		return "", false, manifest.NotText(in.Key)
+	}
 	if wrong := new(errUnknownKey); errors.As(err, wrong) {
 		return "", false, jsonFault(err)
 	}

@@ -292,3 +292,19 @@ func TestMetadataAloneCanBeSetWithTheProject(t *testing.T) {
 		t.Errorf("the key is %+v", key)
 	}
 }
+
+// The response names the services that still run with old values.
+func TestAnAnswerNamesWhatRunsWithOldValues(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
+	const one, two = "{compute_type: dummy, environment: {V: '{{ .meta.one }}'}}", "{compute_type: dummy, environment: {V: '{{ .meta.both }}', W: '{{ .meta.one }}'}}"
+	h.create("shop", "services:\n  a: "+strings.ReplaceAll(one, "one", "both")+"\n  b: "+two+"\nmetadata: {one: {default: x}, both: {default: x}}\n")
+	h.awaitRest("shop")
+	for key, says := range map[string]string{"one": "b still runs with the old values: ", "both": "a, b still run with the old values: "} {
+		got := want[contract.Changed](h.call("PUT", "/v1/projects/shop/metadata/"+key, "y", "Content-Type", "text/plain"), 200)
+		if !strings.HasPrefix(got.Reason, says) {
+			t.Errorf("after a change of %s: %q", key, got.Reason)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"mariposa/contract"
+	"mariposa/store"
 )
 
 type ofNode struct {
@@ -13,7 +14,9 @@ type ofNode struct {
 }
 
 func (s *server) listNodes(ctx context.Context, _ *struct{}) (*document[contract.Nodes], error) {
-	v, all := s.viewer(ctx), contract.Nodes{Nodes: []contract.Node{}}
+	s.Fleet.AskHeartbeats(ctx)
+	v := s.viewer(ctx)
+	all := contract.Nodes{Nodes: []contract.Node{}, Storm: v.storm()}
 	for _, r := range s.Picture.Nodes.All() {
 		all.Nodes = append(all.Nodes, v.node(r))
 	}
@@ -26,7 +29,12 @@ func (s *server) getNode(ctx context.Context, in *ofNode) (*document[contract.No
 	if err != nil {
 		return nil, err
 	}
-	return answer(s.viewer(ctx).node(r))
+	s.Fleet.AskHeartbeats(ctx)
+	doc := s.viewer(ctx).node(r)
+	if st := r.Status(); st != nil {
+		doc.Machine = st.Machine
+	}
+	return answer(doc)
 }
 
 type actOnNodeInput struct {
@@ -35,7 +43,11 @@ type actOnNodeInput struct {
 }
 
 func (s *server) actOnNode(ctx context.Context, in *actOnNodeInput) (*document[contract.Changed], error) {
-	r, err := s.findNode(in.Node)
+	find := s.findNode
+	if in.Body.Action == "accept" || in.Body.Action == "approve" || in.Body.Action == "reject" {
+		find = func(ref string) (*store.Node, error) { return s.findWaiting(ref, in.Body.Fingerprint) }
+	}
+	r, err := find(in.Node)
 	if err != nil {
 		return nil, err
 	}

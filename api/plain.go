@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/coder/websocket"
 	"github.com/danielgtaylor/huma/v2"
 
 	"mariposa"
@@ -36,8 +35,15 @@ func describe(version string) *huma.OpenAPI {
 	return doc
 }
 
-func (s *server) alive(context.Context, *struct{}) (*document[contract.Health], error) {
-	return answer(contract.Health{Status: "ok", Version: s.Version})
+func (s *server) alive(ctx context.Context, _ *struct{}) (*document[contract.Health], error) {
+	return answer(s.health(ctx, "ok"))
+}
+
+// health describes this server. Clients with several URLs compare the installation before
+// they send a token.
+func (s *server) health(ctx context.Context, status string) contract.Health {
+	id, _ := s.Store.Identity(ctx) // kept in memory; a store that was closed has none
+	return contract.Health{Status: status, Version: s.Version, Installation: id.Cluster}
 }
 
 func (s *server) ready(ctx context.Context, _ *struct{}) (*document[contract.Health], error) {
@@ -56,26 +62,13 @@ func (s *server) ready(ctx context.Context, _ *struct{}) (*document[contract.Hea
 		s.Logger.WarnContext(ctx, "server is not ready", "err", err)
 		return nil, mariposa.Errorf(mariposa.Unavailable, "%s: try again shortly", explainUnwritable(err))
 	}
-	return answer(contract.Health{Status: "ready", Version: s.Version})
+	return answer(s.health(ctx, "ready"))
 }
 
 func (s *server) schemaHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/schema+json")
 		_, _ = w.Write(manifest.Schema()) // the client may be gone
-	})
-}
-
-// agentHandler passes the connection of an agent to the fleet.
-func (s *server) agentHandler() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // the connection has its own timeouts
-		conn, err := websocket.Accept(w, r, nil)
-		if err != nil {
-			s.Logger.InfoContext(r.Context(), "cannot open connection of an agent", "err", err)
-			return // Accept has sent a response
-		}
-		s.Fleet.Serve(r.Context(), conn, admissionOf(r.Context()))
 	})
 }
 

@@ -3,6 +3,7 @@ package api_test
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -128,7 +129,7 @@ func TestAPlanTellsWhatIsUnfinished(t *testing.T) {
 		}
 	}
 	h.create("shop", text("1"))
-	h.until("the plan to be made", func() bool { return h.of("shop", "web").Reason != "" })
+	h.until("the plan to be made", func() bool { return h.picture.Projects.Get(h.idOf("shop")).Status() != nil })
 	says("create", "create", "create")
 	g := h.joinGated("n1")
 	h.awaitRest("shop")
@@ -173,4 +174,34 @@ func TestAPlanListsNetworksAndVolumes(t *testing.T) {
 	if got := changes(next); !maps.Equal(got, after) {
 		t.Errorf("with another manifest: %v", got)
 	}
+}
+
+// The plan of a new project lists the steps of its creation, and stores nothing.
+func TestTheCreationOfAProjectIsPlanned(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
+	text := "services:\n  db: {compute_type: dummy}\n  web: {compute_type: dummy, scale: 2, depends_on: [db]}\n"
+	p := want[contract.Plan](h.call("POST", "/v1/plan?name=shop", text), 200)
+	var slots []string
+	for _, s := range p.Steps {
+		slots = append(slots, s.Slot)
+	}
+	if len(p.Resources) != 2 || p.Resources[0].Change != "create" || p.Resources[1].After != 2 {
+		t.Errorf("the resources are %+v", p.Resources)
+	}
+	if !slices.Equal(slots, []string{"db.1", "web.1", "web.2"}) {
+		t.Errorf("the steps are %+v", p.Steps)
+	}
+	p = want[contract.Plan](h.call("POST", "/v1/plan?name=shop", text+"metadata: {k: {required: true}}\n"), 200)
+	if !slices.Equal(p.Missing, []string{"k"}) || len(p.Steps) > 0 || len(p.Waits) != 2 {
+		t.Errorf("without a required key, the plan is %+v", p)
+	}
+	h.call("POST", "/v1/plan?name=Shop", text).wantError(400, mariposa.InvalidArgument, "name")
+	h.call("POST", "/v1/plan?name=shop", "services: [").wantError(400, mariposa.InvalidArgument)
+	if all := want[contract.Projects](h.call("GET", "/v1/projects", nil), 200).Projects; len(all) > 0 {
+		t.Errorf("the plans created %+v", all)
+	}
+	h.create("shop", text)
+	h.call("POST", "/v1/plan?name=shop", text).wantError(409, mariposa.Conflict, "shop")
 }

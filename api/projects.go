@@ -71,28 +71,42 @@ type createProjectInput struct {
 }
 
 func (s *server) createProject(ctx context.Context, in *createProjectInput) (*document[contract.Changed], error) {
-	sub := &change.Submission{Message: in.Message}
+	org, name, sub, err := s.readNewProject(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	return changed(s.change.CreateProject(ctx, request(ctx), org, name, *sub))
+}
+
+func (s *server) planNewProject(ctx context.Context, in *createProjectInput) (*document[contract.Plan], error) {
+	org, name, sub, err := s.readNewProject(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	return changed(s.change.PlanProject(ctx, request(ctx), org, name, *sub))
+}
+
+// readNewProject reads the description of a new project from the query and the body.
+func (s *server) readNewProject(ctx context.Context, in *createProjectInput) (org *store.Organization, name string, sub *change.Submission, err error) {
+	sub = &change.Submission{Message: in.Message}
 	name, organization := in.Name, in.Organization
 	if doc, wrapped, err := readWrapped(in.ContentType, in.RawBody, in.Name); err != nil {
-		return nil, err
+		return nil, "", nil, err
 	} else if wrapped {
 		if (name != "" && name != doc.Name) || (organization != "" && doc.Organization != "" && organization != doc.Organization) {
-			return nil, invalid("the query and the request body contain different project names: specify the name once")
+			return nil, "", nil, invalid("the query and the request body contain different project names: specify the name once")
 		}
 		name, sub.Message = doc.Name, cmp.Or(doc.Message, in.Message)
 		organization = cmp.Or(doc.Organization, organization)
 		if err := unwrapManifest(sub, doc.Manifest); err != nil {
-			return nil, err
+			return nil, "", nil, err
 		}
 		unwrapValues(sub, doc.Metadata)
 	} else {
 		setManifest(sub, in.ContentType, in.RawBody)
 	}
-	org, err := s.findDestination(ctx, organization)
-	if err != nil {
-		return nil, err
-	}
-	return changed(s.change.CreateProject(ctx, request(ctx), org, name, *sub))
+	org, err = s.findDestination(ctx, organization)
+	return org, name, sub, err
 }
 
 type updateProjectInput struct {

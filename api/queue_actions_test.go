@@ -46,7 +46,7 @@ func TestWhatIsAcceptedInMidRolloutSaysWhyItIsOutdated(t *testing.T) {
 	h.awaitTask(h.putManifest("shop", fleetOf(3, 2, ""), "&canary=1"), mariposa.TaskCompleted)
 	h.awaitTask(h.startTask("shop", `{"action":"accept"}`), mariposa.TaskCompleted)
 	web := h.of("shop", "web")
-	if web.Outdated != 2 || web.Status != mariposa.StatusConverged || !strings.HasPrefix(web.Reason, "2 instances outdated: made from version 1, while version 2 is in force; ") {
+	if web.Outdated != 2 || web.Status != mariposa.StatusConverged || web.Reason != "2 instances outdated: made from version 1, while version 2 is in force; replace them with mariposa project reprovision --service web" {
 		t.Errorf("accepted: %+v", web)
 	}
 }
@@ -247,11 +247,48 @@ func TestARollbackSaysWhatTheVersionWasBlockedBy(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
 	h.joinGated("n1")
-	how := ", on_failure: rollback, deadline: 1"
-	h.create("shop", fleetOf(1, 1, how))
+	const how = ", on_failure: rollback, deadline: 1"
+	h.create("shop", fleetOf(1, 1, ""))
 	h.awaitRest("shop")
 	task := h.awaitTask(h.putManifest("shop", strings.Replace(fleetOf(1, 2, how), "compute_type: dummy", "compute_type: process, command: [sleep, \"9\"]", 1), ""), mariposa.TaskFailed)
 	if !contains(task.Reason, "no progress for 1s") || !contains(task.Reason, "no node") || !contains(task.Reason, "rolled back to version 1") {
 		t.Errorf("the reason of the task is %q", task.Reason)
 	}
+}
+
+// A resume right after a pause found nothing to do, because the pause had not begun yet;
+// then the pause began. The same holds for a pause right after a resume.
+func TestAResumeFollowsAPauseThatWaits(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t)
+	c := h.create("shop", fleetOf(2, 1, ""))
+	h.plan(c.ID, &mariposa.ProjectStatus{
+		Goal: mariposa.GoalStarted, Version: c.Version, Number: 1, Status: mariposa.StatusConverged,
+		Services: map[string]*mariposa.ServiceStatus{"web": {ID: "id-web", Scale: 2, Number: 1, Status: mariposa.StatusConverged}},
+	})
+	if c := want[contract.Changed](h.putAction("shop", `{"action":"resume"}`), 202); c.Task != nil {
+		t.Errorf("nothing is paused, and the resume is task %s", *c.Task)
+	}
+	h.startTask("shop", `{"action":"pause","services":["web"]}`)
+	h.startTask("shop", `{"action":"resume"}`)
+	h.startTask("shop", `{"action":"pause"}`)
+}
+
+// The start of a project was terminated before it began. Whatever was asked of it, the
+// answer was to try again shortly, for ever.
+func TestAProjectThatWasNeverStartedSaysSo(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t)
+	start := *h.create("shop", fleetOf(2, 1, "")).Task
+	h.putAction("shop", `{"action":"thaw"}`).wantError(409, mariposa.Conflict, "try again shortly")
+	want[contract.Terminated](h.call("DELETE", "/v1/queue/"+start, nil), 202)
+	for _, action := range []string{"thaw", "resume"} {
+		if c := want[contract.Changed](h.putAction("shop", `{"action":%q}`, action), 202); c.Task != nil {
+			t.Errorf("there is nothing to %s, and it is task %s", action, *c.Task)
+		}
+	}
+	for _, action := range []string{"pause", "converge", "accept"} {
+		h.putAction("shop", `{"action":%q}`, action).wantError(409, mariposa.Conflict, "was never started", "project start")
+	}
+	h.startTask("shop", `{"action":"start"}`)
 }

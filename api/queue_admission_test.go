@@ -62,12 +62,13 @@ func TestEveryPairOfTasksMeetsByTheTable(t *testing.T) {
 		older, newer []string
 		apart        bool
 		freezes      string // the verdict between two freezes: one that freezes more is not refused
+		keeps        bool   // an older freeze keeps services that the newer task does not name
 	}{
-		{"the same service", []string{"a"}, []string{"a"}, false, "reject"},
-		{"the whole, then a service", nil, []string{"b"}, false, "reject"},
-		{"a service, then the whole", []string{"c"}, nil, false, "terminate"},
-		{"services that share one", []string{"a", "b"}, []string{"b", "c"}, false, "concurrent"},
-		{"services apart", []string{"a"}, []string{"b"}, true, "concurrent"},
+		{"the same service", []string{"a"}, []string{"a"}, false, "reject", false},
+		{"the whole, then a service", nil, []string{"b"}, false, "reject", true},
+		{"a service, then the whole", []string{"c"}, nil, false, "terminate", false},
+		{"services that share one", []string{"a", "b"}, []string{"b", "c"}, false, "concurrent", true},
+		{"services apart", []string{"a"}, []string{"b"}, true, "concurrent", true},
 	} {
 		t.Run(scopes.name, func(t *testing.T) {
 			t.Parallel()
@@ -77,6 +78,8 @@ func TestEveryPairOfTasksMeetsByTheTable(t *testing.T) {
 					c.verdict = "concurrent"
 				case c.older == "freeze" && c.newer == "freeze":
 					c.verdict = scopes.freezes
+				case c.older == "freeze" && scopes.keeps:
+					c.verdict = "kept"
 				}
 				t.Run(c.older+" then "+c.newer, func(t *testing.T) {
 					m := &meeting{testServer: h.in(t), gate: g, project: fmt.Sprintf("p%d-%d", i, j)}
@@ -130,6 +133,11 @@ func (m *meeting) play(c cell, older, newer []string) {
 		m.until("the newer one to begin", func() bool { return m.task(young).State != mariposa.TaskQueued })
 	case "fifo":
 		m.waits(c, old, young, before)
+	case "kept":
+		m.until("the newer one to begin", func() bool { return m.task(young).State != mariposa.TaskQueued })
+		if task := m.task(old); task.State != mariposa.TaskActive || !strings.HasPrefix(task.Reason, "still frozen: a") {
+			m.t.Errorf("the older one is %+v", task)
+		}
 	case "concurrent":
 		m.awaitState(young, mariposa.TaskActive)
 		if task := m.task(old); task.State != mariposa.TaskActive {
@@ -168,7 +176,7 @@ func (m *meeting) finish(c cell, old, young string) {
 	}
 	if thaw := want[contract.Changed](m.putAction(m.project, `{"action":"thaw"}`), 202); thaw.Task != nil {
 		m.awaitTask(*thaw.Task, mariposa.TaskCompleted)
-	} else if c.newer == "freeze" || c.older == "freeze" && c.verdict == "concurrent" {
+	} else if c.newer == "freeze" || c.older == "freeze" && (c.verdict == "concurrent" || c.verdict == "kept") {
 		m.t.Error("nothing was frozen")
 	}
 	m.awaitRest(m.project)

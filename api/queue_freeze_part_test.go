@@ -87,3 +87,38 @@ func TestAVersionThatWaitsForAThawSaysSo(t *testing.T) {
 		t.Errorf("after the thaw: %+v", st)
 	}
 }
+
+// A freeze ends with the last service that it keeps, whatever lifts it. Changes to services
+// that are thawed already do not wait for the others.
+func TestAFreezeEndsWithItsLastService(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
+	h.create("shop", pair(1, 1))
+	h.awaitRest("shop")
+	freeze := h.startTask("shop", `{"action":"freeze"}`)
+	h.until("the freeze", func() bool { return h.state("shop").Frozen })
+	scale := func(service string, n int) string {
+		t.Helper()
+		return h.startTask("shop", `{"action":"scale","scale":{%q:%d}}`, service, n)
+	}
+	h.awaitTask(scale("a", 3), mariposa.TaskCompleted)
+	if open := h.openTasks("shop"); len(open) != 1 || open[0].ID != freeze || open[0].Reason != "still frozen: b" {
+		t.Errorf("the open tasks are %+v", open)
+	}
+	h.awaitTask(h.putManifest("shop", pair(2, 1), ""), mariposa.TaskCompleted) // changes a only
+	waits := h.putManifest("shop", pair(2, 2), "")
+	if task := h.task(waits); task.State != mariposa.TaskQueued || len(task.WaitsFor) != 1 || task.WaitsFor[0] != freeze {
+		t.Errorf("the change to b: %+v", task)
+	}
+	last := scale("b", 3)
+	if ended := h.awaitTask(freeze, mariposa.TaskTerminated); ended.EndedBy != last {
+		t.Errorf("the freeze is %+v", ended)
+	}
+	h.awaitTask(last, mariposa.TaskCompleted)
+	h.awaitTask(waits, mariposa.TaskCompleted)
+	h.awaitRest("shop")
+	if st := h.state("shop"); st.Frozen || st.Status != mariposa.StatusConverged {
+		t.Errorf("in the end: %+v", st)
+	}
+}

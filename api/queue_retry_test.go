@@ -115,7 +115,7 @@ func TestARevertAfterAFailedRollbackTriesAgain(t *testing.T) {
 	h := newTestServer(t, withPlanner)
 	g := h.joinGated("n1")
 	// Stop-first, so that the rollback has to recreate instances that the rollout removed.
-	back := func(v int) string { return fleetOf(2, v, ", order: stop-first, on_failure: rollback, deadline: 2") }
+	back := func(v int) string { return fleetOf(2, v, ", order: stop-first, on_failure: rollback") }
 	h.create("shop", back(1))
 	h.awaitRest("shop")
 	g.spoil("shop", true)
@@ -141,7 +141,7 @@ func TestARollbackWithoutATaskOfAPersonFailsItsOwn(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
 	g := h.joinGated("n1")
-	back := func(v int) string { return fleetOf(2, v, ", order: stop-first, on_failure: rollback, deadline: 2") }
+	back := func(v int) string { return fleetOf(2, v, ", order: stop-first, on_failure: rollback") }
 	h.create("shop", back(1))
 	h.awaitRest("shop")
 	g.close("shop")
@@ -154,7 +154,7 @@ func TestARollbackWithoutATaskOfAPersonFailsItsOwn(t *testing.T) {
 	h.until("the rollback to fail", func() bool { // repairs continue, with a task of their own
 		all := want[contract.Tasks](h.call("GET", "/v1/queue?all=true&project=shop", nil), 200).Tasks
 		return slices.ContainsFunc(all, func(t contract.Task) bool {
-			return t.Component == "rollback" && t.State == mariposa.TaskFailed && strings.Contains(t.Reason, "no progress")
+			return t.Component == "rollback" && t.State == mariposa.TaskFailed && strings.Contains(t.Reason, "the rollout of version 1 stopped after 3 failures")
 		})
 	})
 }

@@ -189,7 +189,7 @@ func TestScalingInMidRolloutTouchesNothingFresh(t *testing.T) {
 	made := map[string]bool{}
 	for _, id := range []string{roll, scale} {
 		for _, step := range h.task(id).Steps {
-			if step.Step == "create" && step.Result == "asked" {
+			if step.Step == "create" {
 				made[step.Instance] = true
 			}
 		}
@@ -267,11 +267,12 @@ func TestAPlanComesTrue(t *testing.T) {
 				foreseen[s.Step+" "+s.Slot]++
 			}
 			task := h.awaitTask(h.putManifest(name, after, ""), mariposa.TaskCompleted)
-			taken := map[string]int{}
+			taken, seen := map[string]int{}, map[string]bool{}
 			for _, s := range task.Steps {
-				if s.Result == "asked" || s.Result == "done" {
+				if what := s.Step + " " + s.Instance; !seen[what] { // a request and its results are one step
 					slot, _, _ := strings.Cut(s.InstanceName, "-")
 					taken[s.Step+" "+slot]++
+					seen[what] = true
 				}
 			}
 			if !maps.Equal(foreseen, taken) {
@@ -321,5 +322,27 @@ func TestProgressAndHistoryGoOneWay(t *testing.T) {
 	}
 	if len(ids) != 22 {
 		t.Errorf("%d tasks in the history, not 22", len(ids))
+	}
+}
+
+// A revert with scales to the version that is in force sets its scales.
+func TestARevertToTheVersionInForceSetsItsScales(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
+	h.create("shop", fleetOf(2, 1, ""))
+	h.awaitRest("shop")
+	h.awaitTask(h.startTask("shop", `{"action":"scale","scale":{"web":3}}`), mariposa.TaskCompleted)
+	h.awaitRest("shop")
+	h.awaitTask(h.startTask("shop", `{"action":"revert","version":"1","with_scale":true}`), mariposa.TaskCompleted)
+	if s := h.of("shop", "web"); s.Goal != 2 || s.Running != 2 {
+		t.Errorf("web is %+v", s)
+	}
+	h.awaitRest("shop")
+	if c := want[contract.Changed](h.putAction("shop", `{"action":"revert","version":"1","with_scale":true}`), 202); c.Task != nil {
+		t.Errorf("there is nothing left to do, and it is task %s", *c.Task)
+	}
+	if p := want[contract.Project](h.call("GET", "/v1/projects/shop", nil), 200); p.Number != 1 {
+		t.Errorf("version %d is the newest", p.Number)
 	}
 }

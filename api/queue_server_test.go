@@ -105,8 +105,18 @@ func (g *gatedDriver) Remove(ctx context.Context, id string) error {
 // joinGated joins a node with a gated driver.
 func (h *testServer) joinGated(id string) *gatedDriver {
 	h.t.Helper()
+	g, _ := h.joinGatedUntil(id, newGatedDriver())
+	return g
+}
+
+func newGatedDriver() *gatedDriver {
+	return &gatedDriver{Driver: dummy.New(dummy.NewWorld(1), clock.Real{}), shut: map[string]chan struct{}{}, whose: map[string]string{}, spoilt: map[string]bool{}, given: map[string]string{}}
+}
+
+// joinGatedUntil joins a node with a gated driver until leave is called or the test ends.
+func (h *testServer) joinGatedUntil(id string, g *gatedDriver) (_ *gatedDriver, leave func()) {
+	h.t.Helper()
 	ctx, cancel := context.WithCancel(h.ctx)
-	g := &gatedDriver{Driver: dummy.New(dummy.NewWorld(1), clock.Real{}), shut: map[string]chan struct{}{}, whose: map[string]string{}, spoilt: map[string]bool{}, given: map[string]string{}}
 	ended := make(chan error, 1)
 	go func() {
 		ended <- agent.Run(ctx, agent.Link{Servers: []string{h.url}, Token: joinToken, Client: h.http}, agent.Options{
@@ -114,21 +124,24 @@ func (h *testServer) joinGated(id string) *gatedDriver {
 			Drivers: []driver.Driver{g}, Clock: clock.Real{},
 		})
 	}()
-	h.t.Cleanup(func() {
-		for name := range g.shut {
-			g.open(name)
-		}
+	leave = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			h.t.Errorf("the agent ended: %v", err)
 		}
+	})
+	h.t.Cleanup(func() {
+		for name := range g.shut {
+			g.open(name)
+		}
+		leave()
 		_ = g.Close()
 	})
 	h.until("node "+id, func() bool {
 		r := h.picture.Nodes.Get(id)
 		return r.Status() != nil
 	})
-	return g
+	return g, leave
 }
 
 // in returns the same server for a subtest.
@@ -180,7 +193,19 @@ func (h *testServer) awaitTask(id string, state mariposa.TaskState) contract.Tas
 	if task.State != state {
 		h.t.Fatalf("the %s ended %s, not %s: %s", task.Task, task.State, state, task.Reason)
 	}
+	h.wantEndedSteps(task)
 	return task
+}
+
+// wantEndedSteps checks that no step of an ended task is still open.
+func (h *testServer) wantEndedSteps(task contract.Task) {
+	h.t.Helper()
+	ends := []string{"done", "not done", "running", "stopped", "failed", "destroyed"}
+	for _, step := range task.Steps {
+		if !slices.Contains(ends, step.Result) {
+			h.t.Errorf("the %s %s (%s) has the open step %s %s: %s", task.Task, task.ID, task.State, step.Step, step.InstanceName, step.Result)
+		}
+	}
 }
 
 // awaitState waits until a task is in a state.

@@ -91,6 +91,32 @@ func TestAnUndoBringsBackWhatWasThereBefore(t *testing.T) {
 			func(h *testServer, p string) string { return h.startTask(p, `{"action":"reprovision"}`) },
 			"revert 1 && thaw --service a --wait && revert 2 --canary 1 --wait && reprovision --service b",
 		},
+		"one of two canaries that goes on": {
+			func(h *testServer, p string) {
+				h.awaitTask(h.putManifest(p, threeOf(4, 3, 2, 2, ""), "&canary=1"), mariposa.TaskCompleted)
+			},
+			func(h *testServer, p string) string {
+				return h.startTask(p, `{"action":"reprovision","services":["b"]}`)
+			},
+			"revert 1 && thaw --service b --wait && revert 2 --canary 1 --wait",
+		},
+		"the larger one of two canaries that goes on": {
+			func(h *testServer, p string) {
+				h.awaitTask(h.putManifest(p, threeOf(4, 3, 2, 2, ""), "&canary=1"), mariposa.TaskCompleted)
+				h.awaitTask(h.startTask(p, `{"action":"reprovision","services":["a"],"canary":2}`), mariposa.TaskCompleted)
+			},
+			func(h *testServer, p string) string {
+				return h.startTask(p, `{"action":"reprovision","services":["a"]}`)
+			},
+			"revert 1 && thaw --service a --wait && revert 2 --canary 1 --wait && reprovision --service a --count 2 --wait",
+		},
+		"a manifest after one of two canaries": {
+			func(h *testServer, p string) {
+				h.awaitTask(h.putManifest(p, threeOf(4, 3, 2, 2, ""), "&canary=1"), mariposa.TaskCompleted)
+			},
+			func(h *testServer, p string) string { return h.putManifest(p, threeOf(4, 3, 3, 2, ""), "") },
+			"revert 1 && thaw --service a --wait && revert 2 --canary 1 --wait",
+		},
 		"a manifest after a canary": {
 			func(h *testServer, p string) {
 				h.awaitTask(h.putManifest(p, threeOf(4, 2, 2, 1, ", canary: 2"), ""), mariposa.TaskCompleted)

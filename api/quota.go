@@ -141,8 +141,12 @@ func readSettings(fields map[string]json.RawMessage, to *mariposa.SettingsSpec) 
 			to.OrgsPerUser, err = limit[int](name, raw)
 		case "stored_per_project":
 			to.StoredPerProject, err = storedLimit(name, raw)
+		case "storm_breaker":
+			if to.StormBreaker, err = limit[int](name, raw); err == nil && to.StormBreaker != nil && *to.StormBreaker > 100 {
+				err = invalid("storm_breaker must be a percentage of nodes from 0 to 100")
+			}
 		default:
-			err = invalid("unknown setting %s: use quota, organizations_per_user or stored_per_project", shortenText(name))
+			err = invalid("unknown setting %s: use quota, organizations_per_user, stored_per_project or storm_breaker", shortenText(name))
 		}
 		if err != nil {
 			return err

@@ -70,7 +70,9 @@ func handle[I, O any](pattern, id, summary string, method func(*server, context.
 }
 
 // inTurn calls a method. If the route is heavy, it first waits until the caller may run
-// another heavy request.
+// another heavy request. A change that is refused because of what exists is tried once more
+// if another replica has just changed something: the object of that name may be another one
+// by now.
 func inTurn[I, O any](ctx context.Context, s *server, rt *route, in *I, method func(*server, context.Context, *I) (*O, error)) (*O, error) {
 	if rt.isHeavy {
 		done, err := s.usage.beginHeavy(ctx, caller(ctx))
@@ -79,7 +81,18 @@ func inTurn[I, O any](ctx context.Context, s *server, rt *route, in *I, method f
 		}
 		defer done()
 	}
-	return method(s, ctx, in)
+	from := s.Picture.Revision()
+	out, err := method(s, ctx, in)
+	if code := mariposa.CodeOf(err); rt.audit == "" || code != mariposa.ResourceNotFound && code != mariposa.Conflict {
+		return out, err
+	}
+	switch moved, behind := s.change.CatchUp(ctx, from); {
+	case behind != nil:
+		return nil, behind
+	case moved:
+		return method(s, ctx, in)
+	}
+	return out, err
 }
 
 // handlePlain returns a route for a handler that is not a huma operation. Only the token is
@@ -127,9 +140,10 @@ func (rt route) serves(c content) route { rt.content = c; return rt }
 type callers uint8
 
 const (
-	users   callers = iota // with a token
-	agents                 // with a join token or the key of a node
-	anybody                // without a token
+	users    callers = iota // with a token
+	agents                  // with a join token or the key of a node
+	replicas                // other replicas, which prove that they have the installation's key
+	anybody                 // without a token
 )
 
 // object is a kind of object in a path. Find returns the project or organization that it

@@ -17,6 +17,9 @@ var topics = []topic{
 		handle("POST /v1/projects", "create-project", "Create a project from a manifest", (*server).createProject).
 			needs(auth.Ask).heavy().audits("project.create").takes(newProjectBody).answers(http.StatusCreated).
 			describe("The request body is a manifest in YAML or JSON, with the name in the query, or a JSON document with name and manifest."),
+		handle("POST /v1/plan", "plan-new-project", "Preview the creation of a project", (*server).planNewProject).
+			needs(auth.Ask).heavy().takes(newProjectBody).
+			describe("Takes the request body of POST /v1/projects, checks it in the same way, and shows what would be created, step by step. Nothing is stored."),
 		handle("GET /v1/projects/{project}", "get-project", "Show a project", (*server).getProject).needs(auth.ReadProject).on(projectInPath),
 		handle("PUT /v1/projects/{project}", "update-project", "Rename a project, submit a new manifest, or both", (*server).updateProject).
 			needs(auth.Deploy).heavy().on(projectInPath).varies(byRename).audits("project.update").takes(wrappedManifest),
@@ -183,7 +186,9 @@ var topics = []topic{
 		handle("DELETE /v1/instances/{instance}", "delete-instance", "Delete an unmanaged instance, or kill an instance that is stopping", (*server).deleteInstance).
 			needs(auth.ManageInstances).on(instanceInPath).audits("instance.delete"),
 		handle("GET /v1/instances/{instance}/logs", "get-logs", "Stream the log of an instance as text", (*server).getLogs).
-			needs(auth.ReadProject).on(instanceInPath).varies(byReveal).serves(textContent),
+			needs(auth.ReadProject).on(instanceInPath).varies(byReveal).serves(content{"text/plain": nil, "text/event-stream": reflect.TypeFor[contract.LogLine]()}).
+			describe("With Accept: text/event-stream, the lines are events with an id. After a disconnect, the stream continues at any replica after the Last-Event-ID, without " +
+				"missing or repeated lines. The event end says that the log is complete, gap that lines were deleted in between, and error why the server ends the stream."),
 		handle("GET /v1/instances/{instance}/exec", "exec", "Run a command inside an instance over a WebSocket", (*server).exec).
 			needs(auth.Shell).on(instanceInPath).audits("instance.exec").answers(http.StatusSwitchingProtocols).
 			describe("All messages are binary. The first byte is the type: 0 stdin (empty: end of input), 1 stdout, 2 stderr, 3 the command ended " +
@@ -207,9 +212,12 @@ var topics = []topic{
 	{"nodes", "Machines that run instances.", []route{
 		handle("GET /v1/nodes", "list-nodes", "List nodes, sorted by name", (*server).listNodes).needs(auth.RunInstallation),
 		handle("GET /v1/nodes/{node}", "get-node", "Show a node", (*server).getNode).needs(auth.RunInstallation),
-		handle("PUT /v1/nodes/{node}", "act-on-node", "Drain, reserve, purge, approve or reject a node", (*server).actOnNode).
+		handle("PUT /v1/nodes/{node}", "act-on-node", "Drain, reserve, purge, adopt, approve or reject a node", (*server).actOnNode).
 			needs(auth.RunInstallation).audits("node.act").
-			describe("Purge removes quarantined instances. Lose and restore simulate a failure of a dummy node, for tests and demonstrations."),
+			describe("Drain moves all instances to other nodes, within the limits of their services, and keeps new ones away; the answer names the task. Undrain lets the node take " +
+				"instances again; nothing is moved back. Reserve keeps new instances away and leaves the others. Reschedule-now replaces the instances of a node that is unknown " +
+				"without further waiting. Purge removes quarantined instances. Adopt takes them back into the slots that they came from, without a restart, if their " +
+				"service and version are still in force. Lose and restore simulate a failure of a dummy node, for tests and demonstrations."),
 		handle("DELETE /v1/nodes/{node}", "delete-node", "Remove a node", (*server).deleteNode).
 			needs(auth.RunInstallation).audits("node.delete").
 			describe("The node must have the status unknown. If instances are assigned to it or volumes are on it, force is required, and they are removed too. The instances " +
@@ -235,7 +243,11 @@ var topics = []topic{
 		handlePlain("GET /openapi.json", "openapi", "This document", (*server).openAPIHandler).admits(anybody).serves(content{"application/openapi+json": nil}),
 		handlePlain("GET /docs", "docs", "This document as a web page", (*server).docsHandler).admits(anybody).serves(content{"text/html": nil}),
 		handlePlain("GET /v1/agent", "agent", "WebSocket for agents, authenticated by a join token or the node's key", (*server).agentHandler).
-			admits(agents).describe("Send a join token as bearer token. A node that has joined before sends the header Mariposa-Node: ID:KEY instead.").answers(http.StatusSwitchingProtocols),
+			admits(agents).describe("Send a join token as bearer token. A node that has joined before sends the header Mariposa-Node: ID:KEY instead, a second time with its former key if its key was rotated. " +
+			"A new node that sends only this header becomes pending, if the server allows that, and is disconnected.").answers(http.StatusSwitchingProtocols),
+		handle("GET /v1/replicas", "list-replicas", "List the replicas of the server that are alive", (*server).listReplicas).needs(auth.RunInstallation),
+		handlePlain("GET /v1/replica", "replica", "WebSocket for the other replicas of the server, which prove that they have its key file", (*server).replicaHandler).
+			admits(replicas).describe("Replicas forward requests about a node to the replica that the node is connected to.").answers(http.StatusSwitchingProtocols),
 		handlePlain("GET /v1/manifest.schema.json", "manifest-schema", "JSON Schema of manifests, for editors", (*server).schemaHandler).
 			needs(auth.Ask).serves(content{"application/schema+json": nil}),
 		handle("GET /v1/packages", "list-packages", "List packages: named sizes for services", (*server).listPackages).needs(auth.Ask),
@@ -247,6 +259,10 @@ var topics = []topic{
 		handle("PUT /v1/settings", "put-settings", "Change the settings of the installation", (*server).putSettings).
 			needs(auth.RunInstallation).audits("settings.put").takes(uncheckedJSON).
 			describe("A number sets a limit and null removes it. Omitted settings remain unchanged. The quota applies to organizations created from now on."),
+		handle("GET /v1/backup", "get-backup", "Download a backup of the whole store", (*server).backup).
+			needs(auth.RunInstallation).serves(content{"application/octet-stream": nil}).
+			describe("A consistent copy of everything in the store, for `mariposa restore`. Secrets in it are encrypted; the key file is not part of it. " +
+				"A backup without its last part was cut off, and is refused by a restore. A server makes one at a time. Recorded in the audit log as backup.read."),
 		handle("POST /v1/keys/rotate", "rotate-keys", "Rotate the key that encrypts all secrets", (*server).rotateKeys).
 			needs(auth.RunInstallation).audits("key.rotate").
 			describe("Adds a new key to the key file of this replica. The old key is removed when nothing is encrypted with it any more. Copy the file to all other replicas."),

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -19,7 +20,7 @@ import (
 
 	"mariposa"
 	"mariposa/change"
-	"mariposa/fleet"
+	"mariposa/contract"
 	"mariposa/listener"
 	"mariposa/reason"
 	"mariposa/store"
@@ -76,6 +77,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
+	if _, ok := r.Context().Value(sessionKey{}).(*session); ok {
+		rec.revision = s.Picture.Revision
+		s.awaitSeen(r)
+	}
 	if s.admitted[r.URL.Path] != anybody {
 		unread = false
 		h.Del("Connection")
@@ -87,6 +92,14 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.mux.ServeHTTP(rec, r)
+}
+
+// awaitSeen waits for a limited time until this server shows what the client has seen at
+// another replica.
+func (s *server) awaitSeen(r *http.Request) {
+	if seen, err := strconv.ParseInt(r.Header.Get(contract.RevisionHeader), 10, 64); err == nil && seen > s.Picture.Revision() {
+		s.await(r.Context(), seen)
+	}
 }
 
 // discardIfRefused returns a function that reads what the handler of a refused request
@@ -144,7 +157,17 @@ func (s *server) checkOperation(hc huma.Context, next func(huma.Context)) {
 		// for one.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.RequestTimeout)) // if it cannot be set, the listener's own limits apply
 	}
+	from := s.Picture.Revision()
 	refused := s.authorize(r, rt)
+	if code := mariposa.CodeOf(refused); code == mariposa.ResourceNotFound || code == mariposa.Forbidden {
+		moved, behind := s.change.CatchUp(r.Context(), from)
+		switch {
+		case moved:
+			refused = s.authorize(r, rt)
+		case behind != nil && !reading: // a reader gets what this server knows
+			refused = behind
+		}
+	}
 	if refused == nil && r.ContentLength > bodyLimit(op) {
 		tooLarge(op, r).write(w) // without waiting for it
 		return
@@ -162,6 +185,10 @@ func (s *server) checkOperation(hc huma.Context, next func(huma.Context)) {
 		}
 	}
 	if refused == nil {
+		if repeated := checkRepeated(op, r.URL.Query()); repeated != nil {
+			repeated.write(w)
+			return
+		}
 		next(hc)
 		return
 	}
@@ -178,6 +205,9 @@ func (s *server) replayAnswer(ctx context.Context, w http.ResponseWriter, p *cha
 	case err != nil:
 		s.explain(ctx, err).write(w)
 	case body != nil:
+		if now, err := s.Store.Revision(ctx); err == nil {
+			s.await(ctx, now) // another replica may have made the change: reads must show it
+		}
 		w.Header().Set(replayedHeader, "true")
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(p.Status)
@@ -215,6 +245,9 @@ func (s *server) admit(r *http.Request) (_ *http.Request, leave func(), refused 
 		done()
 		return r, nil, refused
 	}
+	if admissionOf(r.Context()).Tokenless { // its connection can be closed in favor of others
+		return r, done, nil
+	}
 	release, ok := listener.Hold(r.Context())
 	if !ok {
 		done()
@@ -232,8 +265,11 @@ func (s *server) authenticate(r *http.Request) (*http.Request, *Error) {
 	if !strings.EqualFold(scheme, "Bearer") {
 		token = ""
 	}
-	if admitted == agents {
+	switch admitted {
+	case agents:
 		return s.admitAgent(r, token, from, now)
+	case replicas:
+		return s.admitReplica(r, from)
 	}
 	c := s.directory.Identify(token, now)
 	if c == nil {
@@ -254,44 +290,11 @@ func (s *server) authenticate(r *http.Request) (*http.Request, *Error) {
 			s.deny(own.Context(), refused)
 			return own, refused
 		}
-		if s.admitted[own.URL.Path] == agents { // agents have their own tokens and never act for users
+		if by := s.admitted[own.URL.Path]; by == agents || by == replicas { // they have their own credentials and never act for users
 			return own, newError(mariposa.ResourceNotFound, "there is nothing at "+own.URL.Path+": see /docs for all paths", nil)
 		}
 	}
 	return own, nil
-}
-
-type admissionKey struct{}
-
-// admissionOf returns how an agent was authenticated.
-func admissionOf(ctx context.Context) fleet.Admission {
-	return ctx.Value(admissionKey{}).(fleet.Admission)
-}
-
-// admitAgent authenticates an agent by a join token, or by the key of a node that has
-// joined before.
-func (s *server) admitAgent(r *http.Request, token, from string, now time.Time) (*http.Request, *Error) {
-	by := fleet.Admission{From: from}
-	by.Token, by.Own = s.directory.JoinToken(token, now)
-	if node, key, ok := strings.Cut(r.Header.Get(wire.NodeHeader), ":"); ok && s.directory.KnowsNode(node, key) {
-		by.Node = node
-	}
-	if by.Token == nil && !by.Own && by.Node == "" {
-		return r, s.rejectToken(r, from, func() string { return s.whyNotJoined(r.Context(), token, now) })
-	}
-	return r.WithContext(context.WithValue(r.Context(), admissionKey{}, by)), nil
-}
-
-// whyNotJoined explains why an agent was rejected.
-func (s *server) whyNotJoined(ctx context.Context, token string, now time.Time) string {
-	const remedy = " (mariposa node join-token)"
-	switch {
-	case token == "":
-		return "unknown node: start the agent with a join token" + remedy
-	case s.directory.Identify(token, now) != nil:
-		return "invalid join token: this is the token of a user; create a join token" + remedy
-	}
-	return "invalid join token: " + s.whyRejected(ctx, token, now) + remedy
 }
 
 // whyRejected explains why a token was rejected. Details of a formerly valid token are
@@ -408,7 +411,8 @@ func (s *discardWriter) WriteHeader(int)             {}
 // statusRecorder records the status of a response.
 type statusRecorder struct {
 	http.ResponseWriter
-	status int
+	status   int
+	revision func() int64 // that the response shows; nil: none
 }
 
 // Unwrap gives access to deadlines, flushing and hijacking.
@@ -417,6 +421,7 @@ func (r *statusRecorder) Unwrap() http.ResponseWriter { return r.ResponseWriter 
 func (r *statusRecorder) WriteHeader(status int) {
 	if r.status == 0 || r.status < http.StatusOK {
 		r.status = status
+		r.addRevision()
 	}
 	r.ResponseWriter.WriteHeader(status)
 }
@@ -424,8 +429,15 @@ func (r *statusRecorder) WriteHeader(status int) {
 func (r *statusRecorder) Write(b []byte) (int, error) {
 	if r.status == 0 {
 		r.status = http.StatusOK
+		r.addRevision()
 	}
 	return r.ResponseWriter.Write(b)
+}
+
+func (r *statusRecorder) addRevision() {
+	if r.revision != nil {
+		r.Header().Set(contract.RevisionHeader, strconv.FormatInt(r.revision(), 10))
+	}
 }
 
 type requestKey struct{}

@@ -119,7 +119,7 @@ func (v *viewer) unreachable(node string) bool {
 		return true
 	}
 	st := r.Status()
-	return st == nil || st.State == mariposa.NodeUnknown
+	return st == nil || st.State.IsAway()
 }
 
 // version returns a version; nil if it is lost, which is reported elsewhere.
@@ -274,7 +274,10 @@ func (v *viewer) node(r *store.Node) contract.Node {
 		ID: r.ID, Name: spec.Name, Rack: spec.Rack, DC: spec.DC, Traits: spec.Traits, Status: mariposa.NodeUnknown,
 		Instances: v.s.Picture.CountOn(r.ID), Reserved: v.s.Used(r.ID), Dummy: spec.Dummy,
 		Drivers: []mariposa.ComputeType{}, Offers: map[mariposa.ComputeType]mariposa.Offer{}, Quarantined: []mariposa.Quarantined{},
-		Fingerprint: mariposa.Fingerprint(spec.KeyHash),
+		Fingerprint: mariposa.Fingerprint(spec.KeyHash), Tokenless: spec.Tokenless,
+	}
+	if !spec.RotateKey.IsZero() {
+		doc.KeyRotation = new(spec.RotateKey)
 	}
 	if doc.Traits == nil {
 		doc.Traits = map[string]string{}
@@ -287,14 +290,14 @@ func (v *viewer) node(r *store.Node) contract.Node {
 		if st.Offers != nil {
 			doc.Offers = st.Offers
 		}
-		if st.State == mariposa.NodeUnknown && !st.LastSeen.IsZero() { // the state was set later than the last heartbeat
+		if (st.State.IsAway() || spec.Tokenless) && !st.LastSeen.IsZero() { // the state was set later than the last heartbeat
 			doc.LastHeartbeat = st.LastSeen
 		}
 	}
-	if spec.Drained && doc.Status == mariposa.NodeRunning {
-		doc.Status = mariposa.NodeDrained
-	}
-	if at, session := v.s.Fleet.LastHeard(r.ID); session != nil && !v.isPast() { // the store only has the time of the last change
+	v.showEligibility(r, &doc)
+	// The store only has the time of the last change, also while a node that has lost its
+	// connection still counts as running.
+	if at, ok := v.s.Fleet.LastHeartbeat(r.ID); ok && !v.isPast() && at.After(doc.LastHeartbeat) {
 		doc.LastHeartbeat = at
 	}
 	return doc

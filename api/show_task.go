@@ -11,6 +11,7 @@ import (
 	"mariposa"
 	"mariposa/contract"
 	"mariposa/queue"
+	"mariposa/reason"
 	"mariposa/store"
 )
 
@@ -22,18 +23,19 @@ func (v *viewer) task(r *store.Task) contract.Task {
 	doc := contract.Task{
 		ID: r.ID, Project: spec.Project, ProjectName: v.projectName(spec.Project), Services: neverNil(spec.Services),
 		Component: spec.Component, Task: spec.Task, State: mariposa.TaskQueued, Origin: spec.Origin, Author: spec.Author,
-		Created: spec.Created, Version: spec.Version, Number: spec.Patch.Number,
+		Created: spec.Created, Version: spec.Version, Number: v.taskNumber(spec),
+		Node: spec.Node, NodeName: spec.NodeName, Parent: spec.Parent,
 	}
-	if p := v.projectRecord(spec.Project); p != nil && doc.Number == 0 && p.Spec().Version == spec.Version {
-		doc.Number = p.Spec().Number
-	}
-	why := spec.Reason
+	why, at := spec.Reason, v.now()
 	if st := r.Status(); st != nil {
 		doc.State, doc.EndedBy, doc.Progress = mariposa.StateOfTask(st), st.EndedBy, st.Progress
 		why = cmp.Or(st.Reason, why)
 		doc.Started, doc.Finished = optionalTime(st.Started), optionalTime(st.Finished)
+		if doc.State.Ended() && !st.Finished.IsZero() {
+			at = st.Finished // it says what was so then
+		}
 	}
-	doc.Reason, doc.ReasonCode = v.sentence(why)
+	doc.Reason, doc.ReasonCode = reason.At(why, at), codeOf(why)
 	if doc.State == mariposa.TaskQueued && (v.live || !v.isPast()) {
 		v.showQueueWaits(&doc, r)
 	} else if doc.State == mariposa.TaskActive && v.isCurrent(r) && !v.isPast() {
@@ -43,6 +45,24 @@ func (v *viewer) task(r *store.Task) contract.Task {
 		doc.ETA = v.estimateEnd(r.Status())
 	}
 	return doc
+}
+
+// taskNumber returns the number of a task's version. Tasks of earlier releases may have
+// only its hash, which several versions can share: they show the number of the newest
+// version if that has the hash and existed when the task was created.
+func (v *viewer) taskNumber(spec *mariposa.TaskSpec) int {
+	if number := cmp.Or(spec.Number, spec.Patch.Number); number > 0 {
+		return number
+	}
+	p := v.projectRecord(spec.Project)
+	if p == nil || spec.Version == "" || p.Spec().Version != spec.Version {
+		return 0
+	}
+	newest := v.version(p.ID, p.Spec().Number)
+	if newest == nil || newest.Spec.Created.After(spec.Created) {
+		return 0
+	}
+	return newest.Spec.Number
 }
 
 // awaitedThaw describes the thaw that a queued task waits for; empty: none.
@@ -152,7 +172,11 @@ func (v *viewer) blockingTasks(r *store.Task) []queue.Task {
 		return nil
 	}
 	open := func(r *store.Task) queue.Task {
-		return queue.Task{ID: r.ID, Spec: r.Spec(), Status: r.Status()}
+		task := queue.Task{ID: r.ID, Spec: r.Spec(), Status: r.Status()}
+		if p := v.projectRecord(r.Project); p != nil {
+			task = task.ReadFreeze(p.Status())
+		}
+		return task
 	}
 	var before []queue.Task
 	for _, o := range v.s.Picture.TasksOf(r.Spec().Project) {

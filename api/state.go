@@ -220,11 +220,11 @@ func (v *viewer) state(p picture.Project) stateWithReasons {
 	var all []serviceReasons
 	for _, name := range slices.Sorted(maps.Keys(goals)) {
 		one, w := v.service(p.Record.ID, name, goals[name], tallies[name])
-		if waiting != nil && queue.Overlap(waiting.Services, []string{name}) {
+		if waiting != nil && queue.Overlap(waiting.services, []string{name}) {
 			w.why = waiting.addTo(w.why)
 		}
-		if w.why == nil && one.Status == mariposa.StatusStopped && doc.Status == mariposa.StatusStopped {
-			w.why = why // one reason for all stopped services
+		if w.why == nil && one.Status == mariposa.StatusStopped && doc.Status == mariposa.StatusStopped && why != nil && why.Service == "" {
+			w.why = why // one reason for all stopped services, unless it is about one of them
 		}
 		if why == nil && doc.Status == mariposa.StatusConverging && one.Status == mariposa.StatusConverging {
 			why = w.why.About(name)
@@ -237,50 +237,6 @@ func (v *viewer) state(p picture.Project) stateWithReasons {
 	}
 	doc.Reason, doc.ReasonCode = v.sentence(why)
 	return stateWithReasons{doc, why, all}
-}
-
-// thawTask is the task of a version that waits for a thaw.
-type thawTask mariposa.TaskSpec
-
-// awaitsThaw returns the newest version of a project that waits for a thaw.
-func (v *viewer) awaitsThaw(p *store.Project) *thawTask {
-	st := p.Status()
-	if st == nil || st.Number == p.Spec().Number || len(st.FrozenServices(nil)) == 0 {
-		return nil
-	}
-	var newest *thawTask
-	for _, t := range v.s.Picture.TasksOf(p.ID) {
-		spec := t.Spec()
-		if mariposa.StateOfTask(t.Status()) == mariposa.TaskQueued && queue.AwaitsThaw(spec) && spec.Patch.Number > st.Number &&
-			(newest == nil || newest.Patch.Number < spec.Patch.Number) {
-			newest = (*thawTask)(spec)
-		}
-	}
-	return newest
-}
-
-// addToProject adds the version to the reason of a project with frozen services. The reason
-// names a service that the version changes.
-func (t *thawTask) addToProject(p *store.Project, why *mariposa.Reason) *mariposa.Reason {
-	if t == nil || !why.Is(mariposa.ReasonFrozen) {
-		return why
-	}
-	if frozen := p.Status().FrozenServices(t.Services); len(frozen) > 0 && !slices.Contains(frozen, why.Service) {
-		if of := p.Status().Services[frozen[0]].Reason; of.Is(mariposa.ReasonFrozen) {
-			why = of.About(frozen[0]).AndMore(why.More)
-		}
-	}
-	return t.addTo(why)
-}
-
-// addTo adds the version to the reason for being frozen.
-func (t *thawTask) addTo(why *mariposa.Reason) *mariposa.Reason {
-	if t == nil || !why.Is(mariposa.ReasonFrozen) {
-		return why
-	}
-	with := *why
-	with.Version = t.Patch.Number
-	return &with
 }
 
 // count counts the instances of a project by service. A service with only leftover
@@ -356,7 +312,7 @@ func (v *viewer) service(project, name string, ss *mariposa.ServiceStatus, t *ta
 // whyOutdated returns why instances are outdated although no rollout updates them: their
 // metadata has changed since they were created.
 func (v *viewer) whyOutdated(project, name string, number int, t *tally) *mariposa.Reason {
-	why := &mariposa.Reason{Code: mariposa.ReasonOutdatedValues, Count: t.outdated, Version: slices.Min(slices.Collect(maps.Keys(t.made)))}
+	why := &mariposa.Reason{Code: mariposa.ReasonOutdatedValues, Subject: name, Count: t.outdated, Version: slices.Min(slices.Collect(maps.Keys(t.made)))}
 	if t.other > 0 { // no rollout replaces them, for example after an accept
 		why.Code, why.Of = mariposa.ReasonOutdated, number
 		return why

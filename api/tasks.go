@@ -1,18 +1,14 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"mariposa"
 	"mariposa/contract"
 	"mariposa/queue"
-	"mariposa/reason"
 	"mariposa/store"
 )
 
@@ -89,7 +85,9 @@ func (s *server) openTasks(q store.Query, state mariposa.TaskState, page *taskPa
 	}
 	var open []*store.Task
 	for _, p := range append(q.Projects, q.Project) {
-		open = append(open, s.Picture.TasksOf(p)...)
+		if p != "" { // tasks without a project are about nodes
+			open = append(open, s.Picture.TasksOf(p)...)
+		}
 	}
 	slices.SortFunc(open, func(a, b *store.Task) int { return strings.Compare(b.ID, a.ID) })
 	for _, r := range open {
@@ -227,76 +225,11 @@ func (s *server) getTask(ctx context.Context, in *getTaskInput) (*document[contr
 	}
 	v := s.viewer(ctx)
 	doc := v.task(r)
-	doc.Steps = []contract.TaskStep{}
-	q := store.HistoryQuery{Project: r.Project, Task: r.ID, Before: in.Marker, Limit: in.Limit}
-	over, err := s.endOf(ctx, r)
+	doc.Steps, doc.Marker, err = v.steps(r, in.Marker, in.Limit)
 	if err != nil {
 		return nil, err
 	}
-	answered := map[string]bool{} // instances of which a later step is known
-	if in.Marker != 0 && doc.State.Ended() {
-		if err := s.readAnswered(ctx, q, answered); err != nil {
-			return nil, err
-		}
-	}
-	for {
-		changes, err := s.Store.History(ctx, q)
-		if err != nil {
-			return nil, err
-		}
-		for i := range changes {
-			q.Before = changes[i].Revision
-			if step, ok := v.step(&changes[i]); ok && (over.IsZero() || !step.At.After(over)) {
-				if step.Result == stepAsked && doc.State.Ended() && !answered[step.Instance] {
-					step.Result = stepNotDone
-				}
-				answered[step.Instance] = true
-				doc.Steps = append(doc.Steps, step)
-			}
-			if len(doc.Steps) == in.Limit {
-				doc.Marker = strconv.FormatInt(q.Before, 10)
-				return answer(doc)
-			}
-		}
-		if len(changes) < q.Limit {
-			return answer(doc)
-		}
-	}
-}
-
-// readAnswered records the instances that have steps on the pages before the queried one.
-func (s *server) readAnswered(ctx context.Context, of store.HistoryQuery, answered map[string]bool) error {
-	q := store.HistoryQuery{Project: of.Project, Task: of.Task, Limit: scanBatch}
-	for {
-		changes, err := s.Store.History(ctx, q)
-		if err != nil {
-			return err
-		}
-		for i := range changes {
-			if q.Before = changes[i].Revision; q.Before < of.Before {
-				return nil
-			}
-			if changes[i].Record.Kind == mariposa.KindInstance {
-				answered[changes[i].Record.ID] = true
-			}
-		}
-		if len(changes) < q.Limit {
-			return nil
-		}
-	}
-}
-
-// endOf returns when the end of a task was stored; zero: it is open. Later changes of its
-// instances are not steps of the task.
-func (s *server) endOf(ctx context.Context, r *store.Task) (time.Time, error) {
-	if !mariposa.StateOfTask(r.Status()).Ended() {
-		return time.Time{}, nil
-	}
-	last, err := s.Store.History(ctx, store.HistoryQuery{Project: r.Project, Task: r.ID, Before: r.Revision + 1, Limit: 1})
-	if err != nil || len(last) == 0 {
-		return time.Time{}, err
-	}
-	return last[0].Time, nil
+	return answer(doc)
 }
 
 // terminateTask ends a task at a user's request.
@@ -306,43 +239,4 @@ func (s *server) terminateTask(ctx context.Context, in *ofTask) (*document[contr
 		return nil, err
 	}
 	return changed(s.change.Terminate(ctx, request(ctx), r))
-}
-
-// The results of a step that its node has not reported on: a step ends with its task.
-const (
-	stepAsked   = "asked"
-	stepNotDone = "not done"
-)
-
-// requestedSteps are the steps that the planner requests, by event.
-var requestedSteps = map[string]string{
-	"instance.provisioning": "create", "instance.updating": "update", "instance.stopping": "remove",
-	"instance.collected": "collect", "instance.debt": "remove",
-}
-
-// step shows a change of an instance as a step of a task: a request of the planner, or
-// the node's result.
-func (v *viewer) step(c *store.Change) (contract.TaskStep, bool) {
-	spec, ok := c.Record.Spec.(*mariposa.InstanceSpec)
-	if !ok {
-		return contract.TaskStep{}, false
-	}
-	step := contract.TaskStep{
-		Revision: c.Revision, At: c.Time, Instance: c.Record.ID, InstanceName: spec.Name,
-		Node: spec.Node, NodeName: v.nodeName(spec.Node), Reason: reason.At(c.Event.Reason, c.Time), ReasonCode: codeOf(c.Event.Reason),
-	}
-	switch {
-	case c.Deleted:
-		step.Step, step.Result = "collect", "done"
-	case c.Spec:
-		step.Step, step.Result = cmp.Or(requestedSteps[c.Event.Kind], "update"), stepAsked
-	default:
-		step.Step, step.Result = "create", string(mariposa.StateOf(spec, (*store.Instance)(&c.Record).Status()))
-		if spec.Goal != mariposa.GoalRunning {
-			step.Step = "remove"
-		} else if spec.Generation > 1 {
-			step.Step = "update"
-		}
-	}
-	return step, true
 }

@@ -127,7 +127,7 @@ func TestATaskShowsItsSteps(t *testing.T) {
 		Kind: mariposa.KindTask, ID: *c.Task, Project: c.ID, Status: &mariposa.TaskStatus{State: mariposa.TaskFailed, Finished: time.Now()},
 		Event: mariposa.Event{Kind: "task.failed", Project: c.ID, Task: *c.Task},
 	}}})
-	const ended = "create not done, collect done, remove destroyed, remove asked, create running, create asked"
+	const ended = "create not done, collect done, remove destroyed, remove done, create running, create done"
 	all, _ = steps("")
 	first, marker = steps("?limit=4")
 	rest, _ = steps("?marker=" + marker)
@@ -247,7 +247,7 @@ func TestWhatAnInstanceRefuses(t *testing.T) {
 func TestNodesAreShownHurtPurgedAndForgotten(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t)
-	h.fill()
+	c := h.fill()
 	h.node("n3", mariposa.NodeSpec{Name: "host-n3"}, mariposa.NodeStatus{State: mariposa.NodeRunning, Quarantined: []mariposa.Quarantined{{ID: "q1"}, {ID: "q2"}}})
 	all := want[contract.Nodes](h.call("GET", "/v1/nodes", nil), 200)
 	if len(all.Nodes) != 3 || all.Nodes[0].Instances != 4 || all.Nodes[1].Status != mariposa.NodeUnknown || !all.Nodes[0].Dummy {
@@ -268,8 +268,9 @@ func TestNodesAreShownHurtPurgedAndForgotten(t *testing.T) {
 	put("n3", contract.NodeAction{Action: "lose"}).wantError(409, mariposa.Conflict, "not a dummy")
 	put("n3", contract.NodeAction{Action: "restore"}).wantError(409, mariposa.Conflict, "not a dummy")
 	for _, action := range []string{"drain", "undrain", "reserve", "unreserve"} {
-		put("n3", contract.NodeAction{Action: action}).wantError(400, mariposa.InvalidArgument, "not supported yet")
+		want[contract.Changed](put("n3", contract.NodeAction{Action: action}), 200)
 	}
+	put("n3", contract.NodeAction{Action: "reserve", DryRun: true}).wantError(400, mariposa.InvalidArgument, "only drain")
 	put("n3", contract.NodeAction{Action: "fly"}).wantError(400, mariposa.InvalidArgument)
 	put("n1", contract.NodeAction{Action: "lose", Instances: []string{"q1"}}).wantError(400, mariposa.InvalidArgument)
 	put("nowhere", contract.NodeAction{Action: "lose"}).wantError(404, mariposa.ResourceNotFound)
@@ -294,9 +295,13 @@ func TestNodesAreShownHurtPurgedAndForgotten(t *testing.T) {
 		t.Error("the same again was written again")
 	}
 
-	h.call("DELETE", "/v1/nodes/n3", nil).wantError(409, mariposa.Conflict, "running")
-	h.call("DELETE", "/v1/nodes/n3?force=true", nil).wantError(409, mariposa.Conflict, "running", "stop its agent")
-	h.call("DELETE", "/v1/nodes/n2", nil).wantError(409, mariposa.Conflict, "has 1 instance:", "--force")
+	h.instance("bbbb-i9", c.ID, "web", "n2", mariposa.StateRunning, func(s *mariposa.InstanceSpec) { s.Slot = 2 }) // bbbb-i3 has a replacement on n1
+	h.call("DELETE", "/v1/nodes/n2", nil).wantError(409, mariposa.Conflict, "has 1 instance without a running replacement", "reschedule-now host-n2", "--force")
+	h.node("n5", mariposa.NodeSpec{Name: "host-n5"}, mariposa.NodeStatus{State: mariposa.NodeUnknown})
+	h.instance("bbbb-i8", c.ID, "web", "n5", mariposa.StateRunning, nil)
+	if done := want[contract.Changed](h.call("DELETE", "/v1/nodes/n5", nil), 200); done.Reason != "1 instance on it removed too" {
+		t.Errorf("removed a node whose instance was replaced: %+v", done)
+	}
 	h.node("n4", mariposa.NodeSpec{Name: "host-n4"}, mariposa.NodeStatus{State: mariposa.NodeUnknown})
 	want[contract.Changed](h.call("DELETE", "/v1/nodes/host-n4", nil), 200)
 	h.call("GET", "/v1/nodes/n4", nil).wantError(404, mariposa.ResourceNotFound)

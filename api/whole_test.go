@@ -99,7 +99,7 @@ func TestANodeIsForgottenWithItsInstances(t *testing.T) {
 	if lost == 0 || lost == 6 {
 		t.Fatalf("%d instances are on n1", lost)
 	}
-	h.call("DELETE", "/v1/nodes/host-n1?force=true", nil).wantError(409, mariposa.Conflict, "host-n1 is running")
+	h.call("DELETE", "/v1/nodes/host-n1", nil).wantError(409, mariposa.Conflict, "mariposa node drain host-n1", "node rm host-n1 --force")
 	want[contract.Changed](h.call("PUT", "/v1/nodes/host-n1", contract.NodeAction{Action: "lose"}), 200)
 	h.until("the node to be unknown", func() bool {
 		return want[contract.Node](h.call("GET", "/v1/nodes/host-n1", nil), 200).Status == mariposa.NodeUnknown

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2/validation"
@@ -27,7 +28,7 @@ func rewordChecks() {
 	validation.MsgExpectedMaximumNumber = "must be a number of at most %v"
 	validation.MsgExpectedExclusiveMaximumNumber = "must be a number below %v"
 	validation.MsgExpectedNumberBeMultipleOf = "must be a multiple of %v"
-	validation.MsgExpectedMinLength = "is too short: at least %d characters are required"
+	validation.MsgExpectedMinLength = tooShort + "%d characters are required"
 	validation.MsgExpectedMaxLength = "is too long: at most %d characters are allowed"
 	validation.MsgExpectedBePattern = "must contain only %s"
 	validation.MsgExpectedMatchPattern = "must match %s"
@@ -42,6 +43,7 @@ func rewordChecks() {
 const (
 	unknownField = "is unknown: remove it"
 	missingField = " is missing"
+	tooShort     = "is too short: at least "
 )
 
 // reworded replaces messages that huma does not keep in variables, by prefix.
@@ -56,6 +58,7 @@ var reworded = map[string]string{
 	"invalid character":               "is not valid JSON",
 	"json: ":                          "has the wrong type",
 	"unmarshal":                       "has the wrong type",
+	tooShort + "1 ":                   "must not be empty",
 }
 
 // reword replaces a message of huma, and sets the field and the code of the fault.
@@ -69,7 +72,10 @@ func reword(f mariposa.Fault) mariposa.Fault {
 	}
 	name, missing := strings.CutSuffix(f.Message, missingField)
 	twice, repeated := strings.CutSuffix(f.Message, repeatedKey)
+	where, garbled := strings.CutSuffix(f.Message, notText)
 	switch {
+	case garbled && f.Field == "body":
+		f.Field, f.Message = cmp.Or(where, f.Field), strings.TrimSpace(notText)
 	case repeated && f.Field == "body":
 		f.Field, f.Message = twice, strings.TrimSpace(repeatedKey)
 	case f.Message == unknownField:

@@ -20,7 +20,7 @@ func TestWhatIsWrongWithARequestIsReportedInOurWords(t *testing.T) {
 	}{
 		{"a name that is too long", "GET", "/v1/tokens?user=" + long, "", "user", mariposa.FaultInvalid, "is too long: at most 255 characters are allowed"},
 		{"a name of letters that no package has", "PUT", "/v1/packages/-", `{"name":"-","memory":1,"cpu":1}`, "package", mariposa.FaultInvalid, "must contain only letters, digits, dots and hyphens"},
-		{"a text that is too short", "POST", "/v1/tokens", `{"name":""}`, "name", mariposa.FaultInvalid, "is too short: at least 1 characters are required"},
+		{"a text that is too short", "POST", "/v1/tokens", `{"name":""}`, "name", mariposa.FaultInvalid, "must not be empty"},
 		{"a number that is too large", "GET", "/v1/instances?limit=100000", "", "limit", mariposa.FaultInvalid, "must be a number of at most 10000"},
 		{"a number that is too small", "GET", "/v1/instances?limit=0", "", "limit", mariposa.FaultInvalid, "must be a number of at least 1"},
 		{"no number at all", "GET", "/v1/instances?limit=many", "", "limit", mariposa.FaultInvalid, "must be a whole number"},

@@ -1,6 +1,7 @@
 package assembly
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -21,6 +22,7 @@ import (
 
 	"mariposa"
 	"mariposa/agent"
+	"mariposa/agent/machine"
 	"mariposa/clock"
 	"mariposa/driver"
 	"mariposa/driver/dummy"
@@ -41,11 +43,12 @@ type NodeConfig struct {
 	// Process says how process instances are isolated. Where they are kept follows
 	// from Dir.
 	Process process.Options
+	Release string // of this binary
 }
 
 // RunNode runs one node's agent until the context ends.
 func RunNode(ctx context.Context, link agent.Link, cfg NodeConfig) error {
-	hello, mdata, err := loadIdentity(cfg)
+	hello, id, err := loadIdentity(cfg)
 	if err != nil {
 		return err
 	}
@@ -61,7 +64,29 @@ func RunNode(ctx context.Context, link agent.Link, cfg NodeConfig) error {
 			_ = d.Close() // instances keep running; there is nothing else to lose
 		}
 	}()
-	return agent.Run(ctx, link, agent.Options{Hello: hello, Drivers: drivers, Clock: clock.Real{}, Mdata: mdata})
+	o := agent.Options{Hello: hello, Drivers: drivers, Clock: clock.Real{}, Mdata: id.Mdata, ValuesKey: id.ValuesKey}
+	o.StoreKeys = func(keys agent.Keys) error { return id.storeKeys(identityFile(cfg.Dir), keys) }
+	if !cfg.Dummy {
+		memory := &seenFile{path: filepath.Join(cfg.Dir, "seen.json")}
+		o.Seen, o.Remember = memory.read(), memory.write
+		defer memory.flush()
+		o.Machine, o.Reboots = factsOf(cfg.Release), machine.IsShuttingDown
+	}
+	return agent.Run(ctx, link, o)
+}
+
+// factsOf returns a function that reads the facts of this machine. The kernel computes the
+// time of its boot from the current time, which may be set; the first one is kept.
+func factsOf(release string) func() *mariposa.Machine {
+	var booted time.Time
+	return func() *mariposa.Machine {
+		m := machine.Read("/", release)
+		if booted.IsZero() {
+			booted = m.Booted
+		}
+		m.Booted = booted
+		return m
+	}
 }
 
 // driversFor creates every driver that the node supports.
@@ -93,30 +118,52 @@ type identity struct {
 	ID    string `json:"id"`
 	Key   string `json:"key"`
 	Mdata string `json:"mdata,omitempty"` // the address where its instances read their values; running ones know no other
+	// FormerKey is the key before the last rotation.
+	FormerKey string `json:"former_key,omitempty"`
+	// ValuesKey is the secret behind the tokens with which instances read their values: the
+	// first key, because running instances know no other token. Empty if that is Key.
+	ValuesKey string `json:"values_key,omitempty"`
 }
 
-// loadIdentity returns the node's hello and the address where its instances read
-// their values. On the first run it generates the node's id, key and that address,
-// and stores them.
-func loadIdentity(cfg NodeConfig) (h wire.Hello, mdata string, err error) {
-	h = wire.Hello{Name: cfg.Name, Rack: cfg.Rack, DC: cfg.DC, Traits: cfg.Traits, Dummy: cfg.Dummy}
+func identityFile(dir string) string { return filepath.Join(dir, "node.json") }
+
+// storeKeys stores new keys. The file has either the old ones or the new ones, whenever the
+// machine stops.
+func (id *identity) storeKeys(path string, keys agent.Keys) error {
+	next := *id
+	next.ValuesKey = cmp.Or(id.ValuesKey, id.Key)
+	next.Key, next.FormerKey = keys.Current, keys.Former
+	b, err := json.Marshal(next)
+	if err == nil {
+		err = WriteFile(path, b)
+	}
+	if err == nil {
+		*id = next
+	}
+	return err
+}
+
+// loadIdentity returns the node's hello and what the node stores about itself. On the
+// first run it generates the node's id, its key and the address where its instances read
+// their values, and stores them.
+func loadIdentity(cfg NodeConfig) (h wire.Hello, id identity, err error) {
+	h = wire.Hello{Name: cfg.Name, Rack: cfg.Rack, DC: cfg.DC, Traits: cfg.Traits, Dummy: cfg.Dummy, Release: cfg.Release}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
-		return h, "", fmt.Errorf("create the node's directory: %w", err)
+		return h, id, fmt.Errorf("create the node's directory: %w", err)
 	}
 	if h.Name == "" {
 		name, err := os.Hostname()
 		if err != nil {
-			return h, "", fmt.Errorf("read the host name: %w: set a name with --name", err)
+			return h, id, fmt.Errorf("read the host name: %w: set a name with --name", err)
 		}
 		h.Name = strings.ToLower(name)
 	}
-	id, err := readIdentity(filepath.Join(cfg.Dir, "node.json"), cfg.Dummy)
-	if err != nil {
-		return h, "", err
+	if id, err = readIdentity(identityFile(cfg.Dir), cfg.Dummy); err != nil {
+		return h, id, err
 	}
-	h.Node, h.Key = id.ID, id.Key
+	h.Node, h.Key, h.FormerKey = id.ID, id.Key, id.FormerKey
 	h.Capacity = capacity(cfg.Dummy)
-	return h, id.Mdata, nil
+	return h, id, nil
 }
 
 // readIdentity reads the identity of a node and generates what is missing. A dummy
@@ -167,7 +214,7 @@ func freeAddress() (string, error) {
 	return "", fmt.Errorf("no free port between %d and %d for the metadata service of instances", firstMdata, lastMdata)
 }
 
-// WriteFile writes a small secret file atomically.
+// WriteFile writes a small secret file atomically and durably.
 func WriteFile(path string, b []byte) error {
 	tmp := path + ".new"
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -179,7 +226,14 @@ func WriteFile(path string, b []byte) error {
 	if err != nil {
 		return err
 	}
-	return os.Rename(tmp, path)
+	if err := os.Rename(tmp, path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // Secret generates a secret.

@@ -4,7 +4,6 @@
 package assembly
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -13,29 +12,29 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
-	"github.com/prometheus/client_golang/prometheus"
-
-	"mariposa"
 	"mariposa/api"
-	"mariposa/auth"
-	"mariposa/change"
 	"mariposa/clock"
-	"mariposa/engine"
-	"mariposa/fleet"
 	"mariposa/listener"
 	"mariposa/picture"
 	"mariposa/seal"
 	"mariposa/store"
+	"mariposa/wire"
 )
 
 // Config configures a control plane.
 type Config struct {
-	Store     store.Store // closed by Stop
-	Ring      *seal.Ring  // the keys that encrypt secrets in the store
-	Listen    string
+	Store store.Store // closed by Stop
+	// Reopen opens the store again after its state has changed (store.Store.Rewound). If
+	// nil, Store is kept.
+	Reopen func(context.Context) (store.Store, error)
+	Ring   *seal.Ring // the keys that encrypt secrets in the store
+	Listen string
+	// Advertise is the URL at which the other replicas and agents reach this one; the
+	// listen address if empty, unless that means all addresses of the machine.
+	Advertise string
 	JoinToken string // of agents in this process, not stored; empty if there are none
 	Version   string
 	Replica   string        // its name among replicas; generated if empty. One that keeps its name resumes its leases at once
@@ -43,18 +42,23 @@ type Config struct {
 	KeepRows  int64         // how many changes at most; 2 million if zero
 	KeepWhole int64         // how many of the newest no project loses; 100,000 if zero
 	Beat      time.Duration // heartbeat of agents; 5 s if zero
-	NewID     func() string // generates ids, which grow with time; NewID if nil
+	NewID     func() string // generates ids, which grow with time; by the store's clock if nil
+	Clock     clock.Clock   // of this machine, whose time may be wrong but must not jump; a clock.Steady if nil
 
 	TLSCert, TLSKey string        // files; without them the server speaks plain HTTP
 	Insecure        bool          // allow plain HTTP from other machines
 	Domain          string        // under which instances have names; mariposa.internal if empty
 	ApproveNodes    bool          // new nodes wait for approval
+	PendingNodes    int           // how many nodes without a join token may wait for approval; none if zero
+	StormBreaker    int           // percentage of nodes that may be lost within a minute before rescheduling stops; 33 if zero; negative: any
 	KeepVersions    int           // of a project; 100 if zero
 	KeepAudit       time.Duration // 365 days if zero; negative: forever
 	KeepTasks       time.Duration // of ended tasks; 30 days if zero; negative: forever
 
 	Limits      api.Limits       // of one user
 	Connections listener.Options // how many, and which proxies are trusted
+
+	cert *certificate // of this replica; nil: plain HTTP
 }
 
 // Control is one replica of the control plane.
@@ -63,19 +67,15 @@ type Control struct {
 
 	cfg     Config
 	cert    *certificate // nil: plain HTTP
-	pic     *picture.Picture
-	engine  *engine.Engine
-	fleet   *fleet.Fleet
 	gate    *listener.Listener
 	server  *http.Server
+	cluster string                // the id of the installation
+	current atomic.Pointer[plane] // nil while it changes to another state of the store
 	cancel  context.CancelFunc
 	all     sync.WaitGroup
 	stopped sync.Once
 	failed  chan error
 }
-
-// NewID returns a new id; ids grow with time.
-func NewID() string { return uuid.Must(uuid.NewV7()).String() }
 
 // Start starts a control plane; when it returns, requests are answered.
 func Start(ctx context.Context, cfg Config) (*Control, error) {
@@ -83,29 +83,39 @@ func Start(ctx context.Context, cfg Config) (*Control, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.cert = cert
+	if err := checkAdvertised(cfg); err != nil {
+		return nil, err
+	}
 	tcp, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w: choose another address with --listen or MARIPOSA_LISTEN", cfg.Listen, err)
 	}
-	c := &Control{cfg: cfg, cert: cert, gate: listener.New(tcp, cfg.Connections), URL: "http://" + tcp.Addr().String(), failed: make(chan error, 1)}
+	c := &Control{cfg: cfg, cert: cert, gate: listener.New(wire.Listener{Listener: tcp}, cfg.Connections), URL: "http://" + tcp.Addr().String(), failed: make(chan error, 1)}
 	incoming := net.Listener(c.gate)
 	if cert != nil {
 		c.URL = "https://" + tcp.Addr().String()
 		incoming = tls.NewListener(incoming, cert.config())
 	}
-	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	c.cancel = cancel
-	handler, err := c.wire(ctx, run)
+	if c.cfg.Advertise == "" && !isWildcard(tcp.Addr()) {
+		c.cfg.Advertise = c.URL
+	}
+	if c.cfg.Replica == "" {
+		c.cfg.Replica = NewID()
+	}
+	first, err := c.firstPlane(ctx)
 	if err != nil {
-		cancel()
-		c.all.Wait()
 		_ = incoming.Close() // the first error is the one to report
 		return nil, err
 	}
+	c.cluster = first.identity.Cluster
+	c.current.Store(first)
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	c.cancel = cancel
 	// The API limits how long bodies and responses may take, because streams have no
 	// end. HTTP/2 is not offered: one connection could carry many requests at once.
 	c.server = &http.Server{
-		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		Handler: c, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 64 << 10, BaseContext: func(net.Listener) context.Context { return run }, ConnContext: listener.Context,
 		ErrorLog: slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
 	}
@@ -114,6 +124,7 @@ func Start(ctx context.Context, cfg Config) (*Control, error) {
 			c.failed <- err
 		}
 	})
+	c.all.Go(func() { c.followStore(run, first) })
 	return c, nil
 }
 
@@ -130,166 +141,9 @@ func loadCertificate(cfg Config) (*certificate, error) {
 	return nil, nil
 }
 
-// wire creates the components and starts the actors.
-func (c *Control) wire(ctx, run context.Context) (http.Handler, error) {
-	vault := seal.NewVault(c.cfg.Ring, c.cfg.Store)
-	if err := vault.Check(ctx, c.cfg.Store, time.Now()); err != nil {
-		return nil, err
-	}
-	if err := auth.EnsureFirst(ctx, c.cfg.Store, time.Now()); err != nil {
-		return nil, fmt.Errorf("create the first user: %w", err)
-	}
-	pic, err := picture.Open(ctx, c.cfg.Store)
-	if err != nil {
-		return nil, fmt.Errorf("read the store: %w", err)
-	}
-	c.pic = pic
-	if err := rehome(ctx, c.cfg.Store, pic); err != nil {
-		return nil, err
-	}
-	if n, err := auth.LimitJoinTokens(ctx, c.cfg.Store, pic, time.Now()); err != nil {
-		return nil, fmt.Errorf("limit the lifetime of join tokens: %w", err)
-	} else if n > 0 {
-		slog.Warn("join tokens from an earlier release expire in 7 days: nodes that have joined do not need them; create new ones with `mariposa node join-token`", "tokens", n)
-	}
-	cache := picture.NewVersionCache(c.cfg.Store, vault)
-	pic.Subscribe(cache.Invalidate) // before all other subscribers: they read the cache
-	newID := c.cfg.NewID
-	if newID == nil {
-		newID = NewID
-	}
-	replica := cmp.Or(c.cfg.Replica, newID())
-	runner := engine.NewRunner(64)
-	c.fleet, err = fleet.New(ctx, fleet.Options{
-		Store: c.cfg.Store, Picture: pic, Cache: cache, Clock: clock.Real{}, Replica: replica, Beat: c.cfg.Beat, Domain: c.cfg.Domain,
-		ApproveNodes: c.cfg.ApproveNodes, Regained: func() { c.engine.RetryBlocked() },
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read the store: %w", err)
-	}
-	o := engine.Options{
-		Store: c.cfg.Store, Picture: pic, Cache: cache, Clock: clock.Real{}, NewID: newID, Wake: runner.Wake, Holder: replica,
-		Reachable: c.fleet.Reachable,
-	}
-	if c.cfg.Store.Shared() { // otherwise there is no other replica that its nodes could connect to
-		o.Renewed = c.fleet.KeepLease
-	}
-	c.engine = engine.New(o)
-	m := newSystemMetrics(c)
-	c.all.Go(func() { _ = pic.Follow(run, 10*time.Minute, m.observeRepairs) }) // it returns only when the context ends
-	c.all.Go(func() { runner.Run(run, c.engine) })
-	c.all.Go(func() { c.fleet.Run(run) })
-	c.all.Go(func() { c.trim(run) })
-	c.all.Go(func() { c.removeExpired(run) })
-	return api.New(api.Options{
-		Store: c.cfg.Store, Picture: pic, Cache: cache, Fleet: c.fleet, Used: c.engine.Used, Place: c.engine.Place, Trial: c.engine.Trial, Vault: vault, Clock: clock.Real{}, NewID: newID,
-		JoinToken: c.cfg.JoinToken, Version: c.cfg.Version, Metrics: m.registry,
-		Domain: c.cfg.Domain, KeepVersions: c.cfg.KeepVersions, Limits: c.cfg.Limits, Proxies: c.cfg.Connections.Proxies,
-	}), nil
-}
-
-// rehome moves projects whose organization does not exist to the first user's
-// organization.
-func rehome(ctx context.Context, st store.Store, pic *picture.Picture) error {
-	moved, left, err := auth.Rehome(ctx, st, pic)
-	if len(moved) > 0 {
-		slog.Info("moved projects whose organization does not exist to "+mariposa.FirstName, "projects", moved)
-	}
-	for _, name := range left {
-		slog.Warn("the organization of a project does not exist, and "+mariposa.FirstName+" already has a project of that name: rename it and restart", "project", name)
-	}
-	if err != nil {
-		return fmt.Errorf("move projects without an organization: %w", err)
-	}
-	return nil
-}
-
-// removeExpired removes data past its retention: audit records, idempotency records,
-// tasks and tokens.
-func (c *Control) removeExpired(ctx context.Context) {
-	every := time.NewTicker(time.Hour)
-	defer every.Stop()
-	for {
-		keep := cmp.Or(c.cfg.KeepAudit, 365*24*time.Hour)
-		if keep > 0 {
-			if _, err := c.cfg.Store.TrimAudit(ctx, keep); err != nil && ctx.Err() == nil {
-				slog.Warn("cannot trim the audit log; will retry", "err", err)
-			}
-		}
-		if keep > 0 {
-			if err := forgetTokens(ctx, c.cfg.Store, time.Now().Add(-keep)); err != nil && ctx.Err() == nil {
-				slog.Warn("cannot delete expired tokens; will retry", "err", err)
-			}
-		}
-		if keep := cmp.Or(c.cfg.KeepTasks, 30*24*time.Hour); keep > 0 {
-			if err := forgetTasks(ctx, c.cfg.Store, time.Now().Add(-keep)); err != nil && ctx.Err() == nil {
-				slog.Warn("cannot delete old tasks; will retry", "err", err)
-			}
-		}
-		if err := change.ForgetAnswers(ctx, c.cfg.Store, time.Now()); err != nil && ctx.Err() == nil {
-			slog.Warn("cannot delete old idempotency records; will retry", "err", err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-every.C:
-		}
-	}
-}
-
-// forgetTasks removes ended tasks that were created before a time. Ids grow with
-// time, so no search is needed.
-func forgetTasks(ctx context.Context, st store.Store, before time.Time) error {
-	ms := before.UnixMilli()
-	q := store.Query{Kind: mariposa.KindTask, Before: fmt.Sprintf("%08x-%04x-7000-8000-000000000000", ms>>16, ms&0xffff), Limit: 500}
-	for {
-		old, err := st.List(ctx, q)
-		if err != nil || len(old) == 0 {
-			return err
-		}
-		var unit store.Unit
-		for i := range old {
-			if old[i].Archived {
-				unit.Delete(mariposa.KindTask, old[i].ID, mariposa.Event{})
-			}
-		}
-		if len(unit.Writes) > 0 {
-			if err := st.Commit(ctx, unit)[0].Err; err != nil {
-				return err
-			}
-		}
-		q.Before = old[len(old)-1].ID
-	}
-}
-
-// forgetTokens removes tokens that were revoked or expired before a time. From then on
-// they are unknown rather than revoked or expired.
-func forgetTokens(ctx context.Context, st store.Store, before time.Time) error {
-	q := store.Query{Kind: mariposa.KindToken, Limit: 500}
-	for {
-		some, err := st.List(ctx, q)
-		if err != nil || len(some) == 0 {
-			return err
-		}
-		var unit store.Unit
-		for i := range some {
-			spec := some[i].Spec.(*mariposa.TokenSpec)
-			if at := cmp.Or(spec.Revoked, spec.Expires); !at.IsZero() && at.Before(before) {
-				unit.Delete(mariposa.KindToken, some[i].ID, mariposa.Event{})
-			}
-		}
-		if len(unit.Writes) > 0 {
-			if err := st.Commit(ctx, unit)[0].Err; err != nil {
-				return err
-			}
-		}
-		q.Before = some[len(some)-1].ID
-	}
-}
-
 // Picture returns the control plane's view of the store, for callers in the same
 // process that read it without requests.
-func (c *Control) Picture() *picture.Picture { return c.pic }
+func (c *Control) Picture() *picture.Picture { return c.current.Load().pic }
 
 // Failed reports when the control plane has ended by itself.
 func (c *Control) Failed() <-chan error { return c.failed }
@@ -302,18 +156,19 @@ func (c *Control) Stop() {
 		defer cancel()
 		go func() { // streams end with the actors, so do not wait for them first
 			time.Sleep(200 * time.Millisecond)
-			c.cancel()
+			c.endActors()
 		}()
 		if err := c.server.Shutdown(ctx); err != nil {
 			_ = c.server.Close() // connections that are still open would never close by themselves
 		}
-		c.cancel()
+		c.endActors()
 		done := make(chan struct{})
 		go func() { // a store that hangs must not keep the process from ending: what was acknowledged is durable
 			defer close(done)
 			c.all.Wait()
-			if err := c.cfg.Store.Close(); err != nil {
-				slog.Warn("cannot close the store", "err", err)
+			if p := c.current.Load(); p != nil {
+				p.stop()
+				closeStore(p.store)
 			}
 		}()
 		select {
@@ -324,43 +179,9 @@ func (c *Control) Stop() {
 	})
 }
 
-// systemMetrics are the metrics of the actors.
-type systemMetrics struct {
-	registry *prometheus.Registry
-	repairs  prometheus.Counter
-}
-
-func newSystemMetrics(c *Control) *systemMetrics {
-	m := &systemMetrics{registry: prometheus.NewRegistry()}
-	m.repairs = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "mariposa_reread_mended_total", Help: "Objects that a full re-read found different from the feed; should stay at 0.",
-	})
-	gauge := func(name, help string, f func() float64) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, f)
+func (c *Control) endActors() {
+	c.cancel()
+	if p := c.current.Load(); p != nil {
+		p.cancel()
 	}
-	m.registry.MustRegister(m.repairs,
-		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "mariposa_plan_loops_total", Help: "How often the plan of a project repeated itself without a change of state and was delayed; should stay at 0.",
-		}, func() float64 { return float64(c.engine.Loops()) }),
-		gauge("mariposa_revision", "The newest revision seen.", func() float64 { return float64(c.pic.Revision()) }),
-		gauge("mariposa_instances", "Instances in the store.", func() float64 { return float64(c.pic.Instances.Len()) }),
-		gauge("mariposa_projects", "Projects.", func() float64 { return float64(c.pic.Projects.Len()) }),
-		gauge("mariposa_open_tasks", "Tasks that have not ended.", func() float64 { return float64(c.pic.Tasks.Len()) }),
-		gauge("mariposa_nodes", "Known nodes.", func() float64 { return float64(c.pic.Nodes.Len()) }),
-		gauge("mariposa_sessions", "Agents connected to this replica.", func() float64 { return float64(c.fleet.Sessions()) }),
-		gauge("mariposa_connections_held", "Open connections with an authenticated request, agents included.", func() float64 { return float64(c.gate.Stats().Held) }),
-		gauge("mariposa_connections_pending", "Open connections without an authenticated request.", func() float64 { return float64(c.gate.Stats().Pending) }),
-		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "mariposa_connections_evicted_total", Help: "Pending connections that were closed to make room for others.",
-		}, func() float64 { return float64(c.gate.Stats().Evicted) }),
-		gauge("mariposa_shards", "Shards held by this replica.", func() float64 { n, _ := c.engine.Held(); return float64(n) }),
-	)
-	return m
-}
-
-func (m *systemMetrics) observeRepairs(n int) {
-	if n > 0 {
-		slog.Error("a full re-read found objects that the feed had missed", "objects", n)
-	}
-	m.repairs.Add(float64(n))
 }

@@ -3,10 +3,12 @@ package assembly
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"time"
 
+	"mariposa"
 	"mariposa/change"
 	"mariposa/store"
 )
@@ -21,7 +23,7 @@ const (
 )
 
 // trim keeps the feed within its bounds.
-func (c *Control) trim(ctx context.Context) {
+func (c *plane) trim(ctx context.Context) {
 	every := time.NewTicker(time.Minute)
 	defer every.Stop()
 	for {
@@ -38,8 +40,8 @@ func (c *Control) trim(ctx context.Context) {
 
 // trimOnce deletes old changes, then the oldest changes of projects that exceed their
 // share. This way a project with many changes does not displace the history of others.
-func (c *Control) trimOnce(ctx context.Context) error {
-	st := c.cfg.Store
+func (c *plane) trimOnce(ctx context.Context) error {
+	st := c.store
 	if _, err := st.Trim(ctx, cmp.Or(c.cfg.Keep, keepFeed), 0); err != nil {
 		return err
 	}
@@ -93,4 +95,87 @@ func fairShare(sizes map[string]store.LogSize, most int64) int64 {
 		most -= n
 	}
 	return max(share, 1)
+}
+
+// removeExpired removes data past its retention: audit records, idempotency records,
+// tasks and tokens.
+func (c *plane) removeExpired(ctx context.Context) {
+	every := time.NewTicker(time.Hour)
+	defer every.Stop()
+	for {
+		keep := cmp.Or(c.cfg.KeepAudit, 365*24*time.Hour)
+		if keep > 0 {
+			if _, err := c.store.TrimAudit(ctx, keep); err != nil && ctx.Err() == nil {
+				slog.Warn("cannot trim the audit log; will retry", "err", err)
+			}
+		}
+		if keep > 0 {
+			if err := forgetTokens(ctx, c.store, c.clock.Now().Add(-keep)); err != nil && ctx.Err() == nil {
+				slog.Warn("cannot delete expired tokens; will retry", "err", err)
+			}
+		}
+		if keep := cmp.Or(c.cfg.KeepTasks, 30*24*time.Hour); keep > 0 {
+			if err := forgetTasks(ctx, c.store, c.clock.Now().Add(-keep)); err != nil && ctx.Err() == nil {
+				slog.Warn("cannot delete old tasks; will retry", "err", err)
+			}
+		}
+		if err := change.ForgetAnswers(ctx, c.store, c.clock.Now()); err != nil && ctx.Err() == nil {
+			slog.Warn("cannot delete old idempotency records; will retry", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+	}
+}
+
+// forgetTasks removes ended tasks that were created before a time. Ids grow with
+// time, so no search is needed.
+func forgetTasks(ctx context.Context, st store.Store, before time.Time) error {
+	ms := before.UnixMilli()
+	q := store.Query{Kind: mariposa.KindTask, Before: fmt.Sprintf("%08x-%04x-7000-8000-000000000000", ms>>16, ms&0xffff), Limit: 500}
+	for {
+		old, err := st.List(ctx, q)
+		if err != nil || len(old) == 0 {
+			return err
+		}
+		var unit store.Unit
+		for i := range old {
+			if old[i].Archived {
+				unit.Delete(mariposa.KindTask, old[i].ID, mariposa.Event{})
+			}
+		}
+		if len(unit.Writes) > 0 {
+			if err := st.Commit(ctx, unit)[0].Err; err != nil {
+				return err
+			}
+		}
+		q.Before = old[len(old)-1].ID
+	}
+}
+
+// forgetTokens removes tokens that were revoked or expired before a time. From then on
+// they are unknown rather than revoked or expired.
+func forgetTokens(ctx context.Context, st store.Store, before time.Time) error {
+	q := store.Query{Kind: mariposa.KindToken, Limit: 500}
+	for {
+		some, err := st.List(ctx, q)
+		if err != nil || len(some) == 0 {
+			return err
+		}
+		var unit store.Unit
+		for i := range some {
+			spec := some[i].Spec.(*mariposa.TokenSpec)
+			if at := cmp.Or(spec.Revoked, spec.Expires); !at.IsZero() && at.Before(before) {
+				unit.Delete(mariposa.KindToken, some[i].ID, mariposa.Event{})
+			}
+		}
+		if len(unit.Writes) > 0 {
+			if err := st.Commit(ctx, unit)[0].Err; err != nil {
+				return err
+			}
+		}
+		q.Before = some[len(some)-1].ID
+	}
 }

@@ -86,7 +86,7 @@ func TestABusyProjectDoesNotPushOutTheHistoryOfOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Control{cfg: Config{Store: st, KeepRows: 1000, KeepWhole: 50}, pic: pic}
+	c := &plane{cfg: Config{KeepRows: 1000, KeepWhole: 50}, store: st, pic: pic}
 	if err := c.trimOnce(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"mariposa/agent"
 )
 
 // renew writes a certificate with a number and its key into a folder.
@@ -105,27 +107,51 @@ func TestPlainHTTPIsForThisMachineAlone(t *testing.T) {
 func TestANodeKeepsWhoItIsAndWhereItsInstancesRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	first, address, err := loadIdentity(NodeConfig{Dir: dir, Name: "a"})
+	first, id, err := loadIdentity(NodeConfig{Dir: dir, Name: "a"})
+	address := id.Mdata
 	if err != nil || first.Node == "" || first.Key == "" || !strings.HasPrefix(address, "127.0.0.1:") {
 		t.Fatalf("%+v, %q, %v", first, address, err)
 	}
 	again, same, err := loadIdentity(NodeConfig{Dir: dir, Name: "a"})
-	if err != nil || again.Node != first.Node || again.Key != first.Key || same != address {
-		t.Errorf("the second time: %+v, %q, %v", again, same, err)
+	if err != nil || again.Node != first.Node || again.Key != first.Key || same != id {
+		t.Errorf("the second time: %+v, %+v, %v", again, same, err)
 	}
 	older := t.TempDir()
 	put(t, filepath.Join(older, "node.json"), []byte(`{"id": "n1", "key": "k1"}`))
 	for range 2 {
-		h, address, err := loadIdentity(NodeConfig{Dir: older})
-		if err != nil || h.Node != "n1" || h.Key != "k1" || address == "" {
-			t.Errorf("from before there was an address: %+v, %q, %v", h, address, err)
+		h, id, err := loadIdentity(NodeConfig{Dir: older})
+		if err != nil || h.Node != "n1" || h.Key != "k1" || id.Mdata == "" {
+			t.Errorf("from before there was an address: %+v, %+v, %v", h, id, err)
 		}
 	}
-	if _, address, err := loadIdentity(NodeConfig{Dir: t.TempDir(), Dummy: true}); err != nil || address != "" {
-		t.Errorf("a dummy has %q, %v", address, err)
+	if _, id, err := loadIdentity(NodeConfig{Dir: t.TempDir(), Dummy: true}); err != nil || id.Mdata != "" {
+		t.Errorf("a dummy has %q, %v", id.Mdata, err)
 	}
 	put(t, filepath.Join(older, "node.json"), []byte("{}"))
 	if _, _, err := loadIdentity(NodeConfig{Dir: older}); err == nil || !strings.Contains(err.Error(), "node.json") {
 		t.Errorf("a damaged one: %v", err)
+	}
+}
+
+// Running instances read their values with tokens that are derived from the node's first
+// key.
+func TestNewKeysOfANodeAreStoredWithTheSecretOfItsInstances(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	first, id, err := loadIdentity(NodeConfig{Dir: dir, Name: "a"})
+	if err != nil || id.ValuesKey != "" {
+		t.Fatal(id, err)
+	}
+	for _, keys := range []agent.Keys{{Current: "second", Former: first.Key}, {Current: "third", Former: "second"}} {
+		if err := id.storeKeys(identityFile(dir), keys); err != nil {
+			t.Fatal(err)
+		}
+		h, now, err := loadIdentity(NodeConfig{Dir: dir, Name: "a"})
+		if err != nil || h.Node != first.Node || h.Key != keys.Current || h.FormerKey != keys.Former || now.ValuesKey != first.Key || now.Mdata != id.Mdata {
+			t.Errorf("stored %+v, %v", now, err)
+		}
+	}
+	if err := id.storeKeys(filepath.Join(dir, "no", "such"), agent.Keys{Current: "fourth"}); err == nil || id.Key != "third" {
+		t.Errorf("what could not be stored is used: %+v, %v", id, err)
 	}
 }

@@ -104,11 +104,32 @@ func (d *Directory) JoinToken(token string, now time.Time) (r *store.Token, own 
 	return d.picture.Tokens.Get(id), false
 }
 
-// KnowsNode reports whether a key belongs to a node that has joined before. Its agent
-// needs no join token.
-func (d *Directory) KnowsNode(node, key string) bool {
+// NodeStanding is what a key says about the agent that presents it.
+type NodeStanding int
+
+const (
+	NodeUnknown NodeStanding = iota // there is no node with that id, or it waits without a join token
+	NodeKnown                       // it is the key of a node that has joined before: its agent needs no join token
+	NodeOldKey                      // the key of the node was replaced by another one
+	NodeNotIts                      // the node has another key
+)
+
+// StandingOf checks the key of a node.
+func (d *Directory) StandingOf(node, key string) NodeStanding {
 	r := d.picture.Nodes.Get(node)
-	return r != nil && key != "" && subtle.ConstantTimeCompare([]byte(r.Spec().KeyHash), []byte(mariposa.HashKey(key))) == 1
+	if r == nil {
+		return NodeUnknown
+	}
+	spec, hash := r.Spec(), mariposa.HashKey(key)
+	switch {
+	case key != "" && spec.HasKey(hash) && spec.Tokenless:
+		return NodeUnknown
+	case key != "" && spec.HasKey(hash):
+		return NodeKnown
+	case key != "" && spec.HasRetiredKey(hash):
+		return NodeOldKey
+	}
+	return NodeNotIts
 }
 
 // NewSecret generates a token. Its prefix lets people and scanners recognize it.

@@ -136,7 +136,7 @@ func API(ctx context.Context, o APIOptions) (APIResult, error) {
 		{"cpu-delete", phase{"deleting everything", r.cleanUp}},
 	} {
 		profiled := func(ctx context.Context) error { return r.profiled(ctx, part.file, part.do) }
-		if err := (phase{part.name, profiled}).run(ctx); err != nil {
+		if err := r.run(ctx, phase{part.name, profiled}); err != nil {
 			return r.res, err
 		}
 	}
@@ -197,6 +197,6 @@ func (r *apiRun) cleanUp(ctx context.Context) error {
 		return err
 	}
 	r.res.DeletedPerS = perSecond(len(r.all), time.Since(began))
-	r.progress("gone after %s", time.Since(began).Round(time.Millisecond))
+	r.result("gone after %s", time.Since(began).Round(time.Millisecond))
 	return nil
 }

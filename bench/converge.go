@@ -85,12 +85,12 @@ func Converge(ctx context.Context, o Options) (Result, error) {
 		{"rolling out a new version", func(ctx context.Context) error { return r.profiled(ctx, "cpu-roll", r.roll) }},
 		{"scaling to zero", r.down},
 	} {
-		if err := p.run(ctx); err != nil {
+		if err := r.run(ctx, p); err != nil {
 			return r.res, err
 		}
 	}
 	r.res.Commit, r.res.CPUS = r.store.percentiles(), round(cpu().Seconds())
-	return r.res, phase{"cleaning up", r.cleanUp}.run(ctx)
+	return r.res, r.run(ctx, phase{"cleaning up", r.cleanUp})
 }
 
 // cleanUp removes everything from the store except logs.
@@ -145,7 +145,7 @@ func (r *run) up(ctx context.Context) error {
 	}
 	took := time.Since(began)
 	r.res.UpS, r.res.UpPerS = round(took.Seconds()), round(float64(r.Instances)/took.Seconds())
-	r.progress("up in %s: %.0f/s", took.Round(time.Millisecond), r.res.UpPerS)
+	r.result("up in %s: %.0f/s", took.Round(time.Millisecond), r.res.UpPerS)
 	return nil
 }
 
@@ -177,7 +177,7 @@ func (r *run) rest(ctx context.Context) error {
 	}
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	r.progress("at rest: %.2f %% of a core, %.0f MB (heap: %d MB in use, %d MB idle of which %d MB returned)", r.res.IdleCPUPct, r.res.RSSMB,
+	r.result("at rest: %.2f %% of a core, %.0f MB (heap: %d MB in use, %d MB idle of which %d MB returned)", r.res.IdleCPUPct, r.res.RSSMB,
 		m.HeapInuse>>20, m.HeapIdle>>20, m.HeapReleased>>20)
 	return nil
 }
@@ -193,7 +193,7 @@ func (r *run) kill(ctx context.Context) error {
 		return err
 	}
 	r.res.EventToCreate, r.res.RepairS, r.res.Repaired = percentiles(took), round(time.Since(began).Seconds()), len(took)
-	r.progress("replacement assigned after %.2f ms (p50), %.2f ms (p99)", r.res.EventToCreate.P50, r.res.EventToCreate.P99)
+	r.result("replacement assigned after %.2f ms (p50), %.2f ms (p99)", r.res.EventToCreate.P50, r.res.EventToCreate.P99)
 	return nil
 }
 
@@ -236,7 +236,7 @@ func (r *run) killBusy(ctx context.Context) error {
 		r.feed.mu.Unlock()
 	}
 	r.res.EventToCreateBusy = percentiles(all)
-	r.progress("busy: replacement assigned after %.2f ms (p50), %.2f ms (p99) in %d kills", r.res.EventToCreateBusy.P50, r.res.EventToCreateBusy.P99, len(all))
+	r.result("busy: replacement assigned after %.2f ms (p50), %.2f ms (p99) in %d kills", r.res.EventToCreateBusy.P50, r.res.EventToCreateBusy.P99, len(all))
 	if _, err := r.client.DeleteProject(ctx, c.ID, true); err != nil {
 		return err
 	}
@@ -274,7 +274,7 @@ func (r *run) loseNode(ctx context.Context) error {
 	}
 	took := time.Since(began)
 	r.res.RepairS, r.res.Repaired = round(r.res.RepairS+took.Seconds()), r.res.Repaired+n
-	r.progress("%d instances run elsewhere after %s", n, took.Round(time.Millisecond))
+	r.result("%d instances run elsewhere after %s", n, took.Round(time.Millisecond))
 	if _, err := r.client.ActOnNode(ctx, victim.ID, contract.NodeAction{Action: "restore"}); err != nil {
 		return err
 	}
@@ -310,7 +310,7 @@ func (r *run) roll(ctx context.Context) error {
 		return err
 	}
 	r.res.RollS = round(time.Since(began).Seconds())
-	r.progress("rolled in %.2f s", r.res.RollS)
+	r.result("rolled in %.2f s", r.res.RollS)
 	return nil
 }
 
@@ -329,6 +329,6 @@ func (r *run) down(ctx context.Context) error {
 		return err
 	}
 	r.res.DownS = round(time.Since(began).Seconds())
-	r.progress("down in %.2f s", r.res.DownS)
+	r.result("down in %.2f s", r.res.DownS)
 	return nil
 }

@@ -119,7 +119,7 @@ func (r *apiRun) rest(ctx context.Context) error {
 			return err
 		}
 		*l.into = s.percentiles()
-		r.progress("%s: %.2f ms (p50), %.2f ms (p99), %.0f/s", l.what, l.into.P50, l.into.P99, s.perSecond())
+		r.result("%s: %.2f ms (p50), %.2f ms (p99), %.0f/s", l.what, l.into.P50, l.into.P99, s.perSecond())
 	}
 	return nil
 }
@@ -148,7 +148,7 @@ func (r *apiRun) permissions(ctx context.Context) error {
 	if r.res.Check, err = r.check(ctx, r.forAWhile()); err != nil {
 		return err
 	}
-	r.progress("GET one project: %.2f ms (p50), denied %.2f ms, without a token %.2f ms; %.0f/s; the permission check %.1f µs (p50), %.1f µs (p99)",
+	r.result("GET one project: %.2f ms (p50), denied %.2f ms, without a token %.2f ms; %.0f/s; the permission check %.1f µs (p50), %.1f µs (p99)",
 		r.res.GetProject.P50, r.res.DeniedProject.P50, r.res.Tokenless.P50, r.res.RequestsPerS, r.res.Check.P50, r.res.Check.P99)
 	return nil
 }
@@ -226,7 +226,7 @@ func (r *apiRun) busy(ctx context.Context) error {
 		return err
 	}
 	r.res.Updates, r.res.UpdatesSent, r.res.Update, r.res.UpdatesPerS = n, len(updates.took), updates.percentiles(), updates.perSecond()
-	r.progress("%d accepted at %.0f/s, %.2f ms (p50), %.2f ms (p99); meanwhile projects %.2f ms (p99), state %.2f ms (p99)", r.res.UpdatesSent, r.res.UpdatesPerS,
+	r.result("%d accepted at %.0f/s, %.2f ms (p50), %.2f ms (p99); meanwhile projects %.2f ms (p99), state %.2f ms (p99)", r.res.UpdatesSent, r.res.UpdatesPerS,
 		r.res.Update.P50, r.res.Update.P99, r.res.ListProjectsBusy.P99, r.res.StateBusy.P99)
 	return r.verify(ctx)
 }
@@ -281,7 +281,7 @@ func (r *apiRun) verify(ctx context.Context) error {
 		return err
 	}
 	r.res.UpdatesLost = int(lost.Load())
-	r.progress("%d projects checked, %d do not match their last update", len(r.all), r.res.UpdatesLost)
+	r.result("%d projects checked, %d do not match their last update", len(r.all), r.res.UpdatesLost)
 	return r.awaitIdle(ctx)
 }
 
@@ -298,6 +298,6 @@ func (r *apiRun) metadata(ctx context.Context) error {
 		return err
 	}
 	r.res.Metadata, r.res.MetadataPerS = s.percentiles(), s.perSecond()
-	r.progress("metadata set at %.0f/s, %.2f ms (p50), %.2f ms (p99)", r.res.MetadataPerS, r.res.Metadata.P50, r.res.Metadata.P99)
+	r.result("metadata set at %.0f/s, %.2f ms (p50), %.2f ms (p99)", r.res.MetadataPerS, r.res.Metadata.P50, r.res.Metadata.P99)
 	return nil
 }

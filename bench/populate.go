@@ -35,7 +35,7 @@ func (r *apiRun) people(ctx context.Context) error {
 		return err
 	}
 	r.res.PeoplePerS = perSecond(r.Organizations, time.Since(began))
-	r.progress("made at %.0f/s", r.res.PeoplePerS)
+	r.result("made at %.0f/s", r.res.PeoplePerS)
 	return nil
 }
 
@@ -73,7 +73,7 @@ func (r *apiRun) projects(ctx context.Context) error {
 		return err
 	}
 	r.res.ProjectsPerS = perSecond(n, time.Since(began))
-	r.progress("made at %.0f/s", r.res.ProjectsPerS)
+	r.result("made at %.0f/s", r.res.ProjectsPerS)
 	for _, p := range r.all {
 		p.team.projects = append(p.team.projects, p)
 	}
@@ -112,7 +112,7 @@ func (r *apiRun) settle(ctx context.Context) error {
 		return fmt.Errorf("no task is open, but there are %d instances instead of %d", n, r.res.Instances)
 	}
 	r.res.SettleS = round(time.Since(began).Seconds())
-	r.progress("%d instances running after another %.2f s", n, r.res.SettleS)
+	r.result("%d instances running after another %.2f s", n, r.res.SettleS)
 	return nil
 }
 

@@ -134,7 +134,7 @@ func Queue(ctx context.Context, o QueueOptions) (QueueResult, error) {
 		{"cpu-delete", phase{"deleting everything", r.cleanUp}},
 	} {
 		profiled := func(ctx context.Context) error { return r.profiled(ctx, part.file, part.do) }
-		if err := (phase{part.name, profiled}).run(ctx); err != nil {
+		if err := r.run(ctx, phase{part.name, profiled}); err != nil {
 			return r.out, err
 		}
 	}

@@ -54,7 +54,7 @@ func (r *queueRun) admitMany(ctx context.Context) error {
 		return err
 	}
 	r.out.SettleS = round(time.Since(began).Seconds())
-	r.progress("%d tasks accepted at %.0f/s, %.2f ms (p50), %.2f ms (p99), %d refused; the last one ended %.2f s later", r.out.Admitted, r.out.AdmittedPerS,
+	r.result("%d tasks accepted at %.0f/s, %.2f ms (p50), %.2f ms (p99), %d refused; the last one ended %.2f s later", r.out.Admitted, r.out.AdmittedPerS,
 		r.out.Admit.P50, r.out.Admit.P99, refused.Load(), r.out.SettleS)
 	return nil
 }
@@ -70,7 +70,7 @@ func (r *queueRun) admitOne(ctx context.Context) error {
 		return err
 	}
 	r.out.AdmittedOnePerS, r.out.AdmitOne = s.perSecond(), s.percentiles()
-	r.progress("to one project: %.0f/s, %.2f ms (p50), %.2f ms (p99)", r.out.AdmittedOnePerS, r.out.AdmitOne.P50, r.out.AdmitOne.P99)
+	r.result("to one project: %.0f/s, %.2f ms (p50), %.2f ms (p99)", r.out.AdmittedOnePerS, r.out.AdmitOne.P50, r.out.AdmitOne.P99)
 	return nil
 }
 

@@ -44,7 +44,7 @@ func (r *queueRun) writeHistory(ctx context.Context) error {
 		writes = writes[:0]
 	}
 	r.out.HistoryPerS = perSecond(n, time.Since(began))
-	r.progress("written at %.0f/s", r.out.HistoryPerS)
+	r.result("written at %.0f/s", r.out.HistoryPerS)
 	return r.whole(ctx)
 }
 
@@ -141,7 +141,7 @@ func (r *queueRun) lists(ctx context.Context) error {
 			return err
 		}
 		*l.into = s.percentiles()
-		r.progress("GET /v1/queue, %s: %.2f ms (p50), %.2f ms (p99), %.0f/s", l.what, l.into.P50, l.into.P99, s.perSecond())
+		r.result("GET /v1/queue, %s: %.2f ms (p50), %.2f ms (p99), %.0f/s", l.what, l.into.P50, l.into.P99, s.perSecond())
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ func (r *queueRun) roll(ctx context.Context) error {
 		return err
 	}
 	r.out.Roll = r.rateRoll(rolled, time.Since(began))
-	r.progress("rolled out in %.2f s: %.2f times the ideal (%.2f s), %.2f times if min_healthy counts once (%.2f s)", r.out.Roll.S, r.out.Roll.Ratio, r.out.Roll.IdealS,
+	r.result("rolled out in %.2f s: %.2f times the ideal (%.2f s), %.2f times if min_healthy counts once (%.2f s)", r.out.Roll.S, r.out.Roll.Ratio, r.out.Roll.IdealS,
 		r.out.Roll.StrictRatio, r.out.Roll.StrictS)
 	if _, err := r.client.DeleteProject(ctx, c.ID, true); err != nil {
 		return err

@@ -40,6 +40,7 @@ type system struct {
 	client     *client.Client // uses that token
 	agents     sync.WaitGroup
 	stopAgents context.CancelFunc // ends the agents
+	held       string             // a result that is not printed yet
 }
 
 // A phase is a part of a benchmark.
@@ -48,13 +49,15 @@ type phase struct {
 	do   func(context.Context) error
 }
 
-// run runs a phase. If the phase is interrupted, the error says so: an incomplete phase
-// has no result.
-func (p phase) run(ctx context.Context) error {
+// run runs a phase and prints its result. If the phase is interrupted, the error says so:
+// an incomplete phase has no result. Whether it is complete is decided once.
+func (s *system) run(ctx context.Context, p phase) error {
 	err := p.do(ctx)
 	if ctx.Err() != nil {
+		s.held = ""
 		return fmt.Errorf("interrupted while %s: this phase has no result", p.name)
 	}
+	s.printHeld()
 	return err
 }
 
@@ -95,8 +98,25 @@ func (s *system) mustBeEmpty(ctx context.Context) error {
 	return nil
 }
 
+// progress prints what begins.
 func (s *system) progress(format string, args ...any) {
-	fmt.Fprintf(s.Progress, "%s  %s\n", time.Now().Format("15:04:05"), fmt.Sprintf(format, args...))
+	s.printHeld()
+	fmt.Fprint(s.Progress, stamped(format, args))
+}
+
+// result prints a result once the phase goes on to something else, or is complete.
+func (s *system) result(format string, args ...any) {
+	s.printHeld()
+	s.held = stamped(format, args)
+}
+
+func (s *system) printHeld() {
+	fmt.Fprint(s.Progress, s.held)
+	s.held = ""
+}
+
+func stamped(format string, args []any) string {
+	return fmt.Sprintf("%s  %s\n", time.Now().Format("15:04:05"), fmt.Sprintf(format, args...))
 }
 
 func (s *system) start(ctx context.Context, nodes int) error {
@@ -127,7 +147,7 @@ func (s *system) start(ctx context.Context, nodes int) error {
 		s.agents.Go(func() {
 			err := assembly.RunNode(during, link, assembly.NodeConfig{Dir: dir, Name: name, Dummy: true, InMemory: true})
 			if err != nil && during.Err() == nil {
-				s.progress("node %s stopped: %v", name, err)
+				fmt.Fprint(s.Progress, stamped("node %s stopped: %v", []any{name, err})) // concurrently with a phase
 			}
 		})
 	}

@@ -27,6 +27,8 @@ type Action struct {
 	All       bool               // for a reprovision: replace everything, though rollouts are held
 	WithScale bool               // for a revert: restore its scales too
 	Message   string             // for a revert
+
+	RescheduleNow bool // for a converge: also replace the instances on lost nodes now
 }
 
 // Filter selects the instances that match all given fields, by name or id.
@@ -67,7 +69,12 @@ func (e *edit) act(a Action) (string, error) {
 	case "scale":
 		return e.add(e.scale(a.Scale))
 	case "freeze", "thaw", "pause", "resume", "converge", "accept":
-		return e.add(e.immediateTask(a.Action, a.Services))
+		if a.RescheduleNow { // it overrides what protects the whole installation
+			if err := e.c.Directory.Require(e.req.Caller, auth.Operate, e.record.Record()); err != nil {
+				return "", err
+			}
+		}
+		return e.add(e.immediateTask(a))
 	}
 	return "", invalid("unknown action %q for a project", shorten(a.Action))
 }
@@ -118,7 +125,7 @@ func (e *edit) setGoal(kind mariposa.TaskKind, goal mariposa.ProjectGoal, refs [
 		patch.Number = e.spec.Number // the task that would have rolled it out was ended before it began
 	}
 	return &mariposa.TaskSpec{
-		Task: kind, Component: "project", Services: names, Version: e.spec.Version, LiftsFreeze: e.mayLiftFreeze(), Reason: mariposa.Asked(why), Patch: patch,
+		Task: kind, Component: "project", Services: names, LiftsFreeze: e.mayLiftFreeze(), Reason: mariposa.Asked(why), Patch: patch,
 	}, nil
 }
 
@@ -159,15 +166,16 @@ func (e *edit) isAtGoal(goal mariposa.ProjectGoal, names []string) bool {
 }
 
 // immediateTask returns a task that begins at once, whatever else is in progress.
-func (e *edit) immediateTask(action string, refs []string) (*mariposa.TaskSpec, error) {
-	names, err := e.scope(refs)
+func (e *edit) immediateTask(a Action) (*mariposa.TaskSpec, error) {
+	action := a.Action
+	names, err := e.scope(a.Services)
 	if err != nil {
 		return nil, err
 	}
-	t := &mariposa.TaskSpec{Component: action, Services: names, Version: e.spec.Version, Immediate: true}
+	t := &mariposa.TaskSpec{Component: action, Services: names, Immediate: true}
 	st := e.record.Status()
 	if st == nil && action != "freeze" {
-		return nil, conflict("project %s has not been planned yet, so there is nothing to %s: try again shortly", e.spec.Name, action)
+		return nil, e.refuseUnplanned(action)
 	}
 	switch action {
 	case "freeze":
@@ -180,16 +188,16 @@ func (e *edit) immediateTask(action string, refs []string) (*mariposa.TaskSpec, 
 		}
 	case "pause":
 		t.Task, t.Patch.Mode = mariposa.TaskFreeze, mariposa.ModePause
-		if !e.anyService(names, func(ss *mariposa.ServiceStatus) bool { return !ss.Paused }) {
+		if !e.anyService(names, func(ss *mariposa.ServiceStatus) bool { return !ss.Paused }) && !e.hasQueuedMode(names, mariposa.ModeResume) {
 			return nil, nil
 		}
 	case "resume":
 		t.Task, t.Patch.Mode = mariposa.TaskFreeze, mariposa.ModeResume
-		if !e.anyService(names, func(ss *mariposa.ServiceStatus) bool { return ss.Paused }) && !st.Paused {
+		if !e.anyService(names, func(ss *mariposa.ServiceStatus) bool { return ss.Paused }) && !st.Paused && !e.hasQueuedMode(names, mariposa.ModePause) {
 			return nil, nil
 		}
 	case "converge":
-		t.Task, t.Patch.Retry = mariposa.TaskScale, true
+		t.Task, t.Patch.Retry, t.Patch.Reschedule = mariposa.TaskScale, true, a.RescheduleNow
 		if st.Status == mariposa.StatusConverged || st.Goal != mariposa.GoalStarted {
 			return nil, nil
 		}
@@ -199,8 +207,24 @@ func (e *edit) immediateTask(action string, refs []string) (*mariposa.TaskSpec, 
 	case "accept":
 		t.Task, t.Patch.Accept = mariposa.TaskScale, true
 	}
-	t.Reason = mariposa.Asked(e.req.actor() + " asked to " + action + " " + cmp.Or(strings.Join(t.Services, ", "), "it"))
+	why := e.req.actor() + " asked to " + action + " " + cmp.Or(strings.Join(t.Services, ", "), "it")
+	if a.RescheduleNow {
+		why += ", and to replace its instances on lost nodes now"
+	}
+	t.Reason = mariposa.Asked(why)
 	return t, nil
+}
+
+// refuseUnplanned says why nothing can be done with a project without a status: it was not
+// planned yet, or its start was terminated before it began.
+func (e *edit) refuseUnplanned(action string) error {
+	switch {
+	case len(e.tasks) > 0:
+		return conflict("project %s has not been planned yet, so there is nothing to %s: try again shortly", e.spec.Name, action)
+	case action == "thaw" || action == "resume":
+		return nil
+	}
+	return conflict("project %s was never started, so there is nothing to %s: start it first with %s", e.spec.Name, action, e.command("project start"))
 }
 
 // withoutFrozen returns the part of a scope that is not frozen: frozen services are
@@ -240,26 +264,16 @@ func (e *edit) anyService(names []string, is func(*mariposa.ServiceStatus) bool)
 // one still keeps frozen is in the status of the services: it may have been thawed in part.
 func (e *edit) hasQueuedFreeze(names []string) bool {
 	return slices.ContainsFunc(e.tasks, func(t queue.Task) bool {
-		return isFreeze(t) && t.State() == mariposa.TaskQueued && queue.Overlap(t.Spec.Services, names)
+		return t.IsFreeze() && t.State() == mariposa.TaskQueued && queue.Overlap(t.Spec.Services, names)
 	})
 }
 
-// thawed lists the services of a scope that are not frozen.
-func (e *edit) thawed(services []string) (names []string) {
-	st := e.record.Status()
-	if st == nil {
-		return nil
-	}
-	for name, ss := range st.Services {
-		if ss.Frozen == nil && !ss.Removed && (len(services) == 0 || slices.Contains(services, name)) {
-			names = append(names, name)
-		}
-	}
-	return names
+// hasQueuedMode reports whether a pause or resume of a scope is about to begin.
+func (e *edit) hasQueuedMode(names []string, mode mariposa.Mode) bool {
+	return slices.ContainsFunc(e.tasks, func(t queue.Task) bool {
+		return t.Spec.Patch.Mode == mode && t.State() == mariposa.TaskQueued && queue.Overlap(t.Spec.Services, names)
+	})
 }
-
-// isFreeze reports whether a task keeps its scope frozen until the thaw.
-func isFreeze(t queue.Task) bool { return t.Spec.Task == mariposa.TaskFreeze && !t.Spec.Immediate }
 
 // goals returns the services that can be acted on: those in force and not being
 // removed, and those of the newest manifest, whose task may still be waiting.
@@ -319,7 +333,7 @@ func (e *edit) scale(scales map[string]Scaling) (*mariposa.TaskSpec, error) {
 		return nil, err
 	}
 	goals := e.goals()
-	t := &mariposa.TaskSpec{Task: mariposa.TaskScale, Component: "project", Version: e.spec.Version, LiftsFreeze: e.mayLiftFreeze()}
+	t := &mariposa.TaskSpec{Task: mariposa.TaskScale, Component: "project", LiftsFreeze: e.mayLiftFreeze()}
 	same, said := true, []string(nil)
 	for _, ref := range slices.Sorted(maps.Keys(scales)) {
 		name, err := e.findService(goals, ref)

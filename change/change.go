@@ -109,9 +109,29 @@ func (c *Changer) commit(ctx context.Context, req *Request, key string, build fu
 	})
 }
 
+// CatchUp waits until the picture shows everything that was committed before the call, and
+// reports whether there was something after a revision: what was decided from that one may
+// be wrong. Another replica may have acknowledged a change that is not in this replica's
+// picture yet. It returns an error if the picture cannot catch up now: then nobody can tell
+// whether the decision is right. It returns false if only this process writes to the store.
+func (c *Changer) CatchUp(ctx context.Context, from int64) (moved bool, err error) {
+	if !c.Store.Shared() {
+		return false, nil
+	}
+	newest, err := c.Store.Revision(ctx)
+	if err != nil || newest <= from {
+		return false, err
+	}
+	if c.Await(ctx, newest); c.Picture.Revision() < newest {
+		return false, mariposa.Errorf(mariposa.Unavailable, "this server does not know the newest state yet, so it cannot decide about the request; nothing was changed: try again shortly")
+	}
+	return true, nil
+}
+
 // commit builds a change and commits it, and retries while others change the same
 // records. Changes with the same key wait for each other here, so conflicts come from
-// other replicas and actors only. The answer is kept in the same commit if the request
+// other replicas and actors only. A refusal, and an answer that there is nothing to do, are
+// checked against the newest state. The answer is kept in the same commit if the request
 // has an idempotency key; so is the audit record. When commit returns, reads show the
 // change.
 func commit[T any](ctx context.Context, c *Changer, req *Request, key string, build func() (*store.Unit, T, error)) (*T, error) {
@@ -120,7 +140,9 @@ func commit[T any](ctx context.Context, c *Changer, req *Request, key string, bu
 		return nil, err
 	}
 	defer unlock()
+	confirmed := false
 	for range maxAttempts {
+		from := c.Picture.Revision()
 		if err := c.admitCaller(req); err != nil {
 			return nil, err
 		}
@@ -137,6 +159,16 @@ func commit[T any](ctx context.Context, c *Changer, req *Request, key string, bu
 			}
 		}
 		unit, answer, err := build()
+		if !confirmed && (err != nil && mariposa.CodeOf(err) != mariposa.InvalidArgument || err == nil && len(unit.Writes) == 0) {
+			confirmed = true
+			moved, behind := c.CatchUp(ctx, from)
+			if behind != nil {
+				return nil, behind
+			}
+			if moved {
+				continue
+			}
+		}
 		if err != nil {
 			return nil, err
 		}

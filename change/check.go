@@ -2,38 +2,11 @@ package change
 
 import (
 	"cmp"
-	"regexp"
 	"strings"
 	"unicode/utf8"
 
 	"mariposa"
 )
-
-var (
-	namePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-	idPattern   = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
-)
-
-// checkName checks the name of a project, user or organization. A name that looks like
-// an id would make paths ambiguous.
-func checkName(what, name string) error {
-	const rule = "must be 1 to 63 lower-case letters, digits and hyphens, with no hyphen at either end"
-	field := func(code mariposa.FaultCode, message string) error {
-		return &mariposa.Error{
-			Code: mariposa.InvalidArgument, Message: "the name of the " + what + " " + message,
-			Faults: []mariposa.Fault{{Field: "name", Code: code, Message: message}},
-		}
-	}
-	switch {
-	case name == "":
-		return field(mariposa.FaultMissing, "is missing")
-	case !namePattern.MatchString(name):
-		return field(mariposa.FaultInvalid, rule)
-	case idPattern.MatchString(name):
-		return field(mariposa.FaultInvalid, "must not look like an id")
-	}
-	return nil
-}
 
 // checkText refuses text that not every store can keep.
 func checkText(field, text string) error {
@@ -49,7 +22,7 @@ func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune
 // current.
 func (c *Changer) reachable(node string) bool {
 	r := c.Picture.Nodes.Get(node)
-	return r.Status() != nil && r.Status().State != mariposa.NodeUnknown
+	return r.Status() != nil && !r.Status().State.IsAway()
 }
 
 // name returns the name of a project, organization, node or instance; empty when it is

@@ -339,6 +339,11 @@ func (e *edit) coalesces(d draft, was *picture.Version, m *draftResult) bool {
 	for _, t := range e.tasks {
 		inUse[t.Spec.Patch.Number] = true
 	}
+	for _, ss := range e.goals() {
+		if ss.Frozen != nil {
+			inUse[ss.Frozen.Values] = true // its instances keep the values that they have
+		}
+	}
 	e.c.Picture.EachInstanceOf(e.record.ID, func(r *store.Instance) bool {
 		spec := r.Spec()
 		for _, n := range append(spec.Bindings.Numbers(), spec.Number) {
@@ -391,6 +396,9 @@ func (e *edit) inUse() map[int]bool {
 		inUse[st.Number], inUse[st.Completed] = true, true
 		for _, ss := range st.Services {
 			inUse[ss.Number] = true
+			if ss.Frozen != nil {
+				inUse[ss.Frozen.Values] = true
+			}
 			for _, n := range ss.Bindings.Numbers() {
 				inUse[n] = true
 			}

@@ -52,10 +52,7 @@ func (c *Changer) edit(ctx context.Context, req *Request, id string) (*edit, err
 	}
 	for _, t := range tasks {
 		task := queue.Task{ID: t.ID, Spec: t.Spec(), Status: t.Status()}
-		if isFreeze(task) && task.State() == mariposa.TaskActive {
-			task.Thawed = e.thawed(task.Spec.Services)
-		}
-		e.tasks = append(e.tasks, task)
+		e.tasks = append(e.tasks, task.ReadFreeze(r.Status()))
 		e.seen[t.ID] = t
 	}
 	e.answer = contract.Changed{ID: r.ID, Name: e.spec.Name, Version: e.spec.Version, Number: e.spec.Number}
@@ -121,7 +118,8 @@ func (e *edit) admit(t *mariposa.TaskSpec) error {
 		over = slices.DeleteFunc(slices.Clone(open), func(o queue.Task) bool { return o.Spec.Task != mariposa.TaskStop })
 		open = slices.DeleteFunc(open, func(o queue.Task) bool { return o.Spec.Task == mariposa.TaskStop })
 	}
-	t.Project, t.ProjectName, t.Origin, t.Author, t.Created = e.record.ID, e.spec.Name, mariposa.OriginUser, e.req.actor(), e.now
+	t.Project, t.ProjectName, t.Origin, t.Author, t.Created = e.record.ID, e.spec.Name, mariposa.OriginUser, e.req.actor(), e.afterTasks()
+	t.Version, t.Number = e.spec.Version, e.spec.Number
 	admission, err := queue.Admit(open, t)
 	if err != nil {
 		return err
@@ -130,7 +128,7 @@ func (e *edit) admit(t *mariposa.TaskSpec) error {
 	e.answer.Task, e.task = &id, t
 	e.unit.Audit[0].Reason = cmp.Or(e.unit.Audit[0].Reason, reason.Sentence(t.Reason))
 	for _, old := range append(over, admission.Terminate...) {
-		if queue.Supersedes(old.Spec, t) && old.State() == mariposa.TaskActive {
+		if (queue.Supersedes(old.Spec, t) || t.Patch.Accept) && old.State() == mariposa.TaskActive {
 			e.endTask(old) // the planner ends it, as it keeps writing its progress
 		} else {
 			e.terminate(old, id)
@@ -148,6 +146,18 @@ func (e *edit) admit(t *mariposa.TaskSpec) error {
 		e.unit.Writes[len(e.unit.Writes)-1].Event.Service = t.Services[0]
 	}
 	return nil
+}
+
+// afterTasks returns the time of a new task: now, but after all open tasks. Tasks are
+// ordered by time, and the clock of the replica that created the others may be ahead.
+func (e *edit) afterTasks() time.Time {
+	at := e.now
+	for i := range e.tasks {
+		if created := e.tasks[i].Spec.Created; !created.Before(at) {
+			at = created.Add(time.Microsecond)
+		}
+	}
+	return at
 }
 
 // awaitedThaw says that a new task waits for a thaw; empty if it does not.
@@ -174,13 +184,13 @@ func (e *edit) isFrozen() bool {
 
 // noteEnded describes an older task that ends because of a new one. If it had not begun,
 // the answer says how to request it again, unless a newer version or a deletion makes
-// that pointless.
+// that pointless. New values take effect without their task.
 func (e *edit) noteEnded(old queue.Task, by *mariposa.TaskSpec) contract.EndedTask {
 	doc := contract.EndedTask{ID: old.ID, Task: old.Spec.Task, Services: append([]string{}, old.Spec.Services...), State: mariposa.TaskQueued, Reason: reason.Sentence(old.Spec.Reason)}
 	if old.Status != nil {
 		doc.State = old.Status.State
 	}
-	if doc.State == mariposa.TaskQueued && by.Patch.Number == 0 && by.Patch.Goal != mariposa.GoalDeleted {
+	if doc.State == mariposa.TaskQueued && by.Patch.Number == 0 && by.Patch.Goal != mariposa.GoalDeleted && old.Spec.Component != string(mariposa.CauseMetadata) {
 		doc.ContinueWith = e.command(continueCommand(old.Spec))
 	}
 	return doc

@@ -21,7 +21,7 @@ type PlaceFunc func(id string, spec *mariposa.InstanceSpec) (claim store.Claim, 
 // service in a manifest. Without a name it gets one.
 func (c *Changer) CreateInstance(ctx context.Context, req *Request, project, name string, definition []byte) (*contract.Changed, error) {
 	if name != "" {
-		if err := checkName("instance", name); err != nil {
+		if err := mariposa.CheckName("instance", name); err != nil {
 			return nil, err
 		}
 	}
@@ -78,6 +78,11 @@ func (e *edit) placeUnmanaged(name string, definition []byte) (a *attempt, relea
 	if err != nil {
 		return nil, func() {}, err
 	}
+	node := e.c.Picture.Nodes.Get(claim.Node)
+	if node == nil || !node.Spec().TakesInstances() { // since a moment ago
+		return nil, release, conflict("the node that was picked takes no instances anymore: try again")
+	}
+	e.unit.Unchanged(node)
 	e.unit.Claims = append(e.unit.Claims, claim)
 	e.spec.Unmanaged = e.spec.Unmanaged.Plus(sizeOf(spec))
 	e.putInstance(id, spec, "instance.provisioning")
@@ -170,7 +175,7 @@ func (e *edit) refuseFrozen(spec *mariposa.InstanceSpec) error {
 		who = cmp.Or(st.Services[spec.ServiceName].Frozen.By, "another user")
 	}
 	for _, t := range e.tasks {
-		if isFreeze(t) && queue.Overlap(t.Spec.Services, []string{spec.ServiceName}) {
+		if t.IsFreeze() && queue.Overlap(t.Spec.Services, []string{spec.ServiceName}) {
 			who = t.Spec.Author
 		}
 	}
@@ -304,7 +309,7 @@ func (c *Changer) replaceInstance(ctx context.Context, req *Request, r *store.In
 	return c.change(ctx, req, spec.Project, func(e *edit) (*attempt, error) {
 		e.answer.ID, e.answer.Name = r.ID, spec.Name
 		reason, err := e.add(&mariposa.TaskSpec{
-			Task: mariposa.TaskReprovision, Component: "instance", Services: []string{spec.ServiceName}, Version: e.spec.Version, LiftsFreeze: e.mayLiftFreeze(),
+			Task: mariposa.TaskReprovision, Component: "instance", Services: []string{spec.ServiceName}, LiftsFreeze: e.mayLiftFreeze(),
 			Reason: mariposa.Asked(req.actor() + " asked to replace " + spec.Name),
 			Patch:  mariposa.Patch{Reprovision: []string{spec.ServiceName}, Filter: &mariposa.Filter{Instances: []string{r.ID}}},
 		}, nil)

@@ -11,6 +11,7 @@ import (
 	"mariposa/auth"
 	"mariposa/contract"
 	"mariposa/manifest"
+	"mariposa/queue"
 	"mariposa/store"
 )
 
@@ -125,11 +126,65 @@ func (e *edit) importValues(doc []byte) (values *manifest.Values, given map[stri
 	return values, given, err
 }
 
-// outdatedServices lists the services whose values this change makes outdated.
-func (e *edit) outdatedServices() string {
+// awaitingThaw returns the services of a task that applies new values after a thaw: those
+// that are frozen and use them. There are none if a version that is already queued brings
+// the values with it, if the task would end another one, or for a counter, whose
+// increments share a version.
+func (e *edit) awaitingThaw(d draft, m *draftResult) []string {
+	names := e.frozenUsers(m)
+	if len(names) == 0 || d.counter != "" || len(m.unapproved) > 0 {
+		return nil
+	}
+	for _, t := range e.tasks {
+		isNewer := t.Spec.Patch.Number > e.record.Status().Number && t.State() == mariposa.TaskQueued
+		switch {
+		case isNewer && t.Spec.Component == string(mariposa.CauseMetadata):
+			names = union(names, t.Spec.Services) // the new task replaces it
+		case isNewer, t.Spec.Task == mariposa.TaskReprovision && queue.Overlap(t.Spec.Services, names):
+			return nil
+		}
+	}
+	return names
+}
+
+// frozenUsers returns the frozen services that use the values that a change makes,
+// sorted.
+func (e *edit) frozenUsers(m *draftResult) []string {
+	st, users := e.record.Status(), m.manifest.UsersOf(m.keys)
+	if st == nil || len(users) == 0 {
+		return nil
+	}
+	return st.FrozenServices(users)
+}
+
+// outdatedServices lists the services whose values this change makes outdated. If some
+// are frozen, it says that the change waits for their thaw.
+func (e *edit) outdatedServices(m *draftResult) string {
+	var thaw string
+	if names := e.frozenUsers(m); len(names) > 0 && e.task == nil {
+		thaw = e.awaitedThaw(&mariposa.TaskSpec{Task: mariposa.TaskReprovision, Origin: mariposa.OriginUser, Services: names})
+	}
+	waits := thaw != "" || e.task != nil && e.awaitedThaw(e.task) != ""
+	names := e.heldBack(m, waits)
+	switch {
+	case len(names) == 0:
+		return thaw
+	case waits:
+		return joinReasons(thaw, "after the thaw, apply the new values to "+strings.Join(names, ", ")+" with mariposa project reprovision"+serviceWords(names))
+	}
+	run := "run"
+	if len(names) == 1 {
+		run = "runs"
+	}
+	return strings.Join(names, ", ") + " still " + run + " with the old values: apply the new ones with mariposa project reprovision" + serviceWords(names)
+}
+
+// heldBack returns the running services that new values do not reach by themselves. A
+// task that waits for a thaw reaches only those that are reprovisioned for them.
+func (e *edit) heldBack(m *draftResult, waits bool) []string {
 	var names []string
 	for _, w := range e.unit.Writes {
-		if v, ok := w.Spec.(*mariposa.VersionSpec); ok && e.answer.Task == nil {
+		if v, ok := w.Spec.(*mariposa.VersionSpec); ok && (e.answer.Task == nil || waits) {
 			names = append(names, v.Changed...)
 		}
 	}
@@ -140,11 +195,9 @@ func (e *edit) outdatedServices() string {
 		}
 		return true
 	})
-	names = slices.DeleteFunc(names, func(name string) bool { return !runs[name] })
-	if len(names) == 0 {
-		return ""
-	}
-	return strings.Join(names, ", ") + " still run with the old values: apply the new ones with mariposa project reprovision"
+	return slices.DeleteFunc(names, func(name string) bool {
+		return !runs[name] || waits && slices.Contains(m.toReprovision, name)
+	})
 }
 
 // requireSecretReader requires the right to read secrets if any of some keys is

@@ -1,6 +1,7 @@
 package change
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -12,28 +13,40 @@ import (
 )
 
 // ActOnNode acts on a node: a dummy can be lost and restored; purge removes
-// quarantined instances, all or those that are named; a pending node is approved or rejected.
+// quarantined instances, adopt takes them back into their slots, all or those that are
+// named; a pending node is accepted or rejected; rotate-key replaces its key; drain and undrain, reserve and unreserve
+// say whether it has instances.
 func (c *Changer) ActOnNode(ctx context.Context, req *Request, id string, ask contract.NodeAction) (*contract.Changed, error) {
-	action, instances := ask.Action, ask.Instances
-	if ask.Fingerprint != "" && action != "approve" {
-		return nil, invalid("fingerprint: not allowed with action %s; only approve uses it", action)
+	if err := checkNodeAction(ask); err != nil {
+		return nil, err
 	}
-	if action == "approve" || action == "reject" {
-		return c.decideOnNode(ctx, req, id, action == "approve", ask.Fingerprint)
+	action := ask.Action
+	switch action {
+	case "accept", "approve", "reject":
+		return c.decideOnNode(ctx, req, id, action != "reject", ask.Fingerprint)
+	case "rotate-key":
+		return c.changeNode(ctx, req, id, func(r *store.Node, a *attempt) error { return c.rotateKey(req, r, a) })
+	case "adopt":
+		return c.adoptInstances(ctx, req, id, ask)
+	case "drain":
+		return c.changeNode(ctx, req, id, func(r *store.Node, a *attempt) error { return c.drainNode(req, ask, r, a) })
+	case "undrain":
+		return c.changeNode(ctx, req, id, func(r *store.Node, a *attempt) error { return c.undrainNode(req, r, a) })
+	case "reserve", "unreserve":
+		return c.changeNode(ctx, req, id, func(r *store.Node, a *attempt) error { return reserveNode(req, r, a, action == "reserve") })
+	case "reschedule-now":
+		return c.changeNode(ctx, req, id, func(r *store.Node, a *attempt) error { return c.rescheduleNow(req, r, a) })
 	}
 	event := map[string]string{"lose": "node.lost", "restore": "node.restored", "purge": "node.purged"}[action]
 	if event == "" {
-		return nil, invalid("action %s on a node is not supported yet", action)
-	}
-	if len(instances) > 0 && action != "purge" {
-		return nil, invalid("instances: not allowed with action %s; only purge uses it", action)
+		return nil, invalid("there is no action %s on a node", action)
 	}
 	return c.changeNode(ctx, req, id, func(r *store.Node, a *attempt) error {
 		old := r.Spec()
 		spec := *old
 		var err error
 		if action == "purge" {
-			err = purge(r, &spec, instances)
+			err = purge(r, &spec, ask.Instances)
 			a.answer.Reason = purgeReason(&spec)
 		} else {
 			err = setPlaysDead(&spec, action == "lose")
@@ -47,7 +60,24 @@ func (c *Changer) ActOnNode(ctx context.Context, req *Request, id string, ask co
 	})
 }
 
-// decideOnNode approves or rejects a pending node. A fingerprint, if given, must be that of
+// checkNodeAction rejects fields that do not belong to an action.
+func checkNodeAction(ask contract.NodeAction) error {
+	switch action := ask.Action; {
+	case ask.Fingerprint != "" && action != "accept" && action != "approve":
+		return invalid("fingerprint: not allowed with action %s; only accept uses it", action)
+	case ask.Replace && action != "adopt":
+		return invalid("replace: not allowed with action %s; only adopt uses it", action)
+	case (ask.Deadline != nil || ask.Force || ask.DryRun) && action != "drain":
+		return invalid("deadline, force and dry_run are not allowed with action %s; only drain uses them", action)
+	case len(ask.Instances) > 0 && action != "purge" && action != "adopt":
+		return invalid("instances: not allowed with action %s; only purge and adopt use it", action)
+	case ask.Instances != nil && len(ask.Instances) == 0:
+		return invalid("instances must name at least one instance; leave it out for all quarantined instances")
+	}
+	return nil
+}
+
+// decideOnNode accepts or rejects a pending node. A fingerprint, if given, must be that of
 // its key.
 func (c *Changer) decideOnNode(ctx context.Context, req *Request, id string, approve bool, fingerprint string) (*contract.Changed, error) {
 	return c.changeNode(ctx, req, id, func(r *store.Node, a *attempt) error {
@@ -60,15 +90,17 @@ func (c *Changer) decideOnNode(ctx context.Context, req *Request, id string, app
 		case fingerprint != "" && fingerprint != is:
 			return conflict("the key of node %s has fingerprint %s, not %s: it may be a different machine", spec.Name, is, fingerprint)
 		case spec.Approval == "" && !approve:
-			return conflict("node %s is already approved: stop its agent, then remove it with `mariposa node rm %s`", spec.Name, spec.Name)
+			return conflict("node %s is already accepted: remove it with `mariposa node rm %s`", spec.Name, spec.Name)
 		case spec.Approval == "", !approve && spec.Approval == mariposa.ApprovalRejected:
 			return nil // nothing to do
 		case approve && c.nameInUse(r.ID, spec.Name):
-			return conflict("another node already has the name %s: remove one of them first", spec.Name)
+			return conflict("another node already has the name %s: remove one of them first, or start the agent of the new one with another --name and a join token", spec.Name)
 		}
 		event := "node.approved"
 		why := &mariposa.Reason{Code: mariposa.ReasonApproved, Subject: req.actor()}
 		spec.Approval, st.State = "", mariposa.NodeUnknown
+		tokenless := spec.Tokenless
+		spec.Tokenless = tokenless && !approve
 		if !approve {
 			event, why.Code = "node.rejected", mariposa.ReasonRejected
 			spec.Approval, st.State = mariposa.ApprovalRejected, mariposa.NodeRejected
@@ -78,30 +110,55 @@ func (c *Changer) decideOnNode(ctx context.Context, req *Request, id string, app
 		if st.Address != "" {
 			a.answer.Reason += ", and it connected from " + st.Address
 		}
+		if tokenless && approve {
+			a.answer.Reason += "; it came without a join token"
+		}
 		a.unit.Audit[0].Reason = map[bool]string{true: "approved", false: "rejected"}[approve] + "; " + a.answer.Reason
 		a.unit.Writes = []store.Write{{Spec: &spec, Status: &st, Event: mariposa.Event{Kind: event, Reason: why}}}
 		return nil
 	})
 }
 
-// nameInUse reports whether another node that is not rejected has a name.
+// rotateKey asks for a new key of a node. Its session, at whichever replica, passes that on;
+// if there is none, the next one does.
+func (c *Changer) rotateKey(req *Request, r *store.Node, a *attempt) error {
+	spec := *r.Spec()
+	switch st := r.Status(); {
+	case spec.Approval != "":
+		return conflict("node %s is not accepted, so its key cannot be rotated: accept it first (mariposa node accept %s), or start its agent with a new directory", spec.Name, spec.Name)
+	case !spec.RotateKey.IsZero():
+		a.answer.Reason = "this was asked for before, and the node has not connected with its new key yet"
+		return nil
+	case st == nil || st.State != mariposa.NodeRunning:
+		a.answer.Reason = "it is not connected now, so this happens when it connects"
+	}
+	spec.RotateKey = c.Clock.Now()
+	a.unit.Audit[0].Reason = "rotate-key; the fingerprint of its key is " + mariposa.Fingerprint(spec.KeyHash)
+	a.unit.Writes = []store.Write{{Spec: &spec, Event: mariposa.Event{Kind: "node.key_requested", Reason: mariposa.Asked(req.actor() + " asked for it")}}}
+	return nil
+}
+
+// nameInUse reports whether another node owns a name.
 func (c *Changer) nameInUse(id, name string) bool {
 	return slices.ContainsFunc(c.Picture.Nodes.All(), func(r *store.Node) bool {
-		return r.ID != id && r.Spec().Name == name && r.Spec().Approval != mariposa.ApprovalRejected
+		return r.ID != id && r.Spec().Name == name && r.Spec().OwnsName()
 	})
 }
 
-// DeleteNode deletes a node that is unknown or not approved; if forced, with everything
-// on it.
+// DeleteNode deletes a node; if forced, with everything on it. That revokes its key and ends
+// its session, if it has one: the replica that has it learns of it through the feed.
 func (c *Changer) DeleteNode(ctx context.Context, req *Request, id string, force bool) (*contract.Changed, error) {
 	return c.changeNode(ctx, req, id, func(r *store.Node, a *attempt) error {
 		name, there := r.Spec().Name, c.Picture.InstancesOn(r.ID)
-		if st := r.Status(); st != nil && st.State != mariposa.NodeUnknown && r.Spec().Approval == "" {
-			return conflict("node %s is %s: stop its agent first, and wait until the node is unknown", name, st.State)
+		st := r.Status()
+		isConnected := st != nil && !st.State.IsAway() && r.Spec().Approval == ""
+		if n := len(there); n > 0 && !force && isConnected {
+			return conflict("node %s still has %s: move them to other nodes first (mariposa node drain %s), or remove it together with them (mariposa node rm %s --force, ?force=true); "+
+				"they keep running on the machine, which nothing manages then", name, reason.Many(n, "instance"), name, name)
 		}
-		if n := len(there); n > 0 && !force {
-			return conflict("node %s still has %s: reconnect it, or wait until they are replaced on other nodes; if it will never return, "+
-				"remove it together with them (mariposa node rm %s --force, ?force=true)", name, reason.Many(n, "instance"), name)
+		if n := c.countNotReplaced(there); n > 0 && !force {
+			return conflict("node %s still has %s without a running replacement on another node: reconnect it, or replace them now (mariposa node reschedule-now %s); if it will never return, "+
+				"remove it together with them (mariposa node rm %s --force, ?force=true)", name, reason.Many(n, "instance"), name, name)
 		}
 		if n := len(c.keptOn(r.ID)); n > 0 && !force {
 			return conflict("node %s still has %s with the only copy of their data: reconnect it; if it will never return, "+
@@ -116,6 +173,9 @@ func (c *Changer) DeleteNode(ctx context.Context, req *Request, id string, force
 		lost := c.forgetVolumes(a, r.ID, "its node "+name+" was removed: "+why)
 		if n := len(there); n > 0 {
 			a.answer.Reason = reason.Many(n, "instance") + " on it removed too"
+			if isConnected {
+				a.answer.Reason = reason.Many(n, "instance") + " on it given up; they keep running there until somebody stops them"
+			}
 		}
 		if n := len(lost); n > 0 {
 			a.answer.Reason = strings.TrimPrefix(a.answer.Reason+"; "+reason.Many(n, "volume")+" on it lost: "+listSome(lost), "; ")
@@ -123,9 +183,48 @@ func (c *Changer) DeleteNode(ctx context.Context, req *Request, id string, force
 		if a.answer.Reason != "" {
 			why += "; " + a.answer.Reason
 		}
+		if d := r.Spec().Drain; d != nil {
+			c.endDrainTask(d, r, &mariposa.Reason{Code: mariposa.ReasonDrainGone, Subject: req.actor(), Node: name}, a)
+		}
 		a.unit.Put(store.Write{Delete: true, Event: mariposa.Event{Kind: "node.deleted", Reason: mariposa.Asked(why)}})
 		return nil
 	})
+}
+
+// countNotReplaced returns how many instances of a lost node would be missing if they were
+// dropped: those that are wanted and whose slot has no running instance elsewhere.
+func (c *Changer) countNotReplaced(there []*store.Instance) (n int) {
+	type slot struct {
+		service string
+		number  int
+	}
+	connected := map[string]bool{}
+	for _, r := range c.Picture.Nodes.All() {
+		connected[r.ID] = r.Status() != nil && !r.Status().State.IsAway()
+	}
+	replaced := map[string]map[slot]bool{} // by project
+	for _, i := range there {
+		spec := i.Spec()
+		if spec.Goal == mariposa.GoalGone {
+			continue
+		}
+		if replaced[spec.Project] == nil {
+			slots := map[slot]bool{}
+			replaced[spec.Project] = slots
+			c.Picture.EachInstanceOf(spec.Project, func(o *store.Instance) bool {
+				is := o.Spec()
+				runs := is.Goal == mariposa.GoalRunning && connected[is.Node] && mariposa.StateOf(is, o.Status()) == mariposa.StateRunning
+				if runs && is.Managed && !is.Orphaned && is.Node != spec.Node {
+					slots[slot{is.Service, is.Slot}] = true
+				}
+				return true
+			})
+		}
+		if !spec.Managed || spec.Orphaned || spec.Kept || !replaced[spec.Project][slot{spec.Service, spec.Slot}] {
+			n++
+		}
+	}
+	return n
 }
 
 func setPlaysDead(spec *mariposa.NodeSpec, dead bool) error {
@@ -203,7 +302,7 @@ func (c *Changer) changeNode(ctx context.Context, req *Request, id string, build
 		}
 		for i := range a.unit.Writes {
 			w := &a.unit.Writes[i]
-			w.Event.Node, w.Event.Actor = r.ID, req.actor()
+			w.Event.Node, w.Event.Actor = cmp.Or(w.Event.Node, r.ID), req.actor()
 			if w.Kind == "" {
 				w.Kind, w.ID = mariposa.KindNode, r.ID
 			}

@@ -15,7 +15,7 @@ import (
 
 // CreateOrganization creates an organization that the caller owns.
 func (c *Changer) CreateOrganization(ctx context.Context, req *Request, name string, base mariposa.Role) (*contract.Changed, error) {
-	if err := checkName("organization", name); err != nil {
+	if err := mariposa.CheckName("organization", name); err != nil {
 		return nil, err
 	}
 	if !req.Caller.Bounds.Unbounded() {
@@ -85,7 +85,7 @@ func (c *Changer) UpdateOrganization(ctx context.Context, req *Request, id, name
 		if spec.Personal != "" {
 			return conflict("%s is a personal organization: it cannot be renamed", spec.Name)
 		}
-		if err := checkName("organization", name); err != nil {
+		if err := mariposa.CheckName("organization", name); err != nil {
 			return err
 		}
 		unit.Delete(mariposa.KindName, mariposa.NameID("", spec.Name), mariposa.Event{})

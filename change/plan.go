@@ -186,8 +186,11 @@ func (e *edit) resourceChanges(m *draftResult, goal *mariposa.ProjectStatus) []c
 	}
 	for _, name := range slices.Sorted(maps.Keys(goal.Services)) {
 		change := manifest.Unchanged
-		if goal.Services[name].Removed {
+		switch {
+		case goal.Services[name].Removed:
 			change = manifest.Removed
+		case e.record.Status() == nil: // its first plan has not been made yet
+			change = manifest.Created
 		}
 		add(name, string(change), nil)
 	}

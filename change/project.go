@@ -16,39 +16,85 @@ import (
 
 // CreateProject creates a project in an organization.
 func (c *Changer) CreateProject(ctx context.Context, req *Request, org *store.Organization, name string, sub Submission) (*contract.Changed, error) {
-	if err := checkName("project", name); err != nil {
-		return nil, err
-	}
-	parsed, err := sub.read()
+	d, err := c.firstDraft(name, sub)
 	if err != nil {
 		return nil, err
-	}
-	if parsed == nil {
-		return nil, ErrEmpty
-	}
-	d := sub.draft(parsed)
-	if sub.Metadata != nil {
-		if d.values, err = (*manifest.Values)(nil).Import(sub.Metadata, c.Clock.Now()); err != nil {
-			return nil, err
-		}
-		if d.given, err = manifest.GivenKeys(sub.Metadata); err != nil {
-			return nil, err
-		}
 	}
 	return c.commit(ctx, req, mariposa.NameID(org.ID, name), func() (*attempt, error) {
 		return c.beginProject(ctx, req, org, name, d, "the project was created")
 	})
 }
 
+// PlanProject forecasts the creation of a project.
+func (c *Changer) PlanProject(ctx context.Context, req *Request, org *store.Organization, name string, sub Submission) (*contract.Plan, error) {
+	d, err := c.firstDraft(name, sub)
+	if err != nil {
+		return nil, err
+	}
+	e, m, err := c.draftProject(ctx, req, org, name, d, "")
+	if err != nil {
+		return nil, err
+	}
+	if m.difference, err = e.diffFromGoal(m, nil); err != nil {
+		return nil, err
+	}
+	if err := e.reserve(); err != nil {
+		return nil, err
+	}
+	return e.forecast(m)
+}
+
+// firstDraft returns the draft of a project's first version.
+func (c *Changer) firstDraft(name string, sub Submission) (d draft, err error) {
+	if err := mariposa.CheckName("project", name); err != nil {
+		return d, err
+	}
+	parsed, err := sub.read()
+	if err != nil {
+		return d, err
+	}
+	if parsed == nil {
+		return d, ErrEmpty
+	}
+	d = sub.draft(parsed)
+	if sub.Metadata == nil {
+		return d, nil
+	}
+	if d.values, err = (*manifest.Values)(nil).Import(sub.Metadata, c.Clock.Now()); err != nil {
+		return d, err
+	}
+	d.given, err = manifest.GivenKeys(sub.Metadata)
+	return d, err
+}
+
 // beginProject creates a whole project in one commit, from the draft of its first
 // version: its name, its spec, that version, and the task that starts it. The caller
 // becomes its admin.
 func (c *Changer) beginProject(ctx context.Context, req *Request, org *store.Organization, name string, d draft, reason string) (*attempt, error) {
-	if err := c.requireCreator(req, org.ID); err != nil {
+	reason = cmp.Or(d.message, reason)
+	e, _, err := c.draftProject(ctx, req, org, name, d, reason)
+	if err != nil {
 		return nil, err
 	}
+	if err := e.reserve(); err != nil {
+		return nil, err
+	}
+	spec := e.spec
+	own := e.unit.Writes
+	e.unit.Writes = nil
+	e.write(store.Write{Kind: mariposa.KindName, ID: mariposa.NameID(org.ID, name), Spec: &mariposa.NameSpec{Project: e.record.ID}}, "", nil)
+	e.write(store.Write{Kind: mariposa.KindProject, ID: e.record.ID, Spec: &spec}, "project.created", mariposa.Asked(reason))
+	e.unit.Put(own...) // its parts come after the project in the event feed
+	return &e.attempt, nil
+}
+
+// draftProject drafts a project with its first version and the task that starts it.
+func (c *Changer) draftProject(ctx context.Context, req *Request, org *store.Organization, name string, d draft, reason string) (*edit, *draftResult, error) {
+	if err := c.requireCreator(req, org.ID); err != nil {
+		return nil, nil, err
+	}
 	if r := c.Picture.ProjectNamed(org.ID, name); r != nil {
-		return nil, c.errNameTaken(req, r, name)
+		return nil, nil, c.errNameTaken(req, r, name)
 	}
 	id, now := c.NewID(), c.Clock.Now()
 	e := &edit{c: c, req: req, ctx: ctx, now: now}
@@ -59,32 +105,22 @@ func (c *Changer) beginProject(ctx context.Context, req *Request, org *store.Org
 	begun := e.spec
 	e.record = &store.Project{Kind: mariposa.KindProject, ID: id, Halves: store.Halves{Spec: &begun}}
 	e.answer = contract.Changed{ID: id, Name: name}
-	nameID := mariposa.NameID(org.ID, name)
-	e.unit.Absent(mariposa.KindName, nameID)
+	e.unit.Absent(mariposa.KindName, mariposa.NameID(org.ID, name))
 	e.unit.Exists(mariposa.KindOrg, org.ID)
 	e.beginAudit()
-	if _, err := e.makeVersion(d); err != nil {
-		return nil, err
+	m, err := e.makeVersion(d)
+	if err != nil {
+		return nil, nil, err
 	}
-	reason = cmp.Or(d.message, reason)
-	err := e.admit(&mariposa.TaskSpec{
-		Task: mariposa.TaskStart, Component: "manifest", Reason: mariposa.Asked(reason), Version: e.spec.Version,
+	err = e.admit(&mariposa.TaskSpec{
+		Task: mariposa.TaskStart, Component: "manifest", Reason: mariposa.Asked(reason),
 		Patch: mariposa.Patch{Number: 1, Goal: mariposa.GoalStarted},
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	e.claimProject(org.ID, 1)
-	if err := e.reserve(); err != nil {
-		return nil, err
-	}
-	spec := e.spec
-	own := e.unit.Writes
-	e.unit.Writes = nil
-	e.write(store.Write{Kind: mariposa.KindName, ID: nameID, Spec: &mariposa.NameSpec{Project: id}}, "", nil)
-	e.write(store.Write{Kind: mariposa.KindProject, ID: id, Spec: &spec}, "project.created", mariposa.Asked(reason))
-	e.unit.Put(own...) // its parts come after the project in the event feed
-	return &e.attempt, nil
+	return e, m, nil
 }
 
 // requireCreator checks that the caller may create projects in an organization: roles
@@ -124,10 +160,14 @@ func (e *edit) rename(name string) error {
 func (c *Changer) DeleteProject(ctx context.Context, req *Request, project string, force, volumes bool) (*contract.Changed, error) {
 	return c.change(ctx, req, project, func(e *edit) (*attempt, error) {
 		if n, first := c.running(e.record.ID); n > 0 && !force {
-			return nil, conflict("project %s still has %s running, including %s: stop the project, or delete it with ?force=true", e.spec.Name, reason.Many(n, "instance"), first)
+			what := fmt.Sprintf("%d instances running, including %s", n, first)
+			if n == 1 {
+				what = "1 instance running, " + first
+			}
+			return nil, conflict("project %s still has %s: stop the project, or delete it with ?force=true", e.spec.Name, what)
 		}
 		err := e.admit(&mariposa.TaskSpec{
-			Task: mariposa.TaskStop, Component: "delete", Reason: &mariposa.Reason{Code: mariposa.ReasonProjectDeleted}, Version: e.spec.Version, LiftsFreeze: true,
+			Task: mariposa.TaskStop, Component: "delete", Reason: &mariposa.Reason{Code: mariposa.ReasonProjectDeleted}, LiftsFreeze: true,
 			Patch: mariposa.Patch{Goal: mariposa.GoalDeleted},
 		})
 		if err != nil {
@@ -183,7 +223,7 @@ func versionLabel(sha string, number int) string { return fmt.Sprintf("%s (numbe
 // CopyProject creates a project in an organization from the newest version of another,
 // with the values of the given keys.
 func (c *Changer) CopyProject(ctx context.Context, req *Request, from *store.Project, org *store.Organization, name string, keys []string) (*contract.Changed, error) {
-	if err := checkName("project", name); err != nil {
+	if err := mariposa.CheckName("project", name); err != nil {
 		return nil, err
 	}
 	return c.commit(ctx, req, mariposa.NameID(org.ID, name), func() (*attempt, error) {

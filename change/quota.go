@@ -1,7 +1,6 @@
 package change
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -118,7 +117,7 @@ func (e *edit) goalAfter() (*mariposa.ProjectStatus, error) { return e.goalWitho
 func (e *edit) goalWithout(ended map[string]bool, add *mariposa.TaskSpec) (*mariposa.ProjectStatus, error) {
 	goal := e.record.Status()
 	waiting := slices.DeleteFunc(slices.Clone(e.tasks), func(t queue.Task) bool { return t.State() != mariposa.TaskQueued || ended[t.ID] })
-	slices.SortFunc(waiting, func(a, b queue.Task) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(waiting, queue.CompareAge)
 	if add != nil {
 		waiting = append(waiting, queue.Task{Spec: add})
 	}
@@ -126,6 +125,7 @@ func (e *edit) goalWithout(ended map[string]bool, add *mariposa.TaskSpec) (*mari
 	for _, t := range waiting {
 		c := converge.Change{
 			Now: e.now, IDs: e.spec.Services, Version: e.spec.Version, Scope: t.Spec.Services, LiftsFreeze: t.Spec.LiftsFreeze,
+			Hash: func(int) string { return "" },
 			Versions: func(n int) converge.Definitions {
 				defs, err := e.definitions(n)
 				if err != nil {

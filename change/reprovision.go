@@ -30,7 +30,7 @@ func (e *edit) reprovision(a Action) (*mariposa.TaskSpec, error) {
 		return nil, invalid("all and filters cannot be combined: use one or the other")
 	}
 	t := &mariposa.TaskSpec{
-		Task: mariposa.TaskReprovision, Component: "project", Services: names, Version: e.spec.Version, LiftsFreeze: e.mayLiftFreeze(),
+		Task: mariposa.TaskReprovision, Component: "project", Services: names, LiftsFreeze: e.mayLiftFreeze(),
 		Patch: mariposa.Patch{Reprovision: names, Rolling: a.Rolling, Canary: a.Canary, Filter: filter, All: a.All},
 	}
 	continues := false

@@ -2,6 +2,7 @@ package change
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,9 +26,10 @@ func (e *edit) revert(a Action) (string, error) {
 		return "", err
 	case target == nil:
 		return e.undoFirst(a)
-	case target.Spec.Version == e.spec.Version && !e.isNewestDropped() && len(a.Scale) > 0: // only the scales are left to change
-		return e.add(e.scale(a.Scale))
 	case target.Spec.Version == e.spec.Version && !e.isNewestDropped(): // it is the newest already, in force or on its way
+		if scales := e.scalesLeft(a, target); len(scales) > 0 {
+			return e.add(e.scale(scales))
+		}
 		return e.retryNewestRollouts(a, mariposa.Patch{Rolling: a.Rolling, Canary: a.Canary, KeepScale: true})
 	}
 	d, err := e.revertDraft(target)
@@ -47,6 +49,25 @@ func (e *edit) revert(a Action) (string, error) {
 		return "", err
 	}
 	return d.message, nil
+}
+
+// scalesLeft returns the scales that a revert to the newest version still has to change:
+// those that it names, and with_scale those of the manifest that are not in force.
+func (e *edit) scalesLeft(a Action, newest *picture.Version) map[string]Scaling {
+	scales := maps.Clone(a.Scale)
+	if !a.WithScale || e.requireVersion() != nil {
+		return scales
+	}
+	goals := e.goals()
+	for name, n := range scalesOf(newest) {
+		if _, named := scales[name]; !named && goals[name] != nil && goals[name].Scale != n {
+			if scales == nil {
+				scales = map[string]Scaling{}
+			}
+			scales[name] = Scaling{N: n}
+		}
+	}
+	return scales
 }
 
 // undoFirst undoes the first version of a project that never completed one: it stops
@@ -77,7 +98,7 @@ func (e *edit) retryNewestRollouts(a Action, p mariposa.Patch) (string, error) {
 	}
 	p.Number = e.spec.Number
 	t, err := e.completeTask(m, mariposa.TaskSpec{
-		Component: string(mariposa.CauseRevert), Version: e.spec.Version, Origin: mariposa.OriginUser, Supersedes: true,
+		Component: string(mariposa.CauseRevert), Origin: mariposa.OriginUser, Supersedes: true,
 		Reason: mariposa.Asked(cmp.Or(a.Message, "version "+strconv.Itoa(e.spec.Number)+" is retried")), Patch: p,
 	})
 	if err != nil {
@@ -132,7 +153,7 @@ func (e *edit) startAt(a Action) (string, error) {
 	}
 	p.Number = e.spec.Number
 	return e.add(&mariposa.TaskSpec{
-		Task: mariposa.TaskStart, Component: "project", Version: e.spec.Version, LiftsFreeze: e.mayLiftFreeze(), Reason: mariposa.Asked(reason), Patch: p,
+		Task: mariposa.TaskStart, Component: "project", LiftsFreeze: e.mayLiftFreeze(), Reason: mariposa.Asked(reason), Patch: p,
 	}, nil)
 }
 

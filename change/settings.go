@@ -27,7 +27,7 @@ func settingsOf(pic *picture.Picture) mariposa.SettingsSpec {
 func (c *Changer) Settings() contract.Settings { return settingsDoc(c.settings()) }
 
 func settingsDoc(s mariposa.SettingsSpec) contract.Settings {
-	doc := contract.Settings{Quota: limitsDoc(s.Quota), OrganizationsPerUser: s.OrgsPerUser, StoredPerProject: mariposa.DefaultStoredPerProject}
+	doc := contract.Settings{Quota: limitsDoc(s.Quota), OrganizationsPerUser: s.OrgsPerUser, StoredPerProject: mariposa.DefaultStoredPerProject, StormBreaker: s.StormBreaker}
 	if s.StoredPerProject != nil {
 		doc.StoredPerProject = *s.StoredPerProject
 	}
@@ -60,6 +60,9 @@ func describeSettings(s mariposa.SettingsSpec) string {
 	}
 	if s.StoredPerProject != nil {
 		said = append(said, "stored per project: "+formatMegabytes(*s.StoredPerProject))
+	}
+	if s.StormBreaker != nil {
+		said = append(said, fmt.Sprintf("storm breaker: %d%%", *s.StormBreaker))
 	}
 	return strings.Join(said, "; ")
 }

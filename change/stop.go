@@ -21,7 +21,7 @@ func (e *edit) stopVersion(a Action) (*mariposa.TaskSpec, error) {
 		return nil, err
 	}
 	t := &mariposa.TaskSpec{
-		Task: mariposa.TaskStop, Component: "project", Version: e.spec.Version, LiftsFreeze: e.mayLiftFreeze(),
+		Task: mariposa.TaskStop, Component: "project", LiftsFreeze: e.mayLiftFreeze(),
 		Patch: mariposa.Patch{StopVersion: number},
 	}
 	goal := e.record.Status()

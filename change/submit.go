@@ -53,7 +53,7 @@ func (s *Submission) read() (*manifest.Project, error) {
 // name or a nil submission leaves that part unchanged.
 func (c *Changer) UpdateProject(ctx context.Context, req *Request, project, name string, sub *Submission) (*contract.Changed, error) {
 	if name != "" {
-		if err := checkName("project", name); err != nil {
+		if err := mariposa.CheckName("project", name); err != nil {
 			return nil, err
 		}
 	}
@@ -158,7 +158,7 @@ func (e *edit) addVersionTask(d draft, p mariposa.Patch) (bool, error) {
 		if err := e.addValuesTask(d, m, p); err != nil {
 			return false, err
 		}
-		e.answer.Reason = joinReasons(e.answer.Reason, cmp.Or(e.unapprovedReason(m), e.outdatedServices()))
+		e.answer.Reason = joinReasons(e.answer.Reason, cmp.Or(e.unapprovedReason(m), e.outdatedServices(m)))
 		return true, nil
 	}
 	said := "was submitted"
@@ -168,7 +168,7 @@ func (e *edit) addVersionTask(d draft, p mariposa.Patch) (bool, error) {
 	e.answer.Reason = cmp.Or(e.unapprovedReason(m), e.answer.Reason)
 	p.Number = e.spec.Number
 	t := mariposa.TaskSpec{
-		Component: string(d.cause), Version: e.spec.Version, Origin: mariposa.OriginUser, Supersedes: true,
+		Component: string(d.cause), Origin: mariposa.OriginUser, Supersedes: true,
 		Reason: mariposa.Asked(cmp.Or(d.message, "version "+strconv.Itoa(e.spec.Number)+" "+said)), Patch: p,
 	}
 	if first { // as for a new project
@@ -186,19 +186,23 @@ func joinReasons(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "; ")
 }
 
-// addValuesTask adds a task for the services that are reprovisioned for new values. If
-// the queue does not admit it, the planner applies the values by itself.
+// addValuesTask adds a task for the services that are reprovisioned for new values, or
+// that are frozen and get them after the thaw. If the queue does not admit it, the
+// planner applies the values by itself.
 func (e *edit) addValuesTask(d draft, m *draftResult, p mariposa.Patch) error {
-	if len(m.toReprovision) == 0 {
+	services := e.awaitingThaw(d, m)
+	if len(m.toReprovision) > 0 {
+		var err error
+		if services, err = e.servicesToUpdate(m); err != nil {
+			return err
+		}
+	}
+	if len(services) == 0 {
 		return nil
 	}
-	services, err := e.servicesToUpdate(m)
-	if err != nil {
-		return err
-	}
 	p.Number = e.spec.Number
-	err = e.admit(&mariposa.TaskSpec{
-		Task: mariposa.TaskReprovision, Component: string(d.cause), Services: services, Version: e.spec.Version,
+	err := e.admit(&mariposa.TaskSpec{
+		Task: mariposa.TaskReprovision, Component: string(d.cause), Services: services,
 		Reason: mariposa.Asked("metadata changed: " + strings.Join(m.keys, ", ")),
 		Patch:  p,
 	})

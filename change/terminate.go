@@ -17,6 +17,9 @@ import (
 // Terminate ends a task at a user's request.
 func (c *Changer) Terminate(ctx context.Context, req *Request, task *store.Task) (*contract.Terminated, error) {
 	spec := task.Spec()
+	if spec.OfNode() {
+		return commit(ctx, c, req, spec.Node, c.stopDrain(req, task))
+	}
 	return commit(ctx, c, req, spec.Project, func() (*store.Unit, contract.Terminated, error) {
 		e, err := c.edit(ctx, req, spec.Project)
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"mariposa"
+	"mariposa/converge"
 	"mariposa/queue"
 )
 
@@ -96,12 +97,18 @@ func thawRest(spec *mariposa.TaskSpec, lifted []string, commands ...string) []st
 }
 
 // undoHeld undoes a task that continued or replaced held rollouts: it goes back to the
-// version before the canary, and then to as many canaries as there were.
+// version before the canary, and then to as many canaries as there were. That includes
+// the canaries of other services, which the task left alone.
 func (e *edit) undoHeld(before *mariposa.Before, thaw string) ([]string, error) {
-	names := slices.Sorted(maps.Keys(before.Held))
-	from, count := before.Held[names[0]].From, before.Held[names[0]].Count
+	from := before.Held[slices.Min(slices.Collect(maps.Keys(before.Held)))].From
+	held, finished, err := e.splitHeld(before, from)
+	if err != nil {
+		return nil, err
+	}
+	names := slices.Sorted(maps.Keys(held))
+	count := held[names[0]].Count
 	for _, name := range names {
-		count = min(count, before.Held[name].Count)
+		count = min(count, held[name].Count)
 	}
 	if from == 0 || count == 0 {
 		return []string{revertWords(before.Number, before.Scale), thaw}, nil
@@ -111,19 +118,38 @@ func (e *edit) undoHeld(before *mariposa.Before, thaw string) ([]string, error) 
 		fmt.Sprintf("project revert %d --canary %d --wait", before.Number, count),
 	}
 	for _, name := range names {
-		if more := before.Held[name].Count - count; more > 0 {
+		if more := held[name].Count - count; more > 0 {
 			commands = append(commands, fmt.Sprintf("project reprovision --service %s --count %d --wait", name, more))
 		}
 	}
-	rest, err := e.changedBetween(from, before.Number)
-	if err != nil {
-		return nil, err
-	}
-	rest = slices.DeleteFunc(rest, func(name string) bool { _, held := before.Held[name]; return held })
-	if len(rest) > 0 { // these were rolled out to their end
-		commands = append(commands, "project reprovision"+serviceWords(rest))
+	if len(finished) > 0 {
+		commands = append(commands, "project reprovision"+serviceWords(finished))
 	}
 	return commands, nil
+}
+
+// splitHeld splits the services that differ between a version and the one before a task
+// into those that were held, by that task or still are, and those that were rolled out to
+// their end.
+func (e *edit) splitHeld(before *mariposa.Before, from int) (held map[string]mariposa.Hold, finished []string, err error) {
+	changed, err := e.changedBetween(from, before.Number)
+	if err != nil {
+		return nil, nil, err
+	}
+	held = maps.Clone(before.Held)
+	for _, name := range changed {
+		if _, known := held[name]; known {
+			continue
+		}
+		ss := e.record.Status().Services[name]
+		switch {
+		case ss == nil || ss.Rollout == nil || !ss.Rollout.Held || ss.Rollout.From != from:
+			finished = append(finished, name)
+		case converge.HoldOf(ss.Rollout).Count > 0:
+			held[name] = converge.HoldOf(ss.Rollout)
+		}
+	}
+	return held, finished, nil
 }
 
 // changedBetween returns the services whose instances differ between two versions and

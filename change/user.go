@@ -14,7 +14,7 @@ import (
 
 // CreateUser creates a user, with an organization of their own.
 func (c *Changer) CreateUser(ctx context.Context, req *Request, name, email string, admin bool) (*contract.Changed, error) {
-	if err := checkName("user", name); err != nil {
+	if err := mariposa.CheckName("user", name); err != nil {
 		return nil, err
 	}
 	if err := checkText("email", email); err != nil {

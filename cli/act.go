@@ -40,7 +40,7 @@ func (a *app) change(cmd *cobra.Command, wait bool, ask func(c *client.Client) (
 		a.say("task %s", *done.Task)
 		a.printEnded(done)
 		if len(done.NeedsApproval) > 0 {
-			a.note("%s", done.Reason)
+			a.note("%s", a.suggest(done.Name, "", done.Reason))
 		}
 	}
 	if err != nil || !wait || done.Task == nil {
@@ -119,7 +119,7 @@ func (a *app) printNothingToDo(name, why string, done *contract.Changed, err err
 		return nil, a.noProject(err)
 	}
 	if done.Task == nil && !a.global.json {
-		a.say("%s: nothing to do%s", name, prefixed(", ", cmp.Or(done.Reason, why)))
+		a.say("%s: nothing to do%s", name, prefixed(", ", a.suggest(name, "", cmp.Or(done.Reason, why))))
 	}
 	return done, nil
 }

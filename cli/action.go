@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -64,7 +65,9 @@ var actionCommands = map[string]actionCommand{
 	},
 	"converge": {
 		short: "Retry now, without waiting for the back-off", whyNothing: "it is already converged",
-		long: "Retry now: failed rollouts are tried again, and services that are backing off start their\nnext attempt immediately. If it fails, they wait longer before the one after that.",
+		flags: []string{"reschedule-now"},
+		long: "Retry now: failed rollouts are tried again, and services that are backing off start their\nnext attempt immediately. If it fails, they wait longer before the one after that.\n\n" +
+			"With --reschedule-now, instances on nodes that are lost now are replaced without waiting:\nneither for the time that the services set (reschedule.after), nor for the return of many\nnodes that were lost at once. It requires an operator. Services with reschedule.never are\nnot affected. To give up a node for all projects, use `node reschedule-now`.",
 	},
 	"accept": {
 		short: "Make the actual state the desired state",
@@ -82,6 +85,7 @@ type actionOptions struct {
 	image            string
 	instances, nodes []string
 	all              bool
+	rescheduleNow    bool
 }
 
 // newActionCommand creates the command for an action.
@@ -92,7 +96,7 @@ func (a *app) newActionCommand(action string) *cobra.Command {
 	var wait bool
 	cmd := a.projectArgument(&cobra.Command{Use: action + " [NAME]", Short: o.short, Long: o.long, Example: o.example})
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := w.check(o); err != nil {
+		if err := w.check(o, cmd.Flags().Lookup("service").Hidden); err != nil {
 			return err
 		}
 		name, err := a.projectName(args)
@@ -144,6 +148,8 @@ func (a *app) addActionFlags(cmd *cobra.Command, o actionCommand, w *actionOptio
 			f.StringVar(&w.canary, "count", "", "replace this many instances, such as 2 or 25%, then hold; for a held rollout: this many more")
 		case "all":
 			f.BoolVar(&w.all, "all", false, "replace every instance, even if a rollout is held")
+		case "reschedule-now":
+			f.BoolVar(&w.rescheduleNow, "reschedule-now", false, "also replace the instances on lost nodes now")
 		case "filters":
 			f.StringVar(&w.version, "version", "", "only instances of this version")
 			f.StringVar(&w.image, "image", "", "only instances with this image")
@@ -156,7 +162,9 @@ func (a *app) addActionFlags(cmd *cobra.Command, o actionCommand, w *actionOptio
 	}
 }
 
-func (w actionOptions) check(o actionCommand) error {
+// check checks the flags. The services may be the arguments of the command instead of a
+// flag.
+func (w actionOptions) check(o actionCommand, ofServices bool) error {
 	hold := "count"
 	if o.action == "start" {
 		hold = "canary"
@@ -167,6 +175,10 @@ func (w actionOptions) check(o actionCommand) error {
 			return Usage(errors.New("--rolling and --canary apply to a start at another version: name it with --version"))
 		}
 	}
+	if w.all && len(w.services) > 0 && !ofServices {
+		return Usage(withHint(errors.New("--all replaces every instance of every service and cannot be combined with --service"),
+			"to replace every instance of some services, use `service reprovision %s --all`", strings.Join(w.services, " ")))
+	}
 	if w.all && (w.version+w.image != "" || len(w.instances)+len(w.nodes) > 0) {
 		return Usage(errors.New("--all replaces every instance and cannot be combined with --version, --image, --instance or --node"))
 	}
@@ -175,7 +187,7 @@ func (w actionOptions) check(o actionCommand) error {
 
 // actionOf turns the flags into the API's request.
 func (a *app) actionOf(ctx context.Context, c *client.Client, o actionCommand, project string, w actionOptions) (contract.Action, error) {
-	ask := contract.Action{Action: o.action, Services: w.services, Version: w.version, Rolling: client.Amount(w.rolling)}
+	ask := contract.Action{Action: o.action, Services: w.services, Version: w.version, Rolling: client.Amount(w.rolling), RescheduleNow: w.rescheduleNow}
 	if o.action != "reprovision" {
 		ask.Canary = client.Amount(w.canary)
 		return ask, nil

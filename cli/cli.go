@@ -14,6 +14,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,7 +28,8 @@ const (
 	exitOK     = 0
 	exitError  = 1
 	exitUsage  = 2
-	exitFailed = 3 // a task failed while the command waited for it
+	exitFailed = 3   // a task failed while the command waited for it
+	exitLost   = 255 // the connection broke while a command inside an instance was running, as with ssh
 )
 
 // Env is the environment of a command. Nil fields are taken from the process.
@@ -96,6 +98,7 @@ func Main(ctx context.Context, args []string, env Env, extra ...*cobra.Command) 
 	cmd, err := root.ExecuteContextC(ctx)
 	if a.server != nil {
 		err = a.unknownSelf(ctx, err)
+		a.rememberUsed()
 		a.server.Close()
 	}
 	if err == nil {
@@ -133,6 +136,8 @@ type app struct {
 	documentKind string          // what it contains: manifest, metadata or definition
 	input        *bufio.Reader   // standard input, after the first line was read
 	server       *client.Client  // once connected
+	urls         string          // of the server
+	onScreen     atomic.Bool     // a live view covers the terminal
 	tableError   error           // a table could not be printed: it has no such column
 
 	columnsChecked bool // the columns that the user wants are in the command's tables, or tableError says so
@@ -147,7 +152,7 @@ func (a *app) root(extra []*cobra.Command) *cobra.Command {
 		"Every flag can also be set with an environment variable: --url with MARIPOSA_URL, and so on."
 	for _, c := range extra {
 		if c.Name() == "server" { // in addition to the commands that work on its store
-			c.AddCommand(a.serverSettings())
+			c.AddCommand(a.serverSettings(), a.serverList())
 		}
 	}
 	root.AddCommand(extra...)
@@ -155,7 +160,7 @@ func (a *app) root(extra []*cobra.Command) *cobra.Command {
 	groupCommands(root)
 	root.Version = a.env.Version
 	root.SetVersionTemplate("mariposa {{ .Version }}\n")
-	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return a.prepare(cmd) }
+	root.PersistentPreRunE = a.prepare
 	root.SetFlagErrorFunc(a.flagError)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetIn(a.env.Stdin)
@@ -166,7 +171,7 @@ func (a *app) root(extra []*cobra.Command) *cobra.Command {
 	flags.StringVarP(&a.global.project, "project", "j", "", "project, by name or id")
 	flags.StringVarP(&a.global.org, "org", "o", "", "organization that the project belongs to")
 	flags.BoolVar(&a.global.json, "json", false, "print only the JSON document of the API")
-	flags.StringVar(&a.global.url, "url", "", "URL of the server")
+	flags.StringVar(&a.global.url, "url", "", "URL of the server; separate those of several replicas with commas")
 	flags.StringVar(&a.global.token, "token", "", "access token (prefer MARIPOSA_TOKEN or mariposa login)")
 	flags.StringVar(&a.global.data, "data", "", "data directory of the dev server on this machine (default $XDG_DATA_HOME/mariposa)")
 	flags.StringVar(&a.global.ca, "ca", "", "file with a root certificate to trust in addition to those of the system")

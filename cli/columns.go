@@ -145,7 +145,7 @@ func (t *table) useful() *table {
 func (t *table) pick(at []int) *table {
 	some := &table{}
 	for _, n := range at {
-		some.columns = append(some.columns, column{head: t.columns[n].head})
+		some.columns = append(some.columns, t.columns[n])
 	}
 	for _, row := range t.rows {
 		var cells []cell
@@ -196,27 +196,29 @@ func (a *app) printTable(t *table) {
 		}
 		return
 	}
-	if a.env.Terminal(a.env.Stdout) && !f.wide && a.width() < narrowScreen && t.leastWidth() > a.width() {
-		for _, line := range t.stack(a.paint(a.env.Stdout), a.width()) {
-			fmt.Fprintln(a.env.Stdout, line)
-		}
-		return
-	}
-	a.fold(t)
-	lines := t.lines(a.paint(a.env.Stdout))
-	if f.noHeader {
-		lines = lines[1:]
-	}
-	for _, line := range lines {
+	for _, line := range a.layOut(t) {
 		fmt.Fprintln(a.env.Stdout, line)
 	}
 }
 
-// fold folds a table to the width of the terminal, if there is one and the user wants it.
-func (a *app) fold(t *table) {
-	if a.env.Terminal(a.env.Stdout) && !a.global.table.wide {
+// layOut returns the lines of a table. On a terminal, unless the user wants it wide, it
+// fits the table into the width, and stacks its rows if they are too wide for that.
+func (a *app) layOut(t *table) []string {
+	f := a.global.table
+	if a.env.Terminal(a.env.Stdout) && !f.wide {
+		if len(f.columns) == 0 {
+			t = t.narrowed(a.width())
+		}
+		if t.isTooWide(a.width()) {
+			return t.stack(a.paint(a.env.Stdout), a.width())
+		}
 		t.fold(a.width())
 	}
+	lines := t.lines(a.paint(a.env.Stdout))
+	if f.noHeader {
+		lines = lines[1:]
+	}
+	return lines
 }
 
 // width returns the width of the terminal. COLUMNS takes precedence.
@@ -228,13 +230,54 @@ func (a *app) width() int {
 	return width
 }
 
-// narrowScreen is the width below which rows that are too wide are stacked.
+// fold folds a table to the width of the terminal, if there is one and the user wants it.
+func (a *app) fold(t *table) {
+	if a.env.Terminal(a.env.Stdout) && !a.global.table.wide {
+		t.fold(a.width())
+	}
+}
+
+// narrowScreen is the width below which rows are stacked rather than folded into narrow
+// columns.
 const narrowScreen = 60
 
-// leastWidth returns the minimum width of the folded table.
-func (t *table) leastWidth() int {
+// isTooWide reports whether a table does not fit into a width even if it is folded.
+func (t *table) isTooWide(width int) bool {
+	if width < narrowScreen {
+		return t.leastWidth(narrowest) > width
+	}
+	return t.leastWidth(0) > width
+}
+
+// narrowed returns the table without the optional columns that say the same in every row,
+// as many as necessary to fit it into a width.
+func (t *table) narrowed(width int) *table {
+	for n := 1; n < len(t.columns) && width >= narrowScreen && t.isTooWide(width); {
+		if t.columns[n].when == always || !t.isUniform(n) {
+			n++
+			continue
+		}
+		var at []int
+		for i := range t.columns {
+			if i != n {
+				at = append(at, i)
+			}
+		}
+		t = t.pick(at)
+	}
+	return t
+}
+
+// isUniform reports whether several rows have the same text in a column.
+func (t *table) isUniform(n int) bool {
+	return len(t.rows) > 1 && !slices.ContainsFunc(t.rows, func(row []cell) bool { return row[n].text != t.rows[0][n].text })
+}
+
+// leastWidth returns the minimum width of the table if its columns are folded to the
+// given width, or as far as their words allow.
+func (t *table) leastWidth(narrowest int) int {
 	all := 2 * (len(t.columns) - 1)
-	for _, w := range t.leastWidths() {
+	for _, w := range t.leastWidths(narrowest) {
 		all += w
 	}
 	return all
@@ -263,14 +306,31 @@ func (t *table) stack(p paint, width int) (lines []string) {
 	return lines
 }
 
-// narrowest is the minimum width of a folded column.
+// narrowest is the minimum width of a folded column, unless the table is too wide.
 const narrowest = 16
+
+// listMark separates the items of a list without spaces, which can be folded after it.
+const listMark = ","
+
+// breakLists adds spaces to the lists in a text that are wider than a column.
+func breakLists(s string, width int) string {
+	words := strings.Split(s, " ")
+	for n, word := range words {
+		if cells(word) > width {
+			words[n] = strings.TrimSuffix(strings.ReplaceAll(word, listMark, listMark+" "), " ")
+		}
+	}
+	return strings.Join(words, " ")
+}
 
 // fold wraps texts so that the table fits into a width: first those of the last column,
 // then those of the widest columns. It does not break words, so that names and ids can be
 // copied. A table with long names may still be too wide.
 func (t *table) fold(width int) {
-	wide, least := t.widths(), t.leastWidths()
+	wide, least := t.widths(), t.leastWidths(narrowest)
+	if t.leastWidth(narrowest) > width {
+		least = t.leastWidths(0)
+	}
 	over := 2*(len(wide)-1) - width
 	for _, w := range wide {
 		over += w
@@ -297,8 +357,9 @@ func mostToSpare(wide, least []int) int {
 	return found
 }
 
-// leastWidths returns the minimum width of each column.
-func (t *table) leastWidths() []int {
+// leastWidths returns the minimum width of each column: of its longest word, but not below
+// narrowest.
+func (t *table) leastWidths(narrowest int) []int {
 	least, widest := make([]int, len(t.columns)), t.widths()
 	for n, c := range t.columns {
 		least[n] = max(cells(c.head), min(narrowest, widest[n]))
@@ -306,7 +367,9 @@ func (t *table) leastWidths() []int {
 	for _, row := range t.rows {
 		for n, c := range row {
 			for word := range strings.FieldsSeq(c.text) {
-				least[n] = max(least[n], cells(word))
+				for part := range strings.SplitAfterSeq(word, listMark) {
+					least[n] = max(least[n], cells(part))
+				}
 			}
 		}
 	}
@@ -321,7 +384,7 @@ func foldRow(row []cell, wide []int) [][]cell {
 			rows[0][n] = c
 			continue
 		}
-		for i, part := range strings.Split(ansi.Wordwrap(plain(c.text), wide[n], ""), "\n") {
+		for i, part := range strings.Split(ansi.Wordwrap(breakLists(plain(c.text), wide[n]), wide[n], ""), "\n") {
 			if i == len(rows) {
 				rows = append(rows, make([]cell, len(row)))
 			}

@@ -18,7 +18,7 @@ const completionTime = 2 * time.Second
 
 // namesFrom returns the names of a source, or nothing on an error.
 func (a *app) namesFrom(cmd *cobra.Command, from source) []string {
-	if a.prepare(cmd) != nil {
+	if a.prepare(cmd, nil) != nil {
 		return nil
 	}
 	c, err := a.connect()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"mariposa/client"
@@ -35,7 +36,9 @@ func xdg(getenv func(string) string, name string, home ...string) string {
 
 // A server is the address of a server and the credentials for it.
 type server struct {
-	url, token string
+	url, token string // the URLs of several replicas are separated by commas
+	of         string // all URLs of the profile that it belongs to, if url has only some of them
+	id         string // of the installation, if it is known
 	org        string // where project names are looked up; empty: the user's personal organization
 	ca         string // file of a root certificate to trust
 	insecure   bool   // plain HTTP is allowed
@@ -83,9 +86,9 @@ func (a *app) locate() (server, error) {
 func (a *app) addressed(p profile, local server) server {
 	s := server{url: a.global.url}
 	switch {
-	case sameURL(s.url, p.URL):
+	case includesURLs(p.URL, s.url):
 		s = p.server()
-		s.url = a.global.url
+		s.url, s.of = a.global.url, p.URL
 	case sameURL(s.url, local.url):
 		s.token, s.insecure, s.local = local.token, local.insecure, true
 	case a.global.data != "":
@@ -94,8 +97,24 @@ func (a *app) addressed(p profile, local server) server {
 	return s
 }
 
-func sameURL(a, b string) bool {
-	return strings.TrimRight(a, "/") == strings.TrimRight(b, "/")
+// splitURLs returns the URLs of a list that is separated by commas.
+func splitURLs(list string) []string {
+	var all []string
+	for u := range strings.SplitSeq(list, ",") {
+		all = append(all, strings.TrimRight(strings.TrimSpace(u), "/"))
+	}
+	return all
+}
+
+// tidyURLs returns a list of URLs in one notation.
+func tidyURLs(list string) string { return strings.Join(splitURLs(list), ",") }
+
+func sameURL(a, b string) bool { return tidyURLs(a) == tidyURLs(b) }
+
+// includesURLs reports whether all URLs of one list are in another.
+func includesURLs(list, some string) bool {
+	all := splitURLs(list)
+	return list != "" && !slices.ContainsFunc(splitURLs(some), func(u string) bool { return !slices.Contains(all, u) })
 }
 
 func (a *app) dataDir() string {
@@ -122,11 +141,15 @@ func (a *app) connect() (*client.Client, error) {
 		return nil, err
 	}
 	a.server, err = a.dial(s)
+	a.urls = s.url
 	return a.server, err
 }
 
 func (a *app) dial(s server) (*client.Client, error) {
-	o := client.Options{URL: s.url, Token: s.token, Organization: s.org, User: a.global.as, Insecure: s.insecure, UserAgent: "mariposa/" + a.env.Version}
+	o := client.Options{
+		URL: s.url, Token: s.token, Organization: s.org, User: a.global.as, Insecure: s.insecure, UserAgent: "mariposa/" + a.env.Version,
+		Installation: s.id, First: a.lastUsed(s.url), Notify: a.printFailover,
+	}
 	if s.ca != "" {
 		var err error
 		if o.Roots, err = os.ReadFile(s.ca); err != nil {

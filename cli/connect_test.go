@@ -94,7 +94,7 @@ func TestTheServerThatIsMeant(t *testing.T) {
 			}}.withDefaults()}
 			cmd := a.root(nil)
 			must(t, cmd.ParseFlags(strings.Fields(strings.ReplaceAll(c.args, "HOME", home))))
-			must(t, a.prepare(cmd))
+			must(t, a.prepare(cmd, nil))
 			s, err := a.locate()
 			if err != nil || s.url != c.url || s.token != c.token {
 				t.Errorf("got %q with token %q, %v", s.url, s.token, err)

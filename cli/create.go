@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -57,6 +59,8 @@ func (a *app) readProject(file, values string) (*submission, error) {
 	}
 	if p, err := manifest.Parse(s.document); err == nil {
 		s.parsed = p
+	} else if !utf8.Valid(s.document) {
+		return nil, err // with values, it is sent as JSON, where invalid bytes would become other characters
 	}
 	if values == "" {
 		return &s, nil
@@ -134,7 +138,7 @@ func (a *app) askKey(ctx context.Context, p *manifest.Project, key string) (stri
 		if err != nil || value == "" {
 			return "", err
 		}
-		if err = p.CheckValue(key, value); err == nil {
+		if err = cmp.Or(manifest.CheckSetting(key, value), p.CheckValue(key, value)); err == nil {
 			return value, nil
 		}
 		a.note("%s", err)

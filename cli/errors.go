@@ -75,7 +75,7 @@ func (a *app) printError(err error) {
 		said = a.file + " is not " + validDocument(a.documentKind) // the list of errors follows
 	}
 	fmt.Fprintf(w, "%s %s\n", p.in(bad, "mariposa:"), plain(said))
-	if m != nil && !(len(m.Faults) == 1 && strings.HasSuffix(said, a.fault(m.Faults[0]))) { // the sentence may already end with the only error
+	if m != nil && !(len(m.Faults) == 1 && strings.HasSuffix(said, strings.TrimPrefix(a.fault(m.Faults[0]), a.file+": "))) { // the sentence may already end with the only error
 		for _, f := range m.Faults {
 			fmt.Fprintln(w, plain(a.fault(f)))
 		}

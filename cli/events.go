@@ -38,7 +38,7 @@ func (a *app) eventsCommand() *cobra.Command {
 		case audit:
 			return a.audit(ctx, c, project, f, said("limit"))
 		}
-		p := &eventPrinter{a: a, c: c, show: newNarrator(a.env.Now), follow: follow, filter: client.EventFilter{Project: project, Service: service}, newest: -1}
+		p := &eventPrinter{a: a, c: c, show: a.newNarrator(), follow: follow, filter: client.EventFilter{Project: project, Service: service}, newest: -1}
 		if said("limit") {
 			p.newest = f.limit
 		}

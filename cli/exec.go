@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"mariposa"
 	"mariposa/client"
 )
 
@@ -23,9 +24,9 @@ type execution struct {
 func (a *app) instanceExec() *cobra.Command {
 	var e execution
 	cmd := &cobra.Command{
-		Use: "exec [-t] [-i] INSTANCE [-- COMMAND ARG...]", Short: "Run a command or a shell inside an instance", ValidArgsFunction: a.wordsFrom(instanceNames),
+		Use: "exec [-t] [-i] INSTANCE [-- COMMAND ARG...]", Short: "Run a command or a shell inside an instance", ValidArgsFunction: a.wordsFrom(instanceNames), Annotations: map[string]string{nameArguments: "1"},
 		Long: "Run a command inside an instance, with the same environment and limits. Without a command,\nrun /bin/sh, which reads standard input; on a terminal, it is interactive.\n\n" +
-			"The exit code is that of the command. The command ends when the connection ends. This\nrequires the role operator and is recorded in the audit log.",
+			"The exit code is that of the command. The command ends when the connection ends: it cannot\ncontinue at another server, and the exit code is 255 then. This requires the role operator\nand is recorded in the audit log.",
 		Example: "  mariposa instance exec web.1\n  mariposa instance exec web.1 -- ps aux\n  mariposa instance exec -i db.1 -- psql < dump.sql",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -87,6 +88,8 @@ func (a *app) exec(ctx context.Context, c *client.Client, id string, command []s
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return Exit(130, nil)
+	case mariposa.CodeOf(err) == mariposa.Unavailable:
+		return Exit(exitLost, err)
 	case err != nil:
 		return err
 	case code != 0:

@@ -34,7 +34,7 @@ func (a *app) readDocument(name, holds string) ([]byte, error) {
 		return nil, err
 	}
 	a.file, a.documentKind = shown, holds
-	if len(bytes.TrimSpace(all)) == 0 {
+	if len(bytes.TrimSpace(all)) == 0 && holds != "metadata" { // no values: as if it had only comments
 		return nil, fmt.Errorf("the %s is empty: there is nothing in %s", holds, shown)
 	}
 	return all, nil

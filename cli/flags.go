@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,8 +13,11 @@ import (
 )
 
 // prepare sets every flag that is not on the command line from its environment
-// variable.
-func (a *app) prepare(cmd *cobra.Command) error {
+// variable, and checks the arguments and flags.
+func (a *app) prepare(cmd *cobra.Command, args []string) error {
+	if parent := cmd.Context(); parent != nil { // it is nil when words are completed
+		cmd.SetContext(context.WithValue(parent, sessionKey{}, Session{a}))
+	}
 	if a.fromEnv == nil {
 		a.fromEnv = map[string]bool{}
 	}
@@ -32,7 +36,7 @@ func (a *app) prepare(cmd *cobra.Command) error {
 		}
 		a.fromEnv[f.Name] = true
 	})
-	return wrong
+	return cmp.Or(wrong, a.checkEncoding(cmd, args), checkNames(cmd, args), checkSelecting(cmd))
 }
 
 // variable returns the environment variable of a flag.
@@ -52,7 +56,7 @@ func (a *app) group(use, short string, commands ...*cobra.Command) *cobra.Comman
 		}
 		if list := listedBy(cmd); list != nil {
 			list.SetContext(cmd.Context())
-			if err := a.prepare(list); err != nil {
+			if err := a.prepare(list, nil); err != nil {
 				return err
 			}
 			return list.RunE(list, nil)

@@ -11,7 +11,7 @@ var helpGroups = []struct {
 	{"watch", "Monitoring:", []string{"state", "ps", "logs", "top", "events", "queue"}},
 	{"resources", "Instances and resources:", []string{"instance", "volume", "network", "node", "package"}},
 	{"people", "Users and access:", []string{"login", "logout", "whoami", "org", "user", "token", "key"}},
-	{"run", "Run Mariposa:", []string{"dev", "server", "agent", "bench"}},
+	{"run", "Run Mariposa:", []string{"dev", "server", "agent", "backup", "restore", "bench"}},
 }
 
 const rootExample = `  mariposa dev                                        run everything on this machine

@@ -321,7 +321,7 @@ func (a *app) revert(ctx context.Context, c *client.Client, name string, r clien
 		if done.Task == nil {
 			a.say("%s: nothing to do, %s", name, cmp.Or(done.Reason, versionWords(done)+" already has that content"))
 		} else {
-			a.say("%s: %s", name, done.Reason)
+			a.say("%s: %s", name, cmp.Or(done.Reason, fmt.Sprintf("version %d is already in force: only scales change", done.Number)))
 		}
 		return done, nil
 	}

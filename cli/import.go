@@ -44,6 +44,9 @@ func (a *app) importValues(ctx context.Context, c *client.Client, project string
 	if err != nil {
 		return nil, err
 	}
+	for _, key := range manifest.NullKeys(doc) {
+		a.note("the value of %s is null: write a value, \"\" for an empty one, or remove the key with `%s meta rm %s`", key, a.commandPrefix(project), key)
+	}
 	for try := 1; ; try++ {
 		now, err := c.Metadata(ctx, project, false)
 		if err != nil {

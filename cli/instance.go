@@ -35,7 +35,12 @@ func (a *app) instanceList() *cobra.Command {
 		f.Project = project
 		all, err := c.AllInstances(ctx, f)
 		if err != nil {
-			return err
+			return a.noInstances(ctx, c, f, err)
+		}
+		if len(all.Instances) == 0 && f.Service != "" && project == "" {
+			if err := a.checkAnyService(ctx, c, f.Service); err != nil {
+				return err
+			}
 		}
 		kept := 0
 		if !ended && f.State == "" {
@@ -54,6 +59,33 @@ func (a *app) instanceList() *cobra.Command {
 	complete(cmd, "state", oneOf(instanceStates))
 	flagAliases(cmd, nodeAliases)
 	return cmd
+}
+
+// noInstances explains a "not found" error of a list of instances: the project, the node
+// or the service may be missing.
+func (a *app) noInstances(ctx context.Context, c *client.Client, f client.InstanceFilter, err error) error {
+	if f.Node != "" && mariposa.CodeOf(err) == mariposa.ResourceNotFound {
+		without := f
+		without.Node = ""
+		if _, other := c.AllInstances(ctx, without); other == nil {
+			return notFound(err, "mariposa node list")
+		}
+	}
+	return a.noServiceIn(ctx, c, f.Project, err)
+}
+
+// checkAnyService checks that some project has a service.
+func (a *app) checkAnyService(ctx context.Context, c *client.Client, service string) error {
+	all, err := c.State(ctx, "", "")
+	if err != nil {
+		return err
+	}
+	for _, p := range all.Projects {
+		if slices.ContainsFunc(p.Services, func(s contract.ServiceState) bool { return s.Name == service || s.ID == service }) {
+			return nil
+		}
+	}
+	return withHint(mariposa.Errorf(mariposa.ResourceNotFound, "no project has a service %q", service), "see `%s state`", a.commandPrefix(""))
 }
 
 var instanceStates = []string{
@@ -203,6 +235,9 @@ func exitCodeOf(i *contract.Instance) string {
 func (a *app) instanceLogs() *cobra.Command {
 	var o client.LogOptions
 	cmd := a.onInstance("logs", "Print the log of an instance", func(ctx context.Context, c *client.Client, id string) error {
+		if a.global.json {
+			return a.printLogJSON(ctx, c, id, o)
+		}
 		logs, err := c.Logs(ctx, id, o)
 		if err != nil {
 			return err

@@ -13,7 +13,8 @@ import (
 	"mariposa/contract"
 )
 
-// Commands for joining nodes: join tokens, and the approval of pending nodes.
+// Commands for joining nodes: join tokens, the acceptance of pending nodes, and the rotation
+// of keys.
 
 func (a *app) joinToken() *cobra.Command {
 	t := contract.NewToken{Use: mariposa.TokenJoin}
@@ -108,14 +109,16 @@ func (a *app) joinTokenRevoke() *cobra.Command {
 	})
 }
 
-func (a *app) nodeApprove() *cobra.Command {
+func (a *app) nodeAccept() *cobra.Command {
 	var fingerprint string
-	cmd := a.onNode("approve", "Approve a pending node", func(ctx context.Context, c *client.Client, node string) error {
-		done, err := c.ActOnNode(ctx, node, contract.NodeAction{Action: "approve", Fingerprint: fingerprint})
-		return a.printNodeChange(done, err, "is approved and can run instances")
+	cmd := a.onNode("accept", "Accept a pending node", func(ctx context.Context, c *client.Client, node string) error {
+		done, err := c.ActOnNode(ctx, node, contract.NodeAction{Action: "accept", Fingerprint: fingerprint})
+		return a.printNodeChange(done, err, "is accepted and can run instances")
 	})
-	cmd.Long = "Approve a pending node (`pending` in `mariposa node list`). Its agent logs the fingerprint\nof its key when it starts, and `mariposa node show` prints it: compare the two first, or\npass the expected fingerprint with --fingerprint."
-	cmd.Flags().StringVar(&fingerprint, "fingerprint", "", "approve the node only if its key has this fingerprint")
+	cmd.Aliases = []string{"approve"}
+	cmd.Long = "Accept a pending node (`pending` in `mariposa node list`): one whose agent was started without\na join token, or any new node if the server runs with --approve-nodes.\n\n" +
+		"Its agent logs the fingerprint of its key, and `mariposa node show` prints it: compare the two\nfirst, or pass the expected fingerprint with --fingerprint. If several pending nodes have the\nsame name, use the id."
+	cmd.Flags().StringVar(&fingerprint, "fingerprint", "", "accept the node only if its key has this fingerprint")
 	return cmd
 }
 
@@ -124,6 +127,16 @@ func (a *app) nodeReject() *cobra.Command {
 		done, err := c.ActOnNode(ctx, node, contract.NodeAction{Action: "reject"})
 		return a.printNodeChange(done, err, "is rejected")
 	})
-	cmd.Long = "Reject a pending node. It is listed as `rejected`, and its agent exits, until you approve it\nor remove it with `mariposa node rm`. Anyone who has its join token can add another node, so\nrevoke the token as well (`mariposa node join-token revoke`)."
+	cmd.Long = "Reject a pending node. It is listed as `rejected`, and its agent exits, until you accept it\nor remove it with `mariposa node rm`. Anyone who has its join token can add another node, so\nrevoke the token as well (`mariposa node join-token revoke`)."
+	return cmd
+}
+
+func (a *app) nodeRotateKey() *cobra.Command {
+	cmd := a.onNode("rotate-key", "Replace the key of a node", func(ctx context.Context, c *client.Client, node string) error {
+		done, err := c.ActOnNode(ctx, node, contract.NodeAction{Action: "rotate-key"})
+		return a.printNodeChange(done, err, "will get a new key")
+	})
+	cmd.Long = "Replace the key of a node. Its agent generates a new key, stores it and connects with it; then\nthe old key is refused. Its instances are not affected. A node that is not connected gets its\nnew key when it connects.\n\n" +
+		"`mariposa node show` says whether a rotation is in progress, and prints the fingerprint of\nthe key."
 	return cmd
 }

@@ -21,17 +21,33 @@ import (
 func (a *app) loginCommand() *cobra.Command {
 	var stdin bool
 	cmd := &cobra.Command{
-		Use: "login --url URL", Short: "Log in to a server and save the connection as a profile", Args: argsBetween(0, 0),
+		Use: "login [URL]", Short: "Log in to a server and save the connection as a profile", Args: checkLoginURL,
 		Long: "Log in to a server: check the URL and the token, then save them as a profile, in a file that\nonly you can read.\n\n" +
 			"Use --profile NAME to save several profiles. Commands use the profile that --profile or\nMARIPOSA_PROFILE names, or else the unnamed one.\n\n" +
-			"--org, --ca and --insecure are saved with the profile. Without --url, the token is for the\nserver that is already in the profile.",
-		Example: "  mariposa login --url https://mariposa.example.com --token-stdin < token\n  mariposa login --profile prod --url https://prod.example.com --org shop",
-		RunE: func(cmd *cobra.Command, _ []string) error {
+			"Give the URLs of several replicas of one installation separated by commas: commands use the\nfirst that answers, and continue with another one if it fails.\n\n" +
+			"--org, --ca and --insecure are saved with the profile. Without a URL, the token is for the\nserver that is already in the profile.",
+		Example: "  mariposa login https://mariposa.example.com --token-stdin < token\n  mariposa login https://m1.example.com,https://m2.example.com,https://m3.example.com\n  mariposa login --profile prod --url https://prod.example.com --org shop",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				a.global.url = args[0]
+			}
 			return a.login(cmd.Context(), stdin)
 		},
 	}
 	cmd.Flags().BoolVar(&stdin, "token-stdin", false, "read the token from standard input")
 	return cmd
+}
+
+// checkLoginURL checks the argument of login. It does not repeat an argument that may be
+// a token.
+func checkLoginURL(_ *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return errors.New("too many arguments: separate several URLs with commas")
+	}
+	if len(args) == 1 && !strings.HasPrefix(args[0], "http://") && !strings.HasPrefix(args[0], "https://") {
+		return errors.New("the argument is not a URL such as https://mariposa.example.com (pass a token with --token-stdin)")
+	}
+	return nil
 }
 
 const maxToken = 64 << 10
@@ -75,10 +91,10 @@ func (a *app) login(ctx context.Context, stdin bool) error {
 		}
 		p = profile{} // damaged: login replaces it
 	}
-	s := server{url: strings.TrimRight(a.global.url, "/"), org: a.global.org, ca: a.global.ca, insecure: a.global.insecure}
+	s := server{url: tidyURLs(a.global.url), org: a.global.org, ca: a.global.ca, insecure: a.global.insecure}
 	if s.url == "" {
 		if s.url = p.URL; s.url == "" {
-			return Usage(errors.New("no server given: use --url"))
+			return Usage(errors.New("no server given: give its URL"))
 		}
 	}
 	if sameURL(p.URL, s.url) { // keep what is not given again
@@ -94,11 +110,14 @@ func (a *app) login(ctx context.Context, stdin bool) error {
 	if s.token, err = a.askToken(ctx, stdin); err != nil {
 		return err
 	}
+	if s.id, err = a.checkServers(ctx, s); err != nil {
+		return fmt.Errorf("nothing was saved: %w", err)
+	}
 	who, err := a.checkLogin(ctx, s)
 	if err != nil {
 		return fmt.Errorf("nothing was saved: %w", err)
 	}
-	p.URL, p.Token, p.Org, p.CA, p.Insecure = s.url, s.token, s.org, s.ca, s.insecure
+	p.URL, p.Token, p.Org, p.CA, p.Insecure, p.Installation = s.url, s.token, s.org, s.ca, s.insecure, s.id
 	if err := a.writeProfile(p); err != nil {
 		return err
 	}
@@ -107,6 +126,23 @@ func (a *app) login(ctx context.Context, stdin bool) error {
 	}
 	a.say("logged in to %s as %s%s", s.url, who.Name, bracketed(prefixed("limited to ", strings.Join(tokenBounds(&who.Token), ", "))))
 	return nil
+}
+
+// checkServers checks that several URLs belong to one installation, and returns its id.
+func (a *app) checkServers(ctx context.Context, s server) (string, error) {
+	if !strings.Contains(s.url, ",") {
+		return "", nil
+	}
+	c, err := a.dial(s)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	id, silent, err := c.CheckServers(ctx)
+	for _, u := range silent {
+		a.note("%s does not answer, so it was not checked", u)
+	}
+	return id, err
 }
 
 // checkLogin asks a server for the current user, and checks that the organization exists.

@@ -23,10 +23,11 @@ func (a *app) logsCommand() *cobra.Command {
 	var o client.LogOptions
 	cmd := a.ofProject(&cobra.Command{
 		Use: "logs [SERVICE...]", Short: "Print the logs of a project; with -f, follow them", ValidArgsFunction: a.every(serviceNames),
-		Long: "Print the logs of the instances of a project, or of some of its services. Each line starts\nwith the name of its instance.\n\n" +
+		Long: logsOfProject + " Each line starts\nwith the name of its instance.\n\n" +
 			"Ended instances are included as long as their node keeps them; instances whose log is gone\nare named. With -f, new lines are printed as they arrive, including those of instances that\nstart later.\n\n" +
 			"By default, the last 100 lines of each instance are printed; with --since, all lines since\nthen. --tail -1 prints all lines.\n\n" +
-			"With --since or --timestamps, the lines of all instances are sorted by the time they were\nwritten. Times come from the clock of the node, in UTC.",
+			"With --since or --timestamps, the lines of all instances are sorted by the time they were\nwritten. Times come from the clock of the node, in UTC.\n\n" +
+			"With --json, each line is a JSON object with time, project, service, instance and text.",
 		Example: "  mariposa -j shop logs\n  mariposa -j shop logs web db -f\n  mariposa -j shop logs web --tail 20\n  mariposa -j shop logs --since 10m --timestamps",
 	}, func(ctx context.Context, c *client.Client, project string, args []string) error {
 		return a.logs(ctx, c, project, args, o)
@@ -34,6 +35,9 @@ func (a *app) logsCommand() *cobra.Command {
 	a.logFlags(cmd, &o, 100)
 	return cmd
 }
+
+// logsOfProject is the first sentence of the help of logs.
+const logsOfProject = "Print the logs of the instances of a project, or of some of its services."
 
 // logFlags adds the flags of commands that print logs, and checks them before the command
 // runs.
@@ -51,6 +55,9 @@ func (a *app) logFlags(cmd *cobra.Command, o *client.LogOptions, tail int) {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if o.Since != "" && !cmd.Flags().Changed("tail") {
 			o.Tail = -1
+		}
+		if o.Tail < -1 {
+			return Usage(fmt.Errorf("--tail must be a number of lines, or -1 for all, not %d", o.Tail))
 		}
 		var err error
 		if o.Since, err = a.readSince(o.Since); err != nil {
@@ -144,7 +151,7 @@ type logPrinter struct {
 // skipped. Only an error of the output stops the command.
 func (l *logPrinter) print(ctx context.Context, i contract.Instance, follow bool) error {
 	prefix := l.prefix(i)
-	log, err := l.open(ctx, i, follow)
+	log, err := l.openPatiently(ctx, i, follow)
 	if err != nil {
 		if ctx.Err() == nil {
 			l.lacks(i, err)
@@ -152,7 +159,7 @@ func (l *logPrinter) print(ctx context.Context, i contract.Instance, follow bool
 		return nil
 	}
 	defer log.Close()
-	lines := newLogLines(log, prefix)
+	lines := newLogLines(log, prefix, i)
 	for {
 		err := lines.next()
 		if len(lines.raw) > 0 {
@@ -170,10 +177,32 @@ func (l *logPrinter) print(ctx context.Context, i contract.Instance, follow bool
 	}
 }
 
+// patience is how long to wait for the node of an instance whose log is followed: it may
+// be on the way to another server.
+const patience = 30 * time.Second
+
+// openPatiently opens the log of an instance. To follow it, it waits for its node.
+func (l *logPrinter) openPatiently(ctx context.Context, i contract.Instance, follow bool) (io.ReadCloser, error) {
+	for began := time.Now(); ; {
+		log, err := l.open(ctx, i, follow)
+		if !follow || mariposa.CodeOf(err) != mariposa.Unavailable || time.Since(began) > patience {
+			return log, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(time.Second):
+		}
+	}
+}
+
 // open opens the log of an instance, with timestamps if lines are sorted.
 func (l *logPrinter) open(ctx context.Context, i contract.Instance, follow bool) (io.ReadCloser, error) {
 	o := l.o
 	o.Follow, o.Timestamps = follow, l.isSorted()
+	o.Lost = func(err error) { l.a.note("%s: the log is interrupted (%v); trying again", i.Name, err) }
+	o.Found = func() { l.a.note("%s: the log continues", i.Name) }
+	o.Gap = func(why string) { l.a.note("%s: lines are missing: %s", i.Name, why) }
 	return l.c.Logs(ctx, i.ID, o)
 }
 
@@ -207,6 +236,11 @@ func (l *logPrinter) prefix(i contract.Instance) string {
 }
 
 func (l *logPrinter) write(line logLine) error {
+	if l.a.global.json {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.a.printLine(line.document())
+	}
 	raw, when := line.raw, ""
 	if l.isSorted() {
 		var at time.Time
@@ -273,7 +307,7 @@ func (l *logPrinter) follow(ctx context.Context, project string, services []stri
 		if e.Kind != "instance.running" && e.Kind != "instance.failed" && e.Kind != "instance.stopped" {
 			continue
 		}
-		if i, err := l.c.Instance(ctx, e.Instance); err == nil {
+		if i := l.find(ctx, e.Instance); i != nil {
 			start(*i)
 		}
 	}
@@ -282,6 +316,24 @@ func (l *logPrinter) follow(ctx context.Context, project string, services []stri
 		return err
 	default:
 		return nil
+	}
+}
+
+// find returns an instance; nil if it is gone. While no server answers, it tries again.
+func (l *logPrinter) find(ctx context.Context, id string) *contract.Instance {
+	for {
+		i, err := l.c.Instance(ctx, id)
+		if err == nil {
+			return i
+		}
+		if mariposa.CodeOf(err) != mariposa.Unavailable {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Second):
+		}
 	}
 }
 

@@ -210,7 +210,7 @@ func (a *app) metaChange(cmd *cobra.Command, run func(ctx context.Context, c *cl
 // printConsequences prints the effect of a metadata change.
 func (a *app) printConsequences(ctx context.Context, c *client.Client, org string, project string, done *contract.Changed) {
 	if done.Reason != "" {
-		a.note("%s", done.Reason)
+		a.note("%s", a.suggest(project, "", done.Reason))
 	}
 	if len(done.Missing) == 0 {
 		return

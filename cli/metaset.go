@@ -12,6 +12,7 @@ import (
 	"mariposa"
 	"mariposa/client"
 	"mariposa/contract"
+	"mariposa/manifest"
 )
 
 // A setting is a key and the value to set.
@@ -33,7 +34,7 @@ func (a *app) metaSet() *cobra.Command {
 			}
 			return nil
 		},
-		ValidArgsFunction: a.wordsFrom(metaKeys),
+		ValidArgsFunction: a.wordsFrom(metaKeys), Annotations: map[string]string{nameArguments: "1"},
 	}
 	a.metaChange(cmd, func(ctx context.Context, c *client.Client, project string, args []string) (*contract.Changed, error) {
 		settings, id, err := a.settings(ctx, c, project, args, file, secret)
@@ -138,8 +139,14 @@ func (a *app) askValue(ctx context.Context, c *client.Client, project, key strin
 	return value, err
 }
 
-// set sets the values one by one: the server stores each as its own version.
+// set sets the values one by one: the server stores each as its own version. It checks all
+// of them first: in JSON, invalid bytes would silently become other characters.
 func (a *app) set(ctx context.Context, c *client.Client, project string, settings []setting, change client.KeyChange, secret *bool) (*contract.Changed, error) {
+	for _, s := range settings {
+		if err := manifest.CheckSetting(s.key, s.value); err != nil {
+			return nil, err
+		}
+	}
 	var done *contract.Changed
 	for n, s := range settings {
 		next, err := c.SetMetadata(ctx, project, s.key, contract.MetadataValue{Value: inJSON(s.value), Secret: secret}, change)

@@ -58,6 +58,9 @@ func TestSuggestedCommandsRepeatTheProject(t *testing.T) {
 	s.project("acme", "shop")
 	_, err := s.UpdateManifest(t.Context(), "hello", []byte(wideWebNext), client.Update{Force: true, Canary: "1"})
 	must(t, err)
+	const using = "services:\n  web: {compute_type: dummy, command: \"web {{ .meta.mode }}\"}\nmetadata: {mode: {default: a}}\n"
+	_, err = s.CreateProject(t.Context(), "using", []byte(using), "")
+	must(t, err)
 	s.quiet()
 	f := s.proxy(t)
 	for _, c := range []struct{ args, want string }{
@@ -66,12 +69,22 @@ func TestSuggestedCommandsRepeatTheProject(t *testing.T) {
 		{"-j hello volume show nothing", "`mariposa -j hello volume list`"},
 		{"-j hello project reprovision --instance web.77", "`mariposa -j hello instance list`"},
 		{"-j hello state", "mariposa -j hello project revert"},
-		{"state --service web", "mariposa project revert"},
+		{"state --service web", "mariposa -o ann -j hello project revert"},
+		{"state", "mariposa -o ann -j hello project revert"},
+		{"-o ann state", "mariposa -o ann -j hello project revert"},
+		{"project list", "mariposa -o ann -j hello project revert"},
+		{"top", "mariposa -o ann -j hello project revert"},
+		{"events", "mariposa -j hello project revert"},
+		{"-j hello events", "mariposa -j hello project revert"},
+		{"-j using meta set mode=b", "apply the new ones with mariposa -j using project reprovision --service web"},
+		{"-o ann -j using meta set mode=c", "apply the new ones with mariposa -o ann -j using project reprovision --service web"},
+		{"-j using meta import -f -m -", "apply the new ones with mariposa -j using project reprovision --service web"},
+		{"-o ann -j hello project reprovision --count 1 --wait", "mariposa -o ann -j hello project revert"},
 		{"-j hello project freeze", ""},
 		{"-j hello project freeze", "mariposa -j hello project thaw"},
 		{"project freeze hello", "mariposa -j hello project thaw"},
 	} {
-		if r := (&run{f: f}).do(t, strings.Fields(c.args)...); !strings.Contains(r.stdout+r.stderr, c.want) {
+		if r := (&run{f: f, stdin: "mode: d\n"}).do(t, strings.Fields(c.args)...); !strings.Contains(r.stdout+r.stderr, c.want) {
 			t.Errorf("%s: without %q\n%s%s", c.args, c.want, r.stdout, r.stderr)
 		}
 	}

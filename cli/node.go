@@ -3,9 +3,11 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,11 +18,15 @@ import (
 )
 
 func (a *app) nodeCommand() *cobra.Command {
-	return a.group("node", "Show, approve and remove nodes; create join tokens",
-		a.nodeList(), a.nodeShow(),
+	return a.group("node", "Show, drain, accept and remove nodes; create join tokens",
+		a.nodeList(), a.nodeShow(), a.nodeDrain(),
+		a.nodeUndrain(),
+		a.nodeAct("reserve", "Keep new instances away from a node", "takes no new instances"),
+		a.nodeAct("unreserve", "Let a reserved node take instances again", "takes instances again"),
+		a.nodeRescheduleNow(),
 		a.nodeAct("lose", "Disconnect a dummy node, for tests", "is disconnected"),
 		a.nodeAct("restore", "Reconnect a dummy node, for tests", "can connect again"),
-		a.nodePurge(), a.nodeRemove(), a.nodeApprove(), a.nodeReject(), a.joinToken())
+		a.nodeAdopt(), a.nodePurge(), a.nodeRemove(), a.nodeAccept(), a.nodeReject(), a.nodeRotateKey(), a.joinToken())
 }
 
 func (a *app) nodeList() *cobra.Command {
@@ -29,12 +35,32 @@ func (a *app) nodeList() *cobra.Command {
 		return show(a, all, err, func() {
 			t := newTable("NAME", "STATUS", "INSTANCES", "CAPACITY", "RESERVED?", "RACK?", "DC?", "DRIVERS", "SEEN", "QUARANTINE?", "REASON?").ifEmpty("no nodes yet: start `mariposa agent` on one")
 			for _, n := range all.Nodes {
-				t.add(cell{n.Name, bold}, word(n.Status), number(n.Instances), text(amountOf(n.Capacity, "any")), text(amountOf(n.Reserved, "-")),
+				t.add(cell{n.Name, bold}, nodeStatus(&n), number(n.Instances), text(amountOf(n.Capacity, "any")), text(amountOf(n.Reserved, "-")),
 					text(dashIfEmpty(n.Rack)), text(dashIfEmpty(n.DC)), text(drivers(n)), text(a.age(n.LastHeartbeat)), count(len(n.Quarantined), bad), text(n.Reason))
 			}
 			a.printTable(t)
+			a.notePending(all.Nodes)
+			if all.Storm != nil {
+				a.note("%s (since %s); to replace the instances of a node now, run `mariposa node reschedule-now NODE`", all.Storm.Text, a.age(all.Storm.Began))
+			}
 		})
 	})
+}
+
+// notePending says how to decide on pending nodes.
+func (a *app) notePending(all []contract.Node) {
+	n := 0
+	for i := range all {
+		if all[i].Status == mariposa.NodePending {
+			n++
+		}
+	}
+	switch {
+	case n == 1:
+		a.note("1 node is pending: compare its key (`mariposa node show NODE`) with the one in the log of its agent, then run `mariposa node accept NODE` or `mariposa node reject NODE`")
+	case n > 1:
+		a.note("%d nodes are pending: compare their keys (`mariposa node show NODE`) with those in the logs of their agents, then run `mariposa node accept NODE` or `mariposa node reject NODE`", n)
+	}
 }
 
 // amountOf formats an amount of resources. nothing is the text for zero.
@@ -67,28 +93,96 @@ func (a *app) onNode(use, short string, run func(ctx context.Context, c *client.
 func (a *app) nodeShow() *cobra.Command {
 	return a.onNode("show", "Show a node", func(ctx context.Context, c *client.Client, node string) error {
 		n, err := c.Node(ctx, node)
-		return show(a, n, cmp.Or(err, a.checkColumns(quarantineTable(nil))), func() {
-			a.facts("name", n.Name, "id", n.ID, "status", word(n.Status), "reason", n.Reason, "instances", n.Instances,
+		return show(a, n, cmp.Or(err, a.checkColumns(a.quarantineTable(nil))), func() {
+			a.facts("name", n.Name, "id", n.ID, "status", nodeStatus(n), "reason", n.Reason, "instances", n.Instances,
 				"capacity", amountOf(n.Capacity, "any"), "reserved", amountOf(n.Reserved, "nothing"), "rack", n.Rack, "dc", n.DC, "traits", sorted(n.Traits),
 				"drivers", drivers(*n), "dummy", yesOrNo(n.Dummy), "replica", n.Replica, "last heartbeat", a.stamp(n.LastHeartbeat),
-				"address", n.Address, "key", n.Fingerprint)
+				"address", n.Address, "key", n.Fingerprint, "key rotation", a.keyRotation(n), "joined without a token", tokenless(n))
+			a.printMachine(n.Machine)
+			a.printDrain(n)
 			a.printOffers(n)
 			if len(n.Quarantined) == 0 {
 				return
 			}
 			fmt.Fprintln(a.env.Stdout)
-			a.printTable(quarantineTable(n.Quarantined))
-			a.note("they keep running until you remove them with `mariposa node purge %s`", n.Name)
+			a.printTable(a.quarantineTable(n.Quarantined))
+			a.note("they keep running until you take them back with `mariposa node adopt %s --all`, or remove them with `mariposa node purge %s`", n.Name, n.Name)
 		})
 	})
 }
 
-func quarantineTable(all []mariposa.Quarantined) *table {
-	t := newTable("QUARANTINED", "NAME", "PROJECT", "TYPE", "STATE", "PHYSICAL ID?", "REASON?")
+// keyRotation formats a rotation of the key that is in progress; empty if there is none.
+func (a *app) keyRotation(n *contract.Node) string {
+	if n.KeyRotation == nil {
+		return ""
+	}
+	return "asked for " + a.stamp(*n.KeyRotation) + "; the node has not connected with its new key yet"
+}
+
+// tokenless says what is not known about a node that came without a join token.
+func tokenless(n *contract.Node) string {
+	if !n.Tokenless {
+		return ""
+	}
+	return "its name and all facts are what the agent says"
+}
+
+func (a *app) quarantineTable(all []mariposa.Quarantined) *table {
+	t := newTable("QUARANTINED", "NAME", "PROJECT", "SERVICE", "SLOT", "VERSION", "TYPE", "STATE", "SINCE", "PHYSICAL ID?", "REASON?")
 	for _, q := range all {
-		t.add(text(q.ID), text(dashIfEmpty(q.Name)), text(dashIfEmpty(q.Project)), text(string(q.Compute)), word(q.State), text(dashIfEmpty(q.PhysicalID)), text(q.Reason))
+		service, slot, version := "", "", ""
+		if o := q.Origin; o != nil && o.ServiceName != "" {
+			service, slot, version = o.ServiceName, strconv.Itoa(o.Slot), strconv.Itoa(o.Number)
+		}
+		t.add(text(q.ID), text(dashIfEmpty(q.Name)), text(dashIfEmpty(q.Project)), text(dashIfEmpty(service)), text(dashIfEmpty(slot)), text(dashIfEmpty(version)),
+			text(string(q.Compute)), word(q.State), text(a.age(q.Since)), text(dashIfEmpty(q.PhysicalID)), text(q.Reason))
 	}
 	return t
+}
+
+// printMachine prints the facts of a node's machine.
+func (a *app) printMachine(m *mariposa.Machine) {
+	if m == nil {
+		return
+	}
+	cpus := ""
+	if m.CPUs > 0 {
+		cpus = fmt.Sprint(m.CPUs) + prefixed(" × ", m.CPUModel)
+	}
+	booted := ""
+	if !m.Booted.IsZero() {
+		booted = a.stamp(m.Booted)
+	}
+	fmt.Fprintln(a.env.Stdout)
+	a.facts("host name", m.Hostname, "system", m.OS, "kernel", m.Kernel, "architecture", m.Arch, "cpus", cpus, "memory", bytesOf(m.Memory),
+		"booted", booted, "agent", m.Release)
+	for _, d := range m.Disks {
+		kind := "solid state"
+		if d.Rotational {
+			kind = "rotational"
+		}
+		a.facts("disk "+d.Name, bytesOf(d.Size)+", "+kind+prefixed(", ", d.Model))
+	}
+	for _, i := range m.NICs {
+		speed := ""
+		if i.Speed > 0 {
+			speed = fmt.Sprintf("%d Mbit/s", i.Speed)
+		}
+		words := slices.DeleteFunc([]string{strings.Join(i.Addresses, " "), speed, i.MAC}, func(s string) bool { return s == "" })
+		a.facts("network "+i.Name, cmp.Or(strings.Join(words, ", "), "no address"))
+	}
+}
+
+// bytesOf formats a number of bytes; empty if it is zero.
+func bytesOf(n int64) string {
+	switch {
+	case n <= 0:
+		return ""
+	case n >= 1<<40:
+		return fmt.Sprintf("%.4g TiB", float64(n)/(1<<40))
+	default:
+		return fmt.Sprintf("%.4g GiB", float64(n)/(1<<30))
+	}
 }
 
 // printOffers prints how a node runs instances, and which kinds it cannot run.
@@ -127,15 +221,46 @@ func (a *app) nodePurge() *cobra.Command {
 	return cmd
 }
 
+func (a *app) nodeAdopt() *cobra.Command {
+	var all, replace bool
+	cmd := &cobra.Command{
+		Use: "adopt NODE [INSTANCE...]", Short: "Take quarantined instances back into the slots they came from", Args: argsBetween(1, 1000), ValidArgsFunction: a.wordsFrom(nodeNames),
+		Long: "Take quarantined instances back into the slots they came from, without restarting them: after\na restore, those that the restored state does not know. Name them by id or name, or use --all.\n\n" +
+			"An instance can be adopted if its service and version are still in force and its service\nneeds it. If its slot was refilled meanwhile, --replace removes the newer instance instead.",
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "adopt every quarantined instance that can be adopted")
+	cmd.Flags().BoolVar(&replace, "replace", false, "remove the instances that have taken their slots since")
+	return a.withClient(cmd, func(ctx context.Context, c *client.Client, args []string) error {
+		ask := contract.NodeAction{Action: "adopt", Instances: args[1:], Replace: replace}
+		switch named := len(args) > 1; {
+		case named == all:
+			return Usage(errors.New("name the instances to adopt, or use --all for every one"))
+		case all:
+			ask.Instances = nil
+		}
+		done, err := c.ActOnNode(ctx, args[0], ask)
+		return show(a, done, notFound(err, "mariposa node show "+args[0]), func() {
+			for _, it := range done.Adoptions {
+				if it.Adopted {
+					a.say("%s adopted", cmp.Or(it.Name, it.ID))
+				} else {
+					a.say("%s not adopted: %s", cmp.Or(it.Name, it.ID), it.Reason)
+				}
+			}
+			a.say("%s: %s", done.Name, done.Reason)
+		})
+	})
+}
+
 func (a *app) nodeRemove() *cobra.Command {
 	var force bool
-	cmd := a.onNode("rm", "Remove a node that will not come back", func(ctx context.Context, c *client.Client, node string) error {
+	cmd := a.onNode("rm", "Remove a node, and revoke its key", func(ctx context.Context, c *client.Client, node string) error {
 		done, err := c.DeleteNode(ctx, node, force)
 		return a.printNodeChange(done, err, "is removed")
 	})
-	cmd.Long = "Remove a node that will not come back. Its status must be unknown.\n\n" +
-		"If instances are assigned to the node or volumes are on it, --force is required: they are\ndropped with the node. Instances are then started on other nodes, with empty volumes.\n\n" +
-		"If the node comes back after all, it joins as a new one. Whatever it still runs keeps\nrunning in quarantine (`node show`, `node purge`), and the directories of its volumes are\nnot touched."
+	cmd.Long = "Remove a node and revoke its key. If the node is connected, its session ends at once, and its\nagent does not connect again until it is restarted.\n\n" +
+		"--force is required for a connected node that has instances, and for a node that has volumes or\ninstances that are not replaced on other nodes yet: they are dropped with the node. The instances\nare then started on other nodes at once, with empty volumes, whatever `reschedule` says and\nhowever many nodes are lost. To move them first, use `mariposa node drain`.\n\n" +
+		"Nothing is stopped on the machine itself. If the node comes back, with a join token or after\n`mariposa node accept`, it joins as a new one. Whatever it still runs is in quarantine then\n(`node show`, `node purge`), and the directories of its volumes are not touched."
 	cmd.Flags().BoolVarP(&force, "force", "f", false, "also drop the instances and volumes on the node")
 	return cmd
 }

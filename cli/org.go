@@ -193,7 +193,7 @@ func (a *app) orgAdd() *cobra.Command {
 		}
 		done, err := c.PutMember(ctx, org, args[0], mariposa.OrgRole(role))
 		err = unknownUser(err, "mariposa user list", func() error { _, err := c.Organization(ctx, org); return err })
-		return changed(a, done, err, "%s is now %s of %s", args[0], role, org)
+		return changed(a, done, err, "%s is now %s of %s", args[0], withArticle(role), org)
 	})
 	roleFlag(cmd, &role, "role", string(mariposa.OrgMember), "role of the user", orgRoles)
 	return cmd

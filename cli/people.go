@@ -40,7 +40,7 @@ func (a *app) projectAddUser() *cobra.Command {
 		}
 		done, err := c.PutProjectUser(ctx, project, args[0], mariposa.Role(role))
 		err = unknownUser(err, "mariposa user list", func() error { _, err := c.Project(ctx, project); return err })
-		return changed(a, done, err, "%s is now %s of %s", args[0], role, project)
+		return changed(a, done, err, "%s is now %s of %s", args[0], withArticle(role), project)
 	})
 	roleFlag(cmd, &role, "role", "", "role of the user", projectRoles)
 	return cmd

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 
@@ -20,7 +21,7 @@ func (a *app) projectPlan() *cobra.Command {
 	cmd := a.projectArgument(&cobra.Command{
 		Use: "plan [NAME] [-m FILE]", Short: "Show what would be done, without changing anything",
 		Long: "Show what would be done, step by step with reasons, if you submitted a manifest; without a\nmanifest, show what would be done now. The plan assumes that every step succeeds. Nothing is\nchanged.\n\n" +
-			"If the project does not exist yet, everything in the manifest would be created.",
+			"If the project does not exist yet, the plan shows what would be created.",
 		Example: "  mariposa -j shop project plan -m shop.yaml\n  mariposa -j shop project plan --json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkAmounts("rolling", rolling, "canary", canary); err != nil {
@@ -43,13 +44,16 @@ func (a *app) projectPlan() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			update := prefixed(" -m ", file) + prefixed(" --rolling ", rolling) + prefixed(" --canary ", canary)
+			apply := prefixed(a.commandPrefix(name)+" project update -m ", file) + prefixed(" --rolling ", rolling) + prefixed(" --canary ", canary)
 			p, err := c.Plan(cmd.Context(), name, text, rolling, canary)
 			if isNew, create, fault := a.planNew(cmd.Context(), c, name, text, err); isNew {
-				return show(a, create, fault, func() { a.printNewPlan(create, name, file) })
+				return show(a, create, fault, func() {
+					a.note("project %s does not exist yet", name)
+					a.printPlan(create, name, a.commandPrefix("")+" project create "+name+" -m "+file)
+				})
 			}
-			return show(a, p, a.noProject(err), func() {
-				a.printPlan(p, name, update)
+			return show(a, p, a.noProject(a.noManifest(cmd.Context(), c, name, file, err)), func() {
+				a.printPlan(p, name, apply)
 				if len(p.Steps)+len(p.Waits) == 0 {
 					a.printHeldServices(cmd.Context(), c, name)
 				}
@@ -71,25 +75,29 @@ func (a *app) planNew(ctx context.Context, c *client.Client, name string, text [
 	if _, there := c.Project(ctx, name); mariposa.CodeOf(there) != mariposa.ResourceNotFound {
 		return false, nil, nil // something else was not found
 	}
-	plan, err := planNewProject(text)
+	plan, err := c.PlanNew(ctx, name, text)
 	return true, plan, err
 }
 
-// printNewPlan prints the plan of a project that does not exist yet.
-func (a *app) printNewPlan(p *contract.Plan, name, file string) {
-	a.printTable(resourceTable(p.Resources))
-	a.note("project %s does not exist yet: everything would be created; nothing was changed", name)
-	if len(p.Missing) > 0 {
-		a.note("it would wait for required metadata that is not set: %s", strings.Join(p.Missing, ", "))
+// noManifest explains that a plan of a project that does not exist yet requires a
+// manifest.
+func (a *app) noManifest(ctx context.Context, c *client.Client, name, file string, err error) error {
+	if mariposa.CodeOf(err) != mariposa.ResourceNotFound || file != "" {
+		return err
 	}
-	if a.file != stdinName {
-		a.note("apply it with `%s project create %s -m %s`", a.commandPrefix(""), name, file)
+	if _, there := c.Project(ctx, name); mariposa.CodeOf(there) != mariposa.ResourceNotFound {
+		return err
 	}
+	file = "FILE"
+	if _, missing := os.Stat(manifestName); missing == nil {
+		file = manifestName
+	}
+	return withHint(err, "see `%[1]s project list`; to plan a new project, name its manifest: `%[1]s project plan %[2]s -m %[3]s`", a.commandPrefix(""), name, file)
 }
 
 // printPlan prints the changes of resources, then the steps in order, then what would
-// have to wait. update contains the arguments of an update that applies the plan.
-func (a *app) printPlan(p *contract.Plan, name, update string) {
+// have to wait. apply is the command that applies the plan, if there is one.
+func (a *app) printPlan(p *contract.Plan, name, apply string) {
 	steps := planTable(p.Steps)
 	if a.checkColumns(resourceTable(nil), steps) != nil {
 		return
@@ -108,7 +116,7 @@ func (a *app) printPlan(p *contract.Plan, name, update string) {
 			a.say("  %s", w)
 		}
 	}
-	a.printPlanNotes(p, name, update)
+	a.printPlanNotes(p, name, apply)
 }
 
 func planTable(steps []contract.PlanStep) *table {
@@ -120,7 +128,7 @@ func planTable(steps []contract.PlanStep) *table {
 }
 
 // printPlanNotes explains the plan on standard error.
-func (a *app) printPlanNotes(p *contract.Plan, name, update string) {
+func (a *app) printPlanNotes(p *contract.Plan, name, apply string) {
 	shared := countChanges(p.Resources, "network", "volume")
 	switch all := countChanges(p.Resources, "service", "network", "volume"); {
 	case len(p.Steps)+len(p.Waits) > 0:
@@ -136,8 +144,8 @@ func (a *app) printPlanNotes(p *contract.Plan, name, update string) {
 	if len(p.Missing) > 0 {
 		a.note("it would wait for required metadata that is not set: %s", strings.Join(p.Missing, ", "))
 	}
-	if update != "" && a.file != stdinName {
-		a.note("apply it with `%s project update%s`", a.commandPrefix(name), update)
+	if apply != "" && a.file != stdinName {
+		a.note("apply it with `%s`", apply)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -101,6 +102,7 @@ func (a *app) serverSettings() *cobra.Command {
 	var quota quotaFlags
 	var orgs string
 	var anyOrgs bool
+	var storm string
 	cmd := a.withClient(&cobra.Command{
 		Use: "settings", Short: "Show or change the settings of the installation", Args: argsBetween(0, 0),
 		Long: "Show or change the settings of the installation, through a running server. Only installation\nadmins can do this.\n\n" +
@@ -108,6 +110,9 @@ func (a *app) serverSettings() *cobra.Command {
 		Example: "  mariposa server settings\n  mariposa server settings --projects 10 --instances 50 --memory 16g --organizations-per-user 3",
 	}, func(ctx context.Context, c *client.Client, _ []string) error {
 		change, err := settingsChange(&quota, orgs, anyOrgs)
+		if err == nil {
+			change, err = addStormBreaker(change, storm)
+		}
 		if err != nil {
 			return Usage(err)
 		}
@@ -124,7 +129,33 @@ func (a *app) serverSettings() *cobra.Command {
 	cmd.Flags().Lookup("no-" + figures[4]).Usage = "restore the default of --stored-per-project"
 	cmd.Flags().StringVar(&orgs, "organizations-per-user", "", "maximum number of organizations that a user can own, in addition to their personal one")
 	cmd.Flags().BoolVar(&anyOrgs, "no-organizations-per-user", false, "no limit on organizations per user")
+	cmd.Flags().StringVar(&storm, "storm-breaker", "", "percentage of nodes that may be lost within a minute before their instances are no longer replaced, such as 33%; off: any; default: as the servers were started")
 	return cmd
+}
+
+// addStormBreaker adds the share of nodes that may be lost at once to a change of
+// settings.
+func addStormBreaker(c *client.SettingsChange, text string) (*client.SettingsChange, error) {
+	if text == "" {
+		return c, nil
+	}
+	if c == nil {
+		c = &client.SettingsChange{}
+	}
+	n := 0
+	switch text {
+	case "off":
+		c.StormBreaker = &n
+	case "default":
+		c.Lift = append(c.Lift, "storm_breaker")
+	default:
+		var err error
+		if n, err = strconv.Atoi(strings.TrimSuffix(text, "%")); err != nil || n < 1 || n > 99 {
+			return nil, fmt.Errorf("--storm-breaker %s: give a percentage from 1%% to 99%%, off or default", text)
+		}
+		c.StormBreaker = &n
+	}
+	return c, nil
 }
 
 // settingsChange returns the requested change, or nil if there is none.
@@ -174,5 +205,12 @@ func (a *app) printSettings(s *contract.Settings) {
 	row("memory of a new organization", limitOf(q.Memory, sizeOfBytes))
 	row("organizations per user", limitOf(s.OrganizationsPerUser, count))
 	row("stored per project", sizeOfBytes(s.StoredPerProject))
+	storm := "as the servers were started"
+	if n := s.StormBreaker; n != nil && *n == 0 {
+		storm = "off"
+	} else if n != nil {
+		storm = fmt.Sprintf("%d%%", *n)
+	}
+	row("nodes lost within a minute", storm)
 	a.printTable(t)
 }

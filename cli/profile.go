@@ -14,7 +14,7 @@ import (
 
 // profile is the data that `mariposa login`, `project set` and `org set` save.
 type profile struct {
-	URL   string `json:"url,omitempty"`
+	URL   string `json:"url,omitempty"` // several are separated by commas
 	Token string `json:"token,omitempty"`
 	Org   string `json:"org,omitempty"` // on that server
 	CA    string `json:"ca,omitempty"`
@@ -23,10 +23,12 @@ type profile struct {
 	Selected map[string]selection `json:"selected,omitempty"`
 	// Insecure: the token may be sent unencrypted to that server.
 	Insecure bool `json:"insecure,omitempty"`
+	// Installation is what the servers belong to: others do not get the token.
+	Installation string `json:"installation,omitempty"`
 }
 
 func (p profile) server() server {
-	return server{url: p.URL, token: p.Token, org: p.Org, ca: p.CA, insecure: p.Insecure}
+	return server{url: p.URL, token: p.Token, org: p.Org, ca: p.CA, insecure: p.Insecure, id: p.Installation}
 }
 
 // defaultProfile is the name of the profile that is used if none is given.

@@ -33,6 +33,7 @@ type lines struct {
 	last string
 	seen string // the project's last reason
 	why  string // the task's last reason
+	step string // the task's last progress, without its reason
 }
 
 func (l *lines) task(t *contract.Task, at time.Time) {
@@ -52,6 +53,10 @@ func (l *lines) task(t *contract.Task, at time.Time) {
 	if t.State == mariposa.TaskActive && t.Progress.Total > 0 {
 		line = fmt.Sprintf("%s: %d of %d done", describeTask(t), t.Progress.Done, t.Progress.Total)
 	}
+	if line == l.step && t.Reason == l.why {
+		return
+	}
+	l.step = line
 	if t.Reason != l.why { // shown once: there may be thousands of lines
 		l.why = t.Reason
 		line += bracketed(t.Reason)

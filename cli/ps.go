@@ -22,9 +22,10 @@ func (a *app) psCommand() *cobra.Command {
 		Use: "ps [SERVICE...]", Short: "List the instances of a project", ValidArgsFunction: a.every(serviceNames),
 		Long: "List the instances of a project, or of some of its services, sorted by service and slot.\nWith --all, include ended instances that are kept for inspection. To list the instances of\nall projects, use `instance list`.",
 	}, func(ctx context.Context, c *client.Client, project string, args []string) error {
-		all, err := c.AllInstances(ctx, client.InstanceFilter{Project: project, Node: node})
+		f := client.InstanceFilter{Project: project, Node: node}
+		all, err := c.AllInstances(ctx, f)
 		if err != nil {
-			return a.noProject(err)
+			return a.noInstances(ctx, c, f, err)
 		}
 		if len(args) > 0 {
 			p, err := c.Project(ctx, project)

@@ -52,7 +52,7 @@ func (a *app) printTasks(all *contract.Tasks) {
 	short := shortIDs(all.Tasks)
 	for n, task := range all.Tasks {
 		t.add(text(short[n]), text(task.ID), text(describeTask(&task)), word(task.State), text(done(&task)), text(a.leftOf(&task)), text(cmp.Or(task.Author, string(task.Origin))),
-			text(string(task.Origin)), text(dashIfEmpty(task.Author)), text(a.age(task.Created)), text(taskReason(&task)))
+			text(string(task.Origin)), text(dashIfEmpty(task.Author)), text(a.age(task.Created)), text(a.suggest(task.ProjectName, "", taskReason(&task))))
 	}
 	a.printTable(t)
 	if all.Marker != "" {
@@ -170,6 +170,7 @@ func (a *app) queueTerminate() *cobra.Command {
 		Long: "Terminate a task. TASK is its id or the beginning of its id.\n\n" +
 			"If the task is active, it starts no further steps. Whatever is half finished is completed or\nremoved, and the scope of the task is frozen. The desired state stays: the output shows the\ncommands that continue or undo the change.\n\n" +
 			"If the task is queued, its change is dropped, and nothing is frozen.\n\n" +
+			"If the task drains a node, nothing is frozen either: what has been moved stays where it is,\nand the node gets no new instances until `node undrain`.\n\n" +
 			"With --wait, the command returns when everything has settled.",
 	}, func(ctx context.Context, c *client.Client, args []string) error {
 		return a.terminate(ctx, c, args[0], sure, wait)
@@ -201,6 +202,7 @@ func (a *app) terminate(ctx context.Context, c *client.Client, ref string, sure,
 		}
 	}
 	ended, err := c.TerminateTask(ctx, id)
+	err = a.suggestForTask(ctx, c, t, err)
 	if err := show(a, ended, a.noTask(err), func() { a.printTerminated(t, ended) }); err != nil {
 		return err
 	}
@@ -219,17 +221,24 @@ func describeOpenTask(t *contract.Task) string {
 	if t.Progress.Total > 0 {
 		far = fmt.Sprintf("%d of %d done; ", t.Progress.Done, t.Progress.Total)
 	}
-	return describeTask(t) + " (" + far + "its scope will be frozen)"
+	effect := "its scope will be frozen"
+	if drainsNode(t) {
+		effect = "what is left stays, and the node gets no new instances"
+	}
+	return describeTask(t) + " (" + far + effect + ")"
 }
 
 // printTerminated prints the state of a terminated task's scope, and the commands to
 // continue.
 func (a *app) printTerminated(t *contract.Task, ended *contract.Terminated) {
 	again := "continue with"
-	if ended.Freeze == nil {
+	switch {
+	case drainsNode(t):
+		a.say("%s is terminated; what is left stays, and the node gets no new instances", describeTask(t))
+	case ended.Freeze == nil:
 		again = "run again with"
 		a.say("%s is terminated; nothing was frozen", describeTask(t))
-	} else {
+	default:
 		a.say("%s is terminated; its scope is frozen by task %s", describeTask(t), *ended.Freeze)
 	}
 	if len(ended.Goal) > 0 {

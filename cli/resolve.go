@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -53,16 +54,28 @@ func (a *app) instanceIn(ctx context.Context, c *client.Client, project, word st
 		what = fmt.Sprintf("instance in slot %q", word)
 		is = func(i contract.Instance) bool { return i.Slot == word && i.Goal == mariposa.GoalRunning }
 	}
-	var found []candidate
+	found, err := findInstances(ctx, c, f, is)
+	if mariposa.CodeOf(err) == mariposa.ResourceNotFound && f.Service != "" { // what is before the dot is no service
+		f.Service = ""
+		found, err = findInstances(ctx, c, f, is)
+	}
+	if err != nil {
+		return "", err
+	}
+	return a.pick(found, what, "instance list")
+}
+
+// findInstances returns the instances of a list that match.
+func findInstances(ctx context.Context, c *client.Client, f client.InstanceFilter, is func(contract.Instance) bool) (found []candidate, err error) {
 	for i, err := range c.Instances(ctx, f) {
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		if is(i) {
 			found = append(found, candidate{i.ID, i.ProjectName + "/" + i.Name})
 		}
 	}
-	return a.pick(found, what, "instance list")
+	return found, nil
 }
 
 // taskRef resolves a prefix of a task's id. It searches all open tasks, regardless of
@@ -104,10 +117,10 @@ func (a *app) pick(found []candidate, what, list string) (string, error) {
 	return "", withHint(mariposa.Errorf(mariposa.InvalidArgument, "there is more than one %s", what), "use the id of one of them: %s", strings.Join(like, ", "))
 }
 
-// describeTask describes a task briefly: scale hello/web. It uses the user's term for the
-// task if there is one.
+// describeTask describes a task briefly: scale hello/web, drain host-7. It uses the user's
+// term for the task if there is one.
 func describeTask(t *contract.Task) string {
-	scope := t.ProjectName
+	scope := cmp.Or(t.ProjectName, t.NodeName, t.Node)
 	if len(t.Services) > 0 {
 		scope = fmt.Sprintf("%s/%s", t.ProjectName, strings.Join(t.Services, ","))
 	}

@@ -115,12 +115,14 @@ type (
 func (s *screen) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s.ctx, s.since, s.reads, s.narrate = ctx, s.view.asOf(), 1, newNarrator(s.a.env.Now)
+	s.ctx, s.since, s.reads, s.narrate = ctx, s.view.asOf(), 1, s.a.newNarrator()
 	if s.paged {
 		if err := s.view.page(); err != nil {
 			return err
 		}
 	}
+	s.a.onScreen.Store(!s.paged)
+	defer s.a.onScreen.Store(false)
 	p := tea.NewProgram(s, s.options()...)
 	s.send = p.Send
 	s.draw()

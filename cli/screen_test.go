@@ -30,7 +30,7 @@ func shown(t *testing.T, f *proxy, colors bool, set func(a *app, c *client.Clien
 	t.Cleanup(c.Close)
 	a := &app{env: Env{Now: func() time.Time { return noon.Add(10 * time.Minute) }, Terminal: func(any) bool { return colors }, Getenv: func(string) string { return "" }}.withDefaults()}
 	s := set(a, c)
-	s.a, s.c, s.ctx, s.reads, s.keys, s.narrate = a, c, t.Context(), 1, true, newNarrator(a.env.Now)
+	s.a, s.c, s.ctx, s.reads, s.keys, s.narrate = a, c, t.Context(), 1, true, a.newNarrator()
 	if f != nil {
 		must(t, readNow(t.Context(), s.view))
 	}

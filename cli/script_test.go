@@ -141,7 +141,7 @@ func (s *realServer) quiet() {
 		q, err := s.Queue(s.t.Context(), client.TaskFilter{Limit: 1000})
 		return err == nil && !slices.ContainsFunc(q.Tasks, func(t contract.Task) bool {
 			frozen := t.Task == mariposa.TaskFreeze && t.State == mariposa.TaskActive && t.Progress.Done == t.Progress.Total
-			return !t.State.Ended() && !frozen && len(t.WaitsFor) == 0 && !waits[t.Project]
+			return !t.State.Ended() && !frozen && len(t.WaitsFor) == 0 && !(waits[t.Project] && t.State != mariposa.TaskQueued)
 		})
 	})
 }

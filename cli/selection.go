@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -27,7 +26,7 @@ type selection struct {
 // servers are identified by their URL.
 func (a *app) serverKey(s server) string {
 	if !s.local {
-		return strings.TrimRight(s.url, "/")
+		return tidyURLs(cmp.Or(s.of, s.url))
 	}
 	dir := a.dataDir()
 	if abs, err := filepath.Abs(dir); err == nil {

@@ -18,6 +18,15 @@ type narrator struct {
 	names map[string]string // of projects, instances and nodes, by id
 	said  map[string]string // the last sentence about each object
 	why   map[string]string // the last reason given for each object
+	// suggest adds the flags to the commands in a sentence about a project; nil: as it is.
+	suggest func(project, organization, sentence string) string
+}
+
+// newNarrator returns a narrator whose commands have the flags that they need.
+func (a *app) newNarrator() *narrator {
+	n := newNarrator(a.env.Now)
+	n.suggest = a.suggest
+	return n
 }
 
 func newNarrator(now func() time.Time) *narrator {
@@ -56,6 +65,9 @@ func (n *narrator) line(e client.Event) (line string, news bool) {
 		n.why["of the tasks of "+e.Project] = n.reasonOf(e)
 	}
 	now := n.sentenceOf(n.withoutKnownReason(e, about))
+	if n.suggest != nil {
+		now = n.suggest(cmp.Or(e.ProjectName, n.names[e.Project]), "", now)
+	}
 	if last := n.said[about]; last == now || strings.HasPrefix(last, now+" (") { // at most without its reason
 		return "", false
 	}
@@ -315,7 +327,7 @@ func (n *narrator) node(e client.Event) string {
 	if node := e.AsNode(); node != nil {
 		n.rememberName(node.ID, node.Name)
 	}
-	what := map[string]string{"unknown": "is unreachable", "quarantine": "has instances in quarantine", "lost": "was disconnected", "restored": "can connect again", "purged": "is clearing its quarantine", "deleted": "was removed"}[e.Verb()]
+	what := map[string]string{"unknown": "is unreachable", "quarantine": "has instances in quarantine", "facts": "reported changed facts of its machine", "lost": "was disconnected", "restored": "can connect again", "purged": "is clearing its quarantine", "deleted": "was removed", "expired": "is no longer pending", "key_requested": "is asked for a new key", "key_rotated": "has a new key"}[e.Verb()]
 	return "node " + n.nodeName(e.Node) + " " + cmp.Or(what, "is "+e.Verb()) + bracketed(e.Reason)
 }
 
@@ -325,9 +337,17 @@ func common(e client.Event) string {
 		Name string `json:"name"`
 	}
 	if json.Unmarshal(e.Object, &named) != nil || named.Name == "" { // it may be deleted
-		return "a" + wordIf("n", e.Subject() == "organization") + " " + e.Subject() + " was " + e.Verb() + prefixed(" by ", e.Actor) + bracketed(e.Reason)
+		return withArticle(e.Subject()) + " was " + e.Verb() + prefixed(" by ", e.Actor) + bracketed(e.Reason)
 	}
 	return e.Subject() + " " + named.Name + " was " + e.Verb() + prefixed(" by ", e.Actor) + bracketed(e.Reason)
+}
+
+// withArticle returns a noun with its indefinite article: a member, an owner.
+func withArticle(noun string) string {
+	if strings.ContainsAny(noun[:min(1, len(noun))], "aeio") { // not u: a user
+		return "an " + noun
+	}
+	return "a " + noun
 }
 
 // owned returns the project's name as a prefix for the name of its object.

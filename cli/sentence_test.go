@@ -29,3 +29,23 @@ func TestEventsOfAnotherDayHaveADateAndNoneIsToldTwice(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
+
+// Sentences about teams name who and what they are about.
+func TestSentencesAboutTeamsNameEverybody(t *testing.T) {
+	t.Parallel()
+	s := newTeamServer(t)
+	for _, c := range []struct{ args, says string }{
+		{"org create guild", "guild"},
+		{"org add guild bob", "bob is now a member of guild\n"},
+		{"org add guild bob --role owner", "bob is now an owner of guild\n"},
+		{"user create vera", "vera"},
+		{"events", "organization guild was created by"},
+		{"events", "organization guild was updated by"},
+		{"events", "user vera was created by"},
+		{"-o guild project show shop", `there is no project "shop" in organization "guild"`},
+	} {
+		if r := (&run{f: s.proxy(t)}).do(t, strings.Fields(c.args)...); !strings.Contains(r.stdout+r.stderr, c.says) {
+			t.Errorf("%s says\n%s%s\nand not %q", c.args, r.stdout, r.stderr, c.says)
+		}
+	}
+}

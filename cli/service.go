@@ -53,6 +53,9 @@ func (a *app) serviceShow() *cobra.Command {
 	})
 }
 
+// updated is the verb of serviceEdit for a change of an existing service.
+const updated = "updated"
+
 // serviceEdit creates a command that changes one service in the manifest.
 func (a *app) serviceEdit(cmd *cobra.Command, verb string, edit func(ctx context.Context, c *client.Client, project, service string, u client.Update) (*contract.Changed, error)) *cobra.Command {
 	var u client.Update
@@ -67,8 +70,20 @@ func (a *app) serviceEdit(cmd *cobra.Command, verb string, edit func(ctx context
 			return err
 		}
 		return a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) {
+			before := 0
+			if verb == updated && !a.global.json { // it may change nothing
+				p, err := c.Project(cmd.Context(), project)
+				if err != nil {
+					return nil, a.noProject(err)
+				}
+				before = p.Number
+			}
 			done, err := edit(cmd.Context(), c, project, args[0], u)
-			if err == nil && !a.global.json {
+			switch {
+			case err != nil || a.global.json:
+			case done.Number == before && done.Task == nil:
+				a.say("%s: nothing to do, service %s is already like this in %s", project, args[0], versionWords(done))
+			default:
 				a.say("%s: service %s is %s, %s", project, args[0], verb, versionWords(done))
 			}
 			return done, a.noServiceIn(cmd.Context(), c, project, err)
@@ -107,7 +122,7 @@ func (a *app) serviceUpdate() *cobra.Command {
 	cmd := a.serviceEdit(&cobra.Command{
 		Use: "update SERVICE -m FILE", Short: "Replace a service in the manifest of a project", ValidArgsFunction: a.wordsFrom(serviceNames),
 		Long: "Replace a service in the manifest of a project. The file contains all keys of the service.\nThis creates a new version; all other lines of the manifest stay unchanged.",
-	}, "updated", func(ctx context.Context, c *client.Client, project, service string, u client.Update) (*contract.Changed, error) {
+	}, updated, func(ctx context.Context, c *client.Client, project, service string, u client.Update) (*contract.Changed, error) {
 		def, err := a.readDocument(file, "definition")
 		if err != nil {
 			return nil, err
@@ -202,11 +217,15 @@ func (a *app) serviceVersions() *cobra.Command {
 func (a *app) serviceInstances() *cobra.Command {
 	cmd := a.psCommand()
 	cmd.Use, cmd.Short, cmd.Args = "instances SERVICE...", "List the instances of services", argsBetween(1, math.MaxInt)
+	cmd.Long = "List the instances of services, sorted by service and slot. With --all, include ended\ninstances that are kept for inspection."
+	cmd.Example = "  mariposa -j shop service instances web\n  mariposa -j shop service instances web db --all"
 	return cmd
 }
 
 func (a *app) serviceLogs() *cobra.Command {
 	cmd := a.logsCommand()
 	cmd.Use, cmd.Short, cmd.Args = "logs SERVICE...", "Print the logs of services; with -f, follow them", argsBetween(1, math.MaxInt)
+	cmd.Long = "Print the logs of the instances of services." + strings.TrimPrefix(cmd.Long, logsOfProject)
+	cmd.Example = "  mariposa -j shop service logs web\n  mariposa -j shop service logs web db -f\n  mariposa -j shop service logs web --since 10m --timestamps"
 	return cmd
 }

@@ -27,7 +27,7 @@ func (a *app) instanceCreate() *cobra.Command {
 		Long: "Create an unmanaged instance. It belongs to no service: nothing scales, repairs or replaces\nit.\n\n" +
 			"The file contains the keys of one service, as in a manifest. Flags take precedence over the\nfile. The arguments after -- are the command.",
 		Example:           "  mariposa -j shop instance create migrate --compute-type process -- /bin/migrate up\n  mariposa -j shop instance create shell -m shell.yaml --env MODE=test",
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: cobra.NoFileCompletions, Annotations: map[string]string{nameArguments: "1"},
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		args, words := args[:1], args[1:]

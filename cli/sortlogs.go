@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"bytes"
 	"container/heap"
 	"context"
 	"errors"
@@ -11,11 +12,12 @@ import (
 	"time"
 
 	"mariposa"
+	"mariposa/client"
 	"mariposa/contract"
 )
 
 // isSorted reports whether the lines of several instances are sorted by time.
-func (l *logPrinter) isSorted() bool { return l.o.Timestamps || l.o.Since != "" }
+func (l *logPrinter) isSorted() bool { return l.o.Timestamps || l.o.Since != "" || l.a.global.json }
 
 // logLine is a line of an instance's log.
 type logLine struct {
@@ -23,6 +25,26 @@ type logLine struct {
 	raw    []byte
 	at     time.Time // the sort key: never before that of the previous line
 	order  int       // among lines of the same time
+	of     contract.Instance
+}
+
+// jsonLine is a line of a log as JSON.
+type jsonLine struct {
+	Time     *time.Time `json:"time"` // nil: written before times were recorded
+	Project  string     `json:"project"`
+	Service  string     `json:"service"`
+	Instance string     `json:"instance"`
+	Text     string     `json:"text"`
+}
+
+// document returns a line, which begins with its time, as JSON.
+func (l logLine) document() jsonLine {
+	at, text := mariposa.CutLogTime(l.raw)
+	doc := jsonLine{Project: l.of.ProjectName, Service: l.of.ServiceName, Instance: l.of.Name, Text: string(bytes.TrimRight(text, "\r\n"))}
+	if !at.IsZero() {
+		doc.Time = &at
+	}
+	return doc
 }
 
 // logLines reads a log line by line.
@@ -31,8 +53,8 @@ type logLines struct {
 	reader *bufio.Reader
 }
 
-func newLogLines(log io.Reader, prefix string) *logLines {
-	return &logLines{logLine{prefix: prefix}, bufio.NewReaderSize(log, 64<<10)}
+func newLogLines(log io.Reader, prefix string, of contract.Instance) *logLines {
+	return &logLines{logLine{prefix: prefix, of: of}, bufio.NewReaderSize(log, 64<<10)}
 }
 
 // next reads the next line; at the end, the line is empty. A line without a time, or with
@@ -70,7 +92,7 @@ func (l *logPrinter) printSorted(ctx context.Context, all []contract.Instance) e
 		if err != nil {
 			l.lacks(i, err)
 		}
-		lines := newLogLines(io.NewSectionReader(spool, end, size), prefix)
+		lines := newLogLines(io.NewSectionReader(spool, end, size), prefix, i)
 		lines.order = n
 		if err := lines.next(); len(lines.raw) > 0 {
 			logs = append(logs, lines)
@@ -105,6 +127,34 @@ func (l *logPrinter) copyLog(ctx context.Context, i contract.Instance, to io.Wri
 	}
 	defer log.Close()
 	return io.Copy(to, log)
+}
+
+// printLogJSON prints the log of one instance as JSON, line by line.
+func (a *app) printLogJSON(ctx context.Context, c *client.Client, id string, o client.LogOptions) error {
+	i, err := c.Instance(ctx, id)
+	if err != nil {
+		return err
+	}
+	o.Timestamps = true
+	log, err := c.Logs(ctx, i.ID, o)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	for lines := newLogLines(log, "", *i); ; {
+		err := lines.next()
+		if len(lines.raw) > 0 {
+			if err := a.printLine(lines.document()); err != nil {
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF) || interrupted(ctx, err) || ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return err
+		}
+	}
 }
 
 // lineHeap is a heap with the earliest line first.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mariposa/contract"
 	"mariposa/manifest"
 )
 
@@ -77,31 +76,4 @@ func (a *app) validateCommand() *cobra.Command {
 	}
 	manifestFlag(cmd, &file)
 	return cmd
-}
-
-// planNewProject returns the plan for a project that does not exist yet: everything in
-// the manifest is created.
-func planNewProject(text []byte) (*contract.Plan, error) {
-	p, err := manifest.Parse(text)
-	if err != nil {
-		return nil, err
-	}
-	plan := &contract.Plan{Resources: []contract.PlanResource{}, Steps: []contract.PlanStep{}, Waits: []string{}, Missing: p.Missing(nil)}
-	add := func(kind, name string, scale int) {
-		plan.Resources = append(plan.Resources, contract.PlanResource{Kind: kind, Name: name, Change: "create", After: scale, Fields: []contract.FieldDiff{}})
-	}
-	for _, s := range p.Services {
-		scale := 1
-		if s.Scale != nil {
-			scale = *s.Scale
-		}
-		add("service", s.Name, scale)
-	}
-	for _, n := range p.Networks {
-		add("network", n.Name, 0)
-	}
-	for _, v := range p.Volumes {
-		add("volume", v.Name, 0)
-	}
-	return plan, nil
 }

@@ -22,6 +22,7 @@ func (a *app) stateCommand() *cobra.Command {
 		}
 		s, err := c.State(ctx, project, service)
 		return show(a, s, a.noServiceIn(ctx, c, project, err), func() {
+			a.suggestIn(s.Projects)
 			a.printTable(stateTable(s.Projects).ifEmpty("%s", a.noProjectsYet()))
 		})
 	})

@@ -86,6 +86,9 @@ func (o *overview) readAll(ctx context.Context) (now overviewNow, err error) {
 	if now.State, err = o.c.State(ctx, o.project, ""); err != nil {
 		return now, err
 	}
+	if !o.a.global.json {
+		o.a.suggestIn(now.State.Projects)
+	}
 	tasks, err := o.c.Queue(ctx, client.TaskFilter{Project: o.project})
 	if err != nil {
 		return now, err
@@ -151,10 +154,10 @@ func (o *overview) tables(bars bool) []section {
 
 // summary summarizes everything in one line.
 func (o *overview) summary() string {
-	goal, running, troubled := 0, 0, 0
+	goal, running, surplus, troubled := 0, 0, 0, 0
 	for _, p := range o.now.State.Projects {
 		c := tally(p)
-		goal, running = goal+c.goal, running+c.running
+		goal, running, surplus = goal+c.goal, running+c.running-c.surplus, surplus+c.surplus
 		if !settled(p) {
 			troubled++
 		}
@@ -163,17 +166,24 @@ func (o *overview) summary() string {
 	if troubled > 0 {
 		words = append(words, fmt.Sprintf("%d not settled", troubled))
 	}
-	return strings.Join(append(words, fmt.Sprintf("%d of %d running", running, goal), plural(len(o.now.Tasks), "open task", "open tasks")), ", ")
+	words = append(words, fmt.Sprintf("%d of %d running", running, goal))
+	if surplus > 0 {
+		words = append(words, fmt.Sprintf("%d more to remove", surplus))
+	}
+	return strings.Join(append(words, plural(len(o.now.Tasks), "open task", "open tasks")), ", ")
 }
 
-// census counts the instances of a project.
-type census struct{ goal, running, starting, stopping, failed int }
+// census counts the instances of a project. Surplus ones are running, but their service
+// wants fewer.
+type census struct{ goal, running, surplus, starting, stopping, failed int }
 
 func tally(p contract.ProjectState) (c census) {
 	for _, s := range p.Services {
+		goal := 0
 		if p.Goal == mariposa.GoalStarted && s.Status != mariposa.StatusStopped {
-			c.goal += s.Goal
+			goal = s.Goal
 		}
+		c.goal, c.surplus = c.goal+goal, c.surplus+max(0, s.Running-goal)
 		c.running, c.starting, c.stopping, c.failed = c.running+s.Running, c.starting+s.Starting, c.stopping+s.Stopping, c.failed+s.Failed
 	}
 	return c
@@ -201,7 +211,7 @@ func (o *overview) taskTable(bars bool) *table {
 	}
 	t := newTable(head...)
 	for _, task := range o.now.Tasks {
-		row := []cell{text(describeTask(&task)), word(task.State), text(done(&task)), text(o.a.leftOf(&task)), text(taskReason(&task))}
+		row := []cell{text(describeTask(&task)), word(task.State), text(done(&task)), text(o.a.leftOf(&task)), text(o.a.suggest(task.ProjectName, "", taskReason(&task)))}
 		if settledFreeze(&task) {
 			row[1] = cell{string(mariposa.StatusFrozen), quiet}
 		}
@@ -265,9 +275,7 @@ func (o *overview) page() error {
 	}
 	out := []string{o.summary()}
 	for _, s := range o.tables(false) {
-		t := s.useful()
-		o.a.fold(t)
-		out = append(append(out, ""), t.lines(o.a.paint(o.a.env.Stdout))...)
+		out = append(append(out, ""), o.a.layOut(s.useful())...)
 	}
 	_, err := fmt.Fprintln(o.a.env.Stdout, strings.Join(out, "\n"))
 	return err

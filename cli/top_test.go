@@ -61,3 +61,24 @@ func TestTopWithoutNodesForThoseWhoMayNotSeeThem(t *testing.T) {
 	r.expect(exitOK, !strings.Contains(r.stdout, "NODE"), strings.Contains(r.stdout, "start hello"))
 	(&run{f: s.proxy(t).on("GET /v1/nodes", throttled)}).do(t, "top").expect(exitError)
 }
+
+// Instances that no service wants are not counted against the goal of others.
+func TestTheSummaryOfTopCountsWhatIsWanted(t *testing.T) {
+	t.Parallel()
+	project := func(goal mariposa.ProjectGoal, scale, running int) contract.ProjectState {
+		return contract.ProjectState{Goal: goal, Status: mariposa.StatusConverging, Services: []contract.ServiceState{{Goal: scale, Running: running, Status: mariposa.StatusConverging}}}
+	}
+	for _, c := range []struct {
+		projects []contract.ProjectState
+		says     string
+	}{
+		{[]contract.ProjectState{project(mariposa.GoalStarted, 5, 3)}, "1 project, 1 not settled, 3 of 5 running, 0 open tasks"},
+		{[]contract.ProjectState{project(mariposa.GoalStarted, 5, 5), project(mariposa.GoalDeleted, 153, 153)}, "2 projects, 2 not settled, 5 of 5 running, 153 more to remove, 0 open tasks"},
+		{[]contract.ProjectState{project(mariposa.GoalStarted, 5, 3), project(mariposa.GoalStarted, 1, 4)}, "2 projects, 2 not settled, 4 of 6 running, 3 more to remove, 0 open tasks"},
+	} {
+		o := &overview{now: overviewNow{State: &contract.State{Projects: c.projects}}}
+		if says := o.summary(); says != c.says {
+			t.Errorf("it says %q, not %q", says, c.says)
+		}
+	}
+}

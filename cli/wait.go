@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -67,7 +66,7 @@ func settledFreeze(t *contract.Task) bool {
 // purpose, and how to continue. Errors are ignored, because the output is only additional
 // help.
 func (a *app) printHowToGoOn(ctx context.Context, c *client.Client, t *contract.Task) {
-	if t.Task != mariposa.TaskReprovision && t.Task != mariposa.TaskStart {
+	if t.Task != mariposa.TaskReprovision && t.Task != mariposa.TaskStart || t.Project == "" {
 		return // other tasks have no rollout
 	}
 	state, err := c.State(ctx, t.Project, "")
@@ -79,40 +78,11 @@ func (a *app) printHowToGoOn(ctx context.Context, c *client.Client, t *contract.
 			if s.Status != mariposa.StatusHeld || len(t.Services) > 0 && !slices.Contains(t.Services, s.Name) {
 				continue
 			}
-			a.note("%s/%s is held%s", p.Name, s.Name, prefixed(": ", s.Reason))
+			a.note("%s/%s is held%s", p.Name, s.Name, prefixed(": ", a.suggest(p.Name, "", s.Reason)))
 			a.note("  continue with  %s project reprovision --service %s   # --count N: only N more", a.commandPrefix(p.Name), s.Name)
 			a.note("  undo with      %s project revert", a.commandPrefix(p.Name))
 		}
 	}
-}
-
-// commandPrefix returns the start of a command suggested to the user: it selects
-// the same organization, and the project if there is one.
-func (a *app) commandPrefix(project string) string {
-	return "mariposa" + prefixed(" -o ", a.organizationFlag()) + prefixed(" -j ", project)
-}
-
-// samePrefix is commandPrefix for a command about the project that this one names.
-func (a *app) samePrefix() string { return a.commandPrefix(a.projectFlag()) }
-
-// projectFlag returns the project that the command line names, as an argument or with -j.
-func (a *app) projectFlag() string {
-	if a.named != "" || a.fromEnv["project"] {
-		return a.named
-	}
-	return a.global.project
-}
-
-// inProjectCommand matches a command about the current project in a sentence of the
-// server, which does not know how the project was named.
-var inProjectCommand = regexp.MustCompile(`\bmariposa (project|meta|queue|instance|volume|version|service) `)
-
-// repeatFlags repeats -o and -j in the commands that a sentence of the server suggests.
-func (a *app) repeatFlags(sentence string) string {
-	if a.projectFlag() == "" {
-		return sentence
-	}
-	return inProjectCommand.ReplaceAllString(sentence, strings.ReplaceAll(a.samePrefix(), "$", "$$")+" $1 ")
 }
 
 // A follower reads the events of one task from the feed.
@@ -148,7 +118,7 @@ func (f *follower) follow(ctx context.Context, since int64) (*contract.Task, err
 		if task, err = f.c.Task(ctx, f.id); err != nil {
 			return nil, err
 		}
-		f.show.task(f.withThawHint(ctx, task), time.Time{})
+		f.show.task(f.withHints(ctx, task), time.Time{})
 		if isOver(task) {
 			return task, nil
 		}
@@ -169,7 +139,7 @@ func (f *follower) read(ctx context.Context, since int64) (*contract.Task, error
 			return nil, err
 		}
 		if e.Subject() == "project" && styles[e.Verb()] != none { // a status, not a request
-			f.show.projectStatus(mariposa.Status(e.Verb()), e.Reason, e.Time)
+			f.show.projectStatus(mariposa.Status(e.Verb()), f.a.suggest(f.name, "", f.reasonOf(ctx, &e)), e.Time)
 		}
 		if e.Subject() != "task" || e.Task != f.id {
 			continue
@@ -181,7 +151,7 @@ func (f *follower) read(ctx context.Context, since int64) (*contract.Task, error
 			}
 		}
 		task.ProjectName = cmp.Or(task.ProjectName, f.name) // the event no longer has the name of a deleted project
-		f.show.task(f.withThawHint(ctx, task), e.Time)
+		f.show.task(f.withHints(ctx, task), e.Time)
 		if isOver(task) {
 			return task, nil
 		}
@@ -189,20 +159,33 @@ func (f *follower) read(ctx context.Context, since int64) (*contract.Task, error
 	return nil, context.Cause(ctx)
 }
 
-// withThawHint adds to a task that waits for a thaw how to request it, because nothing
-// else ends the wait.
-func (f *follower) withThawHint(ctx context.Context, t *contract.Task) *contract.Task {
+// reasonOf returns the reason of a project's status. An event does not know which versions
+// wait for a thaw, so the reason of a freeze is read from the project.
+func (f *follower) reasonOf(ctx context.Context, e *client.Event) string {
+	if mariposa.Status(e.Verb()) != mariposa.StatusFrozen {
+		return e.Reason
+	}
+	if p, err := f.c.Project(ctx, f.project); err == nil && p.Status == mariposa.StatusFrozen {
+		return p.Reason
+	}
+	return e.Reason
+}
+
+// withHints adds the flags to the commands in the reason of a task. To a task that waits
+// for a thaw it adds how to request it, because nothing else ends the wait.
+func (f *follower) withHints(ctx context.Context, t *contract.Task) *contract.Task {
+	more := *t
+	more.Reason = f.a.suggest(t.ProjectName, "", t.Reason)
 	if t.State != mariposa.TaskQueued {
-		return t
+		return &more
 	}
 	for _, id := range t.WaitsFor {
 		if o, err := f.c.Task(ctx, id); err == nil && o.Task == mariposa.TaskFreeze {
-			more := *t
 			more.Reason += "; end the freeze with `" + f.a.commandPrefix(t.ProjectName) + " project thaw" + serviceFlags(o.Services) + "`"
-			return &more
+			break
 		}
 	}
-	return t
+	return &more
 }
 
 // serviceFlags formats services as command-line flags.

@@ -259,6 +259,21 @@ func TestADeletedProjectSaysWhatItLeavesOnNodesOutOfReach(t *testing.T) {
 	}
 }
 
+// The reason of a task is shown once, and its progress only if it changed.
+func TestProgressIsNotSaidTwice(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	l := &lines{a: &app{env: Env{Now: func() time.Time { return noon }}}, w: &out}
+	for _, done := range []int{0, 0, 1, 1, 2} {
+		step := task(mariposa.TaskActive, done, 2)
+		l.task(&step, noon)
+	}
+	const want = "12:00:00 scale hello/web: 0 of 2 done (ann scaled web to 2)\n12:00:00 scale hello/web: 1 of 2 done\n12:00:00 scale hello/web: 2 of 2 done\n"
+	if out.String() != want {
+		t.Errorf("printed\n%swant\n%s", out.String(), want)
+	}
+}
+
 func TestWhatTheReasonSaysIsNotSaidTwice(t *testing.T) {
 	t.Parallel()
 	for code, wanted := range map[mariposa.ReasonCode]string{
@@ -279,5 +294,48 @@ func TestWhatTheReasonSaysIsNotSaidTwice(t *testing.T) {
 		if got := endReason(&contract.Task{Reason: "ended by task t2", ReasonCode: c.code, EndedBy: "t2"}); got != c.want {
 			t.Errorf("%s became %q", c.code, got)
 		}
+	}
+}
+
+// While a version waits for a thaw, a command that waits for another task says so, as the
+// state does.
+func TestAWaitInAFrozenProjectNamesTheVersionThatWaits(t *testing.T) {
+	t.Parallel()
+	s := newHello(t, groupManifest)
+	ctx := t.Context()
+	_, err := s.Act(ctx, "hello", contract.Action{Action: "freeze"})
+	must(t, err)
+	s.awaitDocument("/v1/projects/hello", `"status": ?"frozen"`)
+	both := strings.ReplaceAll(groupManifest, "compute_type: dummy", "compute_type: dummy, environment: {A: b}")
+	_, err = s.UpdateManifest(ctx, "hello", []byte(both), client.Update{Force: true})
+	must(t, err)
+	r := (&run{f: s.proxy(t)}).do(t, "-j", "hello", "project", "scale", "web=4", "--wait")
+	r.expect(exitOK, strings.Contains(r.stderr, "backend is frozen: version 2 waits for the thaw"), !strings.Contains(r.stderr, "nothing would change"))
+}
+
+// The error about a freeze suggests a command that works as it is.
+func TestTerminatingAFreezeSuggestsAThawThatWorks(t *testing.T) {
+	t.Parallel()
+	s := newTeamServer(t)
+	ctx := t.Context()
+	_, err := s.CreateProject(ctx, "hello", []byte(groupManifest), "")
+	must(t, err)
+	s.quiet()
+	for _, c := range []struct {
+		args     string
+		services []string
+		want     string
+	}{
+		{"queue terminate TASK --yes", nil, "end it with mariposa -o ann -j hello project thaw\n"},
+		{"-j hello queue terminate TASK --yes", []string{"web"}, "end it with mariposa -j hello project thaw --service web\n"},
+	} {
+		freeze, err := s.Act(ctx, "hello", contract.Action{Action: "freeze", Services: c.services})
+		must(t, err)
+		s.awaitDocument("/v1/queue/"+*freeze.Task, `"state": ?"active"`)
+		f := s.proxy(t)
+		r := (&run{f: f}).do(t, strings.Fields(strings.ReplaceAll(c.args, "TASK", *freeze.Task))...)
+		r.expect(exitError, strings.Contains(r.stderr, c.want))
+		_, command, _ := strings.Cut(strings.TrimSpace(r.stderr), "end it with mariposa ")
+		(&run{f: f}).do(t, append(strings.Fields(command), "--wait")...).expect(exitOK)
 	}
 }

@@ -68,6 +68,9 @@ func (w *watcher) read(ctx context.Context) (show func(), err error) {
 	if w.state != nil && mariposa.CodeOf(err) == mariposa.ResourceNotFound {
 		return func() { w.gone = true }, nil
 	}
+	if err == nil && !w.a.global.json {
+		w.a.suggestIn(s.Projects)
+	}
 	return func() {
 		w.gone = w.state != nil && w.project != "" && len(s.Projects) == 0
 		w.state = s
@@ -80,7 +83,7 @@ func (w *watcher) over() bool { return w.gone }
 
 // printLines prints the current state, then a line per change.
 func (w *watcher) printLines(ctx context.Context) error {
-	show := newNarrator(w.a.env.Now)
+	show := w.a.newNarrator()
 	for {
 		if err := w.describe(); err != nil {
 			return err

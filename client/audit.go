@@ -74,7 +74,7 @@ func (c *Client) ExportAudit(ctx context.Context, f AuditFilter) iter.Seq2[json.
 	return func(yield func(json.RawMessage, error) bool) {
 		r := get("/v1/audit", c.auditQuery(f))
 		r.accept = "application/x-ndjson"
-		res, err := c.open(ctx, r)
+		res, at, err := c.open(ctx, r)
 		if err != nil {
 			yield(nil, err)
 			return
@@ -99,7 +99,7 @@ func (c *Client) ExportAudit(ctx context.Context, f AuditFilter) iter.Seq2[json.
 		case errors.Is(err, bufio.ErrTooLong):
 			yield(nil, mariposa.Errorf(mariposa.TooLarge, "the server sent an audit record larger than %d MiB", maxLine>>20))
 		case err != nil:
-			yield(nil, c.unreachable(ctx, err))
+			yield(nil, unreachable(ctx, at, err))
 		}
 	}
 }

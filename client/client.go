@@ -16,11 +16,13 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"mariposa"
+	"mariposa/contract"
 )
 
 // Limits for responses: the server may be broken, or something else may listen at its
@@ -35,7 +37,10 @@ const maxRedirects = 10
 
 // Options configure a client.
 type Options struct {
-	URL          string       // such as http://127.0.0.1:8080
+	// URL is the server's address, such as http://127.0.0.1:8080, or those of several
+	// replicas of one installation, separated by commas. If a replica does not answer,
+	// the client continues with another one.
+	URL          string
 	Token        string       // sent as a bearer token; never part of an error
 	Organization string       // where project names are looked up; empty: the caller's personal organization
 	User         string       // act for this user, which requires an admin of the installation; empty: the caller
@@ -43,16 +48,27 @@ type Options struct {
 	Insecure     bool         // allow plain http to another machine: the token is sent unencrypted
 	HTTPClient   *http.Client // nil: the client creates its own
 	UserAgent    string       // empty: mariposa
+
+	// Installation is the id of the installation that the URLs belong to, as Installation
+	// returns it. Servers of another one get no request. Empty: that of the first server
+	// that answers. It is checked only if there are several URLs.
+	Installation string
+	// First is the URL to begin with, one of those in URL, as URL returned it. Empty: the
+	// first one.
+	First string
+	// Notify is called with a sentence whenever the client continues with another server.
+	// It may be nil.
+	Notify func(sentence string)
 }
 
-// Client talks to one server. It is safe for concurrent use.
+// Client talks to one installation. It is safe for concurrent use.
 type Client struct {
-	base         url.URL
 	token        string
 	organization string
 	user         string
 	agent        string
-	http         *http.Client
+	notify       func(string)
+	servers      servers
 
 	// pause waits between two attempts of a stream; tests replace it.
 	pause func(ctx context.Context, d time.Duration) error
@@ -60,27 +76,11 @@ type Client struct {
 
 // New returns a client. It does not connect yet.
 func New(o Options) (*Client, error) {
-	u, err := url.Parse(strings.TrimRight(strings.TrimSpace(o.URL), "/"))
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return nil, mariposa.Errorf(mariposa.InvalidArgument, "invalid server URL %q: use a URL such as http://127.0.0.1:8080", redacted(o.URL, u))
+	c := &Client{token: o.Token, organization: o.Organization, user: o.User, agent: cmp.Or(o.UserAgent, "mariposa"), notify: o.Notify, pause: pause}
+	if c.notify == nil {
+		c.notify = func(string) {}
 	}
-	if err := mariposa.CheckEncrypted(u, o.Insecure); err != nil {
-		return nil, err
-	}
-	c := &Client{base: *u, token: o.Token, organization: o.Organization, user: o.User, agent: cmp.Or(o.UserAgent, "mariposa"), http: o.HTTPClient, pause: pause}
-	if c.http == nil {
-		t := transport()
-		if t.TLSClientConfig, err = tlsConfig(o.Roots); err != nil {
-			return nil, err
-		}
-		c.http = &http.Client{Transport: t, CheckRedirect: func(next *http.Request, via []*http.Request) error {
-			if len(via) >= maxRedirects {
-				return errors.New("too many redirects")
-			}
-			return mariposa.CheckEncrypted(next.URL, o.Insecure)
-		}}
-	}
-	return c, nil
+	return c, c.servers.init(o)
 }
 
 // tlsConfig returns a TLS configuration with additional trusted certificates.
@@ -112,14 +112,15 @@ func transport() *http.Transport {
 	t.DialContext = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext
 	t.ResponseHeaderTimeout = time.Minute
 	t.MaxIdleConnsPerHost = 8
+	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 5 * time.Second} // else new requests would share a dead connection
 	return t
 }
 
-// URL returns the server's address, safe to show.
-func (c *Client) URL() string { return c.base.Redacted() }
+// URL returns the address of the server in use, safe to show.
+func (c *Client) URL() string { return c.servers.inUse().name() }
 
 // Close closes idle connections.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
+func (c *Client) Close() { c.servers.closeIdle() }
 
 // A request is one call of the API.
 type request struct {
@@ -130,7 +131,14 @@ type request struct {
 	kind   string // of the body
 	accept string // empty: JSON
 	header map[string]string
+	// onNode: the request is forwarded to a node. If a server cannot do that, it is still
+	// the right one for other requests.
+	onNode bool
+	once   bool // it must not be repeated if it may have been carried out
 }
+
+// changes reports whether a request may change something.
+func (r request) changes() bool { return r.method != http.MethodGet }
 
 func get(path string, query url.Values) request {
 	return request{method: http.MethodGet, path: path, query: query}
@@ -162,68 +170,46 @@ func (r request) with(query url.Values) request {
 
 // do calls the API and decodes the response into a document.
 func (c *Client) do(ctx context.Context, r request, document any) error {
-	res, err := c.open(ctx, r)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	if res.StatusCode == http.StatusNoContent {
+	return c.exchange(ctx, r, func(at *endpoint, res *http.Response) error {
+		if res.StatusCode == http.StatusNoContent {
+			return nil
+		}
+		body, err := readAll(at, res.Body)
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal(body, document); err != nil {
+			return mariposa.Errorf(mariposa.Internal, "unexpected response from %s (%s %s): check that the URL is that of a Mariposa server: %w", at.name(), r.method, r.path, err)
+		}
 		return nil
-	}
-	body, err := c.read(ctx, res.Body)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(body, document); err != nil {
-		return mariposa.Errorf(mariposa.Internal, "unexpected response from %s (%s %s): check that the URL is that of a Mariposa server: %w", c.URL(), r.method, r.path, err)
-	}
-	return nil
+	})
 }
 
 // bytes calls the API for a response that is not JSON.
-func (c *Client) bytes(ctx context.Context, r request) ([]byte, error) {
-	res, err := c.open(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	defer res.Body.Close()
-	return c.read(ctx, res.Body)
+func (c *Client) bytes(ctx context.Context, r request) (body []byte, err error) {
+	err = c.exchange(ctx, r, func(at *endpoint, res *http.Response) error {
+		body, err = readAll(at, res.Body)
+		return err
+	})
+	return body, err
 }
 
-func (c *Client) read(ctx context.Context, body io.Reader) ([]byte, error) {
+func readAll(at *endpoint, body io.Reader) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(body, maxDocument+1))
 	if err != nil {
-		return nil, c.unreachable(ctx, err)
+		return nil, &lostError{err}
 	}
 	if len(text) > maxDocument {
-		return nil, mariposa.Errorf(mariposa.TooLarge, "the response of %s is larger than %d MiB: request less at a time", c.URL(), maxDocument>>20)
+		return nil, mariposa.Errorf(mariposa.TooLarge, "the response of %s is larger than %d MiB: request less at a time", at.name(), maxDocument>>20)
 	}
 	return text, nil
 }
 
-// open sends a request and returns a successful response, its body unread.
-func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, r.method, c.address(r), bytes.NewReader(r.body))
-	if err != nil {
-		return nil, mariposa.Errorf(mariposa.InvalidArgument, "invalid request path %q: %w", r.path, err)
-	}
-	c.addHeaders(req, r)
-	res, err := c.http.Do(req)
-	if err != nil {
-		return nil, c.unreachable(ctx, err)
-	}
-	if res.StatusCode < 200 || res.StatusCode > 299 {
-		defer res.Body.Close()
-		return nil, c.failure(res)
-	}
-	return res, nil
-}
-
 // address returns the URL of a request.
-func (c *Client) address(r request) string {
-	u := c.base
+func (c *Client) address(at *endpoint, r request) string {
+	u := at.base
 	u.User, u.Path, u.RawPath = nil, "", ""
-	address := u.String() + c.base.EscapedPath() + c.actingPath(r.path)
+	address := u.String() + at.base.EscapedPath() + c.actingPath(r.path)
 	if len(r.query) > 0 {
 		address += "?" + r.query.Encode()
 	}
@@ -238,7 +224,7 @@ func (c *Client) actingPath(path string) string {
 	return path
 }
 
-func (c *Client) addHeaders(req *http.Request, r request) {
+func (c *Client) addHeaders(req *http.Request, at *endpoint, r request) {
 	req.Header.Set("User-Agent", c.agent)
 	req.Header.Set("Accept", cmp.Or(r.accept, "application/json"))
 	if r.kind != "" {
@@ -247,13 +233,16 @@ func (c *Client) addHeaders(req *http.Request, r request) {
 	for k, v := range r.header {
 		req.Header.Set(k, v)
 	}
+	if seen := c.servers.seenElsewhere(at); seen > 0 {
+		req.Header.Set(contract.RevisionHeader, strconv.FormatInt(seen, 10))
+	}
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
 }
 
 // failure turns an unsuccessful response into an error.
-func (c *Client) failure(res *http.Response) error {
+func failure(at *endpoint, res *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(res.Body, maxError)) // a partial error is better than none
 	e := &mariposa.Error{}
 	if json.Unmarshal(body, e) == nil && e.Code != "" && e.Message != "" {
@@ -261,10 +250,10 @@ func (c *Client) failure(res *http.Response) error {
 	}
 	e = &mariposa.Error{Code: cmp.Or(codes[res.StatusCode], mariposa.Internal)}
 	if bytes.Contains(body, []byte("HTTP request to an HTTPS server")) { // the wording of Go's servers
-		e.Message = c.URL() + " requires TLS: use a URL that begins with https://"
+		e.Message = at.name() + " requires TLS: use a URL that begins with https://"
 		return e
 	}
-	e.Message = fmt.Sprintf("unexpected response %[2]s from %[1]s: check that the URL is that of a Mariposa server", c.URL(), res.Status)
+	e.Message = fmt.Sprintf("unexpected response %[2]s from %[1]s: check that the URL is that of a Mariposa server", at.name(), res.Status)
 	return e
 }
 
@@ -285,9 +274,9 @@ var codes = map[int]mariposa.Code{
 
 // unreachable explains why a connection failed. A cancellation by the caller is
 // returned as such.
-func (c *Client) unreachable(ctx context.Context, err error) error {
+func unreachable(ctx context.Context, at *endpoint, err error) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("request to %s: %w", c.URL(), context.Cause(ctx))
+		return fmt.Errorf("request to %s: %w", at.name(), context.Cause(ctx))
 	}
 	var (
 		refused     *mariposa.Error // an error of CheckRedirect
@@ -297,24 +286,26 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 		hostname    x509.HostnameError
 	)
 	switch {
+	case errors.Is(err, errSilent):
+		return unavailable(err, "%s does not answer", at.name())
 	case errors.As(err, &refused):
 		return refused
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return unavailable(err, "no server is running at %s: start one with `mariposa dev`, or set MARIPOSA_URL", c.URL())
+		return unavailable(err, "no server is running at %s: start one with `mariposa dev`, or set MARIPOSA_URL", at.name())
 	case errors.As(err, &dns):
-		return unavailable(err, "cannot find host %q of %s: check MARIPOSA_URL", dns.Name, c.URL())
+		return unavailable(err, "cannot find host %q of %s: check MARIPOSA_URL", dns.Name, at.name())
 	case errors.As(err, &hostname):
-		return unavailable(err, "the certificate of %s is not valid for this host name: %v; use a name from the certificate, with --url https://NAME:PORT or in MARIPOSA_URL", c.URL(), hostname)
+		return unavailable(err, "the certificate of %s is not valid for this host name: %v; use a name from the certificate, with --url https://NAME:PORT or in MARIPOSA_URL", at.name(), hostname)
 	case errors.As(err, &certificate):
-		return unavailable(err, "the certificate of %s is not trusted: %v; if your own CA signed it, pass the CA file with --ca or in MARIPOSA_CA", c.URL(), certificate.Err)
+		return unavailable(err, "the certificate of %s is not trusted: %v; if your own CA signed it, pass the CA file with --ca or in MARIPOSA_CA", at.name(), certificate.Err)
 	case errors.As(err, &plain), errors.Is(err, http.ErrSchemeMismatch):
-		return unavailable(err, "%s does not use TLS: use a URL that begins with http://", c.URL())
+		return unavailable(err, "%s does not use TLS: use a URL that begins with http://", at.name())
 	}
 	var inner *url.Error
 	if errors.As(err, &inner) {
 		err = inner.Err
 	}
-	return unavailable(err, "lost the connection to %s: %v", c.URL(), err)
+	return unavailable(err, "lost the connection to %s: %v", at.name(), err)
 }
 
 func unavailable(cause error, format string, args ...any) error {

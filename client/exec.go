@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/coder/websocket"
 
@@ -27,7 +29,7 @@ type ExecOptions struct {
 // lasts. Output and Close must be called; the other methods may be called concurrently
 // with Output.
 type Shell struct {
-	c      *Client
+	at     *endpoint
 	ctx    context.Context //nolint:containedctx // the lifetime of the connection, which outlasts any call
 	conn   *websocket.Conn
 	ending sync.Once
@@ -50,30 +52,42 @@ func (c *Client) Exec(ctx context.Context, id string, o ExecOptions) (*Shell, er
 			q.Set("cols", strconv.Itoa(o.Cols))
 		}
 	}
-	conn, err := c.dial(ctx, get(pathUnder("/v1/instances", id, "exec"), q))
+	r := get(pathUnder("/v1/instances", id, "exec"), q)
+	r.onNode, r.once = true, true
+	conn, at, err := c.dial(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	conn.SetReadLimit(8 << 20)
-	return &Shell{c: c, ctx: ctx, conn: conn}, nil
+	return &Shell{at: at, ctx: ctx, conn: conn}, nil
 }
 
-// dial opens a WebSocket.
-func (c *Client) dial(ctx context.Context, r request) (*websocket.Conn, error) {
-	template := &http.Request{Header: http.Header{}}
-	c.addHeaders(template, r)
-	conn, res, err := websocket.Dial(ctx, strings.Replace(c.address(r), "http", "ws", 1), &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: template.Header})
-	if err == nil {
-		return conn, nil
-	}
-	if res == nil || res.StatusCode == http.StatusSwitchingProtocols {
-		return nil, c.unreachable(ctx, err)
-	}
-	defer res.Body.Close()
-	if res.StatusCode >= 200 && res.StatusCode <= 299 {
-		return nil, mariposa.Errorf(mariposa.Internal, "%s responded %s instead of opening a WebSocket: check whether a proxy blocks WebSockets", c.URL(), res.Status)
-	}
-	return nil, c.failure(res)
+// dial opens a WebSocket. It tries another server only if the request was not received, or
+// refused.
+func (c *Client) dial(ctx context.Context, r request) (conn *websocket.Conn, from *endpoint, err error) {
+	err = c.try(ctx, r, func(attempt context.Context, at *endpoint, r request) (bool, error) {
+		var wrote atomic.Bool
+		traced := httptrace.WithClientTrace(attempt, &httptrace.ClientTrace{WroteHeaders: func() { wrote.Store(true) }})
+		template := &http.Request{Header: http.Header{}}
+		c.addHeaders(template, at, r)
+		opened, res, err := websocket.Dial(traced, strings.Replace(c.address(at, r), "http", "ws", 1), &websocket.DialOptions{HTTPClient: at.http, HTTPHeader: template.Header})
+		if err == nil {
+			conn, from = opened, at
+			return true, nil
+		}
+		if res == nil || res.StatusCode == http.StatusSwitchingProtocols {
+			return wrote.Load(), &lostError{causeOf(attempt, err)}
+		}
+		defer res.Body.Close()
+		if res.StatusCode >= 200 && res.StatusCode <= 299 {
+			return true, mariposa.Errorf(mariposa.Internal, "%s responded %s instead of opening a WebSocket: check whether a proxy blocks WebSockets", at.name(), res.Status)
+		}
+		if err = failure(at, res); res.StatusCode == http.StatusBadGateway || res.StatusCode == http.StatusGatewayTimeout {
+			err = &lostError{err} // a proxy in between has lost the connection
+		}
+		return true, err
+	})
+	return conn, from, err
 }
 
 // Write writes to the command's standard input. It blocks while the command does not
@@ -110,7 +124,7 @@ func (s *Shell) Signal(name string) error {
 func (s *Shell) send(what byte, body []byte) error {
 	err := s.conn.Write(s.ctx, websocket.MessageBinary, append([]byte{what}, body...))
 	if err != nil {
-		return s.c.unreachable(s.ctx, err)
+		return unreachable(s.ctx, s.at, err)
 	}
 	return nil
 }
@@ -149,7 +163,7 @@ func (s *Shell) ended(body []byte) (int, error) {
 	if json.Unmarshal(body, e) == nil && e.Message != "" {
 		return 0, e
 	}
-	return 0, mariposa.Errorf(mariposa.Internal, "%s ended the command with an unexpected message", s.c.URL())
+	return 0, mariposa.Errorf(mariposa.Internal, "%s ended the command with an unexpected message", s.at.name())
 }
 
 // lost returns the error for a connection that broke before the command ended.
@@ -157,7 +171,7 @@ func (s *Shell) lost(err error) error {
 	if s.ctx.Err() != nil {
 		return context.Cause(s.ctx)
 	}
-	return unavailable(err, "lost the connection to %s while the command was running; the command was terminated", s.c.URL())
+	return unavailable(err, "lost the connection to %s while the command was running: the command was terminated and cannot be continued at another server", s.at.name())
 }
 
 // Close ends the command if it is still running.

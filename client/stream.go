@@ -20,8 +20,9 @@ const (
 	lastPause  = 10 * time.Second
 	maxLine    = 8 << 20
 	// A stream that is silent for this long is considered dead and reopened. This loses
-	// nothing, because it continues at the same revision.
-	maxSilence = time.Minute
+	// nothing, because it continues at the same revision. Servers send something at least
+	// every 5 seconds; those of earlier releases every 15 seconds.
+	maxSilence = 20 * time.Second
 )
 
 // StreamOptions configure a stream.
@@ -37,7 +38,8 @@ type StreamOptions struct {
 }
 
 // Stream yields the events after a revision until the context is canceled. After a
-// disconnect it reconnects and continues without gaps or duplicates. The first attempt
+// disconnect it reconnects, to another server if necessary, and continues without gaps or
+// duplicates. The first attempt
 // to connect must succeed; later attempts are repeated forever, unless the server
 // rejects the request. TooOld means that the feed no longer contains the next events,
 // so the caller must read the state again.
@@ -56,6 +58,9 @@ func (c *Client) Stream(ctx context.Context, o StreamOptions) iter.Seq2[Event, e
 				yield(Event{}, err)
 				return
 			}
+			if s.retriesAtOnce() {
+				continue
+			}
 			d := s.backoff()
 			if o.Lost != nil {
 				o.Lost(err, d)
@@ -71,6 +76,7 @@ func (c *Client) Stream(ctx context.Context, o StreamOptions) iter.Seq2[Event, e
 // A stream is the state of a Stream between two connections.
 type stream struct {
 	c         *Client
+	at        *endpoint // of the last connection
 	o         StreamOptions
 	yield     func(Event, error) bool
 	last      int64 // the newest revision yielded
@@ -79,6 +85,7 @@ type stream struct {
 	lost      bool  // Lost was called, and Found not yet
 	failures  int   // since the last message
 	retry     time.Duration
+	retried   time.Time // when it last reconnected without a delay
 }
 
 // final reports whether another attempt would get the same answer.
@@ -95,7 +102,7 @@ func (s *stream) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watchdog := time.AfterFunc(maxSilence, func() {
-		cancel(mariposa.Errorf(mariposa.Unavailable, "no data from %s for %v", s.c.URL(), maxSilence))
+		cancel(errQuiet)
 	})
 	defer watchdog.Stop()
 
@@ -103,13 +110,17 @@ func (s *stream) run(ctx context.Context) error {
 	r.query.Set("since", strconv.FormatInt(s.last, 10))
 	r.accept = "text/event-stream"
 	r.header = map[string]string{"Last-Event-ID": strconv.FormatInt(s.last, 10)}
-	res, err := s.c.open(ctx, r)
+	res, at, err := s.c.open(ctx, r)
+	if errors.Is(err, errQuiet) {
+		return mariposa.Errorf(mariposa.Unavailable, "%s does not answer", s.c.URL())
+	}
 	if err != nil {
 		return err
 	}
 	defer res.Body.Close()
+	s.at = at
 	if kind := res.Header.Get("Content-Type"); !strings.HasPrefix(kind, "text/event-stream") {
-		return mariposa.Errorf(mariposa.InvalidArgument, "%s responded with %q instead of an event stream: check whether a proxy blocks event streams", s.c.URL(), kind)
+		return mariposa.Errorf(mariposa.InvalidArgument, "%s responded with %q instead of an event stream: check whether a proxy blocks event streams", s.at.name(), kind)
 	}
 	s.connected = true
 	if s.lost && s.o.Found != nil {
@@ -122,9 +133,26 @@ func (s *stream) run(ctx context.Context) error {
 		return nil
 	}
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		err = context.Cause(ctx)
+	}
+	if errors.Is(err, errQuiet) {
+		s.c.servers.note(at, false) // check it before it is used again
+		err = mariposa.Errorf(mariposa.Unavailable, "no data from %s for %v", at.name(), maxSilence)
 	}
 	return err
+}
+
+// errQuiet ends a connection that is silent for too long.
+var errQuiet = errors.New("the stream is silent")
+
+// retriesAtOnce reports whether to reconnect without a delay: another server may continue
+// the stream right away.
+func (s *stream) retriesAtOnce() bool {
+	if s.failures > 0 || time.Since(s.retried) < lastPause || s.c.servers.isAlone() {
+		return false
+	}
+	s.retried = time.Now()
+	return true
 }
 
 // errStop ends a stream when the caller stops iterating.
@@ -146,7 +174,7 @@ func (s *stream) take(m message) error {
 	}
 	var e Event
 	if err := json.Unmarshal([]byte(m.data), &e); err != nil {
-		return mariposa.Errorf(mariposa.InvalidArgument, "invalid event from %s: check that the URL is that of a Mariposa server: %w", s.c.URL(), err)
+		return mariposa.Errorf(mariposa.InvalidArgument, "invalid event from %s: check that the URL is that of a Mariposa server: %w", s.at.name(), err)
 	}
 	if e.Revision == 0 {
 		e.Revision, _ = strconv.ParseInt(m.id, 10, 64)
@@ -190,20 +218,40 @@ type message struct {
 // readEvents reads an event stream and passes each block to take; it calls alive for
 // every line. It returns when the stream ends, always with an error.
 func readEvents(body io.Reader, alive func(), take func(message) error) error {
+	for r := newEventReader(body, alive); ; {
+		m, err := r.next()
+		if err != nil {
+			return err
+		}
+		if err := take(m); err != nil {
+			return err
+		}
+	}
+}
+
+// An eventReader reads an event stream block by block.
+type eventReader struct {
+	lines *bufio.Scanner
+	alive func() // called for every line
+	id    string
+}
+
+func newEventReader(body io.Reader, alive func()) *eventReader {
 	lines := bufio.NewScanner(body)
 	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
-	var m message
+	return &eventReader{lines: lines, alive: alive}
+}
+
+// next returns the next block. It never ends without an error.
+func (r *eventReader) next() (message, error) {
+	m := message{id: r.id}
 	var data []string
-	for lines.Scan() {
-		alive()
-		line := lines.Text()
+	for r.lines.Scan() {
+		r.alive()
+		line := r.lines.Text()
 		if line == "" {
-			m.data = strings.Join(data, "\n")
-			if err := take(m); err != nil {
-				return err
-			}
-			m, data = message{id: m.id}, nil
-			continue
+			m.data, r.id = strings.Join(data, "\n"), m.id
+			return m, nil
 		}
 		key, value, _ := strings.Cut(line, ":")
 		value = strings.TrimPrefix(value, " ")
@@ -220,12 +268,12 @@ func readEvents(body io.Reader, alive func(), take func(message) error) error {
 			}
 		}
 	}
-	err := lines.Err()
+	err := r.lines.Err()
 	if errors.Is(err, bufio.ErrTooLong) {
-		return mariposa.Errorf(mariposa.TooLarge, "the server sent an event larger than %d MiB", maxLine>>20)
+		return m, mariposa.Errorf(mariposa.TooLarge, "the server sent an event larger than %d MiB", maxLine>>20)
 	}
 	if err != nil {
-		return mariposa.Errorf(mariposa.Unavailable, "the event stream was interrupted: %w", err)
+		return m, mariposa.Errorf(mariposa.Unavailable, "the event stream was interrupted: %w", err)
 	}
-	return mariposa.Errorf(mariposa.Unavailable, "the server closed the event stream")
+	return m, mariposa.Errorf(mariposa.Unavailable, "the server closed the event stream")
 }

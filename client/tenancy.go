@@ -142,7 +142,8 @@ type SettingsChange struct {
 	Quota                QuotaChange // quota of new organizations
 	OrganizationsPerUser *int
 	StoredPerProject     *int64
-	Lift                 []string // names of settings to remove or reset: organizations_per_user, stored_per_project
+	StormBreaker         *int     // percent; 0: off
+	Lift                 []string // names of settings to remove or reset: organizations_per_user, stored_per_project, storm_breaker
 }
 
 // SetSettings changes the settings of the installation.
@@ -156,6 +157,9 @@ func (c *Client) SetSettings(ctx context.Context, change SettingsChange) (*contr
 	}
 	if n := change.StoredPerProject; n != nil {
 		body["stored_per_project"] = *n
+	}
+	if n := change.StormBreaker; n != nil {
+		body["storm_breaker"] = *n
 	}
 	for _, name := range change.Lift {
 		body[name] = nil

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"strconv"
 
 	"mariposa"
 	"mariposa/contract"
@@ -89,35 +88,21 @@ func (c *Client) DeleteInstance(ctx context.Context, id string, force bool) (*co
 	return send[contract.Changed](ctx, c, remove(pathUnder("/v1/instances", id), q))
 }
 
-// LogOptions select a part of an instance's output.
-type LogOptions struct {
-	Tail   int // the last n lines; negative: all
-	Follow bool
-	Reveal bool // do not mask secrets; requires permission to read them
-	// Since omits lines before a time: in RFC 3339, or an age such as 90s, 1h or 7d by the
-	// server's clock. Empty: all lines.
-	Since      string
-	Timestamps bool // each line begins with its time; see mariposa.CutLogTime
-}
-
-// Logs opens an instance's output. The caller closes it; canceling the context ends
-// it too.
-func (c *Client) Logs(ctx context.Context, id string, o LogOptions) (io.ReadCloser, error) {
-	q := url.Values{}
-	if o.Tail >= 0 {
-		q.Set("tail", strconv.Itoa(o.Tail))
-	}
-	setIf(q, "follow", o.Follow)
-	setIf(q, "reveal", o.Reveal)
-	setParameter(q, "since", o.Since)
-	setIf(q, "timestamps", o.Timestamps)
-	r := get(pathUnder("/v1/instances", id, "logs"), q)
-	r.accept = "text/plain"
-	res, err := c.open(ctx, r)
+// Backup returns a backup of the whole store. The caller must close it, and check that it
+// is complete.
+func (c *Client) Backup(ctx context.Context) (io.ReadCloser, error) {
+	r := get("/v1/backup", nil)
+	r.accept = "application/octet-stream"
+	res, _, err := c.open(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	return res.Body, nil
+}
+
+// Replicas lists the replicas of the server that are alive.
+func (c *Client) Replicas(ctx context.Context) (*contract.Replicas, error) {
+	return send[contract.Replicas](ctx, c, get("/v1/replicas", nil))
 }
 
 // Nodes lists the nodes.

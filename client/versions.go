@@ -74,6 +74,13 @@ func (c *Client) Revert(ctx context.Context, project string, r Revert) (*contrac
 	return c.Act(ctx, project, ask)
 }
 
+// PlanNew previews the creation of a project from a manifest in YAML. It changes nothing.
+func (c *Client) PlanNew(ctx context.Context, project string, manifest []byte) (*contract.Plan, error) {
+	q := c.organizationQuery()
+	setParameter(q, "name", project)
+	return send[contract.Plan](ctx, c, request{method: http.MethodPost, path: "/v1/plan", query: q, body: manifest, kind: yaml})
+}
+
 // Plan previews a new manifest in YAML, with a rolling and a canary amount (empty: as the
 // services specify). Without a manifest, it returns what would be done now. It changes
 // nothing.

@@ -48,10 +48,21 @@ type Changed struct {
 
 	Ended []EndedTask `json:"ended,omitempty" doc:"tasks that this change terminated early"`
 
+	Adoptions []Adoption     `json:"adoptions,omitempty" doc:"for each quarantined instance, whether it was adopted"`
+	Drain     *DrainForecast `json:"drain,omitempty" doc:"for the dry run of a drain: what it would do"`
+
 	// For a change of one metadata key.
 	Key   string `json:"key,omitempty"`
 	Value string `json:"value,omitempty"`
 	CAS   string `json:"cas,omitempty"`
+}
+
+// Adoption is what became of a quarantined instance that was to be adopted.
+type Adoption struct {
+	ID      string `json:"id"`
+	Name    string `json:"name"`
+	Adopted bool   `json:"adopted"`
+	Reason  string `json:"reason,omitempty" doc:"why it was not adopted"`
 }
 
 // EndedTask is a task that a change ended early.
@@ -189,24 +200,26 @@ type Backoff struct {
 // Action requests a change of state.
 type Action struct {
 	Action   string          `json:"action" enum:"start,stop,freeze,thaw,reprovision,revert,pause,resume,converge,accept,scale"`
-	Version  string          `json:"version,omitempty"`
+	Version  string          `json:"version,omitempty" minLength:"1" doc:"a hash, number or tag of a version; omit it for any version"`
 	Rolling  json.RawMessage `json:"rolling,omitempty" doc:"how many instances to replace at a time: a number, or a percentage such as \"25%\""`
 	Canary   json.RawMessage `json:"canary,omitempty" doc:"hold the rollout after this many instances: a number or a percentage"`
 	Count    json.RawMessage `json:"count,omitempty" doc:"for reprovision: same as canary; if the rollout is held, how many more instances to replace"`
 	Filters  *Filters        `json:"filters,omitempty" doc:"for reprovision: only instances that match all filters"`
-	Services []string        `json:"services,omitempty"`
+	Services []string        `json:"services,omitempty" doc:"ids or names of services, at least one; omit it for the whole project"`
 	Scale    json.RawMessage `json:"scale,omitempty" doc:"5, \"+1\" or \"-2\"; for a project, an object of these by service. For revert: scales to set at the same time"`
 
 	All       bool   `json:"all,omitempty" doc:"for reprovision: replace all instances. Without all, services or filters, only held rollouts continue"`
 	WithScale bool   `json:"with_scale,omitempty" doc:"for revert: also restore the scales of the version"`
 	Message   string `json:"message,omitempty" maxLength:"1000" doc:"for revert: a message for the version history"`
+
+	RescheduleNow bool `json:"reschedule_now,omitempty" doc:"for converge: also replace the instances on lost nodes now, without waiting for reschedule.after or for the end of a loss of many nodes. Requires an operator"`
 }
 
 // Filters select the instances that match all given filters.
 type Filters struct {
 	Service  json.RawMessage `json:"service,omitempty" doc:"id or name of a service, or a list of them"`
-	Version  string          `json:"version,omitempty" doc:"the version that the instances were created from"`
-	Image    string          `json:"image,omitempty"`
+	Version  string          `json:"version,omitempty" minLength:"1" doc:"the version that the instances were created from"`
+	Image    string          `json:"image,omitempty" minLength:"1"`
 	Instance json.RawMessage `json:"instance,omitempty" doc:"id or name of an instance, or a list of them"`
 	Node     json.RawMessage `json:"node,omitempty" doc:"id or name of a node, or a list of them"`
 }
@@ -234,7 +247,10 @@ type Task struct {
 	ETA         *time.Time          `json:"eta" doc:"estimated time of completion; null while the task waits and until it has completed a few steps"`
 	Version     string              `json:"version"`
 	Number      int                 `json:"number,omitempty" doc:"number of the version, if known"`
-	Steps       []TaskStep          `json:"steps,omitempty" doc:"newest first; only when a single task is requested"`
+	Node        string              `json:"node,omitempty" doc:"for a drain: the node"`
+	NodeName    string              `json:"node_name,omitempty"`
+	Parent      string              `json:"parent,omitempty" doc:"the task that this one is part of: the drain of a node"`
+	Steps       []TaskStep          `json:"steps,omitzero" doc:"newest first; only when a single task is requested"`
 	Marker      string              `json:"marker,omitempty" doc:"for a single task: pass it to get older steps; absent if there are none"`
 }
 
@@ -252,8 +268,8 @@ type TaskStep struct {
 	InstanceName string              `json:"instance_name"`
 	Node         string              `json:"node"`
 	NodeName     string              `json:"node_name"`
-	Step         string              `json:"step" doc:"create, update, remove or collect"`
-	Result       string              `json:"result" doc:"asked, done, or the state that the node reports; not done if the task ended first"`
+	Step         string              `json:"step" doc:"create, update, remove, keep (preserve an ended instance for inspection) or collect"`
+	Result       string              `json:"result" doc:"asked, done, or the state that the node reports. Once the task has ended, every step is done, not done, running, stopped, failed or destroyed"`
 	Reason       string              `json:"reason"`
 	ReasonCode   mariposa.ReasonCode `json:"reason_code" doc:"stable code of the reason; empty if there is no reason"`
 }
@@ -325,6 +341,27 @@ type Node struct {
 	Quarantined   []mariposa.Quarantined                  `json:"quarantined"`
 	Address       string                                  `json:"address" doc:"address that the agent connected from; empty if not known yet"`
 	Fingerprint   string                                  `json:"fingerprint" doc:"fingerprint of the agent's key, as printed by the agent"`
+	Tokenless     bool                                    `json:"tokenless" doc:"whether the node came without a join token and is not accepted; what it reports about itself is not confirmed"`
+	KeyRotation   *time.Time                              `json:"key_rotation" doc:"when a new key was asked for that the node does not use yet; null: it has the newest"`
+	Machine       *mariposa.Machine                       `json:"machine,omitempty" doc:"facts of the machine, as reported by its agent; absent in lists and events, and for dummy nodes"`
+	Eligible      bool                                    `json:"eligible" doc:"whether operators let the node take new instances: it is approved, and neither drained nor reserved"`
+	Drain         *NodeDrain                              `json:"drain" doc:"the drain of the node; null if there is none"`
+}
+
+// Replica is one replica of the server.
+type Replica struct {
+	Name     string     `json:"name"`
+	URL      string     `json:"url" doc:"address that it publishes for the other replicas and for agents; empty if it publishes none"`
+	Version  string     `json:"version" doc:"release that it runs; empty if it does not say"`
+	Since    *time.Time `json:"since" doc:"when it started"`
+	Sessions int        `json:"sessions" doc:"number of nodes that are connected to it"`
+	Shards   int        `json:"shards" doc:"number of shards of the projects that it plans"`
+	Self     bool       `json:"self" doc:"true for the replica that answered this request"`
+}
+
+// Replicas is a list of replicas.
+type Replicas struct {
+	Replicas []Replica `json:"replicas"`
 }
 
 // PastNode is a node in an event. It has no counts, which are only known for the
@@ -338,20 +375,89 @@ type PastNode struct {
 // Nodes is a list of nodes.
 type Nodes struct {
 	Nodes []Node `json:"nodes"`
+	Storm *Storm `json:"storm" doc:"many nodes were lost at once, so that their instances are not replaced for now; null: they are"`
 }
 
 // NodeAction requests an action on a node.
 type NodeAction struct {
-	Action    string   `json:"action" enum:"drain,undrain,reserve,unreserve,purge,lose,restore,approve,reject"`
-	Instances []string `json:"instances,omitempty" doc:"for purge: the quarantined instances to remove; empty means all of them"`
+	Action    string   `json:"action" enum:"drain,undrain,reserve,unreserve,reschedule-now,purge,adopt,lose,restore,accept,approve,reject,rotate-key" doc:"accept and approve are the same"`
+	Instances []string `json:"instances,omitempty" doc:"for purge and adopt: the quarantined instances to remove or to adopt, at least one; omit it for all of them"`
+	Replace   bool     `json:"replace,omitempty" doc:"for adopt: remove the instances that have taken their slots since"`
 	// Fingerprint protects an approval against a changed key.
-	Fingerprint string `json:"fingerprint,omitempty" doc:"for approve: the expected fingerprint of the node's key"`
+	Fingerprint string `json:"fingerprint,omitempty" doc:"for accept: the expected fingerprint of the node's key"`
+	// Of a drain.
+	Deadline *float64 `json:"deadline,omitempty" minimum:"0" maximum:"31536000" doc:"for drain: seconds after which the drain stops if instances are left; 0: never. Default: one hour"`
+	Force    bool     `json:"force,omitempty" doc:"for drain: also remove instances that belong to no service"`
+	DryRun   bool     `json:"dry_run,omitempty" doc:"for drain: only say what would be done"`
+}
+
+// NodeDrain is the drain of a node.
+type NodeDrain struct {
+	State    mariposa.DrainState `json:"state" enum:"draining,drained,stopped" doc:"draining: instances are moved to other nodes; drained: no instance is left; stopped: it ended early, and what is left stays"`
+	Task     string              `json:"task"`
+	By       string              `json:"by" doc:"who asked for it"`
+	Since    time.Time           `json:"since"`
+	Deadline *time.Time          `json:"deadline" doc:"when the drain stops if instances are left; null: never"`
+	Left     int                 `json:"left" doc:"number of instances that have to leave the node"`
+	Stays    []DrainMove         `json:"stays" doc:"instances that cannot be moved now, and why; at most 20"`
+}
+
+// DrainForecast is what a drain would do.
+type DrainForecast struct {
+	Moves    []DrainMove `json:"moves" doc:"instances that would be moved, and where to if nothing else changes; at most 1000"`
+	Stays    []DrainMove `json:"stays" doc:"instances that cannot be moved now, and why; at most 1000"`
+	Total    int         `json:"total" doc:"number of instances on the node"`
+	Complete bool        `json:"complete" doc:"whether no instance would stay"`
+}
+
+// DrainMove is an instance on a node that is drained.
+type DrainMove struct {
+	Instance    string              `json:"instance"`
+	Name        string              `json:"name"`
+	Project     string              `json:"project"`
+	ProjectName string              `json:"project_name"`
+	ServiceName string              `json:"service_name"`
+	To          string              `json:"to,omitempty" doc:"the node it would be moved to"`
+	ToName      string              `json:"to_name,omitempty"`
+	Removed     bool                `json:"removed,omitempty" doc:"it belongs to no service and would be removed"`
+	Reason      string              `json:"reason,omitempty" doc:"why it cannot be moved now"`
+	ReasonCode  mariposa.ReasonCode `json:"reason_code,omitempty"`
+}
+
+// Storm is a loss of many nodes at once.
+type Storm struct {
+	Since time.Time `json:"since" doc:"when the first of the nodes was lost"`
+	Began time.Time `json:"began" doc:"when rescheduling stopped"`
+	Count int       `json:"count" doc:"number of nodes that were lost within a minute"`
+	Of    int       `json:"of" doc:"number of nodes before"`
+	Text  string    `json:"reason"`
 }
 
 // Health is the response of the health endpoints.
 type Health struct {
 	Status  string `json:"status"`
 	Version string `json:"version"`
+	// Installation is the same at all replicas of an installation, and at no other server.
+	Installation string `json:"installation,omitempty" doc:"id of the installation: the same at all of its replicas"`
+}
+
+// RevisionHeader is the header of a response with the newest revision that the server
+// shows. A client that continues at another replica sends it back there, and sees at
+// least as much.
+const RevisionHeader = "Mariposa-Revision"
+
+// LogLine is an event of a log: a line, or a part of one.
+type LogLine struct {
+	Time *time.Time `json:"time,omitempty" doc:"when the line began; absent if that was not recorded"`
+	Text string     `json:"text" doc:"without the line feed"`
+	// Bytes replace Text if it is not valid UTF-8.
+	Bytes   []byte `json:"bytes,omitempty" doc:"the text as base64, if it is not valid UTF-8"`
+	Partial bool   `json:"partial,omitempty" doc:"the next event continues this line"`
+}
+
+// LogGap is the event of a log that cannot be continued without a gap.
+type LogGap struct {
+	Message string `json:"message"`
 }
 
 // Event is one change in the feed. Object is what changed, as the API shows it.
@@ -371,6 +477,13 @@ type Event struct {
 	Reason       string              `json:"reason"`
 	ReasonCode   mariposa.ReasonCode `json:"reason_code" doc:"stable code of the reason; empty if there is no reason"`
 	Object       any                 `json:"object"`
+}
+
+// Named is an object in an event that is shown by its name only: an organization, a user,
+// a token or a package.
+type Named struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
 }
 
 // Events is a section of the feed.

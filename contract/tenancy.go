@@ -142,6 +142,7 @@ type Settings struct {
 	Quota                QuotaLimits `json:"quota" doc:"quota of new organizations"`
 	OrganizationsPerUser *int        `json:"organizations_per_user" doc:"how many organizations a user can own besides the personal one; null: no limit"`
 	StoredPerProject     int64       `json:"stored_per_project" doc:"limit in bytes for the storage of each project, unless the quota of its organization sets another limit"`
+	StormBreaker         *int        `json:"storm_breaker" doc:"share of nodes, in percent, that may be lost within a minute before their instances are no longer replaced; 0: any; null: as the servers were started (33 by default)"`
 }
 
 // Stored is the storage used by a project.

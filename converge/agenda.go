@@ -350,7 +350,7 @@ func sameStatus(a, b *mariposa.ServiceStatus) bool {
 	if a == b {
 		return true
 	}
-	return a.ID == b.ID && a.Scale == b.Scale && a.Number == b.Number && a.Removed == b.Removed && a.Stopped == b.Stopped && a.Retired == b.Retired && a.Paused == b.Paused && a.Accepted == b.Accepted &&
+	return a.ID == b.ID && a.Scale == b.Scale && a.Number == b.Number && a.Removed == b.Removed && a.Stopped == b.Stopped && a.Retired == b.Retired && a.Paused == b.Paused && a.Accepted == b.Accepted && a.RescheduleNow.Equal(b.RescheduleNow) &&
 		a.Status == b.Status && slices.Equal(a.Yields, b.Yields) && sameValue(a.Frozen, b.Frozen) && sameValue(a.Rollout, b.Rollout) &&
 		sameValue(a.Backoff, b.Backoff) && sameValue(a.Bindings, b.Bindings) && a.Reason.Equal(b.Reason)
 }

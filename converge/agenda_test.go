@@ -24,6 +24,8 @@ func TestStatusesThatDifferInOneFieldAreNotTheSame(t *testing.T) {
 			f.Set(reflect.ValueOf([]string{"x"}))
 		case reflect.Pointer:
 			f.Set(reflect.New(f.Type().Elem()))
+		case reflect.Struct:
+			f.Set(reflect.ValueOf(dawn))
 		default:
 			t.Fatalf("%s is a %s, which this test does not know", of.Field(i).Name, f.Kind())
 		}

@@ -35,13 +35,18 @@ func FindBefore(old, next *mariposa.ProjectStatus) *mariposa.Before {
 			if b.Held == nil {
 				b.Held = map[string]mariposa.Hold{}
 			}
-			b.Held[name] = mariposa.Hold{Count: cmp.Or(r.Limit, r.MostServing), From: r.From}
+			b.Held[name] = HoldOf(r)
 		}
 	}
 	if slices.Sort(b.Flipped); b.FlippedAll {
 		b.Flipped = nil
 	}
 	return b
+}
+
+// HoldOf describes a held rollout.
+func HoldOf(r *mariposa.Rollout) mariposa.Hold {
+	return mariposa.Hold{Count: cmp.Or(r.Limit, r.MostServing), From: r.From}
 }
 
 // rests reports whether a goal requests no instances of a service because the service or

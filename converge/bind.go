@@ -105,28 +105,36 @@ func (t *turn) startFollowing(on string) {
 
 // referencesOf returns the referenced fields by service: those of the current definition,
 // of the definitions that its instances were created from, and of the fallback version.
+// The live values of an instance follow the current definition, whatever it was created
+// from.
 func (v *View) referencesOf(s *service) map[string][]string {
 	var out map[string][]string
-	add := func(d *mariposa.Service) {
-		if d == nil {
-			return
-		}
-		for _, refs := range [][]mariposa.Ref{d.Refs, d.LiveRefs} {
-			for _, r := range refs {
-				if out == nil {
-					out = map[string][]string{}
-				}
-				if !slices.Contains(out[r.Service], r.Field) {
-					out[r.Service] = append(out[r.Service], r.Field)
-				}
+	add := func(refs []mariposa.Ref) {
+		for _, r := range refs {
+			if out == nil {
+				out = map[string][]string{}
+			}
+			if !slices.Contains(out[r.Service], r.Field) {
+				out[r.Service] = append(out[r.Service], r.Field)
 			}
 		}
 	}
-	if add(s.def); s.status == nil || out == nil && s.status.Bindings == nil && s.status.Rollout == nil {
+	if s.def != nil {
+		add(s.def.Refs)
+		add(s.def.LiveRefs)
+	}
+	if s.status == nil || out == nil && s.status.Bindings == nil && s.status.Rollout == nil {
 		return out // the common case
 	}
-	for _, number := range append(slices.Sorted(maps.Keys(s.numbers)), fallbackVersion(s.status)) {
-		add(v.Definition(number, s.name))
+	fallback := fallbackVersion(s.status)
+	for _, number := range append(slices.Sorted(maps.Keys(s.numbers)), fallback) {
+		d := v.Definition(number, s.name)
+		if d == nil {
+			continue
+		}
+		if add(d.Refs); number == fallback {
+			add(d.LiveRefs)
+		}
 	}
 	return out
 }
@@ -361,6 +369,8 @@ func (t *turn) findGoneReference(def *mariposa.Service) *mariposa.Reason {
 			return &mariposa.Reason{Code: mariposa.ReasonWaitsScale, Subject: r.Service}
 		case d.isRolling && d.def.Update.StopFirst && d.members[b.Instance] == outdatedRunning: // removed before its successor starts
 			return &mariposa.Reason{Code: mariposa.ReasonWaitsRollout, Subject: r.Service}
+		case t.leavesFirst(d, b.Instance):
+			return &mariposa.Reason{Code: mariposa.ReasonWaitsRest, Subject: r.Service}
 		}
 	}
 	return nil

@@ -485,3 +485,19 @@ func TestWhatAFrozenServiceWouldFollowIsLookedAtAgainInTime(t *testing.T) {
 		t.Errorf("it wakes at %s, and it is %s:\n%s%s", stamp(p.Wake), stamp(w.now), show(p), w.formatHistory())
 	}
 }
+
+// Live values follow the current definition. A reference that only the definition of the
+// instances had kept the service waiting for ever once the other service was removed.
+func TestALiveReferenceEndsWithItsDefinition(t *testing.T) {
+	live := func(d *mariposa.Service) {
+		d.DependsOn, d.LiveRefs = []string{"db"}, []mariposa.Ref{{Service: "db", Field: "id"}}
+	}
+	w := running(t, def("db", "one", 1), def("web", "one", 1, live))
+	web := w.of("web")
+	w.submit(def("web", "one", 1))
+	w.settle()
+	if now := w.of("web"); now[0] != web[0] || w.status("web").Bindings != nil || len(w.of("db")) != 0 {
+		t.Errorf("web is %v, bound to %+v; db is %v", now, w.status("web").Bindings, w.of("db"))
+	}
+	wantStatus(t, w, "web", mariposa.StatusConverged, "")
+}

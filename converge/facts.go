@@ -81,7 +81,7 @@ func (f *facts) findLostForGood(v *View, now time.Time) {
 		return
 	}
 	f.each(lost, func(i *Instance) bool {
-		if until, never := v.rescheduleTime(f.def, i); !never && !until.After(now) {
+		if until, never := v.rescheduleTime(f.service, i); !never && !until.After(now) {
 			f.givenUp = append(f.givenUp, i)
 			if f.givenUpAt == nil {
 				f.givenUpAt = map[int]int{}
@@ -93,8 +93,19 @@ func (f *facts) findLostForGood(v *View, now time.Time) {
 }
 
 // rescheduleTime returns when an instance on an unreachable node is rescheduled.
-func (v *View) rescheduleTime(def *mariposa.Service, i *Instance) (until time.Time, never bool) {
-	return v.nodes[i.Spec.Node].Since.Add(def.Reschedule.After), def.Reschedule.Never
+func (v *View) rescheduleTime(s *service, i *Instance) (until time.Time, never bool) {
+	n := v.nodes[i.Spec.Node]
+	if v.skipsWaiting(s, i.Spec.Node) {
+		return n.Since, s.def.Reschedule.Never
+	}
+	return n.Since.Add(s.def.Reschedule.After), s.def.Reschedule.Never
+}
+
+// skipsWaiting reports whether a user asked to replace the instances of a service on a lost
+// node without further waiting: for the node, or for the service after the node was lost.
+func (v *View) skipsWaiting(s *service, node string) bool {
+	n := v.nodes[node]
+	return n.GivenUp || s.status != nil && !s.status.RescheduleNow.IsZero() && n.Unknown && !s.status.RescheduleNow.Before(n.Since)
 }
 
 // isGivenUp reports whether an instance is among those given up.

@@ -13,7 +13,7 @@ import (
 // failure is repeated if it affects an instance that was created after the first failure.
 // Thus an occasional failure among a thousand instances does not delay the others.
 func (t *turn) countFailures() {
-	b := t.st.Backoff
+	b := afterJump(t.st.Backoff, t.now)
 	seen := t.now.Add(-backoffForgetAfter) // older failures are forgotten
 	if b != nil && b.Last.After(seen) {
 		seen = b.Last
@@ -43,6 +43,17 @@ func (t *turn) countFailures() {
 	}
 }
 
+// afterJump returns a back-off whose last failure is not in the future. After the clock
+// was set back, a service must not wait longer than it was meant to.
+func afterJump(b *mariposa.Backoff, now time.Time) *mariposa.Backoff {
+	if b == nil || !b.Last.After(now.Add(maxSkew)) {
+		return b
+	}
+	c, by := *b, now.Sub(b.Last)
+	c.First, c.Last, c.Until = c.First.Add(by), now, c.Until.Add(by)
+	return &c
+}
+
 // failures summarizes the failures since the last plan.
 type failures struct {
 	any      bool
@@ -56,7 +67,7 @@ func (t *turn) newFailures(b *mariposa.Backoff, seen time.Time) failures {
 	f := failures{last: seen}
 	t.s.each(failed, func(i *Instance) bool {
 		f.atOnce = f.atOnce || since(i).Equal(t.now) && i.Spec.Created.Equal(t.now)
-		if !since(i).After(seen) {
+		if !since(i).After(seen) || since(i).After(t.now.Add(maxSkew)) { // counted before, or before the clock was set back
 			return true
 		}
 		if f.any = true; since(i).After(f.last) {

@@ -33,6 +33,10 @@ func (t *turn) fill() {
 		if t.slotHolders(i.Spec.Slot) > 0 || t.taken[i.Spec.Slot] {
 			continue // already refilled
 		}
+		if held, _ := t.view.stormHold(t.s, i.Spec.Node, t.now); held { // explainLost has said so
+			missing--
+			continue
+		}
 		number, can := t.refillVersion(i)
 		if missing--; !can {
 			continue
@@ -40,6 +44,7 @@ func (t *turn) fill() {
 		if !t.create(i.Spec.Slot, number, t.unreachableReason(mariposa.ReasonReplacesLost, i), true) {
 			return
 		}
+		t.plan.Steps[len(t.plan.Steps)-1].Stable = !t.view.skipsWaiting(t.s, i.Spec.Node)
 	}
 	if t.needs == nil {
 		t.openSlots(missing)
@@ -117,9 +122,13 @@ func (t *turn) busySlots() map[int]bool {
 	busy := map[int]bool{}
 	t.s.each(leaving, func(i *Instance) bool { busy[i.Spec.Slot] = true; return true })
 	t.s.each(leavingLost, func(i *Instance) bool {
-		until, never := t.view.rescheduleTime(t.s.def, i)
-		busy[i.Spec.Slot] = never || until.After(t.now)
-		if !never && busy[i.Spec.Slot] {
+		until, never := t.view.rescheduleTime(t.s, i)
+		held, at := t.view.stormHold(t.s, i.Spec.Node, t.now)
+		if at.After(until) {
+			until = at
+		}
+		busy[i.Spec.Slot] = busy[i.Spec.Slot] || never || held || until.After(t.now)
+		if !never && until.After(t.now) {
 			t.wakeAt(until)
 		}
 		return true

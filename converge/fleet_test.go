@@ -114,6 +114,7 @@ func (f *randomProject) lean(d *mariposa.Service, on string) {
 func (f *randomProject) event() {
 	what := rapid.SampledFrom([]string{
 		"move", "move", "move", "move", "move", "wake", "wake", "wait", "fail", "stillborn", "restart", "lose", "return",
+		"drain", "undrain", "storm", "give up",
 		"scale", "submit", "reprovision", "aim", "mode", "ask", "shape", "shape",
 	}).Draw(f.t, "event")
 	f.history = append(f.history, fmt.Sprintf("%s %s", stamp(f.now), what))
@@ -143,6 +144,18 @@ func (f *randomProject) event() {
 	case "return":
 		if n := f.node(); f.nodes[n].Unknown {
 			f.comeBack(n)
+		}
+	case "drain", "undrain":
+		f.drain(f.node(), what == "drain")
+	case "storm":
+		f.setStorm(rapid.Bool().Draw(f.t, "storm"))
+	case "give up":
+		if rapid.Bool().Draw(f.t, "for a project") {
+			f.patch(mariposa.Patch{Retry: true, Reschedule: true}, f.scope()...)
+		} else if n := f.node(); f.nodes[n].Unknown {
+			is := f.nodes[n]
+			is.GivenUp = true
+			f.setNode(n, is)
 		}
 	case "scale":
 		f.scale(f.name(), rapid.IntRange(0, 6).Draw(f.t, "to"))
@@ -288,6 +301,7 @@ func (f *randomProject) fromScratch(p whole) {
 	for n, node := range f.nodes {
 		v.SetNode(n, node)
 	}
+	v.SetStorm(f.storm)
 	tell(ids[:half])
 	if got, want := dump(f.view), dump(v); got != want {
 		f.Fatalf("the view is\n%s\nbut from scratch\n%s%s", got, want, f.formatHistory())
@@ -354,6 +368,9 @@ func (f *randomProject) fillsRightly(s Step) {
 			continue
 		}
 		c := classOf(f.view, i)
+		if isDisplaced(f.view, i) && !def.Update.StopFirst && !ss.Paused {
+			continue
+		}
 		if c.holdsSlot() && c != lost && (c != outdatedRunning && c != outdatedStarting || def.Update.StopFirst || ss.Paused || ss.Rollout.Held) {
 			f.Fatalf("%s: %s holds the slot%s", word(s), id, f.formatHistory())
 		}
@@ -465,6 +482,7 @@ type balance struct {
 	settled      int // of these, outdated ones or those up for min_healthy
 	retired      int // running instances that the plan removes
 	outdated     int // of these, those that a rollout replaces
+	moved        int // of these, those that leave a node that is drained and have no successor
 	filling, add int // instances that count toward the goal, and those that the plan adds
 	limit        int // maximum number at the target of a held rollout; 0: no limit
 	target       int // actual number at the target
@@ -486,6 +504,9 @@ func (f *randomProject) withinBounds(name string, b balance) {
 	if b.outdated > 0 && !b.stopFirst && b.settled-b.outdated < b.goal {
 		f.Fatalf("%s: %d outdated ones go before enough others have proved themselves: %+v%s", name, b.outdated, b, f.formatHistory())
 	}
+	if b.moved > 0 && !b.stopFirst {
+		f.Fatalf("%s: %d leave their node before their successors have proved themselves: %+v%s", name, b.moved, b, f.formatHistory())
+	}
 	if b.limit > 0 && b.beyond > 0 && b.target+b.beyond > b.limit {
 		f.Fatalf("%s: %d are brought to the target, where it holds at %d: %+v%s", name, b.beyond, b.limit, b, f.formatHistory())
 	}
@@ -502,6 +523,8 @@ func (f *randomProject) faultsEnd() {
 	f.budget = max(1, f.budget)
 	f.mode(mariposa.ModeThaw)
 	f.mode(mariposa.ModeResume)
+	f.setStorm(false)
+	f.leavesRoom()
 	away := slices.ContainsFunc(slices.Collect(maps.Values(f.nodes)), func(n Node) bool { return n.Unknown })
 	f.giveValues()
 	f.finishHolds()
@@ -527,6 +550,18 @@ func (f *randomProject) faultsEnd() {
 			f.Fatalf("%s: %d are kept for longer than a day%s", name, n, f.formatHistory())
 		}
 	}
+}
+
+// leavesRoom ends drains until a node is left that takes instances.
+func (f *randomProject) leavesRoom() {
+	for _, n := range slices.Sorted(maps.Keys(f.nodes)) {
+		if !f.nodes[n].Draining {
+			f.comeBack(n) // the others may have no place otherwise
+			return
+		}
+	}
+	f.drain("n1", false)
+	f.comeBack("n1")
 }
 
 // finishHolds requests the completion of what is held or was left out.
@@ -616,12 +651,23 @@ func (f *randomProject) isAsTheGoalSays() {
 			continue
 		}
 		f.refersToTheLiving(name)
+		f.leavesDrainedNodes(name)
 		if n := countOf(f.view, name, serving); n != scale || ss.Rollout != nil {
 			f.Fatalf("%s: %d of %d are up to date:\n%s%s", name, n, scale, show(p), f.formatHistory())
 		}
 	}
 	if f.goal.Goal == mariposa.GoalDeleted && !p.Empty {
 		f.Fatalf("something is left of the deleted project:\n%s%s", show(p), f.formatHistory())
+	}
+}
+
+// leavesDrainedNodes checks that a service at rest has no instance on a node that is
+// drained.
+func (f *randomProject) leavesDrainedNodes(name string) {
+	for _, id := range f.of(name) {
+		if n := f.instances[id].Spec.Node; f.nodes[n].Draining {
+			f.Fatalf("%s is on %s, which is drained%s", id, n, f.formatHistory())
+		}
 	}
 }
 

@@ -117,6 +117,7 @@ func (v *View) copy(f ForecastOptions) *View {
 	for id, n := range v.nodes {
 		w.SetNode(id, n)
 	}
+	w.SetStorm(v.storm)
 	for id, i := range v.instances {
 		w.SetInstance(id, i.Spec, i.Status)
 	}

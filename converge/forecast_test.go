@@ -34,6 +34,7 @@ func TestWhatIsForeseenIsWhatHappens(t *testing.T) {
 		for n := range f.nodes {
 			f.comeBack(n)
 		}
+		f.leavesRoom()
 		f.budget, f.cause = max(1, f.budget), nil
 		if f.plan(); f.goal.Goal == mariposa.GoalStopped && f.goal.RolledBack > 0 {
 			return // it was just rolled back, which no plan can predict

@@ -14,10 +14,13 @@ type Change struct {
 	IDs         map[string]string // service name -> id
 	Version     string            // hash of the version that the patch makes current
 	Versions    func(number int) Definitions
-	Scope       []string           // services that the patch applies to; empty: all
-	LiftsFreeze bool               // it ends the freeze of its scope
-	Author      string             // who requested it
-	Running     map[string]Running // what runs, for a patch that accepts the actual state
+	Scope       []string                // services that the patch applies to; empty: all
+	LiftsFreeze bool                    // it ends the freeze of its scope
+	Author      string                  // who requested it
+	Values      int                     // the version whose live values are in use, for a patch that freezes
+	Running     map[string]Running      // what runs, for a patch that accepts the actual state
+	Hash        func(number int) string // hash of a version, for such a patch
+	OnlyValues  bool                    // the version of the patch differs from the current one in metadata values only
 }
 
 // includes reports whether the patch applies to a service.
@@ -63,6 +66,9 @@ func Apply(old *mariposa.ProjectStatus, p mariposa.Patch, c Change) *mariposa.Pr
 	}
 	if p.Retry {
 		skipBackoffs(st, &c)
+	}
+	if p.Reschedule {
+		giveUpLost(st, &c)
 	}
 	if p.Accept {
 		acceptRunning(st, &c)
@@ -174,17 +180,25 @@ func applyVersion(st *mariposa.ProjectStatus, p mariposa.Patch, c *Change) {
 	if st.Number != 0 && st.Number == st.Completed && st.Number != p.Number {
 		st.Fallback = scalesInForce(st)
 	}
-	defs := c.Versions(p.Number)
+	was := st.Number
 	st.Number, st.Version = p.Number, c.Version
+	defs := c.Versions(p.Number)
+	// A person accepted an older version of such a service. New values are no reason to
+	// roll out the rest of the manifest.
+	stays := func(ss *mariposa.ServiceStatus) bool {
+		return c.OnlyValues && ss != nil && ss.Accepted && !ss.Removed && ss.Number != was
+	}
 	for name, ss := range st.Services {
-		if defs[name] == nil && !ss.Removed {
+		if defs[name] == nil && !ss.Removed && !stays(ss) {
 			n := *ss
 			n.Removed, n.Stopped, n.Rollout, n.Backoff = true, false, nil, nil
 			st.Services[name] = &n
 		}
 	}
 	for name, def := range defs {
-		if ss := st.Services[name]; ss != nil {
+		if ss := st.Services[name]; stays(ss) {
+			continue
+		} else if ss != nil {
 			st.Services[name] = redefine(ss, c.Versions(ss.Number)[name], def, p, c.Now)
 			continue
 		}

@@ -66,6 +66,7 @@ func (f *randomProject) fresh() *View {
 	for id, n := range f.nodes {
 		v.SetNode(id, n)
 	}
+	v.SetStorm(f.storm)
 	for id, i := range f.instances {
 		v.SetInstance(id, i.Spec, i.Status)
 	}
@@ -138,6 +139,7 @@ func TestRandomGraphsComeToRest(t *testing.T) {
 		for n := range f.nodes {
 			f.comeBack(n)
 		}
+		f.leavesRoom()
 		f.mode(mariposa.ModeThaw)
 		f.mode(mariposa.ModeResume)
 		f.aim(mariposa.GoalStarted)

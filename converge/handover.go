@@ -41,7 +41,7 @@ func (t *turn) attachmentOf(d *facts, b mariposa.Binding) attachment {
 	}
 	switch c := d.members[i.ID]; {
 	case c == lost && d.def != nil:
-		until, never := t.view.rescheduleTime(d.def, i)
+		until, never := t.view.rescheduleTime(d.service, i)
 		if !never && until.After(t.now) {
 			t.wakeAt(until)
 		}
@@ -70,6 +70,8 @@ func (v *View) findCandidate(d *facts) *Instance {
 			}
 			r := 1 // current, or there is no rollout
 			switch {
+			case v.isDisplaced(i):
+				r = 4
 			case d.isRolling && c == outdatedRunning:
 				r = 3
 			case d.isRolling && slices.Contains(d.young, i):
@@ -118,7 +120,7 @@ func (t *turn) isProven(d *facts, i *Instance, lost string) bool {
 // service is given up.
 func (t *turn) wakeAtNextGivenUp(d *facts, slot int) {
 	d.each(lost, func(i *Instance) bool {
-		if until, never := t.view.rescheduleTime(d.def, i); i.Spec.Slot == slot && !never && until.After(t.now) {
+		if until, never := t.view.rescheduleTime(d.service, i); i.Spec.Slot == slot && !never && until.After(t.now) {
 			t.wakeAt(until)
 		}
 		return true

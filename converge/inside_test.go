@@ -105,7 +105,7 @@ func balanceOf(v *View, name string, now time.Time, p whole) balance {
 			}
 		}
 		node := v.nodes[i.Spec.Node]
-		if r := s.def.Reschedule; c.holdsSlot() && (c != lost || r.Never || node.Since.Add(r.After).After(now)) {
+		if r := s.def.Reschedule; c.holdsSlot() && (c != lost || r.Never || !v.skipsWaiting(s, i.Spec.Node) && node.Since.Add(r.After).After(now)) {
 			b.filling++
 		}
 	}
@@ -116,7 +116,7 @@ func balanceOf(v *View, name string, now time.Time, p whole) balance {
 			i := v.instances[id]
 			current := !v.isOutdated(s, i) && i.Spec.Live == s.def.Live
 			switch {
-			case c == failed || c == lost:
+			case c == failed || c == lost || v.isDisplaced(i): // it may be refilled at its version
 				there[i.Spec.Slot] = there[i.Spec.Slot] || current || i.Spec.Number == s.status.Number
 			case (c == serving || c == updating || c == starting) && s.isFresh(i) && current:
 				b.target++
@@ -134,15 +134,41 @@ func balanceOf(v *View, name string, now time.Time, p whole) balance {
 		case step.Action == Remove && s.members[step.Instance] == outdatedStarting:
 			b.filling-- // it is removed first, and its slot is taken immediately
 		case (step.Action == Remove || step.Action == Preserve) && s.members[step.Instance].runs() && stoppedByPeople(v, s, v.instances[step.Instance]):
+		case (step.Action == Remove || step.Action == Preserve) && s.status.Retired != 0 && isDisplaced(v, v.instances[step.Instance]) && hasSuccessor(v, v.instances[step.Instance], now):
+			// its slot stays filled; those of the version that users stopped are not counted above
 		case (step.Action == Remove || step.Action == Preserve) && s.members[step.Instance].runs():
 			b.retired++
 			if s.members[step.Instance] == outdatedRunning && replaces(v, s.name, p.Services[s.name].Rollout) {
 				b.outdated++
+			} else if isDisplaced(v, v.instances[step.Instance]) && !surplus(s) && !hasSuccessor(v, v.instances[step.Instance], now) {
+				b.moved++
 			}
 		}
 	}
 	return b
 }
+
+// isDisplaced reports whether an instance must leave its node.
+func isDisplaced(v *View, i *Instance) bool { return v.isDisplaced(i) }
+
+// hasSuccessor reports whether another instance in the slot of an instance has been up for
+// min_healthy.
+func hasSuccessor(v *View, i *Instance, now time.Time) bool {
+	s := v.services[i.Spec.ServiceName]
+	for id, c := range s.members {
+		o := v.instances[id]
+		if id != i.ID && o.Spec.Slot == i.Spec.Slot && c.runs() && v.isDisplaced(o) {
+			return true // one of them is surplus, and neither is a successor
+		}
+		if id != i.ID && o.Spec.Slot == i.Spec.Slot && c.runs() && !since(o).Add(s.def.Update.MinHealthy).After(now) {
+			return true
+		}
+	}
+	return false
+}
+
+// surplus reports whether a service has instances in more slots than it should have.
+func surplus(s *service) bool { return len(s.slots) > s.status.Scale }
 
 // stoppedByPeople reports whether users stopped the version of an instance.
 func stoppedByPeople(v *View, s *service, i *Instance) bool {
@@ -192,7 +218,8 @@ func dump(v *View) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "goal %v %s %d\n", v.hasGoal, v.goal, v.number)
 	for _, id := range slices.Sorted(maps.Keys(v.nodes)) {
-		fmt.Fprintf(&b, "node %s %v %d\n", id, v.nodes[id].Unknown, v.nodes[id].Since.UnixNano())
+		n := v.nodes[id]
+		fmt.Fprintf(&b, "node %s %v %d %v %v\n", id, n.Unknown, n.Since.UnixNano(), n.Draining, n.GivenUp)
 	}
 	for _, id := range slices.Sorted(maps.Keys(v.byNode)) {
 		fmt.Fprintf(&b, "on %s %v\n", id, slices.Sorted(maps.Keys(v.byNode[id])))
@@ -212,6 +239,13 @@ func dump(v *View) string {
 		fmt.Fprintf(&b, "  %d members, slots %v, numbers %v, fresh %v, %d with references, %d astray, holds %v, by start", len(s.members), s.slots, s.numbers, s.fresh, s.binding, s.misbound, s.referenceCounts)
 		if s.byStart != nil {
 			s.byStart.Scan(func(i *Instance) bool { fmt.Fprintf(&b, " %s", i.ID); return true })
+		}
+		b.WriteString(", displaced")
+		for _, i := range s.displaced {
+			fmt.Fprintf(&b, " %s", i.ID)
+			if v.instances[i.ID] != i {
+				b.WriteString(", which is told differently elsewhere")
+			}
 		}
 		b.WriteByte('\n')
 		for slot := 1; slot < s.free; slot++ {

@@ -54,8 +54,14 @@ func (v *View) countMember(s *service, i *Instance, c class, by int) {
 	if s.isFresh(i) {
 		s.fresh[c] += by
 	}
+	if by < 0 {
+		v.countDisplaced(s, i, c, -1)
+	}
 	if c.holdsSlot() {
 		s.occupy(i.Spec.Slot, c, int32(by))
+	}
+	if by > 0 {
+		v.countDisplaced(s, i, c, 1)
 	}
 	switch {
 	case c.starts() && by > 0:
@@ -113,8 +119,10 @@ func youngerFirst(a, b *Instance) bool {
 	return a.ID < b.ID
 }
 
+// since returns when an instance entered its state. That was not before its creation,
+// even if the clock of the server that its node reported to was behind.
 func since(i *Instance) time.Time {
-	if i.Status == nil {
+	if i.Status == nil || i.Status.Since.Before(i.Spec.Created) {
 		return i.Spec.Created
 	}
 	return i.Status.Since

@@ -6,8 +6,8 @@ import (
 	"mariposa"
 )
 
-// Running describes the running instances of a service: their number and their newest
-// version.
+// Running describes the running instances of a service: the number of their slots and
+// their newest version. During a rollout, two instances may share a slot.
 type Running struct {
 	Scale  int
 	Number int
@@ -36,15 +36,16 @@ func (r Running) At(number int) (at, others int) {
 func (v *View) Running() map[string]Running {
 	out := map[string]Running{}
 	for name, s := range v.services {
-		r := Running{}
+		r, slots := Running{}, map[int]bool{}
 		for _, c := range upClasses {
-			r.Scale += s.count(c)
 			s.each(c, func(i *Instance) bool {
+				slots[i.Spec.Slot] = true
 				r.Number = max(r.Number, v.versionOf(s, i))
 				r.Mixed = r.Mixed || s.def != nil && differs(s, i)
-				return !c.upToDate() || filterOf(s.status) != nil // with a filter, excluded instances count as up to date
+				return true
 			})
 		}
+		r.Scale = len(slots)
 		r.Slots, r.Lost = map[int][]int{}, map[int]int{}
 		for _, c := range victimClasses {
 			s.each(c, func(i *Instance) bool {
@@ -133,7 +134,7 @@ func setMode(st *mariposa.ProjectStatus, mode mariposa.Mode, c *Change) {
 		n := *ss
 		switch {
 		case mode == mariposa.ModeFreeze && n.Frozen == nil:
-			n.Frozen = &mariposa.Freeze{Since: c.Now, By: c.Author}
+			n.Frozen = &mariposa.Freeze{Since: c.Now, By: c.Author, Values: c.Values}
 		case mode == mariposa.ModeThaw && n.Frozen != nil:
 			n.Frozen, n.Rollout = nil, resetProgress(n.Rollout, c.Now)
 		case mode == mariposa.ModePause:
@@ -188,31 +189,15 @@ func skipBackoffs(st *mariposa.ProjectStatus, c *Change) {
 	}
 }
 
-// acceptRunning makes the actual state the goal: the same number of instances, at the
-// newest version among them. Removed services that still run stay. It does not complete a
-// version that was not completely rolled out.
-func acceptRunning(st *mariposa.ProjectStatus, c *Change) {
-	total := 0
-	for name, ss := range st.Services {
-		if !c.includes(name) {
-			continue
-		}
-		is := c.Running[name]
-		total += is.Scale
-		n := *ss
-		n.Accepted = ss.Accepted || is.Mixed || is.Scale > 0 && is.Number != ss.Number || is.Scale == 0 && ss.Scale > 0
-		n.Scale, n.Stopped, n.Rollout, n.Backoff = is.Scale, false, nil, nil
-		if is.Scale > 0 {
-			n.Number, n.Removed = is.Number, false
-		}
-		st.Services[name] = &n
-	}
-	if total == 0 || st.Goal == mariposa.GoalStarted {
-		return
-	}
-	st.Goal = mariposa.GoalStarted
+// giveUpLost makes services replace their instances on nodes that are lost now without
+// further waiting.
+func giveUpLost(st *mariposa.ProjectStatus, c *Change) {
 	for name := range st.Services {
-		editService(st, name, func(ss *mariposa.ServiceStatus) { ss.Stopped = !c.includes(name) })
+		editService(st, name, func(ss *mariposa.ServiceStatus) {
+			if c.includes(name) {
+				ss.RescheduleNow = c.Now
+			}
+		})
 	}
 }
 

@@ -112,6 +112,26 @@ func TestAPausedRolloutHoldsWhileRepairsGoOn(t *testing.T) {
 	wantServing(t, w, "web", map[string]int{"two": 4})
 }
 
+// The reason of a paused rollout counts what the service wants, not what it still has.
+func TestAPausedRolloutCountsWhatIsWanted(t *testing.T) {
+	w := running(t, def("web", "one", 3))
+	w.submit(def("web", "two", 3, rolling("2")))
+	w.step()
+	w.move("web.1-4")
+	w.move("web.2-5")
+	w.step()
+	w.mode(mariposa.ModePause, "web")
+	w.scale("web", 1)
+	w.step()
+	wantStatus(t, w, "web", mariposa.StatusPaused, "the rollout of version 2 is paused: 1 of 1 are up to date")
+	w.scale("web", 0)
+	w.step()
+	wantStatus(t, w, "web", mariposa.StatusConverging, "")
+	w.settle()
+	wantServing(t, w, "web", map[string]int{})
+	wantStatus(t, w, "web", mariposa.StatusPaused, "")
+}
+
 func TestACanaryHoldsAfterSoMany(t *testing.T) {
 	for name, how := range map[string][]func(*mariposa.Service){
 		"start-first": {rolling("5"), minHealthy(5 * time.Second)},
@@ -410,8 +430,8 @@ func TestAcceptMakesWhatRunsTheGoal(t *testing.T) {
 
 	w.submit(def("db", "two", 2), def("web", "two", 4))
 	w.patch(mariposa.Patch{Accept: true}, "db")
-	if ss := w.status("db"); ss.Number != 1 || ss.Rollout != nil {
-		t.Fatalf("db is %+v", ss)
+	if ss := w.status("db"); ss.Number != 2 || ss.Rollout != nil || w.goal.Number != 2 { // version 2 describes all that runs
+		t.Fatalf("db is %+v, the project is at version %d", ss, w.goal.Number)
 	}
 	wantSteps(t, ofService(w.step(), "db"))
 }

@@ -44,7 +44,11 @@ type Step struct {
 	Number   int    // create, update: the version
 	Instance string // all except create
 	Reason   *mariposa.Reason
-	Repair   bool // it repairs a failure, so it comes before bulk work
+	Repair   bool   // it repairs a failure, so it comes before bulk work
+	Drains   string // the node that it moves an instance off; empty: none
+	// Stable: a new instance must not go to a node that was lost several times recently,
+	// because it replaces one that is lost. Otherwise both nodes may keep replacing it.
+	Stable bool
 	// Bindings are the values of a new instance's references. Bound is a digest of those
 	// that become part of it.
 	Bindings *mariposa.Bindings
@@ -73,6 +77,7 @@ const (
 	// backoffForgetAfter is how long a service must run without failures before its
 	// back-off is reset.
 	backoffForgetAfter = 10 * time.Minute
+	maxSkew            = 10 * time.Second // clocks that follow the store's differ by less
 	// maxRolloutFailures is the number of failures at the new version, without progress,
 	// after which a rollout stops.
 	maxRolloutFailures = 3
@@ -163,6 +168,7 @@ type turn struct {
 	st     *mariposa.ServiceStatus // a copy that the rules change
 
 	// What the rules found.
+	leaving         map[int]bool     // slots of displaced instances
 	needs           *mariposa.Reason // why the current definition cannot be created
 	unbound         *mariposa.Reason // what its references wait for
 	formerUnbound   *mariposa.Reason // what references of former versions wait for
@@ -174,6 +180,7 @@ type turn struct {
 	updatesLeft     int              // how many more may be brought to the target before the rollout is held
 	heldDependency  string           // a dependency with a held rollout, which also holds this one
 	backingOff      bool             // something is not created now because of a back-off
+	inStorm         bool             // something is not created now because many nodes were lost at once
 	blockedByPerson bool             // something is not created now because a user prevents a dependency from running
 
 	// What they decided.
@@ -250,6 +257,7 @@ func (t *turn) run() {
 		t.fill()
 		t.shrink()
 		t.roll()
+		t.moveDisplaced()
 	}
 	t.clearPreserved()
 	t.explainStranded()
@@ -307,20 +315,37 @@ var nothingLeft = &mariposa.Reason{Code: mariposa.ReasonNothingLeft}
 // explainLost reports when instances on unreachable nodes are rescheduled.
 func (t *turn) explainLost() {
 	t.s.each(lost, func(i *Instance) bool {
-		until, never := t.view.rescheduleTime(t.s.def, i)
+		until, never := t.view.rescheduleTime(t.s, i)
+		held, at := t.view.stormHold(t.s, i.Spec.Node, t.now)
+		if !never && until.After(t.now) {
+			t.wakeAt(until) // from then on its slot counts as empty, even if it is not filled yet
+		}
 		switch {
+		case t.isRefilled(i):
 		case never:
 			t.wait(time.Time{}, func() *mariposa.Reason { return t.unreachableReason(mariposa.ReasonNodeAwayNever, i) })
+		case held && at.IsZero():
+			t.inStorm = true
+			t.wait(time.Time{}, func() *mariposa.Reason { return t.stormReason(i) })
+		case held && at.After(until):
+			t.wait(at, func() *mariposa.Reason { return t.replacedAt(mariposa.ReasonStormSlow, i, at) })
 		case until.After(t.now):
-			t.wait(until, func() *mariposa.Reason {
-				r := t.unreachableReason(mariposa.ReasonNodeAway, i)
-				r.Until = until
-				return r
-			})
+			t.wait(until, func() *mariposa.Reason { return t.replacedAt(mariposa.ReasonNodeAway, i, until) })
 		}
 		return true
 	})
 }
+
+// replacedAt returns a reason about an instance on an unreachable node that is replaced at
+// a time.
+func (t *turn) replacedAt(code mariposa.ReasonCode, i *Instance, at time.Time) *mariposa.Reason {
+	r := t.unreachableReason(code, i)
+	r.Until = at
+	return r
+}
+
+// isRefilled reports whether the slot of a lost instance that is given up has another one.
+func (t *turn) isRefilled(i *Instance) bool { return t.isGivenUp(i) && t.slotHolders(i.Spec.Slot) > 0 }
 
 // unreachableReason returns a reason about an instance on an unreachable node.
 func (t *turn) unreachableReason(code mariposa.ReasonCode, i *Instance) *mariposa.Reason {

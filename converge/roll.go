@@ -26,7 +26,7 @@ func (t *turn) measureRollout() {
 	}
 	t.measureLimit(&r)
 	t.heldDependency = t.findHeldDependency()
-	waiting := t.whyDependenciesNotReady() != nil || t.unbound != nil || t.outdated > 0 && t.holdForDependencies() != nil || r.AwaitsFollowers || t.lost > len(t.givenUp) ||
+	waiting := t.whyDependenciesNotReady() != nil || t.unbound != nil || t.outdated > 0 && t.holdForDependencies() != nil || r.AwaitsFollowers || t.lost > len(t.givenUp) || t.inStorm ||
 		r.Limit > 0 && t.updatesLeft <= 0 && t.formerUnbound != nil
 	if r.Waiting && !waiting {
 		r.Progress = t.now
@@ -63,10 +63,13 @@ func (t *turn) measureLimit(r *mariposa.Rollout) {
 // reachedLimit reports whether a service's rollout is held: the maximum number of
 // instances is healthy at the target, and there are others left.
 func (s *service) reachedLimit(now time.Time) bool {
-	if s.status == nil || s.def == nil || s.status.Rollout == nil || s.countNotRolled() == 0 {
+	if s.status == nil || s.def == nil || s.status.Rollout == nil {
 		return false
 	}
 	r := s.status.Rollout
+	if s.countNotRolled() == 0 {
+		return r.Held && s.count(lost) > 0 // the others may come back with their node
+	}
 	return r.Held || r.Limit > 0 && s.countProvenFresh(s.findYoung(now)) >= r.Limit
 }
 

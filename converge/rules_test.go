@@ -25,6 +25,7 @@ func (w *world) holdToRules(p whole) {
 		case Create:
 			w.refersToTheRunning(p, s)
 			w.isAskedFor(p, s)
+			w.waitsForTheStorm(p, s)
 		}
 	}
 	w.staysSmall(p)
@@ -52,7 +53,7 @@ func (w *world) mayBreakReferences(x *Instance) bool {
 	case ss.Scale == 0, ss.Stopped && w.goal.Goal == mariposa.GoalStarted:
 		return true
 	}
-	return w.goal.Goal == mariposa.GoalStarted && def != nil && def.Update.StopFirst && isOutdated(w.view, x)
+	return w.goal.Goal == mariposa.GoalStarted && def != nil && def.Update.StopFirst && (isOutdated(w.view, x) || isDisplaced(w.view, x))
 }
 
 // referrers lists the live instances that were created with a reference to an instance,
@@ -137,7 +138,8 @@ func (w *world) canBeReferredTo(x *Instance) bool {
 	}
 	if node := w.nodes[x.Spec.Node]; node.Unknown {
 		def := defOf(w.view, x.Spec.ServiceName)
-		return def == nil || def.Reschedule.Never || node.Since.Add(def.Reschedule.After).After(w.now) || !w.isReplaced(x)
+		asked := node.GivenUp || !w.goal.Services[x.Spec.ServiceName].RescheduleNow.Before(node.Since)
+		return def == nil || def.Reschedule.Never || !asked && node.Since.Add(def.Reschedule.After).After(w.now) || !w.isReplaced(x)
 	}
 	return state == mariposa.StateRunning || x.Status != nil && !x.Status.Started.IsZero()
 }
@@ -150,6 +152,28 @@ func (w *world) isReplaced(x *Instance) bool {
 		}
 	}
 	return false
+}
+
+// waitsForTheStorm checks that no instance is replaced whose node was lost together with
+// many others, unless a user asked for it.
+func (w *world) waitsForTheStorm(p whole, s Step) {
+	w.Helper()
+	others, held := 0, ""
+	for id, i := range w.instances {
+		if i.Spec.ServiceName != s.Service || i.Spec.Slot != s.Slot || i.Spec.Goal != mariposa.GoalRunning { // failed ones may be replaced
+			continue
+		}
+		node := w.nodes[i.Spec.Node]
+		asked := node.GivenUp || !w.goal.Services[s.Service].RescheduleNow.Before(node.Since)
+		if w.storm.Held[i.Spec.Node] && !hasEnded(mariposa.StateOf(i.Spec, i.Status)) && node.Unknown && !asked {
+			held = id
+		} else {
+			others++
+		}
+	}
+	if held != "" && others == 0 {
+		w.Fatalf("%s: it replaces %s, whose node was lost together with many others:\n%s%s", word(s), held, show(p), w.formatHistory())
+	}
 }
 
 // isAskedFor checks that a new instance has a version that users requested: the current

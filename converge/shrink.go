@@ -52,17 +52,27 @@ func (t *turn) dropDoubles() {
 	if t.s.def.Update.StopFirst {
 		spare += t.batch
 	}
-	fewer := map[int]int{}
+	fewer, giving := map[int]int{}, t.countGivingWay()
+	moved := t.settledSuccessors(giving)
 	for i := range t.victims() {
 		slot, runs := i.Spec.Slot, t.s.members[i.ID].runs()
 		if t.slotHolders(slot)-fewer[slot] < 2 || (runs && spare <= 0) || t.pending && t.handsOver(slot) {
 			continue
 		}
+		if n := giving[slot]; n > 0 && n < t.slotHolders(slot) { // the one that gives way goes, after its successor is up
+			if gives := t.givesWay(i); gives && !t.s.members[i.ID].starts() && !moved[slot] || !gives && t.slotHolders(slot)-fewer[slot] <= n+1 {
+				continue
+			}
+		}
 		if runs {
 			spare--
 		}
 		fewer[slot]++
-		if t.mayGo(i) {
+		switch {
+		case !t.mayGo(i):
+		case t.view.isDisplaced(i):
+			t.moveOut(i)
+		default:
 			t.remove(i, t.aboutSlot(mariposa.ReasonSlotHeld, slot), false)
 		}
 		if doubles--; doubles == 0 {
@@ -72,7 +82,8 @@ func (t *turn) dropDoubles() {
 }
 
 // victims iterates over the instances that count toward the goal, in the order in which
-// they are removed: those not yet running first, then the outdated ones, then the oldest.
+// they are removed: those not yet running first, then those that must leave their node,
+// then the outdated ones, then the oldest.
 // After a rollout that stopped by itself, its instances that are not proven healthy come
 // before healthy ones. Instances that a filter excludes from an update count as outdated
 // too.
@@ -80,7 +91,7 @@ func (t *turn) victims() iter.Seq[*Instance] {
 	return func(yield func(*Instance) bool) {
 		on := true
 		next := func(i *Instance) bool {
-			if !t.isVictim(i) || t.isRetired(i) {
+			if !t.isVictim(i) || t.isRetired(i) || t.s.members[i.ID].runs() && t.view.isDisplaced(i) {
 				return true
 			}
 			on = yield(i)
@@ -90,6 +101,9 @@ func (t *turn) victims() iter.Seq[*Instance] {
 			return
 		}
 		for _, c := range victimClasses {
+			if c == outdatedRunning && !t.displacedVictims(yield) {
+				return
+			}
 			if c == outdatedRunning && t.hasRolloutFailed() {
 				for _, i := range t.young {
 					if on = on && next(i); !on {
@@ -107,6 +121,17 @@ func (t *turn) victims() iter.Seq[*Instance] {
 			}
 		}
 	}
+}
+
+// displacedVictims iterates over the running instances that must leave their node. It
+// reports whether the iteration continues.
+func (t *turn) displacedVictims(yield func(*Instance) bool) bool {
+	for _, i := range t.s.displaced {
+		if t.s.members[i.ID].runs() && t.isVictim(i) && !t.isRetired(i) && !yield(i) {
+			return false
+		}
+	}
+	return true
 }
 
 // retired iterates over the instances of a version that a user stopped, in the same

@@ -45,6 +45,9 @@ func (t *turn) measureTodo() int {
 		up += t.outdated // they are kept, so they count
 	}
 	n += max(0, t.goal-up) + max(0, filling-t.goal)
+	if !t.st.Paused && !t.ending {
+		n += len(t.s.displaced)
+	}
 	if n = max(n, t.steps, len(t.yielding)); n > 0 || t.ending {
 		return n
 	}
@@ -80,9 +83,9 @@ func (t *turn) statusAndReason() (mariposa.Status, *mariposa.Reason) {
 	case t.backingOff:
 		why := &mariposa.Reason{Code: mariposa.ReasonBackingOff, Count: b.Failures, Until: b.Until}
 		return mariposa.StatusBackingOff, why.Because(t.s.lastFailure())
-	case t.blockedByPerson:
+	case t.isBlocked(todo):
 		return mariposa.StatusBlocked, waits
-	case t.st.Paused && !t.ending && (t.pending || todo == 0):
+	case t.st.Paused && !t.ending && (t.pending && t.goal > 0 || todo == 0): // scaled to 0, it has nothing to roll out
 		return mariposa.StatusPaused, t.pausedReason(waits)
 	case todo > 0:
 		return mariposa.StatusConverging, waits
@@ -102,9 +105,12 @@ func (t *turn) statusAndReason() (mariposa.Status, *mariposa.Reason) {
 	return mariposa.StatusConverging, t.goneReference
 }
 
+// isBlocked reports whether nothing is created until a person or lost nodes return.
+func (t *turn) isBlocked(todo int) bool { return t.blockedByPerson || t.inStorm && todo > 0 }
+
 func (t *turn) pausedReason(waits *mariposa.Reason) *mariposa.Reason {
-	if r := t.st.Rollout; r != nil && t.hasRolloutLeft() {
-		return &mariposa.Reason{Code: mariposa.ReasonPaused, Version: r.Number, Count: t.current, Of: t.goal}
+	if r := t.st.Rollout; r != nil && t.goal > 0 && t.hasRolloutLeft() {
+		return &mariposa.Reason{Code: mariposa.ReasonPaused, Version: r.Number, Count: min(t.current, t.goal), Of: t.goal}
 	}
 	return waits
 }

@@ -38,6 +38,7 @@ type View struct {
 	links
 	agenda agenda
 
+	storm        Storm
 	plannedSince time.Time // no server may have planned the project before this time
 }
 
@@ -61,9 +62,13 @@ func (i *Instance) Ended() bool { return hasEnded(mariposa.StateOf(i.Spec, i.Sta
 
 // Node is a node in the view: whether it is reachable, and since when.
 type Node struct {
-	Name    string
-	Unknown bool
-	Since   time.Time
+	Name     string
+	Unknown  bool
+	Since    time.Time
+	Draining bool // its instances are moved to other nodes
+	GivenUp  bool // a user asked to replace the instances of an unknown node at once
+	// UnstableUntil is until when a node that was lost several times is avoided.
+	UnstableUntil time.Time
 }
 
 // service contains everything about one service: its goal, the current definition and its
@@ -83,6 +88,7 @@ type service struct {
 	unresolved bool                     // some of them have no value yet
 	binding    int                      // instances created with references
 	misbound   int                      // running or starting instances that refer to something other than the service's binding
+	displaced  []*Instance              // running or starting instances that must move to another node, in the order of removal
 
 	edges           []edge         // dependencies of its instances, by the definitions that apply to them
 	referenceCounts map[string]int // other service -> number of references that block the removal of its instances
@@ -352,15 +358,18 @@ func (v *View) RemoveInstance(id string) {
 func (v *View) SetNode(id string, n Node) {
 	old := v.nodes[id]
 	v.nodes[id] = n
-	if old == n || !old.Unknown && !n.Unknown {
+	if old == n || !old.Unknown && !n.Unknown && old.Draining == n.Draining {
 		return
 	}
+	changes := old.Unknown != n.Unknown || old.Draining != n.Draining
 	for _, on := range slices.Sorted(maps.Keys(v.byNode[id])) {
 		i := v.instances[on]
 		s := v.services[i.Spec.ServiceName]
 		v.touch(s)
-		if old.Unknown != n.Unknown {
+		if changes {
+			v.nodes[id] = old
 			v.remove(i)
+			v.nodes[id] = n
 			v.add(s, i)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -99,6 +100,8 @@ type world struct {
 	versions  map[int]Definitions
 	instances map[string]*Instance
 	nodes     map[string]Node
+	losses    map[string][]time.Time // of nodes
+	storm     Storm
 	budget    int
 	made      int                                // number of instances ever created
 	plans     int                                // number of plans ever made
@@ -112,7 +115,7 @@ type world struct {
 func newWorld(t complainer, defs ...*mariposa.Service) *world {
 	w := &world{
 		complainer: t, view: NewView(), now: dawn, budget: 1000,
-		versions: map[int]Definitions{}, instances: map[string]*Instance{}, nodes: map[string]Node{},
+		versions: map[int]Definitions{}, instances: map[string]*Instance{}, nodes: map[string]Node{}, losses: map[string][]time.Time{},
 		ever: map[string]bool{}, small: map[string]*mariposa.ServiceStatus{},
 	}
 	for _, n := range []string{"n1", "n2", "n3"} {
@@ -163,7 +166,7 @@ func (w *world) change(services ...string) Change {
 			ids[name] = "id-of-" + name
 		}
 	}
-	return Change{Now: w.now, IDs: ids, Versions: func(n int) Definitions { return w.versions[n] }, Scope: services, Running: w.view.Running()}
+	return Change{Now: w.now, IDs: ids, Versions: func(n int) Definitions { return w.versions[n] }, Scope: services, Running: w.view.Running(), Hash: strconv.Itoa}
 }
 
 func (w *world) mode(m mariposa.Mode, services ...string) {
@@ -180,8 +183,42 @@ func (w *world) setNode(id string, n Node) {
 	w.view.SetNode(id, n)
 }
 
-func (w *world) loseNode(id string) { w.setNode(id, Node{Name: id, Unknown: true, Since: w.now}) }
-func (w *world) comeBack(id string) { w.setNode(id, Node{Name: id, Since: w.now}) }
+func (w *world) loseNode(id string) {
+	w.losses[id] = mariposa.AddLoss(w.losses[id], w.now)
+	w.setNode(id, Node{Name: id, Unknown: true, Since: w.now, Draining: w.nodes[id].Draining, UnstableUntil: w.unstableUntil(id)})
+}
+
+func (w *world) comeBack(id string) {
+	w.setNode(id, Node{Name: id, Since: w.now, Draining: w.nodes[id].Draining, UnstableUntil: w.unstableUntil(id)})
+}
+
+// unstableUntil returns until when a node is avoided that is lost or returns now.
+func (w *world) unstableUntil(id string) time.Time {
+	st := mariposa.NodeStatus{Losses: w.losses[id], Since: w.now}
+	return st.UnstableUntil()
+}
+
+// drain moves everything off a node, or lets it have instances again.
+func (w *world) drain(id string, on bool) {
+	n := w.nodes[id]
+	n.Draining = on
+	w.setNode(id, n)
+}
+
+// setStorm stops the rescheduling of all nodes that are lost now; without any, it
+// continues.
+func (w *world) setStorm(on bool) {
+	w.storm = Storm{}
+	if on {
+		w.storm = Storm{Count: 2, Of: 3, Since: dawn, Held: map[string]bool{}}
+		for id, n := range w.nodes {
+			if n.Unknown {
+				w.storm.Held[id] = true
+			}
+		}
+	}
+	w.view.SetStorm(w.storm)
+}
 
 // wait lets time pass.
 func (w *world) wait(d time.Duration) { w.now = w.now.Add(d) }
@@ -354,7 +391,8 @@ func (w *world) create(service string, slot, number int, node string) string {
 	return id
 }
 
-// emptiest returns the reachable node with the fewest instances; "": there is none.
+// emptiest returns the reachable node with the fewest instances, one that was lost several
+// times only if there is no other; "": there is none.
 func (w *world) emptiest() string {
 	on := map[string]int{}
 	for _, i := range w.instances {
@@ -362,7 +400,11 @@ func (w *world) emptiest() string {
 	}
 	best := ""
 	for _, n := range slices.Sorted(maps.Keys(w.nodes)) {
-		if !w.nodes[n].Unknown && (best == "" || on[n] < on[best]) {
+		if w.nodes[n].Unknown || w.nodes[n].Draining {
+			continue
+		}
+		unstable, other := w.nodes[n].UnstableUntil.After(w.now), w.nodes[best].UnstableUntil.After(w.now)
+		if best == "" || !unstable && other || unstable == other && on[n] < on[best] {
 			best = n
 		}
 	}

@@ -77,7 +77,8 @@ type Instance struct {
 	Project        string // its name, for labels that people read
 	Service        string // the same for its service
 	Labels         Labels
-	ManualRestarts int // the manual restarts requested before this start
+	Origin         *mariposa.Provenance // kept with the instance; nil if unknown
+	ManualRestarts int                  // the manual restarts requested before this start
 	Workload       *mariposa.Workload
 	Mdata          Mdata
 	Volumes        []Volume
@@ -116,6 +117,7 @@ type Observed struct {
 	Shared         bool   // found in a place shared with other clusters, so its labels decide whose it is; else it is this node's
 	Name           string // its name and its project's, if known
 	Project        string
+	Origin         *mariposa.Provenance // as given to its last start; nil if it was given none
 	Running        bool
 	PhysicalID     string
 	Addresses      []string

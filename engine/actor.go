@@ -40,6 +40,7 @@ type actor struct {
 	inline bool                           // its services are not separate records yet
 	scopes map[string]map[string]struct{} // by task, the services of open tasks that have many
 	guard  guard
+	storm  *converge.Storm // that the view knows
 
 	mu      sync.Mutex // guards the timer, which is also stopped from outside
 	cancel  func()
@@ -115,6 +116,7 @@ func (a *actor) step(ctx context.Context) error {
 		a.wakeIn(wait)
 		return nil
 	}
+	a.readStorm()
 	if err := a.loadVersions(ctx); err != nil {
 		return err
 	}
@@ -127,7 +129,7 @@ func (a *actor) step(ctx context.Context) error {
 
 func (a *actor) load() {
 	p := a.e.Picture.Project(a.project)
-	a.loaded, a.seenRevision, a.networksDirty = true, p.Revision, true
+	a.loaded, a.seenRevision, a.networksDirty, a.storm = true, p.Revision, true, nil
 	a.record, a.inline = p.Record, p.Inline
 	a.tasks, a.volumes, a.scopes = map[string]*store.Task{}, newVolumes(), nil
 	for _, t := range p.Tasks {

@@ -41,6 +41,16 @@ func (t *turn) adoptValues(ctx context.Context) error {
 	return err
 }
 
+// liveVersion returns the version whose live values instances have: the newest or, while
+// that waits for an approval, the one in force.
+func (t *turn) liveVersion(ctx context.Context) (int, error) {
+	unapproved, err := t.isUnapproved(ctx, t.spec.Number)
+	if unapproved && t.goal != nil && t.goal.Number > 0 {
+		return t.goal.Number, err
+	}
+	return t.spec.Number, err
+}
+
 // onlyValuesDiffer reports whether a newer version was created by a change of metadata
 // and has the manifest of an older one. Versions between them may be gone, so they are
 // not compared.

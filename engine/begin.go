@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -18,6 +19,7 @@ func (t *turn) activate(ctx context.Context) error {
 		more = false
 		for i := range t.open {
 			t.open[i].Frozen, t.open[i].Status = t.hasFrozen(t.open[i].Spec.Services), t.status(t.open[i])
+			t.open[i] = t.open[i].ReadFreeze(t.goal)
 			unapproved, err := t.needsApproval(ctx, t.open[i])
 			if err != nil {
 				return err
@@ -80,10 +82,12 @@ func (t *turn) isUnapproved(ctx context.Context, number int) (bool, error) {
 	return v != nil && len(v.NeedsApproval(t.spec)) > 0, err
 }
 
-// supersede ends the starts that a task supersedes.
+// supersede ends the starts that a task supersedes, and the tasks whose changes an accept
+// drops.
 func (t *turn) supersede(by queue.Task) {
 	for _, task := range t.open {
-		if t.status(task).State == mariposa.TaskActive && queue.Supersedes(task.Spec, by.Spec) {
+		task.Status = t.status(task)
+		if task.State() == mariposa.TaskActive && (queue.Supersedes(task.Spec, by.Spec) || queue.IsDroppedBy(task, by.Spec)) {
 			t.endTask(task, mariposa.TaskTerminated, &mariposa.Reason{Code: mariposa.ReasonEndedBy, Subject: by.ID}, by.ID)
 		}
 	}
@@ -111,8 +115,26 @@ func (t *turn) resumeTasks(by queue.Task) {
 			t.endTask(task, mariposa.TaskCompleted, &mariposa.Reason{Code: mariposa.ReasonThawed, Subject: by.ID}, by.ID)
 			continue
 		}
-		t.setTask(task.ID, func(st *mariposa.TaskStatus) { st.LastProgress = t.now })
+		left := t.whatStaysFrozen(task)
+		t.setTask(task.ID, func(st *mariposa.TaskStatus) {
+			st.LastProgress = t.now
+			st.Reason = cmp.Or(left, st.Reason)
+		})
 	}
+}
+
+// whatStaysFrozen names the services that a freeze still keeps; nil if it keeps all of its
+// scope.
+func (t *turn) whatStaysFrozen(task queue.Task) *mariposa.Reason {
+	task.Status = t.status(task)
+	task = task.ReadFreeze(t.goal)
+	if len(task.Kept) == 0 || len(task.Thawed) == 0 {
+		return nil
+	}
+	const few = 4
+	slices.Sort(task.Kept)
+	shown := task.Kept[:min(few, len(task.Kept))]
+	return (&mariposa.Reason{Code: mariposa.ReasonStillFrozen, Keys: shown}).AndMore(len(task.Kept) - len(shown))
 }
 
 // hasFrozen reports whether any service of a scope is frozen by the goal.
@@ -179,8 +201,26 @@ func (t *turn) applyPatch(ctx context.Context, p mariposa.Patch, c converge.Chan
 		known[p.Number], c.Version = d, version
 		t.view.SetVersion(p.Number, d)
 	}
+	if p.Mode == mariposa.ModeFreeze {
+		if c.Values, err = t.liveVersion(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if p.Accept || p.StopVersion > 0 {
 		c.Running = t.view.Running()
+	}
+	if p.Accept {
+		hashes, err := t.loadAcceptable(ctx, known, c.Running)
+		if err != nil {
+			return nil, err
+		}
+		c.Hash = func(n int) string { return hashes[n] }
+	}
+	if p.Number != 0 && t.goal != nil {
+		var err error
+		if c.OnlyValues, err = t.onlyValuesDiffer(ctx, t.goal.Number, p.Number); err != nil {
+			return nil, err
+		}
 	}
 	t.goal = converge.Apply(t.goal, p, t.completeChange(c, known))
 	return nil, nil
@@ -203,6 +243,30 @@ func (t *turn) loadDefinitions(ctx context.Context, known map[int]converge.Defin
 		t.view.SetVersion(ss.Number, d)
 	}
 	return nil
+}
+
+// loadAcceptable reads the definitions of the versions that an accept may make current,
+// and returns their hashes.
+func (t *turn) loadAcceptable(ctx context.Context, known map[int]converge.Definitions, running map[string]converge.Running) (map[int]string, error) {
+	hashes, numbers := map[int]string{}, []int{t.goal.Completed}
+	for _, r := range running {
+		numbers = append(numbers, r.Number)
+	}
+	for _, ss := range t.goal.Services {
+		numbers = append(numbers, ss.Number)
+	}
+	for _, n := range numbers {
+		if n == 0 || hashes[n] != "" {
+			continue
+		}
+		d, hash, err := t.definitions(ctx, n)
+		if err != nil {
+			return nil, err
+		}
+		known[n], hashes[n] = d, hash
+		t.view.SetVersion(n, d)
+	}
+	return hashes, nil
 }
 
 // completeChange adds what a change of the goal needs.

@@ -23,6 +23,7 @@ import (
 
 	"mariposa"
 	"mariposa/clock"
+	"mariposa/converge"
 	"mariposa/pace"
 	"mariposa/picture"
 	"mariposa/place"
@@ -49,9 +50,19 @@ type Options struct {
 	// instance is placed on a node that cannot receive it. If nil, every node is assumed
 	// to have one.
 	Reachable func(node *store.Node) bool
+	// StormBreaker is the share of nodes, in percent, that may vanish within a minute before
+	// rescheduling stops, if the installation has no such setting; the default if zero, any
+	// if negative.
+	StormBreaker int
 	// Renewed is called after each renewal of this replica's own lease, with the time
-	// until it lapses.
+	// until it lapses. It is also called at the start: a replica that cannot take its lease
+	// within that time is like one that has lost it.
 	Renewed func(ttl time.Duration)
+	// Observed is called with the time that the store's clock showed between two times of
+	// this replica's clock. May be nil.
+	Observed func(before, shown, after time.Time)
+	// Note returns what this replica publishes with its lease. May be nil.
+	Note func() string
 }
 
 // Engine plans the projects whose shards it holds.
@@ -68,6 +79,8 @@ type Engine struct {
 	blocked       map[string]bool   // projects that found no node
 	closed        bool
 
+	storm atomic.Pointer[converge.Storm] // which lost nodes are not given up yet
+
 	loops atomic.Int64 // how often a plan was found to repeat itself
 }
 
@@ -83,12 +96,12 @@ func New(o Options) *Engine {
 		Options: o, placer: place.NewPlacer(), gate: pace.NewGate(o.Limit, 64),
 		epochs: map[int]int64{}, pendingShards: map[int]int64{}, actors: map[string]*actor{}, blocked: map[string]bool{},
 	}
-	if o.Reachable != nil {
-		e.placer.Reachable = func(node string) bool {
-			r := o.Picture.Nodes.Get(node)
-			return r != nil && r.Status() != nil && o.Reachable(r)
-		}
+	e.placer.Now = o.Clock.Now
+	e.placer.Reachable = func(node string) bool {
+		r := o.Picture.Nodes.Get(node)
+		return r != nil && r.Status() != nil && r.Spec().TakesInstances() && (o.Reachable == nil || o.Reachable(r))
 	}
+	e.updateStorm()
 	for _, r := range o.Picture.Nodes.All() {
 		e.placer.SetNode(nodeOffer(r))
 	}
@@ -96,6 +109,9 @@ func New(o Options) *Engine {
 		e.claim(r.ID, r.Spec())
 	}
 	o.Picture.Subscribe(e.routeChanges)
+	if o.Renewed != nil {
+		o.Renewed(o.TTL)
+	}
 	return e
 }
 
@@ -106,7 +122,7 @@ func ShardOf(project string) int {
 	return int(h.Sum32() % Shards)
 }
 
-func leaseName(shard int) string { return "shard/" + strconv.Itoa(shard) }
+func leaseName(shard int) string { return store.ShardPrefix + strconv.Itoa(shard) }
 
 // Renew takes and keeps this replica's share of the shards. It is called every
 // third of the leases' lifetime. Shards whose lease could not be renewed are
@@ -120,12 +136,16 @@ func (e *Engine) Renew(ctx context.Context) error {
 		return err
 	}
 	began := e.Clock.Now()
-	leases, err := e.holdLeases(ctx, mine)
+	leases, at, err := e.holdLeases(ctx, mine)
 	if err != nil {
 		return err
 	}
+	ended := e.Clock.Now()
 	if e.Renewed != nil {
-		e.Renewed(e.TTL - e.Clock.Now().Sub(began))
+		e.Renewed(e.TTL - ended.Sub(began))
+	}
+	if e.Observed != nil && !at.IsZero() {
+		e.Observed(began, at, ended)
 	}
 	if !e.noteLeases(leases) {
 		return nil
@@ -133,15 +153,12 @@ func (e *Engine) Renew(ctx context.Context) error {
 	// Former holders of the shards can no longer write, so the newest revision is their
 	// last. Planning waits until the picture shows it: a plan based on an older state
 	// would repeat their work.
-	newest, err := e.Store.History(ctx, store.HistoryQuery{Limit: 1})
+	newest, err := e.Store.Revision(ctx)
 	if err != nil {
 		return err // the shards are taken and not used yet; the next call tries again
 	}
 	e.mu.Lock()
-	e.readyAt = 0
-	for i := range newest {
-		e.readyAt = newest[i].Revision
-	}
+	e.readyAt = newest
 	e.mu.Unlock()
 	e.startActors(e.Picture.Revision())
 	return nil
@@ -152,7 +169,7 @@ func (e *Engine) Renew(ctx context.Context) error {
 func (e *Engine) noteLeases(leases []store.Lease) bool {
 	held := map[int]int64{}
 	for _, l := range leases {
-		n, _ := strconv.Atoi(l.Name[len("shard/"):])
+		n, _ := strconv.Atoi(l.Name[len(store.ShardPrefix):])
 		held[n] = l.Epoch
 	}
 	e.mu.Lock()
@@ -263,12 +280,15 @@ func (e *Engine) dropLostShard(a *actor) {
 // routeChanges routes changes to the actors they concern.
 func (e *Engine) routeChanges(changes []store.Change) {
 	byProject := map[string][]store.Change{}
-	roomier := false
+	roomier, weather := false, false
 	for _, c := range changes {
 		var project string
 		switch spec := c.Record.Spec.(type) {
+		case *mariposa.SettingsSpec:
+			weather = true
+			continue
 		case *mariposa.NodeSpec:
-			roomier = true
+			roomier, weather = true, true
 			for _, id := range e.updateNode(c) {
 				byProject[id] = append(byProject[id], c)
 			}
@@ -287,7 +307,9 @@ func (e *Engine) routeChanges(changes []store.Change) {
 				e.claim(c.Record.ID, spec)
 			}
 		case *mariposa.TaskSpec:
-			project = spec.Project
+			if project = spec.Project; project == "" {
+				continue // of a node
+			}
 		case *mariposa.VolumeSpec:
 			if project = spec.Project; project == "" {
 				continue // left over from a deleted project
@@ -302,6 +324,11 @@ func (e *Engine) routeChanges(changes []store.Change) {
 			continue
 		}
 		byProject[project] = append(byProject[project], c)
+	}
+	if weather { // before the actors see the nodes
+		for _, project := range e.updateStorm() {
+			defer e.Wake(project)
+		}
 	}
 	// All changes of a project go to its actor at once and in order: the actor assumes
 	// that it knows everything up to the newest revision that it received.
@@ -418,10 +445,13 @@ func nodeOffer(r *store.Node) place.Node {
 				n.Unavailable = append(n.Unavailable, place.Unavailable{Compute: kind, Why: o.Unavailable})
 			}
 		}
-		n.Ready = st.State == mariposa.NodeRunning
+		n.Ready, n.UnstableUntil, n.ShunnedUntil = st.State == mariposa.NodeRunning, st.UnstableUntil(), st.ShunnedUntil()
 	}
 	if spec.Approval != "" {
 		n.Ready, n.NotReady = false, "is not approved"
+	}
+	if spec.Reserved != "" {
+		n.Ready, n.NotReady = false, "is reserved"
 	}
 	if spec.Drained {
 		n.Ready, n.NotReady = false, "is drained"

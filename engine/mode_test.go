@@ -88,7 +88,9 @@ func TestAFrozenProjectIsLiftedOnlyForWhatAnOperatorNames(t *testing.T) {
 	r.wantTask(deploy, mariposa.TaskQueued)
 	scale := r.lift(p, mariposa.TaskScale, scaleTo("web", 2), "web")
 	r.settle()
-	r.wantTask(task, mariposa.TaskTerminated)
+	if st := r.wantTask(task, mariposa.TaskActive); !st.Reason.Is(mariposa.ReasonStillFrozen) || strings.Join(st.Reason.Keys, " ") != "db" {
+		t.Errorf("the freeze is %+v", st)
+	}
 	r.wantTask(scale, mariposa.TaskCompleted)
 	r.wantTask(deploy, mariposa.TaskQueued)
 	if len(r.of("web")) != 2 || len(r.of("db")) != 1 {
@@ -96,6 +98,7 @@ func TestAFrozenProjectIsLiftedOnlyForWhatAnOperatorNames(t *testing.T) {
 	}
 	r.act(p, mariposa.Patch{Mode: mariposa.ModeThaw})
 	r.settle()
+	r.wantTask(task, mariposa.TaskCompleted)
 	r.wantTask(deploy, mariposa.TaskCompleted)
 	r.wantInstances(5)
 }

@@ -87,7 +87,7 @@ func (t *turn) noteFault(fault *mariposa.Reason) bool {
 func (t *turn) openRollback(goal *mariposa.ProjectStatus, why *mariposa.Reason) {
 	spec := &mariposa.TaskSpec{
 		Project: t.project, ProjectName: t.spec.Name, Component: rollbackComponent, Task: mariposa.TaskReprovision, Origin: mariposa.OriginMariposa,
-		Author: "mariposa", Reason: why, Created: t.now, Version: goal.Version,
+		Author: "mariposa", Reason: why, Created: t.now, Version: goal.Version, Number: goal.Number,
 	}
 	if goal.Goal != mariposa.GoalStarted {
 		spec.Task = mariposa.TaskStop

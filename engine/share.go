@@ -3,7 +3,9 @@ package engine
 import (
 	"context"
 	"hash/fnv"
+	"log/slog"
 	"strconv"
+	"time"
 
 	"mariposa/store"
 )
@@ -70,8 +72,9 @@ func (e *Engine) releaseOthers(ctx context.Context, mine map[int]bool) error {
 	return e.Store.Release(ctx, e.Holder, names...)
 }
 
-// holdLeases takes and renews this replica's own lease and those of its shards.
-func (e *Engine) holdLeases(ctx context.Context, mine map[int]bool) ([]store.Lease, error) {
+// holdLeases takes and renews this replica's own lease and those of its shards. It returns
+// those of the shards, and when the store's clock renewed them.
+func (e *Engine) holdLeases(ctx context.Context, mine map[int]bool) (shards []store.Lease, at time.Time, err error) {
 	names := []string{store.ReplicaPrefix + e.Holder}
 	for shard := range Shards {
 		if mine[shard] {
@@ -80,13 +83,29 @@ func (e *Engine) holdLeases(ctx context.Context, mine map[int]bool) ([]store.Lea
 	}
 	leases, err := e.Store.Hold(ctx, e.Holder, e.TTL, names...)
 	if err != nil {
-		return nil, err
+		return nil, at, err
 	}
-	shards := leases[:0]
 	for _, l := range leases {
-		if l.Name != names[0] {
+		if at = l.Until.Add(-e.TTL); l.Name != names[0] {
 			shards = append(shards, l)
+			continue
 		}
+		e.announce(ctx, l)
 	}
-	return shards, nil
+	return shards, at, nil
+}
+
+// announce publishes where this replica is with its own lease, if that has changed. It is
+// not worth losing the shards: the next renewal tries again.
+func (e *Engine) announce(ctx context.Context, own store.Lease) {
+	if e.Note == nil {
+		return
+	}
+	note := e.Note()
+	if note == own.Note {
+		return
+	}
+	if err := e.Store.Announce(ctx, e.Holder, own.Name, note); err != nil && ctx.Err() == nil {
+		slog.Warn("cannot publish the address of this server; will retry", "err", err)
+	}
 }

@@ -70,12 +70,17 @@ func (t *turn) taskOf(s converge.Step) string {
 	}
 	spec := &mariposa.TaskSpec{
 		Project: t.project, ProjectName: t.spec.Name, Services: []string{s.Service}, Component: component, Task: kind,
-		Origin: mariposa.OriginMariposa, Author: "mariposa", Reason: why.About(s.Service), Created: t.now, Version: t.goal.Version,
+		Origin: mariposa.OriginMariposa, Author: "mariposa", Reason: why.About(s.Service), Created: t.now, Version: t.goal.Version, Number: t.goal.Number,
+	}
+	action := "instance.repair"
+	if s.Drains != "" {
+		t.drainTask(spec, s.Drains)
+		action = "instance.move"
 	}
 	st := &mariposa.TaskStatus{State: mariposa.TaskActive, Started: t.now, LastProgress: t.now}
 	t.newTasks[id], t.changedTasks[id] = spec, st
 	t.unit.Audit = append(t.unit.Audit, mariposa.Audit{
-		Actor: "mariposa", ActorName: "mariposa", Action: "instance.repair", Outcome: mariposa.AuditDone,
+		Actor: "mariposa", ActorName: "mariposa", Action: action, Outcome: mariposa.AuditDone,
 		Kind: string(mariposa.KindInstance), Object: s.Instance, Organization: t.spec.Organization,
 		Project: t.project, ProjectName: t.spec.Name, Version: t.goal.Version, Number: t.goal.Number, Task: id, Reason: reason.Sentence(spec.Reason),
 	})

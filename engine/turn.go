@@ -28,7 +28,7 @@ type turn struct {
 	services     map[string]*mariposa.ServiceStatus // goal and status of every service after the plan
 	blocked      map[string]*mariposa.Reason        // by service, the first reason why an instance of it cannot be created
 	blockedMore  map[string]int                     // how many other reasons there are
-	withoutNode  map[string]bool                    // services for which no node can run another instance
+	withoutNode  map[fit]bool                       // services for which no node can run another instance
 	unit         store.Unit
 	claimed      []string
 	touched      int  // instances that this turn writes
@@ -38,13 +38,14 @@ type turn struct {
 	completed   bool
 	stallLimits map[string]time.Duration // how long tasks may make no progress, as far as computed
 	networks    networks
+	placedOn    map[string]bool // nodes that get instances
 }
 
 func (a *actor) newTurn(ctx context.Context) (*turn, error) {
 	t := &turn{
 		actor: a, now: a.e.Clock.Now(), spec: a.record.Spec(), open: a.openTasks(),
 		changedTasks: map[string]*mariposa.TaskStatus{}, newTasks: map[string]*mariposa.TaskSpec{}, blocked: map[string]*mariposa.Reason{},
-		blockedMore: map[string]int{}, withoutNode: map[string]bool{},
+		blockedMore: map[string]int{}, withoutNode: map[fit]bool{},
 	}
 	t.stored = a.record.Status()
 	t.goal = t.stored
@@ -122,6 +123,12 @@ func (t *turn) explainFailedRollouts() {
 	}
 }
 
+// fit is what an instance of a service needs of a node: perhaps a stable one.
+type fit struct {
+	service string
+	stable  bool
+}
+
 func rank(s converge.Step) int {
 	if s.Repair {
 		return 0
@@ -140,8 +147,13 @@ func (t *turn) writeStep(s converge.Step) {
 		t.putInstance(s, i.Spec, true, "instance.collected", t.taskOf(s))
 		t.releaseClaim(i.Spec)
 	case converge.Preserve:
-		t.preserveInstance(s)
+		if t.mayLeave(s) {
+			t.preserveInstance(s)
+		}
 	case converge.Remove:
+		if !t.mayLeave(s) {
+			return
+		}
 		spec := *t.view.Instance(s.Instance).Spec
 		spec.Goal, spec.Generation, spec.Reason, spec.Task = mariposa.GoalGone, spec.Generation+1, s.Reason, t.taskOf(s)
 		t.putInstance(s, &spec, false, "instance.stopping", spec.Task)
@@ -201,7 +213,7 @@ func (t *turn) createInstance(s converge.Step) {
 	case why != nil:
 		t.block(s.Service, why)
 		return
-	case st.node == "" && st.near == "" && t.withoutNode[s.Service]:
+	case st.node == "" && st.near == "" && (t.withoutNode[fit{s.Service, s.Stable}] || t.withoutNode[fit{s.Service, false}]):
 		return // the next one of the same service does not fit either
 	}
 	s.Instance = t.e.NewID()

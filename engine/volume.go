@@ -143,7 +143,7 @@ func (t *turn) whyRefused(s converge.Step, st storage, by *mariposa.Reason) *mar
 	}
 	status := r.Status()
 	switch {
-	case status != nil && status.State == mariposa.NodeUnknown:
+	case status != nil && status.State.IsAway():
 		why.Code, why.Since = mariposa.ReasonVolumeNodeAway, status.Since
 	case r.Spec().Drained:
 		why.Code = mariposa.ReasonVolumeDrained
@@ -212,13 +212,14 @@ func (t *turn) releaseVolumes() {
 // recorded.
 func (t *turn) pickNode(s converge.Step, spec *mariposa.InstanceSpec, def *mariposa.Service, st storage) (place.Node, bool) {
 	need := needOf(spec)
+	need.Stable = s.Stable
 	if need.Node = st.near; need.Node != "" { // volumes of one slot must not be on different nodes
-		if node, why := t.e.placer.Pick(s.Instance, need); why == nil {
+		if node, why := t.claimNode(s.Instance, need); why == nil {
 			return node, true
 		}
 	}
 	need.Node = st.node
-	node, why := t.e.placer.Pick(s.Instance, need)
+	node, why := t.claimNode(s.Instance, need)
 	switch {
 	case why == nil:
 		return node, true
@@ -229,7 +230,7 @@ func (t *turn) pickNode(s converge.Step, spec *mariposa.InstanceSpec, def *marip
 	if len(spec.Ports) > 0 && !def.Update.StopFirst && t.goal.Services[s.Service].Rollout != nil {
 		why = why.Because(&mariposa.Reason{Code: mariposa.ReasonPortsHeld})
 	}
-	t.withoutNode[s.Service] = true
+	t.withoutNode[fit{s.Service, s.Stable}] = true
 	t.block(s.Service, why)
 	return node, false
 }

@@ -1,10 +1,12 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
-	"crypto/subtle"
 	"fmt"
+	"log/slog"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -21,6 +23,31 @@ type Admission struct {
 	Own   bool         // an agent in the server's own process, which needs neither record nor approval
 	Node  string       // the node whose key it has; empty if none
 	From  string       // its address
+	// Tokenless: it has neither a join token nor the key of a node that is admitted. It
+	// can only announce its node.
+	Tokenless bool
+}
+
+// checkSeen compares what a node has seen of the store with what is there.
+func (f *Fleet) checkSeen(ctx context.Context, h *wire.Hello) *wire.Bye {
+	seen := h.Seen
+	if seen == nil || f.Outdated == nil {
+		return nil
+	}
+	former := slices.Contains(seen.Past, f.identity.Incarnation)
+	if !former && (seen.Incarnation != f.identity.Incarnation || seen.Revision <= f.Picture.Revision()) {
+		return nil
+	}
+	newest, err := f.Store.Revision(ctx) // the picture may be a little behind
+	if err != nil {
+		return unavailableError("open a session", err)
+	}
+	if !former && seen.Revision <= newest {
+		return nil
+	}
+	slog.Error("the database is older than what a node has seen of it", "node", h.Name, "seen", seen.Revision, "revision", newest)
+	f.Outdated(seen.Revision)
+	return &wire.Bye{Reason: "the server's database has gone back to an earlier state; the server is reading it again"}
 }
 
 // canJoin reports whether it admits a new node.
@@ -28,18 +55,15 @@ func (a Admission) canJoin() bool { return a.Own || a.Token != nil }
 
 var nodeID = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
-const (
-	maxTraits  = 64
-	maxPending = 1000 // nodes that wait for approval
-)
+const maxTraits = 64
 
-func checkHello(h *wire.Hello, by Admission) *wire.Bye {
+func (f *Fleet) checkHello(h *wire.Hello, by Admission) *wire.Bye {
 	switch {
 	case h.Protocol != wire.Protocol:
-		return finalError("the agent uses protocol %d and this server uses %d: run the same release on both", h.Protocol, wire.Protocol)
+		return f.refuseProtocol(h, by)
 	case !nodeID.MatchString(h.Node):
 		return finalError("invalid node id %q", h.Node)
-	case !by.canJoin() && by.Node != h.Node:
+	case !by.canJoin() && !by.Tokenless && by.Node != h.Node:
 		return finalError("the agent authenticated as node %s but reports to be node %s: give it a join token, or the data directory of that node", by.Node, h.Node)
 	case len(h.Key) < 16:
 		return finalError("the key of a node must have at least 16 characters")
@@ -58,6 +82,22 @@ func checkHello(h *wire.Hello, by Admission) *wire.Bye {
 	return nil
 }
 
+// refuseProtocol refuses an agent of another release. The refusal is not final: another
+// server may have the agent's release already, and this one may be upgraded next.
+func (f *Fleet) refuseProtocol(h *wire.Hello, by Admission) *wire.Bye {
+	agent, server, older := "an unknown release", cmp.Or(f.Release, "an unknown release"), "the agent"
+	if by.Tokenless {
+		server = "of another release"
+	}
+	if isShortText(h.Release) {
+		agent = h.Release
+	}
+	if h.Protocol > wire.Protocol {
+		older = "the server"
+	}
+	return &wire.Bye{Reason: fmt.Sprintf("the agent (%s) uses protocol %d and this server (%s) uses protocol %d: upgrade %s", agent, h.Protocol, server, wire.Protocol, older)}
+}
+
 // isShortText reports whether a text can be stored and shown on any terminal.
 func isShortText(s string) bool {
 	return s != "" && len(s) <= 253 && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar })
@@ -66,14 +106,18 @@ func isShortText(s string) bool {
 // register prepares the node's record. The first hello of a node sets its key, which
 // proves its identity from then on.
 func (f *Fleet) register(h *wire.Hello, by Admission) (next *mariposa.NodeSpec, unit store.Unit, bye *wire.Bye) {
-	hash := mariposa.HashKey(h.Key)
 	r := f.Picture.Nodes.Get(h.Node)
 	if r == nil {
-		return f.registerNew(h, hash, by)
+		return f.registerNew(h, nil, by)
 	}
 	spec := *r.Spec()
+	hash, ok := admittingKey(&spec, h)
 	switch {
-	case subtle.ConstantTimeCompare([]byte(spec.KeyHash), []byte(hash)) != 1:
+	case spec.Tokenless && by.canJoin() && !(ok && spec.Approval == mariposa.ApprovalRejected):
+		return f.registerNew(h, r, by) // it had no right to the id
+	case !ok && spec.HasRetiredKey(mariposa.HashKey(h.Key)):
+		return nil, unit, finalError(mariposa.RetiredKeyMessage)
+	case !ok:
 		return nil, unit, finalError("node %s is registered with another key: its data directory was lost or copied; remove the node first (mariposa node rm)", h.Name)
 	case spec.Approval != "":
 		return &spec, unit, nil
@@ -87,23 +131,31 @@ func (f *Fleet) register(h *wire.Hello, by Admission) (next *mariposa.NodeSpec, 
 	spec.Name, spec.Rack, spec.DC, spec.Traits = h.Name, h.Rack, h.DC, h.Traits
 	unit.Unchanged(r)
 	unit.Put(store.Write{Kind: mariposa.KindNode, ID: h.Node, Spec: &spec, Event: nodeEvent("node.running", h)})
+	if hash != spec.KeyHash {
+		adoptKey(&unit, &spec, h, by)
+	}
 	return &spec, unit, nil
 }
 
-// registerNew prepares the record of an unknown node, and uses its join token once.
-func (f *Fleet) registerNew(h *wire.Hello, hash string, by Admission) (next *mariposa.NodeSpec, unit store.Unit, bye *wire.Bye) {
+// registerNew prepares the record of a node that joins, and uses its join token once. Its
+// record may exist, from before it had a token.
+func (f *Fleet) registerNew(h *wire.Hello, r *store.Node, by Admission) (next *mariposa.NodeSpec, unit store.Unit, bye *wire.Bye) {
 	if !by.canJoin() {
-		return nil, unit, finalError("node %s is no longer registered: give its agent a join token (mariposa node join-token)", h.Name)
+		return nil, unit, finalError("node %s is not registered in this installation: start its agent once with --join and a token from `mariposa node join-token`; it keeps its id, its key and its instances", h.Name)
 	}
 	if bye := f.checkName(h); bye != nil {
 		return nil, unit, bye
 	}
-	next = &mariposa.NodeSpec{Name: h.Name, Rack: h.Rack, DC: h.DC, Traits: h.Traits, Dummy: h.Dummy, KeyHash: hash, Created: f.Clock.Now()}
+	next = &mariposa.NodeSpec{Name: h.Name, Rack: h.Rack, DC: h.DC, Traits: h.Traits, Dummy: h.Dummy, KeyHash: mariposa.HashKey(h.Key), Created: f.Clock.Now()}
 	kind := "node.running"
 	if f.ApproveNodes && !by.Own {
 		next.Approval, kind = mariposa.ApprovalPending, "node.pending"
 	}
-	unit.Absent(mariposa.KindNode, h.Node)
+	if r != nil {
+		unit.Unchanged(r)
+	} else {
+		unit.Absent(mariposa.KindNode, h.Node)
+	}
 	write := store.Write{Kind: mariposa.KindNode, ID: h.Node, Spec: next, Event: nodeEvent(kind, h)}
 	if next.Approval != "" {
 		write.Status = f.pendingStatus(h, by)
@@ -114,19 +166,29 @@ func (f *Fleet) registerNew(h *wire.Hello, hash string, by Admission) (next *mar
 	}
 	next.JoinedWith = by.Token.ID
 	takeUse(&unit, by, f.Clock.Now())
-	unit.Audit = []mariposa.Audit{{
-		Actor: "node " + h.Node, ActorName: "node " + h.Name, From: by.From, Token: by.Token.ID, Action: "node.join", Outcome: mariposa.AuditDone,
-		Kind: string(mariposa.KindNode), Object: h.Node, ObjectName: h.Name, Reason: "with join token " + by.Token.Spec().Name,
-	}}
+	unit.Audit = []mariposa.Audit{nodeAudit("node.join", h, by, "with join token "+by.Token.Spec().Name)}
 	return next, unit, nil
+}
+
+// nodeAudit is the audit record of what a node does by itself.
+func nodeAudit(action string, h *wire.Hello, by Admission, why string) mariposa.Audit {
+	a := mariposa.Audit{
+		Actor: "node " + h.Node, ActorName: "node " + h.Name, From: by.From, Action: action, Outcome: mariposa.AuditDone,
+		Kind: string(mariposa.KindNode), Object: h.Node, ObjectName: h.Name, Reason: why,
+	}
+	if by.Token != nil {
+		a.Token = by.Token.ID
+	}
+	return a
 }
 
 func nodeEvent(kind string, h *wire.Hello) mariposa.Event {
 	return mariposa.Event{Kind: kind, Node: h.Node, Actor: "node " + h.Name}
 }
 
-// checkName rejects a name that could be confused with another node. Rejected nodes do
-// not keep their name.
+// checkName rejects a name that could be confused with another node. Nodes that were
+// rejected, or that wait without a join token, do not keep their name. Their ids cannot be
+// names: see checkAnnounced.
 func (f *Fleet) checkName(h *wire.Hello) *wire.Bye {
 	if err := mariposa.CheckNodeName(h.Name); err != nil {
 		return finalError("%s; choose another name with --name", err)
@@ -135,9 +197,9 @@ func (f *Fleet) checkName(h *wire.Hello) *wire.Bye {
 		spec := r.Spec()
 		switch {
 		case r.ID == h.Node:
-		case spec.Name == h.Name && spec.Approval != mariposa.ApprovalRejected, r.ID == h.Name:
+		case spec.Name == h.Name && spec.OwnsName(), r.ID == h.Name:
 			return finalError("another node is named %s: choose another name with --name, or remove that node first", h.Name)
-		case spec.Name == h.Node:
+		case spec.Name == h.Node && !spec.Tokenless:
 			return finalError("%s cannot be used as a node id: another node has that name", h.Node)
 		}
 	}
@@ -154,41 +216,4 @@ func takeUse(unit *store.Unit, by Admission, now time.Time) {
 		w.Spec = &spec
 	}
 	unit.Put(w)
-}
-
-// pendingStatus is the status of a node that waits for approval. Its resources and
-// capabilities are not recorded before.
-func (f *Fleet) pendingStatus(h *wire.Hello, by Admission) *mariposa.NodeStatus {
-	return &mariposa.NodeStatus{
-		State: mariposa.NodePending, Since: f.Clock.Now(), Replica: f.Replica, Address: by.From,
-		Reason: &mariposa.Reason{Code: mariposa.ReasonAwaitsApproval, Subject: h.Name},
-	}
-}
-
-// awaitApproval responds to the agent of a node that is not approved. The agent learns
-// nothing about this installation, and retries until a person has decided.
-func (f *Fleet) awaitApproval(ctx context.Context, h *wire.Hello, spec *mariposa.NodeSpec, unit store.Unit) *wire.Bye {
-	switch {
-	case spec.Approval == mariposa.ApprovalRejected:
-		return finalError("node %s was rejected: an operator of the installation can approve it with `mariposa node approve` or remove it with `mariposa node rm`", h.Name)
-	case spec.Name != h.Name: // people must approve the name that they have seen
-		return finalError("this node is waiting for approval as %s and cannot be renamed to %s until it is approved", spec.Name, h.Name)
-	case len(unit.Writes) > 0 && f.countPending() >= maxPending:
-		return &wire.Bye{Reason: fmt.Sprintf("%d nodes are already waiting for approval", maxPending)}
-	case len(unit.Writes) > 0:
-		unit.Urgent = true
-		if err := f.Store.Commit(ctx, unit)[0].Err; err != nil {
-			return unavailableError("register a new node", err)
-		}
-	}
-	return &wire.Bye{Reason: fmt.Sprintf("the node is waiting for approval: mariposa node approve %s; the fingerprint of its key is %s", spec.Name, mariposa.Fingerprint(spec.KeyHash))}
-}
-
-func (f *Fleet) countPending() (n int) {
-	for _, r := range f.Picture.Nodes.All() {
-		if r.Spec().Approval == mariposa.ApprovalPending {
-			n++
-		}
-	}
-	return n
 }

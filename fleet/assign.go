@@ -38,7 +38,7 @@ func (s *Session) sendSnapshot(ctx context.Context) error {
 	}
 	frames[len(frames)-1].Last = true
 	for _, a := range frames {
-		s.send(wire.Frame{Assign: a})
+		s.sendAssign(a)
 	}
 	if r := s.f.Picture.Nodes.Get(s.node); r != nil {
 		s.sendTombstones(r.Spec().Purge)
@@ -77,7 +77,7 @@ func (s *Session) sendFrames(ctx context.Context, records []*store.Instance) err
 		return err
 	}
 	for _, a := range frames {
-		s.send(wire.Frame{Assign: a})
+		s.sendAssign(a)
 	}
 	return nil
 }
@@ -118,13 +118,13 @@ func (s *Session) sendTombstones(ids []string) {
 		}
 	}
 	if len(a.Items) > 0 {
-		s.send(wire.Frame{Assign: a})
+		s.sendAssign(a)
 	}
 }
 
 func (s *Session) addAssignment(ctx context.Context, a *wire.Assign, r *store.Instance, full bool) error {
 	spec := r.Spec()
-	it := wire.Assignment{ID: r.ID, Name: spec.Name, Service: spec.ServiceName, Generation: spec.Generation, Goal: spec.Goal, ManualRestarts: spec.ManualRestarts, Mounts: spec.Mounts, Networks: spec.Networks}
+	it := wire.Assignment{ID: r.ID, Name: spec.Name, Service: spec.ServiceName, Generation: spec.Generation, Goal: spec.Goal, ManualRestarts: spec.ManualRestarts, Mounts: spec.Mounts, Networks: spec.Networks, Origin: spec.Origin()}
 	if full {
 		it.Status = r.Status()
 	}
@@ -297,4 +297,10 @@ func (s *Session) resolveOthers(ctx context.Context, b *mariposa.Bindings, proje
 		sc.Instance.Port = to.Values["port"]
 		return manifest.ResolveVariable(def, name, sc)
 	})
+}
+
+// sendAssign sends goals, with the revision that they are based on.
+func (s *Session) sendAssign(a *wire.Assign) {
+	a.Revision = s.f.Picture.Revision()
+	s.send(wire.Frame{Assign: a})
 }

@@ -2,10 +2,12 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"mariposa"
+	"mariposa/relay"
 )
 
 const (
@@ -14,31 +16,73 @@ const (
 	// reconnectTimeout is how long to wait for the session of a node that is about to
 	// reconnect: its server, or its connection, has just come back.
 	reconnectTimeout = 5 * time.Second
+	// askInterval is how often a replica is asked that did not answer, or did not have the
+	// session of a node.
+	askInterval = 250 * time.Millisecond
 )
 
-// awaitSession returns the session of an instance's node, once the node knows its
-// instances. It waits a moment for a node that has just lost its session.
-func (f *Fleet) awaitSession(ctx context.Context, node, instance string) (*Session, error) {
+// errand is something to do at the replica that has the session of a node.
+type errand struct {
+	node, instance string
+	here           func(*Session) error
+	there          func(ctx context.Context, replica string) error
+	once           bool // it must not be repeated if it may have been done
+}
+
+// reach runs an errand where the node's session is, once the node knows its instances. It
+// waits a moment for a node that has just lost its session, wherever it connects.
+func (f *Fleet) reach(ctx context.Context, e errand) error {
 	waits, cancel := context.WithTimeout(ctx, reconnectTimeout)
 	defer cancel()
 	began := time.Now()
+	var failed error // of the last attempt at another replica
 	for {
-		s, joined := f.sessionOf(node)
+		s, joined := f.sessionOf(e.node)
 		if s != nil {
 			if s.awaitReady(ctx) {
-				return s, nil
+				return e.here(s)
 			}
-			return nil, f.absenceError(node, instance, 0)
+			return f.absenceError(e, 0, nil)
 		}
-		if !f.isReturning(node) {
-			return nil, f.absenceError(node, instance, 0)
+		again := (<-chan time.Time)(nil)
+		if replica := f.holder(e.node); replica != "" {
+			err := e.there(waits, replica)
+			if err == nil || !e.canRepeat(err) {
+				return f.explainFailure(e, err)
+			}
+			if failed == nil || waits.Err() == nil { // the end of the wait explains less than what came before
+				failed = err
+			}
+			again = time.After(askInterval)
+		} else if !f.isReturning(e.node) {
+			return f.absenceError(e, 0, nil)
 		}
 		select {
 		case <-joined:
+		case <-again:
 		case <-waits.Done():
-			return nil, f.absenceError(node, instance, time.Since(began))
+			return f.absenceError(e, time.Since(began), failed)
 		}
 	}
+}
+
+// canRepeat reports whether an errand can be run again after it failed at another replica:
+// the node may have connected elsewhere.
+func (e *errand) canRepeat(err error) bool {
+	var unreachable *relay.UnreachableError
+	if errors.As(err, &unreachable) {
+		return !(e.once && unreachable.Sent) && !errors.Is(err, relay.ErrNoAddress)
+	}
+	return errors.Is(err, relay.ErrAbsent)
+}
+
+// explainFailure converts the error of an errand that is not repeated.
+func (f *Fleet) explainFailure(e errand, err error) error {
+	var unreachable *relay.UnreachableError
+	if errors.As(err, &unreachable) {
+		return f.absenceError(e, 0, err)
+	}
+	return err
 }
 
 // awaitReady waits for a session until its node knows its instances, and reports
@@ -54,11 +98,30 @@ func (s *Session) awaitReady(ctx context.Context) bool {
 }
 
 // sessionOf returns the session of a node, and a channel that is closed when any node
-// opens one.
+// opens one, here or elsewhere.
 func (f *Fleet) sessionOf(node string) (*Session, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.sessions[node], f.joined
+}
+
+// holder returns the other replica that has the session of a node; empty if there is none,
+// or it cannot be asked.
+func (f *Fleet) holder(node string) string {
+	r := f.Picture.Nodes.Get(node)
+	if r == nil || r.Spec().Lost || f.Links == nil {
+		return ""
+	}
+	st := r.Status()
+	if st == nil || st.State != mariposa.NodeRunning || st.Replica == f.Replica {
+		return ""
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, dead := f.goneReplicas[st.Replica]; dead {
+		return ""
+	}
+	return st.Replica
 }
 
 // isReturning reports whether a node without a session here is about to reconnect: the
@@ -79,12 +142,30 @@ func (f *Fleet) isReturning(node string) bool {
 	return dead || st.Replica == "" || st.Replica == f.Replica || f.Clock.Now().Sub(f.began) < f.lifetime()
 }
 
-// absenceError reports where the node of an instance is, and how long the request waited
-// for it.
-func (f *Fleet) absenceError(node, instance string, waited time.Duration) error {
-	where := f.describeAbsence(node)
+// absenceError reports where the node of an instance is, how long the request waited for
+// it, and why its replica could not be asked.
+func (f *Fleet) absenceError(e errand, waited time.Duration, failed error) error {
+	where := f.describeAbsence(e.node, failed)
 	if waited > 0 {
 		where += fmt.Sprintf(" (waited %s for it)", waited.Round(100*time.Millisecond))
 	}
-	return mariposa.Errorf(mariposa.Unavailable, "instance %s is on node %s", instance, where)
+	return mariposa.Errorf(mariposa.Unavailable, "instance %s is on node %s", e.instance, where)
+}
+
+// describeAbsence describes where a node without a session here is, as the end of a
+// sentence.
+func (f *Fleet) describeAbsence(node string, failed error) string {
+	r := f.Picture.Nodes.Get(node)
+	if r == nil {
+		return node + ", which is not connected and no longer registered"
+	}
+	name := r.Spec().Name
+	var unreachable *relay.UnreachableError
+	switch st := r.Status(); {
+	case errors.As(failed, &unreachable):
+		return name + ", which is connected to another replica: " + failed.Error()
+	case st != nil && st.State == mariposa.NodeRunning && st.Replica != "" && st.Replica != f.Replica && !f.isReturning(node) && f.holder(node) == "":
+		return name + ", which is connected to another replica (" + st.Replica + "): send the request to that replica"
+	}
+	return name + ", which is not connected: try again when it is back"
 }

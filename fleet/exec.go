@@ -14,7 +14,7 @@ import (
 // called concurrently.
 type Shell struct {
 	control *stream
-	input   *wire.Stream
+	input   channel
 	exit    int
 }
 
@@ -29,11 +29,11 @@ func (f *Fleet) Exec(ctx context.Context, node, instance string, command []strin
 	inTime := context.AfterFunc(ctx, func() { _ = st.Close() })
 	_, _, err = x.Read() // confirms that it runs
 	if err == nil {
-		x.input, err = st.s.openStream(ctx, wire.Open{Input: st.Number()})
+		x.input, err = st.openInput(ctx)
 	}
 	switch {
 	case !inTime():
-		err = mariposa.Errorf(mariposa.Unavailable, "node %s did not start the command in time: %w", st.s.hello.Name, context.Cause(ctx))
+		err = mariposa.Errorf(mariposa.Unavailable, "node %s did not start the command in time: %w", st.node, context.Cause(ctx))
 	case err == nil:
 		return x, nil
 	}
@@ -53,7 +53,7 @@ func (x *Shell) Read() (piece []byte, stderr bool, err error) {
 	case errors.Is(err, io.EOF):
 		x.exit = m.Exit
 	case !errors.Is(err, io.ErrClosedPipe):
-		err = mariposa.Errorf(mariposa.Unavailable, "the connection to node %s was lost, and the command with it: %w", x.control.s.hello.Name, err)
+		err = mariposa.Errorf(mariposa.Unavailable, "the connection to node %s was lost, and the command with it: %w", x.control.node, err)
 	}
 	x.Close() // no more output will be read
 	return nil, false, err

@@ -18,6 +18,7 @@ import (
 	"mariposa"
 	"mariposa/clock"
 	"mariposa/picture"
+	"mariposa/relay"
 	"mariposa/store"
 	"mariposa/wire"
 )
@@ -30,12 +31,25 @@ type Options struct {
 	Clock   clock.Clock
 	Replica string
 	Beat    time.Duration // the heartbeat interval of agents; 5 s if zero
+	Release string        // of this server, for messages to people
 	Domain  string        // the domain of instance names; mariposa.internal if empty
 	// ApproveNodes makes new nodes wait until a person approves them.
 	ApproveNodes bool
+	// PendingNodes is how many nodes without a join token may wait until a person accepts
+	// them; none if zero.
+	PendingNodes int
+	// StormBreaker is the share of nodes, in percent, that may vanish within a minute before
+	// rescheduling stops, if the installation has no such setting; the default if zero, any
+	// if negative.
+	StormBreaker int
 	// Regained is called when a replica that was gone is back, so that its nodes are
 	// reachable again.
 	Regained func()
+	// Outdated is called when a node has seen a revision that the store does not have. If
+	// nil, nodes are not believed.
+	Outdated func(seen int64)
+	// Links are the connections to the other replicas; nil if there can be none.
+	Links *relay.Links
 }
 
 // Fleet contains the sessions of this replica.
@@ -43,17 +57,27 @@ type Fleet struct {
 	Options
 	identity store.Identity
 	began    time.Time
-	joined   chan struct{} // closed and replaced when a node opens a session
+	balancer balancer
+	joined   chan struct{} // closed and replaced when a node opens a session, here or elsewhere
+
+	tokenless   tokenlessGate
+	registering sync.Mutex // held while a node without a join token is registered
 
 	mu           sync.Mutex
 	sessions     map[string]*Session
 	lastHeard    map[string]time.Time
-	liveFacts    map[string]*liveFacts // by project, the facts behind its last live values; used only by the feed
-	goneReplicas map[string]time.Time  // when other replicas were first seen to be gone
-	watching     time.Time             // since when nothing has kept this replica from watching nodes
-	lastTick     time.Time             // when the last one ended
-	lapsed       bool                  // this replica's own lease could not be renewed in time
-	cancelLapse  func()                // cancels the timer that sets it
+	lastStored   map[string]time.Time   // when the feed last showed that another replica heard from a node
+	liveFacts    map[string]*liveFacts  // by project, the facts behind its last live values; used only by the feed
+	goneReplicas map[string]time.Time   // when other replicas were first seen to be gone
+	watching     time.Time              // since when nothing has kept this replica from watching nodes
+	lastTick     time.Time              // when the last one ended
+	asked        time.Time              // when a read of the store began that has not been answered; zero if there is none
+	unanswered   bool                   // the last read of the store failed
+	lapsed       bool                   // this replica's own lease could not be renewed in time
+	cancelLapse  func()                 // cancels the timer that sets it
+	servers      []string               // addresses of the living replicas
+	elsewhere    map[string]*heartbeats // what other replicas said about their nodes, by replica
+	drains       chan struct{}          // tells Run that a drain may have made progress
 }
 
 // Outlet carries frames to an agent. Send never blocks; Close ends the connection once
@@ -73,24 +97,32 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 		return nil, err
 	}
 	f := &Fleet{
-		Options: o, identity: id, began: o.Clock.Now(), joined: make(chan struct{}), cancelLapse: func() {},
-		sessions: map[string]*Session{}, lastHeard: map[string]time.Time{}, liveFacts: map[string]*liveFacts{}, goneReplicas: map[string]time.Time{},
+		Options: o, identity: id, began: o.Clock.Now(), joined: make(chan struct{}), cancelLapse: func() {}, drains: make(chan struct{}, 1),
+		sessions: map[string]*Session{}, lastHeard: map[string]time.Time{}, lastStored: map[string]time.Time{}, liveFacts: map[string]*liveFacts{}, goneReplicas: map[string]time.Time{},
+		elsewhere: map[string]*heartbeats{},
 	}
 	o.Picture.Subscribe(f.routeChanges)
 	return f, nil
 }
 
-// lifetime is how long a silent node counts as running.
-func (f *Fleet) lifetime() time.Duration { return 3 * f.Beat }
+// lifetime is how long a silent node counts as running: 11 s with the default interval, so
+// that a heartbeat may be missed once.
+func (f *Fleet) lifetime() time.Duration { return 11 * f.Beat / 5 }
 
 // Open begins a session for an agent that sent a hello. It calls wake when the session
 // has work for Step. A refusal is returned as a wire.Bye.
 func (f *Fleet) Open(ctx context.Context, h *wire.Hello, by Admission, out Outlet, wake func()) (*Session, *wire.Bye) {
-	if bye := checkHello(h, by); bye != nil {
+	if bye := f.checkHello(h, by); bye != nil {
 		return nil, bye
+	}
+	if by.Tokenless {
+		return nil, f.Announce(ctx, h, by)
 	}
 	if f.hasLapsed() {
 		return nil, &wire.Bye{Reason: lapsedReason}
+	}
+	if bye := f.checkSeen(ctx, h); bye != nil {
+		return nil, bye
 	}
 	spec, writes, bye := f.register(h, by)
 	if bye != nil {
@@ -102,29 +134,46 @@ func (f *Fleet) Open(ctx context.Context, h *wire.Hello, by Admission, out Outle
 	f.mu.Lock()
 	f.lastHeard[h.Node] = f.Clock.Now() // even if the store fails: a node is not unknown because of a store outage
 	f.mu.Unlock()
+	if f.Stalled() {
+		return nil, &wire.Bye{Reason: lapsedReason}
+	}
 	lease, err := f.Store.Seize(ctx, f.Replica, leaseName(h.Node))
 	if err != nil {
 		return nil, unavailableError("open a session", err)
 	}
 	s := newSession(f, h, spec, lease.Epoch, by.From, out, wake)
 	f.mu.Lock()
+	if f.lapsed { // meanwhile
+		f.mu.Unlock()
+		return nil, &wire.Bye{Reason: lapsedReason}
+	}
 	old := f.sessions[h.Node]
 	f.sessions[h.Node] = s
-	close(f.joined)
-	f.joined = make(chan struct{})
+	f.noteJoined()
 	f.mu.Unlock()
 	if old != nil {
 		old.end("the node opened another session")
 	}
 	writes.Fences = s.fence()
 	writes.Urgent = true
-	writes.Writes[0].Status = s.nodeStatus(mariposa.NodeRunning)
+	status := s.nodeStatus(mariposa.NodeRunning)
+	for i := range writes.Writes {
+		if writes.Writes[i].Kind == mariposa.KindNode {
+			writes.Writes[i].Status = status
+		}
+	}
 	if res := f.Store.Commit(ctx, writes)[0]; res.Err != nil {
 		s.end("the session could not be stored")
 		return nil, unavailableError("open a session", res.Err)
 	}
-	s.send(wire.Frame{Welcome: &wire.Welcome{Epoch: lease.Epoch, Cluster: f.identity.Cluster, Incarnation: f.identity.Incarnation, HeartbeatInterval: f.Beat}})
+	s.send(wire.Frame{Welcome: &wire.Welcome{Epoch: lease.Epoch, Cluster: f.identity.Cluster, Incarnation: f.identity.Incarnation, Revision: f.Picture.Revision(), HeartbeatInterval: f.Beat, Servers: s.newServers(), KeyHash: admittedWith(spec, h)}})
 	return s, nil
+}
+
+// noteJoined wakes requests that wait for a node. The caller holds the lock.
+func (f *Fleet) noteJoined() {
+	close(f.joined)
+	f.joined = make(chan struct{})
 }
 
 func finalError(format string, args ...any) *wire.Bye {
@@ -142,6 +191,7 @@ func leaseName(node string) string { return "node/" + node }
 func (f *Fleet) routeChanges(changes []store.Change) {
 	byNode := map[string][]message{}
 	touched := map[string][]string{} // the changed services by project
+	moved := false                   // a node may have opened a session at another replica
 	touch := func(project string, services ...string) { touched[project] = append(touched[project], services...) }
 	for i := range changes {
 		c := &changes[i]
@@ -155,6 +205,7 @@ func (f *Fleet) routeChanges(changes []store.Change) {
 				touch(p.ID)
 			}
 		case *mariposa.InstanceSpec:
+			f.noteDrain(spec.Node, c)
 			if c.Spec || c.Deleted {
 				byNode[spec.Node] = append(byNode[spec.Node], message{change: c})
 			}
@@ -167,7 +218,10 @@ func (f *Fleet) routeChanges(changes []store.Change) {
 				byNode[spec.Node] = append(byNode[spec.Node], message{change: c})
 			}
 		case *mariposa.NodeSpec:
+			f.noteDrain(c.Record.ID, c)
+			f.noteStored(c)
 			byNode[c.Record.ID] = append(byNode[c.Record.ID], message{change: c})
+			moved = true
 		}
 	}
 	for _, project := range slices.Sorted(maps.Keys(touched)) {
@@ -177,6 +231,9 @@ func (f *Fleet) routeChanges(changes []store.Change) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if moved {
+		f.noteJoined()
+	}
 	for node, notified := range byNode {
 		if s := f.sessions[node]; s != nil {
 			s.inbox.Put(notified...)
@@ -193,6 +250,18 @@ func (f *Fleet) LastHeard(node string) (time.Time, *Session) {
 		at = f.began
 	}
 	return at, f.sessions[node]
+}
+
+// noteStored notes that another replica has stored the status of a running node.
+func (f *Fleet) noteStored(c *store.Change) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch st, _ := c.Record.Status.(*mariposa.NodeStatus); {
+	case c.Deleted:
+		delete(f.lastStored, c.Record.ID)
+	case c.Status && st.State == mariposa.NodeRunning && st.Replica != f.Replica:
+		f.lastStored[c.Record.ID] = f.Clock.Now()
+	}
 }
 
 func (f *Fleet) noteHeard(s *Session) {

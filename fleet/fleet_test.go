@@ -193,7 +193,6 @@ func TestRefusals(t *testing.T) {
 		name, says string
 		hello      *wire.Hello
 	}{
-		{"another protocol", "protocol", with(func(h *wire.Hello) { h.Protocol = wire.Protocol + 1 })},
 		{"an id that is none", "invalid node id", with(func(h *wire.Hello) { h.Node = "../x" })},
 		{"no name", "name", with(func(h *wire.Hello) { h.Name = "" })},
 		{"a key that can be guessed", "key", with(func(h *wire.Hello) { h.Key = "short" })},
@@ -217,20 +216,20 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestANodeIsUnknownAfterThreeBeatsAndRunsAgainOnReturn(t *testing.T) {
+func TestANodeIsUnknownElevenSecondsAfterItsLastHeartbeatAndRunsAgainOnReturn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	p := r.connect("n1")
 	for range 10 { // as long as it sends heartbeats, it is running
 		r.clk.Pass(5 * time.Second)
-		p.say(wire.Frame{Heartbeat: &wire.Heartbeat{Seen: int64(len(p.heard()))}})
+		p.say(wire.Frame{Heartbeat: &wire.Heartbeat{}})
 		r.run()
 		r.fleet.Tick(t.Context())
 	}
 	if _, st := r.node("n1"); st.State != mariposa.NodeRunning {
 		t.Fatalf("it is %+v", st)
 	}
-	r.pass(15 * time.Second)
+	r.pass(11 * time.Second)
 	if _, st := r.node("n1"); st.State != mariposa.NodeRunning {
 		t.Fatal("it was judged before its time")
 	}
@@ -255,7 +254,7 @@ func TestNobodyIsJudgedWithinALifetimeOfAFreshFleet(t *testing.T) {
 	r.clk.Pass(time.Hour)
 	r.boot("r2")
 	r.fleet.Tick(t.Context())
-	r.pass(15 * time.Second)
+	r.pass(11 * time.Second)
 	if _, st := r.node("n1"); st.State != mariposa.NodeRunning {
 		t.Fatalf("it is %+v", st)
 	}
@@ -579,15 +578,11 @@ func TestAGapOrAFrameOutOfPlaceEndsTheSession(t *testing.T) {
 		name string
 		say  func(*peer)
 	}{
-		{"a gap", func(p *peer) { p.seq++; p.say(wire.Frame{Heartbeat: &wire.Heartbeat{}}) }},
+		{"a gap", func(p *peer) { p.seq++; p.say(wire.Frame{Report: &wire.Report{}}) }},
+		{"a gap before a heartbeat", func(p *peer) { p.seq++; p.say(wire.Frame{Heartbeat: &wire.Heartbeat{}}) }},
 		{"a second hello", func(p *peer) { p.say(wire.Frame{Hello: hello("n1")}) }},
 		{"a server's word", func(p *peer) { p.say(wire.Frame{Assign: &wire.Assign{}}) }},
 		{"a goodbye", func(p *peer) { p.say(wire.Frame{Bye: &wire.Bye{Reason: "night"}}) }},
-		{"frames that were never seen", func(p *peer) {
-			for range 3 {
-				p.say(wire.Frame{Heartbeat: &wire.Heartbeat{Seen: 0}})
-			}
-		}},
 	} {
 		r := newRig(t)
 		p := r.connect("n1")
@@ -599,11 +594,11 @@ func TestAGapOrAFrameOutOfPlaceEndsTheSession(t *testing.T) {
 	}
 	r := newRig(t)
 	p := r.connect("n1")
-	p.say(wire.Frame{Heartbeat: &wire.Heartbeat{Seen: 2}})
+	p.say(wire.Frame{Report: &wire.Report{}})
 	p.seq-- // the same once more
-	p.say(wire.Frame{Heartbeat: &wire.Heartbeat{Seen: 2}})
+	p.say(wire.Frame{Report: &wire.Report{}})
 	r.run()
-	if p.err != nil || len(p.heard()) != 4 {
+	if p.err != nil || len(p.heard()) != 3 {
 		t.Errorf("a doubled frame: %v, %d frames", p.err, len(p.heard()))
 	}
 }
@@ -633,5 +628,139 @@ func TestACrashIsAskedForOnTheNode(t *testing.T) {
 	frames := p.heard()
 	if last := frames[len(frames)-1]; last.Crash == nil || last.Crash.Instance != "i1" {
 		t.Errorf("asked %+v", last)
+	}
+}
+
+// A node that has seen a revision which the store does not have shows that the store has
+// gone back. It is refused until the store was read again.
+func TestANodeThatHasSeenMoreThanTheStoreHasIsHeard(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var told []int64
+	r.fleet.Outdated = func(seen int64) { told = append(told, seen) }
+	id, err := r.store.Identity(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.connect("n1")
+	newest := r.fleet.Picture.Revision()
+	for _, c := range []struct {
+		seen *wire.Seen
+		told bool
+	}{
+		{nil, false},
+		{&wire.Seen{Incarnation: id.Incarnation, Revision: newest}, false},
+		{&wire.Seen{Incarnation: "of another store", Revision: newest + 100}, false},
+		{&wire.Seen{Incarnation: id.Incarnation, Revision: newest + 100}, true},
+		{&wire.Seen{Incarnation: "a later one", Revision: newest + 100, Past: []string{"x", id.Incarnation}}, true},
+		{&wire.Seen{Incarnation: "a later one", Revision: newest + 100, Past: []string{"x"}}, false},
+	} {
+		told = nil
+		h := hello("n1")
+		h.Seen = c.seen
+		_, bye := r.try(h)
+		r.run()
+		if c.told != (bye != nil) || c.told != (len(told) == 1 && told[0] == newest+100) {
+			t.Errorf("it has seen %+v, the store has %d: %+v, told %v", c.seen, newest, bye, told)
+		}
+		if bye != nil && (bye.Final || !strings.Contains(bye.Reason, "gone back")) {
+			t.Errorf("it is told %+v", bye)
+		}
+	}
+	r.fleet.Outdated = nil
+	h := hello("n1")
+	h.Seen = &wire.Seen{Incarnation: id.Incarnation, Revision: newest + 1000}
+	if _, bye := r.try(h); bye != nil {
+		t.Errorf("a node that is not believed is refused: %+v", bye)
+	}
+}
+
+func TestFactsOfTheMachineAreStoredOnceAndWhenTheyChange(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	h := hello("n1")
+	h.Machine = &mariposa.Machine{Kernel: "6.1\x1b[31m", Disks: []mariposa.Disk{{Name: "sda", Size: 1}}}
+	p, bye := r.try(h)
+	if bye != nil {
+		t.Fatal(bye)
+	}
+	r.run()
+	if _, st := r.node("n1"); st.Machine == nil || st.Machine.Kernel != "6.1[31m" || len(st.Machine.Disks) != 1 {
+		t.Fatalf("stored %+v", st.Machine)
+	}
+	at, err := r.store.Revision(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.say(wire.Frame{Heartbeat: &wire.Heartbeat{}})
+	p.say(wire.Frame{Report: &wire.Report{Machine: h.Machine}}) // the same
+	r.run()
+	if now, err := r.store.Revision(t.Context()); err != nil || now != at {
+		t.Errorf("something was written: revision %d after %d, %v", now, at, err)
+	}
+	p.say(wire.Frame{Report: &wire.Report{Machine: &mariposa.Machine{Kernel: "6.2"}}})
+	r.run()
+	if _, st := r.node("n1"); st.Machine == nil || st.Machine.Kernel != "6.2" || st.State != mariposa.NodeRunning {
+		t.Errorf("stored %+v", st.Machine)
+	}
+	r.pass(12 * time.Second)
+	if _, st := r.node("n1"); st.State != mariposa.NodeUnknown || st.Machine == nil {
+		t.Errorf("an unknown node: %+v", st)
+	}
+}
+
+func TestAnAgentOfAnotherReleaseIsToldWhatToUpgradeAndMayTryAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.fleet.Release = "v2"
+	for newer, older := range map[int]string{1: "upgrade the server", -1: "upgrade the agent"} {
+		h := hello("n1")
+		h.Protocol, h.Release = wire.Protocol+newer, "v3"
+		_, bye := r.try(h)
+		if bye == nil || bye.Final || !strings.Contains(bye.Reason, "the agent (v3)") || !strings.Contains(bye.Reason, "this server (v2)") || !strings.HasSuffix(bye.Reason, older) {
+			t.Errorf("got %+v", bye)
+		}
+	}
+	h := hello("n1")
+	h.Protocol = 1 // an agent that does not send its release
+	if _, bye := r.try(h); bye == nil || bye.Final || !strings.Contains(bye.Reason, "the agent (an unknown release) uses protocol 1") {
+		t.Errorf("got %+v", bye)
+	}
+	r.connect("n1")
+}
+
+func TestANodeThatAnnouncedARebootIsAwayUntilItReturns(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.connect("n1")
+	reboot := func() {
+		p.say(wire.Frame{Bye: &wire.Bye{Reason: "the machine is shutting down", Reboot: true}})
+		r.run()
+		_, st := r.node("n1")
+		if st.State != mariposa.NodeRebooting || st.Since != r.clk.Now() || !p.isClosed() || !strings.HasPrefix(reason.Sentence(st.Reason), "announced a reboot at ") {
+			t.Fatalf("it is %+v", st)
+		}
+	}
+	reboot()
+	began := r.clk.Now()
+	changes, err := r.store.Changes(t.Context(), 0, 0)
+	if last := changes[len(changes)-1].Event; err != nil || last.Kind != "node.rebooting" || !last.Reason.Is(mariposa.ReasonReboots) {
+		t.Errorf("the last event is %+v, %v", last, err)
+	}
+	r.pass(10 * time.Minute)
+	r.wantNode("n1", mariposa.NodeRebooting)
+	r.pass(2 * time.Second)
+	r.wantNode("n1", mariposa.NodeUnknown)
+	if _, st := r.node("n1"); st.Since != began { // its instances have been away since then
+		t.Errorf("away since %s, not %s", st.Since, began)
+	}
+	p = r.connect("n1")
+	r.wantNode("n1", mariposa.NodeRunning)
+	reboot()
+	r.pass(time.Minute)
+	r.connect("n1")
+	r.wantNode("n1", mariposa.NodeRunning)
+	if _, st := r.node("n1"); st.Reason != nil {
+		t.Errorf("it is %+v", st)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"mariposa"
@@ -15,12 +17,18 @@ import (
 // while this replica watched: after it starts, after an outage of the store and after its
 // process was stopped, each node gets a full lifetime to connect.
 func (f *Fleet) Tick(ctx context.Context) {
-	f.beginTick()
-	defer f.endTick()
+	defer f.endTick(f.beginTick())
 	others := f.findReplicas(ctx)
 	now := f.Clock.Now() // not before: reading may have taken long
+	if others.known {
+		f.balance(others.all, now)
+	}
 	for _, r := range f.Picture.Nodes.All() {
 		st := r.Status()
+		if st != nil && st.State == mariposa.NodeRebooting {
+			f.judgeReboot(ctx, r, st, now)
+			continue
+		}
 		if st == nil || st.State != mariposa.NodeRunning {
 			continue
 		}
@@ -30,7 +38,7 @@ func (f *Fleet) Tick(ctx context.Context) {
 			if !dead {
 				continue // its own replica watches it
 			}
-			heard = gone
+			heard = f.laterStored(r.ID, gone)
 		}
 		why, bye := &mariposa.Reason{Code: mariposa.ReasonNotSeen, Since: heard.UTC()}, "no heartbeat for too long"
 		if r.Spec().Lost {
@@ -43,12 +51,20 @@ func (f *Fleet) Tick(ctx context.Context) {
 		}
 		f.markUnknown(ctx, r, st, heard, why)
 	}
+	f.renewSessions(now)
+	f.expirePending(ctx, now)
+	f.watchStorm(ctx)
+	f.watchDrains(ctx)
 }
 
 func (f *Fleet) markUnknown(ctx context.Context, r *store.Node, st *mariposa.NodeStatus, heard time.Time, why *mariposa.Reason) {
 	began := f.Clock.Now()
 	next := *st
-	next.State, next.Since, next.Reason, next.LastSeen = mariposa.NodeUnknown, began, why, heard
+	next.State, next.Reason, next.LastSeen = mariposa.NodeUnknown, why, heard
+	if st.State != mariposa.NodeRebooting { // it has been away since then
+		next.Since = began
+	}
+	next.Losses = mariposa.AddLoss(st.Losses, began)
 	unit := store.Unit{Urgent: true}
 	unit.StatusUnchanged(r)
 	unit.Put(store.Write{Kind: mariposa.KindNode, ID: r.ID, Status: &next, Event: mariposa.Event{Kind: "node.unknown", Node: r.ID, Actor: "mariposa", Reason: why}})
@@ -62,16 +78,23 @@ func (f *Fleet) markUnknown(ctx context.Context, r *store.Node, st *mariposa.Nod
 	}
 }
 
-// beginTick detects that the process was stopped since the last tick.
-func (f *Fleet) beginTick() {
+// beginTick detects that the process was stopped since the last tick. After a stop that is
+// too short to be detected, a node whose heartbeats have not been read yet is still within
+// its lifetime.
+func (f *Fleet) beginTick() (began time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if now := f.Clock.Now(); !f.lastTick.IsZero() && now.Sub(f.lastTick) > 2*f.Beat {
+	now := f.Clock.Now()
+	if !f.lastTick.IsZero() && now.Sub(f.lastTick) > f.Beat {
 		f.watching = now
 	}
+	return now
 }
 
-func (f *Fleet) endTick() {
+// endTick detects an outage of the store by a tick that took long, whichever of its calls
+// did.
+func (f *Fleet) endTick(began time.Time) {
+	f.noteCall(began, nil)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lastTick = f.Clock.Now()
@@ -82,9 +105,29 @@ func (f *Fleet) endTick() {
 func (f *Fleet) noteCall(began time.Time, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if now := f.Clock.Now(); err != nil || now.Sub(began) > f.Beat {
+	if now := f.Clock.Now(); err != nil || now.Sub(began) > f.Beat/2 {
 		f.watching = now
 	}
+}
+
+func (f *Fleet) noteAsked(at time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = at
+}
+
+func (f *Fleet) noteAnswered(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked, f.unanswered = time.Time{}, err != nil
+}
+
+// Stalled reports that the store does not answer this replica, so that it cannot open a
+// session. Its agents had better try another one, and not wait here.
+func (f *Fleet) Stalled() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.unanswered || !f.asked.IsZero() && f.Clock.Now().Sub(f.asked) > f.Beat/5
 }
 
 // watchedSince returns from when on the silence of a node counts that was last heard at a
@@ -96,6 +139,17 @@ func (f *Fleet) watchedSince(heard time.Time) time.Time {
 		return f.watching
 	}
 	return heard
+}
+
+// laterStored returns when a node whose replica is gone last showed that it lives: if it
+// opened a session after this replica noticed that, the other one has just come back.
+func (f *Fleet) laterStored(node string, gone time.Time) time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if at := f.lastStored[node]; at.After(gone) {
+		return at
+	}
+	return gone
 }
 
 const lapsedReason = "the server cannot reach its database; try another server"
@@ -115,8 +169,8 @@ func (f *Fleet) lapse() {
 	f.mu.Lock()
 	f.lapsed = true
 	var all []*Session
-	for _, s := range f.sessions {
-		all = append(all, s)
+	for _, node := range slices.Sorted(maps.Keys(f.sessions)) {
+		all = append(all, f.sessions[node])
 	}
 	f.mu.Unlock()
 	if len(all) > 0 {

@@ -58,11 +58,37 @@ func TestAStalledStoreMakesNoNodeUnknown(t *testing.T) {
 		r.pass(2 * time.Second) // until the other replica has renewed its lease
 		r.passWith("r2", 20*time.Second)
 		r.wantNode("n2", mariposa.NodeRunning)
-		r.pass(18 * time.Second) // its lease lapses, and its nodes get one lifetime
+		r.pass(14 * time.Second) // its lease lapses, and its nodes get one lifetime
 		r.wantNode("n2", mariposa.NodeRunning)
 		r.pass(10 * time.Second)
 		r.wantNode("n2", mariposa.NodeUnknown)
 	}
+}
+
+// A node connects to a replica that has just come back, while this one still reads that it
+// is gone: the node has just shown that it lives.
+func TestANodeOfAReplicaThatHasJustReturnedIsNotUnknown(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.connect("n1")
+	r.boot("r1")
+	_, st := r.node("n1")
+	moveTo := func(replica string) {
+		next := *st
+		next.Replica = replica
+		next.Epoch++
+		r.commit(store.Write{Kind: mariposa.KindNode, ID: "n1", Status: &next, Event: mariposa.Event{Kind: "node.running", Node: "n1"}})
+	}
+	moveTo("r2")
+	r.pass(8 * time.Second) // r2 is gone
+	moveTo("r2")
+	r.pass(8 * time.Second)
+	r.wantNode("n1", mariposa.NodeRunning)
+	r.renew("r2")
+	r.pass(16 * time.Second)
+	r.wantNode("n1", mariposa.NodeRunning)
+	r.pass(5 * time.Second)
+	r.wantNode("n1", mariposa.NodeUnknown)
 }
 
 // A replica that was dead before the stall is judged for the time outside of it only.
@@ -73,10 +99,10 @@ func TestTheTimeOfAnOutageDoesNotCount(t *testing.T) {
 	r.connect("n2")
 	r.boot("r1")
 	r.passWith("r2", 5*time.Second)
-	r.pass(14 * time.Second) // gone for eight seconds or more
+	r.pass(10 * time.Second) // gone for six seconds or more
 	r.tickWithStall(20 * time.Second)
 	r.wantNode("n2", mariposa.NodeRunning)
-	r.pass(12 * time.Second)
+	r.pass(10 * time.Second)
 	r.wantNode("n2", mariposa.NodeRunning)
 	r.pass(5 * time.Second)
 	r.wantNode("n2", mariposa.NodeUnknown)
@@ -90,10 +116,79 @@ func TestAReplicaThatWasStoppedJudgesNobodyForALifetime(t *testing.T) {
 	p.session.End("the connection was lost meanwhile")
 	r.clk.Pass(time.Hour) // SIGSTOP
 	r.fleet.Tick(t.Context())
-	r.pass(14 * time.Second)
+	r.pass(10 * time.Second)
 	r.wantNode("n1", mariposa.NodeRunning)
 	r.pass(5 * time.Second)
 	r.wantNode("n1", mariposa.NodeUnknown)
+}
+
+// A tick also writes, for example that a storm began. While that takes long, no node can
+// connect.
+func TestTheTimeOfASlowTickDoesNotCount(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	late := r.connect("n1")
+	for _, node := range []string{"n2", "n3", "n4"} {
+		r.connect(node).session.End("the connection was lost")
+	}
+	r.clk.Pass(8 * time.Second)
+	late.say(wire.Frame{Heartbeat: &wire.Heartbeat{}})
+	late.session.End("the connection was lost, too")
+	stalls := 0
+	r.store.slowCommit = func(u store.Unit) {
+		if u.Writes[0].Kind == mariposa.KindSettings && stalls == 0 {
+			stalls++
+			r.clk.Pass(10 * time.Second)
+		}
+	}
+	r.fleet.Tick(t.Context())
+	r.pass(8 * time.Second)
+	if stalls != 1 {
+		t.Fatal("no storm began")
+	}
+	r.wantNode("n2", mariposa.NodeUnknown)
+	r.wantNode("n1", mariposa.NodeRunning)
+	r.pass(15 * time.Second)
+	r.wantNode("n1", mariposa.NodeUnknown)
+}
+
+// A replica whose store does not answer opens no sessions, so that agents need not wait for
+// it. It does again once the store answers.
+func TestAReplicaWithoutItsStoreOpensNoSessions(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.fleet.Tick(t.Context())
+	r.store.slow = func() {
+		r.store.slow = nil
+		if r.fleet.Stalled() {
+			t.Error("a store that has just been asked counts as stalled")
+		}
+		r.clk.Pass(1100 * time.Millisecond)
+		if !r.fleet.Stalled() {
+			t.Error("the store does not answer, and that is not noticed")
+		}
+		if _, bye := r.try(hello("n1")); bye == nil || bye.Final || !strings.Contains(bye.Reason, "try another server") {
+			t.Errorf("the agent hears %+v", bye)
+		}
+	}
+	r.fleet.Tick(t.Context())
+	if r.fleet.Stalled() {
+		t.Error("the store answers, and that is not noticed")
+	}
+	r.connect("n1")
+}
+
+// A session that waits for the store still answers heartbeats: its agent stays.
+func TestHeartbeatsAreAnsweredWhileTheStoreStalls(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.connect("n1")
+	r.fleet.Tick(t.Context())
+	before := len(p.heard())
+	p.say(wire.Frame{Heartbeat: &wire.Heartbeat{}}) // Step is not called
+	if got := p.heard(); len(got) != before+1 || got[before].Heartbeat == nil || got[before].Heartbeat.Sent != int64(before) {
+		t.Errorf("got %+v", got[before:])
+	}
 }
 
 // Whatever another replica concludes, the replica with the session knows better.
@@ -132,6 +227,44 @@ func TestAConnectedNodeIsNotUnknownForLong(t *testing.T) {
 	p.session.End("the connection ended")
 	unknown()
 	r.wantNode("n1", mariposa.NodeUnknown)
+}
+
+// A hello that waited long for the store takes the node over from the session that the
+// agent has opened elsewhere meanwhile. That session ends, so that the agent opens another
+// one; nobody would notice otherwise that it can no longer store anything.
+func TestASessionEndsOnceAnotherOneIsStored(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.connect("n1")
+	l, err := r.store.Seize(t.Context(), "r2", "node/n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, st := r.node("n1")
+	next := *st
+	next.Epoch, next.Replica = l.Epoch, "r2"
+	r.commit(store.Write{Kind: mariposa.KindNode, ID: "n1", Status: &next, Event: mariposa.Event{Kind: "node.running", Node: "n1"}})
+	r.run()
+	if !p.isClosed() {
+		t.Fatal("the former session goes on")
+	}
+}
+
+// A hello that waited for the store until the lease lapsed opens no session.
+func TestAReplicaWithoutItsLeaseFinishesNoHello(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.fleet.KeepLease(6 * time.Second)
+	r.store.slowSeize = func() { r.clk.Pass(7 * time.Second) }
+	if _, bye := r.try(hello("n1")); bye == nil || bye.Final || !strings.Contains(bye.Reason, "try another server") {
+		t.Fatalf("the agent hears %+v", bye)
+	}
+	if n := r.fleet.Sessions(); n != 0 {
+		t.Errorf("%d sessions are open", n)
+	}
+	r.store.slowSeize = nil
+	r.fleet.KeepLease(6 * time.Second)
+	r.connect("n1")
 }
 
 // The others consider a replica dead that cannot renew its lease: its agents must move.

@@ -4,9 +4,10 @@ import (
 	"context"
 	"log/slog"
 	"maps"
-	"strings"
+	"slices"
 	"time"
 
+	"mariposa/relay"
 	"mariposa/store"
 )
 
@@ -15,6 +16,7 @@ import (
 type replicas struct {
 	f      *Fleet
 	known  bool
+	all    []relay.Replica
 	living map[string]bool
 }
 
@@ -22,20 +24,54 @@ type replicas struct {
 func (f *Fleet) findReplicas(ctx context.Context) *replicas {
 	r := &replicas{f: f, living: map[string]bool{}}
 	began := f.Clock.Now()
+	f.noteAsked(began)
 	leases, err := f.Store.Leases(ctx, store.ReplicaPrefix)
 	f.noteCall(began, err)
+	f.noteAnswered(err)
 	if err != nil {
 		slog.Warn("cannot read which replicas are alive; the status of their nodes stays unchanged", "err", err)
 		return r
 	}
 	r.known = true
-	for _, l := range leases {
-		r.living[strings.TrimPrefix(l.Name, store.ReplicaPrefix)] = true
+	r.all = relay.FromLeases(leases)
+	for _, other := range r.all {
+		r.living[other.Name] = true
 	}
+	f.noteServers(r.all)
 	if f.forgetLiving(r.living) && f.Regained != nil {
 		f.Regained()
 	}
 	return r
+}
+
+// noteServers notes the addresses of the living replicas, which nodes learn.
+func (f *Fleet) noteServers(all []relay.Replica) {
+	if f.Links == nil {
+		return
+	}
+	var urls []string
+	for _, r := range all {
+		if r.URL != "" {
+			urls = append(urls, r.URL)
+		}
+	}
+	slices.Sort(urls)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.servers = slices.Compact(urls)
+}
+
+// newServers returns the addresses of the living replicas if they are not those that the
+// session's node knows. Like Step, it is called by one goroutine at a time.
+func (s *Session) newServers() []string {
+	s.f.mu.Lock()
+	now := s.f.servers
+	s.f.mu.Unlock()
+	if len(now) == 0 || slices.Equal(now, s.servers) {
+		return nil
+	}
+	s.servers = now
+	return now
 }
 
 // forgetLiving forgets that living replicas were gone, and reports whether any was.

@@ -2,6 +2,7 @@ package fleet_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -34,6 +35,9 @@ type faultyStore struct {
 	only func(store.Unit) bool // which units fail; nil: all
 	lies bool                  // it reports a failure but commits
 	slow func()                // takes up time while leases are read
+
+	slowCommit func(store.Unit) // takes up time while a unit is committed
+	slowSeize  func()           // takes up time while a session is opened
 }
 
 func (m *faultyStore) setFault(err error, only func(store.Unit) bool) {
@@ -55,6 +59,9 @@ func (m *faultyStore) Commit(ctx context.Context, units ...store.Unit) []store.R
 			out[i].Err = fail
 			continue
 		}
+		if m.slowCommit != nil {
+			m.slowCommit(u)
+		}
 		out[i] = m.Store.Commit(ctx, u)[0]
 	}
 	return out
@@ -73,6 +80,9 @@ func (m *faultyStore) Seize(ctx context.Context, holder, name string) (store.Lea
 	m.mu.Unlock()
 	if fail != nil {
 		return store.Lease{}, fail
+	}
+	if m.slowSeize != nil {
+		m.slowSeize()
 	}
 	return m.Store.Seize(ctx, holder, name)
 }
@@ -208,8 +218,12 @@ func (r *rig) run() {
 
 // say sends a frame to the session, without stepping it.
 func (p *peer) say(f wire.Frame) {
-	p.seq++
-	f.Seq = p.seq
+	if f.Heartbeat != nil {
+		f.Heartbeat.Sent = p.seq
+	} else {
+		p.seq++
+		f.Seq = p.seq
+	}
 	p.session.Receive(f)
 }
 
@@ -297,6 +311,14 @@ func (r *rig) amend(id string, f func(*mariposa.NodeSpec)) {
 	r.commit(store.Write{Kind: mariposa.KindNode, ID: id, Spec: &next})
 }
 
+// remove does what `mariposa node rm` does.
+func (r *rig) remove(id string) {
+	r.t.Helper()
+	r.commit(store.Write{Kind: mariposa.KindNode, ID: id, Delete: true})
+}
+
+var errTest = errors.New("the store fails")
+
 func ids(n int) []string {
 	out := make([]string, n)
 	for i := range out {
@@ -308,7 +330,7 @@ func ids(n int) []string {
 // pass lets time pass, with the ticks of the fleet.
 func (r *rig) pass(d time.Duration) {
 	r.t.Helper()
-	for step := 2500 * time.Millisecond; d > 0; d -= step {
+	for step := time.Second; d > 0; d -= step {
 		r.clk.Pass(min(d, step))
 		r.fleet.Tick(r.t.Context())
 		r.run()

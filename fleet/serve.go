@@ -36,7 +36,7 @@ func (f *Fleet) Serve(ctx context.Context, conn *websocket.Conn, by Admission) {
 		pipe.Send(wire.Frame{Seq: 1, Bye: bye})
 		return
 	}
-	s.dial = pipe.Dial
+	s.dial, s.countStreams = pipe.Dial, pipe.CountStreams
 	slog.Info("node connected", "node", first.Hello.Name, "epoch", s.epoch)
 	go s.run(ctx, wake, cancel)
 	for {
@@ -71,14 +71,22 @@ func (s *Session) run(ctx context.Context, wake <-chan struct{}, cancel context.
 
 // Run checks the nodes periodically until the context ends.
 func (f *Fleet) Run(ctx context.Context) {
-	every := time.NewTicker(f.Beat / 2)
+	every := time.NewTicker(min(time.Second, f.Beat/5))
 	defer every.Stop()
+	const pause = 200 * time.Millisecond // between two looks at the drains
+	var rest <-chan time.Time
+	drains := f.drains
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-every.C:
 			f.Tick(ctx)
+		case <-drains:
+			f.watchDrains(ctx)
+			drains, rest = nil, time.After(pause)
+		case <-rest:
+			drains, rest = f.drains, nil
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -27,17 +28,20 @@ type Session struct {
 	from  string // the address of its agent
 	inbox *mailbox.Box[message]
 
+	began        time.Time
+	countStreams func() int // that are open; nil in virtual time
+
 	dial func(wire.Open) (*wire.Stream, error) // opens a stream; nil in virtual time, which has no streams
 
 	mu       sync.Mutex // guards the fields of this group: frames are sent from several goroutines
 	out      Outlet
 	seq      int64
 	ended    bool
-	endCause string // why it has ended
-	retry    func() // cancels the scheduled retry of a store write
+	endCause string    // why it has ended
+	retry    func()    // cancels the scheduled retry of a store write
+	renewBy  time.Time // when it ends at the latest so that its node connects with its new key; zero: it need not
 
-	order             wire.FrameOrder
-	sentAtBeats       [2]int64                            // the newest frame sent at the last heartbeat but one, and at the last
+	order             wire.FrameOrder                     // used by the reader of the connection
 	snapshotSent      bool                                // after it, changes are sent
 	pending           map[string]*mariposa.InstanceStatus // reported, not yet stored
 	recent            map[string]*mariposa.InstanceStatus // stored, perhaps not yet in the picture
@@ -45,24 +49,32 @@ type Session struct {
 	provided          map[string]wire.Provided // reported resources, not yet stored
 	quarantine        []mariposa.Quarantined
 	quarantineChanged bool
+	machine           *mariposa.Machine
+	machineChanged    bool
+	reboots           bool            // its machine is shutting down
 	judged            bool            // its node counts as unknown, though it is connected here
 	frozen            map[string]bool // instances that the node knows to be frozen
+	keyRequested      time.Time       // the newest request for a new key that the node knows of
+	offeredKey        string          // the hash of a key that the node has stored, not yet stored here
+	servers           []string        // that the node knows of
 	ready             chan struct{}   // closed once the node knows its instances, so streams can be opened
 }
 
 // message is one item in a session's mailbox; an empty one triggers a retry.
 type message struct {
 	frame  *wire.Frame
+	broken error         // the agent broke the protocol
 	change *store.Change // of an instance, a resource or the node
 	values []string      // instances whose live values have changed
 }
 
 func newSession(f *Fleet, h *wire.Hello, spec *mariposa.NodeSpec, epoch int64, from string, out Outlet, wake func()) *Session {
 	s := &Session{
-		f: f, node: h.Node, hello: h, spec: spec, epoch: epoch, from: from, out: out,
+		f: f, node: h.Node, hello: h, spec: spec, epoch: epoch, from: from, out: out, began: f.Clock.Now(),
 		pending: map[string]*mariposa.InstanceStatus{}, recent: map[string]*mariposa.InstanceStatus{}, retry: func() {}, ready: make(chan struct{}),
 		provided: map[string]wire.Provided{}, frozen: map[string]bool{},
 	}
+	s.machine = h.Machine.Bounded()
 	s.order.Accept(1) //nolint:errcheck // the hello was frame 1
 	s.inbox = mailbox.New[message](wake)
 	return s
@@ -71,10 +83,23 @@ func newSession(f *Fleet, h *wire.Hello, spec *mariposa.NodeSpec, epoch int64, f
 // Node returns the id of the session's node.
 func (s *Session) Node() string { return s.node }
 
-// Receive passes a frame from the agent to the session. Any frame is a sign of life.
+// Receive passes a frame from the agent to the session. Any frame is a sign of life. A
+// heartbeat is answered at once: the session itself may be waiting for the store.
 func (s *Session) Receive(f wire.Frame) {
 	s.f.noteHeard(s)
-	s.inbox.Put(message{frame: &f})
+	var next bool
+	var err error
+	if f.Heartbeat != nil {
+		err = s.answerHeartbeat(f.Heartbeat)
+	} else {
+		next, err = s.order.Accept(f.Seq)
+	}
+	switch {
+	case err != nil:
+		s.inbox.Put(message{broken: err})
+	case next:
+		s.inbox.Put(message{frame: &f})
+	}
 }
 
 // Step processes the mailbox. It is called by one goroutine at a time. An error ends the
@@ -91,6 +116,8 @@ func (s *Session) Step(ctx context.Context) error {
 	open := false
 	for _, m := range s.inbox.Take() {
 		switch {
+		case m.broken != nil:
+			return m.broken
 		case m.frame != nil:
 			if err := s.handleFrame(ctx, m.frame); err != nil {
 				return err
@@ -112,6 +139,9 @@ func (s *Session) Step(ctx context.Context) error {
 			return err
 		}
 		close(s.ready)
+		if r := s.f.Picture.Nodes.Get(s.node); r != nil {
+			s.requestKey(r.Spec())
+		}
 	} else if s.snapshotSent {
 		records := s.records(values)
 		if err := s.sendValues(ctx, records); err != nil {
@@ -125,14 +155,20 @@ func (s *Session) Step(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.storePending(ctx)
+	if err := s.storeKey(ctx); err != nil {
+		return err
+	}
+	if err := s.storePending(ctx); err != nil || !s.reboots {
+		return err
+	}
+	return s.storeReboot(ctx)
 }
 
 // handleNodeChange reports whether the session's own opening has come through the feed:
 // from then on the picture shows everything that was stored before it.
 func (s *Session) handleNodeChange(c *store.Change) bool {
 	if c.Deleted {
-		s.end("the node was removed")
+		s.endWith(&wire.Bye{Reason: "the node was removed", Removed: true})
 		return false
 	}
 	spec := c.Record.Spec.(*mariposa.NodeSpec)
@@ -142,8 +178,13 @@ func (s *Session) handleNodeChange(c *store.Change) bool {
 	}
 	if c.Spec && s.snapshotSent {
 		s.sendTombstones(spec.Purge)
+		s.requestKey(spec)
 	}
 	st, _ := c.Record.Status.(*mariposa.NodeStatus)
+	if st != nil && st.Epoch > s.epoch { // nothing that it stores counts any more
+		s.end("the node opened another session")
+		return false
+	}
 	if st == nil || st.Epoch != s.epoch {
 		return false
 	}
@@ -152,14 +193,13 @@ func (s *Session) handleNodeChange(c *store.Change) bool {
 }
 
 func (s *Session) handleFrame(ctx context.Context, f *wire.Frame) error {
-	if next, err := s.order.Accept(f.Seq); err != nil || !next {
-		return err
-	}
 	switch {
 	case f.Report != nil:
 		s.handleReport(ctx, f.Report)
-	case f.Heartbeat != nil:
-		return s.handleHeartbeat(f.Heartbeat)
+	case f.Rotate != nil:
+		return s.handleRotate(f.Rotate)
+	case f.Bye != nil && f.Bye.Reboot:
+		s.reboots = true
 	case f.Bye != nil:
 		return errors.New("the agent ended the session: " + f.Bye.Reason)
 	default:
@@ -168,17 +208,18 @@ func (s *Session) handleFrame(ctx context.Context, f *wire.Frame) error {
 	return nil
 }
 
-// handleHeartbeat responds to a heartbeat. It ends the session if a frame sent before the
-// last heartbeat but one never arrived: a frame that is only slow has a whole interval to
-// arrive.
-func (s *Session) handleHeartbeat(b *wire.Heartbeat) error {
-	if b.Seen < s.sentAtBeats[0] {
-		return errors.New("a frame to the agent was lost")
+// answerHeartbeat responds to a heartbeat. It returns an error if a frame that the agent
+// sent before never arrived.
+func (s *Session) answerHeartbeat(b *wire.Heartbeat) error {
+	if err := s.order.Check(b); err != nil {
+		return err
 	}
-	s.send(wire.Frame{Heartbeat: &wire.Heartbeat{Seen: s.order.Seen()}})
+	answer := wire.Heartbeat{Revision: s.f.Picture.Revision(), Servers: s.newServers()}
 	s.mu.Lock()
-	s.sentAtBeats = [2]int64{s.sentAtBeats[1], s.seq}
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	if answer.Sent = s.seq; !s.ended {
+		s.out.Send(wire.Frame{Heartbeat: &answer})
+	}
 	return nil
 }
 
@@ -196,8 +237,11 @@ func (s *Session) handleReport(ctx context.Context, r *wire.Report) {
 		}
 	}
 	s.handleProvided(r.Provided)
-	if r.Inventory && !slices.Equal(r.Quarantined, s.quarantine) {
+	if r.Inventory && !sameQuarantine(r.Quarantined, s.quarantine) {
 		s.quarantine, s.quarantineChanged = r.Quarantined, true
+	}
+	if m := r.Machine.Bounded(); m != nil && !reflect.DeepEqual(m, s.machine) {
+		s.machine, s.machineChanged = m, true
 	}
 }
 
@@ -234,6 +278,16 @@ func settlesRecord(known *store.Instance, st *mariposa.InstanceStatus) bool {
 	return (spec.Orphaned || (!spec.Managed && spec.Goal == mariposa.GoalGone)) && st.State == mariposa.StateDestroyed
 }
 
+// sameQuarantine reports whether two inventories have the same instances in the same
+// states.
+func sameQuarantine(a, b []mariposa.Quarantined) bool {
+	return slices.EqualFunc(a, b, func(a, b mariposa.Quarantined) bool {
+		sameOrigin := reflect.DeepEqual(a.Origin, b.Origin)
+		a.Origin, b.Origin = nil, nil
+		return sameOrigin && a == b
+	})
+}
+
 func sameStatus(a, b *mariposa.InstanceStatus) bool {
 	return a.State == b.State && a.Health == b.Health && a.Generation == b.Generation && a.PhysicalID == b.PhysicalID &&
 		a.Restarts == b.Restarts && a.ManualRestarts == b.ManualRestarts && a.Reason == b.Reason && slices.Equal(a.Addresses, b.Addresses) && maps.Equal(a.Details, b.Details)
@@ -242,7 +296,7 @@ func sameStatus(a, b *mariposa.InstanceStatus) bool {
 // storePending stores the pending reports. Those that cannot be stored now are kept and
 // retried.
 func (s *Session) storePending(ctx context.Context) error {
-	if len(s.pending) == 0 && len(s.provided) == 0 && !s.quarantineChanged && !s.judged {
+	if len(s.pending) == 0 && len(s.provided) == 0 && !s.statusChanged() {
 		return nil
 	}
 	batches := slices.Concat(s.provisionBatches(false), s.batches(), s.provisionBatches(true))
@@ -269,7 +323,7 @@ func (s *Session) storePending(ctx context.Context) error {
 // status of the node.
 func (s *Session) markStored(b batch) {
 	if b.ids == nil && b.resource == "" {
-		s.quarantineChanged, s.judged = false, false
+		s.quarantineChanged, s.machineChanged, s.judged = false, false, false
 	}
 	delete(s.provided, b.resource)
 	for _, id := range b.ids {
@@ -309,7 +363,7 @@ func (s *Session) fence() []store.Fence {
 func (s *Session) batches() []batch {
 	fence := s.fence()
 	var all []batch
-	if s.quarantineChanged || s.judged {
+	if s.statusChanged() {
 		all = append(all, batch{unit: store.Unit{Fences: fence, Urgent: s.judged, Writes: s.nodeWrites()}})
 	}
 	bulk := batch{unit: store.Unit{Fences: fence}}
@@ -338,6 +392,9 @@ func (s *Session) batches() []batch {
 	return all
 }
 
+// statusChanged reports whether the status of the node must be stored.
+func (s *Session) statusChanged() bool { return s.quarantineChanged || s.machineChanged || s.judged }
+
 // nodeWrites returns the writes of the node's status. A connected node is running,
 // whatever another replica concluded from its silence.
 func (s *Session) nodeWrites() (all []store.Write) {
@@ -349,6 +406,9 @@ func (s *Session) nodeWrites() (all []store.Write) {
 		event := nodeEvent("node.quarantine", s.hello)
 		event.Reason = &mariposa.Reason{Code: mariposa.ReasonQuarantine, Count: len(s.quarantine)}
 		all = append(all, store.Write{Kind: mariposa.KindNode, ID: s.node, Status: status, Event: event})
+	}
+	if s.machineChanged {
+		all = append(all, store.Write{Kind: mariposa.KindNode, ID: s.node, Status: status, Event: nodeEvent("node.facts", s.hello)})
 	}
 	return all
 }
@@ -369,32 +429,38 @@ func (s *Session) writeStatus(u *store.Unit, known *store.Instance, st *mariposa
 
 func (s *Session) nodeStatus(state mariposa.NodeState) *mariposa.NodeStatus {
 	since := s.f.Clock.Now()
+	var losses []time.Time
 	if r := s.f.Picture.Nodes.Get(s.node); r != nil {
-		if st := r.Status(); st != nil && st.State == state {
-			since = st.Since
+		if st := r.Status(); st != nil {
+			if losses = st.Losses; st.State == state {
+				since = st.Since
+			}
 		}
 	}
 	return &mariposa.NodeStatus{
 		State: state, Since: since, Epoch: s.epoch, Replica: s.f.Replica, Address: s.from, Capacity: s.hello.Capacity,
-		Drivers: s.hello.Drivers, Capabilities: s.hello.Capabilities, Offers: s.hello.Offers, Quarantined: s.quarantine,
+		Drivers: s.hello.Drivers, Capabilities: s.hello.Capabilities, Offers: s.hello.Offers, Quarantined: s.quarantine, Machine: s.machine,
+		Losses: losses,
 	}
 }
 
 // End ends the session from outside: its connection is gone.
 func (s *Session) End(why string) { s.end(why) }
 
-func (s *Session) end(why string) {
+func (s *Session) end(why string) { s.endWith(&wire.Bye{Reason: why}) }
+
+func (s *Session) endWith(bye *wire.Bye) {
 	s.f.removeSession(s)
 	s.mu.Lock()
 	already, seq := s.ended, s.seq+1
 	unretry := s.retry
-	s.ended, s.endCause = true, cmp.Or(s.endCause, why)
+	s.ended, s.endCause = true, cmp.Or(s.endCause, bye.Reason)
 	s.mu.Unlock()
 	if already {
 		return
 	}
 	unretry()
-	s.out.Send(wire.Frame{Seq: seq, Bye: &wire.Bye{Reason: why}})
+	s.out.Send(wire.Frame{Seq: seq, Bye: bye})
 	s.out.Close()
 }
 

@@ -12,8 +12,19 @@ import (
 
 // stream is a stream to a node about one of its instances.
 type stream struct {
-	*wire.Stream
-	s *Session
+	channel
+	node      string                                     // its name
+	endReason func() error                               // why it ended although nobody closed it
+	openInput func(ctx context.Context) (channel, error) // opens the stream of a command's input
+}
+
+// channel is a stream over the connection of the node, or over a link to the replica that
+// has the connection.
+type channel interface {
+	io.WriteCloser
+	Number() uint32
+	Send(m wire.Message) error
+	Receive() (wire.Message, error)
 }
 
 // Logs opens an instance's log on its node. Closing the reader, or the end of the
@@ -45,79 +56,74 @@ func (f *Fleet) read(ctx context.Context, node string, o wire.Open) (io.ReadClos
 	return &reader{stream: st}, nil
 }
 
-func (f *Fleet) openStream(ctx context.Context, node string, o wire.Open) (*stream, error) {
-	s, err := f.awaitSession(ctx, node, o.Instance)
-	if err != nil {
-		return nil, err
-	}
+// openStream opens a stream to a node, wherever it is connected.
+func (f *Fleet) openStream(ctx context.Context, node string, o wire.Open) (st *stream, err error) {
+	err = f.reach(ctx, errand{
+		node: node, instance: o.Instance, once: len(o.Command) > 0,
+		here: func(s *Session) (err error) {
+			st, err = s.newStream(ctx, o)
+			return err
+		},
+		there: func(waits context.Context, replica string) (err error) {
+			st, err = f.openElsewhere(waits, replica, node, o)
+			return err
+		},
+	})
+	return st, err
+}
+
+// newStream opens a stream over the session's own connection.
+func (s *Session) newStream(ctx context.Context, o wire.Open) (*stream, error) {
 	st, err := s.openStream(ctx, o)
 	switch {
 	case ctx.Err() != nil && err != nil:
 		return nil, mariposa.Errorf(mariposa.Unavailable, "node %s did not answer in time: %w", s.hello.Name, context.Cause(ctx))
 	case err != nil:
-		return nil, mariposa.Errorf(mariposa.Unavailable, "node %s has just disconnected: try again", node)
+		return nil, mariposa.Errorf(mariposa.Unavailable, "node %s has just disconnected: try again", s.hello.Name)
 	}
-	return &stream{st, s}, nil
+	return &stream{channel: st, node: s.hello.Name, endReason: s.endReason, openInput: func(ctx context.Context) (channel, error) {
+		input, err := s.openStream(ctx, wire.Open{Input: st.Number()})
+		if err != nil {
+			return nil, err
+		}
+		return input, nil
+	}}, nil
 }
 
 // openStream opens a stream unless the context ends first: a node that does not read
 // blocks it.
 func (s *Session) openStream(ctx context.Context, o wire.Open) (*wire.Stream, error) {
-	opened, failed := make(chan *wire.Stream), make(chan error, 1)
-	go func() { // ends with the connection at the latest
-		st, err := s.dial(o)
-		if err != nil {
-			failed <- err
-			return
-		}
-		select {
-		case opened <- st:
-		case <-ctx.Done():
-			_ = st.Close() // the caller no longer waits for it
-		}
-	}()
-	select {
-	case st := <-opened:
-		return st, nil
-	case err := <-failed:
-		return nil, err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// describeAbsence describes where a node without a session here is, as the end of a
-// sentence.
-func (f *Fleet) describeAbsence(node string) string {
-	r := f.Picture.Nodes.Get(node)
-	if r == nil {
-		return node + ", which is not connected and no longer registered"
-	}
-	name := r.Spec().Name
-	if st := r.Status(); st != nil && st.State == mariposa.NodeRunning && st.Replica != "" && st.Replica != f.Replica && !f.isReturning(node) {
-		return name + ", which is connected to another replica (" + st.Replica + "): send the request to that replica"
-	}
-	return name + ", which is not connected: try again when it is back"
+	return wire.OpenInTime(ctx, func() (*wire.Stream, error) { return s.dial(o) })
 }
 
 // Crash makes a dummy instance fail on its node. The result comes through the feed.
 func (f *Fleet) Crash(ctx context.Context, node, instance string) error {
-	s, err := f.awaitSession(ctx, node, instance)
-	if err != nil {
-		return err
-	}
-	s.send(wire.Frame{Crash: &wire.Crash{Instance: instance}})
-	return nil
+	return f.reach(ctx, errand{
+		node: node, instance: instance, once: true,
+		here: func(s *Session) error {
+			s.send(wire.Frame{Crash: &wire.Crash{Instance: instance}})
+			return nil
+		},
+		there: func(waits context.Context, replica string) error {
+			st, err := f.Links.Open(waits, replica, wire.Forward{Node: node, Crash: instance})
+			if err != nil {
+				return err
+			}
+			return st.Close()
+		},
+	})
 }
 
 // next waits for the node's next message; io.EOF comes with the last one.
 func (st *stream) next() (m wire.Message, err error) {
 	m, err = st.Receive()
 	switch {
+	case err == nil && m.Lost != "":
+		err = errors.New(m.Lost)
 	case err == nil && m.Last:
 		err = io.EOF
 	case err != nil && !errors.Is(err, io.ErrClosedPipe):
-		err = st.s.endReason()
+		err = st.endReason()
 	}
 	return m, err
 }

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -192,19 +193,37 @@ func covers(v, own *picture.Version, of *mariposa.InstanceSpec, project *store.P
 
 // newestValues returns the live values of an instance while a version is in force: the
 // newest ones, unless they wait for an approval, or belong to a version that needs none
-// because it does not use the protected secrets that the instance has.
+// because it does not use the protected secrets that the instance has. For a frozen
+// service, the newest ones are those from before the freeze.
 func (s *Session) newestValues(ctx context.Context, of *mariposa.InstanceSpec, project *store.Project, inForce, own *picture.Version) (*manifest.Values, error) {
-	spec := project.Spec()
-	if len(spec.Protected) > 0 && inForce.Spec.Number != spec.Number {
-		newest, err := s.f.Cache.Version(ctx, project.ID, spec.Number)
-		if err != nil && !errors.Is(err, picture.ErrUnreadable) {
-			return nil, err
-		}
-		if newest == nil || len(newest.NeedsApproval(spec)) > 0 || !covers(newest, own, of, project) {
-			return inForce.Values, nil
+	spec, frozenAt := project.Spec(), valuesOfFreeze(of, project)
+	if frozenAt == 0 && (len(spec.Protected) == 0 || inForce.Spec.Number == spec.Number) {
+		return s.f.Cache.Values(ctx, project.ID, spec.Metadata)
+	}
+	newest, err := s.f.Cache.Version(ctx, project.ID, cmp.Or(frozenAt, spec.Number))
+	if err != nil && !errors.Is(err, picture.ErrUnreadable) {
+		return nil, err
+	}
+	switch {
+	case newest == nil:
+		return inForce.Values, nil
+	case newest.Spec.Number != inForce.Spec.Number && (len(newest.NeedsApproval(spec)) > 0 || !covers(newest, own, of, project)):
+		return inForce.Values, nil
+	case frozenAt == 0:
+		return s.f.Cache.Values(ctx, project.ID, spec.Metadata)
+	}
+	return newest.Values, nil
+}
+
+// valuesOfFreeze returns the version whose live values an instance of a frozen service
+// keeps; 0 if its service is not frozen.
+func valuesOfFreeze(of *mariposa.InstanceSpec, project *store.Project) int {
+	if st := project.Status(); st != nil && of.Managed {
+		if ss := st.Services[of.ServiceName]; ss != nil && ss.Frozen != nil {
+			return ss.Frozen.Values
 		}
 	}
-	return s.f.Cache.Values(ctx, project.ID, spec.Metadata)
+	return 0
 }
 
 // clearedValues removes the live values that an instance was created with, if the

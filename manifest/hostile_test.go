@@ -96,25 +96,26 @@ func TestHostileManifestsCostLittle(t *testing.T) { // not parallel: it measures
 }
 
 func TestHostileValuesCostLittle(t *testing.T) { // not parallel: it measures
+	const size = MaxValues / 4 // enough to show costs that grow faster than the size
 	fill := func(format string) string {
 		var b strings.Builder
-		for i := 0; b.Len() < MaxValues-1000; i++ {
+		for i := 0; b.Len() < size-1000; i++ {
 			fmt.Fprintf(&b, format, i)
 		}
 		return b.String()
 	}
 	for name, doc := range map[string]string{
-		"brackets":     strings.Repeat("[", MaxValues),
+		"brackets":     strings.Repeat("[", size),
 		"many keys":    fill("k%d: x\n"),
 		"keys":         fill("k%d: " + strings.Repeat("x", MaxValues/MaxKeys) + "\n"),
 		"keys to come": fill("k%d:\n"),
 		"the same key": fill("k: %d\n"),
 		"bad names":    fill("k %d: x\n"),
 		"masks":        fill("k%d: ••••" + strings.Repeat(" ", MaxValues/MaxKeys) + "\n"),
-		"line ends":    strings.Repeat("\r\n", MaxValues/2-1000) + "a: x\r\n",
+		"line ends":    strings.Repeat("\r\n", size/2-1000) + "a: x\r\n",
 		"many braces":  "{" + strings.TrimSuffix(fill("k%d: x,"), ",") + "}",
 		"braces":       "{" + strings.TrimSuffix(fill("k%d: "+strings.Repeat("x", MaxValues/MaxKeys)+","), ",") + "}",
-		"comments":     strings.Repeat("#\n", MaxValues/2),
+		"comments":     strings.Repeat("#\n", size/2),
 		"blocks":       fill("k%d: |+\n" + strings.Repeat("  x\n", MaxValues/MaxKeys/4) + "\n"),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -130,7 +131,7 @@ func TestHostileValuesCostLittle(t *testing.T) { // not parallel: it measures
 				v.Masked(Mask)
 				v.Delete("one.more")
 			}
-			if took := cpuTime() - start; took > 10*time.Second {
+			if took := cpuTime() - start; took > 3*time.Second {
 				t.Errorf("took %v", took)
 			}
 		})

@@ -43,6 +43,17 @@ func (p *Project) Holds(service, key string) bool {
 	return p.holds(service, key, map[string]bool{})
 }
 
+// UsersOf lists the services whose instances get the value of any of some keys, sorted.
+func (p *Project) UsersOf(keys []string) (names []string) {
+	for _, svc := range p.Services {
+		if slices.ContainsFunc(keys, func(key string) bool { return p.Holds(svc.Name, key) }) {
+			names = append(names, svc.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 func (p *Project) holds(service, key string, seen map[string]bool) bool {
 	if seen[service] {
 		return false

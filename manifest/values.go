@@ -96,6 +96,22 @@ func GivenKeys(doc []byte) (map[string]bool, error) {
 	return given, nil
 }
 
+// NullKeys returns the keys of a document whose value is null, so that they are not set,
+// in its order.
+func NullKeys(doc []byte) []string {
+	pg, err := readValuesDocument(doc)
+	if err != nil {
+		return nil
+	}
+	var keys []string
+	for _, e := range pg.entries {
+		if _, set := pg.texts[e.key.Value]; !set {
+			keys = append(keys, e.key.Value)
+		}
+	}
+	return keys
+}
+
 // Keys lists the keys that are set, sorted.
 func (v *Values) Keys() []string {
 	if v == nil {
@@ -165,7 +181,7 @@ func (v *Values) unmask(pg *valuesDocument) (*valuesDocument, error) {
 // deleted. All other bytes of the document stay as they are. Without any
 // change, it returns v itself.
 func (v *Values) Set(key, text string, secret bool, now time.Time) (*Values, error) {
-	if err := checkSetting(key, text); err != nil {
+	if err := CheckSetting(key, text); err != nil {
 		return nil, err
 	}
 	was, had := v.Get(key)
@@ -196,8 +212,8 @@ func (v *Values) Set(key, text string, secret bool, now time.Time) (*Values, err
 	return next, nil
 }
 
-// checkSetting refuses what no document could contain. The error never shows the text.
-func checkSetting(key, text string) error {
+// CheckSetting refuses what no document could contain. The error never shows the text.
+func CheckSetting(key, text string) error {
 	if why := metadataName(key); why != "" {
 		return valueFault("", mariposa.FaultInvalid, "the name of a metadata key "+why)
 	}
@@ -205,11 +221,16 @@ func checkSetting(key, text string) error {
 	case len(text) > MaxValue:
 		return tooLargeValue(key, len(text))
 	case !utf8.ValidString(text) || strings.IndexByte(text, 0) >= 0:
-		return valueFault(key, mariposa.FaultInvalid, "must be UTF-8 text without NUL bytes; encode binary data, for example as base64")
+		return NotText(key)
 	case text == Mask:
 		return valueFault(key, mariposa.FaultInvalid, "is "+Mask+", the mask of a hidden value; write the value itself")
 	}
 	return nil
+}
+
+// NotText returns the error for a value that is not valid text.
+func NotText(key string) error {
+	return valueFault(key, mariposa.FaultInvalid, "must be UTF-8 text without NUL bytes; encode binary data, for example as base64")
 }
 
 // Delete removes a key. All other bytes of the document stay as they are; for

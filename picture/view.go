@@ -38,8 +38,9 @@ func (p *Picture) AddToView(view *converge.View, r *store.Instance) {
 func NodeOf(r *store.Node) converge.Node {
 	n := converge.Node{Name: r.Spec().Name}
 	if st := r.Status(); st != nil {
-		n.Unknown, n.Since = st.State == mariposa.NodeUnknown, st.Since
+		n.Unknown, n.Since, n.UnstableUntil = st.State.IsAway(), st.Since, st.UnstableUntil()
 	}
+	n.Draining, n.GivenUp = r.Spec().Drain.MovesInstances(), r.Spec().SkipsWaiting(r.Status())
 	return n
 }
 

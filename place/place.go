@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"mariposa"
 )
@@ -20,6 +21,7 @@ type Need struct {
 	Take    mariposa.Resources
 	Ports   []int  // fixed ports, each usable once per node
 	Node    string // id of the only acceptable node, for example because a volume is there; empty: any
+	Stable  bool   // no node that is shunned, unless it is the only acceptable one
 }
 
 // Node is what a node offers.
@@ -32,6 +34,10 @@ type Node struct {
 	Drivers  []mariposa.ComputeType
 	// Unavailable lists the kinds that the node cannot run at the moment.
 	Unavailable []Unavailable
+	// UnstableUntil is until when a node that was lost several times is avoided.
+	UnstableUntil time.Time
+	// ShunnedUntil is until when it is not even the last choice for a Need that is Stable.
+	ShunnedUntil time.Time
 }
 
 // Unavailable is a kind that a node cannot run, and the reason.
@@ -46,6 +52,9 @@ type Placer struct {
 	// Reachable reports whether a node that is ready can be reached at this moment; nil:
 	// every one can. It is asked when a node is picked, because it may change at any time.
 	Reachable func(node string) bool
+
+	// Now returns the time, to avoid unstable nodes; nil: all count as stable.
+	Now func() time.Time
 
 	mu     sync.Mutex
 	nodes  []*node          // nodes with a known offer, by id
@@ -126,8 +135,12 @@ func (p *Placer) Pick(instance string, need Need) (Node, *mariposa.Reason) {
 		return p.pickOnly(instance, need)
 	}
 	var best *node
+	unstable := p.isUnstable()
 	for _, n := range p.nodes {
-		if n.fits(need) && (best == nil || n.isBetter(best, need)) && p.canReach(n) { // asked last: it is not free
+		if !n.fits(need) || need.Stable && p.isShunned(n) {
+			continue
+		}
+		if (best == nil || !unstable(n) && unstable(best) || unstable(n) == unstable(best) && n.isBetter(best, need)) && p.canReach(n) { // asked last: it is not free
 			best = n
 		}
 	}
@@ -136,6 +149,19 @@ func (p *Placer) Pick(instance string, need Need) (Node, *mariposa.Reason) {
 	}
 	p.claim(instance, best.ID, need)
 	return best.Node, nil
+}
+
+// isShunned reports whether a node has just returned after it was lost several times.
+func (p *Placer) isShunned(n *node) bool { return p.Now != nil && n.ShunnedUntil.After(p.Now()) }
+
+// isUnstable returns a function that reports whether a node was lost several times
+// recently. Such a node is used only if no other fits.
+func (p *Placer) isUnstable() func(*node) bool {
+	if p.Now == nil {
+		return func(*node) bool { return false }
+	}
+	now := p.Now()
+	return func(n *node) bool { return n.UnstableUntil.After(now) }
 }
 
 func (p *Placer) canReach(n *node) bool { return p.Reachable == nil || p.Reachable(n.ID) }
@@ -175,7 +201,7 @@ func (p *Placer) Trial(instances []string) *Placer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t := NewPlacer()
-	t.Reachable = p.Reachable
+	t.Reachable, t.Now = p.Reachable, p.Now
 	for id, n := range p.byID {
 		c := *n
 		c.ports, c.services = maps.Clone(n.ports), map[string]int{}
@@ -253,6 +279,8 @@ func (p *Placer) whyRefused(n *node, need Need) string {
 	switch {
 	case !n.Ready:
 		return cmp.Or(n.NotReady, "is not ready")
+	case n.fits(need) && need.Stable && need.Node == "" && p.isShunned(n):
+		return "was lost several times within an hour"
 	case n.fits(need), !p.canReach(n): // one that fits was not connected a moment ago
 		return "is not connected"
 	}

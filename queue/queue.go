@@ -16,14 +16,55 @@ type Task struct {
 	Spec   *mariposa.TaskSpec
 	Status *mariposa.TaskStatus
 	Frozen bool // part of its scope is frozen
-	// Thawed lists the services of a freeze's scope that are no longer frozen.
-	Thawed []string
+	// Of the scope of a freeze: the services that are no longer frozen, and those that still
+	// are or will be. ReadFreeze sets both.
+	Thawed, Kept []string
 	// Unapproved: the version that it deploys needs the approval of an operator.
 	Unapproved bool
 }
 
 // State returns the state of the task.
 func (t Task) State() mariposa.TaskState { return mariposa.StateOfTask(t.Status) }
+
+// IsFreeze reports whether the task keeps its scope frozen until the thaw.
+func (t Task) IsFreeze() bool { return t.Spec.Task == mariposa.TaskFreeze && !t.Spec.Immediate }
+
+// ReadFreeze returns the task with the services that it keeps frozen, if it is a freeze.
+// It stays open as long as it keeps any.
+func (t Task) ReadFreeze(st *mariposa.ProjectStatus) Task {
+	if t.Thawed, t.Kept = nil, nil; st == nil || !t.IsFreeze() || t.State().Ended() {
+		return t
+	}
+	for name, ss := range st.Services {
+		switch {
+		case !Overlap(t.Spec.Services, []string{name}):
+		case ss.Frozen != nil || t.State() == mariposa.TaskQueued && !ss.Removed:
+			t.Kept = append(t.Kept, name)
+		case !ss.Removed:
+			t.Thawed = append(t.Thawed, name)
+		}
+	}
+	return t
+}
+
+// keeps reports whether a freeze keeps any service of a scope.
+func (t Task) keeps(services []string) bool {
+	if len(services) == 0 || len(t.Thawed) == 0 {
+		return Overlap(t.Spec.Services, services)
+	}
+	return slices.ContainsFunc(services, func(name string) bool {
+		return Overlap(t.Spec.Services, []string{name}) && !slices.Contains(t.Thawed, name)
+	})
+}
+
+// isLiftedBy reports whether nothing of a freeze is left after its services in a scope
+// are thawed.
+func (t Task) isLiftedBy(services []string) bool {
+	if len(t.Kept) > 0 {
+		return includes(services, t.Kept)
+	}
+	return includes(services, t.Spec.Services)
+}
 
 // verdict is the effect of an open task on a new one.
 type verdict uint8
@@ -36,8 +77,8 @@ const (
 )
 
 // table contains the verdicts between tasks of users: the row is the open task, the
-// column the one being added. A freeze ends only for a task that may lift it; all others
-// wait for the thaw.
+// column the one being added. A freeze ends only for a task that may lift all that it
+// still keeps frozen; those that may not lift it wait for the thaw.
 var table = map[mariposa.TaskKind]map[mariposa.TaskKind]verdict{
 	mariposa.TaskStart: {
 		mariposa.TaskStart: reject, mariposa.TaskStop: terminate,
@@ -71,9 +112,9 @@ type Admission struct {
 // names the blocking task.
 func Admit(open []Task, add *mariposa.TaskSpec) (Admission, error) {
 	var a Admission
-	waits := slices.ContainsFunc(open, func(t Task) bool { return interact(t, add) && freezeBlocks(t.Spec, add) })
+	waits := slices.ContainsFunc(open, func(t Task) bool { return interact(t, add) && freezeBlocks(t, add) })
 	for _, t := range open {
-		if isDroppedBy(t, add) {
+		if IsDroppedBy(t, add) {
 			a.Terminate = append(a.Terminate, t)
 			continue
 		}
@@ -97,8 +138,9 @@ func Admit(open []Task, add *mariposa.TaskSpec) (Admission, error) {
 				err.Reason.Code = mariposa.ReasonAwaitTask
 			}
 			return Admission{}, err
-		case freezeBlocks(t.Spec, add):
+		case freezeBlocks(t, add):
 			a.Thaw = append(a.Thaw, t)
+		case t.IsFreeze() && (AwaitsThaw(add) || !t.isLiftedBy(add.Services)): // it keeps other services
 		case verdict == terminate:
 			a.Terminate = append(a.Terminate, t)
 		}
@@ -106,10 +148,11 @@ func Admit(open []Task, add *mariposa.TaskSpec) (Admission, error) {
 	return a, nil
 }
 
-// isDroppedBy reports whether a task that has not begun ends because a person
-// accepts what runs in all of its scope. Freezes stay: they change nothing.
-func isDroppedBy(t Task, add *mariposa.TaskSpec) bool {
-	return add.Patch.Accept && t.State() == mariposa.TaskQueued && t.Spec.Task != mariposa.TaskFreeze && !isExempt(t.Spec) && includes(add.Services, t.Spec.Services)
+// IsDroppedBy reports whether an open task ends because a person accepts what runs in all
+// of its scope. Freezes stay: they change nothing.
+func IsDroppedBy(t Task, add *mariposa.TaskSpec) bool {
+	return add.Patch.Accept && !t.State().Ended() && t.Spec.Task != mariposa.TaskFreeze && t.Spec.Patch.Goal != mariposa.GoalDeleted &&
+		!isExempt(t.Spec) && includes(add.Services, t.Spec.Services)
 }
 
 // isKeptBy reports whether an open freeze already keeps all of a scope.
@@ -159,8 +202,8 @@ func endsStart(start Task, add *mariposa.TaskSpec, waits bool) bool {
 }
 
 // freezeBlocks reports whether a freeze makes a task wait for its thaw.
-func freezeBlocks(old, t *mariposa.TaskSpec) bool {
-	return old.Task == mariposa.TaskFreeze && AwaitsThaw(t)
+func freezeBlocks(old Task, t *mariposa.TaskSpec) bool {
+	return old.Spec.Task == mariposa.TaskFreeze && AwaitsThaw(t) && old.keeps(t.Services)
 }
 
 // AwaitsThaw reports whether a task does not begin while its scope is frozen.
@@ -183,12 +226,12 @@ func Terminate(open []Task, id string) (Admission, *mariposa.TaskSpec, error) {
 		return alone, nil, nil
 	case t.Spec.Task == mariposa.TaskFreeze && !t.Spec.Immediate:
 		err := mariposa.Errorf(mariposa.Conflict, "task %s is a freeze", id)
-		err.Reason = &mariposa.Reason{Code: mariposa.ReasonThawEnds}
+		err.Reason = &mariposa.Reason{Code: mariposa.ReasonThawEnds, Keys: t.Spec.Services}
 		return Admission{}, nil, err
 	}
 	freeze := &mariposa.TaskSpec{
 		Project: t.Spec.Project, ProjectName: t.Spec.ProjectName, Services: t.Spec.Services, Component: "terminate",
-		Task: mariposa.TaskFreeze, Origin: mariposa.OriginUser, Reason: &mariposa.Reason{Code: mariposa.ReasonTerminated, Subject: id}, Version: t.Spec.Version,
+		Task: mariposa.TaskFreeze, Origin: mariposa.OriginUser, Reason: &mariposa.Reason{Code: mariposa.ReasonTerminated, Subject: id}, Version: t.Spec.Version, Number: t.Spec.Number,
 		Patch: mariposa.Patch{Mode: mariposa.ModeFreeze},
 	}
 	a, err := Admit(open, freeze)
@@ -207,7 +250,7 @@ func Terminate(open []Task, id string) (Admission, *mariposa.TaskSpec, error) {
 // task that deploys an unapproved version waits for the approval.
 func Ready(open []Task, stuck func(Task) bool) []Task {
 	open = slices.Clone(open)
-	slices.SortFunc(open, isOlder)
+	slices.SortFunc(open, CompareAge)
 	var ready []Task
 	waiting := map[string]bool{} // tasks that wait for a thaw: others do not wait for them, as for stuck ones
 	for i, t := range open {
@@ -215,7 +258,7 @@ func Ready(open []Task, stuck func(Task) bool) []Task {
 			continue
 		}
 		kept := slices.ContainsFunc(open[:i], func(o Task) bool {
-			return !o.State().Ended() && !isExempt(o.Spec) && Overlap(o.Spec.Services, t.Spec.Services) && freezeBlocks(o.Spec, t.Spec)
+			return !o.State().Ended() && !isExempt(o.Spec) && freezeBlocks(o, t.Spec)
 		})
 		if kept || t.Frozen && AwaitsThaw(t.Spec) {
 			waiting[t.ID] = true
@@ -235,7 +278,8 @@ func blocks(old, t Task) bool {
 	return interact(old, t.Spec) && table[old.Spec.Task][t.Spec.Task] == fifo
 }
 
-func isOlder(a, b Task) int {
+// CompareAge orders tasks by age, the oldest first.
+func CompareAge(a, b Task) int {
 	return cmp.Or(a.Spec.Created.Compare(b.Spec.Created), cmp.Compare(a.ID, b.ID))
 }
 

@@ -98,7 +98,7 @@ func TestEveryCellOfTheTable(t *testing.T) {
 				case freezes && includes(scope.old, scope.added):
 				case freezes && includes(scope.added, scope.old): // it freezes more
 					want = "terminate"
-				case freezes: // each keeps something that the other does not
+				case freezes, old == mariposa.TaskFreeze && !includes(scope.added, scope.old): // it keeps something that the other does not
 					want = "concurrent"
 				}
 				if (err != nil) != (want == "reject") {
@@ -222,6 +222,50 @@ func TestWhatMayNotLiftAFreezeWaitsForTheThaw(t *testing.T) {
 			if got := ids(Ready([]Task{lifting}, nobodyStuck)); got != "t2" {
 				t.Fatalf("a %s that lifts the freeze waits for it", kind)
 			}
+		}
+	}
+}
+
+// A freeze stays open as long as it keeps a service, and concerns only those that it
+// keeps.
+func TestAFreezeConcernsWhatItStillKeeps(t *testing.T) {
+	frozen := func(names ...string) *mariposa.ProjectStatus {
+		st := &mariposa.ProjectStatus{Services: map[string]*mariposa.ServiceStatus{"app": {}, "db": {}, "web": {}}}
+		for _, name := range names {
+			st.Services[name].Frozen = &mariposa.Freeze{}
+		}
+		return st
+	}
+	for _, c := range []struct {
+		freeze, kept, add []string
+		ends, blocks      bool // it ends by a task that lifts it, makes one wait that does not
+	}{
+		{nil, []string{"app", "db", "web"}, nil, true, true},
+		{nil, []string{"app", "db", "web"}, []string{"web"}, false, true},
+		{nil, []string{"app", "db", "web"}, []string{"app", "db", "web"}, true, true},
+		{nil, []string{"web"}, []string{"web"}, true, true},
+		{nil, []string{"web"}, []string{"app"}, false, false},
+		{nil, []string{"web"}, []string{"app", "web"}, true, true},
+		{nil, []string{"db", "web"}, []string{"app", "web"}, false, true},
+		{[]string{"db", "web"}, []string{"web"}, []string{"web"}, true, true},
+		{[]string{"db", "web"}, []string{"web"}, []string{"app", "db"}, false, false},
+		{[]string{"db", "web"}, []string{"app", "web"}, []string{"web"}, true, true}, // another freeze keeps app
+	} {
+		if queued := task("t1", mariposa.TaskFreeze, mariposa.TaskQueued, c.freeze...).ReadFreeze(frozen(c.kept...)); len(queued.Thawed) > 0 || len(c.freeze) == 0 && len(queued.Kept) != 3 {
+			t.Errorf("a freeze of %v that has not begun keeps %v, and not %v", c.freeze, queued.Kept, queued.Thawed)
+		}
+		freeze := task("t1", mariposa.TaskFreeze, mariposa.TaskActive, c.freeze...).ReadFreeze(frozen(c.kept...))
+		a, err := Admit([]Task{freeze}, task("t2", mariposa.TaskScale, mariposa.TaskQueued, c.add...).Spec)
+		if err != nil || (ids(a.Terminate) == "t1") != c.ends {
+			t.Errorf("a scale of %v: the freeze of %v that keeps %v ends: %v %v", c.add, c.freeze, c.kept, ids(a.Terminate), err)
+		}
+		waits := unlifting("t2", mariposa.TaskReprovision, c.add...)
+		a, err = Admit([]Task{freeze}, waits.Spec)
+		if err != nil || len(a.Terminate) > 0 || (ids(a.Thaw) == "t1") != c.blocks {
+			t.Errorf("a change of %v beside a freeze of %v that keeps %v: %+v %v", c.add, c.freeze, c.kept, a, err)
+		}
+		if begins := ids(Ready([]Task{freeze, waits}, nobodyStuck)) == "t2"; begins == c.blocks {
+			t.Errorf("a change of %v beside a freeze of %v that keeps %v begins: %v", c.add, c.freeze, c.kept, begins)
 		}
 	}
 }
@@ -374,14 +418,15 @@ func TestTheQueueNeverStarves(t *testing.T) {
 				for _, o := range open {
 					if o.ID < r.ID && o.State() == mariposa.TaskQueued && blocks(o, r) {
 						overtaken[[2]string{o.ID, r.ID}] = slices.ContainsFunc(open, func(f Task) bool {
-							return Overlap(f.Spec.Services, o.Spec.Services) && freezeBlocks(f.Spec, o.Spec)
+							return freezeBlocks(f, o.Spec)
 						})
 					}
 				}
 			}
 			for i, a := range open {
 				for _, b := range open[i+1:] {
-					if !overtaken[[2]string{a.ID, b.ID}] && a.State() == mariposa.TaskActive && b.State() == mariposa.TaskActive &&
+					partly := a.Spec.Task == mariposa.TaskFreeze && !includes(b.Spec.Services, a.Spec.Services) // it keeps the rest of its scope
+					if !partly && !overtaken[[2]string{a.ID, b.ID}] && a.State() == mariposa.TaskActive && b.State() == mariposa.TaskActive &&
 						Overlap(a.Spec.Services, b.Spec.Services) && table[a.Spec.Task][b.Spec.Task] != concurrent {
 						t.Fatalf("%s (%s) and %s (%s) are both active", a.ID, a.Spec.Task, b.ID, b.Spec.Task)
 					}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -140,6 +141,16 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonIsFollowing: plain("it is being updated"),
 	mariposa.ReasonIsWaiting:   say(func(r *mariposa.Reason) string { return "it waits for " + r.Subject }),
 	mariposa.ReasonIsRemoved:   plain("it is being removed"),
+	mariposa.ReasonStorm: {text: func(r *mariposa.Reason, now time.Time) string {
+		return fmt.Sprintf("%s is on node %s, one of %d of %d nodes that were lost within a minute, at %s; it is not replaced until they return; to replace it now, run mariposa node reschedule-now %s",
+			r.Subject, r.Node, r.Count, r.Of, stamp(r.Since, now), r.Node)
+	}},
+	mariposa.ReasonStormSlow: {text: func(r *mariposa.Reason, now time.Time) string {
+		return unreachableNode(r, now) + " together with others; it is replaced at " + stamp(r.Until, now)
+	}},
+	mariposa.ReasonDrainRollout: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("%s moves off node %s, which is being drained, after the rollout of version %d", r.Subject, r.Node, r.Version)
+	}),
 
 	// Why a step is taken.
 	mariposa.ReasonScale: say(func(r *mariposa.Reason) string { return fmt.Sprintf("scale is %d", r.Count) }),
@@ -171,6 +182,12 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonNotKept:        plain("ended instances are not kept"),
 	mariposa.ReasonKeptNewer:      plain("only the newest ended instances are kept"),
 	mariposa.ReasonKeptLong:       plain("kept for a day after it ended"),
+	mariposa.ReasonDrains: say(func(r *mariposa.Reason) string {
+		if r.Subject == "" {
+			return "its node " + r.Node + " is being drained"
+		}
+		return fmt.Sprintf("moves %s off node %s, which is being drained", r.Subject, r.Node)
+	}),
 
 	// Why an instance cannot be created now, because of nodes or volumes.
 	mariposa.ReasonNoNodes:   plain("no node has joined yet"),
@@ -213,15 +230,23 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonUnplanned: plain("not planned yet"),
 	mariposa.ReasonCounts:    say(counts),
 	mariposa.ReasonOutdated: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("%s outdated: made from version %d, while version %d is in force; replace them with mariposa project reprovision",
-			Many(r.Count, "instance"), r.Version, r.Of)
+		them := "them"
+		if r.Count == 1 {
+			them = "it"
+		}
+		return fmt.Sprintf("%s outdated: made from version %d, while version %d is in force; replace %s with mariposa project reprovision --service %s",
+			Many(r.Count, "instance"), r.Version, r.Of, them, r.Subject)
 	}),
 	mariposa.ReasonOutdatedValues: say(func(r *mariposa.Reason) string {
 		what := "what they are made from"
-		if len(r.Keys) > 0 {
+		switch {
+		case len(r.Keys) > 0:
 			what = "metadata " + keys(r)
+		case r.Count == 1:
+			what = "what it is made from"
 		}
-		return fmt.Sprintf("%s outdated: %s changed since version %d; apply the change with mariposa project reprovision", Many(r.Count, "instance"), what, r.Version)
+		return fmt.Sprintf("%s outdated: %s changed since version %d; apply the change with mariposa project reprovision --service %s",
+			Many(r.Count, "instance"), what, r.Version, r.Subject)
 	}),
 	mariposa.ReasonLingers: say(func(r *mariposa.Reason) string {
 		return fmt.Sprintf("%s has no stop timeout (stop.timeout is negative); force it with mariposa instance rm --force %s", r.Subject, r.Subject)
@@ -232,6 +257,9 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonAsked:  quoted,
 	mariposa.ReasonClears: say(func(r *mariposa.Reason) string { return "cleans up " + r.Subject }),
 	mariposa.ReasonThawed: plain("thawed"),
+	mariposa.ReasonStillFrozen: say(func(r *mariposa.Reason) string {
+		return "still frozen: " + listNames(r.Keys)
+	}),
 	mariposa.ReasonTargetLost: say(func(r *mariposa.Reason) string {
 		return fmt.Sprintf("version %d is lost; submit the manifest again", r.Version)
 	}),
@@ -256,7 +284,13 @@ var table = map[mariposa.ReasonCode]words{
 		return "wait for it to end (mariposa queue show " + r.Subject + "), or stop the project"
 	}),
 	mariposa.ReasonThawFirst: plain("it is already frozen; thaw it with mariposa project thaw"),
-	mariposa.ReasonThawEnds:  plain("end it with mariposa project thaw"),
+	mariposa.ReasonThawEnds: say(func(r *mariposa.Reason) string {
+		command := "end it with mariposa project thaw"
+		for _, service := range r.Keys {
+			command += " --service " + service
+		}
+		return command
+	}),
 
 	// Instances, volumes, networks and nodes.
 	mariposa.ReasonReported:    quoted,
@@ -264,14 +298,21 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonNotSeen: {text: func(r *mariposa.Reason, now time.Time) string {
 		return "no heartbeat since " + stamp(r.Since, now)
 	}},
+	mariposa.ReasonReboots: {text: func(r *mariposa.Reason, now time.Time) string {
+		return "announced a reboot at " + stamp(r.Since, now)
+	}},
 	mariposa.ReasonPlaysDead: plain("it was lost on request"),
 	mariposa.ReasonAwaitsApproval: say(func(r *mariposa.Reason) string {
-		return "waiting for approval: mariposa node approve " + r.Subject
+		return "waiting for approval: mariposa node accept " + r.Subject
 	}),
 	mariposa.ReasonApproved: say(func(r *mariposa.Reason) string {
 		return "approved by " + r.Subject + "; its agent connects within seconds"
 	}),
-	mariposa.ReasonRejected: say(func(r *mariposa.Reason) string { return "rejected by " + r.Subject }),
+	mariposa.ReasonPendingExpired: {text: func(r *mariposa.Reason, now time.Time) string {
+		return "it was not accepted, and has not connected since " + stamp(r.Since, now)
+	}},
+	mariposa.ReasonKeyRotated: say(func(r *mariposa.Reason) string { return "the fingerprint of its new key is " + r.Subject }),
+	mariposa.ReasonRejected:   say(func(r *mariposa.Reason) string { return "rejected by " + r.Subject }),
 	mariposa.ReasonQuarantine: say(func(r *mariposa.Reason) string {
 		switch r.Count {
 		case 0:
@@ -290,6 +331,74 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonNodeGivenUp:   plain("unmanaged instances were removed with their node"),
 	mariposa.ReasonRehomed:       say(func(r *mariposa.Reason) string { return "its organization " + r.Subject + " does not exist" }),
 	mariposa.ReasonNetworkLeft:   say(func(r *mariposa.Reason) string { return r.Subject + " no longer uses it" }),
+	mariposa.ReasonUnstable: {text: func(r *mariposa.Reason, now time.Time) string {
+		return fmt.Sprintf("it was lost %s within an hour; until %s it gets instances only if no other node fits", Many(r.Count, "time"), stamp(r.Until, now))
+	}},
+	mariposa.ReasonReserved: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("reserved by %s; it gets no new instances until mariposa node unreserve %s", r.Subject, r.Node)
+	}),
+
+	// Drains, and a loss of many nodes at once.
+	mariposa.ReasonDrainLeft: say(func(r *mariposa.Reason) string { return fmt.Sprintf("%s on node %s", left(r), r.Node) }),
+	mariposa.ReasonDrainStopped: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("the drain was stopped by %s with %s left; continue with mariposa node drain %s, or let the node take instances again with mariposa node undrain %s",
+			r.Subject, Many(r.Count, "instance"), r.Node, r.Node)
+	}),
+	mariposa.ReasonDrainDeadline: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("the drain was not complete at its deadline: %s on node %s", left(r), r.Node)
+	}),
+	mariposa.ReasonDrainDone: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("drained by %s; it gets no new instances until mariposa node undrain %s", r.Subject, r.Node)
+	}),
+	mariposa.ReasonDrainVolumes: say(func(r *mariposa.Reason) string {
+		return r.Subject + " has volumes on the node: " + listNames(r.Keys)
+	}),
+	mariposa.ReasonDrainUnmanaged: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("%s belongs to no service; remove it with mariposa instance rm %s, or drain with --force", r.Subject, r.Subject)
+	}),
+	mariposa.ReasonDrainFrozen: say(func(r *mariposa.Reason) string { return staysBecause(r) + "frozen" }),
+	mariposa.ReasonDrainPaused: say(func(r *mariposa.Reason) string { return staysBecause(r) + "paused" }),
+	mariposa.ReasonDrainService: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("%s of %s cannot be moved now", r.Subject, r.Other)
+	}),
+	mariposa.ReasonDrainAway: {text: func(r *mariposa.Reason, now time.Time) string {
+		return fmt.Sprintf("node %s has been unreachable since %s", r.Node, stamp(r.Since, now))
+	}},
+	mariposa.ReasonDrainGone:   say(func(r *mariposa.Reason) string { return "node " + r.Node + " was removed by " + r.Subject }),
+	mariposa.ReasonDrainUndone: say(func(r *mariposa.Reason) string { return r.Subject + " lets node " + r.Node + " take instances again" }),
+	mariposa.ReasonStormBegan: {text: func(r *mariposa.Reason, now time.Time) string {
+		return fmt.Sprintf("%d of %d nodes were lost within a minute, at %s; their instances are not replaced until they return", r.Count, r.Of, stamp(r.Since, now))
+	}},
+	mariposa.ReasonStormEnded: say(func(r *mariposa.Reason) string {
+		switch r.Count {
+		case 0:
+			return "the nodes are back; rescheduling continues"
+		case 1:
+			return "1 of the nodes is still lost; rescheduling continues"
+		}
+		return fmt.Sprintf("%d of the nodes are still lost; rescheduling continues", r.Count)
+	}),
+	mariposa.ReasonRescheduledNow: say(func(r *mariposa.Reason) string { return r.Subject + " asked to replace its instances now" }),
+}
+
+// left says how many instances are left of a drain.
+func left(r *mariposa.Reason) string {
+	n := strconv.Itoa(r.Count)
+	if r.Of > 0 {
+		n += " of " + strconv.Itoa(r.Of)
+	}
+	if r.Count == 1 && r.Of <= 1 {
+		return n + " instance is left"
+	}
+	if r.Count == 1 {
+		return n + " instances is left"
+	}
+	return n + " instances are left"
+}
+
+// staysBecause begins to say why an instance stays on a node that is being drained.
+func staysBecause(r *mariposa.Reason) string {
+	return fmt.Sprintf("%s stays, because %s of %s is ", r.Subject, keyAt(r, 0), r.Other)
 }
 
 func unreachableNode(r *mariposa.Reason, now time.Time) string {

@@ -102,13 +102,23 @@ export CGO_ENABLED=1
 [ ${#race[@]} -eq 0 ] || check race races
 wait
 
+# digest LOG: prints the result of each package, and the first lines of what each failed
+# test said.
+digest() {
+	awk '
+		/^(ok|FAIL|panic:)([[:space:]]|$)/ { print; left = 0; next }
+		/^ *--- FAIL:/ { print; left = 15; next }
+		/^[[:space:]]/ && left > 0 { print substr($0, 1, 300); left-- }
+	' "$1"
+}
+
 failed=0
 echo
 for name in "${names[@]}"; do
 	verdict=$(cat "$logs/$name.verdict" 2>/dev/null || echo "FAILED: it was stopped")
 	echo "== $name $verdict"
 	[[ $verdict == passed* ]] || failed=1
-	[ "$name" = lint ] || grep -E '^(ok|FAIL|--- FAIL:|panic:)([[:space:]]|$)' "$logs/$name.log"
+	[ "$name" = lint ] || digest "$logs/$name.log"
 done
 if [ "$failed" -ne 0 ]; then
 	echo "make test: FAILED (logs in $logs)"

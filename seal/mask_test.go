@@ -175,6 +175,87 @@ func TestPrefixesOfLinesAreNotPartOfTheText(t *testing.T) {
 	}
 }
 
+// The end of a text may be the first part of a secret, whose rest is not written yet or
+// never comes.
+func TestTheEndOfATextShowsNoPartOfASecret(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		secrets             []string
+		text                string
+		discarded, masked   string
+		discardedL, maskedL string // with prefixes of lines
+	}{
+		"no secrets":            {nil, "a sec", "a sec", "a sec", "> a sec", "> a sec"},
+		"nothing held back":     {[]string{"secret"}, "secret a\n", "•••• a\n", "•••• a\n", "> •••• a\n", "> •••• a\n"},
+		"a part":                {[]string{"secret"}, "a secre", "a ", "a ••••", "> a ", "> a ••••"},
+		"a short part":          {[]string{"secret"}, "a sec", "a ", "a sec", "> a ", "> a sec"},
+		"a part on its line":    {[]string{"secret"}, "a\nsecre", "a\n", "a\n••••", "> a\n", "> a\n> ••••"},
+		"a part of two lines":   {[]string{"pass\nword"}, "a pass\nwo", "a ", "a ••••", "> a ", "> a ••••"},
+		"a secret in a longer":  {[]string{"secret", "secrets of all"}, "a secrets of", "a ••••", "a ••••", "> a ••••", "> a ••••"},
+		"a secret, then a part": {[]string{"secret"}, "secretsecre", "••••", "••••••••", "> ••••", "> ••••••••"},
+	} {
+		for _, size := range []int{1, 3, 100} {
+			for _, prefix := range []string{"", "> "} {
+				write := func(end func(*MaskWriter) error) string {
+					var b strings.Builder
+					w := NewMask(c.secrets).Writer(&b)
+					for line := range strings.Lines(c.text) {
+						w.BeginLine(prefix)
+						for part := range slices.Chunk([]byte(line), size) {
+							w.Write(part)
+						}
+					}
+					if err := end(w); err != nil {
+						t.Error(err)
+					}
+					return b.String()
+				}
+				discarded, masked := c.discarded, c.masked
+				if prefix != "" {
+					discarded, masked = c.discardedL, c.maskedL
+				}
+				if got := write((*MaskWriter).Discard); got != discarded {
+					t.Errorf("%s, in pieces of %d: %q after discarding, want %q", name, size, got, discarded)
+				}
+				if got := write((*MaskWriter).CloseMasked); got != masked {
+					t.Errorf("%s, in pieces of %d: %q after masking, want %q", name, size, got, masked)
+				}
+			}
+		}
+	}
+}
+
+// A secret that becomes known while a text is written is masked from then on, even if its
+// first part is held back as the beginning of another.
+func TestAMaskCanBeSwitchedInTheMiddleOfASecret(t *testing.T) {
+	t.Parallel()
+	first, second := NewMask([]string{"secret"}), NewMask([]string{"secret", "sector"})
+	for name, c := range map[string]struct{ before, after, want string }{
+		"the known one": {"> a sec|b\n> se", "cret\n", "> a sec|b\n> ••••\n"},
+		"the new one":   {"a sec", "tor b", "a •••• b"},
+		"neither":       {"a sec", "ret b sec", "a •••• b sec"},
+		"done before":   {"secret sec", "ular", "•••• secular"},
+	} {
+		var b strings.Builder
+		w := first.Writer(&b)
+		io.WriteString(w, c.before)
+		w.Switch(second)
+		w.Switch(nil) // changes nothing
+		io.WriteString(w, c.after)
+		if err := w.Close(); err != nil || b.String() != c.want {
+			t.Errorf("%s: %q (%v), want %q", name, b.String(), err, c.want)
+		}
+	}
+	var b strings.Builder
+	w := (*Mask)(nil).Writer(&b)
+	io.WriteString(w, "secret ")
+	w.Switch(first)
+	io.WriteString(w, "secret")
+	if err := w.Close(); err != nil || b.String() != "secret ••••" {
+		t.Errorf("from nothing: %q (%v)", b.String(), err)
+	}
+}
+
 func TestAWriterTellsThatItCannotWrite(t *testing.T) {
 	t.Parallel()
 	full := errors.New("full")

@@ -1,6 +1,9 @@
 package seal
 
-import "io"
+import (
+	"bytes"
+	"io"
+)
 
 // Writer returns a writer that masks its input. However the text is split into writes,
 // the result is the same as that of Text for the whole.
@@ -86,6 +89,47 @@ func (w *MaskWriter) Flush() error {
 
 // Close flushes. It does not close the underlying writer.
 func (w *MaskWriter) Close() error { return w.Flush() }
+
+// Discard ends the input without the bytes held back: the rest of a secret may follow
+// later. If there is a whole secret among them, one Masked replaces all of them.
+func (w *MaskWriter) Discard() error {
+	if len(w.hidden) > 0 {
+		return w.hideRest()
+	}
+	w.lines = nil
+	return w.err
+}
+
+// CloseMasked flushes, and masks the first part of a secret that was cut in two at the
+// end. A part that is shorter than any secret is shown: most texts end with one.
+func (w *MaskWriter) CloseMasked() error {
+	if w.words != nil && w.words.prefixLength(w.state) >= minSecret {
+		return w.hideRest()
+	}
+	return w.Flush()
+}
+
+// hideRest flushes, with one Masked for all bytes held back.
+func (w *MaskWriter) hideRest() error {
+	if from := max(w.base+int64(w.done), w.until); from < w.end() {
+		w.hidden = []span{{from, w.end()}}
+	}
+	return w.Flush()
+}
+
+// Switch continues with another mask, also for the bytes held back. A nil mask changes
+// nothing: what was hidden stays hidden.
+func (w *MaskWriter) Switch(m *Mask) {
+	if m == nil || m.words == w.words || w.err != nil {
+		return
+	}
+	from := max(w.base+int64(w.done), min(w.until, w.end()))
+	held := bytes.Clone(w.pending[from-w.base:])
+	w.words, w.state, w.hidden = m.words, 0, nil
+	w.pending, w.done, w.base = w.pending[:0], 0, from
+	w.read(held)
+	w.release(w.end() - int64(w.words.prefixLength(w.state)))
+}
 
 func (w *MaskWriter) end() int64 { return w.base + int64(len(w.pending)) }
 

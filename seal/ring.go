@@ -51,6 +51,9 @@ func OpenRing(path string) (*Ring, error) {
 	return openRing(f)
 }
 
+// ReadRing reads the keys from a file that must exist.
+func ReadRing(path string) (*Ring, error) { return openRing(file{path}) }
+
 // NewRing returns a ring that exists only in memory.
 func NewRing() *Ring {
 	set := keySet{newOuter()}

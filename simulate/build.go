@@ -22,7 +22,7 @@ func (w *World) build() error {
 		}
 		w.store = st
 	} else {
-		w.store = memory.New(forever)
+		w.store = memory.New(forever, memory.WithIncarnations(func(string) string { return w.newID() }))
 	}
 	w.checker = newChecker(w)
 	w.people = &people{w: w, made: map[string]bool{}, settling: map[string]bool{}, tries: map[string]int{}, drafts: map[string]*draft{}, left: map[string]bool{}}
@@ -33,10 +33,10 @@ func (w *World) build() error {
 		return err
 	}
 	for range max(1, w.Replicas) {
-		w.startServer()
+		w.startServer(w.newProcess())
 	}
 	for i := range max(1, w.Nodes) {
-		n := &node{w: w, name: fmt.Sprintf("node%d", i+1), world: dummy.NewWorld(w.Seed + uint64(i))}
+		n := &node{w: w, name: fmt.Sprintf("node%d", i+1), world: dummy.NewWorld(w.Seed + uint64(i)), wrong: w.wrongBy()}
 		w.nodes = append(w.nodes, n)
 		n.start()
 	}

@@ -1,13 +1,9 @@
 package simulate
 
 import (
-	"cmp"
-	"encoding/json"
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"mariposa"
@@ -35,15 +31,17 @@ type checker struct {
 	checkedRevision int64     // the revision at which the machines were last checked
 	changes         int       // changes on the machines at that time
 	still           stillness
+	bounces         map[string][]time.Time // lost instance -> when a replacement of it was removed that was not up yet
 	refs            referrals
 	sizes           map[*mariposa.ServiceStatus]int // stored sizes of the statuses measured so far
+	lost            losses
 }
 
 func newChecker(w *World) *checker {
 	return &checker{
 		w: w, instances: map[string]*store.Instance{}, tasks: map[string]*store.Task{}, projects: map[string]*store.Project{},
-		nodes: map[string]*store.Node{}, networks: newNetworks(), volumes: map[string]*store.Volume{}, deleted: map[string]bool{}, before: map[string]int{}, served: map[string]bool{}, changed: w.now, still: newStillness(), refs: newReferrals(),
-		sizes: map[*mariposa.ServiceStatus]int{},
+		nodes: map[string]*store.Node{}, networks: newNetworks(), volumes: map[string]*store.Volume{}, deleted: map[string]bool{}, before: map[string]int{}, served: map[string]bool{}, changed: w.now, still: newStillness(), bounces: map[string][]time.Time{}, refs: newReferrals(),
+		sizes: map[*mariposa.ServiceStatus]int{}, lost: newLosses(),
 	}
 }
 
@@ -63,6 +61,7 @@ func (c *checker) check() {
 	}
 	c.findExcuses()
 	c.checkMachines()
+	c.checkConnected()
 }
 
 func (c *checker) change(ch *store.Change) {
@@ -91,6 +90,7 @@ func (c *checker) change(ch *store.Change) {
 		node := (*store.Node)(&ch.Record)
 		c.nodes[r.ID] = node
 		c.loseNode(node)
+		c.lost.purge(node)
 	}
 }
 
@@ -117,6 +117,7 @@ func (c *checker) instance(ch *store.Change) {
 		was := old.Spec()
 		if was.Goal == mariposa.GoalRunning && spec.Goal != mariposa.GoalRunning {
 			c.noteRemoval(ch, spec)
+			c.noteBounce(old, spec)
 		}
 		if was.Node != spec.Node {
 			c.w.fail("%s moved from %s to %s", spec.Name, was.Node, spec.Node)
@@ -129,6 +130,7 @@ func (c *checker) instance(ch *store.Change) {
 		}
 	} else {
 		c.checkVolumeNode(r.ID, spec)
+		c.checkStableNode(spec)
 		c.checkNewReferences(spec)
 	}
 	if _, ok := c.tasks[spec.Task]; !ok {
@@ -256,14 +258,17 @@ func (c *checker) checkMachines() {
 	for _, n := range c.w.nodes {
 		for _, o := range n.list() {
 			id := o.ID
-			if o.Running {
-				c.refs.running[id] = true
-			}
 			if other := where[id]; other != "" {
 				c.w.fail("%s runs on %s and on %s", id, other, n.name)
 			}
 			where[id] = n.name
 			r, ok := c.instances[id]
+			if !ok && c.lost.known[id] {
+				continue
+			}
+			if o.Running {
+				c.refs.running[id] = true
+			}
 			if !ok {
 				c.w.fail("%s runs on %s but is not in the store", id, n.name)
 			}
@@ -272,6 +277,7 @@ func (c *checker) checkMachines() {
 			}
 		}
 	}
+	c.checkSpared(where)
 	c.checkNoRemovedReferences()
 }
 
@@ -358,174 +364,4 @@ func (c *checker) checkFrozenUntouched(was, is *mariposa.ProjectStatus, touched 
 			c.w.fail("%s is frozen, but %s", name, touched[name])
 		}
 	}
-}
-
-// atRest returns what is not yet in its desired state; empty: everything is.
-func (c *checker) atRest() string {
-	want := 0
-	for id, r := range c.projects {
-		st, spec := r.Status(), r.Spec()
-		if spec.Deleting {
-			return spec.Name + " is being deleted"
-		}
-		if st == nil || st.Number != spec.Number || st.Status != mariposa.StatusConverged {
-			b, _ := json.Marshal(st)
-			return fmt.Sprintf("%s is not converged: %s", spec.Name, b)
-		}
-		for name, ss := range st.Services {
-			if n := c.countRunning(id, name); n != ss.Scale {
-				return fmt.Sprintf("%s/%s has %d running of %d", spec.Name, name, n, ss.Scale)
-			}
-			want += ss.Scale
-		}
-	}
-	if n := len(c.instances) - c.kept(); want != n {
-		return fmt.Sprintf("%d instances are in the store, want %d", n, want)
-	}
-	for id, r := range c.tasks {
-		if st := r.Status(); !mariposa.StateOfTask(st).Ended() {
-			return "task " + id + " is open"
-		}
-	}
-	return cmp.Or(c.networks.leftover(c), c.leftToGo())
-}
-
-// kept counts the ended instances that are kept.
-func (c *checker) kept() int {
-	n := 0
-	for _, r := range c.instances {
-		if r.Spec().Kept {
-			n++
-		}
-	}
-	return n
-}
-
-func (c *checker) countRunning(project, service string) int {
-	n := 0
-	for _, r := range c.instances {
-		spec, status := r.Spec(), r.Status()
-		if spec.Project == project && spec.ServiceName == service && spec.Goal == mariposa.GoalRunning && mariposa.StateOf(spec, status) == mariposa.StateRunning {
-			n++
-		}
-	}
-	return n
-}
-
-// final compares the machines with the store at rest: they run exactly the desired
-// instances, at the current version, one per slot, and the ledger agrees.
-func (c *checker) final() {
-	c.checkLedger()
-	for _, id := range c.sorted() {
-		if spec := c.instances[id].Spec(); !spec.Kept {
-			c.upToDate(spec)
-			if why := c.networks.lacks(spec); why != "" {
-				c.w.fail("%s runs, but %s", spec.Name, why)
-			}
-		}
-	}
-}
-
-// checkLedger compares the store and the ledger with what really runs.
-func (c *checker) checkLedger() {
-	running := map[string]bool{}
-	for _, n := range c.w.nodes {
-		for _, id := range n.ids() {
-			running[id] = true
-		}
-	}
-	for id := range running {
-		if _, ok := c.instances[id]; !ok {
-			c.w.fail("%s runs but is not in the store", id)
-		}
-	}
-	slots := map[string]string{}
-	used := map[string]int{}
-	for _, id := range c.sorted() {
-		r := c.instances[id]
-		spec := r.Spec()
-		if spec.Kept { // an instance that could not be created has only a record
-			c.w.seen["kept at rest"]++
-			continue
-		}
-		if !running[id] {
-			c.w.fail("%s is running in the store but does not run", spec.Name)
-		}
-		key := fmt.Sprintf("%s/%s.%d", spec.Project, spec.ServiceName, spec.Slot)
-		if other := slots[key]; other != "" {
-			c.w.fail("%s and %s are in the same slot", other, spec.Name)
-		}
-		slots[key] = spec.Name
-		used[spec.Node]++
-	}
-	ledger, err := c.w.store.Ledger(c.w.ctx)
-	if err != nil {
-		c.w.fail("read the ledger: %v", err)
-	}
-	for _, n := range c.w.nodes {
-		if ledger[n.name].Instances != used[n.name] {
-			c.w.fail("the ledger counts %d instances on %s, but there are %d", ledger[n.name].Instances, n.name, used[n.name])
-		}
-	}
-	c.checkQuota(ledger)
-}
-
-// checkQuota checks that the organization's account matches the reservations of its
-// projects.
-func (c *checker) checkQuota(ledger map[string]mariposa.Resources) {
-	var sum mariposa.Resources
-	for _, r := range c.projects {
-		sum = sum.Plus(r.Spec().Demand)
-	}
-	account, projects := mariposa.LedgerOf(organization)
-	if ledger[account] != sum || ledger[projects].Instances != len(c.projects) {
-		c.w.fail("the organization's account is %+v for %d projects, but %d projects have reserved %+v", ledger[account], ledger[projects].Instances, len(c.projects), sum)
-	}
-}
-
-func (c *checker) sorted() []string {
-	ids := make([]string, 0, len(c.instances))
-	for id := range c.instances {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	return ids
-}
-
-func (c *checker) upToDate(spec *mariposa.InstanceSpec) {
-	st := c.projects[spec.Project].Status()
-	def, err := c.w.definition(spec.Project, st.Services[spec.ServiceName].Number, spec.ServiceName)
-	if err != nil || def == nil {
-		c.w.fail("%s has no definition: %v", spec.Name, err)
-	}
-	if mariposa.FormOf(def.Digest) != mariposa.FormOf(spec.Digest) || def.Live != spec.Live {
-		c.w.fail("%s is outdated at rest", spec.Name)
-	}
-	for _, ref := range def.Refs {
-		c.checkReferenceRuns(spec, ref)
-	}
-}
-
-// checkReferenceRuns checks that an instance at rest is bound to a running instance.
-func (c *checker) checkReferenceRuns(spec *mariposa.InstanceSpec, ref mariposa.Ref) {
-	to, ok := spec.Bindings.Get(ref.Service)
-	if !ok {
-		c.w.fail("%s is not bound to an instance of %s", spec.Name, ref.Service)
-		return
-	}
-	running := map[string]bool{}
-	for _, r := range c.instances {
-		other := r.Spec()
-		status := r.Status()
-		if other.Project == spec.Project && other.ServiceName == ref.Service && other.Goal == mariposa.GoalRunning && status != nil && status.State == mariposa.StateRunning {
-			running[status.PhysicalID] = true
-			running[status.Addresses[0]] = true
-		}
-	}
-	for _, value := range strings.Split(to.Values[ref.Field], ",") {
-		if !running[value] {
-			c.w.fail("%s refers to %s of %s as %q, which is not running", spec.Name, ref.Field, ref.Service, value)
-		}
-	}
-	c.w.seen["referred at rest"]++
 }

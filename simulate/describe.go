@@ -41,7 +41,7 @@ func describe(f wire.Frame) string {
 			fmt.Fprintf(&b, " %s/%d=%s", tail(it.ID), it.Status.Generation, it.Status.State)
 		}
 	case f.Heartbeat != nil:
-		fmt.Fprintf(&b, "beat %d", f.Heartbeat.Seen)
+		fmt.Fprintf(&b, "beat after %d", f.Heartbeat.Sent)
 	case f.Bye != nil:
 		b.WriteString("bye: " + f.Bye.Reason)
 	}

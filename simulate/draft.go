@@ -69,6 +69,9 @@ func (p *people) addService(d *draft, name string, sound bool) {
 			s.refs[on] = p.field()
 		}
 	}
+	if p.w.chance(3) { // short enough that a flapping node has its instances replaced
+		s.more += fmt.Sprintf("    reschedule: {after: %d}\n", rng.IntN(10))
+	}
 	s.update = fmt.Sprintf("rolling: %d, min_healthy: %d, deadline: 120", 1+rng.IntN(3), max(0, rng.IntN(6)-2))
 	if !sound && p.w.chance(6) {
 		s.update += fmt.Sprintf(", canary: %d", 1+rng.IntN(2))
@@ -250,6 +253,21 @@ func (p *people) mendDraft(old *draft, scales map[string]int) *draft {
 		}
 	}
 	return d
+}
+
+// updateInPlace submits a version of every project that changes its instances in place.
+func (p *people) updateInPlace() {
+	for _, name := range projectNames {
+		r, old := p.project(name), p.drafts[name]
+		if r == nil || old == nil {
+			continue
+		}
+		d := old.clone()
+		for _, s := range d.services {
+			s.prop += 3
+		}
+		p.update(r, d.String(), "live values")
+	}
 }
 
 var canary = regexp.MustCompile(", canary: [0-9]+")

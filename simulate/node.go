@@ -25,7 +25,12 @@ type node struct {
 	life  *lifetime
 	link  *link
 	woken bool
-	away  bool // temporarily cut off from the control plane
+	away  bool          // temporarily cut off from the control plane
+	wrong time.Duration // by how much its clock is wrong
+
+	unreached *server   // the one server that it cannot reach for now; nil: it reaches all
+	disturbed time.Time // when something last kept it from its session
+	seen      seenFile
 }
 
 // link is one connection of a node, with its messages in flight.
@@ -35,6 +40,8 @@ type link struct {
 	agent    *agent.Node
 	server   *server
 	session  *fleet.Session
+	opened   time.Time // when the session was stored
+	heard    time.Time // when it last received something
 	up, down [][]byte
 	closed   bool
 }
@@ -60,7 +67,8 @@ func (l *link) encode(f wire.Frame) []byte {
 
 func (n *node) start() {
 	n.life = &lifetime{}
-	clk := worldClock{n.w, n.life}
+	n.disturb()
+	clk := wrongClock{worldClock{n.w, n.life}, n.wrong}
 	n.dummy = dummy.New(n.world, clk)
 	n.agent = agent.NewNode(agent.Options{
 		Hello: wire.Hello{
@@ -70,6 +78,7 @@ func (n *node) start() {
 		Drivers: []driver.Driver{countingDriver{n.dummy, n}},
 		Clock:   clk, Wake: n.wakeIn(n.life), Spawn: n.life.Go,
 		Timeout: 24 * time.Hour, // measured on the real clock, which does not matter here
+		Seen:    n.seen.stored, Remember: n.seen.write(n.w),
 	})
 	if err := n.agent.List(n.w.ctx); err != nil {
 		n.w.fail("list the instances of %s: %v", n.name, err)
@@ -89,11 +98,12 @@ func (n *node) dialLater() {
 		if n.link != nil || n.agent != a {
 			return
 		}
-		if n.away || len(n.w.servers) == 0 {
+		servers := n.reachable()
+		if len(servers) == 0 {
 			n.dialLater()
 			return
 		}
-		l := &link{w: n.w, node: n, agent: a, server: n.w.servers[n.w.rng.IntN(len(n.w.servers))]}
+		l := &link{w: n.w, node: n, agent: a, server: servers[n.w.rng.IntN(len(servers))]}
 		n.link = l
 		n.w.links = append(n.w.links, l)
 		n.w.note("%s dials", n.name)
@@ -191,8 +201,15 @@ func (n *node) leave() {
 func (n *node) comeBack() {
 	if n.away {
 		n.away = false
+		n.disturb()
 		n.w.note("%s is back", n.name)
 	}
+}
+
+// loseConnection breaks the node's connection.
+func (n *node) loseConnection() {
+	n.disturb()
+	n.link.cut("a fault")
 }
 
 // cut ends a link; messages in flight are lost.
@@ -233,6 +250,7 @@ func (l *link) deliver(queue *[][]byte, to func(wire.Frame)) {
 	case l.w.faults && l.w.chance(150):
 		*queue = (*queue)[1:]
 		l.w.seen["message lost"]++
+		l.node.disturb()
 		l.w.note("a message of %s is lost", l.node.name)
 		return
 	case l.w.faults && l.w.chance(60):
@@ -252,6 +270,7 @@ func (l *link) toServer(f wire.Frame) {
 	l.w.noteFrame(f, "%s -> server: %s", l.node.name, describe(f))
 	switch {
 	case l.session != nil:
+		l.heard = l.w.now
 		l.session.Receive(f)
 	case f.Hello != nil && f.Seq == 1:
 		l.server.accept(l, f.Hello)

@@ -83,7 +83,7 @@ func (p *people) send(q *request) bool {
 	got, err := q.ask(p.asked.change, req)
 	p.open = nil
 	switch code := mariposa.CodeOf(err); {
-	case errors.Is(err, store.ErrUnavailable):
+	case errors.Is(err, store.ErrUnavailable), code == mariposa.Unavailable:
 		p.open = q
 	case err == nil, errors.Is(err, store.ErrConflict), code == mariposa.Conflict, code == mariposa.ResourceNotFound, code == mariposa.QuotaExceeded:
 	case code == mariposa.InvalidArgument && q.permission == auth.Operate: // the scale would be below 0 by now
@@ -168,11 +168,17 @@ func (p *people) choices(add func(int, func())) {
 			add(1, func() { p.delete(r) })
 		}
 	}
+	if p.w.chance(4) && p.w.rewinds > 0 {
+		p.purgeChoices(add)
+	}
 	if p.w.chance(10) && len(p.asked.picture.RetainedVolumesOf(organization)) > 0 {
 		add(1, p.deleteVolume)
 	}
 	if p.w.chance(20) {
 		add(1, p.limit)
+	}
+	if !p.w.Graph && p.w.chance(3) {
+		p.drainChoices(add)
 	}
 }
 
@@ -320,6 +326,10 @@ func (p *people) askForReachableGoals() bool {
 		p.setLimit(nil)
 		return false
 	}
+	if p.hasDrained() {
+		p.undrainAll()
+		return false
+	}
 	all := true
 	for _, name := range projectNames {
 		r := p.project(name)
@@ -396,6 +406,14 @@ func (p *people) mayRescale(project string) bool {
 	})
 }
 
+// mayHold reports whether an older request to replace some instances has not begun yet. It
+// will be held, unless it is stuck for long.
+func (p *people) mayHold(project string) bool {
+	return p.w.now.Sub(p.settlingSince) < 20*time.Minute && slices.ContainsFunc(p.tasks(project), func(t queue.Task) bool {
+		return t.Spec.Task == mariposa.TaskReprovision && t.Spec.Patch.Canary.N > 0 && t.Spec.Origin == mariposa.OriginUser && t.State() == mariposa.TaskQueued
+	})
+}
+
 // mends reports whether a project can settle with a corrected copy of its current
 // manifest. This is so in every other world, unless something was left outdated or the
 // version was rolled back: then users submit another version.
@@ -443,6 +461,9 @@ func (p *people) finishMended(r *store.Project) bool {
 	spec, st := r.Spec(), r.Status()
 	if st == nil || st.Number != spec.Number {
 		p.settling[spec.Name] = st == nil || st.RolledBack != spec.Number
+		return false
+	}
+	if p.mayHold(r.ID) {
 		return false
 	}
 	var held []string

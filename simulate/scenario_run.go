@@ -50,7 +50,6 @@ func RunScenario(ctx context.Context, t ScenarioRun) (ScenarioResult, error) {
 	err := w.play(func() {
 		w.faults = !w.orderly
 		kept := w.playActions()
-		w.faults = false
 		w.endFaults()
 		w.until(nil)
 		w.matches(kept)

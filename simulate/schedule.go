@@ -109,7 +109,14 @@ func (w *World) faultChoices(add func(int, func())) {
 	}
 	for _, s := range w.servers {
 		add(1, s.scheduleCrash)
+		if w.chance(2) {
+			add(1, s.loseStore)
+		}
 	}
+	if len(w.nodes) > 1 && w.chance(12) {
+		add(1, w.storm)
+	}
+	w.rewindChoices(add)
 	for _, n := range w.nodes {
 		if n.agent == nil {
 			continue
@@ -121,10 +128,16 @@ func (w *World) faultChoices(add func(int, func())) {
 			add(1, func() { n.failInstance(n.pickVictim(ids)) })
 		}
 		if n.link != nil && w.chance(4) {
-			add(1, func() { n.link.cut("a fault") })
+			add(1, n.loseConnection)
 		}
 		if !n.away && w.chance(6) {
 			add(1, n.leave)
+		}
+		if !n.away && w.chance(12) {
+			add(1, func() { n.flap(1 + w.rng.IntN(6)) })
+		}
+		if n.unreached == nil && len(w.servers) > 1 && w.chance(4) {
+			add(1, func() { n.loseServer(w.servers[w.rng.IntN(len(w.servers))]) })
 		}
 	}
 }
@@ -132,12 +145,7 @@ func (w *World) faultChoices(add func(int, func())) {
 // bringToRest ends all faults, lets users ask for reachable goals, and runs until the
 // machines match them.
 func (w *World) bringToRest() {
-	w.faults = false
 	w.people.settlingSince = w.now
-	w.note("peace")
-	for _, n := range w.nodes {
-		n.comeBack()
-	}
 	w.endFaults()
 	asked := false
 	deadline := w.now.Add(3 * time.Hour)
@@ -169,13 +177,20 @@ func (w *World) enlargeNodes() {
 	}
 }
 
-// endFaults cancels scheduled crashes and starts missing servers.
+// endFaults ends all faults, cancels scheduled crashes and starts missing servers.
 func (w *World) endFaults() {
+	w.faults = false
+	w.note("peace")
+	for _, n := range w.nodes {
+		n.comeBack()
+		n.unreached = nil
+	}
 	for _, s := range w.servers {
 		s.store.cancelCrash()
+		s.regainStore()
 	}
 	for len(w.servers) < max(1, w.Replicas) {
-		w.startServer()
+		w.startServer(w.newProcess())
 	}
 }
 
@@ -186,5 +201,5 @@ func (w *World) caughtUp() bool {
 			return false
 		}
 	}
-	return true
+	return len(w.servers) > 0
 }

@@ -17,9 +17,11 @@ import (
 	"mariposa/wire"
 )
 
-// server is one lifetime of a control plane replica.
+// server is one lifetime of a control plane replica, or the part of it in which it takes
+// the store for the same.
 type server struct {
 	w        *World
+	process  *process
 	life     *lifetime
 	store    *storeHandle
 	picture  *picture.Picture
@@ -29,6 +31,9 @@ type server struct {
 	ready    map[string]bool // projects that were woken
 	sessions map[*fleet.Session]*link
 	woken    map[*link]bool
+	stepping map[*link]bool // sessions that wait for the store
+
+	disturbed time.Time // when it last started, or its store last kept it waiting or failed
 }
 
 // storeHandle is a server's connection to the store. After a crash all calls fail, which
@@ -37,8 +42,19 @@ type server struct {
 type storeHandle struct {
 	store.Store
 	w    *World
+	s    *server
 	left int // calls until the crash; negative: none is scheduled
 	dead bool
+
+	unreachable bool      // for now; calls have no effect
+	blocking    bool      // the caller is a coroutine, which waits for slow calls
+	stalled     time.Time // calls are not answered before
+	rewound     bool      // the store has lost what this server has seen; calls fail
+	incarnation string    // of the store when it was opened
+	newest      int64     // the newest revision that it has written
+	waiting     int       // calls that are under way
+	began       time.Time // when it last became unreachable
+	outage      time.Time // when the last outage ended that a server must notice
 }
 
 func (h *storeHandle) cancelCrash() { h.left = -1 }
@@ -47,33 +63,41 @@ func (h *storeHandle) Commit(ctx context.Context, units ...store.Unit) []store.R
 	if h.w.Weigh {
 		h.w.countWrites(units)
 	}
-	if h.countCall() {
-		if h.w.callTakesEffect() {
+	outage := h.outage
+	late := h.delay()
+	if err := h.away(); err != nil || h.countCall() {
+		if err == nil && h.w.callTakesEffect() {
 			h.Store.Commit(ctx, units...)
 		}
-		out := make([]store.Result, len(units))
-		for i := range out {
-			out[i].Err = store.ErrUnavailable
-		}
-		return out
+		return store.FailAll(units, cmp.Or(err, store.ErrUnavailable))
 	}
-	return h.Store.Commit(ctx, units...)
+	results := h.Store.Commit(ctx, units...)
+	for _, r := range results {
+		h.newest = max(h.newest, r.Last)
+	}
+	h.w.checker.checkLost(outage, units, results)
+	late()
+	return results
 }
 
 func (h *storeHandle) Seize(ctx context.Context, holder, name string) (store.Lease, error) {
-	if h.countCall() {
-		if h.w.callTakesEffect() {
+	late := h.delay()
+	if err := h.away(); err != nil || h.countCall() {
+		if err == nil && h.w.callTakesEffect() {
 			_, _ = h.Store.Seize(ctx, holder, name)
 		}
-		return store.Lease{}, store.ErrUnavailable
+		return store.Lease{}, cmp.Or(err, store.ErrUnavailable)
 	}
+	defer late()
 	return h.Store.Seize(ctx, holder, name)
 }
 
 func (h *storeHandle) Hold(ctx context.Context, holder string, ttl time.Duration, names ...string) ([]store.Lease, error) {
-	if h.countCall() {
-		return nil, store.ErrUnavailable
+	late := h.delay()
+	if err := h.away(); err != nil || h.countCall() {
+		return nil, cmp.Or(err, store.ErrUnavailable)
 	}
+	defer late()
 	return h.Store.Hold(ctx, holder, ttl, names...)
 }
 
@@ -87,12 +111,14 @@ func (h *storeHandle) countCall() bool {
 	return h.dead
 }
 
-func (w *World) startServer() {
+func (w *World) startServer(p *process) {
 	s := &server{
-		w: w, life: &lifetime{}, store: &storeHandle{Store: w.store, w: w, left: -1},
-		ready: map[string]bool{}, sessions: map[*fleet.Session]*link{}, woken: map[*link]bool{},
+		w: w, process: p, life: &lifetime{}, store: &storeHandle{Store: w.store, w: w, left: -1},
+		ready: map[string]bool{}, sessions: map[*fleet.Session]*link{}, woken: map[*link]bool{}, stepping: map[*link]bool{}, disturbed: w.now,
 	}
-	clk := worldClock{w, s.life}
+	s.store.s, s.store.outage, s.store.incarnation = s, w.now, w.incarnation()
+	p.known[s.store.incarnation] = true
+	clk := s.sharedClock()
 	var err error
 	if s.picture, err = picture.Open(w.ctx, s.store); err != nil {
 		w.fail("open the picture: %v", err)
@@ -100,13 +126,16 @@ func (w *World) startServer() {
 	vault := seal.NewVault(w.ring, s.store)
 	cache := picture.NewVersionCache(s.store, vault)
 	s.picture.Subscribe(cache.Invalidate) // before all other subscribers, because they read the cache
-	holder := w.newID()
-	if s.fleet, err = fleet.New(w.ctx, fleet.Options{Store: s.store, Picture: s.picture, Cache: cache, Clock: clk, Replica: holder, Regained: func() { s.engine.RetryBlocked() }}); err != nil {
+	of := fleet.Options{Store: s.store, Picture: s.picture, Cache: cache, Clock: clk, Replica: p.name, Regained: func() { s.engine.RetryBlocked() }}
+	if p.trusting {
+		of.Outdated = s.noteOutdated
+	}
+	if s.fleet, err = fleet.New(w.ctx, of); err != nil {
 		w.fail("create the fleet: %v", err)
 	}
 	s.engine = engine.New(engine.Options{
-		Store: s.store, Picture: s.picture, Cache: cache, Clock: clk, NewID: w.newID, Holder: holder,
-		Wake: func(project string) { s.ready[project] = true }, Limit: cmp.Or(w.Limit, 40), Reachable: s.fleet.Reachable, Renewed: s.fleet.KeepLease,
+		Store: s.store, Picture: s.picture, Cache: cache, Clock: clk, NewID: w.newID, Holder: p.name,
+		Wake: func(project string) { s.ready[project] = true }, Limit: cmp.Or(w.Limit, 40), Reachable: s.fleet.Reachable, Renewed: s.fleet.KeepLease, Observed: clk.Observe,
 	})
 	s.change = change.New(change.Options{
 		Store: s.store, Picture: s.picture, Cache: cache, Directory: auth.NewDirectory(s.picture, ""), Clock: clk, NewID: w.newID,
@@ -116,18 +145,20 @@ func (w *World) startServer() {
 	w.started = w.now
 	w.note("server starts")
 	s.every(5*time.Second, func() {
-		if err := s.engine.Renew(w.ctx); err != nil && !s.store.dead {
+		if err := s.engine.Renew(w.ctx); err != nil && !s.store.dead && s.store.away() == nil {
 			w.fail("renew the lease: %v", err)
 		}
 	})
-	s.every(2500*time.Millisecond, func() { s.fleet.Tick(w.ctx) })
+	s.every(time.Second, func() { s.fleet.Tick(w.ctx) })
 }
 
 // every runs f now and then periodically, until the server's life is over.
 func (s *server) every(d time.Duration, f func()) {
-	f()
-	s.replaceIfDead()
-	worldClock{s.w, s.life}.After(d, func() { s.every(d, f) })
+	s.run(func() {
+		f()
+		s.replaceIfDead()
+		worldClock{s.w, s.life}.After(d, func() { s.every(d, f) })
+	})
 }
 
 func (s *server) behind() bool {
@@ -136,14 +167,17 @@ func (s *server) behind() bool {
 }
 
 func (s *server) choices(add func(int, func())) {
-	if s.behind() {
+	if s.store.isStalled() {
+		return // whatever it does next, it waits for the store
+	}
+	if s.behind() && s.store.away() == nil {
 		add(10, s.advance)
 	}
 	for _, project := range slices.Sorted(maps.Keys(s.ready)) {
 		add(10, func() { s.plan(project) })
 	}
 	for _, l := range s.w.links {
-		if s.woken[l] {
+		if s.woken[l] && !s.stepping[l] && l.session != nil {
 			add(10, func() { s.stepSession(l) })
 		}
 	}
@@ -159,7 +193,7 @@ func (s *server) advance() {
 // await sometimes lets a change see its own commit or a conflicting one. Often the
 // picture lags.
 func (s *server) await(_ context.Context, revision int64) {
-	if s.picture.Revision() < revision && (s.w.orderly || s.w.chance(2)) {
+	if s.picture.Revision() < revision && s.store.away() == nil && (s.w.orderly || s.w.chance(2)) {
 		s.advance()
 	}
 }
@@ -178,35 +212,40 @@ func (s *server) plan(project string) {
 
 func (s *server) stepSession(l *link) {
 	delete(s.woken, l)
-	if l.session == nil {
-		return
-	}
-	if err := l.session.Step(s.w.ctx); err != nil {
-		s.w.note("session of %s ends: %v", l.node.name, err)
-		l.session.End(err.Error())
-	}
-	s.w.digestOnly("session of %s steps", l.node.name)
-	s.replaceIfDead()
+	s.stepping[l] = true
+	s.run(func() {
+		err := l.session.Step(s.w.ctx)
+		delete(s.stepping, l)
+		if err != nil {
+			s.w.note("session of %s ends: %v", l.node.name, err)
+			l.session.End(err.Error())
+		}
+		s.w.digestOnly("session of %s steps", l.node.name)
+		s.replaceIfDead()
+	})
 }
 
 // accept handles an agent's hello.
 func (s *server) accept(l *link, h *wire.Hello) {
-	session, bye := s.fleet.Open(s.w.ctx, h, fleet.Admission{Own: true}, serverEnd{l}, func() {
-		if l.server == s {
-			s.woken[l] = true
-		}
-	})
-	if bye != nil {
-		s.w.note("%s is refused: %s", l.node.name, bye.Reason)
-		if bye.Final {
+	s.run(func() {
+		session, bye := s.fleet.Open(s.w.ctx, h, fleet.Admission{Own: true}, serverEnd{l}, func() {
+			if l.server == s {
+				s.woken[l] = true
+			}
+		})
+		switch {
+		case bye != nil && bye.Final:
 			s.w.fail("node %s was rejected permanently: %s", l.node.name, bye.Reason)
+		case bye != nil:
+			s.w.note("%s is refused: %s", l.node.name, bye.Reason)
+			l.cut("refused")
+		case l.closed: // the agent did not wait that long
+			session.End("the connection ended")
+		default:
+			l.session, l.opened, l.heard = session, s.w.now, s.w.now
 		}
-		l.cut("refused")
 		s.replaceIfDead()
-		return
-	}
-	l.session = session
-	s.replaceIfDead()
+	})
 }
 
 // scheduleCrash makes the server crash at one of its next calls to the store.
@@ -222,19 +261,32 @@ func (s *server) replaceIfDead() {
 	if !s.store.dead || s.life.over {
 		return
 	}
-	s.life.over = true
 	w := s.w
+	s.end()
 	w.seen["server crash"]++
 	w.note("server has crashed")
+	s.leave("the server crashed")
+	worldClock{w, &lifetime{}}.After(w.pause(40*time.Second), func() {
+		if len(w.servers) < max(1, w.Replicas) {
+			w.startServer(w.newProcess())
+		}
+	})
+}
+
+// end ends the server's life. Its calls that are under way have no more effect.
+func (s *server) end() {
+	s.store.unreachable = true
+	s.life.end()
+}
+
+// leave ends the server's connections.
+func (s *server) leave(why string) {
+	w := s.w
 	w.servers = slices.DeleteFunc(w.servers, func(o *server) bool { return o == s })
 	for _, l := range slices.Clone(w.links) {
 		if l.server == s {
-			l.cut("the server crashed")
+			l.node.disturb()
+			l.cut(why)
 		}
 	}
-	worldClock{w, &lifetime{}}.After(w.pause(40*time.Second), func() {
-		if len(w.servers) < max(1, w.Replicas) {
-			w.startServer()
-		}
-	})
 }

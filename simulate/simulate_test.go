@@ -42,13 +42,14 @@ func TestHistoriesKeepTheRules(t *testing.T) {
 	}
 	// A simulation in which nothing happens proves nothing.
 	for _, what := range []string{
-		"server crash", "agent crash", "message lost", "message doubled", "node lost", "rollout stopped", "backed off", "debt settled",
+		"server crash", "agent crash", "store unreachable", "store slow", "store stalled", "store went back", "backup restored", "store read again", "quarantined at rest", "returned to rest", "asked to purge", "server unreachable", "wrong clock", "message lost", "message doubled", "node lost", "rollout stopped", "backed off", "debt settled",
 		"instance.provisioning", "instance.running", "instance.failed", "instance.updating", "instance.stopping", "instance.destroyed",
 		"instance.collected", "node.unknown", "task.completed", "task.failed", "task.terminated", "project.deleted", "version.completed",
 		"service frozen", "service paused", "service held", "version taken back", "instance.kept", "kept at rest", "referred at rest",
 		"network.created", "network.joined", "network.left", "network.deleted", "network.attached", "network.detaching", "network.detached",
 		"asked to thaw", "asked to pause", "asked to resume", "asked to converge", "asked to accept", "asked to terminate", "asked to revert", "asked to limit", "answered again",
 		"edges inverted", "service dropped", "service added", "follower frozen", "mended", "referred to and killed",
+		"storm", "node flaps", "asked to drain", "asked to undrain", "asked to stop", "asked to reschedule-now", "node.draining", "node.drained", "node.drain_stopped", "nodes.storm_began", "nodes.storm_ended",
 		"made with a volume", "volume.created", "volume.made", "volume.left", "volume.deleting", "volume.deleted",
 	} {
 		if seen[what] < 5 {

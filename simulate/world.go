@@ -22,6 +22,7 @@ import (
 	"mariposa/manifest"
 	"mariposa/seal"
 	"mariposa/store"
+	"mariposa/store/memory"
 )
 
 // Options configure a world.
@@ -68,6 +69,8 @@ type World struct {
 	serves      map[string]bool // services of the scenario that have a running instance and must keep one
 	tally                       // of the calls at which a scenario can crash
 	later       []func()        // consequences of an event, run after it
+	copies      []*memory.Store // earlier states of the store, to which it may go back
+	rewinds     int             // how often it went back
 	parsed      map[string]*manifest.Project
 }
 
@@ -192,6 +195,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 			w.step()
 		}
 		w.bringToRest()
+		w.returnToRest()
 	})
 	return w.result(), err
 }
@@ -215,6 +219,9 @@ func (w *World) play(what func()) (err error) {
 		}
 		for _, n := range w.nodes {
 			n.life.end()
+		}
+		for _, s := range w.servers {
+			s.end()
 		}
 		if w.store != nil {
 			_ = w.store.Close()

@@ -210,6 +210,9 @@ func (l Lease) Held(holder string, now, until time.Time) (Lease, bool) {
 	if !live {
 		l.Epoch++
 	}
+	if l.Holder != holder {
+		l.Note = ""
+	}
 	l.Holder, l.Until = holder, until
 	return l, true
 }
@@ -217,6 +220,21 @@ func (l Lease) Held(holder string, now, until time.Time) (Lease, bool) {
 // Seized returns the lease after holder took it by force.
 func (l Lease) Seized(holder string) Lease {
 	return Lease{Name: l.Name, Holder: holder, Epoch: l.Epoch + 1}
+}
+
+// Announced returns the lease with a note of its holder.
+func (l Lease) Announced(holder, note string, now time.Time) (Lease, error) {
+	if l.Holder != holder || !l.Live(now) {
+		return l, fmt.Errorf("announce %s: %w", l.Name, ErrFenced)
+	}
+	l.Note = note
+	return l, nil
+}
+
+// IsForgettable reports whether a lease belongs to a replica that is gone for so long that
+// nobody asks for it. Its epoch fences nothing.
+func (l Lease) IsForgettable(now time.Time) bool {
+	return strings.HasPrefix(l.Name, ReplicaPrefix) && (l.Holder == "" || (!l.Until.IsZero() && l.Until.Before(now.Add(-ReplicaMemory))))
 }
 
 // Released returns the lease after its holder released it. The epoch stays, so that the

@@ -10,6 +10,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"mariposa"
@@ -65,9 +66,17 @@ type Store interface {
 	// Release releases those of the named leases that the holder has.
 	Release(ctx context.Context, holder string, names ...string) error
 
+	// Announce sets the note of a lease, which others read with Leases. It returns
+	// ErrFenced unless the holder has the lease. The note is kept while the holder renews
+	// the lease, and lost when the holder releases it or another one takes it.
+	Announce(ctx context.Context, holder, name, note string) error
+
 	// Leases returns the leases with a name prefix that are held now by the store's
 	// clock, by name.
 	Leases(ctx context.Context, prefix string) ([]Lease, error)
+
+	// Time returns the time by the store's clock.
+	Time(ctx context.Context) (time.Time, error)
 
 	// Ledger returns what is claimed on each node that has claims.
 	Ledger(ctx context.Context) (map[string]mariposa.Resources, error)
@@ -78,9 +87,23 @@ type Store interface {
 	// Identity returns the ids that label what this store's nodes run.
 	Identity(ctx context.Context) (Identity, error)
 
+	// Reincarnate gives the store a new incarnation, unless it has another one than old
+	// already. If replicas share the store, all of them must reopen it (see Rewound).
+	Reincarnate(ctx context.Context, old string) error
+
+	// Rewound is closed once the store was found to have gone back to an earlier state, or
+	// to have a new incarnation. From then on all calls but Close return ErrRewound, and the
+	// store must be reopened. It is nil for a store that only one process can use: that one
+	// cannot change under it.
+	Rewound() <-chan struct{}
+
+	// Revision returns the newest revision.
+	Revision(ctx context.Context) (int64, error)
+
 	// Trim deletes changes older than maxAge and all but the newest maxChanges (in whole
 	// commits; zero means no such limit) and returns the oldest revision after which
-	// Changes is still complete.
+	// Changes is still complete. It also deletes the leases of replicas (ReplicaPrefix)
+	// that were released, or expired more than ReplicaMemory ago.
 	Trim(ctx context.Context, maxAge time.Duration, maxChanges int64) (int64, error)
 
 	// LogSizes returns how much of the log each of the given projects has, or every
@@ -99,6 +122,11 @@ type Store interface {
 	// TrimAudit deletes entries of the audit log older than maxAge (zero: none) and
 	// returns how many.
 	TrimAudit(ctx context.Context, maxAge time.Duration) (removed int64, err error)
+
+	// Dump passes everything that the store contains to d, in one consistent state, without
+	// holding up writers. It must not take long: until it ends, what is deleted meanwhile
+	// takes up room.
+	Dump(ctx context.Context, d Dump) error
 
 	// Ping reports whether the store accepts writes now.
 	Ping(ctx context.Context) error
@@ -229,11 +257,18 @@ type Lease struct {
 	Holder string
 	Epoch  int64
 	Until  time.Time // by the store's clock; zero: never expires
+	Note   string    // what its holder announced
 }
 
 // ReplicaPrefix begins the name of the lease that shows that a replica is alive; the
 // rest is the replica's name.
 const ReplicaPrefix = "replica/"
+
+// ShardPrefix begins the name of the lease of a shard; the rest is its number.
+const ShardPrefix = "shard/"
+
+// ReplicaMemory is how long the lease of a dead replica is kept.
+const ReplicaMemory = 10 * time.Minute
 
 // Identity labels everything that belongs to a store. The cluster survives a restored
 // backup; the incarnation does not.
@@ -256,6 +291,14 @@ var (
 	// ErrUnavailable: the store cannot be written now (full or read-only disk, server
 	// unreachable); nothing was changed. Wrapped with the cause.
 	ErrUnavailable = errors.New("the store is not writable")
+	// ErrUncertain: the store does not answer, so the result of a commit is not known.
+	ErrUncertain = errors.New("the store does not answer, so it is not known whether the change was stored")
+	// ErrRewound: the store has lost changes that were read from it.
+	ErrRewound = fmt.Errorf("%w: the database has gone back to an earlier state", ErrUnavailable)
+	// ErrNotEmpty: a restore would replace what the store contains.
+	ErrNotEmpty = errors.New("the store is not empty")
+	// ErrInUse: a restore would replace the store of running servers.
+	ErrInUse = errors.New("servers are running on the store")
 	// ErrClosed: the store was closed. If its server was unreachable when Close was
 	// called, it may be unknown whether a commit has happened.
 	ErrClosed = errors.New("the store is closed")

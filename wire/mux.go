@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"io"
+	"slices"
 
 	"github.com/hashicorp/yamux"
 
@@ -13,7 +14,12 @@ import (
 
 // Dial opens a stream. The control plane calls it, after the frames that the stream
 // depends on.
-func (p *Pipe) Dial(o Open) (*Stream, error) {
+func (p *Pipe) Dial(o Open) (*Stream, error) { return p.dial(Message{Open: &o}) }
+
+// DialReplica opens a stream to another replica.
+func (p *Pipe) DialReplica(f Forward) (*Stream, error) { return p.dial(Message{Forward: &f}) }
+
+func (p *Pipe) dial(first Message) (*Stream, error) {
 	mux, err := p.multiplexer(true)
 	if err != nil {
 		return nil, err
@@ -23,7 +29,33 @@ func (p *Pipe) Dial(o Open) (*Stream, error) {
 		return nil, err
 	}
 	s := p.newStream(conn)
-	return s, s.Send(Message{Open: &o}) // fails only with the connection, which ends the stream too
+	return s, s.Send(first) // fails only with the connection, which ends the stream too
+}
+
+// OpenInTime calls dial, which opens a stream, unless the context ends first: a peer that
+// does not read blocks it. The call itself ends with the connection at the latest.
+func OpenInTime(ctx context.Context, dial func() (*Stream, error)) (*Stream, error) {
+	opened, failed := make(chan *Stream), make(chan error, 1)
+	go func() {
+		st, err := dial()
+		if err != nil {
+			failed <- err
+			return
+		}
+		select {
+		case opened <- st:
+		case <-ctx.Done():
+			_ = st.Close() // the caller no longer waits for it
+		}
+	}()
+	select {
+	case st := <-opened:
+		return st, nil
+	case err := <-failed:
+		return nil, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // Accept sets the function that serves the streams that the other side opens, each on its
@@ -114,16 +146,19 @@ type muxConn struct {
 }
 
 // Write sends bytes in order with the frames, and waits until they are written: a frame
-// is never queued behind more than one message of the streams.
-func (c *muxConn) Write(b []byte) (int, error) {
-	written := make(chan struct{})
-	c.p.enqueue(outgoing{bytes: bytes.Clone(b), written: written})
-	select {
-	case <-written:
-		return len(b), nil
-	case <-c.p.streamsCtx.Done():
-		return 0, io.ErrClosedPipe
+// is never queued behind more than one piece of the streams.
+func (c *muxConn) Write(b []byte) (n int, err error) {
+	for piece := range slices.Chunk(b, pieceSize) {
+		written := make(chan struct{})
+		c.p.enqueue(outgoing{bytes: bytes.Clone(piece), written: written})
+		select {
+		case <-written:
+			n += len(piece)
+		case <-c.p.streamsCtx.Done():
+			return n, io.ErrClosedPipe
+		}
 	}
+	return n, nil
 }
 
 // Close ends the connection, unless the pipe is closed already: if the multiplexer fails

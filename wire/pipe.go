@@ -4,16 +4,20 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/coder/websocket"
 	"github.com/hashicorp/yamux"
+
+	"mariposa"
 )
 
 // Pipe carries frames over one WebSocket, and streams in addition. Sending a frame never
 // blocks: the queue is bounded, and the connection ends when it is full, because a peer
-// that does not read is as good as gone.
+// that does not read is as good as gone. Heartbeats overtake everything that is queued, and
+// wait for one piece of a frame or of a stream at most.
 type Pipe struct {
 	conn         *websocket.Conn
 	ctx          context.Context //nolint:containedctx // the life of the connection, which outlasts any call
@@ -23,10 +27,13 @@ type Pipe struct {
 	streamsCtx context.Context //nolint:containedctx // the life of the streams, which ends when the pipe is closed
 	endStreams context.CancelFunc
 	serve      func(*Stream)
-	filter     streamFilter // used by the reader
+	filter     streamFilter // used by the reader, as is the next
+	pieces     []byte       // of a frame that has not arrived completely
+	sent       int64        // the last frame that was written; used by the writer
 
 	mu       sync.Mutex
 	queue    []outgoing
+	beats    []outgoing // heartbeats, which come first
 	closed   bool
 	notEmpty chan struct{}
 	mux      *yamux.Session
@@ -42,7 +49,12 @@ type outgoing struct {
 }
 
 const (
-	maxQueued    = 20_000
+	maxQueued = 20_000
+	// pieceSize is the most that is written at a time. A larger frame is sent in pieces,
+	// with a mark in front: pieceMore, or pieceLast.
+	pieceSize    = 64 << 10
+	pieceMore    = '+'
+	pieceLast    = '.'
 	writeTimeout = 30 * time.Second
 	closeTimeout = 5 * time.Second // for the frames queued when the pipe is closed, and for a node to close its end of a stream
 	serveTimeout = 5 * time.Minute // for the end of a stream to be read
@@ -52,7 +64,7 @@ const (
 // ends. Frames queued before Close are written even if the context ends right after: a
 // peer often sends a last frame just before it disconnects.
 func NewPipe(ctx context.Context, conn *websocket.Conn) *Pipe {
-	conn.SetReadLimit(MaxFrame)
+	conn.SetReadLimit(2 * pieceSize)
 	p := &Pipe{conn: conn, notEmpty: make(chan struct{}, 1), streams: map[*Stream]struct{}{}}
 	p.ctx, p.abort = context.WithCancel(context.WithoutCancel(ctx))
 	p.streamsCtx, p.endStreams = context.WithCancel(p.ctx)
@@ -70,8 +82,12 @@ func (p *Pipe) Send(f Frame) { p.enqueue(outgoing{frame: f}) }
 
 func (p *Pipe) enqueue(o outgoing) {
 	p.mu.Lock()
-	full := len(p.queue) >= maxQueued
-	if !p.closed && !full {
+	full := len(p.queue)+len(p.beats) >= maxQueued
+	switch {
+	case p.closed || full:
+	case o.frame.Heartbeat != nil:
+		p.beats = append(p.beats, o)
+	default:
 		p.queue = append(p.queue, o)
 	}
 	p.mu.Unlock()
@@ -117,7 +133,14 @@ func (p *Pipe) Read(ctx context.Context) (Frame, error) {
 			return Frame{}, fmt.Errorf("the connection ended: %w", err)
 		}
 		if kind == websocket.MessageText {
-			return Decode(b)
+			b, isWhole, err := p.join(b)
+			if err != nil {
+				return Frame{}, err
+			}
+			if isWhole {
+				return Decode(b)
+			}
+			continue
 		}
 		if _, err := p.multiplexer(p.serve != nil); err != nil {
 			return Frame{}, err
@@ -131,19 +154,34 @@ func (p *Pipe) Read(ctx context.Context) (Frame, error) {
 	}
 }
 
+// join adds a piece to those that have arrived, and returns the frame once it is whole.
+// Heartbeats, which are never in pieces, may arrive in between.
+func (p *Pipe) join(b []byte) (frame []byte, isWhole bool, err error) {
+	if len(b) == 0 || b[0] != pieceMore && b[0] != pieceLast {
+		return b, true, nil
+	}
+	p.pieces = append(p.pieces, b[1:]...)
+	if len(p.pieces) > MaxFrame {
+		return nil, false, mariposa.Errorf(mariposa.TooLarge, "frame exceeds the limit of %d bytes", MaxFrame)
+	}
+	if b[0] == pieceMore {
+		return nil, false, nil
+	}
+	frame, p.pieces = p.pieces, nil
+	return frame, true, nil
+}
+
 func (p *Pipe) write() {
 	defer p.abort()
 	defer p.stopWatching()
 	for {
-		p.mu.Lock()
-		line, closed := p.queue, p.closed
-		p.queue = nil
-		p.mu.Unlock()
-		for _, o := range line {
+		o, found, closed := p.next()
+		if found {
 			if err := p.writeOne(o); err != nil {
 				_ = p.conn.CloseNow() // the connection is broken already
 				return
 			}
+			continue
 		}
 		if closed {
 			_ = p.conn.Close(websocket.StatusNormalClosure, "")
@@ -158,19 +196,88 @@ func (p *Pipe) write() {
 	}
 }
 
+// next takes the first in line, heartbeats before all else. If there is none, it reports
+// whether the pipe is closed.
+func (p *Pipe) next() (o outgoing, found, closed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, line := range []*[]outgoing{&p.beats, &p.queue} {
+		if len(*line) > 0 {
+			o = (*line)[0]
+			(*line)[0] = outgoing{} // it must not be kept in memory
+			if *line = (*line)[1:]; len(*line) == 0 {
+				*line = nil
+			}
+			return o, true, false
+		}
+	}
+	return o, false, p.closed
+}
+
 func (p *Pipe) writeOne(o outgoing) error {
-	ctx, cancel := context.WithTimeout(p.ctx, writeTimeout)
-	defer cancel()
-	if o.written != nil {
-		err := p.conn.Write(ctx, websocket.MessageBinary, o.bytes)
+	switch {
+	case o.written != nil:
+		err := p.writePiece(websocket.MessageBinary, o.bytes)
 		if err == nil {
 			close(o.written)
 		}
 		return err
+	case o.frame.Heartbeat != nil:
+		return p.writeHeartbeat(*o.frame.Heartbeat)
 	}
 	b, err := Encode(o.frame)
 	if err != nil {
 		return err
 	}
-	return p.conn.Write(ctx, websocket.MessageText, b)
+	if len(b) <= pieceSize {
+		err = p.writePiece(websocket.MessageText, b)
+	} else {
+		err = p.writePieces(b)
+	}
+	p.sent = o.frame.Seq
+	return err
+}
+
+// writePieces writes a large frame, and heartbeats in between.
+func (p *Pipe) writePieces(frame []byte) error {
+	piece := make([]byte, 0, pieceSize+1)
+	for all := range slices.Chunk(frame, pieceSize) {
+		for _, o := range p.takeHeartbeats() {
+			if err := p.writeHeartbeat(*o.frame.Heartbeat); err != nil {
+				return err
+			}
+		}
+		piece = append(append(piece[:0], pieceMore), all...)
+		if frame = frame[len(all):]; len(frame) == 0 {
+			piece[0] = pieceLast
+		}
+		if err := p.writePiece(websocket.MessageText, piece); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Pipe) takeHeartbeats() []outgoing {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := p.beats
+	p.beats = nil
+	return all
+}
+
+// writeHeartbeat writes a heartbeat, with what was written before it.
+func (p *Pipe) writeHeartbeat(h Heartbeat) error {
+	h.Sent = p.sent
+	b, err := Encode(Frame{Heartbeat: &h})
+	if err != nil {
+		return err
+	}
+	return p.writePiece(websocket.MessageText, b)
+}
+
+func (p *Pipe) writePiece(kind websocket.MessageType, b []byte) error {
+	ctx, cancel := context.WithTimeout(p.ctx, writeTimeout)
+	defer cancel()
+	return p.conn.Write(ctx, kind, b)
 }

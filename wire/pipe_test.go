@@ -24,6 +24,8 @@ func soon(t *testing.T) context.Context {
 	return ctx
 }
 
+func crash(seq int64) wire.Frame { return wire.Frame{Seq: seq, Crash: &wire.Crash{Instance: "a"}} }
+
 func TestFramesArriveInTheOrderTheyWereSent(t *testing.T) {
 	ctx := soon(t)
 	near, far := wiretest.Pair(t)
@@ -32,16 +34,16 @@ func TestFramesArriveInTheOrderTheyWereSent(t *testing.T) {
 	defer a.Close()
 	const n = 5000
 	for i := range int64(n) {
-		a.Send(wire.Frame{Seq: i + 1, Heartbeat: &wire.Heartbeat{Seen: i}})
+		a.Send(crash(i + 1))
 	}
 	for i := range int64(n) {
 		f, err := b.Read(ctx)
-		if err != nil || f.Seq != i+1 || f.Heartbeat == nil || f.Heartbeat.Seen != i {
+		if err != nil || f.Seq != i+1 || f.Crash == nil {
 			t.Fatalf("frame %d: %+v, %v", i+1, f, err)
 		}
 	}
-	b.Send(wire.Frame{Seq: 1, Heartbeat: &wire.Heartbeat{Seen: n}})
-	if f, err := a.Read(ctx); err != nil || f.Heartbeat.Seen != n {
+	b.Send(crash(1))
+	if f, err := a.Read(ctx); err != nil || f.Crash == nil {
 		t.Fatalf("the way back: %+v, %v", f, err)
 	}
 }
@@ -52,11 +54,11 @@ func TestCloseWritesWhatIsInLineFirst(t *testing.T) {
 	a, b := wire.NewPipe(ctx, near), wire.NewPipe(ctx, far)
 	defer b.Close()
 	for i := range int64(300) {
-		a.Send(wire.Frame{Seq: i + 1, Heartbeat: &wire.Heartbeat{}})
+		a.Send(crash(i + 1))
 	}
 	a.Close()
 	a.Close() // a second call is harmless
-	a.Send(wire.Frame{Seq: 301, Heartbeat: &wire.Heartbeat{}})
+	a.Send(crash(301))
 	for i := range int64(300) {
 		if f, err := b.Read(ctx); err != nil || f.Seq != i+1 {
 			t.Fatalf("frame %d: %+v, %v", i+1, f, err)

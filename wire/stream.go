@@ -36,6 +36,20 @@ type Message struct {
 	Exit     int           `json:"exit,omitempty"`     // with this exit code
 	Error    string        `json:"error,omitempty"`    // or this error
 	Code     mariposa.Code `json:"code,omitempty"`     // the code of the error, if known
+
+	// Between replicas. The answer to Forward is an empty message, an error or Absent.
+	Forward *Forward `json:"forward,omitempty"` // the first message: what is requested of another replica
+	Absent  bool     `json:"absent,omitempty"`  // the node has no session at that replica
+	Lost    string   `json:"lost,omitempty"`    // why the connection to the node ended, and the stream with it
+}
+
+// Forward is a request of one replica to another one, which has the session of a node.
+// That one never forwards it again.
+type Forward struct {
+	Node       string `json:"node,omitempty"`
+	Open       *Open  `json:"open,omitempty"`       // a stream to the node; its Input is a stream of the same link
+	Crash      string `json:"crash,omitempty"`      // an instance of the node to crash
+	Heartbeats bool   `json:"heartbeats,omitempty"` // when nodes were last heard from: a JSON object of times by node
 }
 
 // Open says what a stream is for: an instance's log, unless Usage, Command or Input is
@@ -81,6 +95,13 @@ func (p *Pipe) forget(s *Stream) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.streams, s)
+}
+
+// CountStreams returns how many streams are open on this side.
+func (p *Pipe) CountStreams() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.streams)
 }
 
 // endSends ends pending sends of all streams.

@@ -1,8 +1,9 @@
 // Package wire is the protocol between agents and the control plane over one persistent
 // connection. Frames are numbered in each direction: a receiver closes the connection if
 // a number is missing and ignores one it has seen, so lost and duplicate frames do no
-// harm. Streams (logs, commands in instances) share the connection. The package owns the
-// messages and their limits, not how they are handled.
+// harm. Heartbeats have no number: they overtake everything else. Streams (logs, commands
+// in instances) share the connection. The package owns the messages and their limits, not
+// how they are handled.
 package wire
 
 import (
@@ -24,10 +25,12 @@ import (
 //	8 (2026-11): logs, commands and usage go over streams; crash instead of ask, exec and data
 //	9 (2026-11): assignments say whether the instance is frozen
 //	10 (2026-11): logs since a time and with timestamps; workloads with a mark for the port and a working directory
-const Protocol = 10
+//	11 (2026-11): heartbeats without a number, with the last frame sent; large frames in pieces; keys are rotated; bye says that the node waits for approval or was removed
+const Protocol = 11
 
 // NodeHeader is the request header with which an agent proves which node it is: ID:KEY. A
-// node that has joined before needs no join token.
+// node that has joined before needs no join token. A node whose key was rotated sends it
+// twice, with its key and the one before.
 const NodeHeader = "Mariposa-Node"
 
 // MaxFrame is the largest frame in bytes: the values of one instance fit, even several
@@ -49,25 +52,42 @@ type Frame struct {
 	Heartbeat *Heartbeat `json:"beat,omitempty"`
 	Bye       *Bye       `json:"bye,omitempty"`
 	Crash     *Crash     `json:"crash,omitempty"`
+	Rotate    *Rotate    `json:"rotate,omitempty"`
 }
 
 // Hello opens a session: the agent identifies its node.
 type Hello struct {
-	Protocol int                    `json:"protocol"`
-	Node     string                 `json:"node"`
-	Key      string                 `json:"key"` // the node's own secret; the first hello fixes it
-	Name     string                 `json:"name"`
-	Rack     string                 `json:"rack,omitempty"`
-	DC       string                 `json:"dc,omitempty"`
-	Traits   map[string]string      `json:"traits,omitempty"`
-	Dummy    bool                   `json:"dummy,omitempty"`
-	Capacity mariposa.Resources     `json:"capacity"`
-	Drivers  []mariposa.ComputeType `json:"drivers"`
+	Protocol int    `json:"protocol"`
+	Release  string `json:"release,omitempty"` // of the agent, for messages to people
+	Node     string `json:"node"`
+	Key      string `json:"key"` // the node's own secret; the first hello fixes it
+	// FormerKey is the key before Key; empty if there is none. It is still valid if the
+	// store does not know Key yet, or does not know it any more after a restore.
+	FormerKey string                 `json:"former_key,omitempty"`
+	Name      string                 `json:"name"`
+	Rack      string                 `json:"rack,omitempty"`
+	DC        string                 `json:"dc,omitempty"`
+	Traits    map[string]string      `json:"traits,omitempty"`
+	Dummy     bool                   `json:"dummy,omitempty"`
+	Capacity  mariposa.Resources     `json:"capacity"`
+	Drivers   []mariposa.ComputeType `json:"drivers"`
 	// Capabilities are those that each driver declares.
 	Capabilities map[mariposa.ComputeType]mariposa.Capabilities `json:"capabilities,omitempty"`
 	// Offers are what drivers report about the machine. Compute types that are
 	// unavailable here are not in Drivers.
 	Offers map[mariposa.ComputeType]mariposa.Offer `json:"offers,omitempty"`
+	// Seen is the newest state of the store that the node knows of. A store with an older
+	// state has gone back.
+	Seen *Seen `json:"seen,omitempty"`
+	// Machine are the facts of the machine; nil: none, as for a dummy node.
+	Machine *mariposa.Machine `json:"machine,omitempty"`
+}
+
+// Seen is a state of the store.
+type Seen struct {
+	Incarnation string   `json:"incarnation"`
+	Revision    int64    `json:"revision"`
+	Past        []string `json:"past,omitempty"` // incarnations before this one; a store that has one of them has gone back
 }
 
 // Welcome answers a hello. A snapshot of assignments follows it.
@@ -75,7 +95,10 @@ type Welcome struct {
 	Epoch             int64         `json:"epoch"`
 	Cluster           string        `json:"cluster"`
 	Incarnation       string        `json:"incarnation"`
-	HeartbeatInterval time.Duration `json:"beat"` // how often the agent sends a heartbeat
+	Revision          int64         `json:"revision"`
+	HeartbeatInterval time.Duration `json:"beat"`              // how often the agent sends a heartbeat
+	Servers           []string      `json:"servers,omitempty"` // as in Heartbeat
+	KeyHash           string        `json:"key_hash"`          // of the key that admitted the node
 }
 
 // Assign sends the node the goals of its instances. The frames of a snapshot name every
@@ -85,6 +108,7 @@ type Assign struct {
 	Last      bool                          `json:"last,omitempty"`
 	Workloads map[string]*mariposa.Workload `json:"workloads,omitempty"`
 	Items     []Assignment                  `json:"items,omitempty"`
+	Revision  int64                         `json:"revision,omitempty"` // of the store
 }
 
 // Assignment is the goal of one instance. The goal gone for an instance that was never
@@ -101,6 +125,9 @@ type Assignment struct {
 	Status         *mariposa.InstanceStatus `json:"status,omitempty"`   // in snapshots: its last known status
 	Mounts         []mariposa.Mount         `json:"mounts,omitempty"`   // volumes that must be there before it starts
 	Networks       []mariposa.Join          `json:"networks,omitempty"` // networks that must be there before it starts
+	// Origin is what the node keeps about it, so that it can be taken back into its slot by
+	// a store that does not know it.
+	Origin *mariposa.Provenance `json:"origin,omitempty"`
 	// Frozen: its service is frozen. If it ends, it is not restarted in place.
 	Frozen bool `json:"frozen,omitempty"`
 	// StopTimeout is how long an instance whose goal is not running may take to stop;
@@ -160,6 +187,7 @@ type Report struct {
 	Provided    []Provided             `json:"provided,omitempty"`
 	Quarantined []mariposa.Quarantined `json:"quarantined,omitempty"`
 	Inventory   bool                   `json:"inventory,omitempty"` // Quarantined is complete
+	Machine     *mariposa.Machine      `json:"machine,omitempty"`   // the facts of the machine have changed
 }
 
 // Status is the actual state of one instance.
@@ -168,15 +196,34 @@ type Status struct {
 	Status mariposa.InstanceStatus `json:"status"`
 }
 
-// Heartbeat means that its sender is alive, and contains the last frame that it has seen.
+// Heartbeat means that its sender is alive. It is not numbered, because it overtakes the
+// frames that wait to be written.
 type Heartbeat struct {
-	Seen int64 `json:"seen"`
+	Sent     int64 `json:"sent"`               // the last frame that was written before it
+	Revision int64 `json:"revision,omitempty"` // of the store; from the server
+	// Servers are the addresses of all servers that are alive, from the server, if they
+	// have changed. The agent can connect to any of them.
+	Servers []string `json:"servers,omitempty"`
 }
 
 // Bye ends a session with the reason.
 type Bye struct {
 	Reason string `json:"reason"`
 	Final  bool   `json:"final,omitempty"` // reconnecting will not help
+	// Reboot: the node's machine is shutting down. From an agent only.
+	Reboot bool `json:"reboot,omitempty"`
+	// Pending: the node waits until an operator accepts it. From a server only, as the next.
+	Pending bool `json:"pending,omitempty"`
+	// Removed: an operator removed the node. It does not come back by itself.
+	Removed bool `json:"removed,omitempty"`
+}
+
+// Rotate replaces the key of the node. From the server it is empty, and asks for a new key.
+// The agent stores one and responds with its hash. From then on the server admits the node
+// with both keys, and ends the session. Once the node has opened a session with the new
+// key, the former one is no longer valid.
+type Rotate struct {
+	KeyHash string `json:"key_hash,omitempty"`
 }
 
 // Crash makes an instance fail, if its driver can do that.
@@ -206,7 +253,7 @@ func Decode(b []byte) (Frame, error) {
 func (f *Frame) countMessages() (n int) {
 	for _, set := range []bool{
 		f.Hello != nil, f.Welcome != nil, f.Assign != nil, f.Mdata != nil, f.Provide != nil, f.Report != nil,
-		f.Heartbeat != nil, f.Bye != nil, f.Crash != nil,
+		f.Heartbeat != nil, f.Bye != nil, f.Crash != nil, f.Rotate != nil,
 	} {
 		if set {
 			n++
@@ -231,5 +278,10 @@ func (o *FrameOrder) Accept(seq int64) (bool, error) {
 	return true, nil
 }
 
-// Seen returns the number of the newest accepted frame.
-func (o *FrameOrder) Seen() int64 { return o.seen }
+// Check returns an error if a frame that was sent before a heartbeat has not arrived.
+func (o *FrameOrder) Check(b *Heartbeat) error {
+	if b.Sent > o.seen {
+		return mariposa.Errorf(mariposa.InvalidArgument, "frame %d was sent, but only %d arrived: a frame was lost", b.Sent, o.seen)
+	}
+	return nil
+}

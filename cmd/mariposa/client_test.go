@@ -305,7 +305,7 @@ func TestTablesAndFilesAsPeopleWantThem(t *testing.T) {
 	want(0, "wrote mariposa.yaml", "init")
 	want(1, "already exists", "init")
 	want(0, "mariposa.yaml is valid: 1 service (web)", "validate")
-	want(0, "everything would be created", "project", "plan", "shop", "-m", "mariposa.yaml")
+	want(0, "project shop does not exist yet", "project", "plan", "shop", "-m", "mariposa.yaml")
 	want(0, "version 1", "project", "create", "shop", "--wait")
 	write(t, filepath.Join(folder, "bad.yaml"), []byte("services: {web: {scal: 2}}"))
 	want(1, "bad.yaml:1: services.web.scal", "validate", "-m", "bad.yaml")

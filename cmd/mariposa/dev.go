@@ -161,9 +161,9 @@ func startDev(ctx context.Context, f devFlags) (*dev, error) {
 	if f.keyFile != "" {
 		options.Hidden = append(options.Hidden, f.keyFile)
 	}
-	d.run(ctx, link, assembly.NodeConfig{Dir: filepath.Join(dir, "node"), Name: f.name, Process: options})
+	d.run(ctx, link, assembly.NodeConfig{Dir: filepath.Join(dir, "node"), Name: f.name, Process: options, Release: version})
 	for _, name := range dummyNames(dir, f) {
-		d.run(ctx, link, assembly.NodeConfig{Dir: filepath.Join(dir, "nodes", name), Name: name, Dummy: true})
+		d.run(ctx, link, assembly.NodeConfig{Dir: filepath.Join(dir, "nodes", name), Name: name, Dummy: true, Release: version})
 	}
 	return d, nil
 }

@@ -122,7 +122,7 @@ func TestACommandDoesNotSurviveTheServerAndSaysSo(t *testing.T) {
 	cmd, _ := h.begin(&errs, "instance", "exec", name, "--", "sh", "-c", stays)
 	h.kill()
 	_ = cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(errs.String(), "lost the connection") {
+	if code := cmd.ProcessState.ExitCode(); code != 255 || !strings.Contains(errs.String(), "lost the connection") {
 		t.Errorf("it ended with %d: %s", code, errs.String())
 	}
 	h.await("only the instance is left", func() bool { return len(h.processes()) == 1 })
@@ -137,7 +137,7 @@ func TestACommandDoesNotSurviveTheServerAndSaysSo(t *testing.T) {
 	_ = h.cmd.Process.Signal(syscall.SIGTERM)
 	_ = cmd.Wait()
 	<-h.done
-	if code := cmd.ProcessState.ExitCode(); code != 1 || errs.String() == "" || h.code != 0 {
+	if code := cmd.ProcessState.ExitCode(); code != 255 || errs.String() == "" || h.code != 0 {
 		t.Errorf("it ended with %d, the server with %d: %s", code, h.code, errs.String())
 	}
 	h.await("only the instance is left", func() bool { return len(h.processes()) == 1 })

@@ -1,21 +1,27 @@
 package main_test
 
 import (
+	"bytes"
 	"net"
+	"net/http"
 	"net/url"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"mariposa"
 	"mariposa/client"
+	"mariposa/contract"
 	"mariposa/store/postgres/pgtest"
 )
 
-// cable is a TCP proxy between a replica and its database that tests can disturb.
+// cable is a TCP proxy between a replica and its database, or a client and a replica, that
+// tests can disturb.
 type cable struct {
 	t        *testing.T
 	listener net.Listener
@@ -24,6 +30,8 @@ type cable struct {
 	mu    sync.Mutex
 	hung  chan struct{} // closed when data flows again; nil while it does
 	cut   bool
+	lost  int    // answers that did not arrive
+	loses []byte // a connection ends with the answer to a request that contains this; nil: none
 	conns map[net.Conn]bool
 }
 
@@ -70,8 +78,26 @@ func (c *cable) serve(near net.Conn) {
 	c.conns[near], c.conns[far] = true, true
 	c.mu.Unlock()
 	var both sync.WaitGroup
-	both.Go(func() { c.copy(far, near) })
-	both.Go(func() { c.copy(near, far) })
+	var isDoomed atomic.Bool
+	both.Go(func() {
+		c.copy(far, near, func(request []byte) bool {
+			if c.losesAnswer(request) {
+				isDoomed.Store(true)
+			}
+			return true
+		})
+	})
+	both.Go(func() {
+		c.copy(near, far, func([]byte) bool {
+			if !isDoomed.Load() {
+				return true
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.lost++
+			return false
+		})
+	})
 	both.Wait()
 	c.mu.Lock()
 	delete(c.conns, near)
@@ -79,8 +105,22 @@ func (c *cable) serve(near net.Conn) {
 	c.mu.Unlock()
 }
 
-// copy carries data in one direction, and ends the connection with it.
-func (c *cable) copy(to, from net.Conn) {
+// loseAnswers lets requests with a text through, but not their answers.
+func (c *cable) loseAnswers(text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.loses = []byte(text)
+}
+
+func (c *cable) losesAnswer(request []byte) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.loses) > 0 && bytes.Contains(request, c.loses)
+}
+
+// copy carries data in one direction, as long as it passes, and ends the connection with
+// it.
+func (c *cable) copy(to, from net.Conn, passes func([]byte) bool) {
 	defer to.Close()
 	buf := make([]byte, 32<<10)
 	for {
@@ -92,6 +132,10 @@ func (c *cable) copy(to, from net.Conn) {
 			<-hung
 		}
 		if n > 0 {
+			if !passes(buf[:n]) {
+				_ = from.Close()
+				return
+			}
 			if _, err := to.Write(buf[:n]); err != nil {
 				return
 			}
@@ -191,6 +235,7 @@ func (c *cluster) everUnknown() (ids []string) {
 		for _, e := range next.Events {
 			if e.Kind == "node.unknown" && !slices.Contains(ids, e.Node) {
 				ids = append(ids, e.Node)
+				c.t.Logf("%s at %s: %s", e.Node, e.Time.Format("15:04:05.000"), e.Reason)
 			}
 		}
 		if events = *next; len(next.Events) == 0 {
@@ -222,9 +267,7 @@ func TestAStalledDatabaseMakesNoHealthyNodeUnknown(t *testing.T) {
 	for _, cable := range cables {
 		cable.setHung(false)
 	}
-	for i := range cables {
-		c.await("the nodes are back", func() bool { return c.metric(i, "mariposa_sessions") == 3 })
-	}
+	c.await("the nodes are back", func() bool { return c.metric(0, "mariposa_sessions")+c.metric(1, "mariposa_sessions") == 6 })
 	for _, cmd := range dying { // by the time that they are unknown, everybody has been judged
 		end(cmd)
 	}
@@ -288,4 +331,83 @@ func TestAReplicaThatLosesItsDatabaseGivesItsNodesAway(t *testing.T) {
 			}
 		})
 	}
+}
+
+// While the database does not answer, requests that need it are refused within seconds,
+// and the rest is answered. Instances run on, and work resumes by itself.
+func TestRequestsDoNotWaitForASilentDatabase(t *testing.T) {
+	t.Parallel()
+	c, cables := cabled(t, 1)
+	c.agent("node", 1, c.urls())
+	c.create("shop", "services: {web: {compute_type: dummy, scale: 2}}")
+	c.await("it runs", func() bool { return c.state("shop").Status == mariposa.StatusConverged })
+	token := "Bearer " + c.admin
+	ask := func(method, path, body string) (status int, took time.Duration) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, c.replicas[0].url+path, strings.NewReader(body))
+		must(t, err)
+		req.Header.Set("Authorization", token)
+		req.Header.Set("Content-Type", "application/json")
+		began := time.Now()
+		answer, err := http.DefaultClient.Do(req)
+		must(t, err)
+		_ = answer.Body.Close()
+		return answer.StatusCode, time.Since(began)
+	}
+	// quick is the best of a few: other tests may keep the machine busy.
+	quick := func(method, path, body string) (status int, took time.Duration) {
+		t.Helper()
+		for range 4 {
+			if status, took = ask(method, path, body); took <= 3*time.Second {
+				break
+			}
+		}
+		return status, took
+	}
+	for name, disturb := range map[string]func(bool){"hung": cables[0].setHung, "cut": cables[0].setCut} {
+		disturb(true)
+		for range 2 { // the first finds open connections
+			for _, r := range []struct{ method, path, body string }{
+				{"PUT", "/v1/projects/shop/state", `{"action":"stop"}`},
+				{"GET", "/v1/projects/shop/versions/1", ""},
+				{"GET", "/v1/audit", ""},
+				{"GET", "/readyz", ""},
+			} {
+				if status, took := quick(r.method, r.path, r.body); status != 503 || took > 3*time.Second {
+					t.Errorf("%s: %s %s answers %d after %s", name, r.method, r.path, status, took)
+				}
+			}
+			if status, took := quick("GET", "/v1/state", ""); status != 200 || took > 3*time.Second {
+				t.Errorf("%s: the state answers %d after %s", name, status, took)
+			}
+		}
+		disturb(false)
+		c.await("changes are accepted again", func() bool {
+			_, err := c.Scale(t.Context(), "shop", map[string]string{"web": "3"})
+			return err == nil
+		})
+		c.await("they are carried out", func() bool {
+			s := c.state("shop")
+			return s.Status == mariposa.StatusStopped || s.Status == mariposa.StatusConverged
+		})
+		c.await("it runs again", func() bool { // one of the stops may have been stored
+			_, err := c.Act(t.Context(), "shop", contract.Action{Action: "start"})
+			return err == nil && c.state("shop").Status == mariposa.StatusConverged
+		})
+	}
+}
+
+// After a power cut, everything starts at the same time.
+func TestAReplicaThatStartsBeforeItsDatabaseWaits(t *testing.T) {
+	t.Parallel()
+	database := pgtest.Start(t)
+	cable, through := newCable(t, database)
+	cable.setCut(true)
+	c := &cluster{devServer: &devServer{t: t, dir: t.TempDir(), out: &lockedBuffer{}}, store: database}
+	c.admin = c.token()
+	out := &lockedBuffer{}
+	c.spawnProcess(out, []string{"MARIPOSA_STORE=" + through}, "server", "--listen", "127.0.0.1:0")
+	c.await("it says what it waits for", func() bool { return strings.Contains(out.String(), "waiting for the database") })
+	cable.setCut(false)
+	c.await("it runs", func() bool { return strings.Contains(out.String(), "Mariposa is running at http://") })
 }

@@ -29,15 +29,23 @@ type cluster struct {
 	store    string
 	replicas []*replica
 	join     string
+	ca       string // file with the certificate to trust, if replicas have their own
 }
 
 func newCluster(t *testing.T, replicas int) *cluster {
 	t.Helper()
 	c := &cluster{devServer: &devServer{t: t, dir: t.TempDir(), out: &lockedBuffer{}}, store: pgtest.Start(t)}
+	return c.start(replicas)
+}
+
+// start starts the first replicas.
+func (c *cluster) start(replicas int, flags ...string) *cluster {
+	t := c.t
+	t.Helper()
 	c.admin = c.token()
 	c.join = c.token("--join")
 	for range replicas {
-		c.addReplica()
+		c.addReplica(flags...)
 	}
 	for i := range replicas {
 		c.ask(i)
@@ -88,7 +96,7 @@ func (c *cluster) addReplicas(n int, flags ...string) {
 	}
 	for _, r := range all {
 		c.await("the replica says where it is", func() bool {
-			r.url = regexp.MustCompile(`http://\S+`).FindString(r.out.String())
+			r.url = regexp.MustCompile(`https?://\S+`).FindString(r.out.String())
 			return r.url != ""
 		})
 	}
@@ -99,7 +107,7 @@ func (c *cluster) addReplicas(n int, flags ...string) {
 func (c *cluster) ask(i int) {
 	c.t.Helper()
 	var err error
-	c.Client, err = client.New(client.Options{URL: c.replicas[i].url, Token: c.admin})
+	c.Client, err = client.New(client.Options{URL: c.replicas[i].url, Token: c.admin, Roots: c.roots})
 	must(c.t, err)
 }
 

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -20,9 +22,11 @@ import (
 	"mariposa/assembly"
 	"mariposa/change"
 	"mariposa/cli"
+	"mariposa/fleet"
 	"mariposa/listener"
 	"mariposa/seal"
 	"mariposa/store"
+	"mariposa/store/postgres"
 )
 
 // minConnections is the minimum of --max-connections. Half of the connections are for
@@ -32,6 +36,7 @@ const minConnections = 16
 // controlFlags are the flags of every command that runs a control plane.
 type controlFlags struct {
 	listen       string
+	advertise    string
 	cert, key    string
 	insecure     bool
 	keyFile      string
@@ -39,10 +44,13 @@ type controlFlags struct {
 	keepVersions int
 	keepAudit    int
 	keepTasks    int
+	reopen       func(context.Context) (store.Store, error) // opens a store that replicas share again
 	proxies      []string
 	connections  listener.Options
 	limits       api.Limits
 	approveNodes bool
+	pendingNodes string
+	stormBreaker string
 }
 
 func (f *controlFlags) add(to *pflag.FlagSet) {
@@ -50,7 +58,9 @@ func (f *controlFlags) add(to *pflag.FlagSet) {
 	to.StringVar(&f.cert, "tls-cert", "", "certificate (PEM) for HTTPS; reloaded when it changes")
 	to.StringVar(&f.key, "tls-key", "", "private key (PEM) of the certificate")
 	to.BoolVar(&f.insecure, "insecure", false, "serve plain HTTP to other machines; tokens are sent unencrypted")
-	to.BoolVar(&f.approveNodes, "approve-nodes", false, "new nodes run instances only after an operator approves them (mariposa node approve); set it on every replica")
+	to.BoolVar(&f.approveNodes, "approve-nodes", false, "new nodes run instances only after an operator accepts them (mariposa node accept); set it on every replica")
+	to.StringVar(&f.pendingNodes, "pending-nodes", strconv.Itoa(fleet.DefaultPendingNodes), "number of nodes without a join token that may wait until an operator accepts them (mariposa node accept), or off; set it on every replica")
+	to.StringVar(&f.stormBreaker, "storm-breaker", "33%", "share of nodes that may be lost within a minute before their instances are no longer replaced, or off; set it on every replica (mariposa server settings --storm-breaker overrides it)")
 	to.StringVar(&f.keyFile, "key-file", "", "file with the key that encrypts secrets in the store; created if missing (default secret.key in the data directory)")
 	to.StringVar(&f.domain, "domain", "", "domain of the names of services and instances (default mariposa.internal)")
 	to.IntVar(&f.keepVersions, "keep-versions", change.DefaultKeep, "number of versions to keep of each project; tagged and running ones are always kept")
@@ -100,9 +110,18 @@ func (f *controlFlags) config(st store.Store, dir string) (assembly.Config, erro
 		}
 		return time.Duration(n) * 24 * time.Hour
 	}
+	pending, err := readPendingNodes(f.pendingNodes)
+	if err != nil {
+		return assembly.Config{}, cli.Usage(err)
+	}
+	storm, err := readStormBreaker(f.stormBreaker)
+	if err != nil {
+		return assembly.Config{}, cli.Usage(err)
+	}
 	return assembly.Config{
-		Store: st, Ring: ring, Listen: f.listen, Version: version, TLSCert: f.cert, TLSKey: f.key, Insecure: f.insecure,
-		Domain: f.domain, ApproveNodes: f.approveNodes, KeepVersions: f.keepVersions, KeepAudit: days(f.keepAudit), KeepTasks: days(f.keepTasks),
+		StormBreaker: storm,
+		Store:        st, Reopen: f.reopen, Ring: ring, Listen: f.listen, Advertise: f.advertise, Version: version, TLSCert: f.cert, TLSKey: f.key, Insecure: f.insecure,
+		Domain: f.domain, ApproveNodes: f.approveNodes, PendingNodes: pending, KeepVersions: f.keepVersions, KeepAudit: days(f.keepAudit), KeepTasks: days(f.keepTasks),
 		Limits: f.limits, Connections: connections,
 	}, nil
 }
@@ -153,14 +172,20 @@ func serverCommand() *cobra.Command {
 	}
 	c.PersistentFlags().StringVar(&where, "store", "", "store: sqlite:PATH or postgres://…; use MARIPOSA_STORE if it contains a password")
 	f.add(c.Flags())
+	c.Flags().StringVar(&f.advertise, "advertise", "", "URL at which the other replicas and agents reach this replica, such as https://10.0.0.1:8080 (default: the listen address, unless it stands for all addresses)")
 	c.AddCommand(tokenCommand(&where))
 	return c
 }
 
 func runServer(ctx context.Context, where string, f *controlFlags, stdout io.Writer) error {
-	st, _, dir, err := openStore(ctx, where)
+	st, dir, err := awaitStore(ctx, where)
 	if err != nil {
 		return err
+	}
+	if st.Shared() {
+		f.reopen = func(ctx context.Context) (store.Store, error) {
+			return postgres.Open(ctx, where, postgres.Options{Existing: true})
+		}
 	}
 	control, hint, err := startReplica(ctx, st, dir, f)
 	if err != nil {
@@ -175,6 +200,26 @@ func runServer(ctx context.Context, where string, f *controlFlags, stdout io.Wri
 	}()
 	fmt.Fprintf(stdout, "Mariposa is running at %s (version %s)\n%s\n", control.URL, version, hint)
 	return waitFor(ctx, control)
+}
+
+// awaitStore opens a store, and waits for its server if that cannot be reached: after a
+// power cut, everything starts at the same time.
+func awaitStore(ctx context.Context, where string) (st store.Store, dir string, err error) {
+	for told := ""; ; {
+		st, _, dir, err = openStore(ctx, where)
+		if err == nil || !errors.Is(err, store.ErrUnavailable) || dir != "" {
+			return st, dir, err
+		}
+		if told != err.Error() {
+			slog.Warn("waiting for the database", "err", err)
+			told = err.Error()
+		}
+		select {
+		case <-ctx.Done():
+			return nil, "", err
+		case <-time.After(time.Second):
+		}
+	}
 }
 
 // waitFor waits for a signal or for the failure of a component of the control plane.
@@ -223,8 +268,8 @@ func agentCommand() *cobra.Command {
 			return runAgent(cmd.Context(), f)
 		},
 	}
-	c.Flags().StringVar(&f.server, "server", "", "URLs of the control plane, separated by commas")
-	c.Flags().StringVar(&f.join, "join", "", "join token (mariposa node join-token), required when the node joins for the first time; prefer MARIPOSA_JOIN")
+	c.Flags().StringVar(&f.server, "server", "", "URL of the control plane, or several separated by commas; one is enough, because the agent learns the others from it")
+	c.Flags().StringVar(&f.join, "join", "", "join token (mariposa node join-token), needed once; without it, a new node waits until an operator accepts it (mariposa node accept); prefer MARIPOSA_JOIN")
 	c.Flags().BoolVar(&f.insecure, "insecure", false, "allow plain HTTP to other machines; the token and the key of the node are sent unencrypted")
 	c.Flags().StringVar(&f.data, "data", "", "directory for the identity and the instances of the node")
 	c.Flags().StringVar(&f.ca, "ca", "", "file with certificates (PEM) to trust in addition to those of the system")
@@ -240,7 +285,7 @@ func agentCommand() *cobra.Command {
 
 func runAgent(ctx context.Context, f agentFlags) error {
 	if f.server == "" || f.data == "" {
-		return cli.Usage(errors.New("--server and --data are required, and --join when the node joins for the first time"))
+		return cli.Usage(errors.New("--server and --data are required"))
 	}
 	traits := map[string]string{}
 	for _, t := range f.traits {
@@ -250,7 +295,7 @@ func runAgent(ctx context.Context, f agentFlags) error {
 		}
 		traits[k] = v
 	}
-	link := agent.Link{Servers: strings.Split(f.server, ","), Token: f.join, Insecure: f.insecure}
+	link := agent.Link{Servers: strings.Split(f.server, ","), Token: f.join, Insecure: f.insecure, Known: assembly.KnownServers(f.data)}
 	if err := link.Check(); err != nil {
 		return cli.Usage(fmt.Errorf("--server: %w", err))
 	}
@@ -261,7 +306,7 @@ func runAgent(ctx context.Context, f agentFlags) error {
 		}
 		link.Client = trusting
 	}
-	base := assembly.NodeConfig{Dir: f.data, Name: f.name, Rack: f.rack, DC: f.dc, Traits: traits}
+	base := assembly.NodeConfig{Dir: f.data, Name: f.name, Rack: f.rack, DC: f.dc, Traits: traits, Release: version}
 	if f.dummies == 0 {
 		var err error
 		if base.Process, err = f.process.options(); err != nil {
@@ -289,4 +334,32 @@ func runAgent(ctx context.Context, f agentFlags) error {
 		return err
 	}
 	return nil
+}
+
+// maxPendingNodes is the largest number of nodes without a join token that may wait.
+const maxPendingNodes = 10_000
+
+// readPendingNodes reads how many nodes without a join token may wait.
+func readPendingNodes(text string) (int, error) {
+	if text == "off" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > maxPendingNodes {
+		return 0, fmt.Errorf("--pending-nodes %s: give a number from 1 to %d, or off", text, maxPendingNodes)
+	}
+	return n, nil
+}
+
+// readStormBreaker reads the share of nodes that may be lost at once, in percent; negative:
+// any.
+func readStormBreaker(text string) (int, error) {
+	if text == "off" {
+		return -1, nil
+	}
+	n, err := strconv.Atoi(strings.TrimSuffix(text, "%"))
+	if err != nil || n < 1 || n > 99 {
+		return 0, fmt.Errorf("--storm-breaker %s: give a percentage of nodes from 1%% to 99%%, or off", text)
+	}
+	return n, nil
 }

@@ -17,7 +17,7 @@ import (
 // openStore opens the store given with --store. dir is the directory of a SQLite store
 // and its secrets. It is empty for replicas on PostgreSQL.
 func openStore(ctx context.Context, where string) (st store.Store, name, dir string, err error) {
-	if strings.HasPrefix(where, "postgres://") || strings.HasPrefix(where, "postgresql://") {
+	if isPostgres(where) {
 		st, err = postgres.Open(ctx, where, postgres.Options{})
 		return st, "postgres", "", err
 	}

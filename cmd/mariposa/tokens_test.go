@@ -49,7 +49,7 @@ func TestANodeWaitsUntilAPersonApprovesIt(t *testing.T) {
 	if said == nil || said[1] != n.Fingerprint || n.Address != "127.0.0.1" {
 		t.Errorf("the agent says that its key is %v, the server %q from %q", said, n.Fingerprint, n.Address)
 	}
-	if out := a.ok("node", "list"); !strings.Contains(out, "pending") || !strings.Contains(out, "mariposa node approve node-a") {
+	if out := a.ok("node", "list"); !strings.Contains(out, "pending") || !strings.Contains(out, "mariposa node accept node-a") {
 		t.Errorf("node list:\n%s", out)
 	}
 	if out := a.ok("node", "show", "node-a"); !strings.Contains(out, n.Fingerprint) || !strings.Contains(out, "127.0.0.1") {

@@ -11,7 +11,7 @@ func TestProcessesStartInTheirWorkingDirectory(t *testing.T) {
 	t.Parallel()
 	h := newDevServer(t)
 	h.env = []string{"MARIPOSA_PROJECT=shop"}
-	text := "services: {web: {compute_type: process, command: [sh, -c, 'pwd -P; exec sleep 100000'], working_dir: /usr/lib, update: {min_healthy: 0, deadline: 2}}}"
+	text := "services: {web: {compute_type: process, command: [sh, -c, 'pwd -P; exec sleep 100000'], working_dir: /usr/lib, update: {min_healthy: 0}}}"
 	h.ok("project", "create", "shop", "-m", fileOf(t, text), "--wait")
 	h.await("it prints", func() bool { return strings.HasSuffix(h.ok("logs", "web"), "| /usr/lib\n") })
 	web, _ := h.the("shop", "web")

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -305,9 +306,49 @@ func testLogs(t *testing.T, b *fixture) {
 			t.Errorf("since %v: %q (%v), want %q", since, got, err, want)
 		}
 	}
+	b.testPositions(t, i.ID)
 	b.remove(t, i.ID)
 	if lines.Scan() || lines.Err() != nil {
 		t.Errorf("following the log of a removed instance returned %q, %v", lines.Text(), lines.Err())
+	}
+}
+
+// testPositions reads the log of an instance that wrote three lines again from each of its
+// positions.
+func (b *fixture) testPositions(t *testing.T, id string) {
+	t.Helper()
+	read := func(o driver.LogOptions) (start string, positions, texts []string) {
+		text, err := io.ReadAll(b.logs(t, id, o))
+		if err != nil {
+			t.Fatalf("with positions: %v", err)
+		}
+		first, rest, _ := bytes.Cut(text, []byte("\n"))
+		start, _ = mariposa.CutLogPosition(first)
+		for line := range bytes.Lines(rest) {
+			position, line := mariposa.CutLogPosition(line)
+			at, line := mariposa.CutLogTime(line)
+			if at.IsZero() == o.Timestamps || position == "" {
+				t.Errorf("%q has position %q and time %v", line, position, at)
+			}
+			positions, texts = append(positions, position), append(texts, strings.TrimSpace(string(line)))
+		}
+		return start, positions, texts
+	}
+	start, positions, texts := read(driver.LogOptions{Tail: -1, Positions: true})
+	if len(positions) != 3 || start != positions[0] {
+		t.Fatalf("starts at %q, lines %q at %q", start, texts, positions)
+	}
+	for n, from := range positions {
+		start, again, rest := read(driver.LogOptions{Tail: 0, Since: time.Now().Add(time.Hour), Timestamps: true, Positions: true, From: from})
+		if start != from || !slices.Equal(again, positions[n:]) || !slices.Equal(rest, texts[n:]) {
+			t.Errorf("from %q: starts at %q, %q at %q", from, start, rest, again)
+		}
+	}
+	if end, _, rest := read(driver.LogOptions{Tail: 0, Positions: true}); len(rest) > 0 || end == "" || slices.Contains(positions, end) {
+		t.Errorf("the end is at %q, and then %q", end, rest)
+	}
+	if start, again, _ := read(driver.LogOptions{Tail: 0, Positions: true, From: "gone.0.n.7"}); start != positions[0] || len(again) != 3 {
+		t.Errorf("from a position that is gone: starts at %q, then %q", start, again)
 	}
 }
 

@@ -63,21 +63,22 @@ func (w *World) Changes() int {
 
 // instance is one dummy, in memory and in the journal.
 type instance struct {
-	ID             string         `json:"id"`
-	Labels         driver.Labels  `json:"labels"`
-	Name           string         `json:"name,omitempty"`
-	Project        string         `json:"project,omitempty"`
-	Physical       string         `json:"physical_id"`
-	Addresses      []string       `json:"addresses,omitempty"`
-	Running        bool           `json:"running,omitempty"`
-	Started        time.Time      `json:"started,omitzero"`
-	Finished       time.Time      `json:"finished,omitzero"`
-	Exit           *int           `json:"exit_code,omitempty"`
-	Reason         string         `json:"reason,omitempty"`
-	Attempt        uint64         `json:"attempt"` // operations so far; each has its own random wait
-	ManualRestarts int            `json:"bounces,omitempty"`
-	Knobs          mariposa.Dummy `json:"dummy"`
-	Gone           bool           `json:"gone,omitempty"` // in the journal: removed
+	ID             string               `json:"id"`
+	Labels         driver.Labels        `json:"labels"`
+	Origin         *mariposa.Provenance `json:"origin,omitempty"`
+	Name           string               `json:"name,omitempty"`
+	Project        string               `json:"project,omitempty"`
+	Physical       string               `json:"physical_id"`
+	Addresses      []string             `json:"addresses,omitempty"`
+	Running        bool                 `json:"running,omitempty"`
+	Started        time.Time            `json:"started,omitzero"`
+	Finished       time.Time            `json:"finished,omitzero"`
+	Exit           *int                 `json:"exit_code,omitempty"`
+	Reason         string               `json:"reason,omitempty"`
+	Attempt        uint64               `json:"attempt"` // operations so far; each has its own random wait
+	ManualRestarts int                  `json:"bounces,omitempty"`
+	Knobs          mariposa.Dummy       `json:"dummy"`
+	Gone           bool                 `json:"gone,omitempty"` // in the journal: removed
 
 	values []mariposa.Variable // in memory only: they may be secret
 }
@@ -88,7 +89,7 @@ func (in *instance) observe(id string) driver.Observed {
 		return driver.Observed{ID: id}
 	}
 	o := driver.Observed{
-		ID: in.ID, Labels: in.Labels, Name: in.Name, Project: in.Project, Running: in.Running, PhysicalID: in.Physical, Addresses: in.Addresses,
+		ID: in.ID, Labels: in.Labels, Origin: in.Origin, Name: in.Name, Project: in.Project, Running: in.Running, PhysicalID: in.Physical, Addresses: in.Addresses,
 		Started: in.Started, ManualRestarts: in.ManualRestarts, Finished: in.Finished, ExitCode: in.Exit, Reason: in.Reason,
 	}
 	if in.Knobs.UpdateInPlaceProp != "" {
@@ -106,7 +107,7 @@ func knobsOf(i driver.Instance) mariposa.Dummy {
 
 // make adds a dummy that is not running yet.
 func (w *World) make(i driver.Instance) *instance {
-	in := &instance{ID: i.ID, Name: i.Name, Project: i.Project, Labels: i.Labels, Physical: w.physicalID(i.ID, knobsOf(i).NameLen)}
+	in := &instance{ID: i.ID, Name: i.Name, Project: i.Project, Labels: i.Labels, Origin: i.Origin, Physical: w.physicalID(i.ID, knobsOf(i).NameLen)}
 	in.Addresses = w.addresses(i)
 	w.instances[i.ID] = in
 	w.changes++

@@ -417,6 +417,10 @@ func TestRestartedMachineAndRecycledPids(t *testing.T) {
 			_, shims, _ := process.Labelled(root)
 			killNow(t, shims[0])
 			killNow(t, pidOf(t, o))
+			eventually(t, "nothing is left of it", func() bool {
+				pids, shims, err := process.Labelled(root)
+				return err == nil && len(pids)+len(shims)+len(process.Inits(root)) == 0
+			})
 			changeJSON(t, filepath.Join(root, id, "state.json"), change)
 
 			a = open(t, process.Options{Root: root})

@@ -58,6 +58,7 @@ func (e *entry) observe() driver.Observed {
 	o := driver.Observed{
 		ID:             e.id,
 		Labels:         e.spec.Labels,
+		Origin:         e.spec.Origin,
 		Name:           e.spec.Name,
 		Project:        e.spec.Project,
 		Running:        e.live,

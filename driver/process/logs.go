@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"mariposa"
 	"mariposa/driver"
 )
 
@@ -45,12 +46,22 @@ type logReader struct {
 
 func (r *logReader) open(o driver.LogOptions) {
 	r.follow, r.files = o.Follow, r.nextFile(nil)
-	r.text = logText{since: o.Since, stamps: o.Timestamps}
-	if o.Tail >= 0 {
+	kept := len(r.files)
+	r.text = logText{since: o.Since, stamps: o.Timestamps, positions: o.Positions}
+	switch {
+	case o.From != "":
+		r.text.since = time.Time{} // the first reader has skipped what is older
+		r.skipToPosition(o.From)
+	case o.Tail >= 0:
 		r.skipTo(o.Tail)
+		fallthrough
+	default:
+		if !o.Since.IsZero() {
+			r.skipOld(o.Since)
+		}
 	}
-	if !o.Since.IsZero() {
-		r.skipOld(o.Since)
+	if o.Positions {
+		r.ready = mariposa.LogStart(r.startPosition(kept))
 	}
 }
 
@@ -206,6 +217,8 @@ func (r *logReader) readFile(p []byte) (int, error) {
 		n, err := 0, io.EOF
 		if r.begin(r.files[0]) {
 			n, err = r.files[0].Read(p)
+			r.text.offset = r.text.next
+			r.text.next += int64(n)
 		}
 		if n > 0 || !errors.Is(err, io.EOF) {
 			closeAll(newer)
@@ -233,6 +246,8 @@ func (r *logReader) begin(f *os.File) bool {
 		_, _ = f.Seek(int64(len(logHeader)), io.SeekStart)
 	}
 	r.text.beginFile(timed)
+	r.text.file = f
+	r.text.next, _ = f.Seek(0, io.SeekCurrent)
 	if timed && r.inside {
 		r.text.resumeLine(lineTime(f))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"mariposa"
 	"mariposa/driver"
 )
 
@@ -37,25 +38,26 @@ const (
 // spec is the stored part of an instance: all that a shim needs to know except the
 // command and its environment, which may contain secrets.
 type spec struct {
-	ID             string        `json:"id"`
-	Name           string        `json:"name,omitempty"`
-	Project        string        `json:"project,omitempty"`
-	Root           string        `json:"root"` // where the instance was created; a copy of the directory is not the instance
-	Labels         driver.Labels `json:"labels"`
-	Run            int           `json:"run"` // incremented with every start; state and exit refer to it
-	ManualRestarts int           `json:"bounces,omitempty"`
-	Private        string        `json:"private"` // the directory of its files and values
-	Ports          []port        `json:"ports,omitempty"`
-	Volumes        []string      `json:"volumes,omitempty"`   // the directories of its volumes and networks
-	Mode           mode          `json:"isolation,omitempty"` // how it is isolated
-	UID            int           `json:"uid,omitempty"`       // the uid of an isolated instance
-	Processes      int64         `json:"processes,omitempty"` // how many an isolated instance may have
-	Memory         int64         `json:"memory,omitempty"`
-	MilliCPU       int64         `json:"milli_cpu,omitempty"`
-	LogSize        int64         `json:"log_size"`
-	LogFiles       int           `json:"log_files"`
-	Cgroups        hierarchy     `json:"cgroups"`
-	Group          string        `json:"group"` // the name of its cgroups
+	ID             string               `json:"id"`
+	Name           string               `json:"name,omitempty"`
+	Project        string               `json:"project,omitempty"`
+	Root           string               `json:"root"` // where the instance was created; a copy of the directory is not the instance
+	Labels         driver.Labels        `json:"labels"`
+	Origin         *mariposa.Provenance `json:"origin,omitempty"`
+	Run            int                  `json:"run"` // incremented with every start; state and exit refer to it
+	ManualRestarts int                  `json:"bounces,omitempty"`
+	Private        string               `json:"private"` // the directory of its files and values
+	Ports          []port               `json:"ports,omitempty"`
+	Volumes        []string             `json:"volumes,omitempty"`   // the directories of its volumes and networks
+	Mode           mode                 `json:"isolation,omitempty"` // how it is isolated
+	UID            int                  `json:"uid,omitempty"`       // the uid of an isolated instance
+	Processes      int64                `json:"processes,omitempty"` // how many an isolated instance may have
+	Memory         int64                `json:"memory,omitempty"`
+	MilliCPU       int64                `json:"milli_cpu,omitempty"`
+	LogSize        int64                `json:"log_size"`
+	LogFiles       int                  `json:"log_files"`
+	Cgroups        hierarchy            `json:"cgroups"`
+	Group          string               `json:"group"` // the name of its cgroups
 }
 
 // startRequest says what a shim runs, and with which isolation. It is passed in memory.

@@ -140,7 +140,7 @@ func (d *Driver) prepare(e *entry, i driver.Instance, first bool) (*os.File, err
 	}
 	s := spec{
 		Mode: d.support.mode, UID: uid,
-		ID: i.ID, Name: i.Name, Project: i.Project, Root: d.root, Labels: i.Labels, Run: e.spec.Run + 1,
+		ID: i.ID, Name: i.Name, Project: i.Project, Root: d.root, Labels: i.Labels, Origin: i.Origin, Run: e.spec.Run + 1,
 		ManualRestarts: i.ManualRestarts, Private: d.privatePath(e), Ports: ports, Volumes: sources(i),
 		Memory: i.Workload.Memory, MilliCPU: i.Workload.MilliCPU,
 		LogSize: d.options.LogSize, LogFiles: d.options.LogFiles,

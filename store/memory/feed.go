@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sort"
 	"time"
@@ -193,6 +194,8 @@ func (s *Store) Trim(ctx context.Context, maxAge time.Duration, maxChanges int64
 	s.log.trim(func(end int64, at time.Time) bool {
 		return maxAge > 0 && at.Before(oldest) || maxChanges > 0 && end <= s.revision-maxChanges
 	})
+	now := s.clock.Now()
+	maps.DeleteFunc(s.leases, func(_ string, l store.Lease) bool { return l.IsForgettable(now) })
 	return s.log.trimmed, nil
 }
 

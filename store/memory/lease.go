@@ -38,6 +38,13 @@ func (s *Store) Hold(ctx context.Context, holder string, ttl time.Duration, name
 	return held, nil
 }
 
+// Time returns the time by the store's clock.
+func (s *Store) Time(ctx context.Context) (time.Time, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.clock.Now(), s.usable(ctx)
+}
+
 // Seize takes a lease by force.
 func (s *Store) Seize(ctx context.Context, holder, name string) (store.Lease, error) {
 	s.mu.Lock()
@@ -51,6 +58,23 @@ func (s *Store) Seize(ctx context.Context, holder, name string) (store.Lease, er
 	l := s.lease(name).Seized(holder)
 	s.leases[name] = l
 	return l, nil
+}
+
+// Announce sets the note of a lease that the holder has.
+func (s *Store) Announce(ctx context.Context, holder, name, note string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	if holder == "" {
+		return store.ErrNoHolder
+	}
+	l, err := s.lease(name).Announced(holder, note, s.clock.Now())
+	if err == nil {
+		s.leases[name] = l
+	}
+	return err
 }
 
 // Release skips leases that have another holder.

@@ -26,10 +26,11 @@ var _ store.Store = (*Store)(nil)
 
 // Store keeps everything in maps under one mutex.
 type Store struct {
-	clock    clock.Clock
-	identity store.Identity
+	clock          clock.Clock
+	newIncarnation func(old string) string // names the next incarnation
 
 	mu       sync.Mutex
+	identity store.Identity
 	closed   bool
 	grown    chan struct{} // closed and renewed whenever the log grows, closed for good by Close
 	revision int64
@@ -48,15 +49,24 @@ func WithIdentity(id store.Identity) Option {
 	return func(s *Store) { s.identity = id }
 }
 
+// WithIncarnations sets how the incarnations after a given one are named. Where copies of
+// a store take its place, a name must not come twice.
+func WithIncarnations(next func(old string) string) Option {
+	return func(s *Store) { s.newIncarnation = next }
+}
+
 // New returns an empty store. The clock dates changes and expires leases.
 func New(clk clock.Clock, options ...Option) *Store {
 	s := &Store{
 		clock:    clk,
 		identity: store.Identity{Cluster: "memory", Incarnation: "memory-1"},
-		grown:    make(chan struct{}),
-		objects:  make(map[mariposa.Kind]*btree.Map[string, *store.Record]),
-		leases:   make(map[string]store.Lease),
-		ledger:   make(map[string]mariposa.Resources),
+
+		newIncarnation: func(old string) string { return old + "'" },
+
+		grown:   make(chan struct{}),
+		objects: make(map[mariposa.Kind]*btree.Map[string, *store.Record]),
+		leases:  make(map[string]store.Lease),
+		ledger:  make(map[string]mariposa.Resources),
 	}
 	for _, k := range mariposa.Kinds {
 		s.objects[k] = new(btree.Map[string, *store.Record])
@@ -99,7 +109,30 @@ func (s *Store) usable(ctx context.Context) error {
 // Shared is true: replicas in the same process can use it.
 func (*Store) Shared() bool { return true }
 
-// Identity returns the ids that the store was created with.
+// Reincarnate replaces the incarnation.
+func (s *Store) Reincarnate(ctx context.Context, old string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	if s.identity.Incarnation == old {
+		s.identity.Incarnation = s.newIncarnation(old)
+	}
+	return nil
+}
+
+// Rewound is nil: nobody else can change the store.
+func (*Store) Rewound() <-chan struct{} { return nil }
+
+// Revision returns the newest revision.
+func (s *Store) Revision(ctx context.Context) (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.revision, s.usable(ctx)
+}
+
+// Identity returns the ids of the store.
 func (s *Store) Identity(ctx context.Context) (store.Identity, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -121,6 +121,21 @@ func connect(ctx context.Context, c *pgx.ConnConfig) (*pgx.Conn, error) {
 	return pgx.ConnectConfig(ctx, c.Copy())
 }
 
+// connect opens a connection and checks the database behind it.
+func (l *log) connect(ctx context.Context, c *pgx.ConnConfig) (*pgx.Conn, error) {
+	conn, err := connect(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	if err := l.guard.check(ctx, conn); err != nil {
+		disconnect(conn)
+		return nil, err
+	}
+	return conn, nil
+}
+
 // disconnect closes a connection, whatever its state, without waiting long for the other
 // side.
 func disconnect(conn *pgx.Conn) {

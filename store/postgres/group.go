@@ -49,7 +49,7 @@ const (
 	lockCounter = "SELECT revision, audit, audit_lag FROM counter WHERE one FOR UPDATE"
 	setCounter  = "UPDATE counter SET revision = revision + $1 WHERE one"
 
-	leaseColumns  = "name, holder, epoch, until"
+	leaseColumns  = "name, holder, epoch, until, note"
 	ledgerColumns = "node, instances, milli_cpu, memory"
 	objectColumns = "kind, id, project, archived, rev, spec_rev, status_rev, spec, status"
 	putObjects    = "INSERT INTO objects (" + objectColumns + `, state) SELECT * FROM
@@ -64,8 +64,8 @@ const (
 	tagTask    = "INSERT INTO change_task (first, task) SELECT $1, unnest($2::text[])"
 	notify     = "NOTIFY " + channel
 
-	putLeases = `INSERT INTO leases (name, holder, epoch, until) SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::timestamptz[])
-		ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, epoch = excluded.epoch, until = excluded.until`
+	putLeases = `INSERT INTO leases (name, holder, epoch, until, note) SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::timestamptz[], $5::text[])
+		ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, epoch = excluded.epoch, until = excluded.until, note = excluded.note`
 	putLedger = `INSERT INTO ledger (node, instances, milli_cpu, memory) SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[])
 		ON CONFLICT (node) DO UPDATE SET instances = excluded.instances, milli_cpu = excluded.milli_cpu, memory = excluded.memory`
 )
@@ -118,16 +118,23 @@ func (w *writer) begin(ctx context.Context, b *batch.Batch) (*base, error) {
 		q.Queue(lockCounter).QueryRow(func(row pgx.Row) error { return row.Scan(&g.revision, &g.audit.Last, &g.audit.Lag) })
 	}
 	// A separate statement, because within another one the time could be read before that
-	// one waits for its lock.
-	q.Queue("SELECT clock_timestamp()").QueryRow(func(row pgx.Row) error { return row.Scan(&g.now) })
+	// one waits for its lock. A restored database may have leases with the same epochs, so
+	// fences alone would not keep this replica from writing to it.
+	var incarnation string
+	q.Queue("SELECT clock_timestamp(), (" + readIncarnation + ")").QueryRow(func(row pgx.Row) error { return row.Scan(&g.now, &incarnation) })
 	for _, kind := range slices.Sorted(maps.Keys(ids)) {
 		q.Queue(findObjects, string(kind), ids[kind]).Query(g.readObjects)
 	}
 	if err := w.conn.SendBatch(ctx, &q).Close(); err != nil {
 		return nil, err
 	}
-	if locked && g.revision < have {
-		w.log.reset(g.revision)
+	if incarnation != w.log.guard.incarnation {
+		return nil, w.log.guard.report("it is a new incarnation")
+	}
+	if locked {
+		if err := w.log.guard.checkRevision(g.revision, have); err != nil {
+			return nil, err
+		}
 	}
 	g.now = g.now.UTC()
 	return g, nil
@@ -264,16 +271,18 @@ func queueObjects(q *pgx.Batch, g *batch.Group) {
 
 func queueLeases(q *pgx.Batch, leases map[string]store.Lease) {
 	n := len(leases)
-	names, holders, epochs, untils := make([]string, 0, n), make([]string, 0, n), make([]int64, 0, n), make([]*time.Time, 0, n)
+	names, holders, notes := make([]string, 0, n), make([]string, 0, n), make([]string, 0, n)
+	epochs, untils := make([]int64, 0, n), make([]*time.Time, 0, n)
 	for _, name := range slices.Sorted(maps.Keys(leases)) {
 		l := leases[name]
 		var until *time.Time
 		if !l.Until.IsZero() {
 			until = &l.Until
 		}
-		names, holders, epochs, untils = append(names, l.Name), append(holders, l.Holder), append(epochs, l.Epoch), append(untils, until)
+		names, holders, notes = append(names, l.Name), append(holders, l.Holder), append(notes, l.Note)
+		epochs, untils = append(epochs, l.Epoch), append(untils, until)
 	}
-	q.Queue(putLeases, names, holders, epochs, untils)
+	q.Queue(putLeases, names, holders, epochs, untils, notes)
 }
 
 func queueLedger(q *pgx.Batch, ledger map[string]mariposa.Resources) {

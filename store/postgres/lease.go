@@ -2,7 +2,10 @@ package postgres
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
@@ -17,12 +20,31 @@ func (s *Store) Hold(ctx context.Context, holder string, ttl time.Duration, name
 	return s.queue.Hold(ctx, holder, ttl, names...)
 }
 
+// Time returns the time by the server's clock.
+func (s *Store) Time(ctx context.Context) (now time.Time, err error) {
+	err = s.read(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&now)
+	})
+	return now.UTC(), err
+}
+
 // Seize takes a lease by force.
 func (s *Store) Seize(ctx context.Context, holder, name string) (store.Lease, error) {
 	if err := checkLeaseNames(holder, []string{name}); err != nil {
 		return store.Lease{}, err
 	}
 	return s.queue.Seize(ctx, holder, name)
+}
+
+// Announce sets the note of a lease that the holder has.
+func (s *Store) Announce(ctx context.Context, holder, name, note string) error {
+	if err := checkLeaseNames(holder, []string{name}); err != nil {
+		return err
+	}
+	if !utf8.ValidString(note) || strings.Contains(note, "\x00") {
+		return fmt.Errorf("the note of lease %s must be UTF-8 text without NUL bytes", name)
+	}
+	return s.queue.Announce(ctx, holder, name, note)
 }
 
 // Release skips leases that have another holder.
@@ -59,7 +81,7 @@ func scanLeases(rows pgx.Rows, leases map[string]store.Lease) error {
 	for rows.Next() {
 		var l store.Lease
 		var until *time.Time
-		if err := rows.Scan(&l.Name, &l.Holder, &l.Epoch, &until); err != nil {
+		if err := rows.Scan(&l.Name, &l.Holder, &l.Epoch, &until, &l.Note); err != nil {
 			return err
 		}
 		if until != nil {

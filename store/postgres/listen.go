@@ -49,7 +49,7 @@ func (l *listener) run(ctx context.Context) {
 // listen follows the log on one connection until it breaks, and reports whether it
 // worked at all.
 func (l *listener) listen(ctx context.Context) (useful bool) {
-	conn, err := connect(ctx, l.config)
+	conn, err := l.log.connect(ctx, l.config)
 	if err != nil {
 		return false
 	}

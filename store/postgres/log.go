@@ -18,6 +18,7 @@ import (
 type log struct {
 	feed   *feed.Feed
 	codec  *codec.Codec
+	guard  *guard
 	recent int64 // how many changes the feed keeps
 }
 
@@ -53,9 +54,10 @@ func (l *log) follow(ctx context.Context, conn *pgx.Conn, before int64) error {
 	for {
 		_, have := l.feed.Bounds()
 		var trimmed, newest int64
+		var incarnation string
 		var chunks []chunk
 		var q pgx.Batch
-		q.Queue(readBounds).QueryRow(func(row pgx.Row) error { return row.Scan(&trimmed, &newest) })
+		q.Queue(readBounds).QueryRow(func(row pgx.Row) error { return row.Scan(&trimmed, &newest, &incarnation) })
 		q.Queue(nextChunks, have, before).Query(func(rows pgx.Rows) (err error) {
 			chunks, err = scanChunks(rows)
 			return err
@@ -63,11 +65,13 @@ func (l *log) follow(ctx context.Context, conn *pgx.Conn, before int64) error {
 		if err := conn.SendBatch(ctx, &q).Close(); err != nil {
 			return err
 		}
-		l.feed.Trimmed(trimmed)
-		if newest < have {
-			l.reset(newest)
-			return nil
+		if incarnation != l.guard.incarnation {
+			return l.guard.report("it is a new incarnation")
 		}
+		if err := l.guard.checkRevision(newest, have); err != nil {
+			return err
+		}
+		l.feed.Trimmed(trimmed)
 		if behind := min(newest, before) - have; behind > 2*l.recent {
 			if skipped, err := l.skip(ctx, conn, have, have+behind-l.recent); skipped || err != nil {
 				if err != nil {
@@ -80,14 +84,6 @@ func (l *log) follow(ctx context.Context, conn *pgx.Conn, before int64) error {
 			return err
 		}
 	}
-}
-
-// reset is called when the counter is below a revision that the feed has. The feed
-// contains only committed changes, so the database must have lost some: a backup was
-// restored, or a standby took over without all of them. The feed is wrong from there on.
-func (l *log) reset(newest int64) {
-	trimmed, _ := l.feed.Bounds()
-	l.feed.Reset(min(trimmed, newest), newest)
 }
 
 // skip skips changes that the feed would not keep, up to the end of a commit.

@@ -20,6 +20,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -39,6 +40,9 @@ type Options struct {
 	// How much of the newest part of the log is kept in memory for readers.
 	RecentChanges int // 0: 16,384
 	RecentBytes   int // 0: 16 MB
+
+	// Existing refuses a database without tables instead of creating them.
+	Existing bool
 }
 
 // Store is an open database. Its methods may be called from any goroutine.
@@ -50,6 +54,7 @@ type Store struct {
 	visits   chan struct{} // one token for each snapshot in progress
 	queue    *batch.Queue
 	feed     *feed.Feed
+	guard    *guard
 	writer   *writer
 	listener *listener
 
@@ -98,6 +103,11 @@ func (s *Store) open(ctx context.Context, config *pgxpool.Config, o Options) (er
 		return err
 	}
 	defer disconnect(conn)
+	if o.Existing {
+		if current, err := schemaVersion(ctx, conn); err != nil || current == 0 {
+			return cmp.Or(err, fmt.Errorf("%w: the database is empty", store.ErrUnavailable))
+		}
+	}
 	if err := migrate(ctx, config.ConnConfig, conn); err != nil {
 		return err
 	}
@@ -105,11 +115,13 @@ func (s *Store) open(ctx context.Context, config *pgxpool.Config, o Options) (er
 		return err
 	}
 	var trimmed, revision int64
-	if err := conn.QueryRow(ctx, readBounds).Scan(&trimmed, &revision); err != nil {
+	if err := conn.QueryRow(ctx, readBounds).Scan(&trimmed, &revision, &s.identity.Incarnation); err != nil {
 		return err
 	}
 	s.feed.Reset(trimmed, revision)
-	log := &log{feed: s.feed, codec: s.codec, recent: int64(o.RecentChanges)}
+	s.guard = &guard{feed: s.feed, incarnation: s.identity.Incarnation, rewound: make(chan struct{})}
+	config.AfterConnect = s.guard.check
+	log := &log{feed: s.feed, codec: s.codec, guard: s.guard, recent: int64(o.RecentChanges)}
 	s.writer = newWriter(config.ConnConfig, s.queue, log)
 	s.listener = &listener{config: config.ConnConfig.Copy(), log: log, own: &s.writer.backend}
 	s.readers, err = pgxpool.NewWithConfig(s.life, config)
@@ -197,9 +209,12 @@ func (s *Store) usable(ctx context.Context) error {
 	if s.feed.Closed() {
 		return store.ErrClosed
 	}
+	if err := s.guard.err(); err != nil {
+		return err
+	}
 	return ctx.Err()
 }
 
 // readBounds reads the bounds of the log: it is complete after trimmed, up to the
 // counter.
-const readBounds = "SELECT t.revision, c.revision FROM trimmed AS t, counter AS c"
+const readBounds = "SELECT t.revision, c.revision, (" + readIncarnation + ") FROM trimmed AS t, counter AS c"

@@ -70,6 +70,9 @@ func (s *Store) readError(ctx context.Context, err error) error {
 	if s.feed.Closed() {
 		return store.ErrClosed
 	}
+	if rewound := s.guard.err(); rewound != nil {
+		return rewound
+	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

@@ -2,10 +2,13 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"mariposa/store"
 )
 
 // trimStep is how many chunks are deleted in one transaction, so that each stays short.
@@ -114,13 +117,16 @@ func oldChunks(ctx context.Context, tx pgx.Tx, oldest time.Time, newest int64) (
 	return end, n, rows.Err()
 }
 
-// sweep deletes obsolete rows: of nodes without claims, and of writers not seen for a
-// month. It skips locked rows: they do no harm, and waiting for one row while holding
+// sweep deletes obsolete rows: of nodes without claims, of replicas that are gone, and of
+// writers not seen for a month. It skips locked rows: they do no harm, and waiting for one row while holding
 // others could deadlock.
 func sweep(ctx context.Context, conn *pgx.Conn) error {
 	for _, statement := range []string{
 		`DELETE FROM ledger WHERE node IN
 			(SELECT node FROM ledger WHERE instances = 0 AND milli_cpu = 0 AND memory = 0 FOR UPDATE SKIP LOCKED)`,
+		fmt.Sprintf(`DELETE FROM leases WHERE name IN
+			(SELECT name FROM leases WHERE name >= '%[1]s' AND name <= '%[1]s' || chr(1114111) AND (holder = '' OR until < clock_timestamp() - interval '%[2]d seconds')
+			FOR UPDATE SKIP LOCKED)`, store.ReplicaPrefix, int(store.ReplicaMemory.Seconds())),
 		`DELETE FROM writers WHERE id IN
 			(SELECT id FROM writers WHERE seen < clock_timestamp() - interval '30 days' FOR UPDATE SKIP LOCKED)`,
 	} {

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,6 +65,9 @@ func (w *writer) run() {
 // is settled first.
 func (w *writer) commit(b *batch.Batch) error {
 	for try := 1; ; try++ {
+		if err := w.log.guard.err(); err != nil {
+			return err
+		}
 		sent, err := w.try(b)
 		if err == nil {
 			return nil
@@ -74,11 +78,14 @@ func (w *writer) commit(b *batch.Batch) error {
 			committed, unsettled := w.settle(sent)
 			switch {
 			case unsettled != nil:
-				return unsettled
+				return cmp.Or(w.log.guard.err(), unsettled)
 			case committed:
 				w.publish(sent)
 				return nil
 			}
+		}
+		if rewound := w.log.guard.err(); rewound != nil {
+			return rewound
 		}
 		var away *connectError
 		again := lost && !errors.As(err, &away) || isContended(err) || isBlocked(err) && w.unblock()
@@ -161,6 +168,9 @@ func (w *writer) settle(a *attempt) (committed bool, err error) {
 			return seq == a.seq, nil
 		}
 		w.disconnect()
+		if errors.Is(err, store.ErrRewound) {
+			return false, err // whether it was committed or not, it is lost
+		}
 		if isBlocked(err) && w.unblock() {
 			continue
 		}
@@ -221,7 +231,7 @@ func (w *writer) connect(ctx context.Context) error {
 		return nil
 	}
 	w.disconnect()
-	conn, err := connect(ctx, w.config)
+	conn, err := w.log.connect(ctx, w.config)
 	if err != nil {
 		return &connectError{err}
 	}

@@ -172,9 +172,9 @@ func (w *writer) writeChanges(ctx context.Context, g *batch.Group) (size int, er
 }
 
 func (w *writer) writeLeases(ctx context.Context, leases map[string]store.Lease) error {
-	args := make([]any, 0, 4*len(leases))
+	args := make([]any, 0, 5*len(leases))
 	for _, l := range leases {
-		args = append(args, l.Name, l.Holder, l.Epoch, nanosOf(l.Until))
+		args = append(args, l.Name, l.Holder, l.Epoch, nanosOf(l.Until), l.Note)
 	}
 	return w.statements.putLease.exec(ctx, args)
 }

@@ -12,9 +12,17 @@ func (s *Store) Hold(ctx context.Context, holder string, ttl time.Duration, name
 	return s.queue.Hold(ctx, holder, ttl, names...)
 }
 
+// Time returns the time by the machine's clock.
+func (s *Store) Time(ctx context.Context) (time.Time, error) { return s.clock.Now(), s.usable(ctx) }
+
 // Seize takes a lease by force.
 func (s *Store) Seize(ctx context.Context, holder, name string) (store.Lease, error) {
 	return s.queue.Seize(ctx, holder, name)
+}
+
+// Announce sets the note of a lease that the holder has.
+func (s *Store) Announce(ctx context.Context, holder, name, note string) error {
+	return s.queue.Announce(ctx, holder, name, note)
 }
 
 // Leases skips expired leases.

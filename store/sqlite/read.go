@@ -128,7 +128,7 @@ func readLedger(ctx context.Context, q querier) (map[string]mariposa.Resources, 
 }
 
 func readLeases(ctx context.Context, q querier) (map[string]store.Lease, error) {
-	rows, err := q.QueryContext(ctx, "SELECT name, holder, epoch, until FROM leases")
+	rows, err := q.QueryContext(ctx, "SELECT name, holder, epoch, until, note FROM leases")
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func readLeases(ctx context.Context, q querier) (map[string]store.Lease, error) 
 	for rows.Next() {
 		var l store.Lease
 		var until int64
-		if err := rows.Scan(&l.Name, &l.Holder, &l.Epoch, &until); err != nil {
+		if err := rows.Scan(&l.Name, &l.Holder, &l.Epoch, &until, &l.Note); err != nil {
 			return nil, err
 		}
 		l.Until = timeOf(until)

@@ -14,6 +14,9 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
+
+	"github.com/google/uuid"
 
 	"mariposa/clock"
 	"mariposa/store"
@@ -36,8 +39,9 @@ type Options struct {
 // Store is an open file. Its methods may be called from any goroutine; the writer's
 // fields belong to the writer's goroutine.
 type Store struct {
+	path     string
 	clock    clock.Clock
-	identity store.Identity
+	identity atomic.Pointer[store.Identity]
 
 	lock    *lock
 	codec   *codec.Codec
@@ -74,6 +78,7 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 		return nil, fmt.Errorf("store %s: %w", path, err)
 	}
 	s := &Store{
+		path:  path,
 		clock: o.Clock,
 		lock:  held,
 		queue: batch.NewQueue(),
@@ -103,9 +108,11 @@ func (s *Store) open(ctx context.Context, path string) (err error) {
 	if err := migrate(ctx, s.writer.db); err != nil {
 		return err
 	}
-	if s.identity, err = identify(ctx, s.writer.db); err != nil {
+	id, err := identify(ctx, s.writer.db)
+	if err != nil {
 		return err
 	}
+	s.identity.Store(&id)
 	if err := s.writer.connect(ctx); err != nil {
 		return err
 	}
@@ -176,7 +183,36 @@ func (s *Store) Identity(ctx context.Context) (store.Identity, error) {
 	if err := s.usable(ctx); err != nil {
 		return store.Identity{}, err
 	}
-	return s.identity, nil
+	return *s.identity.Load(), nil
+}
+
+// Reincarnate replaces the incarnation.
+func (s *Store) Reincarnate(ctx context.Context, old string) error {
+	id := *s.identity.Load()
+	if id.Incarnation != old {
+		return s.usable(ctx)
+	}
+	id.Incarnation = uuid.NewString()
+	err := s.queue.Do(ctx, func(g *batch.Group) error {
+		g.ExtraActions = append(g.ExtraActions, func(ctx context.Context) error {
+			_, err := s.writer.conn.ExecContext(ctx, "UPDATE meta SET value = ? WHERE key = 'incarnation'", id.Incarnation)
+			return err
+		})
+		return nil
+	})
+	if err == nil {
+		s.identity.Store(&id)
+	}
+	return err
+}
+
+// Rewound is nil: no other process can change the file.
+func (*Store) Rewound() <-chan struct{} { return nil }
+
+// Revision returns the newest revision.
+func (s *Store) Revision(ctx context.Context) (int64, error) {
+	_, revision := s.feed.Bounds()
+	return revision, s.usable(ctx)
 }
 
 // Ping writes a few bytes to the disk, because nothing less proves that it accepts

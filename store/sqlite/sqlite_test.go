@@ -241,3 +241,14 @@ func TestTheStoreLivesInABubble(t *testing.T) {
 		}
 	})
 }
+
+func TestTheSchemaIsTheNewestMigration(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("migrations/*.sql")
+	if err != nil || len(files) != store.Schema {
+		t.Errorf("%d migrations, and store.Schema is %d: %v", len(files), store.Schema, err)
+	}
+	if other, err := filepath.Glob("../postgres/migrations/*.sql"); err != nil || len(other) != store.Schema {
+		t.Errorf("%d migrations of PostgreSQL, and store.Schema is %d: %v", len(other), store.Schema, err)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"strings"
 )
 
@@ -53,8 +54,8 @@ func prepareAll(ctx context.Context, conn *sql.Conn) (*statements, error) {
 		status_rev = excluded.status_rev, spec = excluded.spec, status = excluded.status, state = excluded.state`)
 	s.tagProject = each("INSERT INTO change_project (first, project, changes, bytes) VALUES ", "(?,?,?,?)", "")
 	s.tagTask = each("INSERT INTO change_task (first, task) VALUES ", "(?,?)", "")
-	s.putLease = each("INSERT INTO leases (name, holder, epoch, until) VALUES ", "(?,?,?,?)",
-		" ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, epoch = excluded.epoch, until = excluded.until")
+	s.putLease = each("INSERT INTO leases (name, holder, epoch, until, note) VALUES ", "(?,?,?,?,?)",
+		" ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, epoch = excluded.epoch, until = excluded.until, note = excluded.note")
 	s.putClaim = each("INSERT INTO ledger (node, instances, milli_cpu, memory) VALUES ", "(?,?,?,?)",
 		" ON CONFLICT (node) DO UPDATE SET instances = excluded.instances, milli_cpu = excluded.milli_cpu, memory = excluded.memory")
 	s.putAudit = each("INSERT INTO audit ("+auditColumns+") VALUES ", "(?,?,?,?,?,?,?,?,?,?,?)", "")
@@ -87,6 +88,9 @@ type many struct {
 
 // exec runs the statement over rows whose arguments follow each other in args.
 func (m *many) exec(ctx context.Context, args []any) error {
+	if len(args)%m.width != 0 {
+		return fmt.Errorf("%d values do not fill rows of %d", len(args), m.width)
+	}
 	for i, n := range manyRows {
 		for n *= m.width; len(args) >= n; args = args[n:] {
 			if _, err := m.stmts[i].ExecContext(ctx, args[:n]...); err != nil {

@@ -26,6 +26,9 @@ func (s *Store) Trim(ctx context.Context, maxAge time.Duration, maxChanges int64
 				newest = s.writer.revision - maxChanges
 			}
 			g.ExtraActions = append(g.ExtraActions, func(ctx context.Context) (err error) {
+				if err := s.writer.forgetReplicas(ctx, g); err != nil {
+					return err
+				}
 				point, n, err = s.writer.trim(ctx, oldest, newest)
 				return err
 			})
@@ -39,6 +42,21 @@ func (s *Store) Trim(ctx context.Context, maxAge time.Duration, maxChanges int64
 			return point, nil
 		}
 	}
+}
+
+// forgetReplicas deletes the leases of replicas that are gone. If the group fails, the
+// leases are read again.
+func (w *writer) forgetReplicas(ctx context.Context, g *batch.Group) error {
+	for name, l := range w.leases {
+		if _, written := g.Leases[name]; written || !l.IsForgettable(g.Now) {
+			continue
+		}
+		if _, err := w.conn.ExecContext(ctx, "DELETE FROM leases WHERE name = ?", name); err != nil {
+			return err
+		}
+		delete(w.leases, name)
+	}
+	return nil
 }
 
 // trim deletes chunks at the front that are older than a time or end at or below a

@@ -34,7 +34,39 @@ var durabilityTests = map[string]func(*testing.T, Harness){
 		same(t, "the next epoch", hold(t, h.Store, "you", long, "free", "held")[0].Epoch, 2)
 		refuse(t, h.Store, store.ErrNoCapacity, claim("n", 3, amount(5)))
 		same(t, "the next revision", commit(t, h.Store, unit(putNode("b", "1")))[0].First, 33)
+		newest, err := h.Store.Revision(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, "the newest revision", newest, 33)
 	},
+
+	"a new incarnation stays": reincarnated,
+}
+
+func reincarnated(t *testing.T, h Harness) {
+	identity := func() store.Identity {
+		t.Helper()
+		id, err := h.Store.Identity(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	old := identity()
+	if err := h.Store.Reincarnate(t.Context(), "another"); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "an incarnation that is not the old one", identity(), old)
+	if err := h.Store.Reincarnate(t.Context(), old.Incarnation); err != nil {
+		t.Fatal(err)
+	}
+	if h.Reopen != nil {
+		h.Store = h.Reopen()
+	}
+	if id := identity(); id.Incarnation == old.Incarnation || id.Cluster != old.Cluster {
+		t.Fatalf("%+v after %+v", id, old)
+	}
 }
 
 func everythingOf(t *testing.T, s store.Store, after int64) []any {

@@ -57,6 +57,22 @@ var leaseTests = map[string]func(*testing.T, Harness){
 		}
 	},
 
+	"leases expire by the clock that Time shows": func(t *testing.T, h Harness) {
+		now := func() time.Time {
+			t.Helper()
+			at, err := h.Store.Time(t.Context())
+			if err != nil || at.Location() != time.UTC {
+				t.Fatalf("%s, %v", at, err)
+			}
+			return at
+		}
+		before := now()
+		began := hold(t, h.Store, "me", short, "a")[0].Until.Add(-short)
+		if after := now(); began.Before(before) || after.Before(began) {
+			t.Fatalf("it was held at %s, between %s and %s", began, before, after)
+		}
+	},
+
 	"what somebody else holds is not taken": func(t *testing.T, h Harness) {
 		hold(t, h.Store, "me", long, "a")
 		held := hold(t, h.Store, "you", long, "a", "b")
@@ -170,6 +186,57 @@ var leaseTests = map[string]func(*testing.T, Harness){
 		if len(got) != 1 {
 			t.Fatalf("%d holders", len(got))
 		}
+	},
+
+	"a note stays with its holder": func(t *testing.T, h Harness) {
+		note := func(want string) {
+			t.Helper()
+			leases, err := h.Store.Leases(t.Context(), "a")
+			if err != nil || len(leases) != 1 || leases[0].Note != want {
+				t.Fatalf("%+v, %v; want the note %q", leases, err, want)
+			}
+		}
+		if err := h.Store.Announce(t.Context(), "me", "a", "x"); !errors.Is(err, store.ErrFenced) {
+			t.Fatalf("announced what nobody holds: %v", err)
+		}
+		hold(t, h.Store, "me", short, "a")
+		if err := h.Store.Announce(t.Context(), "me", "a", "here"); err != nil {
+			t.Fatal(err)
+		}
+		note("here")
+		if err := h.Store.Announce(t.Context(), "you", "a", "x"); !errors.Is(err, store.ErrFenced) {
+			t.Fatalf("announced what somebody else holds: %v", err)
+		}
+		if held := hold(t, h.Store, "me", short, "a"); held[0].Note != "here" {
+			t.Fatalf("renewed: %+v", held)
+		}
+		h.Advance(lapse)
+		if err := h.Store.Announce(t.Context(), "me", "a", "x"); !errors.Is(err, store.ErrFenced) {
+			t.Fatalf("announced an expired lease: %v", err)
+		}
+		hold(t, h.Store, "me", short, "a")
+		note("here")
+		h.Advance(lapse)
+		hold(t, h.Store, "you", short, "a")
+		note("")
+	},
+
+	"Trim forgets replicas that are gone": func(t *testing.T, h Harness) {
+		dead, left, alive := store.ReplicaPrefix+"dead", store.ReplicaPrefix+"left", store.ReplicaPrefix+"alive"
+		hold(t, h.Store, "me", short, dead, left, "shard/1")
+		hold(t, h.Store, "me", long, alive)
+		if err := h.Store.Release(t.Context(), "me", left); err != nil {
+			t.Fatal(err)
+		}
+		h.Advance(lapse)
+		if _, err := h.Store.Trim(t.Context(), 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		var epochs []int64
+		for _, l := range hold(t, h.Store, "me", long, dead, left, "shard/1", alive) {
+			epochs = append(epochs, l.Epoch)
+		}
+		same(t, "epochs of a dead replica, one that left, a shard, and a living replica", epochs, []int64{1, 1, 2, 1})
 	},
 
 	"leases stay out of the feed": func(t *testing.T, h Harness) {

@@ -193,7 +193,7 @@ func anyClaim(t *rapid.T) store.Claim {
 
 func (m *machine) leases(t *rapid.T) {
 	holder, name := holders.Draw(t, "holder"), leases.Draw(t, "lease")
-	choice := rapid.IntRange(0, 2).Draw(t, "act")
+	choice := rapid.IntRange(0, 3).Draw(t, "act")
 	got, want := leaseAct(m.store, choice, holder, name), leaseAct(m.model, choice, holder, name)
 	if got != want {
 		t.Fatalf("got %s, want %s", got, want)
@@ -207,6 +207,8 @@ func leaseAct(s store.Store, choice int, holder, name string) string {
 		return fmt.Sprint(timeless(l), err)
 	case 2:
 		return fmt.Sprint(s.Release(context.Background(), holder, name))
+	case 3:
+		return fmt.Sprint(s.Announce(context.Background(), holder, name, "of "+holder))
 	}
 	held, err := s.Hold(context.Background(), holder, time.Hour, name, "l")
 	return fmt.Sprint(timeless(held...), err)

@@ -83,33 +83,17 @@ func (g *Group) Written() []Key {
 	return keys
 }
 
-// Tag records that a chunk contains changes of a project, and how much of the chunk
-// belongs to it.
-type Tag struct {
-	Project string
-	store.LogSize
-}
+// Tag is codec.Tag.
+type Tag = codec.Tag
 
 // Tags returns the projects and tasks of the group's changes, by which histories are
 // looked up, and divides the bytes of their chunk among the projects.
 func (g *Group) Tags(chunk codec.Chunk) (projects []Tag, tasks []string) {
-	p, t := make(map[string]store.LogSize), make(map[string]struct{})
+	tags := codec.NewTags()
 	for i := range g.Changes {
-		c := &g.Changes[i]
-		if _, known := p[c.Event.Project]; !known && c.Event.Project != "" { // it may differ from the record's project
-			p[c.Event.Project] = store.LogSize{}
-		}
-		n := p[c.Owner()]
-		p[c.Owner()] = store.LogSize{Changes: n.Changes + 1, Bytes: n.Bytes + int64(chunk.Sizes[i])}
-		t[c.Event.Task] = struct{}{}
+		tags.Add(&g.Changes[i], chunk.Sizes[i])
 	}
-	delete(t, "")
-	for _, name := range slices.Sorted(maps.Keys(p)) {
-		n := p[name]
-		n.Bytes = n.Bytes * int64(len(chunk.Body)) / int64(max(1, chunk.Size))
-		projects = append(projects, Tag{name, n})
-	}
-	return projects, slices.Sorted(maps.Keys(t))
+	return tags.Divide(len(chunk.Body), chunk.Size)
 }
 
 // Apply adds a unit completely or not at all: all its requirements are checked before its
@@ -243,6 +227,15 @@ func (g *Group) Seize(holder, name string) store.Lease {
 	l := g.lease(name).Seized(holder)
 	g.Leases[name] = l
 	return l
+}
+
+// Announce sets the note of a lease that the holder has.
+func (g *Group) Announce(holder, name, note string) error {
+	l, err := g.lease(name).Announced(holder, note, g.Now)
+	if err == nil {
+		g.Leases[name] = l
+	}
+	return err
 }
 
 // Release releases those of the named leases that the holder has.

@@ -40,6 +40,14 @@ func (q *Queue) Seize(ctx context.Context, holder, name string) (store.Lease, er
 	return seized, nil
 }
 
+// Announce sets the note of a lease that the holder has.
+func (q *Queue) Announce(ctx context.Context, holder, name, note string) error {
+	if holder == "" {
+		return store.ErrNoHolder
+	}
+	return q.Do(ctx, func(g *Group) error { return g.Announce(holder, name, note) }, name)
+}
+
 // Release skips leases that have another holder.
 func (q *Queue) Release(ctx context.Context, holder string, names ...string) error {
 	return q.Do(ctx, func(g *Group) error {

@@ -9,6 +9,7 @@ import (
 	"context"
 	"sort"
 	"sync"
+	"time"
 
 	"mariposa/store"
 )
@@ -116,6 +117,18 @@ func (f *Feed) Bounds() (trimmed, revision int64) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return f.trimmed, f.revision
+}
+
+// Newest returns the first revision of the newest commit and its time; zero if that is not
+// in memory.
+func (f *Feed) Newest() (first int64, at time.Time) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if len(f.chunks) == 0 {
+		return 0, at
+	}
+	c := f.chunks[len(f.chunks)-1].changes[0]
+	return c.Revision, c.Time
 }
 
 // Recent returns up to limit changes after a revision; false if they are not in memory

@@ -9,7 +9,9 @@ package pgtest
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -107,6 +109,49 @@ func (s *Server) Database(t testing.TB, template string) string {
 		_ = s.Exec("DROP DATABASE IF EXISTS " + name + " WITH (FORCE)")
 	})
 	return s.URL(name)
+}
+
+// Save copies a database, and Restore brings it back to that state. Both end its
+// connections, as an operator would.
+func (s *Server) Save(t testing.TB, target string) (copied string) {
+	t.Helper()
+	copied = fmt.Sprintf("saved_%d", databases.Add(1))
+	name := databaseOf(t, target)
+	s.mustExec(t, endConnections(name)...)
+	s.mustExec(t, "CREATE DATABASE "+copied+" TEMPLATE "+name, "ALTER DATABASE "+name+" ALLOW_CONNECTIONS true")
+	t.Cleanup(func() { _ = s.Exec("DROP DATABASE IF EXISTS " + copied + " WITH (FORCE)") })
+	return copied
+}
+
+// Restore replaces a database by a saved one.
+func (s *Server) Restore(t testing.TB, target, saved string) {
+	t.Helper()
+	name := databaseOf(t, target)
+	s.mustExec(t, endConnections(name)...)
+	s.mustExec(t, "DROP DATABASE "+name+" WITH (FORCE)", "CREATE DATABASE "+name+" TEMPLATE "+saved)
+}
+
+func endConnections(name string) []string {
+	return []string{
+		"ALTER DATABASE " + name + " ALLOW_CONNECTIONS false",
+		"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '" + name + "'",
+	}
+}
+
+func (s *Server) mustExec(t testing.TB, statements ...string) {
+	t.Helper()
+	if err := s.Exec(statements...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func databaseOf(t testing.TB, target string) string {
+	t.Helper()
+	u, err := url.Parse(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimPrefix(u.Path, "/")
 }
 
 // Exec runs statements in the server's own database, as its superuser.

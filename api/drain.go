@@ -1,0 +1,78 @@
+package api
+
+import (
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/picture"
+	"mariposa/store"
+)
+
+// maxListedStays bounds the list of instances that a drain cannot move.
+const maxListedStays = 20
+
+// showEligibility shows whether a node takes instances, and how far its drain is. The
+// status is drained only when no instance is left.
+func (v *viewer) showEligibility(r *store.Node, doc *contract.Node) {
+	spec := r.Spec()
+	doc.Eligible = spec.TakesInstances()
+	why := v.whyAvoided(r)
+	if d := spec.Drain; d != nil {
+		doc.Drain = &contract.NodeDrain{State: d.State, Task: d.Task, By: d.By, Since: d.Since, Deadline: optionalTime(d.Deadline), Stays: []contract.DrainMove{}}
+		if !v.isPast() {
+			v.showStays(r, doc.Drain)
+		}
+		switch d.State {
+		case mariposa.DrainActive:
+			why = &mariposa.Reason{Code: mariposa.ReasonDrainLeft, Count: doc.Drain.Left, Of: max(d.Total, doc.Drain.Left), Node: spec.Name}
+		case mariposa.DrainDone, mariposa.DrainStopped:
+			why = d.Reason
+		}
+	}
+	if doc.Status != mariposa.NodeRunning {
+		return // that it cannot be reached is more important
+	}
+	if spec.Drained && (spec.Drain == nil || spec.Drain.State == mariposa.DrainDone) {
+		doc.Status = mariposa.NodeDrained
+	}
+	if why != nil && doc.Reason == "" {
+		doc.Reason, doc.ReasonCode = v.sentence(why)
+	}
+}
+
+// whyAvoided returns why a node gets no new instances, or only if no other fits; nil: it
+// does.
+func (v *viewer) whyAvoided(r *store.Node) *mariposa.Reason {
+	if by := r.Spec().Reserved; by != "" {
+		return &mariposa.Reason{Code: mariposa.ReasonReserved, Subject: by, Node: r.Spec().Name}
+	}
+	if st := r.Status(); st != nil {
+		if until := st.UnstableUntil(); until.After(v.now()) {
+			return &mariposa.Reason{Code: mariposa.ReasonUnstable, Count: st.RecentLosses(), Until: until}
+		}
+	}
+	return nil
+}
+
+// showStays lists the instances that still have to leave a node.
+func (v *viewer) showStays(r *store.Node, doc *contract.NodeDrain) {
+	for _, s := range v.s.Picture.StaysOn(r) {
+		if doc.Left++; s.Why == nil || len(doc.Stays) == maxListedStays {
+			continue
+		}
+		spec := s.Spec()
+		move := contract.DrainMove{Instance: s.ID, Name: spec.Name, Project: spec.Project, ProjectName: v.projectName(spec.Project), ServiceName: spec.ServiceName}
+		move.Reason, move.ReasonCode = v.sentence(s.Why)
+		doc.Stays = append(doc.Stays, move)
+	}
+}
+
+// storm shows that many nodes were lost at once; nil: they were not.
+func (v *viewer) storm() *contract.Storm {
+	s := picture.StormOf(v.s.Picture.Settings.Get(mariposa.SettingsID))
+	if s == nil {
+		return nil
+	}
+	doc := &contract.Storm{Since: s.Since, Began: s.Began, Count: s.Count, Of: s.Of}
+	doc.Text, _ = v.sentence(&mariposa.Reason{Code: mariposa.ReasonStormBegan, Count: s.Count, Of: s.Of, Since: s.Since})
+	return doc
+}

@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strings"
+
+	"mariposa"
+	"mariposa/client"
+	"mariposa/contract"
+)
+
+// A suggested command must work as it is, so it repeats the flags that select the
+// organization and the project. Sentences of the server do not contain them: the server
+// does not know how the project was named.
+
+// commandPrefix returns the start of a command suggested to the user: it selects
+// the same organization, and the project if there is one.
+func (a *app) commandPrefix(project string) string {
+	return "mariposa" + prefixed(" -o ", a.organizationFlag()) + prefixed(" -j ", project)
+}
+
+// samePrefix is commandPrefix for a command about the project that this one names.
+func (a *app) samePrefix() string { return a.commandPrefix(a.projectFlag()) }
+
+// projectFlag returns the project that the command line names, as an argument or with -j.
+func (a *app) projectFlag() string {
+	if a.named != "" || a.fromEnv["project"] {
+		return a.named
+	}
+	return a.global.project
+}
+
+// inProjectCommand matches a command about the current project in a sentence of the
+// server.
+var inProjectCommand = regexp.MustCompile(`\bmariposa (project|meta|queue|instance|volume|version|service) `)
+
+// repeatFlags repeats -o and -j in the commands that a sentence of the server suggests.
+func (a *app) repeatFlags(sentence string) string { return withPrefix(sentence, a.samePrefix) }
+
+// suggest is repeatFlags for a sentence about a project that the command line may not
+// name, such as one of a list. The organization may be unknown.
+func (a *app) suggest(project, organization, sentence string) string {
+	return withPrefix(sentence, func() string {
+		if project == "" || a.projectFlag() != "" {
+			return a.samePrefix()
+		}
+		if a.isDefaultProject(project, organization) {
+			return a.commandPrefix("")
+		}
+		if s, err := a.locate(); organization != "" && a.organizationFlag() == "" && (err != nil || s.org != organization) {
+			return "mariposa -o " + organization + " -j " + project
+		}
+		return a.commandPrefix(project)
+	})
+}
+
+// suggestForTask adds the flags to the commands in an error about a task. The command line
+// may name neither its project nor its organization.
+func (a *app) suggestForTask(ctx context.Context, c *client.Client, t *contract.Task, err error) error {
+	var failed *mariposa.Error
+	if !errors.As(err, &failed) || !inProjectCommand.MatchString(failed.Message) {
+		return err
+	}
+	organization := ""
+	if p, err := c.Project(ctx, t.Project); err == nil { // otherwise only the project is named
+		organization = p.OrganizationName
+	}
+	with := *failed
+	with.Message = a.suggest(t.ProjectName, organization, failed.Message)
+	return &with
+}
+
+// isDefaultProject reports whether commands are about a project if they name none.
+func (a *app) isDefaultProject(project, organization string) bool {
+	if named, err := a.anyProject(false); err != nil || named != project {
+		return false
+	}
+	s, err := a.locate()
+	return err == nil && (organization == "" || s.org == "" || s.org == organization)
+}
+
+func withPrefix(sentence string, prefix func() string) string {
+	if !inProjectCommand.MatchString(sentence) {
+		return sentence
+	}
+	return inProjectCommand.ReplaceAllString(sentence, strings.ReplaceAll(prefix(), "$", "$$")+" $1 ")
+}
+
+// suggestIn adds the flags to the reasons of projects and their services.
+func (a *app) suggestIn(projects []contract.ProjectState) {
+	for n := range projects {
+		p := &projects[n]
+		p.Reason = a.suggest(p.Name, p.OrganizationName, p.Reason)
+		for i := range p.Services {
+			p.Services[i].Reason = a.suggest(p.Name, p.OrganizationName, p.Services[i].Reason)
+		}
+	}
+}

@@ -1,0 +1,568 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"mariposa"
+	"mariposa/contract"
+)
+
+const (
+	// patience is how long a server may take for a response before it is asked whether it
+	// is alive, and how often it is asked again.
+	patience = 3 * time.Second
+	// probeTimeout is how long a server that is alive may take to say so.
+	probeTimeout = 5 * time.Second
+	// stagger is the delay before the next server is asked, too.
+	stagger = 500 * time.Millisecond
+	// compareTime is how long to wait for other servers after the first has answered, to
+	// find out whether they belong to the same installation.
+	compareTime = 250 * time.Millisecond
+	// retryTime limits how long a change is repeated whose answer was lost, and
+	// retryPause is the delay between two rounds through the servers.
+	retryTime  = 30 * time.Second
+	retryPause = time.Second
+)
+
+// lostError is a failure of the connection, as opposed to an answer.
+type lostError struct{ cause error }
+
+func (e *lostError) Error() string { return e.cause.Error() }
+
+func (e *lostError) Unwrap() error { return e.cause }
+
+// errSilent means that a server accepts connections, but does not answer.
+var errSilent = errors.New("it does not answer")
+
+// foreignError means that a server belongs to another installation, or does not say to
+// which one.
+type foreignError struct{ id, want string }
+
+func (e *foreignError) Error() string {
+	if e.id == "" {
+		return "it does not say which installation it belongs to (it is starting, of an older release, or not a Mariposa server)"
+	}
+	return "it belongs to another installation (" + e.id + " instead of " + e.want + "): correct the list of URLs, or log in again if the installation was replaced"
+}
+
+// Installation returns the id of the installation that the client talks to, the same at
+// all of its replicas.
+func (c *Client) Installation(ctx context.Context) (string, error) {
+	h, err := c.Health(ctx)
+	if err != nil {
+		return "", err
+	}
+	return h.Installation, nil
+}
+
+// CheckServers asks every server which installation it belongs to, and returns that. It
+// is an error if they differ. silent lists those that do not answer.
+func (c *Client) CheckServers(ctx context.Context) (installation string, silent []string, err error) {
+	all := c.servers.list()
+	found := make([]finding, len(all))
+	done := make(chan struct{})
+	for n, e := range all {
+		go func() { // ends with the probe
+			found[n] = c.find(ctx, e)
+			done <- struct{}{}
+		}()
+	}
+	for range all {
+		<-done
+	}
+	for _, f := range found {
+		if f.err != nil {
+			silent = append(silent, f.at.name())
+		}
+	}
+	return installationOf(found), silent, differ(found)
+}
+
+// exchange sends a request and reads the response. If a server does not answer, it tries
+// the next. That is safe for reads, and for changes because all servers know the key of
+// those that were carried out.
+func (c *Client) exchange(ctx context.Context, r request, read func(at *endpoint, res *http.Response) error) error {
+	return c.try(ctx, r, func(ctx context.Context, at *endpoint, r request) (bool, error) {
+		res, sent, err := c.send(ctx, at, r)
+		if err != nil {
+			return sent, err
+		}
+		defer res.Body.Close()
+		if err = read(at, res); isLost(err) {
+			err = &lostError{causeOf(ctx, err)}
+		}
+		return true, err
+	})
+}
+
+// open sends a request and returns a successful response, its body unread, and the server
+// that it comes from.
+func (c *Client) open(ctx context.Context, r request) (answer *http.Response, from *endpoint, err error) {
+	err = c.try(ctx, r, func(attempt context.Context, at *endpoint, r request) (bool, error) {
+		life, cancel := context.WithCancelCause(ctx) // the response outlasts the attempt
+		stop := context.AfterFunc(attempt, func() { cancel(context.Cause(attempt)) })
+		res, sent, err := c.send(life, at, r)
+		if !stop() && err == nil {
+			_ = res.Body.Close()
+			err = &lostError{context.Cause(attempt)}
+		}
+		if err != nil {
+			cancel(nil)
+			return sent, err
+		}
+		res.Body = &canceledBody{res.Body, cancel}
+		answer, from = res, at
+		return true, nil
+	})
+	return answer, from, err
+}
+
+// canceledBody releases the context of its request when it is closed.
+type canceledBody struct {
+	io.ReadCloser
+	cancel context.CancelCauseFunc
+}
+
+func (b *canceledBody) Close() error {
+	b.cancel(nil)
+	return b.ReadCloser.Close()
+}
+
+// send sends a request to one server. sent is false if the server cannot have received
+// it.
+func (c *Client) send(ctx context.Context, at *endpoint, r request) (res *http.Response, sent bool, err error) {
+	var wrote atomic.Bool
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { wrote.Store(true) }})
+	req, err := http.NewRequestWithContext(traced, r.method, c.address(at, r), bytes.NewReader(r.body))
+	if err != nil {
+		return nil, false, mariposa.Errorf(mariposa.InvalidArgument, "invalid request path %q: %w", r.path, err)
+	}
+	c.addHeaders(req, at, r)
+	if res, err = at.http.Do(req); err != nil {
+		return nil, wrote.Load(), &lostError{causeOf(ctx, err)}
+	}
+	if revision, err := strconv.ParseInt(res.Header.Get(contract.RevisionHeader), 10, 64); err == nil {
+		c.servers.noteRevision(at, revision)
+	}
+	if res.StatusCode < 200 || res.StatusCode > 299 {
+		defer res.Body.Close()
+		return nil, true, failure(at, res)
+	}
+	return res, true, nil
+}
+
+// causeOf returns why a context ended, if it did, instead of the error that followed.
+func causeOf(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// A try is the way of one request through the servers.
+type try struct {
+	c      *Client
+	r      request
+	failed []failedTry // of this round
+	unsure bool        // the request may have been carried out
+	until  time.Time
+}
+
+// failedTry is why a server did not carry out a request.
+type failedTry struct {
+	at  *endpoint
+	err error
+}
+
+// try sends a request to one server after another, until one answers.
+func (c *Client) try(ctx context.Context, r request, send func(ctx context.Context, at *endpoint, r request) (sent bool, err error)) error {
+	if r.changes() {
+		r = r.withKey()
+	}
+	t := &try{c: c, r: r, until: time.Now().Add(retryTime)}
+	for {
+		at, err := c.pick(ctx, t)
+		if err != nil {
+			return err
+		}
+		if at == nil {
+			if !t.nextRound(ctx) {
+				return t.failure(ctx)
+			}
+			continue
+		}
+		attempt, stop := c.watch(ctx, at)
+		sent, err := send(attempt, at, r)
+		stop()
+		if ctx.Err() != nil && err != nil {
+			return unreachable(ctx, at, err)
+		}
+		if !t.goesOn(at, sent, err) {
+			if isLost(err) {
+				return t.failure(ctx)
+			}
+			t.settle(at)
+			return err
+		}
+		if isLost(err) {
+			c.servers.note(at, false)
+			c.servers.resolve(ctx, at)
+		}
+	}
+}
+
+// withKey adds an idempotency key to a change: whichever server gets it again knows
+// whether it was carried out.
+func (r request) withKey() request {
+	header := map[string]string{"Idempotency-Key": rand.Text()}
+	for k, v := range r.header {
+		header[k] = v
+	}
+	r.header = header
+	return r
+}
+
+func isLost(err error) bool {
+	var lost *lostError
+	return errors.As(err, &lost)
+}
+
+// goesOn reports whether to send the request to another server after this result.
+func (t *try) goesOn(at *endpoint, sent bool, err error) bool {
+	if err == nil || !isLost(err) && mariposa.CodeOf(err) != mariposa.Unavailable {
+		return false
+	}
+	t.failed = append(t.failed, failedTry{at, err})
+	lost := isLost(err) && sent
+	t.unsure = t.unsure || lost && t.r.changes()
+	return !lost || !t.r.once
+}
+
+// settle continues with the server that has answered.
+func (t *try) settle(at *endpoint) {
+	s := &t.c.servers
+	if slices.ContainsFunc(t.failed, func(f failedTry) bool { return f.at == at }) {
+		return
+	}
+	s.note(at, true)
+	before := s.inUse()
+	if before == at {
+		return
+	}
+	for _, f := range t.failed {
+		if f.at != before && f.at.base != before.base {
+			continue
+		}
+		var foreign *foreignError
+		switch {
+		case errors.As(f.err, &foreign):
+			t.c.notify(fmt.Sprintf("%s is not used: %v; continuing with %s", f.at.short(), foreign, at.short()))
+		case isLost(f.err):
+			t.c.notify(fmt.Sprintf("%s does not answer; continuing with %s", f.at.short(), at.short()))
+		case t.r.onNode:
+			return // it is only about this request
+		default:
+			t.c.notify(fmt.Sprintf("%s cannot do this now (%v); continuing with %s", f.at.short(), f.err, at.short()))
+		}
+		s.use(at)
+		return
+	}
+}
+
+// nextRound prepares another round through the servers for a change whose answer was
+// lost: the servers may be about to return.
+func (t *try) nextRound(ctx context.Context) bool {
+	if !t.unsure || len(t.failed) < 2 || !time.Now().Add(retryPause).Before(t.until) || t.c.pause(ctx, retryPause) != nil {
+		return false
+	}
+	t.failed = nil
+	return true
+}
+
+// failure returns the error of a request that no server has answered.
+func (t *try) failure(ctx context.Context) error {
+	if len(t.failed) == 1 {
+		f := t.failed[0]
+		if lost := (*lostError)(nil); errors.As(f.err, &lost) {
+			return unreachable(ctx, f.at, lost.cause)
+		}
+		return f.err
+	}
+	var all []string
+	same := true
+	for _, f := range t.failed {
+		if f.at.pin == "" && slices.ContainsFunc(t.failed, func(o failedTry) bool { return o.at.pin != "" && o.at.base == f.at.base }) {
+			continue // its addresses were tried one by one
+		}
+		all = append(all, f.at.name()+": "+t.why(ctx, f))
+		same = same && !isLost(f.err) && f.err.Error() == t.failed[0].err.Error()
+	}
+	message := fmt.Sprintf("none of the %d servers can do this: %s", len(all), strings.Join(all, "; "))
+	if same {
+		message = t.failed[0].err.Error() // they agree
+	}
+	if t.unsure {
+		message = "the answer to the change was lost, so it is not known whether it was made: check before you repeat it (" + message + ")"
+	}
+	e := mariposa.Errorf(mariposa.Unavailable, "%s", message)
+	for _, f := range t.failed {
+		e.Cause = errors.Join(e.Cause, f.err)
+	}
+	return e
+}
+
+// why describes the failure of one server in few words.
+func (t *try) why(ctx context.Context, f failedTry) string {
+	var lost *lostError
+	var foreign *foreignError
+	switch {
+	case errors.As(f.err, &foreign):
+		return foreign.Error()
+	case !errors.As(f.err, &lost):
+		return f.err.Error()
+	case errors.Is(f.err, errSilent), errors.Is(f.err, context.DeadlineExceeded):
+		return errSilent.Error()
+	}
+	return strings.TrimPrefix(shorten(unreachable(ctx, f.at, lost.cause)), "lost the connection to "+f.at.name()+": ")
+}
+
+// shorten returns an error without the advice for a single server.
+func shorten(err error) string {
+	text, _, _ := strings.Cut(err.Error(), ": start one with")
+	text, _, _ = strings.Cut(text, ": check MARIPOSA_URL")
+	return text
+}
+
+// watch limits an attempt to the time that its server is alive, if there are others: a
+// request may take long, but a server that does not even say that it is alive is hung or
+// cut off.
+func (c *Client) watch(ctx context.Context, at *endpoint) (attempt context.Context, stop func()) {
+	if c.servers.isAlone() {
+		return ctx, func() {}
+	}
+	attempt, cancel := context.WithCancelCause(ctx)
+	go func() { // ends with the attempt
+		again := time.NewTicker(patience)
+		defer again.Stop()
+		for {
+			select {
+			case <-attempt.Done():
+				return
+			case <-again.C:
+			}
+			if err := c.probe(attempt, at, func(*http.Response) error { return nil }); err != nil {
+				cancel(errSilent)
+				return
+			}
+		}
+	}()
+	return attempt, func() { cancel(nil) }
+}
+
+// probe asks a server, without the token, whether it is alive.
+func (c *Client) probe(ctx context.Context, at *endpoint, read func(*http.Response) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, probeTimeout, errSilent)
+	defer cancel()
+	u := at.base
+	u.User = nil
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String()+"/healthz", http.NoBody)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("User-Agent", c.agent)
+	res, err := at.probe.Do(req)
+	if err != nil {
+		return &lostError{causeOf(ctx, err)}
+	}
+	defer res.Body.Close()
+	return read(res)
+}
+
+// finding is what a server says about itself.
+type finding struct {
+	at           *endpoint
+	installation string
+	err          error
+}
+
+// find asks a server which installation it belongs to.
+func (c *Client) find(ctx context.Context, at *endpoint) finding {
+	f := finding{at: at}
+	f.err = c.probe(ctx, at, func(res *http.Response) error {
+		var h contract.Health
+		if json.NewDecoder(io.LimitReader(res.Body, maxError)).Decode(&h) != nil || h.Installation == "" {
+			return &foreignError{}
+		}
+		f.installation = h.Installation
+		return nil
+	})
+	return f
+}
+
+// pick returns the server to send a request to: the current one if it answered last,
+// otherwise the first one that answers now and belongs to the installation. It returns
+// nil if there is none left.
+func (c *Client) pick(ctx context.Context, t *try) (*endpoint, error) {
+	s := &c.servers
+	if !s.isSeveral() {
+		if at := s.inUse(); !t.hasFailed(at) {
+			return at, nil
+		}
+		return nil, nil
+	}
+	s.picking.Lock()
+	defer s.picking.Unlock()
+	left := slices.DeleteFunc(s.list(), t.hasFailed)
+	if len(left) == 0 {
+		return nil, nil
+	}
+	s.mu.Lock()
+	current, answers, known := s.current, left[0].answers, s.installation
+	s.mu.Unlock()
+	if left[0] == current && answers {
+		return current, nil
+	}
+	var found *endpoint
+	if known == "" {
+		var err error
+		if found, err = c.compare(ctx, t, left); err != nil {
+			return nil, err
+		}
+	} else {
+		found = c.race(ctx, t, left, known)
+	}
+	if found == nil && ctx.Err() != nil {
+		return nil, unreachable(ctx, left[0], ctx.Err())
+	}
+	return found, nil
+}
+
+func (t *try) hasFailed(at *endpoint) bool {
+	return slices.ContainsFunc(t.failed, func(f failedTry) bool { return f.at == at })
+}
+
+// fail records that a server cannot be used.
+func (t *try) fail(f finding) {
+	t.failed = append(t.failed, failedTry{f.at, f.err})
+	t.c.servers.note(f.at, false)
+}
+
+// race asks servers one after another, the next as soon as one fails or hesitates, and
+// returns the first one that answers.
+func (c *Client) race(ctx context.Context, t *try, left []*endpoint, installation string) *endpoint {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	results := make(chan finding, len(left))
+	next := time.NewTimer(0)
+	defer next.Stop()
+	for asked, done := 0, 0; done < len(left); {
+		select {
+		case <-next.C:
+			if asked < len(left) {
+				at := left[asked]
+				go func() { results <- c.find(ctx, at) }() // ends with the probe
+				asked++
+				next.Reset(stagger)
+			}
+		case f := <-results:
+			done++
+			if f.err == nil && f.installation != installation {
+				f.err = &foreignError{f.installation, installation}
+			}
+			if f.err == nil {
+				return f.at
+			}
+			if ctx.Err() != nil {
+				return nil
+			}
+			t.fail(f)
+			next.Reset(0)
+		}
+	}
+	return nil
+}
+
+// compare asks all servers at once, because it is not known yet which installation is
+// meant, and returns the first in the list that answers. If servers of several
+// installations answer, none of them gets a request.
+func (c *Client) compare(ctx context.Context, t *try, left []*endpoint) (*endpoint, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	results := make(chan finding, len(left))
+	for _, at := range left {
+		go func() { results <- c.find(ctx, at) }() // ends with the probe
+	}
+	var enough <-chan time.Time
+	var found []finding
+collect:
+	for len(found) < len(left) {
+		select {
+		case f := <-results:
+			found = append(found, f)
+			if f.err == nil && enough == nil {
+				enough = time.After(compareTime)
+			}
+		case <-enough:
+			break collect
+		}
+	}
+	if err := differ(found); err != nil {
+		return nil, err
+	}
+	s := &c.servers
+	s.mu.Lock()
+	s.installation = installationOf(found)
+	s.mu.Unlock()
+	for _, at := range left {
+		n := slices.IndexFunc(found, func(f finding) bool { return f.at == at })
+		switch {
+		case n < 0:
+			t.fail(finding{at: at, err: &lostError{errSilent}})
+		case found[n].err != nil:
+			t.fail(found[n])
+		default:
+			return at, nil
+		}
+	}
+	return nil, nil
+}
+
+// installationOf returns the installation of the first server that answered.
+func installationOf(found []finding) string {
+	for _, f := range found {
+		if f.err == nil {
+			return f.installation
+		}
+	}
+	return ""
+}
+
+// differ returns an error if servers belong to different installations.
+func differ(found []finding) error {
+	var first *finding
+	for n := range found {
+		f := &found[n]
+		switch {
+		case f.err != nil:
+		case first == nil:
+			first = f
+		case f.installation != first.installation:
+			return mariposa.Errorf(mariposa.InvalidArgument, "%s and %s belong to different installations (%s and %s), so nothing was sent: give only URLs of replicas of one installation",
+				first.at.name(), f.at.name(), first.installation, f.installation)
+		}
+	}
+	return nil
+}

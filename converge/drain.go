@@ -1,0 +1,181 @@
+package converge
+
+import (
+	"slices"
+	"time"
+
+	"mariposa"
+)
+
+// Instances on a node that is being drained are displaced: they move to other nodes. In
+// the order start-first, an instance gets a successor in its own slot first, up to one
+// batch above the goal, and is removed once the successor has been up for min_healthy
+// (dropDoubles). With stop-first it is removed first, and its slot is filled like any
+// other. An instance with volumes is bound to its node and stays.
+//
+// Rollouts go first: they replace instances anyway, and their new ones never get to a
+// node that is being drained.
+
+// isDisplaced reports whether an instance is on a node that is being drained and can
+// be moved.
+func (v *View) isDisplaced(i *Instance) bool {
+	n := v.nodes[i.Spec.Node]
+	return n.Draining && !n.Unknown && len(i.Spec.Mounts) == 0
+}
+
+// countDisplaced adds an instance of a class to the displaced ones, or removes it.
+func (v *View) countDisplaced(s *service, i *Instance, c class, by int32) {
+	if (!c.runs() && !c.starts()) || !v.isDisplaced(i) {
+		return
+	}
+	if by < 0 {
+		s.displaced = slices.DeleteFunc(s.displaced, func(o *Instance) bool { return o.ID == i.ID })
+		return
+	}
+	at, _ := slices.BinarySearchFunc(s.displaced, i, func(a, b *Instance) int {
+		switch {
+		case victimBefore(a, b):
+			return -1
+		case victimBefore(b, a):
+			return 1
+		}
+		return 0
+	})
+	s.displaced = slices.Insert(s.displaced, at, i)
+}
+
+// moveDisplaced moves instances off nodes that are being drained.
+func (t *turn) moveDisplaced() {
+	if len(t.s.displaced) == 0 || t.st.Paused {
+		return
+	}
+	if t.rolling && t.st.Rollout != nil {
+		i := t.s.displaced[0]
+		t.wait(time.Time{}, func() *mariposa.Reason {
+			return &mariposa.Reason{Code: mariposa.ReasonDrainRollout, Subject: i.Spec.Name, Node: t.view.nodes[i.Spec.Node].Name, Version: t.st.Number}
+		})
+		return
+	}
+	t.dropDisplacedStarting()
+	if t.slotsHeld() > t.goal { // surplus goes first, displaced ones before others
+		return
+	}
+	if t.s.def.Update.StopFirst {
+		t.stopDisplaced()
+	} else {
+		t.addSuccessors()
+	}
+}
+
+// dropDisplacedStarting removes displaced instances that are not up yet, unless they have
+// run before: their slots are filled elsewhere.
+func (t *turn) dropDisplacedStarting() {
+	for _, i := range t.s.displaced {
+		if t.isBulkSpent() {
+			return
+		}
+		if t.s.members[i.ID].starts() && neverServed(i) && !t.removing[i.ID] && !slices.Contains(t.yielding, i.ID) && t.mayGo(i) {
+			t.moveOut(i)
+		}
+	}
+}
+
+// moveOut removes a displaced instance.
+func (t *turn) moveOut(i *Instance) {
+	if !t.removing[i.ID] {
+		t.remove(i, t.whyMoved(i, ""), false)
+		t.plan.Steps[len(t.plan.Steps)-1].Drains = i.Spec.Node
+	}
+}
+
+// addSuccessors starts up to one batch of instances in the slots of displaced ones.
+func (t *turn) addSuccessors() {
+	made := len(t.taken)
+	extra := t.countFilling() + made - t.goal
+	n := t.moveBatch() - max(0, extra)
+	if extra < 0 || n <= 0 || !t.hasUnsucceeded() || !t.mayCreate() {
+		return
+	}
+	for _, i := range t.s.displaced {
+		if n <= 0 {
+			return
+		}
+		if !t.lacksSuccessor(i) {
+			continue
+		}
+		number, can := t.refillVersion(i)
+		if !can {
+			continue
+		}
+		if !t.create(i.Spec.Slot, number, t.whyMoved(i, i.Spec.Name), false) {
+			return
+		}
+		t.plan.Steps[len(t.plan.Steps)-1].Drains = i.Spec.Node
+		n--
+	}
+}
+
+// moveBatch returns the number of instances that move at a time: as in a rollout. If a
+// rollout has just ended, its own number no longer counts.
+func (t *turn) moveBatch() int { return batchOf(t.s.def, t.st.Rollout, t.goal) }
+
+func (t *turn) hasUnsucceeded() bool { return slices.ContainsFunc(t.s.displaced, t.lacksSuccessor) }
+
+// lacksSuccessor reports whether a displaced instance runs alone in its slot.
+func (t *turn) lacksSuccessor(i *Instance) bool {
+	return t.s.members[i.ID].runs() && !t.removing[i.ID] && !t.taken[i.Spec.Slot] && t.slotHolders(i.Spec.Slot) == 1
+}
+
+// stopDisplaced removes up to one batch of displaced instances. Those that others refer to
+// are not kept, as in a rollout with this order.
+func (t *turn) stopDisplaced() {
+	n := t.moveBatch() - max(0, t.goal-t.countRunning()) - len(t.removing)
+	for _, i := range t.s.displaced {
+		if n <= 0 || t.isBulkSpent() {
+			return
+		}
+		if t.s.members[i.ID].runs() && !t.removing[i.ID] && t.slotHolders(i.Spec.Slot) == 1 {
+			t.moveOut(i)
+			n--
+		}
+	}
+}
+
+// leavesFirst reports whether an instance of another service leaves its node before its
+// successor starts.
+func (t *turn) leavesFirst(d *facts, id string) bool {
+	return d.def != nil && d.def.Update.StopFirst && !d.status.Paused && !d.isFrozen() &&
+		slices.ContainsFunc(d.displaced, func(i *Instance) bool { return i.ID == id })
+}
+
+// whyMoved returns why an instance is moved off its node.
+func (t *turn) whyMoved(i *Instance, subject string) *mariposa.Reason {
+	return &mariposa.Reason{Code: mariposa.ReasonDrains, Subject: subject, Node: t.view.nodes[i.Spec.Node].Name}
+}
+
+// settledSuccessors returns the slots of instances that give way in which another instance
+// has been up for min_healthy.
+func (t *turn) settledSuccessors(giving map[int]int) map[int]bool {
+	slots := map[int]bool{}
+	for slot := range giving {
+		if t.slotHolders(slot) > 1 {
+			slots[slot] = false
+		}
+	}
+	if len(slots) == 0 {
+		return nil
+	}
+	for _, c := range upClasses {
+		t.s.each(c, func(i *Instance) bool {
+			if done, asked := slots[i.Spec.Slot]; !asked || done || t.givesWay(i) || t.removing[i.ID] {
+				return true
+			}
+			at := since(i).Add(t.s.def.Update.MinHealthy)
+			if slots[i.Spec.Slot] = !at.After(t.now); at.After(t.now) {
+				t.wakeAt(at)
+			}
+			return true
+		})
+	}
+	return slots
+}

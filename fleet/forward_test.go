@@ -1,0 +1,327 @@
+package fleet_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"mariposa"
+	"mariposa/clock"
+	"mariposa/fleet"
+	"mariposa/picture"
+	"mariposa/relay"
+	"mariposa/seal"
+	"mariposa/store"
+	"mariposa/wire"
+)
+
+// neighbor is a second replica on the store of a test server. It asks the first.
+type neighbor struct {
+	p     *testServer
+	pic   *picture.Picture
+	fleet *fleet.Fleet
+	links *relay.Links
+}
+
+// addNeighbor connects a second replica, r2, with the server, which is r1.
+func addNeighbor(t *testing.T, p *testServer) *neighbor {
+	t.Helper()
+	ring := seal.NewRing()
+	links := func(replica string) *relay.Links {
+		l := relay.New(relay.Options{Replica: replica, Cluster: "c", Store: p.store, Ring: ring, Clock: clock.Real{}})
+		t.Cleanup(l.Close)
+		return l
+	}
+	own := links("r1")
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		peer, err := own.Admit(strings.TrimPrefix(r.Header.Get("Authorization"), relay.Scheme+" "))
+		if err != nil {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		w.Header().Set(relay.AnswerHeader, own.Answer(peer))
+		if conn, err := websocket.Accept(w, r, nil); err == nil {
+			p.fleet.ServeReplica(r.Context(), conn)
+		}
+	}))
+	if _, err := p.store.Hold(p.ctx, "r1", time.Hour, store.ReplicaPrefix+"r1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.store.Announce(p.ctx, "r1", store.ReplicaPrefix+"r1", relay.Replica{URL: srv.URL}.Note()); err != nil {
+		t.Fatal(err)
+	}
+	n := &neighbor{p: p, links: links("r2")}
+	var err error
+	if n.pic, err = picture.Open(p.ctx, p.store); err != nil {
+		t.Fatal(err)
+	}
+	n.fleet, err = fleet.New(p.ctx, fleet.Options{
+		Store: p.store, Picture: n.pic, Cache: picture.NewVersionCache(p.store, seal.NewVault(ring, p.store)), Clock: clock.Real{}, Replica: "r2", Links: n.links,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(p.ctx)
+	var all sync.WaitGroup
+	all.Go(func() { _ = n.pic.Follow(ctx, time.Hour, func(int) {}) })
+	t.Cleanup(func() {
+		cancel()
+		all.Wait()
+		n.links.Close()
+		srv.Close()
+	})
+	return n
+}
+
+func (n *neighbor) logs(instance string) io.ReadCloser {
+	n.p.t.Helper()
+	log, err := n.fleet.Logs(n.p.ctx, "n1", instance, mariposa.LogOptions{Tail: 10, Follow: true})
+	if err != nil {
+		n.p.t.Fatal(err)
+	}
+	return log
+}
+
+func TestALogIsReadThroughAnotherReplica(t *testing.T) {
+	t.Parallel()
+	p, a := play(t)
+	n := addNeighbor(t, p)
+	log := n.logs("i1")
+	s := a.next()
+	if o := s.open; o.Instance != "i1" || o.Tail != 10 || !o.Follow {
+		t.Fatalf("asked %+v", o)
+	}
+	for _, piece := range []string{"one\n", "two\n"} {
+		must(t, s.Send(wire.Message{Bytes: []byte(piece)}))
+		buf := make([]byte, 100)
+		if k, err := log.Read(buf); string(buf[:k]) != piece {
+			t.Errorf("read %q, %v", buf[:k], err)
+		}
+	}
+	must(t, s.Send(wire.Message{Last: true}))
+	if rest, err := io.ReadAll(log); err != nil || len(rest) > 0 {
+		t.Errorf("%q, %v", rest, err)
+	}
+	must(t, log.Close())
+	s.wantEnd(p)
+
+	failing := n.logs("i2")
+	s = a.next()
+	must(t, s.Send(wire.Message{Last: true, Error: "no such log"}))
+	if _, err := io.ReadAll(failing); err == nil || err.Error() != "no such log" {
+		t.Errorf("the node's error became %v", err)
+	}
+	_ = s.Close()
+
+	left := n.logs("i3")
+	s = a.next()
+	must(t, left.Close())
+	s.wantEnd(p)
+}
+
+// A reader that does not read blocks its own stream on the whole way, and nothing else.
+func TestASlowReaderElsewhereBlocksOnlyItself(t *testing.T) {
+	t.Parallel()
+	p, a := play(t)
+	n := addNeighbor(t, p)
+	slow := n.logs("slow")
+	s := a.next()
+	blocked := make(chan int, 1)
+	go func() {
+		sent := 0
+		for piece := make([]byte, wire.MaxPiece); sent < 64<<20; sent += len(piece) {
+			if _, err := s.Write(piece); err != nil {
+				break
+			}
+		}
+		blocked <- sent
+	}()
+	quick := n.logs("quick")
+	q := a.next()
+	must(t, q.Send(wire.Message{Bytes: []byte("x"), Last: false}))
+	must(t, q.Send(wire.Message{Last: true}))
+	if text, err := io.ReadAll(quick); string(text) != "x" || err != nil {
+		t.Errorf("%q, %v", text, err)
+	}
+	must(t, slow.Close())
+	if sent := come(p, "the end of the sender", blocked); sent > 4<<20 {
+		t.Errorf("the node could send %d bytes that nobody read", sent)
+	}
+	_ = s.Close()
+}
+
+func TestALostNodeIsLostElsewhereToo(t *testing.T) {
+	t.Parallel()
+	p, a := play(t)
+	n := addNeighbor(t, p)
+	log := n.logs("i1")
+	a.next()
+	_ = a.conn.CloseNow()
+	if _, err := io.ReadAll(log); err == nil || errors.Is(err, io.EOF) || !strings.Contains(err.Error(), "the connection ended") {
+		t.Errorf("the log ended with %v", err)
+	}
+}
+
+func TestACommandRunsThroughAnotherReplica(t *testing.T) {
+	t.Parallel()
+	p, a := play(t)
+	n := addNeighbor(t, p)
+	began := make(chan *fleet.Shell, 1)
+	go func() {
+		x, err := n.fleet.Exec(p.ctx, "n1", "i1", []string{"cat"}, &wire.Size{Rows: 1, Cols: 2})
+		if err != nil {
+			t.Error(err)
+		}
+		began <- x
+	}()
+	s := a.next()
+	if o := s.open; o.Instance != "i1" || len(o.Command) != 1 || o.Terminal == nil || o.Terminal.Cols != 2 {
+		t.Fatalf("asked %+v", o)
+	}
+	must(t, s.Send(wire.Message{})) // it runs
+	input := a.next()
+	if input.open.Input != s.Number() {
+		t.Fatalf("the input is for %d, not %d", input.open.Input, s.Number())
+	}
+	x := come(p, "the command", began)
+	defer x.Close()
+	if _, err := x.Write([]byte("in")); err != nil {
+		t.Error(err)
+	}
+	x.CloseWrite()
+	x.Resize(wire.Size{Rows: 3, Cols: 4})
+	x.Signal(15)
+	if m, err := input.Receive(); string(m.Bytes) != "in" || err != nil {
+		t.Errorf("%+v, %v", m, err)
+	}
+	if m, err := input.Receive(); !m.Last || err != nil {
+		t.Errorf("%+v, %v", m, err)
+	}
+	if m, err := s.Receive(); m.Terminal == nil || m.Terminal.Rows != 3 || err != nil {
+		t.Errorf("%+v, %v", m, err)
+	}
+	if m, err := s.Receive(); m.Signal != 15 || err != nil {
+		t.Errorf("%+v, %v", m, err)
+	}
+	must(t, s.Send(wire.Message{Bytes: []byte("err"), Stderr: true}))
+	must(t, s.Send(wire.Message{Last: true, Exit: 7}))
+	if b, stderr, err := x.Read(); string(b) != "err" || !stderr || err != nil {
+		t.Errorf("%q, %v, %v", b, stderr, err)
+	}
+	if _, _, err := x.Read(); !errors.Is(err, io.EOF) || x.Exit() != 7 {
+		t.Errorf("%v, exit %d", err, x.Exit())
+	}
+	s.wantEnd(p)
+}
+
+// A command that ends before its input is connected is no failure.
+func TestAShortCommandRunsThroughAnotherReplica(t *testing.T) {
+	t.Parallel()
+	p, a := play(t)
+	n := addNeighbor(t, p)
+	for range 50 {
+		ended := make(chan string, 1)
+		go func() {
+			x, err := n.fleet.Exec(p.ctx, "n1", "i1", []string{"true"}, nil)
+			if err != nil {
+				ended <- err.Error()
+				return
+			}
+			defer x.Close()
+			x.CloseWrite()
+			b, _, err := x.Read()
+			if err == nil {
+				_, _, err = x.Read()
+			}
+			ended <- fmt.Sprint(string(b), " ", err, " ", x.Exit())
+		}()
+		s := a.next()
+		for s.open.Input != 0 { // of the command before
+			s = a.next()
+		}
+		must(t, s.Send(wire.Message{}))
+		must(t, s.Send(wire.Message{Bytes: []byte("out")}))
+		must(t, s.Send(wire.Message{Last: true, Exit: 3}))
+		_ = s.Close()
+		if got := come(p, "its end", ended); got != "out EOF 3" {
+			t.Fatalf("it ended with %q", got)
+		}
+	}
+}
+
+// The session of a node has ended, and the store still says where it was. A request waits
+// for the node to come back, and says so if it does not.
+func TestANodeThatIsGoneElsewhereIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	p, a := play(t)
+	n := addNeighbor(t, p)
+	_, session := p.fleet.LastHeard("n1")
+	session.End("it was lost on request")
+	come(p, "the end of the connection", a.gone)
+	_, err := n.fleet.Logs(p.ctx, "n1", "i1", mariposa.LogOptions{})
+	if mariposa.CodeOf(err) != mariposa.Unavailable || !strings.Contains(err.Error(), "not connected: try again when it is back (waited 5") {
+		t.Errorf("%v", err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- n.fleet.Crash(p.ctx, "n1", "i1") }()
+	pipe, _ := p.dial()
+	defer pipe.Close()
+	pipe.Send(wire.Frame{Seq: 1, Hello: hello("n1")})
+	for {
+		f, err := pipe.Read(p.ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Crash != nil && f.Crash.Instance == "i1" {
+			break
+		}
+	}
+	must(t, come(p, "the answer", done))
+}
+
+func TestAReplicaThatCannotBeAskedIsNamed(t *testing.T) {
+	t.Parallel()
+	p, _ := play(t)
+	n := addNeighbor(t, p)
+	must(t, p.store.Announce(p.ctx, "r1", store.ReplicaPrefix+"r1", relay.Replica{}.Note()))
+	_, err := n.fleet.Logs(p.ctx, "n1", "i1", mariposa.LogOptions{})
+	if mariposa.CodeOf(err) != mariposa.Unavailable || !strings.Contains(err.Error(), "replica r1 cannot be reached: it publishes no address: start it with --advertise") {
+		t.Errorf("%v", err)
+	}
+	must(t, p.store.Announce(p.ctx, "r1", store.ReplicaPrefix+"r1", relay.Replica{URL: "http://127.0.0.1:1"}.Note()))
+	_, err = n.fleet.Exec(p.ctx, "n1", "i1", []string{"true"}, nil)
+	if mariposa.CodeOf(err) != mariposa.Unavailable || !strings.Contains(err.Error(), "replica r1 at http://127.0.0.1:1 cannot be reached") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestHeartbeatsAreAskedOfOtherReplicas(t *testing.T) {
+	t.Parallel()
+	p, _ := play(t)
+	n := addNeighbor(t, p)
+	if at, ok := n.fleet.LastHeartbeat("n1"); ok {
+		t.Fatalf("known before it asked: %s", at)
+	}
+	n.fleet.AskHeartbeats(p.ctx)
+	want, _ := p.fleet.LastHeartbeat("n1")
+	if at, ok := n.fleet.LastHeartbeat("n1"); !ok || !at.Equal(want) {
+		t.Errorf("%s, %v; want %s", at, ok, want)
+	}
+}
+
+// must fails the test if there is an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,100 @@
+package mariposa
+
+import (
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Machine is what an agent reports about the machine that it runs on.
+type Machine struct {
+	Hostname string    `json:"hostname,omitempty"`
+	OS       string    `json:"os,omitempty" doc:"name and version of the operating system"`
+	Kernel   string    `json:"kernel,omitempty" doc:"release of the kernel"`
+	Arch     string    `json:"arch,omitempty" doc:"architecture, such as amd64 or arm64"`
+	CPUs     int       `json:"cpus,omitempty" doc:"number of logical CPUs"`
+	CPUModel string    `json:"cpu_model,omitempty"`
+	Memory   int64     `json:"memory,omitempty" doc:"memory in bytes"`
+	Booted   time.Time `json:"booted,omitzero" doc:"when the machine was started"`
+	Release  string    `json:"release,omitempty" doc:"release of the agent"`
+	Disks    []Disk    `json:"disks,omitempty"`
+	NICs     []NIC     `json:"nics,omitempty"`
+}
+
+// Disk is a disk of a machine.
+type Disk struct {
+	Name       string `json:"name"`
+	Size       int64  `json:"size" doc:"size in bytes"`
+	Model      string `json:"model,omitempty"`
+	Rotational bool   `json:"rotational,omitempty" doc:"the disk has moving parts"`
+}
+
+// NIC is a network interface of a machine.
+type NIC struct {
+	Name      string   `json:"name"`
+	MAC       string   `json:"mac,omitempty"`
+	Speed     int      `json:"speed,omitempty" doc:"speed of the link in Mbit/s; absent if it is down or has none"`
+	Addresses []string `json:"addresses,omitempty" doc:"addresses with their prefix lengths"`
+}
+
+const (
+	maxDisks     = 64
+	maxNICs      = 32
+	maxAddresses = 16 // of a network interface
+	maxFact      = 128
+)
+
+// Bounded returns the facts in a form that is safe to store and to show: with limited
+// lists, and with short texts of printable characters.
+func (m *Machine) Bounded() *Machine {
+	if m == nil {
+		return nil
+	}
+	out := *m
+	for _, text := range []*string{&out.Hostname, &out.OS, &out.Kernel, &out.Arch, &out.CPUModel, &out.Release} {
+		*text = boundFact(*text)
+	}
+	out.Disks, out.NICs = nil, nil
+	for _, d := range m.Disks[:min(len(m.Disks), maxDisks)] {
+		d.Name, d.Model = boundFact(d.Name), boundFact(d.Model)
+		out.Disks = append(out.Disks, d)
+	}
+	for _, n := range m.NICs[:min(len(m.NICs), maxNICs)] {
+		n.Name, n.MAC = boundFact(n.Name), boundFact(n.MAC)
+		var all []string
+		for _, a := range n.Addresses[:min(len(n.Addresses), maxAddresses)] {
+			all = append(all, boundFact(a))
+		}
+		n.Addresses = all
+		out.NICs = append(out.NICs, n)
+	}
+	return &out
+}
+
+// Summary returns the few facts of a machine that are kept of a node which was not
+// accepted, in the form of Bounded.
+func (m *Machine) Summary() *Machine {
+	if m == nil {
+		return nil
+	}
+	return (&Machine{Hostname: m.Hostname, OS: m.OS, Kernel: m.Kernel, Arch: m.Arch, CPUs: m.CPUs, CPUModel: m.CPUModel, Memory: m.Memory, Release: m.Release}).Bounded()
+}
+
+// boundFact removes what cannot be printed from a text, and cuts it.
+func boundFact(text string) string {
+	if len(text) > 4*maxFact {
+		text = text[:4*maxFact]
+	}
+	text = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) || r == unicode.ReplacementChar {
+			return -1
+		}
+		return r
+	}, text)
+	for len(text) > maxFact {
+		_, size := utf8.DecodeLastRuneInString(text)
+		text = text[:len(text)-size]
+	}
+	return strings.TrimSpace(text)
+}

@@ -1,0 +1,4 @@
+-- +goose Up
+
+-- What the holder of a lease announces to others: a replica its address.
+ALTER TABLE leases ADD COLUMN note TEXT NOT NULL DEFAULT '';
