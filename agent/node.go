@@ -78,7 +78,8 @@ type Node struct {
 	seq       int64
 	order     wire.FrameOrder
 	welcomed  bool
-	complete  bool // the snapshot is complete, so reports can be sent
+	patience  time.Duration // how long the next welcome may take; zero: as long as the first
+	complete  bool          // the snapshot is complete, so reports can be sent
 	lastHeard time.Time
 	beat      time.Duration
 	stopBeat  func()
@@ -93,14 +94,19 @@ type Node struct {
 	stepCtx        context.Context     //nolint:containedctx // the context of the current step; operations outlive frames, not the agent
 }
 
-// welcomeTimeout is how long the control plane may take to answer a hello. It is shorter
-// than the time after which a silent node counts as unknown.
-const welcomeTimeout = 8 * time.Second
+// How long the control plane may take to answer a hello: short at first, because another
+// server may answer at once, and longer each time, because all may be busy. The node counts
+// as unknown 11 s after its last heartbeat.
+const (
+	firstWelcomeTimeout = 2500 * time.Millisecond
+	lastWelcomeTimeout  = 10 * time.Second
+)
 
 // Outlet carries frames to the control plane. Send never blocks.
 type Outlet interface {
 	Send(wire.Frame)
-	Close()
+	Close() // ends the connection once all frames are sent
+	Abort() // ends the connection at once: the peer does not answer
 }
 
 type found struct {
@@ -285,7 +291,7 @@ func (n *Node) handleFrame(f *wire.Frame) error {
 }
 
 func (n *Node) handleWelcome(w *wire.Welcome) {
-	n.welcomed = true
+	n.welcomed, n.patience = true, 0
 	if n.Seen.Incarnation != "" && n.Seen.Incarnation != w.Incarnation {
 		n.newIncarnation = true
 	}
@@ -340,7 +346,7 @@ func (n *Node) scheduleHeartbeat(out Outlet) {
 // connection was cut without a trace reconnects before the control plane considers it
 // unknown, which takes 11/5 of the heartbeat interval.
 func (n *Node) watchSilence(out Outlet) {
-	limit := welcomeTimeout
+	limit := cmp.Or(n.patience, firstWelcomeTimeout)
 	if n.welcomed {
 		limit = 9 * n.beat / 5
 	}
@@ -352,7 +358,10 @@ func (n *Node) watchSilence(out Outlet) {
 				n.watchSilence(out)
 			default:
 				slog.Warn("no message from the control plane; reconnecting", "node", n.Hello.Name)
-				n.out.Close()
+				if !n.welcomed {
+					n.patience = min(2*limit, lastWelcomeTimeout)
+				}
+				n.out.Abort() // a proper end would wait for an answer
 				n.resetConnection()
 			}
 		})

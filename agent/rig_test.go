@@ -45,6 +45,8 @@ func (c *conn) Close() {
 	c.closed = true
 }
 
+func (c *conn) Abort() { c.Close() }
+
 func (c *conn) isClosed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -62,7 +62,9 @@ type host struct {
 	welcome wire.Welcome
 	bye     *wire.Bye
 	joined  chan struct{}
-	conn    atomic.Pointer[websocket.Conn] // the last one
+	// stalls is when it stops reading and writing, as a stopped process does; nil: never.
+	stalls func(welcomed bool) bool
+	conn   atomic.Pointer[websocket.Conn] // the last one
 }
 
 func newHost(t *testing.T, listen string, change func(*host)) *host {
@@ -92,7 +94,15 @@ func newHost(t *testing.T, listen string, change func(*host)) *host {
 			pipe.Send(wire.Frame{Seq: 1, Bye: h.bye})
 			return
 		}
+		if h.stalls != nil && h.stalls(false) {
+			<-t.Context().Done()
+			return
+		}
 		pipe.Send(wire.Frame{Seq: 1, Welcome: &h.welcome})
+		if h.stalls != nil && h.stalls(true) {
+			<-t.Context().Done()
+			return
+		}
 		for err == nil {
 			_, err = pipe.Read(r.Context())
 		}
@@ -149,6 +159,34 @@ func TestASilentServerCostsOnlyAMoment(t *testing.T) {
 	}
 	if n := good.hellos.Load(); n != 1 {
 		t.Errorf("%d sessions", n)
+	}
+}
+
+// A server stops answering right after it has accepted a connection, or right after its
+// welcome. The node is connected to another one long before it would count as unknown.
+func TestANodeLeavesAServerThatStopsAnswering(t *testing.T) {
+	t.Parallel()
+	for name, welcomed := range map[string]bool{"before its welcome": false, "after its welcome": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var stalled atomic.Bool // the first that gets a hello
+			joined := make(chan struct{}, 100)
+			var servers []string
+			for range 2 {
+				h := newHost(t, "127.0.0.1:0", func(h *host) {
+					h.joined, h.welcome.HeartbeatInterval = joined, time.Second
+					h.stalls = func(now bool) bool { return now == welcomed && stalled.CompareAndSwap(false, true) }
+				})
+				servers = append(servers, h.URL)
+			}
+			runAgent(t, agent.Link{Servers: servers})
+			awaitSignal(t, "the node connects", joined)
+			began := time.Now()
+			awaitSignal(t, "the node connects to the other server", joined)
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("it took %s", took)
+			}
+		})
 	}
 }
 

@@ -13,20 +13,29 @@ import (
 	"mariposa/wire"
 )
 
+// A node waits for a welcome a little longer each time, up to a limit. A welcome makes it
+// as impatient as it was.
 func TestANodeHangsUpWhenItIsNotWelcomed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	c := r.dial()
-	r.pass(7 * time.Second)
-	if c.isClosed() {
-		t.Fatal("it lost patience too early")
+	hangsUpAfter := func(limit time.Duration) {
+		t.Helper()
+		c := r.dial()
+		r.pass(limit - 100*time.Millisecond)
+		if c.isClosed() {
+			t.Fatal("it lost patience too early")
+		}
+		r.pass(100 * time.Millisecond)
+		if !c.isClosed() {
+			t.Fatal("it still waits for a welcome")
+		}
 	}
-	r.pass(time.Second)
-	if !c.isClosed() {
-		t.Fatal("it still waits for a welcome")
+	for _, limit := range []time.Duration{2500 * time.Millisecond, 5 * time.Second, 10 * time.Second, 10 * time.Second} {
+		hangsUpAfter(limit)
 	}
 	r.connect(wanted("a", 1, dummyWork()))
 	r.wantState("a", mariposa.StateRunning)
+	hangsUpAfter(2500 * time.Millisecond)
 }
 
 func TestASilentServerIsLeft(t *testing.T) {

@@ -55,6 +55,7 @@ type (
 func (e agentEnd) Send(f wire.Frame)  { e.up = append(e.up, e.encode(f)) }
 func (e serverEnd) Send(f wire.Frame) { e.down = append(e.down, e.encode(f)) }
 func (e agentEnd) Close()             { e.cut("the agent hung up") }
+func (e agentEnd) Abort()             { e.cut("the agent hung up") }
 func (e serverEnd) Close()            { e.cut("the server hung up") }
 
 func (l *link) encode(f wire.Frame) []byte {

@@ -118,6 +118,10 @@ func (p *Pipe) Close() {
 	}
 }
 
+// Abort ends the connection at once, for a peer that does not answer. Close would wait for
+// its answer.
+func (p *Pipe) Abort() { p.abort() }
+
 func (p *Pipe) isClosed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
