@@ -23,7 +23,7 @@ type TokenSpec struct {
 	Role         Role      `json:"role,omitempty"`         // at most this role
 	Parent       string    `json:"parent,omitempty"`       // the token that created it: it is revoked with that one
 	Uses         int       `json:"uses,omitempty"`         // how many nodes it lets join; 0: any number
-	Joined       int       `json:"joined,omitempty"`       // how many of those it has let join; counted where Uses is set
+	Joined       int       `json:"joined,omitempty"`       // how many nodes it has let join
 	Expires      time.Time `json:"expires,omitzero"`
 	Created      time.Time `json:"created"`
 	Author       string    `json:"author,omitempty"`

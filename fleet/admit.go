@@ -207,13 +207,12 @@ func (f *Fleet) checkName(h *wire.Hello) *wire.Bye {
 }
 
 // takeUse counts one use of a join token. The token must be unchanged: it may have been
-// revoked meanwhile, or have admitted its last node.
+// revoked meanwhile, or have admitted its last node, or another one of the same name.
 func takeUse(unit *store.Unit, by Admission, now time.Time) {
 	unit.Unchanged(by.Token)
 	w := store.Write{Kind: mariposa.KindToken, ID: by.Token.ID, Status: &mariposa.TokenStatus{Used: now, From: by.From}}
-	if spec := *by.Token.Spec(); spec.Uses > 0 {
-		spec.Joined++
-		w.Spec = &spec
-	}
+	spec := *by.Token.Spec()
+	spec.Joined++
+	w.Spec = &spec
 	unit.Put(w)
 }

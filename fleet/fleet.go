@@ -9,6 +9,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -61,7 +62,8 @@ type Fleet struct {
 	joined   chan struct{} // closed and replaced when a node opens a session, here or elsewhere
 
 	tokenless   tokenlessGate
-	registering sync.Mutex // held while a node without a join token is registered
+	registering sync.Mutex    // held while a node without a join token is registered
+	joining     chan struct{} // has an element while a node joins with a token
 
 	mu           sync.Mutex
 	sessions     map[string]*Session
@@ -97,7 +99,7 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 		return nil, err
 	}
 	f := &Fleet{
-		Options: o, identity: id, began: o.Clock.Now(), joined: make(chan struct{}), cancelLapse: func() {}, drains: make(chan struct{}, 1),
+		Options: o, identity: id, began: o.Clock.Now(), joined: make(chan struct{}), joining: make(chan struct{}, 1), cancelLapse: func() {}, drains: make(chan struct{}, 1),
 		sessions: map[string]*Session{}, lastHeard: map[string]time.Time{}, lastStored: map[string]time.Time{}, liveFacts: map[string]*liveFacts{}, goneReplicas: map[string]time.Time{},
 		elsewhere: map[string]*heartbeats{},
 	}
@@ -112,40 +114,50 @@ func (f *Fleet) lifetime() time.Duration { return 11 * f.Beat / 5 }
 // Open begins a session for an agent that sent a hello. It calls wake when the session
 // has work for Step. A refusal is returned as a wire.Bye.
 func (f *Fleet) Open(ctx context.Context, h *wire.Hello, by Admission, out Outlet, wake func()) (*Session, *wire.Bye) {
+	s, bye, _ := f.open(ctx, h, by, out, wake) // the refusal says it
+	return s, bye
+}
+
+// open is Open. It also returns why the session could not be stored.
+func (f *Fleet) open(ctx context.Context, h *wire.Hello, by Admission, out Outlet, wake func()) (*Session, *wire.Bye, error) {
 	if bye := f.checkHello(h, by); bye != nil {
-		return nil, bye
+		return nil, bye, nil
 	}
 	if by.Tokenless {
-		return nil, f.Announce(ctx, h, by)
+		return nil, f.Announce(ctx, h, by), nil
 	}
 	if f.hasLapsed() {
-		return nil, &wire.Bye{Reason: lapsedReason}
+		return nil, &wire.Bye{Reason: lapsedReason}, nil
 	}
 	if bye := f.checkSeen(ctx, h); bye != nil {
-		return nil, bye
+		return nil, bye, nil
 	}
 	spec, writes, bye := f.register(h, by)
 	if bye != nil {
-		return nil, bye
+		return nil, bye, nil
 	}
 	if spec.Approval != "" {
-		return nil, f.awaitApproval(ctx, h, spec, writes)
+		bye, err := f.awaitApproval(ctx, h, spec, writes)
+		return nil, bye, err
 	}
 	f.mu.Lock()
 	f.lastHeard[h.Node] = f.Clock.Now() // even if the store fails: a node is not unknown because of a store outage
 	f.mu.Unlock()
 	if f.Stalled() {
-		return nil, &wire.Bye{Reason: lapsedReason}
+		return nil, &wire.Bye{Reason: lapsedReason}, nil
 	}
 	lease, err := f.Store.Seize(ctx, f.Replica, leaseName(h.Node))
+	if err == nil {
+		err = ctx.Err() // the agent may have left
+	}
 	if err != nil {
-		return nil, unavailableError("open a session", err)
+		return nil, unavailableError("open a session", err), err
 	}
 	s := newSession(f, h, spec, lease.Epoch, by.From, out, wake)
 	f.mu.Lock()
 	if f.lapsed { // meanwhile
 		f.mu.Unlock()
-		return nil, &wire.Bye{Reason: lapsedReason}
+		return nil, &wire.Bye{Reason: lapsedReason}, nil
 	}
 	old := f.sessions[h.Node]
 	f.sessions[h.Node] = s
@@ -163,11 +175,11 @@ func (f *Fleet) Open(ctx context.Context, h *wire.Hello, by Admission, out Outle
 		}
 	}
 	if res := f.Store.Commit(ctx, writes)[0]; res.Err != nil {
-		s.end("the session could not be stored")
-		return nil, unavailableError("open a session", res.Err)
+		s.stop("the session could not be stored") // the caller sends the refusal
+		return nil, unavailableError("open a session", res.Err), res.Err
 	}
 	s.send(wire.Frame{Welcome: &wire.Welcome{Epoch: lease.Epoch, Cluster: f.identity.Cluster, Incarnation: f.identity.Incarnation, Revision: f.Picture.Revision(), HeartbeatInterval: f.Beat, Servers: s.newServers(), KeyHash: admittedWith(spec, h)}})
-	return s, nil
+	return s, nil, nil
 }
 
 // noteJoined wakes requests that wait for a node. The caller holds the lock.
@@ -181,7 +193,9 @@ func finalError(format string, args ...any) *wire.Bye {
 }
 
 func unavailableError(what string, err error) *wire.Bye {
-	slog.Warn("cannot "+what, "err", err)
+	if !errors.Is(err, context.Canceled) && !errors.Is(err, store.ErrConflict) { // the agent has left, or another was faster
+		slog.Warn("cannot "+what, "err", err)
+	}
 	return &wire.Bye{Reason: "the server cannot " + what + " now; try again"}
 }
 

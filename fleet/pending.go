@@ -269,20 +269,20 @@ func (f *Fleet) pendingStatus(h *wire.Hello, by Admission) *mariposa.NodeStatus 
 
 // awaitApproval responds to the agent of a node with a join token that is not approved. The
 // agent learns nothing about this installation, and retries until a person has decided.
-func (f *Fleet) awaitApproval(ctx context.Context, h *wire.Hello, spec *mariposa.NodeSpec, unit store.Unit) *wire.Bye {
+func (f *Fleet) awaitApproval(ctx context.Context, h *wire.Hello, spec *mariposa.NodeSpec, unit store.Unit) (*wire.Bye, error) {
 	if bye := checkWaiting(h, spec); bye != nil {
-		return bye
+		return bye, nil
 	}
 	if len(unit.Writes) > 0 {
 		if f.countPending() >= maxPending {
-			return &wire.Bye{Reason: fmt.Sprintf("%d nodes are already waiting for approval", maxPending), Pending: true}
+			return &wire.Bye{Reason: fmt.Sprintf("%d nodes are already waiting for approval", maxPending), Pending: true}, nil
 		}
 		unit.Urgent = true
 		if err := f.Store.Commit(ctx, unit)[0].Err; err != nil {
-			return unavailableError("register a new node", err)
+			return unavailableError("register a new node", err), err
 		}
 	}
-	return waitingBye(spec.Name, spec.KeyHash)
+	return waitingBye(spec.Name, spec.KeyHash), nil
 }
 
 // checkWaiting refuses a node that was rejected, or that changes its name while it waits.

@@ -25,8 +25,9 @@ func (f *Fleet) Serve(ctx context.Context, conn *websocket.Conn, by Admission) {
 		pipe.Send(wire.Frame{Seq: 1, Bye: &wire.Bye{Reason: "the first frame of an agent must be a hello", Final: true}})
 		return
 	}
+	second := readAhead(ctx, pipe, cancel)
 	wake := make(chan struct{}, 1)
-	s, bye := f.Open(ctx, first.Hello, by, pipe, func() {
+	s, bye := f.openInTurn(ctx, first.Hello, by, pipe, func() {
 		select {
 		case wake <- struct{}{}:
 		default:
@@ -39,15 +40,34 @@ func (f *Fleet) Serve(ctx context.Context, conn *websocket.Conn, by Admission) {
 	s.dial, s.countStreams = pipe.Dial, pipe.CountStreams
 	slog.Info("node connected", "node", first.Hello.Name, "epoch", s.epoch)
 	go s.run(ctx, wake, cancel)
-	for {
-		frame, err := pipe.Read(ctx)
-		if err != nil {
+	for in := <-second; ; in.frame, in.err = pipe.Read(ctx) {
+		if in.err != nil {
 			s.end("the connection ended")
 			slog.Info("node disconnected", "node", first.Hello.Name)
 			return
 		}
-		s.Receive(frame)
+		s.Receive(in.frame)
 	}
+}
+
+type incoming struct {
+	frame wire.Frame
+	err   error
+}
+
+// readAhead reads the next frame. If the connection ends instead, it calls cancel: an agent
+// that has left because the store took too long must not get a session here, which would
+// supersede the one that it has elsewhere.
+func readAhead(ctx context.Context, pipe *wire.Pipe, cancel context.CancelFunc) <-chan incoming {
+	read := make(chan incoming, 1)
+	go func() {
+		frame, err := pipe.Read(context.WithoutCancel(ctx)) // ends with the pipe; a refusal may still have to be sent
+		if err != nil {
+			cancel()
+		}
+		read <- incoming{frame, err}
+	}()
+	return read
 }
 
 // run calls Step whenever the session is woken, until its connection ends.

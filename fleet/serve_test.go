@@ -28,16 +28,18 @@ import (
 
 // testServer is a control plane without an engine, over loopback.
 type testServer struct {
-	t      *testing.T
-	ctx    context.Context //nolint:containedctx // the life of the test
-	store  *memory.Store
-	pic    *picture.Picture
-	fleet  *fleet.Fleet
-	url    string
-	client *http.Client
-	dials  atomic.Int32
-	mu     sync.Mutex
-	conns  []*websocket.Conn
+	t       *testing.T
+	ctx     context.Context //nolint:containedctx // the life of the test
+	store   *memory.Store
+	pic     *picture.Picture
+	fleet   *fleet.Fleet
+	url     string
+	client  *http.Client
+	dials   atomic.Int32
+	serving sync.WaitGroup // connections of agents
+	token   string         // what admits agents is the join token with this id; nothing stored if empty
+	mu      sync.Mutex
+	conns   []*websocket.Conn
 }
 
 // quick is the heartbeat interval of agents whose loss must be noticed soon.
@@ -45,14 +47,24 @@ const quick = time.Second
 
 func newTestServer(t *testing.T, beat time.Duration) *testServer {
 	t.Helper()
+	st := memory.New(clock.Real{})
+	p := newTestReplica(t, beat, st, st, "r1")
+	t.Cleanup(func() { _ = st.Close() })
+	return p
+}
+
+// newTestReplica returns one of several control planes on a store. Its fleet uses the store
+// by way of another one.
+func newTestReplica(t *testing.T, beat time.Duration, st *memory.Store, way store.Store, name string) *testServer {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
-	p := &testServer{t: t, ctx: ctx, store: memory.New(clock.Real{}), client: &http.Client{Transport: &http.Transport{}}}
+	p := &testServer{t: t, ctx: ctx, store: st, client: &http.Client{Transport: &http.Transport{}}}
 	var err error
 	if p.pic, err = picture.Open(ctx, p.store); err != nil {
 		t.Fatal(err)
 	}
 	p.fleet, err = fleet.New(ctx, fleet.Options{
-		Store: p.store, Picture: p.pic, Cache: picture.NewVersionCache(p.store, seal.NewVault(seal.NewRing(), p.store)), Clock: clock.Real{}, Replica: "r1", Beat: beat,
+		Store: way, Picture: p.pic, Cache: picture.NewVersionCache(p.store, seal.NewVault(seal.NewRing(), p.store)), Clock: clock.Real{}, Replica: name, Beat: beat,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +79,6 @@ func newTestServer(t *testing.T, beat time.Duration) *testServer {
 		all.Wait()
 		srv.Close()
 		p.client.CloseIdleConnections()
-		_ = p.store.Close()
 	})
 	return p
 }
@@ -85,7 +96,13 @@ func (p *testServer) serve(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	p.conns = append(p.conns, conn)
 	p.mu.Unlock()
-	p.fleet.Serve(r.Context(), conn, fleet.Admission{Own: true})
+	p.serving.Add(1)
+	defer p.serving.Done()
+	by := fleet.Admission{Own: true}
+	if p.token != "" {
+		by = fleet.Admission{Token: p.pic.Tokens.Get(p.token)}
+	}
+	p.fleet.Serve(r.Context(), conn, by)
 }
 
 // dial connects as an agent would.

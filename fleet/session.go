@@ -450,18 +450,26 @@ func (s *Session) End(why string) { s.end(why) }
 func (s *Session) end(why string) { s.endWith(&wire.Bye{Reason: why}) }
 
 func (s *Session) endWith(bye *wire.Bye) {
+	if seq, ok := s.stop(bye.Reason); ok {
+		s.out.Send(wire.Frame{Seq: seq, Bye: bye})
+		s.out.Close()
+	}
+}
+
+// stop ends the session and leaves its connection open. It returns the number of the next
+// frame; false if the session had ended before.
+func (s *Session) stop(why string) (seq int64, ok bool) {
 	s.f.removeSession(s)
 	s.mu.Lock()
 	already, seq := s.ended, s.seq+1
 	unretry := s.retry
-	s.ended, s.endCause = true, cmp.Or(s.endCause, bye.Reason)
+	s.ended, s.endCause = true, cmp.Or(s.endCause, why)
 	s.mu.Unlock()
 	if already {
-		return
+		return 0, false
 	}
 	unretry()
-	s.out.Send(wire.Frame{Seq: seq, Bye: bye})
-	s.out.Close()
+	return seq, true
 }
 
 // endReason returns why the session's streams ended.

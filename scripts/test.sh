@@ -107,7 +107,7 @@ wait
 digest() {
 	awk '
 		/^(ok|FAIL|panic:)([[:space:]]|$)/ { print; left = 0; next }
-		/^ *--- FAIL:/ { print; left = 15; next }
+		/^ *--- FAIL:/ { print; left = 60; next }
 		/^[[:space:]]/ && left > 0 { print substr($0, 1, 300); left-- }
 	' "$1"
 }

@@ -25,10 +25,11 @@ import (
 type fleetTest struct {
 	*cluster
 	database *pgtest.Server
-	links    []*cable // between each replica and the database
-	fronts   []*cable // between agents and each replica
-	urls     []string // through the fronts
-	marker   string   // in the command line of every process that the nodes run
+	links    []*cable        // between each replica and the database
+	fronts   []*cable        // between agents and each replica
+	urls     []string        // through the fronts
+	marker   string          // in the command line of every process that the nodes run
+	printed  []*lockedBuffer // by each agent
 
 	mu     sync.Mutex
 	agents []*exec.Cmd // those that run processes
@@ -64,9 +65,9 @@ func newFleetTest(t *testing.T, seed uint64, nodes int) *fleetTest {
 		f.agents = append(f.agents, f.startAgent(i))
 	}
 	for i := range fleetAgents - fleetReal {
-		f.agent(fmt.Sprintf("dummy-%d", i), 1, servers)
+		f.startDummies(fmt.Sprintf("dummy-%d", i), 1, servers)
 	}
-	f.agent("many", nodes, servers)
+	f.startDummies("many", nodes, servers)
 	t.Cleanup(func() {
 		for _, pid := range f.processes() {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -82,10 +83,35 @@ func newFleetTest(t *testing.T, seed uint64, nodes int) *fleetTest {
 	return f
 }
 
+// startDummies starts an agent that acts as a number of nodes.
+func (f *fleetTest) startDummies(name string, nodes int, servers string) {
+	out := &lockedBuffer{}
+	f.printed = append(f.printed, out)
+	f.agentInto(out, name, nodes, servers)
+}
+
+// explain returns what happened around the loss of a node: the faults, and what its agent
+// printed.
+func (f *fleetTest) explain(node string) string {
+	lines := slices.Clone(f.said)
+	for _, out := range f.printed {
+		for line := range strings.Lines(out.String()) {
+			if strings.Contains(line+" ", "node="+node+" ") {
+				lines = append(lines, strings.TrimSpace(line))
+			}
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
 // startAgent starts an agent whose node runs processes.
 func (f *fleetTest) startAgent(i int) *exec.Cmd {
 	name := fmt.Sprintf("real-%d", i)
-	return f.spawnProcess(&lockedBuffer{}, []string{"MARIPOSA_JOIN=" + f.join}, "agent", "--server", strings.Join(f.urls, ","),
+	out := &lockedBuffer{}
+	f.mu.Lock()
+	f.printed = append(f.printed, out)
+	f.mu.Unlock()
+	return f.spawnProcess(out, []string{"MARIPOSA_JOIN=" + f.join}, "agent", "--server", strings.Join(f.urls, ","),
 		"--data", filepath.Join(f.dir, name), "--name", name)
 }
 
@@ -280,7 +306,7 @@ func TestAFleetSurvivesChaos(t *testing.T) {
 	unknown := f.everUnknown()
 	for _, n := range nodesNow.Nodes {
 		if slices.Contains(unknown, n.ID) && !f.killed[n.Name] {
-			t.Errorf("the healthy node %s has been unknown", n.Name)
+			t.Errorf("the healthy node %s has been unknown:\n%s", n.Name, f.explain(n.Name))
 		}
 	}
 	list, err := f.AllInstances(t.Context(), client.InstanceFilter{})

@@ -198,7 +198,13 @@ func cabled(t *testing.T, replicas int) (*cluster, []*cable) {
 // agent starts an agent with dummy nodes, which are named after it.
 func (c *cluster) agent(name string, nodes int, servers string) *exec.Cmd {
 	c.t.Helper()
-	return c.spawnProcess(&lockedBuffer{}, []string{"MARIPOSA_JOIN=" + c.join}, "agent", "--server", servers,
+	return c.agentInto(&lockedBuffer{}, name, nodes, servers)
+}
+
+// agentInto is agent. What it prints goes to a buffer.
+func (c *cluster) agentInto(out *lockedBuffer, name string, nodes int, servers string) *exec.Cmd {
+	c.t.Helper()
+	return c.spawnProcess(out, []string{"MARIPOSA_JOIN=" + c.join}, "agent", "--server", servers,
 		"--data", filepath.Join(c.dir, name), "--name", name, "--dummy-nodes", itoa(nodes))
 }
 
