@@ -2,6 +2,8 @@ package main_test
 
 import (
 	"bytes"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -401,6 +403,68 @@ func TestRequestsDoNotWaitForASilentDatabase(t *testing.T) {
 			return err == nil && c.state("shop").Status == mariposa.StatusConverged
 		})
 	}
+}
+
+// Many changes of one project come at the same time while the database hangs. They wait for
+// each other, but not longer together than one of them.
+func TestConcurrentChangesDoNotWaitForASilentDatabase(t *testing.T) {
+	t.Parallel()
+	c, cables := cabled(t, 1)
+	c.agent("node", 1, c.urls())
+	const manifest = "services: {web: {compute_type: dummy, scale: 2}}"
+	c.create("shop", manifest)
+	c.await("it runs", func() bool { return c.state("shop").Status == mariposa.StatusConverged })
+	token := "Bearer " + c.admin
+	kinds := []struct{ method, path, body, kind string }{
+		{"PUT", "/v1/projects/shop/state", `{"action":"scale","scale":{"web":3}}`, "application/json"},
+		{"PUT", "/v1/projects/shop/metadata/color", `{"value":"red"}`, "application/json"},
+		{"DELETE", "/v1/projects/shop/metadata/color", "", "application/json"},
+		{"PUT", "/v1/projects/shop/manifest", manifest + "\n# new\n", "application/yaml"},
+		{"POST", "/v1/instances", `{"project":"shop","name":"probe","compute_type":"dummy"}`, "application/json"},
+		{"POST", "/v1/projects?name=other", manifest, "application/yaml"},
+	}
+	var wrong []string
+	for range 4 { // other tests may keep the machine busy
+		wrong = nil
+		cables[0].setHung(true)
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		for i := range 5 * len(kinds) {
+			all.Go(func() {
+				k := kinds[i%len(kinds)]
+				req, err := http.NewRequestWithContext(t.Context(), k.method, c.replicas[0].url+k.path, strings.NewReader(k.body))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				req.Header.Set("Authorization", token)
+				req.Header.Set("Content-Type", k.kind)
+				began := time.Now()
+				answer, err := http.DefaultClient.Do(req)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				body, _ := io.ReadAll(answer.Body) // on an error it is incomplete
+				_ = answer.Body.Close()
+				if took := time.Since(began); answer.StatusCode != 503 || took > 3*time.Second {
+					mu.Lock()
+					wrong = append(wrong, fmt.Sprintf("%s %s answers %d after %s: %s", k.method, k.path, answer.StatusCode, took, body))
+					mu.Unlock()
+				}
+			})
+		}
+		all.Wait()
+		cables[0].setHung(false)
+		c.await("changes are accepted again", func() bool {
+			_, err := c.Scale(t.Context(), "shop", map[string]string{"web": "2"})
+			return err == nil
+		})
+		if len(wrong) == 0 {
+			return
+		}
+	}
+	t.Errorf("%d are wrong:\n%s", len(wrong), strings.Join(wrong, "\n"))
 }
 
 // After a power cut, everything starts at the same time.

@@ -3,7 +3,9 @@
 // only slow keeps answering, so waiting for it is right.
 //
 // It owns the decision that a store is silent. Actors, which must know the result of what
-// they write, wait as long as it takes; requests get an error.
+// they write, wait as long as it takes; requests get an error. Once a request has waited in
+// vain, the next ones get their error at once, until the store answers again: requests that
+// wait for each other, or need several calls, would wait many times otherwise.
 package timely
 
 import (
@@ -31,19 +33,61 @@ type Store struct {
 // calls fail with ErrUnavailable or ErrUncertain while the store is silent. The answers to
 // either show that it is not.
 func New(st store.Store, patience time.Duration) (actors, requests *Store) {
-	reads, writes := newPulse(), newPulse()
+	reads := newPulse(func(ctx context.Context) error {
+		_, err := st.Revision(ctx)
+		return err
+	})
+	writes := newPulse(st.Ping)
+	reads.other, writes.other = writes, reads
 	return &Store{st, reads, writes, 0}, &Store{st, reads, writes, patience}
 }
 
 // pulse is when a store last answered a kind of call.
 type pulse struct {
-	began time.Time
-	last  atomic.Int64 // nanoseconds after began
+	began  time.Time
+	last   atomic.Int64 // nanoseconds after began
+	silent atomic.Bool  // a request has waited in vain, and nothing was answered since
+	probe  func(context.Context) error
+	other  *pulse // of the other kind of call
 }
 
-func newPulse() *pulse { return &pulse{began: time.Now()} }
+func newPulse(probe func(context.Context) error) *pulse {
+	return &pulse{began: time.Now(), probe: probe}
+}
 
-func (p *pulse) beat() { p.last.Store(int64(time.Since(p.began))) }
+// beat notes the end of a call, which is an answer of the store unless the caller gave up.
+func (p *pulse) beat(err error) {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return
+	}
+	p.last.Store(int64(time.Since(p.began)))
+	if !errors.Is(err, store.ErrUnavailable) {
+		p.silent.Store(false)
+	}
+}
+
+const (
+	probeTimeout = 10 * time.Second
+	probePause   = 250 * time.Millisecond
+)
+
+// fallSilent notes that a request has waited in vain, and finds out when the store answers
+// again.
+func (p *pulse) fallSilent() {
+	if p.silent.Swap(true) {
+		return
+	}
+	go func() {
+		for p.silent.Load() {
+			ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
+			p.beat(p.probe(ctx))
+			cancel()
+			if p.silent.Load() {
+				time.Sleep(probePause)
+			}
+		}
+	}()
+}
 
 // silence returns how long the store has been silent, given when a call began.
 func (p *pulse) silence(since time.Time) time.Duration {
@@ -59,8 +103,16 @@ type answer[T any] struct {
 // returns silent unless the call ends then.
 func call[T any](ctx context.Context, p *pulse, patience time.Duration, silent error, f func(context.Context) (T, error)) (T, error) {
 	if patience == 0 {
-		defer p.beat()
-		return f(ctx)
+		v, err := f(ctx)
+		p.beat(err)
+		return v, err
+	}
+	if p.silent.Load() {
+		var none T
+		return none, errSilent
+	}
+	if p.other.silent.Load() { // probably this kind is, too
+		patience /= 8
 	}
 	began := time.Now()
 	inner, cancel := context.WithCancel(ctx)
@@ -75,7 +127,7 @@ func call[T any](ctx context.Context, p *pulse, patience time.Duration, silent e
 	for {
 		select {
 		case a := <-done:
-			p.beat()
+			p.beat(a.err)
 			return a.value, a.err
 		case <-timer.C:
 		}
@@ -85,6 +137,7 @@ func call[T any](ctx context.Context, p *pulse, patience time.Duration, silent e
 			continue
 		}
 		cancel()
+		p.fallSilent()
 		select {
 		case a := <-done: // it was answered just now, or had not been sent yet
 			if errors.Is(a.err, context.Canceled) && ctx.Err() == nil {
@@ -111,8 +164,16 @@ func write[T any](ctx context.Context, s *Store, f func(context.Context) (T, err
 // Commit commits units. If the store is silent, units that were not sent yet fail with
 // ErrUnavailable, others with ErrUncertain.
 func (s *Store) Commit(ctx context.Context, units ...store.Unit) []store.Result {
-	results, err := write(ctx, s, func(ctx context.Context) ([]store.Result, error) { return s.Store.Commit(ctx, units...), nil })
-	if err != nil {
+	results, err := write(ctx, s, func(ctx context.Context) ([]store.Result, error) {
+		results := s.Store.Commit(ctx, units...)
+		for i := range results {
+			if results[i].Err != nil {
+				return results, results[i].Err
+			}
+		}
+		return results, nil
+	})
+	if results == nil {
 		results = make([]store.Result, len(units))
 		for i := range results {
 			results[i].Err = err
