@@ -1,5 +1,7 @@
 package cli
 
+import "fmt"
+
 const (
 	storingManifest = `services:
   db: {compute_type: dummy, scale: 2, volumes: ["data:/data"]}
@@ -48,8 +50,16 @@ func groupsOfValues() map[string]script {
 	}
 	return map[string]script{
 		"history": {files: map[string]string{"MANIFEST": groupManifest, "LOUDER": groupLouder}, lines: []string{
-			hello, "! -j hello meta set mode test", "! -j hello meta set db_password --secret=true " + planted, "! -j hello meta set gone x", "! project update hello -m LOUDER --force --message louder", "! -j hello meta set mode production", "! -j hello meta set color blue\x1b[2J",
-			"! -j hello meta set db_password other-" + planted, "! -j hello meta rm gone", "! -j hello project tag add loud 5", "-j hello project history", "-j hello project version diff 4 9", "-j hello project version diff 5", "-j hello project version diff 4 9 --json",
+			hello, rolledOut(1),
+			"! -j hello meta set mode test", rolledOut(2),
+			"! -j hello meta set db_password --secret=true " + planted, rolledOut(3),
+			"! -j hello meta set gone x", rolledOut(4),
+			"! project update hello -m LOUDER --force --message louder", rolledOut(5),
+			"! -j hello meta set mode production", rolledOut(6),
+			"! -j hello meta set color blue\x1b[2J", rolledOut(7),
+			"! -j hello meta set db_password other-" + planted, rolledOut(8),
+			"! -j hello meta rm gone", rolledOut(9),
+			"! -j hello project tag add loud 5", "-j hello project history", "-j hello project version diff 4 9", "-j hello project version diff 5", "-j hello project version diff 4 9 --json",
 			"-j hello project version diff 9 9", "project tag list hello", "-j hello project tag add good 2", "project tag add hello good 2", "-j hello project tag rm loud", "-j hello project tag rm quiet",
 		}},
 		"revert": {files: map[string]string{"MANIFEST": groupManifest, "LOUDER": groupLouder}, lines: []string{
@@ -78,6 +88,12 @@ func groupsOfValues() map[string]script {
 			"events --audit --since yesterday", "events --audit -f", "events --actor ann", "events --audit --limit -1",
 		}},
 	}
+}
+
+// rolledOut waits until a version of the project hello is completed. One that changes no
+// instance has no task to wait for.
+func rolledOut(version int) string {
+	return fmt.Sprintf(`~ /v1/projects/hello/versions/%d "completed": ?true`, version)
 }
 
 // groupsOfWork are about what runs, and what nodes keep for it.

@@ -55,10 +55,12 @@ raced=$(under "${race[@]}") both=$(under "${twice[@]}")
 # slow: sorts the packages on standard input, the slowest first, so that none of them
 # runs alone at the end.
 slow() {
-	sed -E '/^$/d; s#.*/(simulate|cmd/mariposa|api|store/postgres|driver/process|store/sqlite|converge|manifest)$#0 &#; t; s/^/1 /' | sort | cut -d ' ' -f 2
+	sed -E '/^$/d; s#.*/(simulate|api|store/postgres|driver/process|store/sqlite|converge|manifest)$#0 &#; t; s/^/1 /' | sort | cut -d ' ' -f 2
 }
 once=$(comm -23 <(echo "$raced") <(echo "$both"))
-mapfile -t plain < <(comm -23 <(echo "$all") <(echo "$once") | slow)
+# The tests of the whole program take longest and mostly wait, so they run by themselves.
+program=$module/cmd/mariposa
+mapfile -t plain < <(comm -23 <(echo "$all") <(echo "$once") | grep -vx "$program" | slow)
 mapfile -t long < <(echo "$once" | slow)
 mapfile -t short < <(echo "$both" | slow)
 [ ${#plain[@]} -gt 0 ] || { echo "make test: found no packages" >&2; exit 1; }
@@ -81,6 +83,7 @@ CGO_ENABLED=0 go build ./... || exit 1
 
 check lint make --no-print-directory lint
 check test env CGO_ENABLED=0 go test "${common[@]}" "${flags[@]}" "${plain[@]}"
+check program env CGO_ENABLED=0 go test "${common[@]}" -parallel 6 "${flags[@]}" "$program"
 # Both halves run at the same time: one after the other, each would wait for its last
 # package. The first has one more package at a time, because it takes longer.
 races() {
