@@ -85,7 +85,7 @@ const (
 	ReasonIsFollowing     ReasonCode = "is-following"      // it is being updated
 	ReasonIsWaiting       ReasonCode = "is-waiting"        // it waits for db (Subject)
 	ReasonIsRemoved       ReasonCode = "is-removed"        // it is being removed
-	ReasonStorm           ReasonCode = "storm"             // web.1-a is on node n1, which was lost together with others: 5 of 12 nodes within a minute, since 10:00:00; it is not replaced until they return (mariposa node reschedule-now n1 overrides this)
+	ReasonStorm           ReasonCode = "storm"             // web.1-a is on node n1, which was lost together with others (5 of 12 nodes have been lost since 10:00:00); it is not replaced until they return (mariposa node reschedule-now n1 overrides this)
 	ReasonStormSlow       ReasonCode = "storm-slow"        // web.1-a is on node n1, which was lost together with others; it is replaced at 10:01:00
 	ReasonDrainRollout    ReasonCode = "drain-rollout"     // web.1-a moves off node n1, which is being drained, after the rollout of version 2
 )
@@ -200,8 +200,9 @@ const (
 	ReasonDrainAway      ReasonCode = "drain-away"      // node n1 has been unreachable since 10:00:00
 	ReasonDrainGone      ReasonCode = "drain-gone"      // node n1 was removed by ann (Subject)
 	ReasonDrainUndone    ReasonCode = "drain-undone"    // ann (Subject) lets node n1 take instances again
-	ReasonStormBegan     ReasonCode = "storm-began"     // 5 of 12 nodes were lost within a minute, since 10:00:00; their instances are not replaced until they return
-	ReasonStormEnded     ReasonCode = "storm-ended"     // rescheduling continues: 1 node is still lost | no node is lost
+	ReasonStormBegan     ReasonCode = "storm-began"     // 5 of 12 nodes have been lost since 10:00:00; their instances are not replaced until they return
+	ReasonStormLasts     ReasonCode = "storm-lasts"     // 5 of 12 nodes have been lost since 10:00:00; 7 instances (Tally) on them are not replaced until they return | no instance waits for them
+	ReasonStormEnded     ReasonCode = "storm-ended"     // 1 node is still lost; its instances are replaced | the lost nodes are back
 	ReasonRescheduledNow ReasonCode = "rescheduled-now" // ann (Subject) asked to replace its instances now
 )
 
@@ -215,7 +216,8 @@ const (
 	TallyOutdated = "outdated" // would be replaced by the rollout after thaw
 	TallyStarting = "starting"
 	TallyStopping = "stopping"
-	TallyYoung    = "young" // running, but not for long enough yet
+	TallyYoung    = "young"   // running, but not for long enough yet
+	TallyWaiting  = "waiting" // on lost nodes and not replaced
 )
 
 // Asked returns the reason for what a user requested, in their words or the API's.

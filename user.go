@@ -95,9 +95,9 @@ type SettingsStatus struct {
 // than of the nodes, so their instances are not replaced until it is over.
 type Storm struct {
 	Since time.Time `json:"since"` // when the first of the nodes was lost
-	Began time.Time `json:"began"` // when rescheduling stopped
-	Count int       `json:"count"` // how many nodes were lost when it began
-	Of    int       `json:"of"`    // how many there were before
+	Began time.Time `json:"began"` // when so many were lost that rescheduling stopped
+	Count int       `json:"count"` // how many nodes are lost; stored: were lost when this was stored
+	Of    int       `json:"of"`    // how many there are; stored: were then
 }
 
 // DefaultStormBreaker is the share of nodes, in percent, that may vanish within a minute

@@ -3,7 +3,6 @@ package api
 import (
 	"mariposa"
 	"mariposa/contract"
-	"mariposa/picture"
 	"mariposa/store"
 )
 
@@ -68,11 +67,13 @@ func (v *viewer) showStays(r *store.Node, doc *contract.NodeDrain) {
 
 // storm shows that many nodes were lost at once; nil: they were not.
 func (v *viewer) storm() *contract.Storm {
-	s := picture.StormOf(v.s.Picture.Settings.Get(mariposa.SettingsID))
-	if s == nil {
+	w := v.s.Picture.Weather(v.s.Fleet.StormBreaker)
+	if w.Storm == nil {
 		return nil
 	}
-	doc := &contract.Storm{Since: s.Since, Began: s.Began, Count: s.Count, Of: s.Of}
-	doc.Text, _ = v.sentence(&mariposa.Reason{Code: mariposa.ReasonStormBegan, Count: s.Count, Of: s.Of, Since: s.Since})
+	doc := &contract.Storm{Since: w.Storm.Since, Began: w.Storm.Began, Count: w.Storm.Count, Of: w.Storm.Of, Waiting: v.s.Picture.CountUnreplaced(w.Held)}
+	doc.Text, _ = v.sentence(&mariposa.Reason{
+		Code: mariposa.ReasonStormLasts, Count: doc.Count, Of: doc.Of, Since: doc.Since, Tally: map[string]int{mariposa.TallyWaiting: doc.Waiting},
+	})
 	return doc
 }

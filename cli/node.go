@@ -41,7 +41,11 @@ func (a *app) nodeList() *cobra.Command {
 			a.printTable(t)
 			a.notePending(all.Nodes)
 			if all.Storm != nil {
-				a.note("%s (since %s); to replace the instances of a node now, run `mariposa node reschedule-now NODE`", all.Storm.Text, a.age(all.Storm.Began))
+				hint := ""
+				if all.Storm.Waiting > 0 {
+					hint = "; to replace those of a node now, run `mariposa node reschedule-now NODE`"
+				}
+				a.note("%s%s", all.Storm.Text, hint)
 			}
 		})
 	})

@@ -159,6 +159,8 @@ func (n *narrator) sentenceOf(e client.Event) string {
 		return n.node(e)
 	case "service":
 		return n.service(e)
+	case "nodes":
+		return nodes(e)
 	case "settings":
 		return "the settings of the installation were " + e.Verb() + prefixed(" by ", e.Actor) + bracketed(e.Reason)
 	case "user", "organization", "package", "token", "key":
@@ -327,8 +329,14 @@ func (n *narrator) node(e client.Event) string {
 	if node := e.AsNode(); node != nil {
 		n.rememberName(node.ID, node.Name)
 	}
-	what := map[string]string{"unknown": "is unreachable", "quarantine": "has instances in quarantine", "facts": "reported changed facts of its machine", "lost": "was disconnected", "restored": "can connect again", "purged": "is clearing its quarantine", "deleted": "was removed", "expired": "is no longer pending", "key_requested": "is asked for a new key", "key_rotated": "has a new key"}[e.Verb()]
+	what := map[string]string{"unknown": "is unreachable", "quarantine": "has instances in quarantine", "facts": "reported changed facts of its machine", "lost": "was disconnected", "restored": "can connect again", "purged": "is clearing its quarantine", "deleted": "was removed", "expired": "is no longer pending", "given_up": "is given up", "drain_stopped": "has stopped draining", "key_requested": "is asked for a new key", "key_rotated": "has a new key"}[e.Verb()]
 	return "node " + n.nodeName(e.Node) + " " + cmp.Or(what, "is "+e.Verb()) + bracketed(e.Reason)
+}
+
+// nodes describes an event about many nodes: rescheduling stopped (3 of 5 nodes are lost).
+func nodes(e client.Event) string {
+	what := map[string]string{"storm_began": "rescheduling stopped", "storm_ended": "rescheduling continues"}[e.Verb()]
+	return cmp.Or(what, "nodes: "+e.Verb()) + bracketed(e.Reason)
 }
 
 // common describes an event without a project: organization acme was updated by ann.

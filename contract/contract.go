@@ -427,10 +427,13 @@ type DrainMove struct {
 // Storm is a loss of many nodes at once.
 type Storm struct {
 	Since time.Time `json:"since" doc:"when the first of the nodes was lost"`
-	Began time.Time `json:"began" doc:"when rescheduling stopped"`
-	Count int       `json:"count" doc:"number of nodes that were lost within a minute"`
-	Of    int       `json:"of" doc:"number of nodes before"`
-	Text  string    `json:"reason"`
+	Began time.Time `json:"began" doc:"when so many were lost that rescheduling stopped"`
+	Count int       `json:"count" doc:"number of these nodes that are lost now"`
+	Of    int       `json:"of" doc:"number of nodes, without those that were lost before"`
+	// Waiting counts instances: projects and nodes for which an operator did not want to
+	// wait have none.
+	Waiting int    `json:"waiting" doc:"number of instances on the lost nodes that are not replaced until the nodes return"`
+	Text    string `json:"reason"`
 }
 
 // Health is the response of the health endpoints.

@@ -12,7 +12,7 @@ import (
 // nodes. It only delays the refilling of slots; what a returning node finds replaced is
 // surplus as ever.
 type Storm struct {
-	Count, Of int       // of the nodes, so many were lost within a minute
+	Count, Of int       // of the nodes, so many are lost
 	Since     time.Time // when the first of them was lost
 	Held      map[string]bool
 	After     map[string]time.Time // nodes whose instances are not replaced before a time

@@ -249,15 +249,27 @@ func (t *turn) writeGoal() {
 	if t.inline || t.stored == nil || !sameExceptServices(t.stored, &st) {
 		alone := st
 		alone.Services = nil // they have their own records
-		t.unit.Put(store.Write{
-			Kind: mariposa.KindProject, ID: t.project, Project: t.project, Status: &alone,
-			Event: mariposa.OwnEvent("project."+string(st.Status), t.project, st.Reason),
-		})
+		w := store.Write{Kind: mariposa.KindProject, ID: t.project, Project: t.project, Status: &alone}
+		if t.stored == nil || !differInStorm(t.stored, &st) {
+			w.Event = mariposa.OwnEvent("project."+string(st.Status), t.project, st.Reason)
+		}
+		t.unit.Put(w)
 	}
 	t.writeServices(st.Services)
 	if len(t.unit.Writes) > before {
 		t.goal = &st
 	}
+}
+
+// differInStorm reports whether two statuses of a project differ only in what they say
+// about nodes that were lost at once: how many there are by now. That is no event.
+func differInStorm(a, b *mariposa.ProjectStatus) bool {
+	if !a.Reason.Is(mariposa.ReasonStorm) || !b.Reason.Is(mariposa.ReasonStorm) {
+		return false
+	}
+	x, y := *a, *b
+	x.Reason, y.Reason = nil, nil
+	return sameExceptServices(&x, &y)
 }
 
 // projectStatus returns the status of the project as a whole: that of its worst

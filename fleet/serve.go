@@ -89,9 +89,12 @@ func (s *Session) run(ctx context.Context, wake <-chan struct{}, cancel context.
 	}
 }
 
+// tickInterval is how often the nodes are checked.
+func (f *Fleet) tickInterval() time.Duration { return min(time.Second, f.Beat/5) }
+
 // Run checks the nodes periodically until the context ends.
 func (f *Fleet) Run(ctx context.Context) {
-	every := time.NewTicker(min(time.Second, f.Beat/5))
+	every := time.NewTicker(f.tickInterval())
 	defer every.Stop()
 	const pause = 200 * time.Millisecond // between two looks at the drains
 	var rest <-chan time.Time

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"mariposa"
+	"mariposa/pace"
 	"mariposa/picture"
 	"mariposa/store"
 )
@@ -17,25 +19,19 @@ import (
 func (f *Fleet) watchStorm(ctx context.Context) {
 	r := f.Picture.Settings.Get(mariposa.SettingsID)
 	was, is := picture.StormOf(r), f.Picture.Weather(f.StormBreaker)
-	if (was == nil) == (is.Storm == nil) && (was == nil || was.Since.Equal(is.Storm.Since)) {
+	if was != nil && is.Storm != nil && !was.Since.Equal(is.Storm.Since) {
+		is.Storm = nil // another one: this one ends now, and that one begins with the next tick
+	}
+	if (was == nil) == (is.Storm == nil) || was == nil && !f.allAreNoticed(is) {
 		return
 	}
 	var unit store.Unit
-	st := mariposa.SettingsStatus{}
-	w := store.Write{Kind: mariposa.KindSettings, ID: mariposa.SettingsID, Status: &st}
-	if is.Storm != nil {
-		storm := *is.Storm
-		storm.Began = f.Clock.Now()
-		st.Storm = &storm
+	w := store.Write{Kind: mariposa.KindSettings, ID: mariposa.SettingsID, Status: &mariposa.SettingsStatus{Storm: is.Storm}}
+	if storm := is.Storm; storm != nil {
 		w.Event = mariposa.Event{Kind: "nodes.storm_began", Actor: "mariposa", Reason: &mariposa.Reason{Code: mariposa.ReasonStormBegan, Count: storm.Count, Of: storm.Of, Since: storm.Since}}
 		slog.Warn("many nodes were lost at once; their instances are not rescheduled until they return", "lost", storm.Count, "of", storm.Of)
 	} else {
-		lost := 0
-		for _, n := range f.Picture.Nodes.All() {
-			if s := n.Status(); s != nil && s.State == mariposa.NodeUnknown && !s.Since.Before(was.Since) && n.Spec().Approval == "" {
-				lost++
-			}
-		}
+		lost := f.countLost(was.Since)
 		w.Event = mariposa.Event{Kind: "nodes.storm_ended", Actor: "mariposa", Reason: &mariposa.Reason{Code: mariposa.ReasonStormEnded, Count: lost}}
 		slog.Info("rescheduling continues", "lost", lost)
 	}
@@ -50,4 +46,30 @@ func (f *Fleet) watchStorm(ctx context.Context) {
 	if res := f.Store.Commit(ctx, unit)[0]; res.Err != nil && !errors.Is(res.Err, store.ErrConflict) {
 		slog.Warn("cannot store that many nodes were lost; retrying", "err", res.Err)
 	}
+}
+
+// allAreNoticed reports whether a storm has lasted long enough to tell how many nodes it
+// is about: those that vanish at the same moment are noticed one after another, within a
+// heartbeat interval. If they never stop, it is told anyway.
+func (f *Fleet) allAreNoticed(w pace.Weather) bool {
+	now := f.Clock.Now()
+	if now.Sub(w.Storm.Since) > pace.StormWindow {
+		return true
+	}
+	for id := range w.Held {
+		if r := f.Picture.Nodes.Get(id); r != nil && now.Sub(r.Status().Since) <= f.Beat+f.tickInterval() {
+			return false
+		}
+	}
+	return true
+}
+
+// countLost counts the nodes that have been lost since a time.
+func (f *Fleet) countLost(since time.Time) (n int) {
+	for _, r := range f.Picture.Nodes.All() {
+		if s := r.Status(); s != nil && s.State == mariposa.NodeUnknown && !s.Since.Before(since) && r.Spec().Approval == "" {
+			n++
+		}
+	}
+	return n
 }

@@ -1,6 +1,7 @@
 package pace
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -34,18 +35,19 @@ type LostNode struct {
 }
 
 // Nodes are what the judgement of a storm needs to know of all nodes: how many can be
-// reached, and which cannot. Nodes that a user has given up are neither.
+// reached, and which cannot. Nodes that a user has given up are neither; they are only
+// counted in what people read.
 type Nodes struct {
 	Reachable int
 	Lost      []LostNode
+	GivenUp   []LostNode
 }
 
 // Weather is which lost nodes are not given up yet.
 type Weather struct {
-	Storm *mariposa.Storm      // rescheduling is stopped; nil: it is not
+	Storm *mariposa.Storm      // rescheduling is stopped; nil: it is not. It counts the nodes that are lost now
 	Held  map[string]bool      // the nodes concerned
 	After map[string]time.Time // rescheduling is slow: when the instances of these nodes may be replaced
-	Left  int                  // of the nodes of the storm that is stored, so many are still lost
 }
 
 // JudgeWeather decides from the state of all nodes and from the storm that is stored. percent
@@ -55,18 +57,14 @@ func JudgeWeather(n Nodes, stored *mariposa.Storm, percent int) Weather {
 	if percent <= 0 || percent >= 100 {
 		return Weather{}
 	}
-	slices.SortFunc(n.Lost, func(a, b LostNode) int {
-		if c := a.Since.Compare(b.Since); c != 0 {
-			return c
-		}
-		return strings.Compare(a.ID, b.ID)
-	})
+	sortLost(n.Lost)
+	sortLost(n.GivenUp)
 	if stored != nil {
 		left := lostIn(n.Lost, stored)
 		// It ends at half of the share, so that single nodes that come and go do not
 		// stop and start everything.
 		if of := n.Reachable + len(left); exceeds(2*len(left), of, percent) {
-			return Weather{Storm: stored, Held: idsOf(left), Left: len(left)}
+			return n.stormOf(*stored, left)
 		}
 	}
 	worst := worstWindow(n.Lost)
@@ -76,15 +74,28 @@ func JudgeWeather(n Nodes, stored *mariposa.Storm, percent int) Weather {
 	}
 	since := worst[0].Since
 	if exceeds(len(worst), of, percent) {
-		storm := &mariposa.Storm{Since: since, Count: len(worst), Of: of}
-		left := lostIn(n.Lost, storm)
-		return Weather{Storm: storm, Held: idsOf(left), Left: len(left)}
+		storm := mariposa.Storm{Since: since, Began: worst[len(worst)-1].Since}
+		return n.stormOf(storm, lostIn(n.Lost, &storm))
 	}
 	w := Weather{After: map[string]time.Time{}}
 	for i, l := range worst {
 		w.After[l.ID] = since.Add(StormWindow + time.Duration(i)*stormGap)
 	}
 	return w
+}
+
+// stormOf returns the weather in a storm of which these nodes are still lost.
+func (n Nodes) stormOf(storm mariposa.Storm, left []LostNode) Weather {
+	storm.Count = len(left) + len(lostIn(n.GivenUp, &storm))
+	storm.Of = n.Reachable + storm.Count
+	return Weather{Storm: &storm, Held: idsOf(left)}
+}
+
+// sortLost sorts nodes by when they were lost.
+func sortLost(all []LostNode) {
+	slices.SortFunc(all, func(a, b LostNode) int {
+		return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.ID, b.ID))
+	})
 }
 
 // exceeds reports whether n of some nodes are more than a share. 33 percent stand for a

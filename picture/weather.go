@@ -26,7 +26,9 @@ func (p *Picture) Weather(byDefault int) pace.Weather {
 	for _, r := range p.Nodes.All() {
 		spec, st := r.Spec(), r.Status()
 		switch {
-		case st == nil || spec.Approval != "" || spec.SkipsWaiting(st):
+		case st == nil || spec.Approval != "":
+		case spec.SkipsWaiting(st):
+			n.GivenUp = append(n.GivenUp, pace.LostNode{ID: r.ID, Since: st.Since})
 		case st.State == mariposa.NodeUnknown:
 			n.Lost = append(n.Lost, pace.LostNode{ID: r.ID, Since: st.Since})
 		default:
@@ -42,6 +44,51 @@ func StormOf(r *store.Settings) *mariposa.Storm {
 		return nil
 	}
 	return r.Status().Storm
+}
+
+// CountUnreplaced counts the instances on lost nodes whose slots no other instance has
+// taken.
+func (p *Picture) CountUnreplaced(nodes map[string]bool) (n int) {
+	type slot struct {
+		project, service string
+		number           int
+	}
+	waiting, projects := map[slot]int{}, map[string]bool{}
+	slotOf := func(s *mariposa.InstanceSpec) slot { return slot{s.Project, s.ServiceName, s.Slot} }
+	for node := range nodes {
+		for _, r := range p.InstancesOn(node) {
+			if spec := r.Spec(); holdsSlot(r) {
+				waiting[slotOf(spec)]++
+				projects[spec.Project] = true
+			}
+		}
+	}
+	for project := range projects {
+		for _, r := range p.InstancesOf(project) {
+			if spec := r.Spec(); waiting[slotOf(spec)] > 0 && holdsSlot(r) && !p.isLost(spec.Node) {
+				delete(waiting, slotOf(spec))
+			}
+		}
+	}
+	for _, on := range waiting {
+		n += on
+	}
+	return n
+}
+
+// holdsSlot reports whether an instance runs, or should, as far as the store knows.
+func holdsSlot(r *store.Instance) bool {
+	spec := r.Spec()
+	switch mariposa.StateOf(spec, r.Status()) {
+	case mariposa.StateStopped, mariposa.StateFailed, mariposa.StateDestroyed:
+		return false
+	}
+	return spec.Managed && spec.Goal == mariposa.GoalRunning && !spec.Kept && !spec.Orphaned
+}
+
+func (p *Picture) isLost(node string) bool {
+	r := p.Nodes.Get(node)
+	return r == nil || r.Status() == nil || r.Status().State == mariposa.NodeUnknown
 }
 
 // StormIn converts the weather for use in a view.

@@ -144,6 +144,7 @@ var examples = map[mariposa.ReasonCode][]mariposa.Reason{
 	mariposa.ReasonDrainGone:      {{Subject: "ann", Node: "n1"}},
 	mariposa.ReasonDrainUndone:    {{Subject: "ann", Node: "n1"}},
 	mariposa.ReasonStormBegan:     {{Count: 5, Of: 12, Since: ten}},
+	mariposa.ReasonStormLasts:     {{Count: 5, Of: 12, Since: ten, Tally: map[string]int{mariposa.TallyWaiting: 7}}, {Count: 5, Of: 12, Since: ten, Tally: map[string]int{mariposa.TallyWaiting: 1}}, {Count: 5, Of: 12, Since: ten}},
 	mariposa.ReasonStormEnded:     {{}, {Count: 1}, {Count: 2}},
 	mariposa.ReasonRescheduledNow: {{Subject: "ann"}},
 }

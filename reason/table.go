@@ -142,8 +142,8 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonIsWaiting:   say(func(r *mariposa.Reason) string { return "it waits for " + r.Subject }),
 	mariposa.ReasonIsRemoved:   plain("it is being removed"),
 	mariposa.ReasonStorm: {text: func(r *mariposa.Reason, now time.Time) string {
-		return fmt.Sprintf("%s is on node %s, one of %d of %d nodes that were lost within a minute, at %s; it is not replaced until they return; to replace it now, run mariposa node reschedule-now %s",
-			r.Subject, r.Node, r.Count, r.Of, stamp(r.Since, now), r.Node)
+		return fmt.Sprintf("%s is on node %s, which was lost together with others (%s); it is not replaced until they return; to replace it now, run mariposa node reschedule-now %s",
+			r.Subject, r.Node, lostNodes(r, now), r.Node)
 	}},
 	mariposa.ReasonStormSlow: {text: func(r *mariposa.Reason, now time.Time) string {
 		return unreachableNode(r, now) + " together with others; it is replaced at " + stamp(r.Until, now)
@@ -367,18 +367,33 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonDrainGone:   say(func(r *mariposa.Reason) string { return "node " + r.Node + " was removed by " + r.Subject }),
 	mariposa.ReasonDrainUndone: say(func(r *mariposa.Reason) string { return r.Subject + " lets node " + r.Node + " take instances again" }),
 	mariposa.ReasonStormBegan: {text: func(r *mariposa.Reason, now time.Time) string {
-		return fmt.Sprintf("%d of %d nodes were lost within a minute, at %s; their instances are not replaced until they return", r.Count, r.Of, stamp(r.Since, now))
+		return lostNodes(r, now) + "; their instances are not replaced until they return"
+	}},
+	mariposa.ReasonStormLasts: {text: func(r *mariposa.Reason, now time.Time) string {
+		switch n := r.Tally[mariposa.TallyWaiting]; n {
+		case 0:
+			return lostNodes(r, now) + "; no instance waits for them"
+		case 1:
+			return lostNodes(r, now) + "; 1 instance on them is not replaced until they return"
+		default:
+			return fmt.Sprintf("%s; %d instances on them are not replaced until they return", lostNodes(r, now), n)
+		}
 	}},
 	mariposa.ReasonStormEnded: say(func(r *mariposa.Reason) string {
 		switch r.Count {
 		case 0:
-			return "the nodes are back; rescheduling continues"
+			return "the lost nodes are back"
 		case 1:
-			return "1 of the nodes is still lost; rescheduling continues"
+			return "1 node is still lost; its instances are replaced"
 		}
-		return fmt.Sprintf("%d of the nodes are still lost; rescheduling continues", r.Count)
+		return fmt.Sprintf("%d nodes are still lost; their instances are replaced", r.Count)
 	}),
 	mariposa.ReasonRescheduledNow: say(func(r *mariposa.Reason) string { return r.Subject + " asked to replace its instances now" }),
+}
+
+// lostNodes says how many nodes were lost at once, and when.
+func lostNodes(r *mariposa.Reason, now time.Time) string {
+	return fmt.Sprintf("%d of %d nodes have been lost since %s", r.Count, r.Of, stamp(r.Since, now))
 }
 
 // left says how many instances are left of a drain.
