@@ -110,7 +110,7 @@ const (
 	ReasonNotKept         ReasonCode = "not-kept"         // ended instances are not kept
 	ReasonKeptNewer       ReasonCode = "kept-newer"       // only the newest ended instances are kept
 	ReasonKeptLong        ReasonCode = "kept-long"        // kept for a day after it ended
-	ReasonDrains          ReasonCode = "drains"           // moves web.1-a (Subject) off node n1, which is being drained; without Subject: its node n1 is being drained
+	ReasonDrains          ReasonCode = "drains"           // replaces web.1-a (Subject), to drain node n1; without Subject: its node n1 is being drained
 )
 
 // Why an instance cannot be created now, because of nodes or volumes.
@@ -167,12 +167,13 @@ const (
 	ReasonNotSeen        ReasonCode = "unheard"         // no heartbeat since 10:00:00
 	ReasonReboots        ReasonCode = "reboots"         // announced a reboot at 10:00:00
 	ReasonPlaysDead      ReasonCode = "plays-dead"      // it was lost on request
-	ReasonAwaitsApproval ReasonCode = "awaits-approval" // waiting for approval: mariposa node accept n1 (Subject)
+	ReasonAwaitsApproval ReasonCode = "awaits-approval" // waiting for approval: run mariposa node accept n1 (Subject) --fingerprint SHA256:… with the fingerprint in the log of its agent
 	ReasonApproved       ReasonCode = "approved"        // approved by ann (Subject); its agent connects within seconds
 	ReasonRejected       ReasonCode = "rejected"        // rejected by ann (Subject)
 	ReasonPendingExpired ReasonCode = "pending-expired" // it was not accepted, and has not connected since 10:00:00
 	ReasonKeyRotated     ReasonCode = "key-rotated"     // the fingerprint of its new key is SHA256:abc (Subject)
-	ReasonQuarantine     ReasonCode = "quarantine"      // found 2 instances that this store does not know; they are left running until purged | nothing is in quarantine
+	ReasonQuarantine     ReasonCode = "quarantine"      // found 2 instances that this store does not know; they are left running until purged
+	ReasonQuarantineOver ReasonCode = "quarantine-over" // nothing is in quarantine any more
 	ReasonOrphaned       ReasonCode = "debt"            // its project is deleted; it is removed when its node returns
 	ReasonMadeFor        ReasonCode = "made-for"        // created for web.1-a
 	ReasonVolumeLeft     ReasonCode = "volume-left"     // its project is deleted; it now belongs to the organization

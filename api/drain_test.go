@@ -232,11 +232,7 @@ func TestAStormOfLostNodesStopsRescheduling(t *testing.T) {
 	if s := h.of("shop", "web"); s.Status != mariposa.StatusBlocked || s.Running != 3 || !strings.Contains(s.Reason, "reschedule-now") {
 		t.Errorf("%+v", s)
 	}
-	var all contract.Nodes
-	h.until("the storm to be stored", func() bool {
-		all = want[contract.Nodes](h.call("GET", "/v1/nodes", nil), 200)
-		return all.Storm != nil
-	})
+	h.until("the storm to be an event", func() bool { return h.eventKinds()["nodes.storm_began"] == 1 })
 	h.actOnNode("n1", contract.NodeAction{Action: "reschedule-now"})
 	h.until("the given-up node to be replaced", func() bool { return h.of("shop", "web").Running == 4 })
 	if s := h.of("shop", "web"); s.ReasonCode != mariposa.ReasonStorm {
@@ -250,11 +246,58 @@ func TestAStormOfLostNodesStopsRescheduling(t *testing.T) {
 		s := h.of("shop", "web")
 		return want[contract.Nodes](h.call("GET", "/v1/nodes", nil), 200).Storm == nil && s.Status == mariposa.StatusConverged && s.Running == 6
 	})
+	kinds := h.eventKinds()
+	if kinds["nodes.storm_began"] != 1 || kinds["nodes.storm_ended"] != 1 || kinds["node.given_up"] != 1 {
+		t.Errorf("events %v", kinds)
+	}
+}
+
+// eventKinds counts all events.
+func (h *testServer) eventKinds() map[string]int {
+	h.t.Helper()
 	kinds := map[string]int{}
 	for _, e := range want[contract.Events](h.call("GET", "/v1/events?since=0&limit=1000", nil), 200).Events {
 		kinds[e.Kind]++
 	}
-	if kinds["nodes.storm_began"] != 1 || kinds["nodes.storm_ended"] != 1 || kinds["node.given_up"] != 1 {
+	return kinds
+}
+
+// Nodes that are lost at once are noticed one after another. What people read counts all of
+// them, without a further event, and says what still waits for them.
+func TestTheReasonOfAStormCountsAllLostNodes(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, withPlanner)
+	h.joinNodes(5)
+	h.create("shop", "services:\n  web: {compute_type: dummy, scale: 5, update: {min_healthy: 0}, reschedule: {after: 3600}}\n")
+	h.awaitRest("shop")
+	counts := func(text string) func() bool {
+		return func() bool {
+			all := want[contract.Nodes](h.call("GET", "/v1/nodes", nil), 200)
+			return all.Storm != nil && strings.HasPrefix(all.Storm.Text, text) && strings.Contains(h.of("shop", "web").Reason, text)
+		}
+	}
+	h.actOnNode("n1", contract.NodeAction{Action: "lose"})
+	h.actOnNode("n2", contract.NodeAction{Action: "lose"})
+	h.until("two lost nodes to be counted", counts("2 of 5 nodes have been lost since "))
+	h.until("the project to be blocked", func() bool { return h.eventKinds()["project.blocked"] == 1 })
+	h.actOnNode("n3", contract.NodeAction{Action: "lose"})
+	h.until("the third lost node to be counted", counts("3 of 5 nodes have been lost since "))
+	h.until("the storm to be stored", func() bool { return h.eventKinds()["nodes.storm_began"] == 1 })
+	storm := want[contract.Nodes](h.call("GET", "/v1/nodes", nil), 200).Storm
+	if storm.Count != 3 || storm.Of != 5 || storm.Waiting != 3 || !strings.HasSuffix(storm.Text, "; 3 instances on them are not replaced until they return") {
+		t.Errorf("%+v", storm)
+	}
+	if s := h.of("shop", "web"); !strings.Contains(s.Reason, "3 of 5 nodes have been lost") {
+		t.Errorf("once it is stored, %s", s.Reason)
+	}
+
+	h.startTask("shop", `{"action":"converge","reschedule_now":true}`)
+	h.until("all to be replaced", func() bool { return h.of("shop", "web").Running == 5 })
+	storm = want[contract.Nodes](h.call("GET", "/v1/nodes", nil), 200).Storm
+	if storm.Count != 3 || storm.Waiting != 0 || !strings.HasSuffix(storm.Text, "; no instance waits for them") {
+		t.Errorf("all are replaced, but %+v", storm)
+	}
+	if kinds := h.eventKinds(); kinds["project.blocked"] != 1 || kinds["service.blocked"] != 1 {
 		t.Errorf("events %v", kinds)
 	}
 }

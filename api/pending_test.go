@@ -62,14 +62,19 @@ func TestANodeWithoutATokenIsAccepted(t *testing.T) {
 	h.runAgent(id, "stray", key, "")
 	n := h.becomes("stray", mariposa.NodePending)
 	fingerprint := mariposa.Fingerprint(mariposa.HashKey(key))
-	if n.ID != id || !n.Tokenless || n.Fingerprint != fingerprint || n.Address != "127.0.0.1" || n.Eligible || len(n.Drivers) != 0 || !strings.Contains(n.Reason, "mariposa node accept stray") {
+	if n.ID != id || !n.Tokenless || n.Fingerprint != fingerprint || n.Address != "127.0.0.1" || n.Eligible || len(n.Drivers) != 0 || !strings.Contains(n.Reason, "mariposa node accept stray --fingerprint SHA256:…") {
 		t.Errorf("it waits as %+v", n)
 	}
 	f, _, err := h.announce(wire.Hello{Node: id, Key: key, Name: "stray"})
 	if err != nil || f.Bye == nil || !f.Bye.Pending || f.Bye.Final || !strings.Contains(f.Bye.Reason, fingerprint) {
 		t.Errorf("it hears %+v, %v", f, err)
 	}
-	h.call("PUT", "/v1/nodes/stray", contract.NodeAction{Action: "rotate-key"}).wantError(409, mariposa.Conflict, "not accepted")
+	for _, action := range []string{"rotate-key", "drain", "reschedule-now"} {
+		refused := h.call("PUT", "/v1/nodes/stray", contract.NodeAction{Action: action})
+		refused.wantError(409, mariposa.Conflict, "node stray is pending")
+		refused.wantError(409, mariposa.Conflict, "`mariposa node accept stray --fingerprint SHA256:…`")
+		refused.wantError(409, mariposa.Conflict, "`mariposa node rm stray`")
+	}
 	h.call("PUT", "/v1/nodes/stray", contract.NodeAction{Action: "accept", Fingerprint: "SHA256:other"}).wantError(409, mariposa.Conflict, fingerprint)
 	c := want[contract.Changed](h.call("PUT", "/v1/nodes/stray", contract.NodeAction{Action: "accept", Fingerprint: fingerprint}), 200)
 	if !strings.Contains(c.Reason, "without a join token") || !strings.Contains(c.Reason, "127.0.0.1") {

@@ -26,7 +26,7 @@ const maxListedMoves = 1000
 func (c *Changer) drainNode(req *Request, ask contract.NodeAction, r *store.Node, a *attempt) error {
 	spec := *r.Spec()
 	if spec.Approval != "" {
-		return conflict("node %s is not approved", spec.Name)
+		return notAccepted(&spec, "it has no instances that could be moved")
 	}
 	left := c.Picture.StaysOn(r)
 	if ask.DryRun {
@@ -189,6 +189,8 @@ func reserveNode(req *Request, r *store.Node, a *attempt, on bool) error {
 func (c *Changer) rescheduleNow(req *Request, r *store.Node, a *attempt) error {
 	spec, st := *r.Spec(), r.Status()
 	switch {
+	case spec.Approval != "":
+		return notAccepted(&spec, "it has no instances that could be replaced")
 	case st == nil || st.State != mariposa.NodeUnknown:
 		return conflict("node %s is not unknown: its instances run, or are about to; to move them, run mariposa node drain %s", spec.Name, spec.Name)
 	case spec.SkipsWaiting(st):

@@ -77,6 +77,14 @@ func checkNodeAction(ask contract.NodeAction) error {
 	return nil
 }
 
+// notAccepted says what to do with a node that is pending or rejected, and that something
+// is not possible because of that.
+func notAccepted(spec *mariposa.NodeSpec, so string) error {
+	is := map[mariposa.NodeApproval]string{mariposa.ApprovalPending: "is pending", mariposa.ApprovalRejected: "was rejected"}[spec.Approval]
+	return conflict("node %s %s, so %s: accept it first (`mariposa node accept %s --fingerprint SHA256:…`, with the fingerprint in the log of its agent), or remove it (`mariposa node rm %s`)",
+		spec.Name, is, so, spec.Name, spec.Name)
+}
+
 // decideOnNode accepts or rejects a pending node. A fingerprint, if given, must be that of
 // its key.
 func (c *Changer) decideOnNode(ctx context.Context, req *Request, id string, approve bool, fingerprint string) (*contract.Changed, error) {
@@ -125,7 +133,7 @@ func (c *Changer) rotateKey(req *Request, r *store.Node, a *attempt) error {
 	spec := *r.Spec()
 	switch st := r.Status(); {
 	case spec.Approval != "":
-		return conflict("node %s is not accepted, so its key cannot be rotated: accept it first (mariposa node accept %s), or start its agent with a new directory", spec.Name, spec.Name)
+		return notAccepted(&spec, "its key cannot be rotated")
 	case !spec.RotateKey.IsZero():
 		a.answer.Reason = "this was asked for before, and the node has not connected with its new key yet"
 		return nil

@@ -147,7 +147,7 @@ func troubleOf(i contract.Instance) string {
 	switch i.ReasonCode {
 	case mariposa.ReasonScale:
 		return ""
-	case mariposa.ReasonReplacesFailed, mariposa.ReasonReplacesLost, mariposa.ReasonVersionReplaces, mariposa.ReasonFollowReplaces, mariposa.ReasonInPlace:
+	case mariposa.ReasonReplacesFailed, mariposa.ReasonReplacesLost, mariposa.ReasonVersionReplaces, mariposa.ReasonFollowReplaces, mariposa.ReasonInPlace, mariposa.ReasonDrains:
 		if i.State != mariposa.StatePending && i.State != mariposa.StateProvisioning {
 			return ""
 		}

@@ -61,9 +61,9 @@ func (a *app) notePending(all []contract.Node) {
 	}
 	switch {
 	case n == 1:
-		a.note("1 node is pending: compare its key (`mariposa node show NODE`) with the one in the log of its agent, then run `mariposa node accept NODE` or `mariposa node reject NODE`")
+		a.note("1 node is pending: run `mariposa node accept NODE --fingerprint SHA256:…` with the fingerprint in the log of its agent, or `mariposa node reject NODE`")
 	case n > 1:
-		a.note("%d nodes are pending: compare their keys (`mariposa node show NODE`) with those in the logs of their agents, then run `mariposa node accept NODE` or `mariposa node reject NODE`", n)
+		a.note("%d nodes are pending: run `mariposa node accept NODE --fingerprint SHA256:…` with the fingerprint in the log of the node's agent, or `mariposa node reject NODE`", n)
 	}
 }
 

@@ -22,6 +22,9 @@ func TestInstancesAreSortedAndShowOnlyCurrentReasons(t *testing.T) {
 		instance("web", "web.2", mariposa.StateRunning, running, mariposa.ReasonReplacesFailed, "replaces web.2-00cd34 (exited with 1)"),
 		instance("web", "web.9", mariposa.StateProvisioning, running, mariposa.ReasonReplacesLost, "replaces web.9-00cd34"),
 		instance("backend", "backend.1", mariposa.StateStopping, gone, mariposa.ReasonScale, "scale is 0"),
+		instance("web", "web.4", mariposa.StateRunning, running, mariposa.ReasonDrains, "replaces web.4-00cd34, to drain node n1"),
+		instance("web", "web.5", mariposa.StateProvisioning, running, mariposa.ReasonDrains, "replaces web.5-00cd34, to drain node n1"),
+		instance("web", "web.6", mariposa.StateStopping, gone, mariposa.ReasonDrains, "its node n1 is being drained"),
 		instance("web", "web.3", mariposa.StateFailed, running, mariposa.ReasonReported, "exited with 2"),
 	}
 	slices.SortFunc(all, bySlot)
@@ -29,7 +32,7 @@ func TestInstancesAreSortedAndShowOnlyCurrentReasons(t *testing.T) {
 	for _, i := range all {
 		lines = append(lines, i.Slot+": "+troubleOf(i))
 	}
-	if got := strings.Join(lines, "\n"); got != "backend.1: scale is 0\nweb.2: \nweb.3: exited with 2\nweb.9: replaces web.9-00cd34\nweb.10: " {
+	if got := strings.Join(lines, "\n"); got != "backend.1: scale is 0\nweb.2: \nweb.3: exited with 2\nweb.4: \nweb.5: replaces web.5-00cd34, to drain node n1\nweb.6: its node n1 is being drained\nweb.9: replaces web.9-00cd34\nweb.10: " {
 		t.Error(got)
 	}
 }

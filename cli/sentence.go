@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"mariposa"
 	"mariposa/client"
 	"mariposa/contract"
 )
@@ -330,6 +331,9 @@ func (n *narrator) node(e client.Event) string {
 		n.rememberName(node.ID, node.Name)
 	}
 	what := map[string]string{"unknown": "is unreachable", "quarantine": "has instances in quarantine", "facts": "reported changed facts of its machine", "lost": "was disconnected", "restored": "can connect again", "purged": "is clearing its quarantine", "deleted": "was removed", "expired": "is no longer pending", "given_up": "is given up", "drain_stopped": "has stopped draining", "key_requested": "is asked for a new key", "key_rotated": "has a new key"}[e.Verb()]
+	if e.ReasonCode == mariposa.ReasonQuarantineOver {
+		what, e.Reason = "has nothing in quarantine any more", ""
+	}
 	return "node " + n.nodeName(e.Node) + " " + cmp.Or(what, "is "+e.Verb()) + bracketed(e.Reason)
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"mariposa"
 	"mariposa/client"
+	"mariposa/reason"
 )
 
 func TestEventsOfAnotherDayHaveADateAndNoneIsToldTwice(t *testing.T) {
@@ -27,6 +28,33 @@ func TestEventsOfAnotherDayHaveADateAndNoneIsToldTwice(t *testing.T) {
 	want := "2026-03-01 12:00:00 hello/web is converging (1 of 2 running)\n2026-03-01 14:00:00 hello/web is backing off (failed)\n08:00:00 hello is converged"
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// Events about nodes are sentences that do not contradict themselves.
+func TestEventsAboutNodesAreSentences(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		kind string
+		why  mariposa.Reason
+		says string
+	}{
+		{"nodes.storm_began", mariposa.Reason{Code: mariposa.ReasonStormBegan, Count: 3, Of: 5, Since: noon}, "rescheduling stopped (3 of 5 nodes have been lost since 12:00:00 UTC; their instances are not replaced until they return)"},
+		{"nodes.storm_ended", mariposa.Reason{Code: mariposa.ReasonStormEnded}, "rescheduling continues (the lost nodes are back)"},
+		{"nodes.storm_ended", mariposa.Reason{Code: mariposa.ReasonStormEnded, Count: 1}, "rescheduling continues (1 node is still lost; its instances are replaced)"},
+		{"node.quarantine", mariposa.Reason{Code: mariposa.ReasonQuarantine, Count: 1}, "node node1 has instances in quarantine (found 1 instance that this store does not know; it is left running until purged)"},
+		{"node.quarantine", mariposa.Reason{Code: mariposa.ReasonQuarantineOver}, "node node1 has nothing in quarantine any more"},
+		{"node.given_up", mariposa.Reason{Code: mariposa.ReasonRescheduledNow, Subject: "ann"}, "node node1 is given up (ann asked to replace its instances now)"},
+		{"node.drain_stopped", mariposa.Reason{Code: mariposa.ReasonDrainStopped, Subject: "ann", Node: "node1"}, "node node1 has stopped draining ("},
+	} {
+		e := client.Event{}
+		e.Time, e.Kind, e.Reason, e.ReasonCode = noon, c.kind, reason.Sentence(&c.why), c.why.Code
+		if strings.HasPrefix(c.kind, "node.") {
+			e.Node, e.NodeName = nodeOne, "node1"
+		}
+		if got := strings.Join(newNarrator(func() time.Time { return noon }).lines([]client.Event{e}), "\n"); !strings.HasPrefix(got, "12:00:00 "+c.says) {
+			t.Errorf("%s is told as\n%s\nand not\n%s", c.kind, got, c.says)
+		}
 	}
 }
 

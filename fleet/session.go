@@ -405,6 +405,9 @@ func (s *Session) nodeWrites() (all []store.Write) {
 	if s.quarantineChanged {
 		event := nodeEvent("node.quarantine", s.hello)
 		event.Reason = &mariposa.Reason{Code: mariposa.ReasonQuarantine, Count: len(s.quarantine)}
+		if len(s.quarantine) == 0 {
+			event.Reason = &mariposa.Reason{Code: mariposa.ReasonQuarantineOver}
+		}
 		all = append(all, store.Write{Kind: mariposa.KindNode, ID: s.node, Status: status, Event: event})
 	}
 	if s.machineChanged {

@@ -186,7 +186,7 @@ var table = map[mariposa.ReasonCode]words{
 		if r.Subject == "" {
 			return "its node " + r.Node + " is being drained"
 		}
-		return fmt.Sprintf("moves %s off node %s, which is being drained", r.Subject, r.Node)
+		return fmt.Sprintf("replaces %s, to drain node %s", r.Subject, r.Node)
 	}),
 
 	// Why an instance cannot be created now, because of nodes or volumes.
@@ -303,7 +303,7 @@ var table = map[mariposa.ReasonCode]words{
 	}},
 	mariposa.ReasonPlaysDead: plain("it was lost on request"),
 	mariposa.ReasonAwaitsApproval: say(func(r *mariposa.Reason) string {
-		return "waiting for approval: mariposa node accept " + r.Subject
+		return fmt.Sprintf("waiting for approval: run mariposa node accept %s --fingerprint SHA256:… with the fingerprint in the log of its agent", r.Subject)
 	}),
 	mariposa.ReasonApproved: say(func(r *mariposa.Reason) string {
 		return "approved by " + r.Subject + "; its agent connects within seconds"
@@ -314,23 +314,21 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonKeyRotated: say(func(r *mariposa.Reason) string { return "the fingerprint of its new key is " + r.Subject }),
 	mariposa.ReasonRejected:   say(func(r *mariposa.Reason) string { return "rejected by " + r.Subject }),
 	mariposa.ReasonQuarantine: say(func(r *mariposa.Reason) string {
-		switch r.Count {
-		case 0:
-			return "nothing is in quarantine"
-		case 1:
+		if r.Count == 1 {
 			return "found 1 instance that this store does not know; it is left running until purged"
 		}
 		return fmt.Sprintf("found %d instances that this store does not know; they are left running until purged", r.Count)
 	}),
-	mariposa.ReasonOrphaned:      plain("its project is deleted; it is removed when its node returns"),
-	mariposa.ReasonMadeFor:       say(func(r *mariposa.Reason) string { return "created for " + r.Subject }),
-	mariposa.ReasonVolumeLeft:    plain("its project is deleted; it now belongs to the organization"),
-	mariposa.ReasonVolumeDropped: plain("its project is deleted with its volumes"),
-	mariposa.ReasonNetworkUsed:   say(func(r *mariposa.Reason) string { return "used by " + r.Subject + " of " + r.Other }),
-	mariposa.ReasonRetention:     plain("only the newest versions are kept"),
-	mariposa.ReasonNodeGivenUp:   plain("unmanaged instances were removed with their node"),
-	mariposa.ReasonRehomed:       say(func(r *mariposa.Reason) string { return "its organization " + r.Subject + " does not exist" }),
-	mariposa.ReasonNetworkLeft:   say(func(r *mariposa.Reason) string { return r.Subject + " no longer uses it" }),
+	mariposa.ReasonQuarantineOver: plain("nothing is in quarantine any more"),
+	mariposa.ReasonOrphaned:       plain("its project is deleted; it is removed when its node returns"),
+	mariposa.ReasonMadeFor:        say(func(r *mariposa.Reason) string { return "created for " + r.Subject }),
+	mariposa.ReasonVolumeLeft:     plain("its project is deleted; it now belongs to the organization"),
+	mariposa.ReasonVolumeDropped:  plain("its project is deleted with its volumes"),
+	mariposa.ReasonNetworkUsed:    say(func(r *mariposa.Reason) string { return "used by " + r.Subject + " of " + r.Other }),
+	mariposa.ReasonRetention:      plain("only the newest versions are kept"),
+	mariposa.ReasonNodeGivenUp:    plain("unmanaged instances were removed with their node"),
+	mariposa.ReasonRehomed:        say(func(r *mariposa.Reason) string { return "its organization " + r.Subject + " does not exist" }),
+	mariposa.ReasonNetworkLeft:    say(func(r *mariposa.Reason) string { return r.Subject + " no longer uses it" }),
 	mariposa.ReasonUnstable: {text: func(r *mariposa.Reason, now time.Time) string {
 		return fmt.Sprintf("it was lost %s within an hour; until %s it gets instances only if no other node fits", Many(r.Count, "time"), stamp(r.Until, now))
 	}},

@@ -33,7 +33,7 @@ func TestAnAgentWithoutATokenWaitsUntilItIsAccepted(t *testing.T) {
 	remedy := "mariposa node accept node-a --fingerprint " + n.Fingerprint
 	a.await("the agent says what to do", func() bool { return strings.Contains(a.out.String(), remedy) })
 	out, hint, _ := a.mariposa("", "node", "list")
-	if !strings.Contains(out, "pending") || !strings.Contains(out, "mariposa node accept node-a") || !strings.Contains(hint, "1 node is pending") {
+	if !strings.Contains(out, "pending") || !strings.Contains(out, "mariposa node accept node-a --fingerprint SHA256:…") || !strings.Contains(hint, "1 node is pending: run `mariposa node accept NODE --fingerprint SHA256:…`") {
 		t.Errorf("node list:\n%s%s", out, hint)
 	}
 	if out := a.ok("node", "show", "node-a"); !strings.Contains(out, n.Fingerprint) || !strings.Contains(out, "127.0.0.1") || !strings.Contains(out, "what the agent says") || !strings.Contains(out, "kernel") {
