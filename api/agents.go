@@ -117,11 +117,12 @@ func (s *server) whyNotJoined(ctx context.Context, token string, standing auth.N
 // agentHandler passes the connection of an agent to the fleet.
 func (s *server) agentHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		by := admissionOf(r.Context())
 		if s.Fleet.Stalled() {
+			s.Fleet.NoteAttempt(by)
 			newError(mariposa.Unavailable, tryAnotherServer, nil).write(w)
 			return
 		}
-		by := admissionOf(r.Context())
 		if by.Tokenless {
 			leave, ok := s.Fleet.EnterTokenless(by.From)
 			if !ok {

@@ -17,11 +17,11 @@ func TestALostNodeWasSeenUntilItWasLost(t *testing.T) {
 		t.Helper()
 		return want[contract.Node](h.call("GET", "/v1/nodes/n1", nil), 200)
 	}
-	joined := node().LastHeartbeat
+	joined := *node().LastHeartbeat
 	h.create("shop", pair(1, 1))
 	h.awaitRest("shop")
 	h.until("the node to be heard again", func() bool { return node().LastHeartbeat.After(joined) })
-	seen := node().LastHeartbeat
+	seen := *node().LastHeartbeat
 	want[contract.Changed](h.call("PUT", "/v1/nodes/n1", contract.NodeAction{Action: "lose"}), 200)
 	h.until("the node to be lost", func() bool {
 		n := node()

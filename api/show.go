@@ -283,7 +283,7 @@ func (v *viewer) node(r *store.Node) contract.Node {
 		doc.Traits = map[string]string{}
 	}
 	if st := r.Status(); st != nil {
-		doc.Status, doc.Capacity, doc.Replica, doc.LastHeartbeat = st.State, st.Capacity, st.Replica, st.Since
+		doc.Status, doc.Capacity, doc.Replica, doc.LastHeartbeat = st.State, st.Capacity, st.Replica, &st.Since
 		doc.Reason, doc.ReasonCode = v.sentence(st.Reason)
 		doc.Address = st.Address
 		doc.Drivers, doc.Quarantined = neverNil(st.Drivers), neverNil(st.Quarantined)
@@ -291,15 +291,13 @@ func (v *viewer) node(r *store.Node) contract.Node {
 			doc.Offers = st.Offers
 		}
 		if (st.State.IsAway() || spec.Tokenless) && !st.LastSeen.IsZero() { // the state was set later than the last heartbeat
-			doc.LastHeartbeat = st.LastSeen
+			doc.LastHeartbeat = &st.LastSeen
+		}
+		if !v.isPast() { // the store only has the times of changes
+			doc.LastHeartbeat = v.s.Fleet.LastHeartbeat(r, *doc.LastHeartbeat)
 		}
 	}
 	v.showEligibility(r, &doc)
-	// The store only has the time of the last change, also while a node that has lost its
-	// connection still counts as running.
-	if at, ok := v.s.Fleet.LastHeartbeat(r.ID); ok && !v.isPast() && at.After(doc.LastHeartbeat) {
-		doc.LastHeartbeat = at
-	}
 	return doc
 }
 

@@ -36,7 +36,7 @@ func TestAProjectFromItsManifestToItsEnd(t *testing.T) {
 		t.Errorf("version %+v", v)
 	}
 	nodes := want[contract.Nodes](h.call("GET", "/v1/nodes", nil), 200)
-	if n := nodes.Nodes[0]; n.Name != "host-n1" || n.Instances != 2 || time.Since(n.LastHeartbeat) > time.Minute || n.Drivers[0] != mariposa.ComputeDummy {
+	if n := nodes.Nodes[0]; n.Name != "host-n1" || n.Instances != 2 || time.Since(*n.LastHeartbeat) > time.Minute || n.Drivers[0] != mariposa.ComputeDummy {
 		t.Errorf("node %+v", n)
 	}
 

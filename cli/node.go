@@ -36,7 +36,7 @@ func (a *app) nodeList() *cobra.Command {
 			t := newTable("NAME", "STATUS", "INSTANCES", "CAPACITY", "RESERVED?", "RACK?", "DC?", "DRIVERS", "SEEN", "QUARANTINE?", "REASON?").ifEmpty("no nodes yet: start `mariposa agent` on one")
 			for _, n := range all.Nodes {
 				t.add(cell{n.Name, bold}, nodeStatus(&n), number(n.Instances), text(amountOf(n.Capacity, "any")), text(amountOf(n.Reserved, "-")),
-					text(dashIfEmpty(n.Rack)), text(dashIfEmpty(n.DC)), text(drivers(n)), text(a.age(n.LastHeartbeat)), count(len(n.Quarantined), bad), text(n.Reason))
+					text(dashIfEmpty(n.Rack)), text(dashIfEmpty(n.DC)), text(drivers(n)), text(a.ageOf(n.LastHeartbeat)), count(len(n.Quarantined), bad), text(n.Reason))
 			}
 			a.printTable(t)
 			a.notePending(all.Nodes)
@@ -100,7 +100,7 @@ func (a *app) nodeShow() *cobra.Command {
 		return show(a, n, cmp.Or(err, a.checkColumns(a.quarantineTable(nil))), func() {
 			a.facts("name", n.Name, "id", n.ID, "status", nodeStatus(n), "reason", n.Reason, "instances", n.Instances,
 				"capacity", amountOf(n.Capacity, "any"), "reserved", amountOf(n.Reserved, "nothing"), "rack", n.Rack, "dc", n.DC, "traits", sorted(n.Traits),
-				"drivers", drivers(*n), "dummy", yesOrNo(n.Dummy), "replica", n.Replica, "last heartbeat", a.stamp(n.LastHeartbeat),
+				"drivers", drivers(*n), "dummy", yesOrNo(n.Dummy), "replica", n.Replica, "last heartbeat", cmp.Or(a.stampOf(n.LastHeartbeat), "not known at the moment"),
 				"address", n.Address, "key", n.Fingerprint, "key rotation", a.keyRotation(n), "joined without a token", tokenless(n))
 			a.printMachine(n.Machine)
 			a.printDrain(n)

@@ -219,6 +219,14 @@ func (a *app) age(t time.Time) string {
 	return roughAge(a.env.Now().Sub(t))
 }
 
+// ageOf formats how long ago something was; a dash if that is not known.
+func (a *app) ageOf(t *time.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return a.age(*t)
+}
+
 func roughAge(d time.Duration) string {
 	switch d = max(0, d); {
 	case d < 2*time.Minute:

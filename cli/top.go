@@ -236,7 +236,7 @@ func (o *overview) nodeTable(bars bool) *table {
 			cpu, memory = text(used.cpu()), text(roughBytes(used.Memory))
 		}
 		t.add(cell{n.Name, bold}, word(n.Status), number(n.Instances), cpu, load(n.Reserved.MilliCPU, n.Capacity.MilliCPU, bars), memory, load(n.Reserved.Memory, n.Capacity.Memory, bars),
-			text(o.a.age(n.LastHeartbeat)), text(n.Reason))
+			text(o.a.ageOf(n.LastHeartbeat)), text(n.Reason))
 	}
 	return t
 }

@@ -60,8 +60,8 @@ func TestTheOverviewFitsATerminalOf80ColumnsWithoutANode(t *testing.T) {
 	seen := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	all := mariposa.Resources{MilliCPU: 4000, Memory: 8 << 30}
 	nodes := contract.Nodes{Nodes: []contract.Node{
-		{ID: "1", Name: "node1", Status: mariposa.NodeRunning, Instances: 12, Capacity: all, Reserved: mariposa.Resources{MilliCPU: 2000, Memory: 1 << 30}, LastHeartbeat: seen},
-		{ID: "2", Name: "node2", Status: mariposa.NodeUnknown, Instances: 3, Capacity: all, LastHeartbeat: seen, Reason: "no heartbeat since 12:00:00 UTC"},
+		{ID: "1", Name: "node1", Status: mariposa.NodeRunning, Instances: 12, Capacity: all, Reserved: mariposa.Resources{MilliCPU: 2000, Memory: 1 << 30}, LastHeartbeat: &seen},
+		{ID: "2", Name: "node2", Status: mariposa.NodeUnknown, Instances: 3, Capacity: all, LastHeartbeat: &seen, Reason: "no heartbeat since 12:00:00 UTC"},
 	}}
 	f := newTeamServer(t).proxy(t).on("GET /v1/nodes", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -334,7 +334,7 @@ type Node struct {
 	Capacity      mariposa.Resources                      `json:"capacity"`
 	Reserved      mariposa.Resources                      `json:"reserved"`
 	Replica       string                                  `json:"replica"`
-	LastHeartbeat time.Time                               `json:"last_heartbeat"`
+	LastHeartbeat *time.Time                              `json:"last_heartbeat" doc:"when the node was last heard from; null: the replica that it is connected to does not answer this one, or it has not connected since all replicas were restarted"`
 	Drivers       []mariposa.ComputeType                  `json:"drivers"`
 	Offers        map[mariposa.ComputeType]mariposa.Offer `json:"offers" doc:"details that the node reports about compute types whose support depends on the machine"`
 	Dummy         bool                                    `json:"dummy"`

@@ -65,21 +65,23 @@ type Fleet struct {
 	registering sync.Mutex    // held while a node without a join token is registered
 	joining     chan struct{} // has an element while a node joins with a token
 
-	mu           sync.Mutex
-	sessions     map[string]*Session
-	lastHeard    map[string]time.Time
-	lastStored   map[string]time.Time   // when the feed last showed that another replica heard from a node
-	liveFacts    map[string]*liveFacts  // by project, the facts behind its last live values; used only by the feed
-	goneReplicas map[string]time.Time   // when other replicas were first seen to be gone
-	watching     time.Time              // since when nothing has kept this replica from watching nodes
-	lastTick     time.Time              // when the last one ended
-	asked        time.Time              // when a read of the store began that has not been answered; zero if there is none
-	unanswered   bool                   // the last read of the store failed
-	lapsed       bool                   // this replica's own lease could not be renewed in time
-	cancelLapse  func()                 // cancels the timer that sets it
-	servers      []string               // addresses of the living replicas
-	elsewhere    map[string]*heartbeats // what other replicas said about their nodes, by replica
-	drains       chan struct{}          // tells Run that a drain may have made progress
+	mu             sync.Mutex
+	sessions       map[string]*Session
+	lastHeard      map[string]time.Time
+	heardElsewhere map[string]time.Time  // when other replicas last heard from nodes, as far as they said
+	lastStored     map[string]time.Time  // when the feed last showed that another replica heard from a node
+	liveFacts      map[string]*liveFacts // by project, the facts behind its last live values; used only by the feed
+	goneReplicas   map[string]time.Time  // when other replicas were first seen to be gone
+	watching       time.Time             // since when nothing has kept this replica from watching nodes
+	lastTick       time.Time             // when the last one ended
+	asked          time.Time             // when a read of the store began that has not been answered; zero if there is none
+	unanswered     bool                  // the last read of the store failed
+	lapsed         bool                  // this replica's own lease could not be renewed in time
+	cancelLapse    func()                // cancels the timer that sets it
+	servers        []string              // addresses of the living replicas
+	living         []string              // the names of the living replicas
+	neighbors      map[string]*neighbor  // the other replicas that are asked for heartbeats
+	drains         chan struct{}         // tells Run that a drain may have made progress
 }
 
 // Outlet carries frames to an agent. Send never blocks; Close ends the connection once
@@ -101,7 +103,7 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 	f := &Fleet{
 		Options: o, identity: id, began: o.Clock.Now(), joined: make(chan struct{}), joining: make(chan struct{}, 1), cancelLapse: func() {}, drains: make(chan struct{}, 1),
 		sessions: map[string]*Session{}, lastHeard: map[string]time.Time{}, lastStored: map[string]time.Time{}, liveFacts: map[string]*liveFacts{}, goneReplicas: map[string]time.Time{},
-		elsewhere: map[string]*heartbeats{},
+		heardElsewhere: map[string]time.Time{}, neighbors: map[string]*neighbor{},
 	}
 	o.Picture.Subscribe(f.routeChanges)
 	return f, nil
@@ -127,6 +129,7 @@ func (f *Fleet) open(ctx context.Context, h *wire.Hello, by Admission, out Outle
 		return nil, f.Announce(ctx, h, by), nil
 	}
 	if f.hasLapsed() {
+		f.NoteAttempt(by)
 		return nil, &wire.Bye{Reason: lapsedReason}, nil
 	}
 	if bye := f.checkSeen(ctx, h); bye != nil {
@@ -140,9 +143,7 @@ func (f *Fleet) open(ctx context.Context, h *wire.Hello, by Admission, out Outle
 		bye, err := f.awaitApproval(ctx, h, spec, writes)
 		return nil, bye, err
 	}
-	f.mu.Lock()
-	f.lastHeard[h.Node] = f.Clock.Now() // even if the store fails: a node is not unknown because of a store outage
-	f.mu.Unlock()
+	f.noteAlive(h.Node) // even if the store fails: a node is not unknown because of a store outage
 	if f.Stalled() {
 		return nil, &wire.Bye{Reason: lapsedReason}, nil
 	}
@@ -273,6 +274,7 @@ func (f *Fleet) noteStored(c *store.Change) {
 	switch st, _ := c.Record.Status.(*mariposa.NodeStatus); {
 	case c.Deleted:
 		delete(f.lastStored, c.Record.ID)
+		delete(f.heardElsewhere, c.Record.ID)
 	case c.Status && st.State == mariposa.NodeRunning && st.Replica != f.Replica:
 		f.lastStored[c.Record.ID] = f.Clock.Now()
 	}

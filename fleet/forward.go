@@ -2,12 +2,9 @@ package fleet
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
-	"maps"
 	"sync"
-	"time"
 
 	"github.com/coder/websocket"
 
@@ -143,112 +140,4 @@ func join(link *wire.Stream, node *stream) {
 			return
 		}
 	}
-}
-
-// heartbeats are what another replica said about its nodes.
-type heartbeats struct {
-	mu    sync.Mutex // held while that replica is asked
-	until time.Time  // when to ask again
-
-	nodes map[string]time.Time // guarded by the fleet's lock
-}
-
-const (
-	heartbeatsTimeout = time.Second
-	// heartbeatsFresh is how long the answer of a replica is used.
-	heartbeatsFresh = 500 * time.Millisecond
-	// heartbeatsPause is how long a replica is not asked that did not answer.
-	heartbeatsPause = 3 * time.Second
-	// maxHeartbeats bounds the size of an answer, in bytes: a hundred thousand nodes.
-	maxHeartbeats = 16 << 20
-)
-
-func (w *forwards) sendHeartbeats(link *wire.Stream) {
-	all := map[string]time.Time{}
-	w.f.mu.Lock()
-	for node := range w.f.sessions {
-		all[node] = w.f.lastHeard[node]
-	}
-	w.f.mu.Unlock()
-	b, err := json.Marshal(all)
-	if err != nil || link.Send(wire.Message{}) != nil {
-		return
-	}
-	if _, err := link.Write(b); err == nil {
-		_ = link.Send(wire.Message{Last: true}) // fails only if the other replica is gone
-	}
-}
-
-// AskHeartbeats asks the other replicas when they last heard from their nodes, unless they
-// were just asked. It returns when they have answered, or a moment later.
-func (f *Fleet) AskHeartbeats(ctx context.Context) {
-	if f.Links == nil {
-		return
-	}
-	others := map[string]bool{}
-	for _, r := range f.Picture.Nodes.All() {
-		if replica := f.holder(r.ID); replica != "" {
-			others[replica] = true
-		}
-	}
-	f.mu.Lock()
-	maps.DeleteFunc(f.elsewhere, func(replica string, _ *heartbeats) bool { return !others[replica] })
-	asked := map[string]*heartbeats{}
-	for replica := range others {
-		if f.elsewhere[replica] == nil {
-			f.elsewhere[replica] = &heartbeats{}
-		}
-		asked[replica] = f.elsewhere[replica]
-	}
-	f.mu.Unlock()
-	var all sync.WaitGroup
-	for replica, h := range asked {
-		all.Go(func() { f.askHeartbeats(ctx, replica, h) })
-	}
-	all.Wait()
-}
-
-func (f *Fleet) askHeartbeats(ctx context.Context, replica string, h *heartbeats) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if time.Now().Before(h.until) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, heartbeatsTimeout)
-	defer cancel()
-	nodes, err := f.readHeartbeats(ctx, replica)
-	if err != nil { // the stored times are shown
-		h.until = time.Now().Add(heartbeatsPause)
-		return
-	}
-	h.until = time.Now().Add(heartbeatsFresh)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	h.nodes = nodes
-}
-
-func (f *Fleet) readHeartbeats(ctx context.Context, replica string) (nodes map[string]time.Time, err error) {
-	st, err := f.Links.Open(ctx, replica, wire.Forward{Heartbeats: true})
-	if err != nil {
-		return nil, err
-	}
-	defer st.Close()
-	defer context.AfterFunc(ctx, func() { _ = st.Close() })()
-	r := &reader{stream: &stream{channel: st, endReason: st.EndReason}}
-	err = json.NewDecoder(io.LimitReader(r, maxHeartbeats)).Decode(&nodes)
-	return nodes, err
-}
-
-// LastHeartbeat returns when a node was last heard from, as far as this replica knows; false
-// if it does not.
-func (f *Fleet) LastHeartbeat(node string) (at time.Time, ok bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	at, ok = f.lastHeard[node]
-	for _, h := range f.elsewhere {
-		if there, known := h.nodes[node]; known && there.After(at) {
-			at, ok = there, true
-		}
-	}
-	return at, ok
 }

@@ -308,14 +308,33 @@ func TestHeartbeatsAreAskedOfOtherReplicas(t *testing.T) {
 	t.Parallel()
 	p, _ := play(t)
 	n := addNeighbor(t, p)
-	if at, ok := n.fleet.LastHeartbeat("n1"); ok {
+	node, long := n.pic.Nodes.Get("n1"), time.Now().Add(-time.Hour)
+	if at := n.fleet.LastHeartbeat(node, long); at != nil {
 		t.Fatalf("known before it asked: %s", at)
 	}
 	n.fleet.AskHeartbeats(p.ctx)
-	want, _ := p.fleet.LastHeartbeat("n1")
-	if at, ok := n.fleet.LastHeartbeat("n1"); !ok || !at.Equal(want) {
-		t.Errorf("%s, %v; want %s", at, ok, want)
+	want := p.fleet.LastHeartbeat(node, long)
+	if at := n.fleet.LastHeartbeat(node, long); at == nil || !at.Equal(*want) {
+		t.Errorf("%v; want %s", at, want)
 	}
+}
+
+// An agent that tries to connect is a sign of life of its node, also for other replicas.
+func TestAttemptsToConnectAreKnownToOtherReplicas(t *testing.T) {
+	t.Parallel()
+	p, _ := play(t)
+	n := addNeighbor(t, p)
+	node, long := n.pic.Nodes.Get("n1"), time.Now().Add(-time.Hour)
+	n.fleet.AskHeartbeats(p.ctx)
+	first := n.fleet.LastHeartbeat(node, long)
+	if first == nil {
+		t.Fatal("not known, although the replica answers")
+	}
+	p.fleet.NoteAttempt(fleet.Admission{Node: "n1"})
+	p.until("the attempt is known", func() bool {
+		n.fleet.AskHeartbeats(p.ctx)
+		return n.fleet.LastHeartbeat(node, long).After(*first)
+	})
 }
 
 // must fails the test if there is an error.

@@ -33,14 +33,16 @@ func (f *Fleet) Tick(ctx context.Context) {
 			continue
 		}
 		heard, s := f.LastHeard(r.ID)
+		seen := heard
 		if st.Replica != f.Replica && s == nil {
 			gone, dead := others.goneSince(st.Replica, now)
 			if !dead {
 				continue // its own replica watches it
 			}
 			heard = f.laterStored(r.ID, gone)
+			seen = f.lastSeenAround(r.ID, heard)
 		}
-		why, bye := &mariposa.Reason{Code: mariposa.ReasonNotSeen, Since: heard.UTC()}, "no heartbeat for too long"
+		why, bye := &mariposa.Reason{Code: mariposa.ReasonNotSeen, Since: seen.UTC()}, "no heartbeat for too long"
 		if r.Spec().Lost {
 			why, bye = &mariposa.Reason{Code: mariposa.ReasonPlaysDead}, "the node is simulating a failure"
 		} else if now.Sub(f.watchedSince(heard)) <= f.lifetime() {
@@ -49,7 +51,7 @@ func (f *Fleet) Tick(ctx context.Context) {
 		if s != nil {
 			s.end(bye)
 		}
-		f.markUnknown(ctx, r, st, heard, why)
+		f.markUnknown(ctx, r, st, seen, why)
 	}
 	f.renewSessions(now)
 	f.expirePending(ctx, now)

@@ -220,6 +220,7 @@ func (f *Fleet) checkRoom(nodes []*store.Node, by Admission) *wire.Bye {
 
 // noteWaiting stores now and then that a node without a join token still connects.
 func (f *Fleet) noteWaiting(ctx context.Context, r *store.Node, by Admission) {
+	f.noteAlive(r.ID)
 	st := r.Status()
 	now := f.Clock.Now()
 	if st == nil || now.Sub(st.LastSeen) < seenInterval {
@@ -273,6 +274,7 @@ func (f *Fleet) awaitApproval(ctx context.Context, h *wire.Hello, spec *mariposa
 	if bye := checkWaiting(h, spec); bye != nil {
 		return bye, nil
 	}
+	f.noteAlive(h.Node)
 	if len(unit.Writes) > 0 {
 		if f.countPending() >= maxPending {
 			return &wire.Bye{Reason: fmt.Sprintf("%d nodes are already waiting for approval", maxPending), Pending: true}, nil

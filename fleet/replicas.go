@@ -37,20 +37,22 @@ func (f *Fleet) findReplicas(ctx context.Context) *replicas {
 	for _, other := range r.all {
 		r.living[other.Name] = true
 	}
-	f.noteServers(r.all)
+	f.noteReplicas(r.all)
 	if f.forgetLiving(r.living) && f.Regained != nil {
 		f.Regained()
 	}
 	return r
 }
 
-// noteServers notes the addresses of the living replicas, which nodes learn.
-func (f *Fleet) noteServers(all []relay.Replica) {
+// noteReplicas notes the names of the living replicas, and their addresses, which nodes
+// learn.
+func (f *Fleet) noteReplicas(all []relay.Replica) {
 	if f.Links == nil {
 		return
 	}
-	var urls []string
+	var names, urls []string
 	for _, r := range all {
+		names = append(names, r.Name)
 		if r.URL != "" {
 			urls = append(urls, r.URL)
 		}
@@ -58,7 +60,7 @@ func (f *Fleet) noteServers(all []relay.Replica) {
 	slices.Sort(urls)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.servers = slices.Compact(urls)
+	f.living, f.servers = names, slices.Compact(urls)
 }
 
 // newServers returns the addresses of the living replicas if they are not those that the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/coder/websocket"
@@ -94,6 +95,11 @@ func (f *Fleet) tickInterval() time.Duration { return min(time.Second, f.Beat/5)
 
 // Run checks the nodes periodically until the context ends.
 func (f *Fleet) Run(ctx context.Context) {
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	if f.Links != nil {
+		asking.Go(func() { f.followHeartbeats(ctx) })
+	}
 	every := time.NewTicker(f.tickInterval())
 	defer every.Stop()
 	const pause = 200 * time.Millisecond // between two looks at the drains

@@ -223,7 +223,7 @@ func (c *cluster) heartbeatsAreShown(names []string) {
 			now, err := c.Nodes(c.t.Context())
 			must(c.t, err)
 			for j, n := range now.Nodes {
-				if !n.LastHeartbeat.After(first.Nodes[j].LastHeartbeat) {
+				if n.LastHeartbeat == nil || !n.LastHeartbeat.After(*first.Nodes[j].LastHeartbeat) {
 					return false
 				}
 			}

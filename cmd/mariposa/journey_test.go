@@ -172,7 +172,7 @@ func TestServerAndAgentApart(t *testing.T) {
 	a.agent("--rack", "r1", "--trait", "ssd=yes")
 	a.await("the node is heard of again", func() bool {
 		n, err := a.Node(t.Context(), "node-a")
-		return err == nil && n.Status == mariposa.NodeRunning && n.LastHeartbeat.After(again) && n.Traits["ssd"] == "yes"
+		return err == nil && n.Status == mariposa.NodeRunning && n.LastHeartbeat != nil && n.LastHeartbeat.After(again) && n.Traits["ssd"] == "yes"
 	})
 	a.converged("hello", "web", 2)
 	a.runOn("hello", before)

@@ -110,7 +110,7 @@ func TestAnAgentComesBackWithoutAJoinToken(t *testing.T) {
 	a.launch(nil, "agent", "--server", a.url, "--data", a.dir, "--name", "node-a")
 	a.await("the node is back", func() bool {
 		n := a.nodeNamed("node-a")
-		return n != nil && n.Status == mariposa.NodeRunning && n.LastHeartbeat.After(again) && strings.Count(a.out.String(), "node connected") > 0
+		return n != nil && n.Status == mariposa.NodeRunning && n.LastHeartbeat != nil && n.LastHeartbeat.After(again) && strings.Count(a.out.String(), "node connected") > 0
 	})
 	a.converged("hello", "web", 1)
 	a.runOn("hello", before)
