@@ -67,14 +67,14 @@ func TestAStormOfKilledAgentsStopsRescheduling(t *testing.T) {
 		last = time.Now()
 	}
 	f.await("the state says so", func() bool { return f.web().ReasonCode == mariposa.ReasonStorm })
-	if s := f.web(); s.Status != mariposa.StatusBlocked || s.Running != 3 || !strings.Contains(s.Reason, "one of 3 of 6 nodes that were lost within a minute") || !strings.Contains(s.Reason, "mariposa node reschedule-now n") {
+	if s := f.web(); s.Status != mariposa.StatusBlocked || s.Running != 3 || !strings.Contains(s.Reason, "which was lost together with others (3 of 6 nodes have been lost since ") || !strings.Contains(s.Reason, "mariposa node reschedule-now n") {
 		t.Errorf("web: %+v", s)
 	}
 	f.await("the event is there", func() bool { return f.kinds(since)["nodes.storm_began"] == 1 })
-	if out := f.ok("events", "--since", itoa(int(since))); !strings.Contains(out, "3 of 6 nodes were lost within a minute") {
+	if out := f.ok("events", "--since", itoa(int(since))); !strings.Contains(out, " rescheduling stopped (3 of 6 nodes have been lost since ") {
 		t.Errorf("events say\n%s", out)
 	}
-	if _, errs, _ := f.mariposa("", "node", "list"); !strings.Contains(errs, "3 of 6 nodes were lost within a minute") || !strings.Contains(errs, "reschedule-now") {
+	if _, errs, _ := f.mariposa("", "node", "list"); !strings.Contains(errs, "3 of 6 nodes have been lost since ") || !strings.Contains(errs, "; 3 instances on them are not replaced until they return") || !strings.Contains(errs, "reschedule-now") {
 		t.Errorf("node list says\n%s", errs)
 	}
 	f.isLater(last.Add(after + 3*time.Second))
@@ -123,6 +123,9 @@ func TestAStormOfKilledAgentsStopsRescheduling(t *testing.T) {
 	}
 	f.ok("node", "purge", "n2")
 	f.realityMatches("hello")
+	f.await("its events say so", func() bool {
+		return strings.Contains(f.ok("events", "--since", itoa(int(since))), " node n2 has nothing in quarantine any more\n")
+	})
 	if n := f.kinds(since); n["nodes.storm_began"] != 1 || n["nodes.storm_ended"] != 1 || n["node.given_up"] != 1 {
 		t.Errorf("events: %v", n)
 	}
