@@ -317,7 +317,7 @@ func TestNodesAreShownHurtPurgedAndForgotten(t *testing.T) {
 	if got := strings.Join(names, " "); got != "host-n1 host-n2 host-n3 host-n10" {
 		t.Errorf("nodes in the order %s", got)
 	}
-	if n := want[contract.Node](h.call("GET", "/v1/nodes/host-n3", nil), 200); len(n.Quarantined) != 2 || n.LastHeartbeat.After(time.Now()) {
+	if n := want[contract.Node](h.call("GET", "/v1/nodes/host-n3", nil), 200); len(n.Quarantined) != 2 || n.LastHeartbeat != nil {
 		t.Errorf("node %+v", n)
 	}
 }
