@@ -254,7 +254,7 @@ func (a *app) confirmPurge(ctx context.Context, c *client.Client, node string, o
 	}
 	does := fmt.Sprintf("removes %s of node %s and all data in them", plural(total, "quarantined instance", "quarantined instances"), n.Name)
 	if running > 0 {
-		does += fmt.Sprintf("; %d of them still running", running)
+		does += "; " + plural(running, "of them is still running", "of them are still running")
 	}
 	return a.confirmName(ctx, n.Name, does, false)
 }
