@@ -297,7 +297,7 @@ func TestARestoreIsRefused(t *testing.T) {
 	// Only installation admins get a copy.
 	a.command("user", "create", "ulla")
 	token, _ := a.command("token", "create", "t", "--user", "ulla")
-	_, said, code := finish(t, program(t.Context(), a.dir, []string{"MARIPOSA_URL=" + a.url, "MARIPOSA_TOKEN=" + strings.TrimSpace(token)}, "backup", file), "")
+	_, said, code := finish(t, program(t.Context(), a.dir, []string{"MARIPOSA_URL=" + a.url, "MARIPOSA_TOKEN=" + strings.TrimSpace(token)}, "backup", file+"3"), "")
 	refused(t, "admin", []string{"backup"}, said, code)
 	audit, err := a.Audit(t.Context(), client.AuditFilter{Action: "backup.read"})
 	if err != nil || len(audit.Records) == 0 {
