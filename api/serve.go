@@ -78,7 +78,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer leave()
 	if _, ok := r.Context().Value(sessionKey{}).(*session); ok {
-		rec.revision = s.Picture.Revision
+		rec.shows = func() (int64, string) {
+			id, _ := s.Store.Identity(r.Context()) // kept in memory; a store that was closed has none
+			return s.Picture.Revision(), id.Incarnation
+		}
 		s.awaitSeen(r)
 	}
 	if s.admitted[r.URL.Path] != anybody {
@@ -411,8 +414,8 @@ func (s *discardWriter) WriteHeader(int)             {}
 // statusRecorder records the status of a response.
 type statusRecorder struct {
 	http.ResponseWriter
-	status   int
-	revision func() int64 // that the response shows; nil: none
+	status int
+	shows  func() (revision int64, incarnation string) // what the response is about; nil: nothing
 }
 
 // Unwrap gives access to deadlines, flushing and hijacking.
@@ -435,8 +438,13 @@ func (r *statusRecorder) Write(b []byte) (int, error) {
 }
 
 func (r *statusRecorder) addRevision() {
-	if r.revision != nil {
-		r.Header().Set(contract.RevisionHeader, strconv.FormatInt(r.revision(), 10))
+	if r.shows == nil {
+		return
+	}
+	revision, incarnation := r.shows()
+	r.Header().Set(contract.RevisionHeader, strconv.FormatInt(revision, 10))
+	if incarnation != "" {
+		r.Header().Set(contract.IncarnationHeader, incarnation)
 	}
 }
 

@@ -93,7 +93,7 @@ func (p *eventPrinter) run(ctx context.Context, since string) error {
 		past, err = p.readPast(ctx)
 	}
 	if err != nil {
-		return tooOld(err)
+		return tooOld(err, "omit --since to start with the latest events")
 	}
 	if err := p.print(past); err != nil || !p.follow {
 		return err
@@ -163,13 +163,13 @@ func (p *eventPrinter) print(past *client.Events) error {
 
 // stream prints events as they happen, until interrupted.
 func (p *eventPrinter) stream(ctx context.Context, since int64) error {
-	o := client.StreamOptions{Since: since, Project: p.filter.Project, Service: p.filter.Service, Lost: p.a.printLost, Found: p.a.printFound}
+	o := client.StreamOptions{Since: since, Project: p.filter.Project, Service: p.filter.Service, Lost: p.a.printLost, Found: p.a.printFound, Restored: p.a.printRestored}
 	for e, err := range p.c.Stream(ctx, o) {
 		switch {
 		case interrupted(ctx, err):
 			return nil
 		case err != nil:
-			return tooOld(err)
+			return tooOld(err, runAgain)
 		case p.a.global.json:
 			err = p.a.printLine(e)
 		default:
@@ -184,9 +184,13 @@ func (p *eventPrinter) stream(ctx context.Context, since int64) error {
 	return nil
 }
 
-func tooOld(err error) error {
+// runAgain is the advice if a feed that was followed cannot be continued.
+const runAgain = "run the command again to continue with what happens from now on"
+
+// tooOld adds advice to the error for a feed that does not go back far enough.
+func tooOld(err error, advice string) error {
 	if mariposa.CodeOf(err) == mariposa.TooOld {
-		return withHint(err, "omit --since to start with the latest events")
+		return withHint(err, "%s", advice)
 	}
 	return err
 }
@@ -197,3 +201,8 @@ func (a *app) printLost(err error, again time.Duration) {
 }
 
 func (a *app) printFound() { a.note("reconnected to the server; nothing was missed") }
+
+// printRestored says why what is followed does not continue where it was.
+func (a *app) printRestored() {
+	a.note("the installation was restored from a backup; continuing with what happens from now on")
+}

@@ -87,7 +87,7 @@ func (a *app) logs(ctx context.Context, c *client.Client, project string, servic
 	if err != nil {
 		return err
 	}
-	l := &logPrinter{a: a, c: c, o: o, seen: map[string]bool{}}
+	l := &logPrinter{a: a, c: c, o: o, seen: map[string]bool{}, gone: map[string]bool{}, began: time.Now()}
 	if o.Follow {
 		return l.follow(ctx, project, services, all)
 	}
@@ -102,7 +102,7 @@ func (a *app) logs(ctx context.Context, c *client.Client, project string, servic
 			return err
 		}
 	}
-	return nil
+	return l.failure()
 }
 
 // loggedInstances returns the instances whose logs are printed, the oldest first.
@@ -142,21 +142,22 @@ type logPrinter struct {
 
 	sorter *lineSorter // nil: lines are printed as they arrive
 
-	mu    sync.Mutex
-	seen  map[string]bool // instances whose log is or was printed
-	width int             // width of the longest name so far
+	began time.Time
+
+	mu     sync.Mutex
+	seen   map[string]bool // instances whose log is or was printed
+	gone   map[string]bool // instances whose log was followed to its end
+	width  int             // width of the longest name so far
+	unread int             // logs that exist, but could not be read
 }
 
 // print prints the log of one instance. A log that cannot be read is reported and
-// skipped. Only an error of the output stops the command.
+// skipped. Only an error of the output, and that no server answers, stop the command.
 func (l *logPrinter) print(ctx context.Context, i contract.Instance, follow bool) error {
 	prefix := l.prefix(i)
 	log, err := l.openPatiently(ctx, i, follow)
 	if err != nil {
-		if ctx.Err() == nil {
-			l.lacks(i, err)
-		}
-		return nil
+		return l.lacks(ctx, i, err)
 	}
 	defer log.Close()
 	lines := newLogLines(log, prefix, i)
@@ -171,22 +172,26 @@ func (l *logPrinter) print(ctx context.Context, i contract.Instance, follow bool
 			return nil
 		}
 		if err != nil {
-			l.lacks(i, err)
-			return nil
+			return l.lacks(ctx, i, err)
 		}
 	}
 }
 
-// patience is how long to wait for the node of an instance whose log is followed: it may
-// be on the way to another server.
+// patience is how long to wait for the nodes of instances, from the beginning of the
+// command: they may be on the way to another server.
 const patience = 30 * time.Second
 
-// openPatiently opens the log of an instance. To follow it, it waits for its node.
+// openPatiently opens the log of an instance, and waits for its node: for a followed log
+// until it is there, otherwise as long as the node may be about to return.
 func (l *logPrinter) openPatiently(ctx context.Context, i contract.Instance, follow bool) (io.ReadCloser, error) {
-	for began := time.Now(); ; {
+	for began, told := time.Now(), false; ; {
 		log, err := l.open(ctx, i, follow)
-		if !follow || mariposa.CodeOf(err) != mariposa.Unavailable || time.Since(began) > patience {
+		if mariposa.CodeOf(err) != mariposa.Unavailable || !follow && !l.mayReturn(ctx, i) {
 			return log, err
+		}
+		if follow && !told && time.Since(began) > patience {
+			l.a.note("%s: the log cannot be read (%v); trying again", i.Name, err)
+			told = true
 		}
 		select {
 		case <-ctx.Done():
@@ -194,6 +199,13 @@ func (l *logPrinter) openPatiently(ctx context.Context, i contract.Instance, fol
 		case <-time.After(time.Second):
 		}
 	}
+}
+
+// mayReturn reports whether an instance whose node does not answer may soon be reachable:
+// its node is not known to be lost.
+func (l *logPrinter) mayReturn(ctx context.Context, i contract.Instance) bool {
+	now, err := l.c.Instance(ctx, i.ID)
+	return err == nil && now.State != mariposa.StateUnknown && time.Since(l.began) < patience
 }
 
 // open opens the log of an instance, with timestamps if lines are sorted.
@@ -214,14 +226,38 @@ func (l *logPrinter) printLine(line logLine) error {
 }
 
 // lacks reports that the log of an instance cannot be read. An instance without a log,
-// such as a dummy, is skipped silently.
-func (l *logPrinter) lacks(i contract.Instance, err error) {
-	if i.ComputeType == mariposa.ComputeDummy {
-		return
+// such as a dummy, is skipped silently. It returns an error if no server answers.
+func (l *logPrinter) lacks(ctx context.Context, i contract.Instance, err error) error {
+	exists := mariposa.CodeOf(err) == mariposa.Unavailable
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case exists && !l.o.Follow:
+		if _, silent := l.c.Instance(ctx, i.ID); mariposa.CodeOf(silent) == mariposa.Unavailable {
+			return silent
+		}
+	case i.ComputeType == mariposa.ComputeDummy:
+		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.a.note("%s: the log is no longer available (%v)", i.Name, err)
+	if !exists {
+		l.a.note("%s: the log is no longer available (%v)", i.Name, err)
+		return nil
+	}
+	l.unread++
+	l.a.note("%s: the log cannot be read (%v)", i.Name, err)
+	return nil
+}
+
+// failure returns an error if the output is incomplete.
+func (l *logPrinter) failure() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.unread == 0 {
+		return nil
+	}
+	return mariposa.Errorf(mariposa.Unavailable, "the output is incomplete: %s could not be read; try again when the nodes are reachable (`mariposa node list`)", plural(l.unread, "log", "logs"))
 }
 
 // prefix returns the name of an instance in its color.
@@ -257,84 +293,6 @@ func (l *logPrinter) write(line logLine) error {
 	defer l.mu.Unlock()
 	_, err := io.WriteString(l.a.env.Stdout, line.prefix+when+text+"\n")
 	return err
-}
-
-// follow prints new log lines of the instances, including those that start later, until
-// interrupted.
-func (l *logPrinter) follow(ctx context.Context, project string, services []string, all []contract.Instance) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	since, err := l.c.Revision(ctx)
-	if err != nil {
-		return err
-	}
-	if l.isSorted() {
-		l.sorter = newLineSorter(l.write)
-		defer l.sorter.stop()
-	}
-	var readers sync.WaitGroup
-	defer readers.Wait()
-	defer cancel() // before waiting for the readers
-	failed := make(chan error, 1)
-	start := func(i contract.Instance) {
-		l.mu.Lock()
-		known := l.seen[i.ID]
-		l.seen[i.ID] = true
-		l.mu.Unlock()
-		if known || !isLogged(i, services) {
-			return
-		}
-		readers.Go(func() {
-			if err := l.print(ctx, i, i.State != mariposa.StateFailed && i.State != mariposa.StateStopped); err != nil {
-				select {
-				case failed <- err:
-				default:
-				}
-				cancel() // the output is closed
-			}
-		})
-	}
-	for _, i := range all {
-		start(i)
-	}
-	for e, err := range l.c.Stream(ctx, client.StreamOptions{Since: since, Project: project, Lost: l.a.printLost, Found: l.a.printFound}) {
-		if err != nil && ctx.Err() == nil {
-			return tooOld(err)
-		}
-		if err != nil {
-			break
-		}
-		if e.Kind != "instance.running" && e.Kind != "instance.failed" && e.Kind != "instance.stopped" {
-			continue
-		}
-		if i := l.find(ctx, e.Instance); i != nil {
-			start(*i)
-		}
-	}
-	select {
-	case err := <-failed:
-		return err
-	default:
-		return nil
-	}
-}
-
-// find returns an instance; nil if it is gone. While no server answers, it tries again.
-func (l *logPrinter) find(ctx context.Context, id string) *contract.Instance {
-	for {
-		i, err := l.c.Instance(ctx, id)
-		if err == nil {
-			return i
-		}
-		if mariposa.CodeOf(err) != mariposa.Unavailable {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(time.Second):
-		}
-	}
 }
 
 // lastLines is the number of lines printed for a failed instance.

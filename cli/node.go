@@ -215,14 +215,52 @@ func (a *app) nodeAct(action, short, effect string) *cobra.Command {
 
 func (a *app) nodePurge() *cobra.Command {
 	var only []string
+	var sure bool
 	cmd := a.onNode("purge", "Remove the quarantined instances of a node", func(ctx context.Context, c *client.Client, node string) error {
+		if err := a.confirmPurge(ctx, c, node, only, sure); err != nil {
+			return err
+		}
 		done, err := c.ActOnNode(ctx, node, contract.NodeAction{Action: "purge", Instances: only})
 		return show(a, done, err, func() {
 			a.say("%s%s", done.Name, cmp.Or(prefixed(": ", done.Reason), " is removing its quarantined instances"))
 		})
 	})
+	cmd.Long = "Stop and remove the quarantined instances of a node, with their data. This cannot be undone; to\ntake them back instead, use `mariposa node adopt`.\n\n" +
+		"On a terminal, you are asked to type the node's name, unless you add --yes. Elsewhere, they are\nremoved without a question."
+	cmd.Example = "  mariposa node purge n7\n  mariposa node purge n7 --instance 0198c0de-1f2e-7a3b-8c4d-5e6f7a8b9c0d --yes"
 	cmd.Flags().StringSliceVar(&only, "instance", nil, "only these instances, by id (default: all)")
+	cmd.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask for confirmation")
 	return cmd
+}
+
+// confirmPurge asks the user to confirm what a purge destroys. Without a terminal it does
+// not ask: scripts purge nodes with this command alone.
+func (a *app) confirmPurge(ctx context.Context, c *client.Client, node string, only []string, sure bool) error {
+	if sure || !a.interactive() {
+		return nil
+	}
+	n, err := c.Node(ctx, node)
+	if err != nil {
+		return err
+	}
+	total, running := 0, 0
+	for _, q := range n.Quarantined {
+		if len(only) > 0 && !slices.Contains(only, q.ID) {
+			continue
+		}
+		total++
+		if q.State == mariposa.StateRunning {
+			running++
+		}
+	}
+	if total == 0 {
+		return nil // the server says what it makes of that
+	}
+	does := fmt.Sprintf("removes %s of node %s and all data in them", plural(total, "quarantined instance", "quarantined instances"), n.Name)
+	if running > 0 {
+		does += "; " + plural(running, "of them is still running", "of them are still running")
+	}
+	return a.confirmName(ctx, n.Name, does, false)
 }
 
 func (a *app) nodeAdopt() *cobra.Command {

@@ -86,11 +86,13 @@ func (l *logPrinter) printSorted(ctx context.Context, all []contract.Instance) e
 	for n, i := range all {
 		prefix := l.prefix(i)
 		size, err := l.copyLog(ctx, i, spool)
+		if err != nil {
+			if err := l.lacks(ctx, i, err); err != nil {
+				return err
+			}
+		}
 		if ctx.Err() != nil {
 			return nil
-		}
-		if err != nil {
-			l.lacks(i, err)
 		}
 		lines := newLogLines(io.NewSectionReader(spool, end, size), prefix, i)
 		lines.order = n
@@ -115,13 +117,13 @@ func (l *logPrinter) printSorted(ctx context.Context, all []contract.Instance) e
 			return err
 		}
 	}
-	return nil
+	return l.failure()
 }
 
 // copyLog copies the log of an instance. If the connection breaks, the part before is
 // kept.
 func (l *logPrinter) copyLog(ctx context.Context, i contract.Instance, to io.Writer) (int64, error) {
-	log, err := l.open(ctx, i, false)
+	log, err := l.openPatiently(ctx, i, false)
 	if err != nil {
 		return 0, err
 	}

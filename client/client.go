@@ -301,6 +301,10 @@ func unreachable(ctx context.Context, at *endpoint, err error) error {
 	case errors.As(err, &plain), errors.Is(err, http.ErrSchemeMismatch):
 		return unavailable(err, "%s does not use TLS: use a URL that begins with http://", at.name())
 	}
+	var late net.Error
+	if errors.As(err, &late) && late.Timeout() {
+		return unavailable(err, "%s does not answer", at.name())
+	}
 	var inner *url.Error
 	if errors.As(err, &inner) {
 		err = inner.Err

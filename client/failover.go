@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"mariposa"
@@ -159,7 +160,11 @@ func (c *Client) send(ctx context.Context, at *endpoint, r request) (res *http.R
 	}
 	if res.StatusCode < 200 || res.StatusCode > 299 {
 		defer res.Body.Close()
-		return nil, true, failure(at, res)
+		err := failure(at, res)
+		if mariposa.CodeOf(err) == mariposa.TooOld {
+			err = &incarnationError{err, res.Header.Get(contract.IncarnationHeader)}
+		}
+		return nil, true, err
 	}
 	return res, true, nil
 }
@@ -301,19 +306,7 @@ func (t *try) failure(ctx context.Context) error {
 		}
 		return f.err
 	}
-	var all []string
-	same := true
-	for _, f := range t.failed {
-		if f.at.pin == "" && slices.ContainsFunc(t.failed, func(o failedTry) bool { return o.at.pin != "" && o.at.base == f.at.base }) {
-			continue // its addresses were tried one by one
-		}
-		all = append(all, f.at.name()+": "+t.why(ctx, f))
-		same = same && !isLost(f.err) && f.err.Error() == t.failed[0].err.Error()
-	}
-	message := fmt.Sprintf("none of the %d servers can do this: %s", len(all), strings.Join(all, "; "))
-	if same {
-		message = t.failed[0].err.Error() // they agree
-	}
+	message := t.explain(ctx)
 	if t.unsure {
 		message = "the answer to the change was lost, so it is not known whether it was made: check before you repeat it (" + message + ")"
 	}
@@ -322,6 +315,37 @@ func (t *try) failure(ctx context.Context) error {
 		e.Cause = errors.Join(e.Cause, f.err)
 	}
 	return e
+}
+
+// explain says of each server why it did not carry out the request.
+func (t *try) explain(ctx context.Context) string {
+	var all, names []string
+	agree, answered := true, false
+	for _, f := range t.failed {
+		if f.at.pin == "" && slices.ContainsFunc(t.failed, func(o failedTry) bool { return o.at.pin != "" && o.at.base == f.at.base }) {
+			continue // its addresses were tried one by one
+		}
+		names = append(names, f.at.name())
+		all = append(all, f.at.name()+": "+t.why(ctx, f))
+		agree = agree && !isLost(f.err) && f.err.Error() == t.failed[0].err.Error()
+		answered = answered || !isLost(f.err)
+	}
+	switch {
+	case agree:
+		return fmt.Sprintf("%v (%s say so)", t.failed[0].err, listed(names))
+	case answered:
+		return fmt.Sprintf("none of the %d servers can do this: %s", len(all), strings.Join(all, "; "))
+	}
+	return fmt.Sprintf("none of the %d servers answers: %s", len(all), strings.Join(all, "; "))
+}
+
+// listed joins names as in a sentence.
+func listed(names []string) string {
+	last := len(names) - 1
+	if last < 1 {
+		return strings.Join(names, "")
+	}
+	return strings.Join(names[:last], ", ") + " and " + names[last]
 }
 
 // why describes the failure of one server in few words.
@@ -335,15 +359,11 @@ func (t *try) why(ctx context.Context, f failedTry) string {
 		return f.err.Error()
 	case errors.Is(f.err, errSilent), errors.Is(f.err, context.DeadlineExceeded):
 		return errSilent.Error()
+	case errors.Is(f.err, syscall.ECONNREFUSED):
+		return "no server is running there"
 	}
-	return strings.TrimPrefix(shorten(unreachable(ctx, f.at, lost.cause)), "lost the connection to "+f.at.name()+": ")
-}
-
-// shorten returns an error without the advice for a single server.
-func shorten(err error) string {
-	text, _, _ := strings.Cut(err.Error(), ": start one with")
-	text, _, _ = strings.Cut(text, ": check MARIPOSA_URL")
-	return text
+	text, _, _ := strings.Cut(unreachable(ctx, f.at, lost.cause).Error(), ": check MARIPOSA_URL") // that is for a single server
+	return strings.TrimPrefix(text, "lost the connection to "+f.at.name()+": ")
 }
 
 // watch limits an attempt to the time that its server is alive, if there are others: a

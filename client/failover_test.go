@@ -117,9 +117,16 @@ func TestAnErrorNamesEveryServer(t *testing.T) {
 	if mariposa.CodeOf(err) != mariposa.Unavailable || !strings.Contains(err.Error(), a.URL) || !strings.Contains(err.Error(), b.URL) {
 		t.Errorf("%v", err)
 	}
-	c, _ = among(t, Options{}, newReplica(t, "one", busy), newReplica(t, "one", busy))
-	if _, err := c.Nodes(t.Context()); err == nil || err.Error() != "the store is away" {
+	a, b = newReplica(t, "one", busy), newReplica(t, "one", busy)
+	c, _ = among(t, Options{}, a, b)
+	if _, err := c.Nodes(t.Context()); err == nil || err.Error() != "the store is away ("+a.URL+" and "+b.URL+" say so)" {
 		t.Errorf("they agree: %v", err)
+	}
+	a.Close()
+	b.Close()
+	_, err = c.Nodes(t.Context())
+	if want := "none of the 2 servers answers: " + a.URL + ": no server is running there; " + b.URL + ": no server is running there"; err == nil || err.Error() != want {
+		t.Errorf("nobody is there: %v, want %s", err, want)
 	}
 }
 

@@ -24,9 +24,9 @@ type LogOptions struct {
 	Since      string
 	Timestamps bool // each line begins with its time; see mariposa.CutLogTime
 
-	// For a followed log: Lost is called if it is interrupted for longer than a moment,
-	// Found when it continues after that, and Gap with the reason if lines are missing
-	// then. Each may be nil.
+	// Lost is called if the log is interrupted for longer than a moment, Found when it
+	// continues after that, and Gap with the reason if lines are missing then. Each may be
+	// nil.
 	Lost  func(err error)
 	Found func()
 	Gap   func(why string)
@@ -38,11 +38,15 @@ const (
 	lostTime = 10 * time.Second
 	// lastLogPause is the longest pause between two attempts to continue a log.
 	lastLogPause = 2 * time.Second
+	// readPatience is how long a log that is not followed may be interrupted before reading
+	// it fails.
+	readPatience = 30 * time.Second
 )
 
 // Logs opens an instance's output. The caller closes it; canceling the context ends
-// it too. A followed log continues after a disconnect, without missing or repeated lines,
-// until the instance is removed.
+// it too. The log continues after a disconnect, at another server if necessary, without
+// missing or repeated lines: a followed one until the instance is removed, another one
+// unless it is interrupted for long.
 func (c *Client) Logs(ctx context.Context, id string, o LogOptions) (io.ReadCloser, error) {
 	q := url.Values{}
 	if o.Tail >= 0 {
@@ -53,17 +57,9 @@ func (c *Client) Logs(ctx context.Context, id string, o LogOptions) (io.ReadClos
 	setParameter(q, "since", o.Since)
 	setIf(q, "timestamps", o.Timestamps)
 	r := get(pathUnder("/v1/instances", id, "logs"), q)
-	r.accept, r.onNode = "text/plain", true
-	if !o.Follow {
-		res, _, err := c.open(ctx, r)
-		if err != nil {
-			return nil, err
-		}
-		return res.Body, nil
-	}
-	r.accept = "text/event-stream, text/plain;q=0.5"
+	r.accept, r.onNode = "text/event-stream, text/plain;q=0.5", true
 	ctx, cancel := context.WithCancel(ctx)
-	l := &followedLog{c: c, ctx: ctx, cancel: cancel, r: r, o: o, stamps: o.Timestamps, lineEnded: true}
+	l := &resumedLog{c: c, ctx: ctx, cancel: cancel, r: r, o: o, stamps: o.Timestamps, lineEnded: true}
 	if err := l.connect(); err != nil {
 		cancel()
 		return nil, err
@@ -85,8 +81,8 @@ func (l *plainLog) Close() error {
 	return l.ReadCloser.Close()
 }
 
-// followedLog reads a log from one server after another.
-type followedLog struct {
+// resumedLog reads a log from one server after another.
+type resumedLog struct {
 	c      *Client
 	ctx    context.Context //nolint:containedctx // the life of the log, which outlasts any call
 	cancel func()
@@ -102,6 +98,7 @@ type followedLog struct {
 	last        string // the id of the last event
 	ready       []byte // not returned yet
 	lineEnded   bool
+	begun       bool // lines were read
 	over        error
 
 	lostAt  time.Time // when the connection was lost; zero: it is there
@@ -111,7 +108,7 @@ type followedLog struct {
 }
 
 // connect opens the log after the last event that was received.
-func (l *followedLog) connect() error {
+func (l *resumedLog) connect() error {
 	r := l.r
 	if l.last != "" {
 		r.header = map[string]string{"Last-Event-ID": l.last}
@@ -123,7 +120,7 @@ func (l *followedLog) connect() error {
 		watchdog.Stop()
 		cancel(nil)
 		if errors.Is(err, errQuiet) {
-			return mariposa.Errorf(mariposa.Unavailable, "%s does not answer", l.c.URL())
+			return l.c.silence()
 		}
 		return err
 	}
@@ -138,7 +135,7 @@ func (l *followedLog) connect() error {
 }
 
 // Read implements io.Reader.
-func (l *followedLog) Read(p []byte) (int, error) {
+func (l *resumedLog) Read(p []byte) (int, error) {
 	for len(l.ready) == 0 {
 		if l.over != nil {
 			return 0, l.over
@@ -161,7 +158,7 @@ func (l *followedLog) Read(p []byte) (int, error) {
 }
 
 // take handles an event.
-func (l *followedLog) take(m message) error {
+func (l *resumedLog) take(m message) error {
 	if m.id != "" {
 		l.last = m.id
 	}
@@ -196,7 +193,7 @@ func (l *followedLog) take(m message) error {
 }
 
 // noteFound notes that the log continues.
-func (l *followedLog) noteFound() {
+func (l *resumedLog) noteFound() {
 	if l.told && l.o.Found != nil {
 		l.o.Found()
 	}
@@ -204,7 +201,8 @@ func (l *followedLog) noteFound() {
 }
 
 // add adds a line, or a part of one, to what is read next.
-func (l *followedLog) add(line contract.LogLine) {
+func (l *resumedLog) add(line contract.LogLine) {
+	l.begun = true
 	if l.lineEnded && l.stamps {
 		var at time.Time
 		if line.Time != nil {
@@ -220,7 +218,7 @@ func (l *followedLog) add(line contract.LogLine) {
 }
 
 // drop ends a connection.
-func (l *followedLog) drop(err error) {
+func (l *resumedLog) drop(err error) {
 	quiet := !l.watchdog.Stop()
 	_ = l.body.Close()
 	l.events = nil
@@ -232,6 +230,8 @@ func (l *followedLog) drop(err error) {
 		l.over = context.Cause(l.ctx)
 	case errors.Is(err, io.EOF), final(err):
 		l.over = err
+	case !l.o.Follow && l.begun && l.last == "": // it would begin again; the agent is of an earlier release
+		l.over = err
 	}
 	if l.lostAt.IsZero() {
 		l.lostAt = time.Now()
@@ -239,7 +239,7 @@ func (l *followedLog) drop(err error) {
 }
 
 // reconnect continues the log. It returns an error if that is impossible.
-func (l *followedLog) reconnect() error {
+func (l *resumedLog) reconnect() error {
 	isFirst := time.Since(l.retried) >= lastLogPause && !l.c.servers.isAlone()
 	if isFirst {
 		l.retried = time.Now()
@@ -256,9 +256,9 @@ func (l *followedLog) reconnect() error {
 		return nil
 	case l.ctx.Err() != nil:
 		return context.Cause(l.ctx)
-	case mariposa.CodeOf(err) == mariposa.ResourceNotFound:
+	case mariposa.CodeOf(err) == mariposa.ResourceNotFound && l.o.Follow:
 		return io.EOF // the instance was removed
-	case final(err):
+	case final(err), !l.o.Follow && time.Since(l.lostAt) > readPatience:
 		return err
 	}
 	if !l.told && time.Since(l.lostAt) > lostTime {
@@ -271,7 +271,7 @@ func (l *followedLog) reconnect() error {
 }
 
 // Close ends the log.
-func (l *followedLog) Close() error {
+func (l *resumedLog) Close() error {
 	l.cancel()
 	return nil
 }

@@ -72,6 +72,14 @@ type servers struct {
 	by   *endpoint
 }
 
+// incarnationError is an answer with the incarnation of the store that it is about.
+type incarnationError struct {
+	error
+	incarnation string
+}
+
+func (e *incarnationError) Unwrap() error { return e.error }
+
 func (s *servers) init(o Options) error {
 	s.insecure, s.custom, s.installation, s.lookup = o.Insecure, o.HTTPClient, o.Installation, net.DefaultResolver.LookupHost
 	var err error

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"mariposa"
+	"mariposa/contract"
 )
 
 const (
@@ -35,12 +36,15 @@ type StreamOptions struct {
 	// when the stream is connected again. Either may be nil.
 	Lost  func(err error, again time.Duration)
 	Found func()
+	// Restored is called if the stream cannot be continued because a backup was restored
+	// meanwhile. The stream then goes on with what happens from now on. If it is nil, the
+	// stream ends with TooOld.
+	Restored func()
 }
 
 // Stream yields the events after a revision until the context is canceled. After a
 // disconnect it reconnects, to another server if necessary, and continues without gaps or
-// duplicates. The first attempt
-// to connect must succeed; later attempts are repeated forever, unless the server
+// duplicates. The first attempt to connect must succeed; later attempts are repeated forever, unless the server
 // rejects the request. TooOld means that the feed no longer contains the next events,
 // so the caller must read the state again.
 func (c *Client) Stream(ctx context.Context, o StreamOptions) iter.Seq2[Event, error] {
@@ -48,6 +52,10 @@ func (c *Client) Stream(ctx context.Context, o StreamOptions) iter.Seq2[Event, e
 		s := &stream{c: c, o: o, last: o.Since, yield: yield}
 		for {
 			err := s.run(ctx)
+			if s.isRestored(err) && ctx.Err() == nil {
+				s.beginAnew()
+				continue
+			}
 			switch {
 			case s.done:
 				return
@@ -75,17 +83,40 @@ func (c *Client) Stream(ctx context.Context, o StreamOptions) iter.Seq2[Event, e
 
 // A stream is the state of a Stream between two connections.
 type stream struct {
-	c         *Client
-	at        *endpoint // of the last connection
-	o         StreamOptions
-	yield     func(Event, error) bool
-	last      int64 // the newest revision yielded
-	connected bool  // at least once
-	done      bool  // the reader has stopped
-	lost      bool  // Lost was called, and Found not yet
-	failures  int   // since the last message
-	retry     time.Duration
-	retried   time.Time // when it last reconnected without a delay
+	c     *Client
+	at    *endpoint // of the last connection
+	o     StreamOptions
+	yield func(Event, error) bool
+	last  int64 // the newest revision yielded; fromNow: none, and none before is wanted
+	// incarnation is that of the store when the stream was last connected; empty: not known.
+	incarnation string
+	connected   bool // at least once
+	done        bool // the reader has stopped
+	lost        bool // Lost was called, and Found not yet
+	failures    int  // since the last message
+	retry       time.Duration
+	retried     time.Time // when it last reconnected without a delay
+}
+
+// fromNow is the position of a stream that begins with what happens next.
+const fromNow = -1
+
+// isRestored reports whether a stream ended because the store was restored, and is to be
+// continued.
+func (s *stream) isRestored(err error) bool {
+	var other *incarnationError
+	return errors.As(err, &other) && s.o.Restored != nil && s.isOther(other.incarnation)
+}
+
+// isOther reports whether an incarnation is another one than that of the stream.
+func (s *stream) isOther(incarnation string) bool {
+	return s.incarnation != "" && incarnation != "" && s.incarnation != incarnation
+}
+
+// beginAnew continues with what happens from now on.
+func (s *stream) beginAnew() {
+	s.last, s.incarnation, s.lost, s.failures = fromNow, "", false, 0
+	s.o.Restored()
 }
 
 // final reports whether another attempt would get the same answer.
@@ -107,12 +138,14 @@ func (s *stream) run(ctx context.Context) error {
 	defer watchdog.Stop()
 
 	r := get("/v1/events", EventFilter{Project: s.o.Project, Service: s.o.Service}.query(s.c))
-	r.query.Set("since", strconv.FormatInt(s.last, 10))
 	r.accept = "text/event-stream"
-	r.header = map[string]string{"Last-Event-ID": strconv.FormatInt(s.last, 10)}
+	if s.last != fromNow {
+		r.query.Set("since", strconv.FormatInt(s.last, 10))
+		r.header = map[string]string{"Last-Event-ID": strconv.FormatInt(s.last, 10)}
+	}
 	res, at, err := s.c.open(ctx, r)
 	if errors.Is(err, errQuiet) {
-		return mariposa.Errorf(mariposa.Unavailable, "%s does not answer", s.c.URL())
+		return s.c.silence()
 	}
 	if err != nil {
 		return err
@@ -122,7 +155,14 @@ func (s *stream) run(ctx context.Context) error {
 	if kind := res.Header.Get("Content-Type"); !strings.HasPrefix(kind, "text/event-stream") {
 		return mariposa.Errorf(mariposa.InvalidArgument, "%s responded with %q instead of an event stream: check whether a proxy blocks event streams", s.at.name(), kind)
 	}
-	s.connected = true
+	incarnation := res.Header.Get(contract.IncarnationHeader)
+	if s.isOther(incarnation) { // the revision exists there too, but is that of another event
+		return &incarnationError{mariposa.Errorf(mariposa.TooOld, "a backup was restored, so the feed cannot be continued at revision %d: read the state again and continue from its revision", s.last), incarnation}
+	}
+	if revision, err := strconv.ParseInt(res.Header.Get(contract.RevisionHeader), 10, 64); err == nil && s.last == fromNow {
+		s.last = revision
+	}
+	s.connected, s.incarnation = true, incarnation
 	if s.lost && s.o.Found != nil {
 		s.o.Found()
 	}
@@ -144,6 +184,15 @@ func (s *stream) run(ctx context.Context) error {
 
 // errQuiet ends a connection that is silent for too long.
 var errQuiet = errors.New("the stream is silent")
+
+// silence returns the error for a stream that could not be opened in maxSilence.
+func (c *Client) silence() error {
+	var names []string
+	for _, e := range c.servers.list() {
+		names = append(names, e.name())
+	}
+	return mariposa.Errorf(mariposa.Unavailable, "no answer from %s for %v", listed(names), maxSilence)
+}
 
 // retriesAtOnce reports whether to reconnect without a delay: another server may continue
 // the stream right away.

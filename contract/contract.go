@@ -449,6 +449,11 @@ type Health struct {
 // least as much.
 const RevisionHeader = "Mariposa-Revision"
 
+// IncarnationHeader is the header of a response with the id of the incarnation of the
+// store: another one after a backup was restored. Revisions of one incarnation mean
+// nothing in another.
+const IncarnationHeader = "Mariposa-Incarnation"
+
 // LogLine is an event of a log: a line, or a part of one.
 type LogLine struct {
 	Time *time.Time `json:"time,omitempty" doc:"when the line began; absent if that was not recorded"`

@@ -26,20 +26,22 @@ const databaseFile = "mariposa.db" // in the data directory of `mariposa dev`
 
 func backupCommand() *cobra.Command {
 	var where string
+	var force bool
 	c := &cobra.Command{
 		Use:   "backup FILE",
 		Short: "Copy the whole store to a file, while the server runs",
-		Long: "Copy the whole store to a file (- for standard output): one consistent state, while the\nserver keeps working. `mariposa restore` restores it, into SQLite or PostgreSQL.\n\n" +
+		Long: "Copy the whole store to a file (- for standard output): one consistent state, while the\nserver keeps working. `mariposa restore` restores it, into SQLite or PostgreSQL.\nThe file appears when it is complete. An existing file is replaced only with --force.\n\n" +
 			"The backup is made by the server, which requires an installation admin. With --store, or\nwith --data if no server is running there, the store is read directly.\n\n" +
 			"Secrets in the backup are encrypted. The key file that decrypts them (secret.key in the\nserver's data directory, or --key-file) is NOT part of it: keep a copy of it elsewhere.",
 		Example: "  mariposa backup /var/backups/mariposa.backup\n  mariposa backup - | ssh vault 'cat > mariposa.backup'\n  mariposa backup mariposa.backup --store sqlite:/var/lib/mariposa/mariposa.db",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			b := backupRun{session: cli.SessionOf(cmd.Context()), where: where, stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr()}
+			b := backupRun{session: cli.SessionOf(cmd.Context()), where: where, force: force, stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr()}
 			return b.run(cmd.Context(), args[0])
 		},
 	}
 	c.Flags().StringVar(&where, "store", "", "read this store directly: sqlite:PATH (its server must not be running) or postgres://…; use MARIPOSA_STORE if it contains a password")
+	c.Flags().BoolVarP(&force, "force", "f", false, "replace the file if it exists")
 	return c
 }
 
@@ -47,6 +49,7 @@ func backupCommand() *cobra.Command {
 type backupRun struct {
 	session        cli.Session
 	where          string
+	force          bool // replace an existing file
 	stdout, stderr io.Writer
 }
 
@@ -64,6 +67,9 @@ func (b *backupRun) run(ctx context.Context, path string) error {
 	if f, ok := b.stdout.(*os.File); ok && path == "-" && isTerminal(f) {
 		return cli.Usage(errors.New("a backup is not text: name a file, or send standard output to a program"))
 	}
+	if err := b.checkFile(path); err != nil {
+		return err
+	}
 	from, err := b.open(ctx)
 	if err != nil {
 		return err
@@ -77,7 +83,7 @@ func (b *backupRun) run(ctx context.Context, path string) error {
 		return err
 	}
 	var done *backupResult
-	err = writeWhole(path, func(to io.Writer) (err error) {
+	err = writeWhole(path, b.force, func(to io.Writer) (err error) {
 		done, err = b.copy(from, to)
 		return err
 	})
@@ -90,6 +96,25 @@ func (b *backupRun) run(ctx context.Context, path string) error {
 	}
 	b.say(done, path)
 	return nil
+}
+
+// checkFile refuses to replace a file that is not empty, such as an earlier backup. If a
+// file cannot be written, that is said when it is.
+func (b *backupRun) checkFile(path string) error {
+	info, _ := os.Stat(path)
+	switch {
+	case path == "-" || info == nil:
+		return nil
+	case !info.Mode().IsRegular():
+		return cli.Usage(fmt.Errorf("%s is not a regular file: name the file to write", path))
+	case info.Size() > 0 && !b.force:
+		return existsError(path)
+	}
+	return nil
+}
+
+func existsError(path string) error {
+	return fmt.Errorf("%s exists already: choose another name, or replace it with --force", path)
 }
 
 func (b *backupRun) say(done *backupResult, where string) {
@@ -162,12 +187,9 @@ func (b *backupRun) copy(from io.Reader, to io.Writer) (*backupResult, error) {
 	return &backupResult{Objects: sum.Objects, Revision: h.Revision, Time: h.Time, Bytes: size, SHA256: sum.SHA256}, nil
 }
 
-// writeWhole writes a file that appears only when it is complete. Only its owner can read
-// it.
-func writeWhole(path string, write func(io.Writer) error) error {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return cli.Usage(fmt.Errorf("%s is not a regular file: name the file to write", path))
-	}
+// writeWhole writes a file that appears only when it is complete, instead of one that is
+// there already if replace is set or that is empty. Only its owner can read it.
+func writeWhole(path string, replace bool, write func(io.Writer) error) error {
 	part := path + ".part"
 	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
@@ -183,6 +205,9 @@ func writeWhole(path string, write func(io.Writer) error) error {
 	}
 	if err == nil {
 		err = f.Sync()
+	}
+	if info, found := os.Stat(path); err == nil && !replace && found == nil && info.Size() > 0 {
+		err = existsError(path) // it was written meanwhile
 	}
 	if err == nil {
 		err = os.Rename(part, path)

@@ -126,8 +126,13 @@ func TestABackupIsRestoredUnderRunningInstances(t *testing.T) {
 		t.Errorf("said %q", said)
 	}
 	checked, _ := a.command("restore", file, "--check")
-	if !strings.Contains(checked, fmt.Sprintf("revision:  %d\n", made.Revision)) || !strings.Contains(checked, "3 projects") {
+	if !strings.Contains(checked, fmt.Sprintf("revision:      %d\n", made.Revision)) || !strings.Contains(checked, "contains:      3 projects, 3 services, ") {
 		t.Errorf("--check shows\n%s", checked)
+	}
+	for _, internal := range []string{"answer", "metadata", "part", "key", "name", "cluster"} {
+		if strings.Contains(checked, internal) {
+			t.Errorf("--check shows %q, which users do not know:\n%s", internal, checked)
+		}
 	}
 
 	a.must(a.Scale(t.Context(), "grown", map[string]string{"web": "4"}))
@@ -292,7 +297,7 @@ func TestARestoreIsRefused(t *testing.T) {
 	// Only installation admins get a copy.
 	a.command("user", "create", "ulla")
 	token, _ := a.command("token", "create", "t", "--user", "ulla")
-	_, said, code := finish(t, program(t.Context(), a.dir, []string{"MARIPOSA_URL=" + a.url, "MARIPOSA_TOKEN=" + strings.TrimSpace(token)}, "backup", file), "")
+	_, said, code := finish(t, program(t.Context(), a.dir, []string{"MARIPOSA_URL=" + a.url, "MARIPOSA_TOKEN=" + strings.TrimSpace(token)}, "backup", file+"3"), "")
 	refused(t, "admin", []string{"backup"}, said, code)
 	audit, err := a.Audit(t.Context(), client.AuditFilter{Action: "backup.read"})
 	if err != nil || len(audit.Records) == 0 {
@@ -352,6 +357,34 @@ func killRestores(t *testing.T, home, file, key, store string) {
 			t.Errorf("killed after %d/12: revision %d after %d; it had ended: %v\n%s", i+1, now, last, done, out)
 		}
 		last = now
+	}
+}
+
+// A backup replaces no earlier one unless it is told to, and a failed one leaves it as it
+// was.
+func TestABackupReplacesAFileOnlyOnRequest(t *testing.T) {
+	t.Parallel()
+	a := newSplitSystem(t)
+	file := filepath.Join(t.TempDir(), "a.backup")
+	write(t, file, nil) // as mktemp makes it
+	a.command("backup", file)
+	first := read(t, file)
+	a.create("one", "services: {d: {compute_type: dummy, scale: 0}}")
+	_, said, code := a.try("backup", file)
+	refused(t, file+" exists already: choose another name, or replace it with --force", []string{"backup", file}, said, code)
+	end(a.server)
+	_, said, code = a.try("backup", file, "--force")
+	refused(t, "no server is running", []string{"backup", file, "--force"}, said, code)
+	if !bytes.Equal(read(t, file), first) {
+		t.Error("a refused backup has changed the file")
+	}
+	a.serve()
+	a.command("backup", file, "--force")
+	if bytes.Equal(read(t, file), first) {
+		t.Error("--force has not replaced the file")
+	}
+	if left, err := filepath.Glob(file + "?*"); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
 

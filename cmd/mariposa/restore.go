@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -241,14 +239,27 @@ func (r *restoreRun) print(done restoreResult, note string) error {
 	h := &r.header
 	done.Header, done.Objects, done.Changes, done.Audit, done.Bytes = *h, r.kinds, r.summary.Chunks, r.summary.Audit, r.size
 	var text strings.Builder
-	fmt.Fprintf(&text, "made:      %s by release %s\ncluster:   %s\nrevision:  %d\nsize:      %s\nobjects:   %d", h.Time.Format(time.RFC3339), h.Release, h.Cluster, h.Revision, bytesText(r.size), r.summary.Objects)
-	var kinds []string
-	for _, k := range slices.Sorted(maps.Keys(r.kinds)) {
-		kinds = append(kinds, reason.Many(int(r.kinds[k]), k))
-	}
-	if len(kinds) > 0 {
-		fmt.Fprintf(&text, " (%s)", strings.Join(kinds, ", "))
-	}
-	fmt.Fprintf(&text, "\nlog:       %s, %s\n%s", reason.Many(int(r.summary.Chunks), "commit"), reason.Many(int(r.summary.Audit), "audit record"), note)
+	fmt.Fprintf(&text, "made:          %s by release %s\ninstallation:  %s\nrevision:      %d\nsize:          %s\ncontains:      %s\n%s",
+		h.Time.Format(time.RFC3339), h.Release, h.Cluster, h.Revision, bytesText(r.size), r.contents(), note)
 	return r.session.Print(r.stdout, done, text.String())
+}
+
+// shownKinds are the objects that users know, in the order in which they are shown.
+var shownKinds = []mariposa.Kind{mariposa.KindProject, mariposa.KindService, mariposa.KindInstance, mariposa.KindVolume, mariposa.KindNetwork, mariposa.KindNode, mariposa.KindOrg, mariposa.KindUser, mariposa.KindTask}
+
+// contents says what a backup contains.
+func (r *restoreRun) contents() string {
+	var all []string
+	rest := r.summary.Objects
+	for _, k := range shownKinds {
+		if n := r.kinds[string(k)]; n > 0 {
+			all = append(all, reason.Many(int(n), string(k)))
+			rest -= n
+		}
+	}
+	all = append(all, reason.Many(int(r.summary.Audit), "audit record"))
+	if rest > 0 {
+		all = append(all, reason.Many(int(rest), "other object"))
+	}
+	return strings.Join(all, ", ") + "; the history of " + reason.Many(int(r.summary.Chunks), "change")
 }
