@@ -36,9 +36,10 @@ func TestCommandsSurviveAReplicaThatHangs(t *testing.T) {
 	hung := r.replicas[r.replicaOf("n1")]
 	signal(syscall.SIGSTOP, hung)
 	out, errs, code := r.run("logs", "web", "-j", "shop", "--tail", "3")
-	if code != 0 || strings.Count(out, "line ") != 3 || strings.Contains(errs, "available") {
+	if code != 0 || strings.Count(out, "line ") < 3 || strings.Contains(errs, "available") { // more lines may be written meanwhile
 		t.Errorf("logs: exit %d\n%s%s", code, out, errs)
 	}
+	eachLineOnce(t, out, 0)
 	signal(syscall.SIGCONT, hung)
 
 	signal(syscall.SIGSTOP, r.replicas...)
