@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -35,12 +36,14 @@ func TestCommandsSurviveAReplicaThatHangs(t *testing.T) {
 	hung := r.replicas[r.replicaOf("n1")]
 	signal(syscall.SIGSTOP, hung)
 	out, errs, code := r.run("logs", "web", "-j", "shop", "--tail", "3")
-	if code != 0 || strings.Count(out, "line ") != 3 || strings.Contains(errs, "available") {
+	if code != 0 || strings.Count(out, "line ") < 3 || strings.Contains(errs, "available") { // more lines may be written meanwhile
 		t.Errorf("logs: exit %d\n%s%s", code, out, errs)
 	}
+	eachLineOnce(t, out, 0)
 	signal(syscall.SIGCONT, hung)
 
 	signal(syscall.SIGSTOP, r.replicas...)
+	var all sync.WaitGroup
 	for _, args := range [][]string{
 		{"logs", "web"},
 		{"logs", "web", "-t"},
@@ -51,19 +54,19 @@ func TestCommandsSurviveAReplicaThatHangs(t *testing.T) {
 		{"events", "-f"},
 		{"instance", "exec", "web.1", "--", "true"},
 	} {
-		out, errs, code := r.run(append(args, "-j", "shop")...)
-		if args[0] == "instance" && args[1] == "exec" {
-			out, errs, code = r.run("instance", "exec", "-j", "shop", "web.1", "--", "true")
-		}
-		if code != 1 || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, "none of the 2 servers answers: ") {
-			t.Errorf("%v: exit %d\n%s%s", args, code, out, errs)
-		}
-		for _, u := range strings.Split(r.list, ",") {
-			if !strings.Contains(errs, u+": it does not answer") {
-				t.Errorf("%v does not name %s: %s", args, u, errs)
+		all.Go(func() {
+			out, errs, code := r.run(append([]string{"-j", "shop"}, args...)...)
+			if code != 1 || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, "none of the 2 servers answers: ") {
+				t.Errorf("%v: exit %d\n%s%s", args, code, out, errs)
 			}
-		}
+			for _, u := range strings.Split(r.list, ",") {
+				if !strings.Contains(errs, u+": it does not answer") {
+					t.Errorf("%v does not name %s: %s", args, u, errs)
+				}
+			}
+		})
 	}
+	all.Wait()
 }
 
 // replicaOf returns the number of the replica that a node is connected to.
