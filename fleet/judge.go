@@ -14,8 +14,9 @@ import (
 
 // Tick checks the nodes whose session belongs to this replica, or to a replica that is
 // gone: a node that has been silent for its lifetime becomes unknown. Silence counts only
-// while this replica watched: after it starts, after an outage of the store and after its
-// process was stopped, each node gets a full lifetime to connect.
+// while this replica watched: after it starts, after an outage of the store, while it has
+// lost its lease and after its process was stopped, each node gets a full lifetime to
+// connect.
 func (f *Fleet) Tick(ctx context.Context) {
 	defer f.endTick(f.beginTick())
 	others := f.findReplicas(ctx)
@@ -80,14 +81,15 @@ func (f *Fleet) markUnknown(ctx context.Context, r *store.Node, st *mariposa.Nod
 	}
 }
 
-// beginTick detects that the process was stopped since the last tick. After a stop that is
+// beginTick detects that the process was stopped since the last tick, or that this replica
+// cannot renew its lease: a store that can only be read answers, and opens no session. After a stop that is
 // too short to be detected, a node whose heartbeats have not been read yet is still within
 // its lifetime.
 func (f *Fleet) beginTick() (began time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.Clock.Now()
-	if !f.lastTick.IsZero() && now.Sub(f.lastTick) > f.Beat {
+	if f.lapsed || !f.lastTick.IsZero() && now.Sub(f.lastTick) > f.Beat {
 		f.watching = now
 	}
 	return now
@@ -163,7 +165,9 @@ func (f *Fleet) KeepLease(ttl time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.cancelLapse()
-	f.lapsed = false
+	if f.lapsed { // nodes could not connect meanwhile, perhaps at no replica
+		f.lapsed, f.watching = false, f.Clock.Now()
+	}
 	f.cancelLapse = f.Clock.After(ttl, f.lapse)
 }
 

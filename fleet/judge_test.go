@@ -289,3 +289,31 @@ func TestAReplicaWithoutItsLeaseEndsItsSessions(t *testing.T) {
 	r.fleet.KeepLease(6 * time.Second)
 	r.connect("n1")
 }
+
+// A store that can only be read renews no lease and opens no session, but it answers. The
+// nodes are not to blame.
+func TestNobodyIsJudgedWhileLeasesCannotBeRenewed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.fleet.KeepLease(6 * time.Second)
+	r.connect("n1")
+	state := func() mariposa.NodeState { return r.pic.Nodes.Get("n1").Status().State }
+	r.pass(30 * time.Second) // the lease lapses
+	if got := state(); got != mariposa.NodeRunning {
+		t.Fatalf("without a lease, the node is %s", got)
+	}
+	for range 10 { // the lease is renewed, and the node is on its way
+		r.fleet.KeepLease(6 * time.Second)
+		r.pass(time.Second)
+	}
+	if got := state(); got != mariposa.NodeRunning {
+		t.Fatalf("before it could connect, the node is %s", got)
+	}
+	for range 3 {
+		r.fleet.KeepLease(6 * time.Second)
+		r.pass(time.Second)
+	}
+	if got := state(); got != mariposa.NodeUnknown {
+		t.Errorf("the node that does not connect is %s", got)
+	}
+}

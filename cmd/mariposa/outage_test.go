@@ -176,7 +176,12 @@ func (c *cable) setCut(cut bool) {
 // cabled starts replicas that reach their database through a cable each.
 func cabled(t *testing.T, replicas int) (*cluster, []*cable) {
 	t.Helper()
-	database := pgtest.Start(t)
+	return cabledTo(t, pgtest.Start(t), replicas)
+}
+
+// cabledTo is cabled, on a database of the test's own.
+func cabledTo(t *testing.T, database string, replicas int) (*cluster, []*cable) {
+	t.Helper()
 	c := &cluster{devServer: &devServer{t: t, dir: t.TempDir(), out: &lockedBuffer{}}, store: database}
 	c.admin, c.join = c.token(), c.token("--join")
 	var cables []*cable
@@ -258,6 +263,30 @@ func (c *cluster) everUnknown() (ids []string) {
 func TestAStalledDatabaseMakesNoHealthyNodeUnknown(t *testing.T) {
 	t.Parallel()
 	c, cables := cabled(t, 2)
+	c.outlive(t, func(isOut bool) {
+		for _, cable := range cables {
+			cable.setHung(isOut)
+		}
+	})
+}
+
+// A database that can only be read is no better, although it answers.
+func TestAReadOnlyDatabaseMakesNoHealthyNodeUnknown(t *testing.T) {
+	t.Parallel()
+	database := pgtest.New(t)
+	c, _ := cabledTo(t, database.Database(t, ""), 2)
+	c.outlive(t, func(isOut bool) {
+		mode := "off"
+		if isOut {
+			mode = "on"
+		}
+		must(t, database.Exec("ALTER SYSTEM SET default_transaction_read_only = "+mode, "SELECT pg_reload_conf()"))
+	})
+}
+
+// outlive runs healthy and dying nodes at two replicas during an outage of the database.
+func (c *cluster) outlive(t *testing.T, disturb func(isOut bool)) {
+	t.Helper()
 	dying := []*exec.Cmd{c.agent("dying-0", 1, c.replicas[0].url), c.agent("dying-1", 1, c.replicas[1].url)}
 	c.agent("healthy-0", 2, c.replicas[0].url)
 	c.agent("healthy-1", 2, c.replicas[1].url)
@@ -265,16 +294,12 @@ func TestAStalledDatabaseMakesNoHealthyNodeUnknown(t *testing.T) {
 		states := c.nodeStates()
 		return len(states) == 6 && isAll(states, mariposa.NodeRunning)
 	})
-	for _, cable := range cables {
-		cable.setHung(true)
-	}
-	for i := range cables {
+	disturb(true)
+	for i := range c.replicas {
 		c.await("the sessions have ended", func() bool { return c.metric(i, "mariposa_sessions") == 0 })
 	}
-	time.Sleep(11 * time.Second) // the stall itself: 17 s in total, less than the 20 s after which blocked calls fail
-	for _, cable := range cables {
-		cable.setHung(false)
-	}
+	time.Sleep(11 * time.Second) // the outage itself: 17 s in total, less than the 20 s after which blocked calls fail
+	disturb(false)
 	c.await("the nodes are back", func() bool { return c.metric(0, "mariposa_sessions")+c.metric(1, "mariposa_sessions") == 6 })
 	for _, cmd := range dying { // by the time that they are unknown, everybody has been judged
 		end(cmd)
