@@ -89,12 +89,8 @@ func (r *restorer) run(ctx context.Context, config *pgx.ConnConfig) (revision in
 		return 0, err
 	}
 	defer r.codec.Close()
-	tx, err := r.conn.Begin(ctx)
-	if err != nil {
-		return 0, err
-	}
+	tx, replaced, err := r.begin(ctx)
 	defer rollback(r.conn)
-	replaced, err := r.clear(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -106,6 +102,24 @@ func (r *restorer) run(ctx context.Context, config *pgx.ConnConfig) (revision in
 		return 0, err
 	}
 	return revision, tx.Commit(ctx)
+}
+
+// maxRestoreAttempts bounds how often a restore is aborted in favor of running servers, which
+// lock the tables in another order.
+const maxRestoreAttempts = 50
+
+// begin begins the transaction of a restore with an empty store, and returns the revision
+// of what was there.
+func (r *restorer) begin(ctx context.Context) (tx pgx.Tx, replaced int64, err error) {
+	for attempt := 1; ; attempt++ {
+		if tx, err = r.conn.Begin(ctx); err != nil {
+			return nil, 0, err
+		}
+		if replaced, err = r.clear(ctx); err == nil || !isContended(err) || attempt == maxRestoreAttempts {
+			return tx, replaced, err
+		}
+		rollback(r.conn)
+	}
 }
 
 // clear checks what is to be replaced, removes it, and returns its revision.
