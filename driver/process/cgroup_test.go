@@ -23,8 +23,8 @@ func groupsOf(t *testing.T, o driver.Observed) string {
 func TestMemoryLimit(t *testing.T) {
 	t.Parallel()
 	a := open(t, process.Options{Root: newRoot(t)})
-	// It is given time to be seen running.
-	direct, nested := sh(drivertest.NewID(), "sleep 1; exec tail /dev/zero"), sh(drivertest.NewID(), "tail /dev/zero; exit $?")
+	// They are given time to be seen running.
+	direct, nested := sh(drivertest.NewID(), "sleep 1; exec tail /dev/zero"), sh(drivertest.NewID(), "sleep 1; tail /dev/zero; exit $?")
 	direct.Workload.Memory, nested.Workload.Memory = 32<<20, 32<<20
 	o := a.start(t, direct)
 	if o.Details["limits"] != "enforced: memory 32 MiB" {
