@@ -68,7 +68,7 @@ func (f *Fleet) checkHello(h *wire.Hello, by Admission) *wire.Bye {
 	case len(h.Key) < 16:
 		return finalError("the key of a node must have at least 16 characters")
 	case !isShortText(h.Name):
-		return finalError("the name of a node must have 1 to 253 characters")
+		return finalError("the name of a node must have 1 to 253 characters, all of them printable")
 	case !isShortText("-"+h.Rack) || !isShortText("-"+h.DC):
 		return finalError("the rack and the data center of a node must have at most 252 characters, all of them printable")
 	case len(h.Traits) > maxTraits:
