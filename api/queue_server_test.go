@@ -276,6 +276,23 @@ func (h *testServer) revision() int64 {
 	return rev
 }
 
+// recorded returns the revision of each record. Those of tokens and nodes are missing: when
+// they were last used or heard from is stored a moment later.
+func (h *testServer) recorded() map[string]int64 {
+	h.t.Helper()
+	all := map[string]int64{}
+	_, err := h.store.Snapshot(h.t.Context(), func(r store.Record) error {
+		if r.Kind != mariposa.KindToken && r.Kind != mariposa.KindNode {
+			all[string(r.Kind)+" "+r.ID] = r.Revision
+		}
+		return nil
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return all
+}
+
 func (h *testServer) idOf(project string) string {
 	h.t.Helper()
 	return want[contract.Project](h.call("GET", "/v1/projects/"+project, nil), 200).ID
