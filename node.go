@@ -59,6 +59,7 @@ type NodeStatus struct {
 	Epoch    int64         `json:"epoch"`          // of its session
 	Replica  string        `json:"replica,omitempty"`
 	Address  string        `json:"address,omitempty"` // where its agent connected from
+	Home     string        `json:"home,omitempty"`    // identifies the place of its data directory; empty if unknown
 	Capacity Resources     `json:"capacity"`
 	Drivers  []ComputeType `json:"drivers,omitempty"`
 	// Capabilities are what each driver declares for its compute type.

@@ -44,6 +44,8 @@ type NodeConfig struct {
 	// from Dir.
 	Process process.Options
 	Release string // of this binary
+	// Moved accepts a data directory that was at another place before.
+	Moved bool
 }
 
 // RunNode runs one node's agent until the context ends.
@@ -123,6 +125,8 @@ type identity struct {
 	// ValuesKey is the secret behind the tokens with which instances read their values: the
 	// first key, because running instances know no other token. Empty if that is Key.
 	ValuesKey string `json:"values_key,omitempty"`
+	// Home is where the directory is; empty if an earlier release created it.
+	Home string `json:"home,omitempty"`
 }
 
 func identityFile(dir string) string { return filepath.Join(dir, "node.json") }
@@ -158,18 +162,19 @@ func loadIdentity(cfg NodeConfig) (h wire.Hello, id identity, err error) {
 		}
 		h.Name = strings.ToLower(name)
 	}
-	if id, err = readIdentity(identityFile(cfg.Dir), cfg.Dummy); err != nil {
+	if id, err = readIdentity(cfg); err != nil {
 		return h, id, err
 	}
-	h.Node, h.Key, h.FormerKey = id.ID, id.Key, id.FormerKey
+	h.Node, h.Key, h.FormerKey, h.Home = id.ID, id.Key, id.FormerKey, id.Home
 	h.Capacity = capacity(cfg.Dummy)
 	return h, id, nil
 }
 
-// readIdentity reads the identity of a node and generates what is missing. A dummy
-// node needs no address for values, as nothing runs inside a dummy.
-func readIdentity(path string, dummy bool) (identity, error) {
+// readIdentity reads the identity of a node, and generates and stores what is missing. A
+// dummy node needs no address for values, as nothing runs inside a dummy.
+func readIdentity(cfg NodeConfig) (identity, error) {
 	var id identity
+	path := identityFile(cfg.Dir)
 	b, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -180,14 +185,19 @@ func readIdentity(path string, dummy bool) (identity, error) {
 		if err := json.Unmarshal(b, &id); err != nil || id.ID == "" {
 			return id, fmt.Errorf("%s does not contain a valid node identity: delete it to join as a new node", path)
 		}
-		if dummy || id.Mdata != "" {
-			return id, nil
-		}
 	}
-	if !dummy {
+	changed, err := id.settle(cfg)
+	if err != nil {
+		return id, err
+	}
+	if !cfg.Dummy && id.Mdata == "" {
 		if id.Mdata, err = freeAddress(); err != nil {
 			return id, err
 		}
+		changed = true
+	}
+	if !changed {
+		return id, nil
 	}
 	if b, err = json.Marshal(id); err != nil {
 		return id, err

@@ -133,6 +133,38 @@ func TestANodeKeepsWhoItIsAndWhereItsInstancesRead(t *testing.T) {
 	}
 }
 
+// A copied or moved data directory is refused, unless somebody says that it was moved.
+func TestACopyOfAnIdentityIsRefused(t *testing.T) {
+	t.Parallel()
+	dir, other := t.TempDir(), t.TempDir()
+	first, _, err := loadIdentity(NodeConfig{Dir: dir, Name: "a"})
+	if err != nil || first.Home == "" {
+		t.Fatal(first, err)
+	}
+	b, err := os.ReadFile(identityFile(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, identityFile(other), b)
+	if _, _, err := loadIdentity(NodeConfig{Dir: other, Name: "a"}); err == nil || !strings.Contains(err.Error(), "copied or moved") {
+		t.Errorf("a copy: %v", err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	if h, _, err := loadIdentity(NodeConfig{Dir: link, Name: "a"}); err != nil || h.Home != first.Home {
+		t.Errorf("by another name: %v", err)
+	}
+	moved, _, err := loadIdentity(NodeConfig{Dir: other, Name: "a", Moved: true})
+	if err != nil || moved.Node != first.Node || moved.Home == first.Home {
+		t.Errorf("moved: %+v, %v", moved, err)
+	}
+	if again, _, err := loadIdentity(NodeConfig{Dir: other, Name: "a"}); err != nil || again.Home != moved.Home {
+		t.Errorf("the next time: %v", err)
+	}
+}
+
 // Running instances read their values with tokens that are derived from the node's first
 // key.
 func TestNewKeysOfANodeAreStoredWithTheSecretOfItsInstances(t *testing.T) {

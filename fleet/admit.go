@@ -50,6 +50,23 @@ func (f *Fleet) checkSeen(ctx context.Context, h *wire.Hello) *wire.Bye {
 	return &wire.Bye{Reason: "the server's database has gone back to an earlier state; the server is reading it again"}
 }
 
+// checkHome refuses an agent whose data directory is at another place than that of the agent
+// which runs the node. If the directory was moved, the other agent is silent, and its node
+// soon not running any more. If it is a copy, both would take turns.
+func (f *Fleet) checkHome(h *wire.Hello, by Admission) *wire.Bye {
+	r := f.Picture.Nodes.Get(h.Node)
+	if r == nil || by.Own || h.Home == "" {
+		return nil
+	}
+	st := r.Status()
+	if st == nil || st.State != mariposa.NodeRunning || st.Home == "" || st.Home == h.Home {
+		return nil
+	}
+	slog.Warn("refusing an agent with a copy of a node's data directory", "node", r.Spec().Name, "from", by.From, "connected", st.Address)
+	return &wire.Bye{Reason: fmt.Sprintf("node %s runs with another data directory (its agent connected from %s), of which this one is a copy: stop one of the two agents; "+
+		"if that one was stopped, this one is admitted %d s after it was last heard", r.Spec().Name, cmp.Or(st.Address, "an unknown address"), int(f.lifetime().Seconds()))}
+}
+
 // canJoin reports whether it admits a new node.
 func (a Admission) canJoin() bool { return a.Own || a.Token != nil }
 

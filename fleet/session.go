@@ -441,7 +441,7 @@ func (s *Session) nodeStatus(state mariposa.NodeState) *mariposa.NodeStatus {
 		}
 	}
 	return &mariposa.NodeStatus{
-		State: state, Since: since, Epoch: s.epoch, Replica: s.f.Replica, Address: s.from, Capacity: s.hello.Capacity,
+		State: state, Since: since, Epoch: s.epoch, Replica: s.f.Replica, Address: s.from, Home: s.hello.Home, Capacity: s.hello.Capacity,
 		Drivers: s.hello.Drivers, Capabilities: s.hello.Capabilities, Offers: s.hello.Offers, Quarantined: s.quarantine, Machine: s.machine,
 		Losses: losses,
 	}

@@ -76,6 +76,9 @@ type Hello struct {
 	// Offers are what drivers report about the machine. Compute types that are
 	// unavailable here are not in Drivers.
 	Offers map[mariposa.ComputeType]mariposa.Offer `json:"offers,omitempty"`
+	// Home identifies the place of the node's data directory: a machine and a path. A copy
+	// of the directory has another one. Empty: unknown.
+	Home string `json:"home,omitempty"`
 	// Seen is the newest state of the store that the node knows of. A store with an older
 	// state has gone back.
 	Seen *Seen `json:"seen,omitempty"`

@@ -161,9 +161,9 @@ func startDev(ctx context.Context, f devFlags) (*dev, error) {
 	if f.keyFile != "" {
 		options.Hidden = append(options.Hidden, f.keyFile)
 	}
-	d.run(ctx, link, assembly.NodeConfig{Dir: filepath.Join(dir, "node"), Name: f.name, Process: options, Release: version})
+	d.run(ctx, link, assembly.NodeConfig{Dir: filepath.Join(dir, "node"), Name: f.name, Process: options, Release: version, Moved: true}) // the directory of a dev contains its store, so a copy is an installation of its own
 	for _, name := range dummyNames(dir, f) {
-		d.run(ctx, link, assembly.NodeConfig{Dir: filepath.Join(dir, "nodes", name), Name: name, Dummy: true, Release: version})
+		d.run(ctx, link, assembly.NodeConfig{Dir: filepath.Join(dir, "nodes", name), Name: name, Dummy: true, Release: version, Moved: true})
 	}
 	return d, nil
 }

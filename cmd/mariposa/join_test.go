@@ -126,7 +126,7 @@ func TestAKeyRotationSurvivesKills(t *testing.T) {
 	}
 	a.runOn("hello", before)
 	live(t, before)
-	_, errs, code := finish(t, program(t.Context(), copied, nil, "agent", "--server", a.url, "--data", copied, "--name", "node-a"), "")
+	_, errs, code := finish(t, program(t.Context(), copied, nil, "agent", "--server", a.url, "--data", copied, "--name", "node-a", "--moved"), "")
 	if code != 1 || !strings.Contains(errs, "its data directory is an old copy") {
 		t.Errorf("with a copy of the old directory: exit %d, %s", code, errs)
 	}

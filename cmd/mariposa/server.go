@@ -253,7 +253,7 @@ type agentFlags struct {
 	dummies                            int
 	ca                                 string
 	process                            processFlags
-	insecure                           bool
+	insecure, moved                    bool
 }
 
 func agentCommand() *cobra.Command {
@@ -272,6 +272,7 @@ func agentCommand() *cobra.Command {
 	c.Flags().StringVar(&f.join, "join", "", "join token (mariposa node join-token), needed once; without it, a new node waits until an operator accepts it (mariposa node accept); prefer MARIPOSA_JOIN")
 	c.Flags().BoolVar(&f.insecure, "insecure", false, "allow plain HTTP to other machines; the token and the key of the node are sent unencrypted")
 	c.Flags().StringVar(&f.data, "data", "", "directory for the identity and the instances of the node")
+	c.Flags().BoolVar(&f.moved, "moved", false, "accept a data directory that was moved here from another path or machine; never use it for a copy while an agent runs with the original")
 	c.Flags().StringVar(&f.ca, "ca", "", "file with certificates (PEM) to trust in addition to those of the system")
 	c.Flags().StringVar(&f.name, "name", "", "name of the node (default: the host name)")
 	c.Flags().StringVar(&f.rack, "rack", "", "rack of the node")
@@ -306,7 +307,7 @@ func runAgent(ctx context.Context, f agentFlags) error {
 		}
 		link.Client = trusting
 	}
-	base := assembly.NodeConfig{Dir: f.data, Name: f.name, Rack: f.rack, DC: f.dc, Traits: traits, Release: version}
+	base := assembly.NodeConfig{Dir: f.data, Name: f.name, Rack: f.rack, DC: f.dc, Traits: traits, Release: version, Moved: f.moved}
 	if f.dummies == 0 {
 		var err error
 		if base.Process, err = f.process.options(); err != nil {
