@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,6 +31,8 @@ type neighbor struct {
 	pic   *picture.Picture
 	fleet *fleet.Fleet
 	links *relay.Links
+
+	broken atomic.Int32 // how many of the next links break
 }
 
 // addNeighbor connects a second replica, r2, with the server, which is r1.
@@ -41,7 +44,7 @@ func addNeighbor(t *testing.T, p *testServer) *neighbor {
 		t.Cleanup(l.Close)
 		return l
 	}
-	own := links("r1")
+	own, n := links("r1"), &neighbor{p: p}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		peer, err := own.Admit(strings.TrimPrefix(r.Header.Get("Authorization"), relay.Scheme+" "))
 		if err != nil {
@@ -49,7 +52,13 @@ func addNeighbor(t *testing.T, p *testServer) *neighbor {
 			return
 		}
 		w.Header().Set(relay.AnswerHeader, own.Answer(peer))
-		if conn, err := websocket.Accept(w, r, nil); err == nil {
+		conn, err := websocket.Accept(w, r, nil)
+		switch {
+		case err != nil:
+		case n.broken.Add(-1) >= 0: // it ends with the first request
+			_, _, _ = conn.Read(r.Context())
+			_ = conn.CloseNow()
+		default:
 			p.fleet.ServeReplica(r.Context(), conn)
 		}
 	}))
@@ -59,7 +68,7 @@ func addNeighbor(t *testing.T, p *testServer) *neighbor {
 	if err := p.store.Announce(p.ctx, "r1", store.ReplicaPrefix+"r1", relay.Replica{URL: srv.URL}.Note()); err != nil {
 		t.Fatal(err)
 	}
-	n := &neighbor{p: p, links: links("r2")}
+	n.links = links("r2")
 	var err error
 	if n.pic, err = picture.Open(p.ctx, p.store); err != nil {
 		t.Fatal(err)
@@ -316,6 +325,18 @@ func TestHeartbeatsAreAskedOfOtherReplicas(t *testing.T) {
 	want := p.fleet.LastHeartbeat(node, long)
 	if at := n.fleet.LastHeartbeat(node, long); at == nil || !at.Equal(*want) {
 		t.Errorf("%v; want %s", at, want)
+	}
+}
+
+// A link that is dead, because the process was stopped for a while, is replaced at once.
+func TestHeartbeatsAreAskedAgainIfALinkBreaks(t *testing.T) {
+	t.Parallel()
+	p, _ := play(t)
+	n := addNeighbor(t, p)
+	n.broken.Store(1)
+	n.fleet.AskHeartbeats(p.ctx)
+	if at := n.fleet.LastHeartbeat(n.pic.Nodes.Get("n1"), time.Now().Add(-time.Hour)); at == nil || n.broken.Load() != -1 {
+		t.Errorf("known: %v, %d links are left to break", at, n.broken.Load())
 	}
 }
 

@@ -3,12 +3,14 @@ package fleet
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"maps"
 	"sync"
 	"time"
 
 	"mariposa"
+	"mariposa/relay"
 	"mariposa/store"
 	"mariposa/wire"
 )
@@ -130,6 +132,9 @@ func (f *Fleet) askNeighbor(ctx context.Context, replica string, n *neighbor) {
 	ctx, cancel := context.WithTimeout(ctx, heartbeatsTimeout)
 	defer cancel()
 	nodes, err := f.readHeartbeats(ctx, replica)
+	if broken := (*relay.UnreachableError)(nil); errors.As(err, &broken) && broken.Sent {
+		nodes, err = f.readHeartbeats(ctx, replica) // over a new link; the old one may be dead since this process was stopped
+	}
 	if err != nil { // what it said before is still known
 		n.until = time.Now().Add(heartbeatsPause)
 		return
