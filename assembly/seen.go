@@ -4,19 +4,23 @@ import (
 	"encoding/json"
 	"log/slog"
 	"os"
+	"sync"
 	"time"
 
 	"mariposa/wire"
 )
 
 // seenFile stores the newest state of the control plane's store that a node knows of, so
-// that a store which has gone back is noticed after the agent was restarted too. It may
-// be a second behind.
+// that a store which has gone back is noticed after the agent was restarted too. It is at
+// most about a second behind.
 type seenFile struct {
-	path   string
-	newest wire.Seen
-	stored wire.Seen
-	at     time.Time // when it was stored
+	path string
+
+	mu      sync.Mutex
+	newest  wire.Seen
+	stored  wire.Seen
+	at      time.Time // when it was stored
+	planned bool      // it is stored soon
 }
 
 // read returns what was stored; nothing if the file is missing or damaged.
@@ -29,15 +33,32 @@ func (f *seenFile) read() (seen wire.Seen) {
 	return seen
 }
 
-// write stores a state, at most once a second unless the incarnation has changed.
+const seenInterval = time.Second
+
+// write stores a state: at once if the incarnation has changed, and otherwise at most once
+// in an interval, so perhaps a little later.
 func (f *seenFile) write(seen wire.Seen) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.newest = seen
-	if seen.Incarnation != f.stored.Incarnation || time.Since(f.at) >= time.Second {
-		f.flush()
+	switch age := time.Since(f.at); {
+	case seen.Incarnation != f.stored.Incarnation || age >= seenInterval:
+		f.store()
+	case !f.planned:
+		f.planned = true
+		time.AfterFunc(seenInterval-age, f.flush)
 	}
 }
 
+// flush stores the newest state.
 func (f *seenFile) flush() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.planned = false
+	f.store()
+}
+
+func (f *seenFile) store() {
 	if f.newest.Incarnation == f.stored.Incarnation && f.newest.Revision == f.stored.Revision {
 		return
 	}

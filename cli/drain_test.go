@@ -33,7 +33,7 @@ func TestOperatorsDrainAndGiveUpNodes(t *testing.T) {
 			"node reserve node2", "node reserve node2", "node list", "node show node2", "node unreserve node2", "node unreserve node2", "node reserve node9", "node unreserve node9", "node reserve", "--as bob node reserve node2", "node reserve node2 --json", "node list",
 		}},
 		"reschedule": {stuck: true, files: map[string]string{"MANIFEST": drainManifest}, lines: []string{
-			hello + " --wait", "node reschedule-now", "node reschedule-now node1", "node reschedule-now node9", "node rm node3", "! node lose node3", lost3, `~ /v1/state "node-away"`, "state", "node rm node3", "--as bob node reschedule-now node3",
+			hello + " --wait", "node reschedule-now", "node reschedule-now node1", "node reschedule-now node9", "node rm node3", "! node lose node3", lost3, "- node3", `~ /v1/state "node-away"`, "state", "node rm node3", "--as bob node reschedule-now node3",
 			"project converge hello --service web --reschedule-now", `~ /v1/state "running": ?3`, `~ /v1/state !"converging"`, "project converge hello --reschedule-now", "project start hello --reschedule-now", "project converge --help",
 			"node reschedule-now", `~ /v1/state "running": ?3`, "node reschedule-now node3", "node reschedule-now node3 --json", "node rm node3", "node rm node3 --force", "node list", "state",
 		}},

@@ -43,6 +43,7 @@ type realServer struct {
 	token string
 	begun time.Time
 	*client.Client
+	stop map[string]func() // ends the agent of a node
 
 	mu       sync.Mutex
 	stable   map[string]string // by what the server says
@@ -60,7 +61,7 @@ func newRealServer(t *testing.T, nodes ...string) *realServer {
 	if testing.Short() && crc32.ChecksumIEEE([]byte(t.Name()))%4 > 0 {
 		t.Skip("the run without the race detector has it")
 	}
-	s := &realServer{t: t, token: assembly.Secret(), begun: time.Now(), stable: map[string]string{}, original: map[string]string{}, counts: map[int]int{}}
+	s := &realServer{t: t, token: assembly.Secret(), begun: time.Now(), stable: map[string]string{}, original: map[string]string{}, counts: map[int]int{}, stop: map[string]func(){}}
 	ctx, cancel := context.WithCancel(context.Background())
 	st, join := memory.New(clock.Real{}), assembly.Secret()
 	must(t, auth.EnsureToken(ctx, st, s.token, mariposa.TokenSpec{Use: mariposa.TokenAdmin, Name: "test", User: mariposa.FirstUser, Created: time.Now()}, "for a test"))
@@ -84,8 +85,12 @@ func newRealServer(t *testing.T, nodes ...string) *realServer {
 		if inherits {
 			inherit(t, cfg.Dir)
 		}
+		life, end := context.WithCancel(ctx)
+		ended := make(chan struct{})
+		s.stop[name] = func() { end(); <-ended }
 		agents.Go(func() {
-			if err := assembly.RunNode(ctx, agent.Link{Servers: []string{control.URL}, Token: join}, cfg); err != nil && ctx.Err() == nil {
+			defer close(ended)
+			if err := assembly.RunNode(life, agent.Link{Servers: []string{control.URL}, Token: join}, cfg); err != nil && life.Err() == nil {
 				t.Errorf("node %s: %v", name, err)
 			}
 		})

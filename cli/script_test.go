@@ -23,7 +23,7 @@ import (
 // A word that is the name of a file stands for its path, and a word like $task0 for the
 // first id in the list of tasks. A line that begins with "!" prepares the next: it must
 // succeed and is not part of the golden file. "~ PATH PATTERN" waits until a document
-// matches, "~ PATH !PATTERN" until it does not.
+// matches, "~ PATH !PATTERN" until it does not. "- NODE" ends the agent of a node.
 type script struct {
 	files map[string]string
 	// stuck tasks do not end by themselves: lines wait only for what they name.
@@ -86,6 +86,10 @@ func (sc script) story(t *testing.T, s *realServer) string {
 		if wait, ok := strings.CutPrefix(line, "~ "); ok {
 			path, pattern, _ := strings.Cut(wait, " ")
 			s.awaitDocument(path, pattern)
+			continue
+		}
+		if node, ok := strings.CutPrefix(line, "- "); ok {
+			s.stop[node]()
 			continue
 		}
 		if !sc.stuck {

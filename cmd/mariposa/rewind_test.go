@@ -1,15 +1,16 @@
 package main_test
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"mariposa"
 	"mariposa/contract"
 	"mariposa/store/postgres/pgtest"
+	"mariposa/wire"
 )
 
 // inQuarantine counts the instances that nodes keep and that the store does not know.
@@ -136,10 +137,11 @@ func restoredFile(t *testing.T, agentRestarts bool) {
 	a.converged("hello", "web", 5)
 	before := a.pids("hello")
 	if agentRestarts {
-		now := time.Now()
+		now := a.revision()
 		a.await("the node has stored what it has seen", func() bool {
-			seen, err := os.Stat(filepath.Join(a.dir, "seen.json"))
-			return err == nil && seen.ModTime().After(now)
+			var seen wire.Seen
+			b, err := os.ReadFile(filepath.Join(a.dir, "seen.json"))
+			return err == nil && json.Unmarshal(b, &seen) == nil && seen.Revision >= now
 		})
 		end(agent)
 	}
