@@ -304,7 +304,8 @@ func TestANewValueLeavesAcceptedServicesAlone(t *testing.T) {
 	h.awaitRest("shop")
 	h.putManifest("shop", two(2, 4, ", dummy: {wait_secs: 3600}"), "")
 	h.until("web to be at version 2, and slow to be starting", func() bool {
-		return h.of("shop", "web").Outdated == 0 && h.of("shop", "web").Running == 1 && h.of("shop", "slow").Starting > 0
+		web := h.of("shop", "web")
+		return web.Number == 2 && web.Outdated == 0 && web.Running == 1 && web.Starting+web.Stopping == 0 && h.of("shop", "slow").Starting > 0
 	})
 	h.awaitTask(h.startTask("shop", `{"action":"accept"}`), mariposa.TaskCompleted)
 	h.until("what runs to be all", func() bool {
