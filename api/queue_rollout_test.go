@@ -301,7 +301,7 @@ func TestProgressAndHistoryGoOneWay(t *testing.T) {
 		return task.State.Ended()
 	})
 	if last.Done != last.Total || last.Total < 12 {
-		t.Errorf("in the end %+v", last)
+		t.Errorf("in the end %+v\n%s", last, h.events("shop"))
 	}
 	ids := map[string]bool{}
 	for i := range 20 {

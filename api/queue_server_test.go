@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -248,6 +249,16 @@ func (h *testServer) instances(project, service string) map[string]contract.Inst
 func (h *testServer) openTasks(project string) []contract.Task {
 	h.t.Helper()
 	return want[contract.Tasks](h.call("GET", "/v1/queue?project="+project, nil), 200).Tasks
+}
+
+// events lists what happened in a project, for the message of a failed test.
+func (h *testServer) events(project string) string {
+	h.t.Helper()
+	var all strings.Builder
+	for _, e := range want[contract.Events](h.call("GET", "/v1/events?since=0&limit=1000&project="+project, nil), 200).Events {
+		fmt.Fprintf(&all, "%s %d %s %s%s %s\n", e.Time.Format("15:04:05.000000"), e.Revision, e.Kind, e.InstanceName, e.Task, e.Reason)
+	}
+	return all.String()
 }
 
 // awaitRest waits until a project was planned and has no open tasks.
