@@ -302,5 +302,6 @@ func (s *Session) resolveOthers(ctx context.Context, b *mariposa.Bindings, proje
 // sendAssign sends goals, with the revision that they are based on.
 func (s *Session) sendAssign(a *wire.Assign) {
 	a.Revision = s.f.Picture.Revision()
+	a.Proof = s.f.prove(a.Revision, s.past)
 	s.send(wire.Frame{Assign: a})
 }

@@ -20,6 +20,7 @@ import (
 	"mariposa/clock"
 	"mariposa/picture"
 	"mariposa/relay"
+	"mariposa/seal"
 	"mariposa/store"
 	"mariposa/wire"
 )
@@ -49,6 +50,8 @@ type Options struct {
 	// Outdated is called when a node has seen a revision that the store does not have. If
 	// nil, nodes are not believed.
 	Outdated func(seen int64)
+	// Ring signs the states of the store that nodes are told. If nil, nodes are not believed.
+	Ring *seal.Ring
 	// Links are the connections to the other replicas; nil if there can be none.
 	Links *relay.Links
 }
@@ -59,6 +62,7 @@ type Fleet struct {
 	identity store.Identity
 	began    time.Time
 	balancer balancer
+	proofs   proofs
 	joined   chan struct{} // closed and replaced when a node opens a session, here or elsewhere
 
 	tokenless   tokenlessGate
@@ -182,7 +186,8 @@ func (f *Fleet) open(ctx context.Context, h *wire.Hello, by Admission, out Outle
 		s.stop("the session could not be stored") // the caller sends the refusal
 		return nil, unavailableError("open a session", res.Err), res.Err
 	}
-	s.send(wire.Frame{Welcome: &wire.Welcome{Epoch: lease.Epoch, Cluster: f.identity.Cluster, Incarnation: f.identity.Incarnation, Revision: f.Picture.Revision(), HeartbeatInterval: f.Beat, Servers: s.newServers(), KeyHash: admittedWith(spec, h)}})
+	revision := f.Picture.Revision()
+	s.send(wire.Frame{Welcome: &wire.Welcome{Epoch: lease.Epoch, Cluster: f.identity.Cluster, Incarnation: f.identity.Incarnation, Revision: revision, HeartbeatInterval: f.Beat, Servers: s.newServers(), KeyHash: admittedWith(spec, h), Past: s.past, Proof: f.prove(revision, s.past)}})
 	return s, nil, nil
 }
 

@@ -25,7 +25,8 @@ type Session struct {
 	hello *wire.Hello
 	spec  *mariposa.NodeSpec
 	epoch int64
-	from  string // the address of its agent
+	from  string   // the address of its agent
+	past  []string // incarnations of the store before the current one that the node has seen
 	inbox *mailbox.Box[message]
 
 	began        time.Time
@@ -74,7 +75,7 @@ func newSession(f *Fleet, h *wire.Hello, spec *mariposa.NodeSpec, epoch int64, f
 		pending: map[string]*mariposa.InstanceStatus{}, recent: map[string]*mariposa.InstanceStatus{}, retry: func() {}, ready: make(chan struct{}),
 		provided: map[string]wire.Provided{}, frozen: map[string]bool{},
 	}
-	s.machine = h.Machine.Bounded()
+	s.machine, s.past = h.Machine.Bounded(), f.pastOf(h)
 	s.order.Accept(1) //nolint:errcheck // the hello was frame 1
 	s.inbox = mailbox.New[message](wake)
 	return s
@@ -214,7 +215,8 @@ func (s *Session) answerHeartbeat(b *wire.Heartbeat) error {
 	if err := s.order.Check(b); err != nil {
 		return err
 	}
-	answer := wire.Heartbeat{Revision: s.f.Picture.Revision(), Servers: s.newServers()}
+	revision := s.f.Picture.Revision()
+	answer := wire.Heartbeat{Revision: revision, Proof: s.f.prove(revision, s.past), Servers: s.newServers()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if answer.Sent = s.seq; !s.ended {
