@@ -113,7 +113,7 @@ func New(o Options) http.Handler {
 	}
 	s.change = change.New(change.Options{
 		Store: o.Store, Picture: o.Picture, Cache: o.Cache, Directory: s.directory, Clock: o.Clock, NewID: o.NewID, Vault: o.Vault,
-		Place: o.Place, Trial: o.Trial, Await: s.await, KeepVersions: o.KeepVersions,
+		Place: o.Place, Trial: o.Trial, Await: s.await, Quarantine: o.Fleet.Quarantine, KeepVersions: o.KeepVersions,
 	})
 	s.huma = humago.New(s.mux, huma.Config{
 		OpenAPI:                      describe(o.Version),

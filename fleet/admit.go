@@ -58,8 +58,8 @@ func (f *Fleet) checkHello(h *wire.Hello, by Admission) *wire.Bye {
 		return finalError("invalid node id %q", h.Node)
 	case !by.canJoin() && !by.Tokenless && by.Node != h.Node:
 		return finalError("the agent authenticated as node %s but reports to be node %s: give it a join token, or the data directory of that node", by.Node, h.Node)
-	case len(h.Key) < 16:
-		return finalError("the key of a node must have at least 16 characters")
+	case len(h.Key) < 16 || max(len(h.Key), len(h.FormerKey)) > maxKey:
+		return finalError("the key of a node must have 16 to %d characters", maxKey)
 	case !isShortText(h.Name):
 		return finalError("the name of a node must have 1 to 253 characters, all of them printable")
 	case !isShortText("-"+h.Rack) || !isShortText("-"+h.DC):
@@ -72,7 +72,7 @@ func (f *Fleet) checkHello(h *wire.Hello, by Admission) *wire.Bye {
 			return finalError("the traits of a node must have at most 252 characters, all of them printable")
 		}
 	}
-	return nil
+	return checkCapacity(h.Capacity)
 }
 
 // refuseProtocol refuses an agent of another release. The refusal is not final: another

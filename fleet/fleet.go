@@ -10,6 +10,7 @@ package fleet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -63,6 +64,8 @@ type Fleet struct {
 	began    time.Time
 	balancer balancer
 	proofs   proofs
+	opens    *throttle     // of sessions
+	statuses *throttle     // of what nodes report about themselves
 	joined   chan struct{} // closed and replaced when a node opens a session, here or elsewhere
 
 	tokenless   tokenlessGate
@@ -107,6 +110,7 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 	f := &Fleet{
 		Options: o, identity: id, began: o.Clock.Now(), joined: make(chan struct{}), joining: make(chan struct{}, 1), cancelLapse: func() {}, drains: make(chan struct{}, 1),
 		sessions: map[string]*Session{}, lastHeard: map[string]time.Time{}, lastStored: map[string]time.Time{}, liveFacts: map[string]*liveFacts{}, goneReplicas: map[string]time.Time{},
+		opens: newThrottle(openBurst, openInterval), statuses: newThrottle(statusBurst, statusInterval),
 		heardElsewhere: map[string]time.Time{}, neighbors: map[string]*neighbor{},
 	}
 	o.Picture.Subscribe(f.routeChanges)
@@ -154,6 +158,27 @@ func (f *Fleet) open(ctx context.Context, h *wire.Hello, by Admission, out Outle
 	if f.Stalled() {
 		return nil, &wire.Bye{Reason: lapsedReason}, nil
 	}
+	if wait := f.opens.take(h.Node, f.Clock.Now()); wait > 0 {
+		return nil, f.refuseOpening(h, wait), nil
+	}
+	s, bye, err := f.startSession(ctx, h, by, spec, writes, out, wake)
+	if bye != nil {
+		f.opens.giveBack(h.Node)
+	}
+	return s, bye, err
+}
+
+// refuseOpening tells a node that it opens sessions too often.
+func (f *Fleet) refuseOpening(h *wire.Hello, wait time.Duration) *wire.Bye {
+	if f.opens.isNews(h.Node, f.Clock.Now()) {
+		slog.Warn("a node opens sessions too often, and must wait each time", "node", h.Name, "id", h.Node, "interval", openInterval)
+	}
+	return &wire.Bye{Reason: fmt.Sprintf("the node connects too often: after %d sessions in a row, a server opens one every %s for a node; try again in %s",
+		openBurst, openInterval, max(time.Second, wait.Round(time.Second)))}
+}
+
+// startSession begins a session of a node that may have one, and stores it.
+func (f *Fleet) startSession(ctx context.Context, h *wire.Hello, by Admission, spec *mariposa.NodeSpec, writes store.Unit, out Outlet, wake func()) (*Session, *wire.Bye, error) {
 	lease, err := f.Store.Seize(ctx, f.Replica, leaseName(h.Node))
 	if err == nil {
 		err = ctx.Err() // the agent may have left
@@ -283,6 +308,8 @@ func (f *Fleet) noteStored(c *store.Change) {
 	case c.Deleted:
 		delete(f.lastStored, c.Record.ID)
 		delete(f.heardElsewhere, c.Record.ID)
+		f.opens.forget(c.Record.ID)
+		f.statuses.forget(c.Record.ID)
 	case c.Status && st.State == mariposa.NodeRunning && st.Replica != f.Replica:
 		f.lastStored[c.Record.ID] = f.Clock.Now()
 	}

@@ -53,7 +53,12 @@ type Frame struct {
 	Bye       *Bye       `json:"bye,omitempty"`
 	Crash     *Crash     `json:"crash,omitempty"`
 	Rotate    *Rotate    `json:"rotate,omitempty"`
+
+	size int
 }
+
+// Size returns how many bytes the frame had when it was received; zero if it was not.
+func (f *Frame) Size() int { return f.size }
 
 // Hello opens a session: the agent identifies its node.
 type Hello struct {
@@ -257,6 +262,7 @@ func Decode(b []byte) (Frame, error) {
 	if n := f.countMessages(); n != 1 {
 		return f, mariposa.Errorf(mariposa.InvalidArgument, "invalid frame: it contains %d messages instead of one", n)
 	}
+	f.size = len(b)
 	return f, nil
 }
 
