@@ -85,6 +85,7 @@ type Fleet struct {
 	unanswered     bool                  // the last read of the store failed
 	lapsed         bool                  // this replica's own lease could not be renewed in time
 	cancelLapse    func()                // cancels the timer that sets it
+	regained       time.Time             // when it was renewed after that
 	servers        []string              // addresses of the living replicas
 	living         []string              // the names of the living replicas
 	neighbors      map[string]*neighbor  // the other replicas that are asked for heartbeats

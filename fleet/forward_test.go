@@ -378,7 +378,8 @@ func TestTheWholeQuarantineIsReadThroughAnotherReplica(t *testing.T) {
 	}
 	pipe.Send(wire.Frame{Seq: 2, Report: &wire.Report{Inventory: true, Quarantined: all}})
 	n := addNeighbor(t, p)
-	p.until("the quarantine is stored", func() bool { return n.pic.Nodes.Get("n1").Status().CountQuarantined() == 3000 })
+	p.until("the quarantine is stored", func() bool { return p.pic.Nodes.Get("n1").Status().CountQuarantined() == 3000 })
+	must(t, n.pic.Await(p.ctx, p.pic.Revision()))
 	if st := n.pic.Nodes.Get("n1").Status(); len(st.Quarantined) != 100 {
 		t.Errorf("%d are stored", len(st.Quarantined))
 	}
