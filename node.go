@@ -65,8 +65,11 @@ type NodeStatus struct {
 	// Capabilities are what each driver declares for its compute type.
 	Capabilities map[ComputeType]Capabilities `json:"capabilities,omitempty"`
 	// Offers are what the node reports about compute types that depend on the machine.
-	Offers      map[ComputeType]Offer `json:"offers,omitempty"`
-	Quarantined []Quarantined         `json:"quarantined,omitempty"`
+	Offers map[ComputeType]Offer `json:"offers,omitempty"`
+	// Quarantined are some of its quarantined instances, and QuarantinedTotal is how many
+	// there are if that is not all. The node's session knows the others.
+	Quarantined      []Quarantined `json:"quarantined,omitempty"`
+	QuarantinedTotal int           `json:"quarantined_total,omitempty"`
 	// Machine is what its agent reported about the machine; nil: nothing.
 	Machine *Machine `json:"machine,omitempty"`
 	Reason  *Reason  `json:"reason,omitempty"`
@@ -74,6 +77,9 @@ type NodeStatus struct {
 	// MaxLosses, the newest last.
 	Losses []time.Time `json:"losses,omitempty"`
 }
+
+// CountQuarantined returns how many instances of the node are in quarantine.
+func (s *NodeStatus) CountQuarantined() int { return max(len(s.Quarantined), s.QuarantinedTotal) }
 
 // Drain is the removal of all instances from a node.
 type Drain struct {

@@ -174,6 +174,7 @@ const (
 	ReasonKeyRotated     ReasonCode = "key-rotated"     // the fingerprint of its new key is SHA256:abc (Subject)
 	ReasonQuarantine     ReasonCode = "quarantine"      // found 2 instances that this store does not know; they are left running until purged
 	ReasonQuarantineOver ReasonCode = "quarantine-over" // nothing is in quarantine any more
+	ReasonReportCut      ReasonCode = "report-cut"      // reports more than is kept, so it was cut: its drivers, the reason of an instance (Keys); its agent may be faulty or hostile
 	ReasonOrphaned       ReasonCode = "debt"            // its project is deleted; it is removed when its node returns
 	ReasonMadeFor        ReasonCode = "made-for"        // created for web.1-a
 	ReasonVolumeLeft     ReasonCode = "volume-left"     // its project is deleted; it now belongs to the organization

@@ -61,6 +61,7 @@ type Node struct {
 	inbox *mailbox.Box[func(ctx context.Context)]
 
 	labels           driver.Labels
+	past             []string // former incarnations of the store, as the server says
 	instances        map[string]*instance
 	found            map[string]found // found by the drivers, not assigned
 	listed           bool
@@ -264,7 +265,7 @@ func (n *Node) handleFrame(f *wire.Frame) error {
 		if err := n.order.Check(f.Heartbeat); err != nil {
 			return err
 		}
-		n.noteSeen(n.labels.Incarnation, f.Heartbeat.Revision)
+		n.noteSeen(n.labels.Incarnation, f.Heartbeat.Revision, f.Heartbeat.Proof)
 		return nil
 	}
 	if next, err := n.order.Accept(f.Seq); err != nil || !next {
@@ -274,7 +275,7 @@ func (n *Node) handleFrame(f *wire.Frame) error {
 	case f.Welcome != nil:
 		n.handleWelcome(f.Welcome)
 	case f.Assign != nil && n.welcomed:
-		n.noteSeen(n.labels.Incarnation, f.Assign.Revision)
+		n.noteSeen(n.labels.Incarnation, f.Assign.Revision, f.Assign.Proof)
 		n.handleAssign(f.Assign)
 	case f.Provide != nil && n.welcomed:
 		n.handleProvide(f.Provide)
@@ -301,7 +302,8 @@ func (n *Node) handleWelcome(w *wire.Welcome) {
 		}
 	}
 	n.labels = driver.Labels{Cluster: w.Cluster, Incarnation: w.Incarnation}
-	n.noteSeen(w.Incarnation, w.Revision)
+	n.past = w.Past
+	n.noteSeen(w.Incarnation, w.Revision, w.Proof)
 	n.beat = max(w.HeartbeatInterval, 10*time.Millisecond)
 	n.snapshot, n.offeredResources = map[string]bool{}, map[string]bool{}
 	n.stopBeat()
@@ -311,21 +313,14 @@ func (n *Node) handleWelcome(w *wire.Welcome) {
 	n.noteKey(w.KeyHash)
 }
 
-// maxPast is how many former incarnations of the store a node remembers.
-const maxPast = 32
-
-// noteSeen notes a state of the store.
-func (n *Node) noteSeen(incarnation string, revision int64) {
-	now := wire.Seen{Incarnation: incarnation, Revision: revision, Past: n.Seen.Past}
-	switch {
-	case incarnation == "" || n.Seen.Incarnation == incarnation && n.Seen.Revision >= revision:
+// noteSeen notes a state of the store, with the server's proof of it.
+func (n *Node) noteSeen(incarnation string, revision int64, proof string) {
+	is := n.Seen.Incarnation == incarnation && (n.Seen.Proof != "" || proof == "")
+	if incarnation == "" || is && n.Seen.Revision >= revision {
 		return
-	case n.Seen.Incarnation != incarnation && n.Seen.Incarnation != "":
-		now.Past = slices.DeleteFunc(append(slices.Clone(n.Seen.Past), n.Seen.Incarnation), func(past string) bool { return past == incarnation })
-		now.Past = now.Past[max(0, len(now.Past)-maxPast):]
 	}
-	if n.Seen = now; n.Remember != nil {
-		n.Remember(now)
+	if n.Seen = (wire.Seen{Incarnation: incarnation, Revision: revision, Past: n.past, Proof: proof}); n.Remember != nil {
+		n.Remember(n.Seen)
 	}
 }
 

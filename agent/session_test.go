@@ -462,19 +462,19 @@ func TestTheNewestStateOfTheStoreIsRemembered(t *testing.T) {
 	if h := c.sent()[0].Hello; h == nil || h.Seen != nil {
 		t.Fatalf("a new node says %+v", h)
 	}
-	r.say(wire.Frame{Welcome: &wire.Welcome{Cluster: "c", Incarnation: "i1", Revision: 7, HeartbeatInterval: time.Hour}})
+	r.say(wire.Frame{Welcome: &wire.Welcome{Cluster: "c", Incarnation: "i1", Revision: 7, HeartbeatInterval: time.Hour, Proof: "of 7"}})
 	for _, revision := range []int64{9, 8, 9} {
-		r.say(wire.Frame{Heartbeat: &wire.Heartbeat{Revision: revision}})
+		r.say(wire.Frame{Heartbeat: &wire.Heartbeat{Revision: revision, Proof: fmt.Sprint("of ", revision)}})
 	}
 	c = r.dial()
-	if h := c.sent()[0].Hello; h == nil || h.Seen == nil || !reflect.DeepEqual(*h.Seen, wire.Seen{Incarnation: "i1", Revision: 9}) {
+	if h := c.sent()[0].Hello; h == nil || h.Seen == nil || !reflect.DeepEqual(*h.Seen, wire.Seen{Incarnation: "i1", Revision: 9, Proof: "of 9"}) {
 		t.Fatalf("it says %+v", h)
 	}
-	r.say(wire.Frame{Welcome: &wire.Welcome{Cluster: "c", Incarnation: "i2", Revision: 3, HeartbeatInterval: time.Hour}})
-	r.say(wire.Frame{Assign: &wire.Assign{Snapshot: true, Last: true, Revision: 4}})
-	want := []wire.Seen{{Incarnation: "i1", Revision: 7}, {Incarnation: "i1", Revision: 9}}
+	r.say(wire.Frame{Welcome: &wire.Welcome{Cluster: "c", Incarnation: "i2", Revision: 3, HeartbeatInterval: time.Hour, Past: []string{"i1"}, Proof: "of 3"}})
+	r.say(wire.Frame{Assign: &wire.Assign{Snapshot: true, Last: true, Revision: 4, Proof: "of 4"}})
+	want := []wire.Seen{{Incarnation: "i1", Revision: 7, Proof: "of 7"}, {Incarnation: "i1", Revision: 9, Proof: "of 9"}}
 	for _, revision := range []int64{3, 4} {
-		want = append(want, wire.Seen{Incarnation: "i2", Revision: revision, Past: []string{"i1"}})
+		want = append(want, wire.Seen{Incarnation: "i2", Revision: revision, Past: []string{"i1"}, Proof: fmt.Sprint("of ", revision)})
 	}
 	if !reflect.DeepEqual(stored, want) {
 		t.Errorf("stored were %+v", stored)

@@ -113,7 +113,7 @@ func New(o Options) http.Handler {
 	}
 	s.change = change.New(change.Options{
 		Store: o.Store, Picture: o.Picture, Cache: o.Cache, Directory: s.directory, Clock: o.Clock, NewID: o.NewID, Vault: o.Vault,
-		Place: o.Place, Trial: o.Trial, Await: s.await, KeepVersions: o.KeepVersions,
+		Place: s.place, Trial: o.Trial, Await: s.await, Quarantine: o.Fleet.Quarantine, KeepVersions: o.KeepVersions,
 	})
 	s.huma = humago.New(s.mux, huma.Config{
 		OpenAPI:                      describe(o.Version),
@@ -130,6 +130,17 @@ func New(o Options) http.Handler {
 		}
 	}
 	return s
+}
+
+// place finds a node for an unmanaged instance. While this replica has lost its lease in the
+// database, its nodes are not connected: that is no fault of the request, and will pass.
+func (s *server) place(id string, spec *mariposa.InstanceSpec) (claim store.Claim, release func(), err error) {
+	claim, release, err = s.Place(id, spec)
+	if err != nil && s.Fleet.LacksNodes() {
+		return claim, release, mariposa.Errorf(mariposa.Unavailable, "no node can be reached, because this server could not renew its lease in the database, "+
+			"which may accept no writes; nothing was changed: try again shortly")
+	}
+	return claim, release, err
 }
 
 // await waits for a limited time until reads include a revision. A change does not fail

@@ -137,7 +137,9 @@ func explainUnwritable(err error) string {
 	switch {
 	case code == 13 || sql == "53100" || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
 		return text + " because its disk is full"
-	case code == 8 || sql == "25006" || errors.Is(err, syscall.EROFS):
+	case sql == "25006":
+		return text + " because its database accepts no writes: it is a standby or in read-only mode (check that --store leads to the primary, and that default_transaction_read_only is off)"
+	case code == 8 || errors.Is(err, syscall.EROFS):
 		return text + " because its disk is read-only"
 	case code == 10 || sql == "58030" || errors.Is(err, syscall.EIO):
 		return text + " because its disk reports an I/O error"

@@ -493,7 +493,7 @@ func (v *viewer) event(c *store.Change) contract.Event {
 	case *mariposa.PackageSpec:
 		e.Object = contract.Named{ID: r.ID, Name: r.ID}
 	case *mariposa.NodeSpec:
-		e.Object, e.NodeName = contract.PastNode{Node: v.node((*store.Node)(r))}, spec.Name
+		e.Object, e.NodeName = contract.PastNode{Node: sampleQuarantine(v.node((*store.Node)(r)), maxListedQuarantined)}, spec.Name
 	}
 	e.Reason, e.ReasonCode = reason.At(why, c.Time), codeOf(why) // as it was then
 	return e

@@ -121,6 +121,7 @@ func TestWhyTheStoreCannotBeWrittenIsSaidInPlainWords(t *testing.T) {
 		{coded{error: secret, code: 8 | 3<<8}, "its disk is read-only"},
 		{coded{error: secret, code: 10 | 4<<8}, "I/O error"},
 		{coded{error: secret, state: "53100"}, "its disk is full"},
+		{coded{error: secret, state: "25006"}, "its database accepts no writes: it is a standby or in read-only mode"},
 		{fmt.Errorf("%w: %w", secret, syscall.ENOSPC), "its disk is full"},
 		{fmt.Errorf("%w: %w", secret, syscall.EROFS), "its disk is read-only"},
 		{fmt.Errorf("%w: %w", secret, syscall.EIO), "I/O error"},

@@ -18,10 +18,23 @@ func (s *server) listNodes(ctx context.Context, _ *struct{}) (*document[contract
 	v := s.viewer(ctx)
 	all := contract.Nodes{Nodes: []contract.Node{}, Storm: v.storm()}
 	for _, r := range s.Picture.Nodes.All() {
-		all.Nodes = append(all.Nodes, v.node(r))
+		all.Nodes = append(all.Nodes, sampleQuarantine(v.node(r), maxListedQuarantined))
 	}
 	slices.SortFunc(all.Nodes, func(a, b contract.Node) int { return cmp.Or(compareNaturally(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
 	return answer(all)
+}
+
+// maxShownQuarantined is how many quarantined instances of one node are shown, and
+// maxListedQuarantined how many in lists and events, which contain many nodes.
+const (
+	maxShownQuarantined  = 100
+	maxListedQuarantined = 20
+)
+
+// sampleQuarantine leaves at most a number of quarantined instances in a document.
+func sampleQuarantine(doc contract.Node, most int) contract.Node {
+	doc.Quarantined = doc.Quarantined[:min(len(doc.Quarantined), most)]
+	return doc
 }
 
 func (s *server) getNode(ctx context.Context, in *ofNode) (*document[contract.Node], error) {
@@ -30,7 +43,7 @@ func (s *server) getNode(ctx context.Context, in *ofNode) (*document[contract.No
 		return nil, err
 	}
 	s.Fleet.AskHeartbeats(ctx)
-	doc := s.viewer(ctx).node(r)
+	doc := sampleQuarantine(s.viewer(ctx).node(r), maxShownQuarantined)
 	if st := r.Status(); st != nil {
 		doc.Machine = st.Machine
 	}

@@ -286,7 +286,7 @@ func (v *viewer) node(r *store.Node) contract.Node {
 		doc.Status, doc.Capacity, doc.Replica, doc.LastHeartbeat = st.State, st.Capacity, st.Replica, &st.Since
 		doc.Reason, doc.ReasonCode = v.sentence(st.Reason)
 		doc.Address = st.Address
-		doc.Drivers, doc.Quarantined = neverNil(st.Drivers), neverNil(st.Quarantined)
+		doc.Drivers, doc.Quarantined, doc.QuarantinedCount = neverNil(st.Drivers), neverNil(st.Quarantined), st.CountQuarantined()
 		if st.Offers != nil {
 			doc.Offers = st.Offers
 		}

@@ -27,6 +27,11 @@ import (
 // Config configures a control plane.
 type Config struct {
 	Store store.Store // closed by Stop
+	// Open opens the store if Store is nil. While that fails with store.ErrUnavailable, the
+	// control plane answers that it waits for its database.
+	Open func(context.Context) (store.Store, error)
+	// Explain says in plain words why the store cannot be opened; the error itself if nil.
+	Explain func(error) string
 	// Reopen opens the store again after its state has changed (store.Store.Rewound). If
 	// nil, Store is kept.
 	Reopen func(context.Context) (store.Store, error)
@@ -69,8 +74,9 @@ type Control struct {
 	cert    *certificate // nil: plain HTTP
 	gate    *listener.Listener
 	server  *http.Server
-	cluster string                // the id of the installation
-	current atomic.Pointer[plane] // nil while it changes to another state of the store
+	cluster string                 // the id of the installation; set before current
+	waiting atomic.Pointer[string] // what it waits for before it has served anything; nil afterwards
+	current atomic.Pointer[plane]  // nil while it changes to another state of the store
 	cancel  context.CancelFunc
 	all     sync.WaitGroup
 	stopped sync.Once
@@ -103,13 +109,7 @@ func Start(ctx context.Context, cfg Config) (*Control, error) {
 	if c.cfg.Replica == "" {
 		c.cfg.Replica = NewID()
 	}
-	first, err := c.firstPlane(ctx)
-	if err != nil {
-		_ = incoming.Close() // the first error is the one to report
-		return nil, err
-	}
-	c.cluster = first.identity.Cluster
-	c.current.Store(first)
+	c.waiting.Store(new(waitingMessage))
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c.cancel = cancel
 	// The API limits how long bodies and responses may take, because streams have no
@@ -124,6 +124,16 @@ func Start(ctx context.Context, cfg Config) (*Control, error) {
 			c.failed <- err
 		}
 	})
+	first, err := c.startFirst(ctx)
+	if err != nil {
+		_ = c.server.Close() // the first error is the one to report
+		cancel()
+		c.all.Wait()
+		return nil, err
+	}
+	c.cluster = first.identity.Cluster
+	c.current.Store(first)
+	c.waiting.Store(nil)
 	c.all.Go(func() { c.followStore(run, first) })
 	return c, nil
 }

@@ -110,7 +110,7 @@ func (c *plane) wire(ctx context.Context) (err error) {
 	runner := engine.NewRunner(64)
 	of := fleet.Options{
 		Store: actors, Picture: pic, Cache: cache, Clock: c.clock, Replica: c.cfg.Replica, Beat: c.cfg.Beat, Release: c.cfg.Version, Domain: c.cfg.Domain,
-		ApproveNodes: c.cfg.ApproveNodes, PendingNodes: c.cfg.PendingNodes, StormBreaker: c.cfg.StormBreaker, Regained: func() { c.engine.RetryBlocked() }, Links: c.links,
+		ApproveNodes: c.cfg.ApproveNodes, PendingNodes: c.cfg.PendingNodes, StormBreaker: c.cfg.StormBreaker, Regained: func() { c.engine.RetryBlocked() }, Links: c.links, Ring: c.cfg.Ring,
 	}
 	if c.trusting {
 		of.Outdated = c.noteOutdated

@@ -22,13 +22,21 @@ func (c *Control) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
+	if waits := c.waiting.Load(); waits != nil {
+		refuse(w, *waits)
+		return
+	}
 	if r.URL.Path == "/healthz" { // the process is alive; a restart would not help
 		_ = json.NewEncoder(w).Encode(contract.Health{Status: "ok", Version: c.cfg.Version, Installation: c.cluster}) // the client has gone
 		return
 	}
+	refuse(w, rewoundMessage)
+}
+
+func refuse(w http.ResponseWriter, why string) {
 	w.Header().Set("Retry-After", "1")
 	w.WriteHeader(http.StatusServiceUnavailable)
-	_ = json.NewEncoder(w).Encode(mariposa.Error{Code: mariposa.Unavailable, Message: rewoundMessage}) // the client has gone
+	_ = json.NewEncoder(w).Encode(mariposa.Error{Code: mariposa.Unavailable, Message: why}) // the client has gone
 }
 
 // noteOutdated notes that a node has seen a revision which the store does not have.
@@ -151,12 +159,16 @@ func (c *Control) firstPlane(ctx context.Context) (p *plane, err error) {
 
 // retry tries until it succeeds, and returns false if the context ends first.
 func retry(ctx context.Context, what string, try func() error) bool {
+	told, at := "", time.Time{}
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
 		err := try()
 		if err == nil {
 			return true
 		}
-		slog.Warn("cannot "+what+"; will retry", "err", err)
+		if err.Error() != told || time.Since(at) >= waitReminder {
+			slog.Warn("cannot "+what+"; will retry", "err", err)
+			told, at = err.Error(), time.Now()
+		}
 		select {
 		case <-ctx.Done():
 			return false

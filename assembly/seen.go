@@ -59,7 +59,7 @@ func (f *seenFile) flush() {
 }
 
 func (f *seenFile) store() {
-	if f.newest.Incarnation == f.stored.Incarnation && f.newest.Revision == f.stored.Revision {
+	if f.newest.Incarnation == f.stored.Incarnation && f.newest.Revision == f.stored.Revision && f.newest.Proof == f.stored.Proof {
 		return
 	}
 	b, err := json.Marshal(f.newest)

@@ -12,23 +12,30 @@ import (
 	"mariposa/store"
 )
 
-// maxAdopted is how many instances one request adopts. More take several requests.
-const maxAdopted = 500
+// maxAdopted is how many instances one request adopts. More take several requests. Of those
+// that cannot be adopted, the answer names maxRefused.
+const (
+	maxAdopted = 500
+	maxRefused = 500
+)
 
 // adoptInstances takes quarantined instances back into the slots that they came from. They
 // keep running: their node learns that they are wanted. An instance that a slot was
 // refilled with is removed if replace is true.
 func (c *Changer) adoptInstances(ctx context.Context, req *Request, node string, ask contract.NodeAction) (*contract.Changed, error) {
 	return c.changeNode(ctx, req, node, func(r *store.Node, a *attempt) error {
-		wanted, err := quarantined(r, ask.Instances)
+		wanted, err := c.findQuarantined(ctx, r, ask.Instances)
 		if err != nil {
 			return err
 		}
 		d := adoption{c: c, ctx: ctx, req: req, node: r, replace: ask.Replace, a: a, taken: map[slotKey]bool{}, added: map[string]int{}}
-		for _, q := range wanted {
+		for i, q := range wanted {
+			if ask.Instances == nil && c.Picture.Instances.Get(q.ID) != nil {
+				continue // it was adopted before, and its node has not said so yet
+			}
 			if len(a.unit.Writes) >= maxAdopted {
-				d.say(q, "too many at once: adopt the rest with another request")
-				continue
+				a.answer.Remaining = len(wanted) - i
+				break
 			}
 			why, err := d.adopt(q)
 			if err != nil {
@@ -38,27 +45,6 @@ func (c *Changer) adoptInstances(ctx context.Context, req *Request, node string,
 		}
 		return d.finish()
 	})
-}
-
-// quarantined returns the quarantined instances of a node that a request names, by id or
-// by name; all of them if it names none.
-func quarantined(r *store.Node, named []string) ([]mariposa.Quarantined, error) {
-	var all []mariposa.Quarantined
-	if st := r.Status(); st != nil {
-		all = st.Quarantined
-	}
-	if named == nil {
-		return all, nil
-	}
-	var some []mariposa.Quarantined
-	for _, name := range named {
-		i := slices.IndexFunc(all, func(q mariposa.Quarantined) bool { return q.ID == name || q.Name == name })
-		if i < 0 {
-			return nil, notFound("node %s has no instance %q in quarantine", r.Spec().Name, name)
-		}
-		some = append(some, all[i])
-	}
-	return some, nil
 }
 
 // slotKey names a slot of a service.
@@ -78,18 +64,22 @@ type adoption struct {
 	taken   map[slotKey]bool // slots that this request has filled
 	added   map[string]int   // how many instances it has added, by service
 	adopted int
+	refused int
 }
 
+// say adds to the answer what became of an instance, within bounds: the answer is stored.
 func (d *adoption) say(q mariposa.Quarantined, why string) {
-	d.a.answer.Adoptions = append(d.a.answer.Adoptions, contract.Adoption{ID: q.ID, Name: q.Name, Adopted: why == "", Reason: why})
 	if why == "" {
 		d.adopted++
+	} else if d.refused++; d.refused > maxRefused {
+		return
 	}
+	d.a.answer.Adoptions = append(d.a.answer.Adoptions, contract.Adoption{ID: q.ID, Name: q.Name, Adopted: why == "", Reason: why})
 }
 
 func (d *adoption) finish() error {
 	a := d.a
-	switch total := len(a.answer.Adoptions); {
+	switch total := d.adopted + d.refused + a.answer.Remaining; {
 	case total == 0:
 		a.answer.Reason = "the node has no quarantined instances"
 	case d.adopted == 0:
@@ -112,6 +102,8 @@ func (d *adoption) finish() error {
 func (d *adoption) adopt(q mariposa.Quarantined) (why string, err error) {
 	o := q.Origin
 	switch {
+	case d.c.Picture.Instances.Get(q.ID) != nil:
+		return "it is adopted already; its node has not said so yet", nil
 	case slices.Contains(d.node.Spec().Purge, q.ID):
 		return "it is being removed", nil
 	case q.State != mariposa.StateRunning:

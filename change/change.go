@@ -26,7 +26,7 @@ import (
 	"mariposa/store"
 )
 
-// Options are what a Changer is made from. All but KeepVersions are required.
+// Options are what a Changer is made from. All but Quarantine and KeepVersions are required.
 type Options struct {
 	Store     store.Store
 	Picture   *picture.Picture
@@ -39,6 +39,9 @@ type Options struct {
 	Trial     TrialFunc     // finds out whether nodes would take instances, without claims
 	// Await waits until the picture shows a revision, for a limited time.
 	Await func(ctx context.Context, revision int64)
+	// Quarantine returns all quarantined instances of a node, if its status has only some; nil
+	// if none has that many.
+	Quarantine func(ctx context.Context, node string) ([]mariposa.Quarantined, error)
 	// KeepVersions is how many versions of a project are kept; DefaultKeep if zero.
 	KeepVersions int
 }

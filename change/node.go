@@ -46,8 +46,7 @@ func (c *Changer) ActOnNode(ctx context.Context, req *Request, id string, ask co
 		spec := *old
 		var err error
 		if action == "purge" {
-			err = purge(r, &spec, ask.Instances)
-			a.answer.Reason = purgeReason(&spec)
+			a.answer.Reason, err = c.purge(ctx, r, &spec, ask.Instances)
 		} else {
 			err = setPlaysDead(&spec, action == "lose")
 		}
@@ -241,40 +240,6 @@ func setPlaysDead(spec *mariposa.NodeSpec, dead bool) error {
 	}
 	spec.Lost = dead
 	return nil
-}
-
-// purge marks quarantined instances for removal. It drops earlier marks of instances
-// that the node no longer reports.
-func purge(r *store.Node, spec *mariposa.NodeSpec, only []string) error {
-	there := map[string]bool{}
-	var all []string
-	if st := r.Status(); st != nil {
-		for _, q := range st.Quarantined {
-			there[q.ID] = true
-			all = append(all, q.ID)
-		}
-	}
-	marked := slices.DeleteFunc(slices.Clone(spec.Purge), func(id string) bool { return !there[id] })
-	if only == nil {
-		only = all
-	}
-	for _, id := range only {
-		if !there[id] {
-			return notFound("node %s has no instance %q in quarantine", spec.Name, id)
-		}
-		marked = append(marked, id)
-	}
-	slices.Sort(marked)
-	spec.Purge = slices.Compact(marked)
-	return nil
-}
-
-// purgeReason says what a purge does.
-func purgeReason(spec *mariposa.NodeSpec) string {
-	if len(spec.Purge) == 0 {
-		return "the node has no quarantined instances"
-	}
-	return reason.Many(len(spec.Purge), "quarantined instance") + " will be removed"
 }
 
 // keptOn lists the volumes on a node whose goal is to be kept.

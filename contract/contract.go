@@ -48,7 +48,8 @@ type Changed struct {
 
 	Ended []EndedTask `json:"ended,omitempty" doc:"tasks that this change terminated early"`
 
-	Adoptions []Adoption     `json:"adoptions,omitempty" doc:"for each quarantined instance, whether it was adopted"`
+	Adoptions []Adoption     `json:"adoptions,omitempty" doc:"for each quarantined instance, whether it was adopted; of those that were not, at most 500"`
+	Remaining int            `json:"remaining,omitempty" doc:"quarantined instances that were not looked at, because one request adopts at most 500: send it again"`
 	Drain     *DrainForecast `json:"drain,omitempty" doc:"for the dry run of a drain: what it would do"`
 
 	// For a change of one metadata key.
@@ -322,30 +323,31 @@ type InstanceAction struct {
 
 // Node is one node.
 type Node struct {
-	ID            string                                  `json:"id"`
-	Name          string                                  `json:"name"`
-	Rack          string                                  `json:"rack"`
-	DC            string                                  `json:"dc"`
-	Traits        map[string]string                       `json:"traits"`
-	Status        mariposa.NodeState                      `json:"status"`
-	Reason        string                                  `json:"reason"`
-	ReasonCode    mariposa.ReasonCode                     `json:"reason_code" doc:"stable code of the reason; empty if there is no reason"`
-	Instances     int                                     `json:"instances"`
-	Capacity      mariposa.Resources                      `json:"capacity"`
-	Reserved      mariposa.Resources                      `json:"reserved"`
-	Replica       string                                  `json:"replica"`
-	LastHeartbeat *time.Time                              `json:"last_heartbeat" doc:"when the node was last heard from; null: the replica that it is connected to does not answer this one, or it has not connected since all replicas were restarted"`
-	Drivers       []mariposa.ComputeType                  `json:"drivers"`
-	Offers        map[mariposa.ComputeType]mariposa.Offer `json:"offers" doc:"details that the node reports about compute types whose support depends on the machine"`
-	Dummy         bool                                    `json:"dummy"`
-	Quarantined   []mariposa.Quarantined                  `json:"quarantined"`
-	Address       string                                  `json:"address" doc:"address that the agent connected from; empty if not known yet"`
-	Fingerprint   string                                  `json:"fingerprint" doc:"fingerprint of the agent's key, as printed by the agent"`
-	Tokenless     bool                                    `json:"tokenless" doc:"whether the node came without a join token and is not accepted; what it reports about itself is not confirmed"`
-	KeyRotation   *time.Time                              `json:"key_rotation" doc:"when a new key was asked for that the node does not use yet; null: it has the newest"`
-	Machine       *mariposa.Machine                       `json:"machine,omitempty" doc:"facts of the machine, as reported by its agent; absent in lists and events, and for dummy nodes"`
-	Eligible      bool                                    `json:"eligible" doc:"whether operators let the node take new instances: it is approved, and neither drained nor reserved"`
-	Drain         *NodeDrain                              `json:"drain" doc:"the drain of the node; null if there is none"`
+	ID               string                                  `json:"id"`
+	Name             string                                  `json:"name"`
+	Rack             string                                  `json:"rack"`
+	DC               string                                  `json:"dc"`
+	Traits           map[string]string                       `json:"traits"`
+	Status           mariposa.NodeState                      `json:"status"`
+	Reason           string                                  `json:"reason"`
+	ReasonCode       mariposa.ReasonCode                     `json:"reason_code" doc:"stable code of the reason; empty if there is no reason"`
+	Instances        int                                     `json:"instances"`
+	Capacity         mariposa.Resources                      `json:"capacity"`
+	Reserved         mariposa.Resources                      `json:"reserved"`
+	Replica          string                                  `json:"replica"`
+	LastHeartbeat    *time.Time                              `json:"last_heartbeat" doc:"when the node was last heard from; null: the replica that it is connected to does not answer this one, or it has not connected since all replicas were restarted"`
+	Drivers          []mariposa.ComputeType                  `json:"drivers"`
+	Offers           map[mariposa.ComputeType]mariposa.Offer `json:"offers" doc:"details that the node reports about compute types whose support depends on the machine"`
+	Dummy            bool                                    `json:"dummy"`
+	Quarantined      []mariposa.Quarantined                  `json:"quarantined" doc:"instances in quarantine; of many, only some: at most 100 of one node, and 20 of each in lists and events"`
+	QuarantinedCount int                                     `json:"quarantined_count" doc:"number of instances in quarantine"`
+	Address          string                                  `json:"address" doc:"address that the agent connected from; empty if not known yet"`
+	Fingerprint      string                                  `json:"fingerprint" doc:"fingerprint of the agent's key, as printed by the agent"`
+	Tokenless        bool                                    `json:"tokenless" doc:"whether the node came without a join token and is not accepted; what it reports about itself is not confirmed"`
+	KeyRotation      *time.Time                              `json:"key_rotation" doc:"when a new key was asked for that the node does not use yet; null: it has the newest"`
+	Machine          *mariposa.Machine                       `json:"machine,omitempty" doc:"facts of the machine, as reported by its agent; absent in lists and events, and for dummy nodes"`
+	Eligible         bool                                    `json:"eligible" doc:"whether operators let the node take new instances: it is approved, and neither drained nor reserved"`
+	Drain            *NodeDrain                              `json:"drain" doc:"the drain of the node; null if there is none"`
 }
 
 // Replica is one replica of the server.

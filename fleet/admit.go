@@ -2,11 +2,9 @@ package fleet
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"log/slog"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -26,28 +24,6 @@ type Admission struct {
 	// Tokenless: it has neither a join token nor the key of a node that is admitted. It
 	// can only announce its node.
 	Tokenless bool
-}
-
-// checkSeen compares what a node has seen of the store with what is there.
-func (f *Fleet) checkSeen(ctx context.Context, h *wire.Hello) *wire.Bye {
-	seen := h.Seen
-	if seen == nil || f.Outdated == nil {
-		return nil
-	}
-	former := slices.Contains(seen.Past, f.identity.Incarnation)
-	if !former && (seen.Incarnation != f.identity.Incarnation || seen.Revision <= f.Picture.Revision()) {
-		return nil
-	}
-	newest, err := f.Store.Revision(ctx) // the picture may be a little behind
-	if err != nil {
-		return unavailableError("open a session", err)
-	}
-	if !former && seen.Revision <= newest {
-		return nil
-	}
-	slog.Error("the database is older than what a node has seen of it", "node", h.Name, "seen", seen.Revision, "revision", newest)
-	f.Outdated(seen.Revision)
-	return &wire.Bye{Reason: "the server's database has gone back to an earlier state; the server is reading it again"}
 }
 
 // checkHome refuses an agent whose data directory is at another place than that of the agent
@@ -82,8 +58,8 @@ func (f *Fleet) checkHello(h *wire.Hello, by Admission) *wire.Bye {
 		return finalError("invalid node id %q", h.Node)
 	case !by.canJoin() && !by.Tokenless && by.Node != h.Node:
 		return finalError("the agent authenticated as node %s but reports to be node %s: give it a join token, or the data directory of that node", by.Node, h.Node)
-	case len(h.Key) < 16:
-		return finalError("the key of a node must have at least 16 characters")
+	case len(h.Key) < 16 || max(len(h.Key), len(h.FormerKey)) > maxKey:
+		return finalError("the key of a node must have 16 to %d characters", maxKey)
 	case !isShortText(h.Name):
 		return finalError("the name of a node must have 1 to 253 characters, all of them printable")
 	case !isShortText("-"+h.Rack) || !isShortText("-"+h.DC):
@@ -96,7 +72,7 @@ func (f *Fleet) checkHello(h *wire.Hello, by Admission) *wire.Bye {
 			return finalError("the traits of a node must have at most 252 characters, all of them printable")
 		}
 	}
-	return nil
+	return checkCapacity(h.Capacity)
 }
 
 // refuseProtocol refuses an agent of another release. The refusal is not final: another

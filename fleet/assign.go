@@ -111,14 +111,14 @@ func (s *Session) packFrames(ctx context.Context, records []*store.Instance, sna
 
 // sendTombstones sends tombstones for quarantined instances that an operator has purged.
 func (s *Session) sendTombstones(ids []string) {
-	a := &wire.Assign{}
+	var items []wire.Assignment
 	for _, id := range ids {
 		if s.f.Picture.Instances.Get(id) == nil {
-			a.Items = append(a.Items, wire.Assignment{ID: id, Goal: mariposa.GoalGone, Generation: 1})
+			items = append(items, wire.Assignment{ID: id, Goal: mariposa.GoalGone, Generation: 1})
 		}
 	}
-	if len(a.Items) > 0 {
-		s.sendAssign(a)
+	for part := range slices.Chunk(items, wire.Batch) {
+		s.sendAssign(&wire.Assign{Items: part})
 	}
 }
 
@@ -302,5 +302,6 @@ func (s *Session) resolveOthers(ctx context.Context, b *mariposa.Bindings, proje
 // sendAssign sends goals, with the revision that they are based on.
 func (s *Session) sendAssign(a *wire.Assign) {
 	a.Revision = s.f.Picture.Revision()
+	a.Proof = s.f.prove(a.Revision, s.past)
 	s.send(wire.Frame{Assign: a})
 }

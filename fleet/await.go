@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ const (
 // errand is something to do at the replica that has the session of a node.
 type errand struct {
 	node, instance string
+	what           string // it is about, if not an instance
 	here           func(*Session) error
 	there          func(ctx context.Context, replica string) error
 	once           bool // it must not be repeated if it may have been done
@@ -149,7 +151,7 @@ func (f *Fleet) absenceError(e errand, waited time.Duration, failed error) error
 	if waited > 0 {
 		where += fmt.Sprintf(" (waited %s for it)", waited.Round(100*time.Millisecond))
 	}
-	return mariposa.Errorf(mariposa.Unavailable, "instance %s is on node %s", e.instance, where)
+	return mariposa.Errorf(mariposa.Unavailable, "%s is on node %s", cmp.Or(e.what, "instance "+e.instance), where)
 }
 
 // describeAbsence describes where a node without a session here is, as the end of a

@@ -10,6 +10,7 @@ package fleet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -20,6 +21,7 @@ import (
 	"mariposa/clock"
 	"mariposa/picture"
 	"mariposa/relay"
+	"mariposa/seal"
 	"mariposa/store"
 	"mariposa/wire"
 )
@@ -49,6 +51,8 @@ type Options struct {
 	// Outdated is called when a node has seen a revision that the store does not have. If
 	// nil, nodes are not believed.
 	Outdated func(seen int64)
+	// Ring signs the states of the store that nodes are told. If nil, nodes are not believed.
+	Ring *seal.Ring
 	// Links are the connections to the other replicas; nil if there can be none.
 	Links *relay.Links
 }
@@ -59,6 +63,9 @@ type Fleet struct {
 	identity store.Identity
 	began    time.Time
 	balancer balancer
+	proofs   proofs
+	opens    *throttle     // of sessions
+	statuses *throttle     // of what nodes report about themselves
 	joined   chan struct{} // closed and replaced when a node opens a session, here or elsewhere
 
 	tokenless   tokenlessGate
@@ -78,6 +85,7 @@ type Fleet struct {
 	unanswered     bool                  // the last read of the store failed
 	lapsed         bool                  // this replica's own lease could not be renewed in time
 	cancelLapse    func()                // cancels the timer that sets it
+	regained       time.Time             // when it was renewed after that
 	servers        []string              // addresses of the living replicas
 	living         []string              // the names of the living replicas
 	neighbors      map[string]*neighbor  // the other replicas that are asked for heartbeats
@@ -103,6 +111,7 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 	f := &Fleet{
 		Options: o, identity: id, began: o.Clock.Now(), joined: make(chan struct{}), joining: make(chan struct{}, 1), cancelLapse: func() {}, drains: make(chan struct{}, 1),
 		sessions: map[string]*Session{}, lastHeard: map[string]time.Time{}, lastStored: map[string]time.Time{}, liveFacts: map[string]*liveFacts{}, goneReplicas: map[string]time.Time{},
+		opens: newThrottle(openBurst, openInterval), statuses: newThrottle(statusBurst, statusInterval),
 		heardElsewhere: map[string]time.Time{}, neighbors: map[string]*neighbor{},
 	}
 	o.Picture.Subscribe(f.routeChanges)
@@ -150,6 +159,27 @@ func (f *Fleet) open(ctx context.Context, h *wire.Hello, by Admission, out Outle
 	if f.Stalled() {
 		return nil, &wire.Bye{Reason: lapsedReason}, nil
 	}
+	if wait := f.opens.take(h.Node, f.Clock.Now()); wait > 0 {
+		return nil, f.refuseOpening(h, wait), nil
+	}
+	s, bye, err := f.startSession(ctx, h, by, spec, writes, out, wake)
+	if bye != nil {
+		f.opens.giveBack(h.Node)
+	}
+	return s, bye, err
+}
+
+// refuseOpening tells a node that it opens sessions too often.
+func (f *Fleet) refuseOpening(h *wire.Hello, wait time.Duration) *wire.Bye {
+	if f.opens.isNews(h.Node, f.Clock.Now()) {
+		slog.Warn("a node opens sessions too often, and must wait each time", "node", h.Name, "id", h.Node, "interval", openInterval)
+	}
+	return &wire.Bye{Reason: fmt.Sprintf("the node connects too often: after %d sessions in a row, a server opens one every %s for a node; try again in %s",
+		openBurst, openInterval, max(time.Second, wait.Round(time.Second)))}
+}
+
+// startSession begins a session of a node that may have one, and stores it.
+func (f *Fleet) startSession(ctx context.Context, h *wire.Hello, by Admission, spec *mariposa.NodeSpec, writes store.Unit, out Outlet, wake func()) (*Session, *wire.Bye, error) {
 	lease, err := f.Store.Seize(ctx, f.Replica, leaseName(h.Node))
 	if err == nil {
 		err = ctx.Err() // the agent may have left
@@ -182,7 +212,8 @@ func (f *Fleet) open(ctx context.Context, h *wire.Hello, by Admission, out Outle
 		s.stop("the session could not be stored") // the caller sends the refusal
 		return nil, unavailableError("open a session", res.Err), res.Err
 	}
-	s.send(wire.Frame{Welcome: &wire.Welcome{Epoch: lease.Epoch, Cluster: f.identity.Cluster, Incarnation: f.identity.Incarnation, Revision: f.Picture.Revision(), HeartbeatInterval: f.Beat, Servers: s.newServers(), KeyHash: admittedWith(spec, h)}})
+	revision := f.Picture.Revision()
+	s.send(wire.Frame{Welcome: &wire.Welcome{Epoch: lease.Epoch, Cluster: f.identity.Cluster, Incarnation: f.identity.Incarnation, Revision: revision, HeartbeatInterval: f.Beat, Servers: s.newServers(), KeyHash: admittedWith(spec, h), Past: s.past, Proof: f.prove(revision, s.past)}})
 	return s, nil, nil
 }
 
@@ -278,6 +309,8 @@ func (f *Fleet) noteStored(c *store.Change) {
 	case c.Deleted:
 		delete(f.lastStored, c.Record.ID)
 		delete(f.heardElsewhere, c.Record.ID)
+		f.opens.forget(c.Record.ID)
+		f.statuses.forget(c.Record.ID)
 	case c.Status && st.State == mariposa.NodeRunning && st.Replica != f.Replica:
 		f.lastStored[c.Record.ID] = f.Clock.Now()
 	}

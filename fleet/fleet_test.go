@@ -631,50 +631,6 @@ func TestACrashIsAskedForOnTheNode(t *testing.T) {
 	}
 }
 
-// A node that has seen a revision which the store does not have shows that the store has
-// gone back. It is refused until the store was read again.
-func TestANodeThatHasSeenMoreThanTheStoreHasIsHeard(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	var told []int64
-	r.fleet.Outdated = func(seen int64) { told = append(told, seen) }
-	id, err := r.store.Identity(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.connect("n1")
-	newest := r.fleet.Picture.Revision()
-	for _, c := range []struct {
-		seen *wire.Seen
-		told bool
-	}{
-		{nil, false},
-		{&wire.Seen{Incarnation: id.Incarnation, Revision: newest}, false},
-		{&wire.Seen{Incarnation: "of another store", Revision: newest + 100}, false},
-		{&wire.Seen{Incarnation: id.Incarnation, Revision: newest + 100}, true},
-		{&wire.Seen{Incarnation: "a later one", Revision: newest + 100, Past: []string{"x", id.Incarnation}}, true},
-		{&wire.Seen{Incarnation: "a later one", Revision: newest + 100, Past: []string{"x"}}, false},
-	} {
-		told = nil
-		h := hello("n1")
-		h.Seen = c.seen
-		_, bye := r.try(h)
-		r.run()
-		if c.told != (bye != nil) || c.told != (len(told) == 1 && told[0] == newest+100) {
-			t.Errorf("it has seen %+v, the store has %d: %+v, told %v", c.seen, newest, bye, told)
-		}
-		if bye != nil && (bye.Final || !strings.Contains(bye.Reason, "gone back")) {
-			t.Errorf("it is told %+v", bye)
-		}
-	}
-	r.fleet.Outdated = nil
-	h := hello("n1")
-	h.Seen = &wire.Seen{Incarnation: id.Incarnation, Revision: newest + 1000}
-	if _, bye := r.try(h); bye != nil {
-		t.Errorf("a node that is not believed is refused: %+v", bye)
-	}
-}
-
 func TestFactsOfTheMachineAreStoredOnceAndWhenTheyChange(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -69,6 +69,8 @@ func (w *forwards) serve(ctx context.Context, link *wire.Stream, r *wire.Forward
 	case r.Crash != "":
 		s.send(wire.Frame{Crash: &wire.Crash{Instance: r.Crash}})
 		_ = link.Send(wire.Message{})
+	case r.Quarantine:
+		sendQuarantine(link, s)
 	case r.Open != nil:
 		w.serveStream(ctx, link, s, *r.Open)
 	}

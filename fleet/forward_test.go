@@ -23,6 +23,7 @@ import (
 	"mariposa/seal"
 	"mariposa/store"
 	"mariposa/wire"
+	"mariposa/wire/wiretest"
 )
 
 // neighbor is a second replica on the store of a test server. It asks the first.
@@ -359,5 +360,35 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A node with many quarantined instances: its status has some, and its session all of them.
+func TestTheWholeQuarantineIsReadThroughAnotherReplica(t *testing.T) {
+	t.Parallel()
+	p := newTestServer(t, time.Hour)
+	pipe, _ := p.dial()
+	defer pipe.Close()
+	pipe.Send(wire.Frame{Seq: 1, Hello: hello("n1")})
+	go func() { _ = wiretest.Drain(p.ctx, pipe, nil) }()
+	p.until("the node joins", func() bool { return p.epoch("n1") == 1 })
+	all := make([]mariposa.Quarantined, 3000)
+	for i := range all {
+		all[i] = mariposa.Quarantined{ID: fmt.Sprintf("q-%04d", i), State: mariposa.StateRunning, Reason: strings.Repeat("x", 200)}
+	}
+	pipe.Send(wire.Frame{Seq: 2, Report: &wire.Report{Inventory: true, Quarantined: all}})
+	n := addNeighbor(t, p)
+	p.until("the quarantine is stored", func() bool { return p.pic.Nodes.Get("n1").Status().CountQuarantined() == 3000 })
+	must(t, n.pic.Await(p.ctx, p.pic.Revision()))
+	if st := n.pic.Nodes.Get("n1").Status(); len(st.Quarantined) != 100 {
+		t.Errorf("%d are stored", len(st.Quarantined))
+	}
+	for where, f := range map[string]*fleet.Fleet{"here": p.fleet, "there": n.fleet} {
+		if got, err := f.Quarantine(p.ctx, "n1"); err != nil || len(got) != 3000 || got[2999].ID != "q-2999" {
+			t.Errorf("%s: %d, %v", where, len(got), err)
+		}
+	}
+	if _, err := n.fleet.Quarantine(p.ctx, "n2"); err == nil || !strings.Contains(err.Error(), "the list of quarantined instances is on node n2, which is not connected") {
+		t.Errorf("of an unknown node: %v", err)
 	}
 }

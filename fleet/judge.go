@@ -166,7 +166,7 @@ func (f *Fleet) KeepLease(ttl time.Duration) {
 	defer f.mu.Unlock()
 	f.cancelLapse()
 	if f.lapsed { // nodes could not connect meanwhile, perhaps at no replica
-		f.lapsed, f.watching = false, f.Clock.Now()
+		f.lapsed, f.watching, f.regained = false, f.Clock.Now(), f.Clock.Now()
 	}
 	f.cancelLapse = f.Clock.After(ttl, f.lapse)
 }
@@ -185,6 +185,14 @@ func (f *Fleet) lapse() {
 	for _, s := range all {
 		s.end(lapsedReason)
 	}
+}
+
+// LacksNodes reports whether this replica has lost its lease, so that no node is connected
+// to it, or has regained it just now, so that they have not returned yet.
+func (f *Fleet) LacksNodes() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lapsed || !f.regained.IsZero() && f.Clock.Now().Sub(f.regained) < f.lifetime()
 }
 
 func (f *Fleet) hasLapsed() bool {

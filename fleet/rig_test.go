@@ -96,12 +96,13 @@ type rig struct {
 	fleet *fleet.Fleet
 	open  []*peer
 	by    fleet.Admission // what admits agents
+	ring  *seal.Ring
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	clk := clocktest.New()
-	r := &rig{t: t, clk: clk, store: &faultyStore{Store: memory.New(clk)}, by: fleet.Admission{Own: true}}
+	r := &rig{t: t, clk: clk, store: &faultyStore{Store: memory.New(clk)}, by: fleet.Admission{Own: true}, ring: seal.NewRing()}
 	r.boot("r1")
 	return r
 }
@@ -114,7 +115,7 @@ func (r *rig) boot(replica string) {
 		r.t.Fatal(err)
 	}
 	r.fleet, err = fleet.New(r.t.Context(), fleet.Options{
-		Store: r.store, Picture: r.pic, Cache: picture.NewVersionCache(r.store, seal.NewVault(seal.NewRing(), r.store)), Clock: r.clk, Replica: replica,
+		Store: r.store, Picture: r.pic, Cache: picture.NewVersionCache(r.store, seal.NewVault(seal.NewRing(), r.store)), Clock: r.clk, Replica: replica, Ring: r.ring,
 	})
 	if err != nil {
 		r.t.Fatal(err)

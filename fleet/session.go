@@ -6,9 +6,9 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"mariposa"
@@ -25,8 +25,11 @@ type Session struct {
 	hello *wire.Hello
 	spec  *mariposa.NodeSpec
 	epoch int64
-	from  string // the address of its agent
+	from  string   // the address of its agent
+	past  []string // incarnations of the store before the current one that the node has seen
 	inbox *mailbox.Box[message]
+
+	waiting atomic.Int64 // bytes of the frames in the inbox
 
 	began        time.Time
 	countStreams func() int // that are open; nil in virtual time
@@ -37,9 +40,12 @@ type Session struct {
 	out      Outlet
 	seq      int64
 	ended    bool
-	endCause string    // why it has ended
-	retry    func()    // cancels the scheduled retry of a store write
-	renewBy  time.Time // when it ends at the latest so that its node connects with its new key; zero: it need not
+	endCause string // why it has ended
+	// quarantine are the reported instances in quarantine; written only by Step, and never
+	// changed in place.
+	quarantine []mariposa.Quarantined
+	retry      func()    // cancels the scheduled retry of a store write
+	renewBy    time.Time // when it ends at the latest so that its node connects with its new key; zero: it need not
 
 	order             wire.FrameOrder                     // used by the reader of the connection
 	snapshotSent      bool                                // after it, changes are sent
@@ -47,8 +53,11 @@ type Session struct {
 	recent            map[string]*mariposa.InstanceStatus // stored, perhaps not yet in the picture
 	recentAt          int64
 	provided          map[string]wire.Provided // reported resources, not yet stored
-	quarantine        []mariposa.Quarantined
+	quarantineTotal   int                      // reported instances in quarantine
+	quarantineExcess  []string                 // what was cut of them
 	quarantineChanged bool
+	excess            []string // what was cut of all other reports
+	excessChanged     bool
 	machine           *mariposa.Machine
 	machineChanged    bool
 	reboots           bool            // its machine is shutting down
@@ -69,12 +78,16 @@ type message struct {
 }
 
 func newSession(f *Fleet, h *wire.Hello, spec *mariposa.NodeSpec, epoch int64, from string, out Outlet, wake func()) *Session {
+	var c cutter
 	s := &Session{
-		f: f, node: h.Node, hello: h, spec: spec, epoch: epoch, from: from, out: out, began: f.Clock.Now(),
+		f: f, node: h.Node, hello: c.hello(h), spec: spec, epoch: epoch, from: from, out: out, began: f.Clock.Now(),
 		pending: map[string]*mariposa.InstanceStatus{}, recent: map[string]*mariposa.InstanceStatus{}, retry: func() {}, ready: make(chan struct{}),
 		provided: map[string]wire.Provided{}, frozen: map[string]bool{},
 	}
-	s.machine = h.Machine.Bounded()
+	s.machine, s.past, s.excess = s.hello.Machine, f.pastOf(h), c.excess
+	if len(c.excess) > 0 {
+		s.logExcess(c.excess)
+	}
 	s.order.Accept(1) //nolint:errcheck // the hello was frame 1
 	s.inbox = mailbox.New[message](wake)
 	return s
@@ -97,6 +110,8 @@ func (s *Session) Receive(f wire.Frame) {
 	switch {
 	case err != nil:
 		s.inbox.Put(message{broken: err})
+	case next && s.waiting.Add(int64(f.Size())) > maxWaiting:
+		s.inbox.Put(message{broken: mariposa.Errorf(mariposa.TooLarge, "the agent reports more than can be stored: more than %d MiB of its reports wait", maxWaiting>>20)})
 	case next:
 		s.inbox.Put(message{frame: &f})
 	}
@@ -119,6 +134,7 @@ func (s *Session) Step(ctx context.Context) error {
 		case m.broken != nil:
 			return m.broken
 		case m.frame != nil:
+			s.waiting.Add(-int64(m.frame.Size()))
 			if err := s.handleFrame(ctx, m.frame); err != nil {
 				return err
 			}
@@ -214,7 +230,8 @@ func (s *Session) answerHeartbeat(b *wire.Heartbeat) error {
 	if err := s.order.Check(b); err != nil {
 		return err
 	}
-	answer := wire.Heartbeat{Revision: s.f.Picture.Revision(), Servers: s.newServers()}
+	revision := s.f.Picture.Revision()
+	answer := wire.Heartbeat{Revision: revision, Proof: s.f.prove(revision, s.past), Servers: s.newServers()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if answer.Sent = s.seq; !s.ended {
@@ -223,83 +240,13 @@ func (s *Session) answerHeartbeat(b *wire.Heartbeat) error {
 	return nil
 }
 
-func (s *Session) handleReport(ctx context.Context, r *wire.Report) {
-	for i := range r.Items {
-		it := &r.Items[i]
-		known := s.f.Picture.Instances.Get(it.ID)
-		if known == nil || known.Spec().Node != s.node {
-			continue // deleted meanwhile, or not this node's
-		}
-		next := it.Status
-		s.maskSecrets(ctx, known.Spec(), &next)
-		if s.completeStatus(it.ID, known, &next) {
-			s.pending[it.ID] = &next
-		}
-	}
-	s.handleProvided(r.Provided)
-	if r.Inventory && !sameQuarantine(r.Quarantined, s.quarantine) {
-		s.quarantine, s.quarantineChanged = r.Quarantined, true
-	}
-	if m := r.Machine.Bounded(); m != nil && !reflect.DeepEqual(m, s.machine) {
-		s.machine, s.machineChanged = m, true
-	}
-}
-
-// completeStatus completes a reported status and reports whether it must be stored.
-func (s *Session) completeStatus(id string, known *store.Instance, next *mariposa.InstanceStatus) bool {
-	last := known.Status()
-	if r := s.recent[id]; r != nil {
-		last = r
-	}
-	if p := s.pending[id]; p != nil {
-		last = p
-	}
-	from := mariposa.StateOf(known.Spec(), last)
-	if !mariposa.CanFollow(from, next.State) {
-		slog.Warn("a node reported an invalid change of state", "node", s.node, "instance", id, "from", from, "to", next.State)
-		return false
-	}
-	if last == nil && next.State == mariposa.StateProvisioning && next.PhysicalID == "" && next.Reason == "" {
-		return false // an assignment implies this state
-	}
-	next.Since = s.f.Clock.Now()
-	if last != nil && from == next.State {
-		next.Since = last.Since
-		return !sameStatus(last, next) || (settlesRecord(known, next) && s.recent[id] == nil)
-	}
-	return true
-}
-
-// settlesRecord reports whether this status allows the deletion of a record that no
-// planner deletes: the instance is destroyed, and it is orphaned, or unmanaged with the
-// goal gone.
-func settlesRecord(known *store.Instance, st *mariposa.InstanceStatus) bool {
-	spec := known.Spec()
-	return (spec.Orphaned || (!spec.Managed && spec.Goal == mariposa.GoalGone)) && st.State == mariposa.StateDestroyed
-}
-
-// sameQuarantine reports whether two inventories have the same instances in the same
-// states.
-func sameQuarantine(a, b []mariposa.Quarantined) bool {
-	return slices.EqualFunc(a, b, func(a, b mariposa.Quarantined) bool {
-		sameOrigin := reflect.DeepEqual(a.Origin, b.Origin)
-		a.Origin, b.Origin = nil, nil
-		return sameOrigin && a == b
-	})
-}
-
-func sameStatus(a, b *mariposa.InstanceStatus) bool {
-	return a.State == b.State && a.Health == b.Health && a.Generation == b.Generation && a.PhysicalID == b.PhysicalID &&
-		a.Restarts == b.Restarts && a.ManualRestarts == b.ManualRestarts && a.Reason == b.Reason && slices.Equal(a.Addresses, b.Addresses) && maps.Equal(a.Details, b.Details)
-}
-
 // storePending stores the pending reports. Those that cannot be stored now are kept and
 // retried.
 func (s *Session) storePending(ctx context.Context) error {
-	if len(s.pending) == 0 && len(s.provided) == 0 && !s.statusChanged() {
+	batches := slices.Concat(s.provisionBatches(false), s.batches(), s.provisionBatches(true))
+	if len(batches) == 0 {
 		return nil
 	}
-	batches := slices.Concat(s.provisionBatches(false), s.batches(), s.provisionBatches(true))
 	units := make([]store.Unit, len(batches))
 	for i := range batches {
 		units[i] = batches[i].unit
@@ -323,7 +270,7 @@ func (s *Session) storePending(ctx context.Context) error {
 // status of the node.
 func (s *Session) markStored(b batch) {
 	if b.ids == nil && b.resource == "" {
-		s.quarantineChanged, s.machineChanged, s.judged = false, false, false
+		s.quarantineChanged, s.machineChanged, s.excessChanged, s.judged = false, false, false, false
 	}
 	delete(s.provided, b.resource)
 	for _, id := range b.ids {
@@ -363,7 +310,7 @@ func (s *Session) fence() []store.Fence {
 func (s *Session) batches() []batch {
 	fence := s.fence()
 	var all []batch
-	if s.statusChanged() {
+	if s.statusChanged() && s.mayWriteStatus() {
 		all = append(all, batch{unit: store.Unit{Fences: fence, Urgent: s.judged, Writes: s.nodeWrites()}})
 	}
 	bulk := batch{unit: store.Unit{Fences: fence}}
@@ -393,7 +340,19 @@ func (s *Session) batches() []batch {
 }
 
 // statusChanged reports whether the status of the node must be stored.
-func (s *Session) statusChanged() bool { return s.quarantineChanged || s.machineChanged || s.judged }
+func (s *Session) statusChanged() bool {
+	return s.quarantineChanged || s.machineChanged || s.excessChanged || s.judged
+}
+
+// mayWriteStatus reports whether the status of the node can be stored now, however often
+// the node changes it. If not, the newest is stored later.
+func (s *Session) mayWriteStatus() bool {
+	if s.judged || s.f.statuses.take(s.node, s.f.Clock.Now()) == 0 {
+		return true
+	}
+	s.retryLater()
+	return false
+}
 
 // nodeWrites returns the writes of the node's status. A connected node is running,
 // whatever another replica concluded from its silence.
@@ -404,14 +363,16 @@ func (s *Session) nodeWrites() (all []store.Write) {
 	}
 	if s.quarantineChanged {
 		event := nodeEvent("node.quarantine", s.hello)
-		event.Reason = &mariposa.Reason{Code: mariposa.ReasonQuarantine, Count: len(s.quarantine)}
-		if len(s.quarantine) == 0 {
+		event.Reason = &mariposa.Reason{Code: mariposa.ReasonQuarantine, Count: s.quarantineTotal}
+		if s.quarantineTotal == 0 {
 			event.Reason = &mariposa.Reason{Code: mariposa.ReasonQuarantineOver}
 		}
 		all = append(all, store.Write{Kind: mariposa.KindNode, ID: s.node, Status: status, Event: event})
 	}
-	if s.machineChanged {
-		all = append(all, store.Write{Kind: mariposa.KindNode, ID: s.node, Status: status, Event: nodeEvent("node.facts", s.hello)})
+	if s.machineChanged || s.excessChanged {
+		event := nodeEvent("node.facts", s.hello)
+		event.Reason = status.Reason
+		all = append(all, store.Write{Kind: mariposa.KindNode, ID: s.node, Status: status, Event: event})
 	}
 	return all
 }
@@ -440,10 +401,14 @@ func (s *Session) nodeStatus(state mariposa.NodeState) *mariposa.NodeStatus {
 			}
 		}
 	}
+	sample, total := sampleOf(s.listQuarantine()), s.quarantineTotal
+	if total == len(sample) {
+		total = 0
+	}
 	return &mariposa.NodeStatus{
 		State: state, Since: since, Epoch: s.epoch, Replica: s.f.Replica, Address: s.from, Home: s.hello.Home, Capacity: s.hello.Capacity,
-		Drivers: s.hello.Drivers, Capabilities: s.hello.Capabilities, Offers: s.hello.Offers, Quarantined: s.quarantine, Machine: s.machine,
-		Losses: losses,
+		Drivers: s.hello.Drivers, Capabilities: s.hello.Capabilities, Offers: s.hello.Offers, Machine: s.machine,
+		Quarantined: sample, QuarantinedTotal: total, Losses: losses, Reason: reportCut(s.excess, s.quarantineExcess),
 	}
 }
 

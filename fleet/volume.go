@@ -71,9 +71,11 @@ func resourceOf(r *store.Record) resource {
 var storedKinds = map[mariposa.Kind]mariposa.Kind{mariposa.KindVolume: mariposa.KindVolume, mariposa.KindNetwork: mariposa.KindAttachment}
 
 // handleProvided keeps what a node reports about its resources.
-func (s *Session) handleProvided(all []wire.Provided) {
+func (s *Session) handleProvided(all []wire.Provided, c *cutter) {
 	for _, p := range all {
-		if s.resource(p).Record != nil {
+		r := s.resource(p)
+		if _, known := r.kindByState[p.State]; known {
+			c.provided(&p)
 			s.provided[p.ID] = p
 		}
 	}

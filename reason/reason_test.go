@@ -123,6 +123,7 @@ var examples = map[mariposa.ReasonCode][]mariposa.Reason{
 	mariposa.ReasonApproved:       {{Subject: "ann"}},
 	mariposa.ReasonRejected:       {{Subject: "ann"}},
 	mariposa.ReasonPendingExpired: {{Since: ten}},
+	mariposa.ReasonReportCut:      {{Keys: []string{"its drivers", "the reason of an instance"}}},
 	mariposa.ReasonKeyRotated:     {{Subject: "SHA256:abc"}},
 	mariposa.ReasonNetworkLeft:    {{Subject: "shop"}},
 

@@ -320,15 +320,18 @@ var table = map[mariposa.ReasonCode]words{
 		return fmt.Sprintf("found %d instances that this store does not know; they are left running until purged", r.Count)
 	}),
 	mariposa.ReasonQuarantineOver: plain("nothing is in quarantine any more"),
-	mariposa.ReasonOrphaned:       plain("its project is deleted; it is removed when its node returns"),
-	mariposa.ReasonMadeFor:        say(func(r *mariposa.Reason) string { return "created for " + r.Subject }),
-	mariposa.ReasonVolumeLeft:     plain("its project is deleted; it now belongs to the organization"),
-	mariposa.ReasonVolumeDropped:  plain("its project is deleted with its volumes"),
-	mariposa.ReasonNetworkUsed:    say(func(r *mariposa.Reason) string { return "used by " + r.Subject + " of " + r.Other }),
-	mariposa.ReasonRetention:      plain("only the newest versions are kept"),
-	mariposa.ReasonNodeGivenUp:    plain("unmanaged instances were removed with their node"),
-	mariposa.ReasonRehomed:        say(func(r *mariposa.Reason) string { return "its organization " + r.Subject + " does not exist" }),
-	mariposa.ReasonNetworkLeft:    say(func(r *mariposa.Reason) string { return r.Subject + " no longer uses it" }),
+	mariposa.ReasonReportCut: say(func(r *mariposa.Reason) string {
+		return "reports more than is kept, so it was cut: " + strings.Join(r.Keys, ", ") + "; its agent may be faulty or hostile"
+	}),
+	mariposa.ReasonOrphaned:      plain("its project is deleted; it is removed when its node returns"),
+	mariposa.ReasonMadeFor:       say(func(r *mariposa.Reason) string { return "created for " + r.Subject }),
+	mariposa.ReasonVolumeLeft:    plain("its project is deleted; it now belongs to the organization"),
+	mariposa.ReasonVolumeDropped: plain("its project is deleted with its volumes"),
+	mariposa.ReasonNetworkUsed:   say(func(r *mariposa.Reason) string { return "used by " + r.Subject + " of " + r.Other }),
+	mariposa.ReasonRetention:     plain("only the newest versions are kept"),
+	mariposa.ReasonNodeGivenUp:   plain("unmanaged instances were removed with their node"),
+	mariposa.ReasonRehomed:       say(func(r *mariposa.Reason) string { return "its organization " + r.Subject + " does not exist" }),
+	mariposa.ReasonNetworkLeft:   say(func(r *mariposa.Reason) string { return r.Subject + " no longer uses it" }),
 	mariposa.ReasonUnstable: {text: func(r *mariposa.Reason, now time.Time) string {
 		return fmt.Sprintf("it was lost %s within an hour; until %s it gets instances only if no other node fits", Many(r.Count, "time"), stamp(r.Until, now))
 	}},

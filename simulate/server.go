@@ -126,7 +126,7 @@ func (w *World) startServer(p *process) {
 	vault := seal.NewVault(w.ring, s.store)
 	cache := picture.NewVersionCache(s.store, vault)
 	s.picture.Subscribe(cache.Invalidate) // before all other subscribers, because they read the cache
-	of := fleet.Options{Store: s.store, Picture: s.picture, Cache: cache, Clock: clk, Replica: p.name, Regained: func() { s.engine.RetryBlocked() }}
+	of := fleet.Options{Store: s.store, Picture: s.picture, Cache: cache, Clock: clk, Replica: p.name, Regained: func() { s.engine.RetryBlocked() }, Ring: w.ring}
 	if p.trusting {
 		of.Outdated = s.noteOutdated
 	}

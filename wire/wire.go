@@ -53,7 +53,12 @@ type Frame struct {
 	Bye       *Bye       `json:"bye,omitempty"`
 	Crash     *Crash     `json:"crash,omitempty"`
 	Rotate    *Rotate    `json:"rotate,omitempty"`
+
+	size int
 }
+
+// Size returns how many bytes the frame had when it was received; zero if it was not.
+func (f *Frame) Size() int { return f.size }
 
 // Hello opens a session: the agent identifies its node.
 type Hello struct {
@@ -91,6 +96,9 @@ type Seen struct {
 	Incarnation string   `json:"incarnation"`
 	Revision    int64    `json:"revision"`
 	Past        []string `json:"past,omitempty"` // incarnations before this one; a store that has one of them has gone back
+	// Proof is the signature of the server that told the node this state. Without it, no
+	// server believes the node.
+	Proof string `json:"proof,omitempty"`
 }
 
 // Welcome answers a hello. A snapshot of assignments follows it.
@@ -102,6 +110,8 @@ type Welcome struct {
 	HeartbeatInterval time.Duration `json:"beat"`              // how often the agent sends a heartbeat
 	Servers           []string      `json:"servers,omitempty"` // as in Heartbeat
 	KeyHash           string        `json:"key_hash"`          // of the key that admitted the node
+	Past              []string      `json:"past,omitempty"`    // for Seen, as the next
+	Proof             string        `json:"proof,omitempty"`
 }
 
 // Assign sends the node the goals of its instances. The frames of a snapshot name every
@@ -112,6 +122,7 @@ type Assign struct {
 	Workloads map[string]*mariposa.Workload `json:"workloads,omitempty"`
 	Items     []Assignment                  `json:"items,omitempty"`
 	Revision  int64                         `json:"revision,omitempty"` // of the store
+	Proof     string                        `json:"proof,omitempty"`    // of that revision, for Seen
 }
 
 // Assignment is the goal of one instance. The goal gone for an instance that was never
@@ -204,6 +215,8 @@ type Status struct {
 type Heartbeat struct {
 	Sent     int64 `json:"sent"`               // the last frame that was written before it
 	Revision int64 `json:"revision,omitempty"` // of the store; from the server
+	// Proof is that of the revision, for Seen.
+	Proof string `json:"proof,omitempty"`
 	// Servers are the addresses of all servers that are alive, from the server, if they
 	// have changed. The agent can connect to any of them.
 	Servers []string `json:"servers,omitempty"`
@@ -249,6 +262,7 @@ func Decode(b []byte) (Frame, error) {
 	if n := f.countMessages(); n != 1 {
 		return f, mariposa.Errorf(mariposa.InvalidArgument, "invalid frame: it contains %d messages instead of one", n)
 	}
+	f.size = len(b)
 	return f, nil
 }
 

@@ -215,10 +215,10 @@ func (d *dev) printLeftovers(ctx context.Context, f downFlags, stdout io.Writer)
 	}
 	clean := true
 	for _, n := range nodes.Nodes {
-		if len(n.Quarantined) > 0 {
+		if in := max(n.QuarantinedCount, len(n.Quarantined)); in > 0 {
 			clean = false
 			fmt.Fprintf(stdout, "node %s still has %s in quarantine, unknown to this store: see `mariposa node show %s`, then run `mariposa node purge %s`\n",
-				n.Name, reason.Many(len(n.Quarantined), "instance"), n.Name, n.Name)
+				n.Name, reason.Many(in, "instance"), n.Name, n.Name)
 		}
 	}
 	if f.purge && !clean {

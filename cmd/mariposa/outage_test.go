@@ -491,18 +491,3 @@ func TestConcurrentChangesDoNotWaitForASilentDatabase(t *testing.T) {
 	}
 	t.Errorf("%d are wrong:\n%s", len(wrong), strings.Join(wrong, "\n"))
 }
-
-// After a power cut, everything starts at the same time.
-func TestAReplicaThatStartsBeforeItsDatabaseWaits(t *testing.T) {
-	t.Parallel()
-	database := pgtest.Start(t)
-	cable, through := newCable(t, database)
-	cable.setCut(true)
-	c := &cluster{devServer: &devServer{t: t, dir: t.TempDir(), out: &lockedBuffer{}}, store: database}
-	c.admin = c.token()
-	out := &lockedBuffer{}
-	c.spawnProcess(out, []string{"MARIPOSA_STORE=" + through}, "server", "--listen", "127.0.0.1:0")
-	c.await("it says what it waits for", func() bool { return strings.Contains(out.String(), "waiting for the database") })
-	cable.setCut(false)
-	c.await("it runs", func() bool { return strings.Contains(out.String(), "Mariposa is running at http://") })
-}

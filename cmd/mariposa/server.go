@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -178,18 +177,11 @@ func serverCommand() *cobra.Command {
 }
 
 func runServer(ctx context.Context, where string, f *controlFlags, stdout io.Writer) error {
-	st, dir, err := awaitStore(ctx, where)
-	if err != nil {
-		return err
-	}
-	if st.Shared() {
-		f.reopen = func(ctx context.Context) (store.Store, error) {
-			return postgres.Open(ctx, where, postgres.Options{Existing: true})
-		}
-	}
-	control, hint, err := startReplica(ctx, st, dir, f)
-	if err != nil {
-		_ = st.Close() // the first error is the one to report
+	control, dir, hint, err := startReplica(ctx, where, f)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil // it was stopped while it waited for its database
+	case err != nil:
 		return err
 	}
 	defer func() {
@@ -202,26 +194,6 @@ func runServer(ctx context.Context, where string, f *controlFlags, stdout io.Wri
 	return waitFor(ctx, control)
 }
 
-// awaitStore opens a store, and waits for its server if that cannot be reached: after a
-// power cut, everything starts at the same time.
-func awaitStore(ctx context.Context, where string) (st store.Store, dir string, err error) {
-	for told := ""; ; {
-		st, _, dir, err = openStore(ctx, where)
-		if err == nil || !errors.Is(err, store.ErrUnavailable) || dir != "" {
-			return st, dir, err
-		}
-		if told != err.Error() {
-			slog.Warn("waiting for the database", "err", err)
-			told = err.Error()
-		}
-		select {
-		case <-ctx.Done():
-			return nil, "", err
-		case <-time.After(time.Second):
-		}
-	}
-}
-
 // waitFor waits for a signal or for the failure of a component of the control plane.
 func waitFor(ctx context.Context, control *assembly.Control) error {
 	select {
@@ -232,19 +204,30 @@ func waitFor(ctx context.Context, control *assembly.Control) error {
 	}
 }
 
-// startReplica starts a control plane. Its secrets are in its directory or, if replicas
-// share a database, in the database.
-func startReplica(ctx context.Context, st store.Store, dir string, f *controlFlags) (*assembly.Control, string, error) {
-	if dir != "" {
-		c, _, err := startControl(ctx, dir, f, st, "")
-		return c, fmt.Sprintf("The admin token is in %s; clients on this machine use it with --data %s. Create join tokens for nodes with `mariposa node join-token --data %s`", dir, dir, dir), err
+// startReplica starts a control plane. Its secrets are in the directory of its store or, if
+// replicas share a database, in the database. It waits for such a database.
+func startReplica(ctx context.Context, where string, f *controlFlags) (c *assembly.Control, dir, hint string, err error) {
+	if !isPostgres(where) {
+		st, _, dir, err := openStore(ctx, where)
+		if err != nil {
+			return nil, "", "", err
+		}
+		if c, _, err = startControl(ctx, dir, f, st, ""); err != nil {
+			_ = st.Close() // the first error is the one to report
+		}
+		return c, dir, fmt.Sprintf("The admin token is in %s; clients on this machine use it with --data %s. Create join tokens for nodes with `mariposa node join-token --data %s`", dir, dir, dir), err
 	}
-	cfg, err := f.config(st, cli.DataDir(os.Getenv))
+	f.reopen = func(ctx context.Context) (store.Store, error) {
+		return postgres.Open(ctx, where, postgres.Options{Existing: true})
+	}
+	cfg, err := f.config(nil, cli.DataDir(os.Getenv))
 	if err != nil {
-		return nil, "", err
+		return nil, "", "", err
 	}
-	c, err := assembly.Start(ctx, cfg)
-	return c, "Create tokens with `mariposa server token` (for users) and `mariposa server token --join` (for nodes)", err
+	cfg.Open = func(ctx context.Context) (store.Store, error) { return postgres.Open(ctx, where, postgres.Options{}) }
+	cfg.Explain = postgres.Explain
+	c, err = assembly.Start(ctx, cfg)
+	return c, "", "Create tokens with `mariposa server token` (for users) and `mariposa server token --join` (for nodes)", err
 }
 
 type agentFlags struct {

@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"os"
 	"strings"
+	"syscall"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -77,6 +81,40 @@ func isBlocked(err error) bool {
 func readOnly(err error) bool {
 	e := serverError(err)
 	return e != nil && e.Code == "25006"
+}
+
+// Explain says in plain words why a database cannot be used, and what to check. It never
+// contains a password.
+func Explain(err error) string {
+	var unknown *net.DNSError
+	var op *net.OpError
+	at := ""
+	if errors.As(err, &op) && op.Addr != nil {
+		at = " at " + op.Addr.String()
+	}
+	state := ""
+	if e := serverError(err); e != nil {
+		state = e.Code
+	}
+	switch {
+	case state == "57P03":
+		return "it is starting up or shutting down"
+	case state == "53300":
+		return "it has no free connection: raise max_connections, or stop other clients"
+	case state == "25006":
+		return "it accepts no writes, because it is a standby or in read-only mode: check that --store leads to the primary, and that default_transaction_read_only is off"
+	case state != "":
+		return "it refuses the connection: " + serverError(err).Message
+	case errors.As(err, &unknown):
+		return "the host name " + unknown.Name + " cannot be resolved: check the name in --store, and DNS"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "nothing accepts connections" + at + ": check that PostgreSQL runs there"
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.Is(err, syscall.ETIMEDOUT):
+		return "it does not answer" + at + ": check the network and any firewall"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
+		return "the connection was closed" + at + ": check that PostgreSQL runs there"
+	}
+	return strings.TrimPrefix(oneLine{err}.Error(), store.ErrUnavailable.Error()+": ")
 }
 
 // oneLine makes an error fit for a log: pgx lists each address it tried on its own line.

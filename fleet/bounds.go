@@ -1,0 +1,265 @@
+package fleet
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"mariposa"
+	"mariposa/wire"
+)
+
+// What a node reports is stored, stays in the feed for days, and is sent to everybody who
+// lists nodes or follows events. A node with a valid key may still be hostile or faulty, so
+// everything that it reports has a bound, here. Honest nodes stay far below. What is too
+// large is cut when it arrives; the log and the reason of the node say so. What makes no
+// sense is refused.
+const (
+	// Texts, in bytes. An error of a driver that quotes a command fits into a reason.
+	maxReason = 2 << 10
+	maxDetail = 1 << 10 // one detail, or a path
+	maxWord   = 256     // a name, an id or an address
+
+	// Lists. Machines have dozens of addresses at most, and there are four compute types.
+	maxAddresses = 64
+	maxDetails   = 32
+	maxTypes     = 16
+	maxUpdates   = 32
+
+	// maxKey bounds the secret of a node, which is hashed, not stored.
+	maxKey = 1 << 10
+	// maxCapacity bounds each number of a capacity: a pebibyte of memory. The sum over all
+	// nodes must not overflow.
+	maxCapacity = 1 << 50
+
+	// maxQuarantined is how many quarantined instances of a node are known, and
+	// maxQuarantineBytes how large they are together. They are kept in memory, by the
+	// session: `node adopt` and `node purge` act on all of them.
+	maxQuarantined     = 10_000
+	maxQuarantineBytes = 16 << 20
+	// maxOrigin bounds what is known of where one of them came from. Without it, it cannot
+	// be adopted.
+	maxOrigin = 8 << 10
+	// maxSample is how many of them are stored, and maxSampleBytes how large those are.
+	maxSample      = 100
+	maxSampleBytes = 128 << 10
+)
+
+// maxWaiting is how many bytes of reports may wait while the session stores earlier ones: two
+// of the largest frames, or more than 100,000 changes of instances.
+const maxWaiting = 2*wire.MaxFrame + 1
+
+// How often a node can open a session, and have its status written. An agent that restarts,
+// or tries one server after another, needs a few sessions at once; a node that keeps doing
+// so must not fill the database.
+const (
+	openBurst      = 20
+	openInterval   = 5 * time.Second
+	statusBurst    = 10
+	statusInterval = 5 * time.Second
+)
+
+// cutter cuts what a node reports to its bounds, and collects what was too large.
+type cutter struct{ excess []string }
+
+func (c *cutter) note(what string) {
+	if !slices.Contains(c.excess, what) {
+		c.excess = append(c.excess, what)
+	}
+}
+
+// text cuts a text.
+func (c *cutter) text(text string, limit int, what string) string {
+	if len(text) <= limit {
+		return text
+	}
+	c.note(what)
+	text = text[:limit-len("…")]
+	for len(text) > 0 {
+		r, size := utf8.DecodeLastRuneInString(text)
+		if r != utf8.RuneError || size != 1 {
+			break
+		}
+		text = text[:len(text)-1]
+	}
+	return text + "…"
+}
+
+// list cuts a list of texts.
+func (c *cutter) list(all []string, most, limit int, what string) []string {
+	if len(all) > most {
+		c.note(what)
+		all = all[:most]
+	}
+	out := slices.Clone(all)
+	for i := range out {
+		out[i] = c.text(out[i], limit, what)
+	}
+	return out
+}
+
+// details cuts details by name. Of too many, the first by name are kept.
+func (c *cutter) details(all map[string]string, what string) map[string]string {
+	if all == nil {
+		return nil
+	}
+	out := map[string]string{}
+	for _, name := range c.names(slices.Sorted(maps.Keys(all)), maxDetails, what) {
+		out[name] = c.text(all[name], maxDetail, what)
+	}
+	return out
+}
+
+// names drops names that are too long, and those that are too many: half of a name means
+// something else.
+func (c *cutter) names(all []string, most int, what string) []string {
+	kept := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !isShortText(name) })
+	if len(kept) > most {
+		kept = kept[:most]
+	}
+	if len(kept) < len(all) {
+		c.note(what)
+	}
+	return kept
+}
+
+// types drops compute types like names.
+func (c *cutter) types(all []mariposa.ComputeType, what string) []mariposa.ComputeType {
+	kept := slices.DeleteFunc(slices.Clone(all), func(t mariposa.ComputeType) bool { return !isShortText(string(t)) })
+	if len(kept) > maxTypes {
+		kept = kept[:maxTypes]
+	}
+	if len(kept) < len(all) {
+		c.note(what)
+	}
+	return kept
+}
+
+// hello returns what is kept of a hello while its session lasts.
+func (c *cutter) hello(h *wire.Hello) *wire.Hello {
+	out := *h
+	out.Key, out.FormerKey, out.Seen = "", "", nil // they were checked
+	for _, text := range []*string{&out.Release, &out.Home} {
+		if !isShortText(*text) {
+			*text = ""
+		}
+	}
+	out.Machine = h.Machine.Bounded()
+	out.Drivers = c.types(h.Drivers, "its drivers")
+	out.Capabilities, out.Offers = nil, nil
+	for _, t := range c.types(slices.Sorted(maps.Keys(h.Capabilities)), "the capabilities of its drivers") {
+		can := h.Capabilities[t]
+		can.Updates = c.list(can.Updates, maxUpdates, maxWord, "the capabilities of its drivers")
+		if out.Capabilities == nil {
+			out.Capabilities = map[mariposa.ComputeType]mariposa.Capabilities{}
+		}
+		out.Capabilities[t] = can
+	}
+	for _, t := range c.types(slices.Sorted(maps.Keys(h.Offers)), "what its drivers offer") {
+		offer := h.Offers[t]
+		offer.Unavailable = c.text(offer.Unavailable, maxReason, "what its drivers offer")
+		offer.Details = c.details(offer.Details, "what its drivers offer")
+		if out.Offers == nil {
+			out.Offers = map[mariposa.ComputeType]mariposa.Offer{}
+		}
+		out.Offers[t] = offer
+	}
+	return &out
+}
+
+// status cuts the status of an instance. Secrets are masked before: half of one would not
+// be recognized.
+func (c *cutter) status(st *mariposa.InstanceStatus) {
+	st.Reason = c.text(st.Reason, maxReason, "the reason of an instance")
+	st.PhysicalID = c.text(st.PhysicalID, maxWord, "the physical id of an instance")
+	st.Addresses = c.list(st.Addresses, maxAddresses, maxWord, "the addresses of an instance")
+	st.Details = c.details(st.Details, "the details of an instance")
+	switch st.Health {
+	case "", mariposa.HealthUnknown, mariposa.HealthStarting, mariposa.HealthHealthy, mariposa.HealthUnhealthy:
+	default:
+		c.note("the health of an instance")
+		st.Health = mariposa.HealthUnknown
+	}
+}
+
+// provided cuts the state of a resource.
+func (c *cutter) provided(p *wire.Provided) {
+	p.Reason = c.text(p.Reason, maxReason, "the reason of a resource")
+	p.Path = c.text(p.Path, maxDetail, "the path of a resource")
+}
+
+// quarantine cuts a list of quarantined instances.
+func (c *cutter) quarantine(all []mariposa.Quarantined) (kept []mariposa.Quarantined) {
+	bytes := 0
+	for _, q := range all {
+		size, ok := c.quarantined(&q)
+		if bytes += size; len(kept) == maxQuarantined || bytes > maxQuarantineBytes {
+			break
+		}
+		if ok {
+			kept = append(kept, q)
+		}
+	}
+	if len(kept) < len(all) {
+		c.note(fmt.Sprintf("its quarantine of %d instances", len(all)))
+	}
+	return kept
+}
+
+// quarantined cuts a quarantined instance, and returns its size; false if it has no id.
+func (c *cutter) quarantined(q *mariposa.Quarantined) (size int, ok bool) {
+	const what = "what it says about quarantined instances"
+	for _, name := range []string{q.ID, string(q.Compute), string(q.State)} {
+		if len(name) > maxWord {
+			return 0, false
+		}
+	}
+	q.Name, q.Project = c.text(q.Name, maxWord, what), c.text(q.Project, maxWord, what)
+	q.PhysicalID, q.Reason = c.text(q.PhysicalID, maxWord, what), c.text(q.Reason, maxWord, what)
+	if b, err := json.Marshal(q.Origin); err != nil || len(b) > maxOrigin {
+		c.note(what)
+		q.Origin = nil
+	}
+	return quarantinedSize(q), q.ID != ""
+}
+
+// quarantinedSize returns how many bytes a quarantined instance has as JSON.
+func quarantinedSize(q *mariposa.Quarantined) int {
+	b, _ := json.Marshal(q) // never fails
+	return len(b)
+}
+
+// sampleOf returns those of the quarantined instances that are stored.
+func sampleOf(all []mariposa.Quarantined) []mariposa.Quarantined {
+	bytes := 0
+	for i := range all {
+		if bytes += quarantinedSize(&all[i]); i == maxSample || bytes > maxSampleBytes {
+			return all[:i]
+		}
+	}
+	return all
+}
+
+// checkCapacity refuses numbers that no machine has.
+func checkCapacity(r mariposa.Resources) *wire.Bye {
+	for _, n := range []int64{int64(r.Instances), r.MilliCPU, r.Memory} {
+		if n < 0 || n > maxCapacity {
+			return finalError("the capacity of a node must be from 0 (no limit) to %d in instances, milli_cpu and memory, not %d", int64(maxCapacity), n)
+		}
+	}
+	return nil
+}
+
+// reportCut is the reason of a node that reports too much; nil if it does not.
+func reportCut(parts ...[]string) *mariposa.Reason {
+	all := slices.Concat(parts...)
+	if len(all) == 0 {
+		return nil
+	}
+	slices.SortFunc(all, cmp.Compare)
+	return &mariposa.Reason{Code: mariposa.ReasonReportCut, Keys: slices.Compact(all)}
+}

@@ -1,0 +1,91 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"reflect"
+	"slices"
+
+	"mariposa"
+	"mariposa/wire"
+)
+
+// The quarantined instances of a node can be many. The status of the node has a few of them
+// and their number. The complete list stays in the memory of the session: whoever adopts or
+// purges instances asks for it, at whichever replica.
+
+// setQuarantine keeps the inventory that the node reported.
+func (s *Session) setQuarantine(all []mariposa.Quarantined) {
+	var c cutter
+	kept := c.quarantine(all)
+	if len(all) == s.quarantineTotal && sameQuarantine(kept, s.quarantine) {
+		return
+	}
+	if len(c.excess) > 0 && len(s.quarantineExcess) == 0 {
+		s.logExcess(c.excess)
+	}
+	s.quarantineTotal, s.quarantineExcess, s.quarantineChanged = len(all), c.excess, true
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.quarantine = kept
+}
+
+// listQuarantine returns the quarantined instances. It may be called from any goroutine.
+func (s *Session) listQuarantine() []mariposa.Quarantined {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.quarantine
+}
+
+// sameQuarantine reports whether two inventories have the same instances in the same
+// states.
+func sameQuarantine(a, b []mariposa.Quarantined) bool {
+	return slices.EqualFunc(a, b, func(a, b mariposa.Quarantined) bool {
+		sameOrigin := reflect.DeepEqual(a.Origin, b.Origin)
+		a.Origin, b.Origin = nil, nil
+		return sameOrigin && a == b
+	})
+}
+
+// Quarantine returns all quarantined instances of a node, from the replica that it is
+// connected to.
+func (f *Fleet) Quarantine(ctx context.Context, node string) (all []mariposa.Quarantined, err error) {
+	err = f.reach(ctx, errand{
+		node: node, what: "the list of quarantined instances",
+		here: func(s *Session) error {
+			all = s.listQuarantine()
+			return nil
+		},
+		there: func(waits context.Context, replica string) error {
+			all, err = f.readQuarantine(waits, replica, node)
+			return err
+		},
+	})
+	return all, err
+}
+
+func (f *Fleet) readQuarantine(ctx context.Context, replica, node string) (all []mariposa.Quarantined, err error) {
+	st, err := f.Links.Open(ctx, replica, wire.Forward{Node: node, Quarantine: true})
+	if err != nil {
+		return nil, err
+	}
+	defer st.Close()
+	defer context.AfterFunc(ctx, func() { _ = st.Close() })()
+	r := &reader{stream: &stream{channel: st, endReason: st.EndReason}}
+	if err := json.NewDecoder(io.LimitReader(r, 2*maxQuarantineBytes)).Decode(&all); err != nil {
+		return nil, mariposa.Errorf(mariposa.Unavailable, "cannot read the list of quarantined instances from replica %s: %w", replica, err)
+	}
+	return all, nil
+}
+
+// sendQuarantine sends another replica the quarantined instances of a node.
+func sendQuarantine(link *wire.Stream, s *Session) {
+	b, err := json.Marshal(s.listQuarantine())
+	if err != nil || link.Send(wire.Message{}) != nil {
+		return
+	}
+	if _, err := link.Write(b); err == nil {
+		_ = link.Send(wire.Message{Last: true}) // fails only if the other replica is gone
+	}
+}
