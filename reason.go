@@ -199,6 +199,13 @@ const (
 	ReasonDrainPaused    ReasonCode = "drain-paused"    // web.1-a stays, because web (Keys) of shop (Other) is paused
 	ReasonDrainService   ReasonCode = "drain-service"   // web.1-a of shop (Other) cannot be moved now[: CAUSE]
 	ReasonDrainAway      ReasonCode = "drain-away"      // node n1 has been unreachable since 10:00:00
+	ReasonDrainStopping  ReasonCode = "drain-stopping"  // web.1-a is stopping
+	ReasonDrainStarts    ReasonCode = "drain-starts"    // web.1-a is removed once its successor web.1-b (Other) runs; it is being started
+	ReasonDrainProves    ReasonCode = "drain-proves"    // web.1-a is removed once its successor web.1-b (Other), which has been up since 10:00:00, has been up for min_healthy
+	ReasonDrainLost      ReasonCode = "drain-lost"      // web.1-a stays, because its successor web.1-b (Other) is on node n2, which has been unreachable since 10:00:00
+	ReasonDrainTurn      ReasonCode = "drain-turn"      // web.1-a waits for its turn: web (Keys) moves 1 instance (Count) at a time (update.rolling)
+	ReasonDrainMissing   ReasonCode = "drain-missing"   // web.1-a waits, because 2 of 3 instances of web (Keys) run, and what is missing starts first[: CAUSE]
+	ReasonDrainDown      ReasonCode = "drain-down"      // web.1-a waits, because 2 of 3 instances of web (Keys) run, and no more may be down at once (update.rolling)
 	ReasonDrainGone      ReasonCode = "drain-gone"      // node n1 was removed by ann (Subject)
 	ReasonDrainUndone    ReasonCode = "drain-undone"    // ann (Subject) lets node n1 take instances again
 	ReasonStormBegan     ReasonCode = "storm-began"     // 5 of 12 nodes have been lost since 10:00:00; their instances are not replaced until they return

@@ -3,10 +3,12 @@ package converge
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"mariposa"
+	"mariposa/reason"
 )
 
 func TestADrainMovesInstancesWithinTheLimitsOfTheirService(t *testing.T) {
@@ -209,6 +211,7 @@ func TestADrainGoesOnWhileAnotherNodeIsLost(t *testing.T) {
 	}{
 		{"for less than reschedule.after", func(w *world, lost string) { w.loseNode(lost) }},
 		{"in a storm", func(w *world, lost string) { w.loseNode(lost); w.setStorm(true) }},
+		{"in a storm, for longer than reschedule.after", func(w *world, lost string) { w.loseNode(lost); w.setStorm(true); w.wait(2 * time.Hour) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -326,6 +329,42 @@ func TestADrainGoesOnWhileASlotIsDoubledAndANodeIsLost(t *testing.T) {
 	}
 	if n := len(servedSlots(w)); n != 3 {
 		t.Errorf("%d slots are served%s", n, w.formatHistory())
+	}
+}
+
+// While a drain waits, the service says what for, whatever else it waits for.
+func TestADrainSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		defs []*mariposa.Service
+		do   func(w *world)
+		says string
+	}{
+		{"the turn of others", []*mariposa.Service{def("web", "one", 8)}, func(*world) {}, "waits for its turn: ? moves 1 instance at a time (update.rolling)"},
+		{"a rollout", []*mariposa.Service{def("web", "one", 8)}, func(w *world) { w.submit(def("web", "two", 8)) }, "after the rollout of version 2"},
+		{"the limit of starts", []*mariposa.Service{def("web", "one", 8)}, func(w *world) { w.budget = 0 }, "the limit of instances that start at once is reached"},
+		{"a dependency", []*mariposa.Service{def("web", "one", 8, dependsOn("db")), def("db", "one", 1)}, func(w *world) { w.patch(mariposa.Patch{Goal: mariposa.GoalStopped}, "db") }, "waits for db: it is stopped"},
+		{"missing instances", []*mariposa.Service{def("web", "one", 8)}, func(w *world) { w.budget = 0; w.scale("web", 10) }, "8 of 10 instances of ? run, and what is missing starts first: the limit of instances"},
+		{"stop-first instances that are down", []*mariposa.Service{def("web", "one", 8, stopFirst)}, func(w *world) { w.loseNode("n1") }, "6 of 8 instances of ? run, and no more may be down at once"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			w := runningOn(t, 4, c.defs...)
+			w.wait(time.Minute)
+			c.do(w)
+			w.drain("n2", true)
+			w.step()
+			if said := reason.Sentence(w.status("web").Drain); !strings.Contains(said, c.says) {
+				t.Errorf("it says %q, want %q", said, c.says)
+			}
+			w.budget = 1000
+			w.drain("n2", false)
+			w.step()
+			if why := w.status("web").Drain; why != nil {
+				t.Errorf("after the drain, it says %q", reason.Sentence(why))
+			}
+		})
 	}
 }
 

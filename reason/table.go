@@ -362,6 +362,23 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonDrainAway: {text: func(r *mariposa.Reason, now time.Time) string {
 		return fmt.Sprintf("node %s has been unreachable since %s", r.Node, stamp(r.Since, now))
 	}},
+	mariposa.ReasonDrainStopping: say(func(r *mariposa.Reason) string { return r.Subject + " is stopping" }),
+	mariposa.ReasonDrainStarts: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("%s is removed once its successor %s runs, which is being started", r.Subject, r.Other)
+	}),
+	mariposa.ReasonDrainProves: {text: func(r *mariposa.Reason, now time.Time) string {
+		return fmt.Sprintf("%s is removed once its successor %s, which has been up since %s, has been up for min_healthy", r.Subject, r.Other, stamp(r.Since, now))
+	}},
+	mariposa.ReasonDrainLost: {text: func(r *mariposa.Reason, now time.Time) string {
+		return fmt.Sprintf("%s stays, because its successor %s is on node %s, which has been unreachable since %s", r.Subject, r.Other, r.Node, stamp(r.Since, now))
+	}},
+	mariposa.ReasonDrainTurn: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("%s waits for its turn: %s moves %s at a time (update.rolling)", r.Subject, keyAt(r, 0), Many(r.Count, "instance"))
+	}),
+	mariposa.ReasonDrainMissing: say(func(r *mariposa.Reason) string { return waitsForOthers(r) + "what is missing starts first" }),
+	mariposa.ReasonDrainDown: say(func(r *mariposa.Reason) string {
+		return waitsForOthers(r) + "no more may be down at once (update.rolling)"
+	}),
 	mariposa.ReasonDrainGone:   say(func(r *mariposa.Reason) string { return "node " + r.Node + " was removed by " + r.Subject }),
 	mariposa.ReasonDrainUndone: say(func(r *mariposa.Reason) string { return r.Subject + " lets node " + r.Node + " take instances again" }),
 	mariposa.ReasonStormBegan: {text: func(r *mariposa.Reason, now time.Time) string {
@@ -412,6 +429,12 @@ func left(r *mariposa.Reason) string {
 // staysBecause begins to say why an instance stays on a node that is being drained.
 func staysBecause(r *mariposa.Reason) string {
 	return fmt.Sprintf("%s stays, because %s of %s is ", r.Subject, keyAt(r, 0), r.Other)
+}
+
+// waitsForOthers begins to say why an instance cannot leave a node before others of its
+// service run.
+func waitsForOthers(r *mariposa.Reason) string {
+	return fmt.Sprintf("%s waits, because %d of %d instances of %s run, and ", r.Subject, r.Count, r.Of, keyAt(r, 0))
 }
 
 func unreachableNode(r *mariposa.Reason, now time.Time) string {
