@@ -122,7 +122,7 @@ func TestANodeThatIsLostWhileItIsDrained(t *testing.T) {
 	w.drain(node, true)
 	w.loseNode(node)
 	wantSteps(t, w.step())
-	wantStatus(t, w, "web", mariposa.StatusConverging, "web.1-1 is on node "+node+", which has been unreachable since "+stamp(w.now)+" UTC; it is replaced at "+stamp(w.now.Add(time.Minute))+" UTC")
+	wantStatus(t, w, "web", mariposa.StatusConverging, "web.1-1 is on node "+node+", which has been unknown since "+stamp(w.now)+" UTC; it is replaced at "+stamp(w.now.Add(time.Minute))+" UTC")
 	w.wait(time.Minute)
 	wantSteps(t, w.step(), "create web.1 v1")
 	w.settle()

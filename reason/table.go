@@ -158,7 +158,7 @@ var table = map[mariposa.ReasonCode]words{
 		return "replaces " + r.Subject + " (" + firstNonEmpty(quotedDetail(r), "ended") + ")"
 	}),
 	mariposa.ReasonReplacesLost: {text: func(r *mariposa.Reason, now time.Time) string {
-		return fmt.Sprintf("replaces %s, whose node %s has been unreachable since %s", r.Subject, r.Node, stamp(r.Since, now))
+		return fmt.Sprintf("replaces %s, whose node %s has been unknown since %s", r.Subject, r.Node, stamp(r.Since, now))
 	}},
 	mariposa.ReasonVersionReplaces: say(func(r *mariposa.Reason) string {
 		return fmt.Sprintf("version %d replaces %s", r.Version, firstNonEmpty(r.Subject, "it"))
@@ -202,7 +202,7 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonVolumeNodeAway: {text: func(r *mariposa.Reason, now time.Time) string {
 		why := firstNonEmpty(quotedDetail(r), "cannot be reached")
 		if !r.Since.IsZero() {
-			why = "has been unreachable since " + stamp(r.Since, now)
+			why = "has been unknown since " + stamp(r.Since, now)
 		}
 		return hasVolume(r) + why + "; it starts when the node returns"
 	}},
@@ -360,7 +360,7 @@ var table = map[mariposa.ReasonCode]words{
 		return fmt.Sprintf("%s of %s cannot be moved now", r.Subject, r.Other)
 	}),
 	mariposa.ReasonDrainAway: {text: func(r *mariposa.Reason, now time.Time) string {
-		return fmt.Sprintf("node %s has been unreachable since %s", r.Node, stamp(r.Since, now))
+		return fmt.Sprintf("node %s has been unknown since %s", r.Node, stamp(r.Since, now))
 	}},
 	mariposa.ReasonDrainStopping: say(func(r *mariposa.Reason) string { return r.Subject + " is stopping" }),
 	mariposa.ReasonDrainStarts: say(func(r *mariposa.Reason) string {
@@ -370,7 +370,7 @@ var table = map[mariposa.ReasonCode]words{
 		return fmt.Sprintf("%s is removed once its successor %s, which has been up since %s, has been up for min_healthy", r.Subject, r.Other, stamp(r.Since, now))
 	}},
 	mariposa.ReasonDrainLost: {text: func(r *mariposa.Reason, now time.Time) string {
-		return fmt.Sprintf("%s stays, because its successor %s is on node %s, which has been unreachable since %s", r.Subject, r.Other, r.Node, stamp(r.Since, now))
+		return fmt.Sprintf("%s stays, because its successor %s is on node %s, which has been unknown since %s", r.Subject, r.Other, r.Node, stamp(r.Since, now))
 	}},
 	mariposa.ReasonDrainTurn: say(func(r *mariposa.Reason) string {
 		return fmt.Sprintf("%s waits for its turn: %s moves %s at a time (update.rolling)", r.Subject, keyAt(r, 0), Many(r.Count, "instance"))
@@ -438,7 +438,7 @@ func waitsForOthers(r *mariposa.Reason) string {
 }
 
 func unreachableNode(r *mariposa.Reason, now time.Time) string {
-	return fmt.Sprintf("%s is on node %s, which has been unreachable since %s", r.Subject, r.Node, stamp(r.Since, now))
+	return fmt.Sprintf("%s is on node %s, which has been unknown since %s", r.Subject, r.Node, stamp(r.Since, now))
 }
 
 func hasVolume(r *mariposa.Reason) string {
@@ -536,7 +536,7 @@ func counts(r *mariposa.Reason) string {
 		{mariposa.TallyStarting, "starting"},
 		{mariposa.TallyStopping, "stopping"},
 		{mariposa.TallyFailed, "failed"},
-		{mariposa.TallyUnknown, "unreachable"},
+		{mariposa.TallyUnknown, "unknown"},
 		{mariposa.TallyOutdated, "outdated"},
 		{mariposa.TallyYoung, fmt.Sprintf("not yet up for %g s", r.For.Seconds())},
 	} {
