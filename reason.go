@@ -85,7 +85,7 @@ const (
 	ReasonIsFollowing     ReasonCode = "is-following"      // it is being updated
 	ReasonIsWaiting       ReasonCode = "is-waiting"        // it waits for db (Subject)
 	ReasonIsRemoved       ReasonCode = "is-removed"        // it is being removed
-	ReasonStorm           ReasonCode = "storm"             // web.1-a is on node n1, which was lost together with others (5 of 12 nodes have been lost since 10:00:00); it is not replaced until they return (mariposa node reschedule-now n1 overrides this)
+	ReasonStorm           ReasonCode = "storm"             // web.1-a is on node n1, which was lost together with others (5 of 12 nodes have been lost since 10:00:00); it is not replaced until they return; to replace it now, run mariposa project converge shop (Other) --reschedule-now
 	ReasonStormSlow       ReasonCode = "storm-slow"        // web.1-a is on node n1, which was lost together with others; it is replaced at 10:01:00
 	ReasonDrainRollout    ReasonCode = "drain-rollout"     // web.1-a moves off node n1, which is being drained, after the rollout of version 2
 )
@@ -170,6 +170,7 @@ const (
 	ReasonAwaitsApproval ReasonCode = "awaits-approval" // waiting for approval: run mariposa node accept n1 (Subject) --fingerprint SHA256:… with the fingerprint in the log of its agent
 	ReasonApproved       ReasonCode = "approved"        // approved by ann (Subject); its agent connects within seconds
 	ReasonRejected       ReasonCode = "rejected"        // rejected by ann (Subject)
+	ReasonNameTaken      ReasonCode = "name-taken"      // cannot be accepted, because another node has the name n1 (Subject): remove that node with mariposa node rm ID (IDs); or remove this one with mariposa node rm ID (IDs), and start its agent with another --name
 	ReasonPendingExpired ReasonCode = "pending-expired" // it was not accepted, and has not connected since 10:00:00
 	ReasonKeyRotated     ReasonCode = "key-rotated"     // the fingerprint of its new key is SHA256:abc (Subject)
 	ReasonQuarantine     ReasonCode = "quarantine"      // found 2 instances that this store does not know; they are left running until purged

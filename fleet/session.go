@@ -49,6 +49,7 @@ type Session struct {
 	provided          map[string]wire.Provided // reported resources, not yet stored
 	quarantine        []mariposa.Quarantined
 	quarantineChanged bool
+	quarantineNews    bool // other instances are in it
 	machine           *mariposa.Machine
 	machineChanged    bool
 	reboots           bool            // its machine is shutting down
@@ -75,6 +76,9 @@ func newSession(f *Fleet, h *wire.Hello, spec *mariposa.NodeSpec, epoch int64, f
 		provided: map[string]wire.Provided{}, frozen: map[string]bool{},
 	}
 	s.machine = h.Machine.Bounded()
+	if r := f.Picture.Nodes.Get(h.Node); r != nil && r.Status() != nil {
+		s.quarantine = r.Status().Quarantined // until the agent reports another
+	}
 	s.order.Accept(1) //nolint:errcheck // the hello was frame 1
 	s.inbox = mailbox.New[message](wake)
 	return s
@@ -238,7 +242,8 @@ func (s *Session) handleReport(ctx context.Context, r *wire.Report) {
 	}
 	s.handleProvided(r.Provided)
 	if r.Inventory && !sameQuarantine(r.Quarantined, s.quarantine) {
-		s.quarantine, s.quarantineChanged = r.Quarantined, true
+		s.quarantineNews = s.quarantineNews || !sameInstances(r.Quarantined, s.quarantine)
+		s.quarantine, s.quarantineChanged = keepSince(r.Quarantined, s.quarantine), true
 	}
 	if m := r.Machine.Bounded(); m != nil && !reflect.DeepEqual(m, s.machine) {
 		s.machine, s.machineChanged = m, true
@@ -278,16 +283,6 @@ func settlesRecord(known *store.Instance, st *mariposa.InstanceStatus) bool {
 	return (spec.Orphaned || (!spec.Managed && spec.Goal == mariposa.GoalGone)) && st.State == mariposa.StateDestroyed
 }
 
-// sameQuarantine reports whether two inventories have the same instances in the same
-// states.
-func sameQuarantine(a, b []mariposa.Quarantined) bool {
-	return slices.EqualFunc(a, b, func(a, b mariposa.Quarantined) bool {
-		sameOrigin := reflect.DeepEqual(a.Origin, b.Origin)
-		a.Origin, b.Origin = nil, nil
-		return sameOrigin && a == b
-	})
-}
-
 func sameStatus(a, b *mariposa.InstanceStatus) bool {
 	return a.State == b.State && a.Health == b.Health && a.Generation == b.Generation && a.PhysicalID == b.PhysicalID &&
 		a.Restarts == b.Restarts && a.ManualRestarts == b.ManualRestarts && a.Reason == b.Reason && slices.Equal(a.Addresses, b.Addresses) && maps.Equal(a.Details, b.Details)
@@ -323,7 +318,7 @@ func (s *Session) storePending(ctx context.Context) error {
 // status of the node.
 func (s *Session) markStored(b batch) {
 	if b.ids == nil && b.resource == "" {
-		s.quarantineChanged, s.machineChanged, s.judged = false, false, false
+		s.quarantineChanged, s.quarantineNews, s.machineChanged, s.judged = false, false, false, false
 	}
 	delete(s.provided, b.resource)
 	for _, id := range b.ids {
@@ -403,12 +398,7 @@ func (s *Session) nodeWrites() (all []store.Write) {
 		all = append(all, store.Write{Kind: mariposa.KindNode, ID: s.node, Status: status, Event: nodeEvent("node.running", s.hello)})
 	}
 	if s.quarantineChanged {
-		event := nodeEvent("node.quarantine", s.hello)
-		event.Reason = &mariposa.Reason{Code: mariposa.ReasonQuarantine, Count: len(s.quarantine)}
-		if len(s.quarantine) == 0 {
-			event.Reason = &mariposa.Reason{Code: mariposa.ReasonQuarantineOver}
-		}
-		all = append(all, store.Write{Kind: mariposa.KindNode, ID: s.node, Status: status, Event: event})
+		all = append(all, store.Write{Kind: mariposa.KindNode, ID: s.node, Status: status, Event: s.quarantineEvent()})
 	}
 	if s.machineChanged {
 		all = append(all, store.Write{Kind: mariposa.KindNode, ID: s.node, Status: status, Event: nodeEvent("node.facts", s.hello)})

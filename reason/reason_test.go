@@ -120,13 +120,14 @@ var examples = map[mariposa.ReasonCode][]mariposa.Reason{
 	mariposa.ReasonNetworkUsed:    {{Subject: "web", Other: "shop"}},
 	mariposa.ReasonRehomed:        {{Subject: "acme"}},
 	mariposa.ReasonAwaitsApproval: {{Subject: "n1"}},
+	mariposa.ReasonNameTaken:      {{Subject: "n1", IDs: []string{"old-id", "new-id"}}},
 	mariposa.ReasonApproved:       {{Subject: "ann"}},
 	mariposa.ReasonRejected:       {{Subject: "ann"}},
 	mariposa.ReasonPendingExpired: {{Since: ten}},
 	mariposa.ReasonKeyRotated:     {{Subject: "SHA256:abc"}},
 	mariposa.ReasonNetworkLeft:    {{Subject: "shop"}},
 
-	mariposa.ReasonStorm:          {{Subject: "web.1-a", Node: "n1", Count: 5, Of: 12, Since: ten}},
+	mariposa.ReasonStorm:          {{Subject: "web.1-a", Node: "n1", Other: "shop", Count: 5, Of: 12, Since: ten}, {Subject: "web.1-a", Node: "n1", Count: 5, Of: 12, Since: ten}},
 	mariposa.ReasonStormSlow:      {{Subject: "web.1-a", Node: "n1", Since: ten, Until: ten.Add(time.Minute)}},
 	mariposa.ReasonDrainRollout:   {{Subject: "web.1-a", Node: "n1", Version: 2}},
 	mariposa.ReasonDrains:         {{Subject: "web.1-a", Node: "n1"}, {Node: "n1"}},
@@ -364,3 +365,17 @@ func TestReasonsNeverNestOrGrow(t *testing.T) {
 
 // longest is how long a sentence may become with names of up to 30 characters.
 const longest = 600
+
+// A sentence may end with a command: it is never cut, also as the cause of another.
+func TestACauseKeepsItsCommand(t *testing.T) {
+	t.Parallel()
+	storm := &mariposa.Reason{Code: mariposa.ReasonStorm, Subject: strings.Repeat("web", 20) + ".1-a", Node: "a-node-with-a-long-name", Other: "shop", Count: 5, Of: 12, Since: ten}
+	left := (&mariposa.Reason{Code: mariposa.ReasonDrainLeft, Count: 2, Of: 7, Node: "n1"}).Because(storm)
+	if said := Sentence(left); !strings.HasSuffix(said, "run mariposa project converge shop --reschedule-now") {
+		t.Errorf("it says %q", said)
+	}
+	left = left.Because(mariposa.Reported(strings.Repeat("x", 500)))
+	if said := Sentence(left); len(said) > 300 {
+		t.Errorf("text from elsewhere has %d bytes", len(said))
+	}
+}

@@ -142,8 +142,8 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonIsWaiting:   say(func(r *mariposa.Reason) string { return "it waits for " + r.Subject }),
 	mariposa.ReasonIsRemoved:   plain("it is being removed"),
 	mariposa.ReasonStorm: {text: func(r *mariposa.Reason, now time.Time) string {
-		return fmt.Sprintf("%s is on node %s, which was lost together with others (%s); it is not replaced until they return; to replace it now, run mariposa node reschedule-now %s",
-			r.Subject, r.Node, lostNodes(r, now), r.Node)
+		return fmt.Sprintf("%s is on node %s, which was lost together with others (%s); it is not replaced until they return; to replace it now, run mariposa project converge %s --reschedule-now",
+			r.Subject, r.Node, lostNodes(r, now), firstNonEmpty(r.Other, "NAME"))
 	}},
 	mariposa.ReasonStormSlow: {text: func(r *mariposa.Reason, now time.Time) string {
 		return unreachableNode(r, now) + " together with others; it is replaced at " + stamp(r.Until, now)
@@ -304,6 +304,10 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonPlaysDead: plain("it was lost on request"),
 	mariposa.ReasonAwaitsApproval: say(func(r *mariposa.Reason) string {
 		return fmt.Sprintf("waiting for approval: run mariposa node accept %s --fingerprint SHA256:… with the fingerprint in the log of its agent", r.Subject)
+	}),
+	mariposa.ReasonNameTaken: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("cannot be accepted, because another node has the name %s: remove that node with mariposa node rm %s; "+
+			"or remove this one with mariposa node rm %s, and start its agent with another --name", r.Subject, idAt(r, 0), idAt(r, 1))
 	}),
 	mariposa.ReasonApproved: say(func(r *mariposa.Reason) string {
 		return "approved by " + r.Subject + "; its agent connects within seconds"
