@@ -178,7 +178,7 @@ func TestABrokenStreamIsDescribedInWords(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	})
 	var lost error
-	for range c.Stream(ctx, StreamOptions{Lost: func(err error, _ time.Duration) { lost = err; cancel() }}) { //nolint:revive // until it is lost
+	for range c.Stream(ctx, StreamOptions{Lost: func(err error, _ time.Duration) { lost = err; cancel() }}) {
 	}
 	if lost == nil || !errors.Is(lost, io.ErrUnexpectedEOF) || !strings.Contains(lost.Error(), "the connection to the server broke while it sent events") || strings.Contains(lost.Error(), "EOF") {
 		t.Errorf("it says %v", lost)

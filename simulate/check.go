@@ -23,7 +23,7 @@ type checker struct {
 	networks        networks
 	volumes         map[string]*store.Volume
 	deleted         map[string]bool
-	before          map[string]int  // service -> serving instances that the planner could know of
+	before          map[string]int    // service -> serving instances that the planner could know of
 	served          map[string]slotOf // the instances counted in before
 	planned         int64
 	changed         time.Time // when an instance, a task or a project last changed
