@@ -128,6 +128,9 @@ type ServiceStatus struct {
 	Yields []string `json:"yields,omitempty"`
 	Status Status   `json:"status"`
 	Reason *Reason  `json:"reason,omitempty"`
+	// Drain is why its instances on nodes that are being drained do not move now; nil: they
+	// do, or there are none.
+	Drain *Reason `json:"drain,omitempty"`
 }
 
 // Freeze keeps a service as it is. The service settles first: instances that were never

@@ -47,7 +47,7 @@ type ReasonCode string
 // Why a service is not at its goal. The comment is the sentence.
 const (
 	ReasonVersionLost     ReasonCode = "version-lost"      // version 3, which defines it, is lost; submit the manifest again
-	ReasonNodeAway        ReasonCode = "node-away"         // web.1-a is on node n1, which has been unreachable since 10:00:00; it is replaced at 10:01:00
+	ReasonNodeAway        ReasonCode = "node-away"         // web.1-a is on node n1, which has been unknown since 10:00:00; it is replaced at 10:01:00
 	ReasonNodeAwayNever   ReasonCode = "node-away-never"   // … since 10:00:00, and reschedule.never is set
 	ReasonStranded        ReasonCode = "stranded"          // … since 10:00:00; it is removed when the node returns
 	ReasonStartLimit      ReasonCode = "start-limit"       // the limit of instances that start at once is reached
@@ -85,7 +85,7 @@ const (
 	ReasonIsFollowing     ReasonCode = "is-following"      // it is being updated
 	ReasonIsWaiting       ReasonCode = "is-waiting"        // it waits for db (Subject)
 	ReasonIsRemoved       ReasonCode = "is-removed"        // it is being removed
-	ReasonStorm           ReasonCode = "storm"             // web.1-a is on node n1, which was lost together with others (5 of 12 nodes have been lost since 10:00:00); it is not replaced until they return (mariposa node reschedule-now n1 overrides this)
+	ReasonStorm           ReasonCode = "storm"             // web.1-a is on node n1, which was lost together with others (5 of 12 nodes have been lost since 10:00:00); it is not replaced until they return; to replace it now, run mariposa project converge shop (Other) --reschedule-now
 	ReasonStormSlow       ReasonCode = "storm-slow"        // web.1-a is on node n1, which was lost together with others; it is replaced at 10:01:00
 	ReasonDrainRollout    ReasonCode = "drain-rollout"     // web.1-a moves off node n1, which is being drained, after the rollout of version 2
 )
@@ -94,7 +94,7 @@ const (
 const (
 	ReasonScale           ReasonCode = "scale"            // scale is 3
 	ReasonReplacesFailed  ReasonCode = "replaces-failed"  // replaces web.1-a (exited with 1)
-	ReasonReplacesLost    ReasonCode = "replaces-lost"    // replaces web.1-a, whose node n1 has been unreachable since 10:00:00
+	ReasonReplacesLost    ReasonCode = "replaces-lost"    // replaces web.1-a, whose node n1 has been unknown since 10:00:00
 	ReasonVersionReplaces ReasonCode = "version-replaces" // version 2 replaces web.1-a; without Subject: version 2 replaces it
 	ReasonFollowReplaces  ReasonCode = "follow-replaces"  // replaces web.1-a, to follow db (Other), which it refers to; without Subject: it follows db, which it refers to
 	ReasonInPlace         ReasonCode = "in-place"         // version 2 changes it in place
@@ -120,7 +120,7 @@ const (
 	ReasonPortsHeld      ReasonCode = "ports-held"      // older instances may hold its fixed port; `update: {order: stop-first}` frees it first
 	ReasonNodeRefuses    ReasonCode = "node-refuses"    // node n1 is full (Detail)
 	ReasonVolumeNodeGone ReasonCode = "volume-lost"     // web.1 has its volume data (Other) on node n1, which has been removed: delete the volume with mariposa volume rm ID (IDs) to start with an empty one
-	ReasonVolumeNodeAway ReasonCode = "volume-away"     // web.1 has its volume data on node n1, which has been unreachable since 10:00:00 | is not connected (Detail); it starts when the node returns
+	ReasonVolumeNodeAway ReasonCode = "volume-away"     // web.1 has its volume data on node n1, which has been unknown since 10:00:00 | is not connected (Detail); it starts when the node returns
 	ReasonVolumeDrained  ReasonCode = "volume-drained"  // web.1 has its volume data on node n1, which is drained; it starts when the drain ends
 	ReasonVolumeNoRoom   ReasonCode = "volume-no-room"  // web.1 has its volume data on node n1, which is full (Detail); it starts when there is room
 	ReasonVolumeCompute  ReasonCode = "volume-compute"  // web.1: its volume data belongs to compute type dummy (Detail); use another volume name, or delete this volume with mariposa volume rm ID
@@ -170,6 +170,7 @@ const (
 	ReasonAwaitsApproval ReasonCode = "awaits-approval" // waiting for approval: run mariposa node accept n1 (Subject) --fingerprint SHA256:… with the fingerprint in the log of its agent
 	ReasonApproved       ReasonCode = "approved"        // approved by ann (Subject); its agent connects within seconds
 	ReasonRejected       ReasonCode = "rejected"        // rejected by ann (Subject)
+	ReasonNameTaken      ReasonCode = "name-taken"      // cannot be accepted, because another node has the name n1 (Subject): remove that node with mariposa node rm ID (IDs); or remove this one with mariposa node rm ID (IDs), and start its agent with another --name
 	ReasonPendingExpired ReasonCode = "pending-expired" // it was not accepted, and has not connected since 10:00:00
 	ReasonKeyRotated     ReasonCode = "key-rotated"     // the fingerprint of its new key is SHA256:abc (Subject)
 	ReasonQuarantine     ReasonCode = "quarantine"      // found 2 instances that this store does not know; they are left running until purged
@@ -199,7 +200,14 @@ const (
 	ReasonDrainFrozen    ReasonCode = "drain-frozen"    // web.1-a stays, because web (Keys) of shop (Other) is frozen
 	ReasonDrainPaused    ReasonCode = "drain-paused"    // web.1-a stays, because web (Keys) of shop (Other) is paused
 	ReasonDrainService   ReasonCode = "drain-service"   // web.1-a of shop (Other) cannot be moved now[: CAUSE]
-	ReasonDrainAway      ReasonCode = "drain-away"      // node n1 has been unreachable since 10:00:00
+	ReasonDrainAway      ReasonCode = "drain-away"      // node n1 has been unknown since 10:00:00
+	ReasonDrainStopping  ReasonCode = "drain-stopping"  // web.1-a is stopping
+	ReasonDrainStarts    ReasonCode = "drain-starts"    // web.1-a is removed once its successor web.1-b (Other) runs; it is being started
+	ReasonDrainProves    ReasonCode = "drain-proves"    // web.1-a is removed once its successor web.1-b (Other), which has been up since 10:00:00, has been up for min_healthy
+	ReasonDrainLost      ReasonCode = "drain-lost"      // web.1-a stays, because its successor web.1-b (Other) is on node n2, which has been unknown since 10:00:00
+	ReasonDrainTurn      ReasonCode = "drain-turn"      // web.1-a waits for its turn: web (Keys) moves 1 instance (Count) at a time (update.rolling)
+	ReasonDrainMissing   ReasonCode = "drain-missing"   // web.1-a waits, because 2 of 3 instances of web (Keys) run, and what is missing starts first[: CAUSE]
+	ReasonDrainDown      ReasonCode = "drain-down"      // web.1-a waits, because 2 of 3 instances of web (Keys) run, and no more may be down at once (update.rolling)
 	ReasonDrainGone      ReasonCode = "drain-gone"      // node n1 was removed by ann (Subject)
 	ReasonDrainUndone    ReasonCode = "drain-undone"    // ann (Subject) lets node n1 take instances again
 	ReasonStormBegan     ReasonCode = "storm-began"     // 5 of 12 nodes have been lost since 10:00:00; their instances are not replaced until they return

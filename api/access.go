@@ -20,8 +20,15 @@ import (
 	"mariposa/store"
 )
 
-// requestedAction returns the action in the body, and restores the body.
+// requestedAction returns the action in the body, and restores the body. What overrides the
+// protection of the whole installation needs the permission of the route, whoever asks.
 func requestedAction(r *http.Request) string {
+	var body struct {
+		RescheduleNow bool `json:"reschedule_now"`
+	}
+	if json.Unmarshal(peek(r), &body) == nil && body.RescheduleNow {
+		return "reschedule-now"
+	}
 	return textField(r, "action")
 }
 

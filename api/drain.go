@@ -3,6 +3,7 @@ package api
 import (
 	"mariposa"
 	"mariposa/contract"
+	"mariposa/picture"
 	"mariposa/store"
 )
 
@@ -17,12 +18,15 @@ func (v *viewer) showEligibility(r *store.Node, doc *contract.Node) {
 	why := v.whyAvoided(r)
 	if d := spec.Drain; d != nil {
 		doc.Drain = &contract.NodeDrain{State: d.State, Task: d.Task, By: d.By, Since: d.Since, Deadline: optionalTime(d.Deadline), Stays: []contract.DrainMove{}}
+		var left []picture.Staying
 		if !v.isPast() {
-			v.showStays(r, doc.Drain)
+			left = v.s.Picture.StaysOn(r)
+			v.showStays(left, doc.Drain)
 		}
 		switch d.State {
 		case mariposa.DrainActive:
 			why = &mariposa.Reason{Code: mariposa.ReasonDrainLeft, Count: doc.Drain.Left, Of: max(d.Total, doc.Drain.Left), Node: spec.Name}
+			why = why.Because(picture.WhyLeft(left))
 		case mariposa.DrainDone, mariposa.DrainStopped:
 			why = d.Reason
 		}
@@ -52,11 +56,14 @@ func (v *viewer) whyAvoided(r *store.Node) *mariposa.Reason {
 	return nil
 }
 
-// showStays lists the instances that still have to leave a node.
-func (v *viewer) showStays(r *store.Node, doc *contract.NodeDrain) {
-	for _, s := range v.s.Picture.StaysOn(r) {
-		if doc.Left++; s.Why == nil || len(doc.Stays) == maxListedStays {
-			continue
+// showStays lists the instances that still have to leave a node: first those that cannot be
+// moved, then those that are, then those that wait for others. Of the last, one stands for
+// all of its service.
+func (v *viewer) showStays(left []picture.Staying, doc *contract.NodeDrain) {
+	doc.Left = len(left)
+	for _, s := range picture.Summarize(left) {
+		if len(doc.Stays) == maxListedStays {
+			return
 		}
 		spec := s.Spec()
 		move := contract.DrainMove{Instance: s.ID, Name: spec.Name, Project: spec.Project, ProjectName: v.projectName(spec.Project), ServiceName: spec.ServiceName}

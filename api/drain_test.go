@@ -229,7 +229,7 @@ func TestAStormOfLostNodesStopsRescheduling(t *testing.T) {
 		h.actOnNode(n, contract.NodeAction{Action: "lose"})
 	}
 	h.until("the state to say so", func() bool { return h.of("shop", "web").ReasonCode == mariposa.ReasonStorm })
-	if s := h.of("shop", "web"); s.Status != mariposa.StatusBlocked || s.Running != 3 || !strings.Contains(s.Reason, "reschedule-now") {
+	if s := h.of("shop", "web"); s.Status != mariposa.StatusBlocked || s.Running != 3 || !strings.HasSuffix(s.Reason, "; to replace it now, run mariposa project converge shop --reschedule-now (and 2 more)") {
 		t.Errorf("%+v", s)
 	}
 	h.until("the storm to be an event", func() bool { return h.eventKinds()["nodes.storm_began"] == 1 })
@@ -316,7 +316,10 @@ func TestAProjectDoesNotWaitForLostNodes(t *testing.T) {
 	h.until("the state to say so", func() bool { return h.of("shop", "web").ReasonCode == mariposa.ReasonStorm })
 	h.call("PUT", "/v1/projects/shop/state", contract.Action{Action: "start", RescheduleNow: true}).wantError(400, mariposa.InvalidArgument, "reschedule_now: not used by start")
 	robot := h.bearing(contract.NewToken{Name: "robot", Role: mariposa.RoleDeployer})
-	robot.call("PUT", "/v1/projects/shop/state", contract.Action{Action: "converge", RescheduleNow: true}).wantError(403, mariposa.Forbidden, "operator")
+	robot.call("PUT", "/v1/projects/shop/state", contract.Action{Action: "converge", RescheduleNow: true}).wantError(403, mariposa.Forbidden, "requires the operator role")
+	reader := h.bearing(contract.NewToken{Name: "reader", Role: mariposa.RoleViewer})
+	reader.call("PUT", "/v1/projects/shop/state", contract.Action{Action: "converge", RescheduleNow: true}).wantError(403, mariposa.Forbidden, "requires the operator role")
+	reader.call("PUT", "/v1/projects/shop/state", contract.Action{Action: "converge"}).wantError(403, mariposa.Forbidden, "requires the deployer role")
 	want[contract.Changed](robot.call("PUT", "/v1/projects/shop/state", contract.Action{Action: "converge"}), 202)
 	task := h.startTask("shop", `{"action":"converge","services":["web"],"reschedule_now":true}`)
 	h.until("web to be replaced", func() bool { return h.of("shop", "web").Running == 6 })

@@ -134,6 +134,13 @@ func TestNamesOfNodesThatWait(t *testing.T) {
 		t.Errorf("node-a is %+v", n)
 	}
 	h.call("PUT", "/v1/nodes/node-a", contract.NodeAction{Action: "accept"}).wantError(409, mariposa.Conflict, "another node already has the name node-a")
+	n := h.nodeByRef(ids[0])
+	if n.ReasonCode != mariposa.ReasonNameTaken || strings.Contains(n.Reason, "node accept") || !strings.Contains(n.Reason, "mariposa node rm a1;") || !strings.Contains(n.Reason, "mariposa node rm "+ids[0]+",") {
+		t.Errorf("a node with a name that is taken waits: %s", n.Reason)
+	}
+	if n := h.nodeByRef(ids[1]); n.ReasonCode != mariposa.ReasonAwaitsApproval {
+		t.Errorf("a node whose name only waits as well waits: %s", n.Reason)
+	}
 	h.call("PUT", "/v1/nodes/twin", contract.NodeAction{Action: "accept"}).wantError(409, mariposa.Conflict, "2 nodes", ids[1], ids[2], mariposa.Fingerprint(mariposa.HashKey(nodeKey+ids[1])))
 	h.call("GET", "/v1/nodes/twin", nil).wantError(409, mariposa.Conflict, ids[1], ids[2])
 	c := want[contract.Changed](h.call("PUT", "/v1/nodes/twin", contract.NodeAction{Action: "accept", Fingerprint: mariposa.Fingerprint(mariposa.HashKey(nodeKey + ids[2]))}), 200)

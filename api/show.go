@@ -284,7 +284,7 @@ func (v *viewer) node(r *store.Node) contract.Node {
 	}
 	if st := r.Status(); st != nil {
 		doc.Status, doc.Capacity, doc.Replica, doc.LastHeartbeat = st.State, st.Capacity, st.Replica, &st.Since
-		doc.Reason, doc.ReasonCode = v.sentence(st.Reason)
+		doc.Reason, doc.ReasonCode = v.sentence(cmp.Or(v.nameTaken(r), st.Reason))
 		doc.Address = st.Address
 		doc.Drivers, doc.Quarantined, doc.QuarantinedCount = neverNil(st.Drivers), neverNil(st.Quarantined), st.CountQuarantined()
 		if st.Offers != nil {
@@ -299,6 +299,20 @@ func (v *viewer) node(r *store.Node) contract.Node {
 	}
 	v.showEligibility(r, &doc)
 	return doc
+}
+
+// nameTaken returns that a pending node cannot be accepted, because another one has its name;
+// nil: none has.
+func (v *viewer) nameTaken(r *store.Node) *mariposa.Reason {
+	if r.Spec().Approval != mariposa.ApprovalPending || v.isPast() {
+		return nil
+	}
+	for _, o := range v.s.Picture.Nodes.All() {
+		if o.ID != r.ID && o.Spec().Name == r.Spec().Name && o.Spec().OwnsName() {
+			return &mariposa.Reason{Code: mariposa.ReasonNameTaken, Subject: r.Spec().Name, IDs: []string{o.ID, r.ID}}
+		}
+	}
+	return nil
 }
 
 func (v *viewer) instance(r *store.Instance) contract.Instance {

@@ -281,7 +281,7 @@ func TestAProjectSaysWhatBecomesOfItsVolumes(t *testing.T) {
 func TestANodeWithVolumesIsGivenUpByForceAlone(t *testing.T) {
 	t.Parallel()
 	h, _, ids := keeps(t)
-	h.call("DELETE", "/v1/nodes/n2", nil).wantError(409, mariposa.Conflict, "still has 1 volume", "--force")
+	h.call("DELETE", "/v1/nodes/n2", nil).wantError(409, mariposa.Conflict, "still has 1 volume with the only copy of its data", "--force")
 	gone := want[contract.Changed](h.call("DELETE", "/v1/nodes/n2?force=true", nil), 200)
 	if gone.Reason != "1 volume on it lost: data of db.2" {
 		t.Errorf("says %q", gone.Reason)

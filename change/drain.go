@@ -218,6 +218,9 @@ func (c *Changer) forecastDrain(r *store.Node, force bool) *contract.DrainForeca
 		}
 		move := contract.DrainMove{Instance: s.ID, Name: spec.Name, Project: spec.Project, ProjectName: project, ServiceName: spec.ServiceName}
 		why := s.Why
+		if s.Moves() {
+			why = nil
+		}
 		if why.Is(mariposa.ReasonDrainUnmanaged) && force {
 			move.Removed, why = true, nil
 		}

@@ -145,6 +145,14 @@ func (c *Changer) rotateKey(req *Request, r *store.Node, a *attempt) error {
 	return nil
 }
 
+// numbered returns a word for one thing, or for several.
+func numbered(n int, one, several string) string {
+	if n == 1 {
+		return one
+	}
+	return several
+}
+
 // nameInUse reports whether another node owns a name.
 func (c *Changer) nameInUse(id, name string) bool {
 	return slices.ContainsFunc(c.Picture.Nodes.All(), func(r *store.Node) bool {
@@ -160,16 +168,16 @@ func (c *Changer) DeleteNode(ctx context.Context, req *Request, id string, force
 		st := r.Status()
 		isConnected := st != nil && !st.State.IsAway() && r.Spec().Approval == ""
 		if n := len(there); n > 0 && !force && isConnected {
-			return conflict("node %s still has %s: move them to other nodes first (mariposa node drain %s), or remove it together with them (mariposa node rm %s --force, ?force=true); "+
-				"they keep running on the machine, which nothing manages then", name, reason.Many(n, "instance"), name, name)
+			return conflict("node %s still has %s: move %s to other nodes first (mariposa node drain %s), or remove the node together with %s (mariposa node rm %s --force, ?force=true); "+
+				"%s running on the machine, which nothing manages then", name, reason.Many(n, "instance"), numbered(n, "it", "them"), name, numbered(n, "it", "them"), name, numbered(n, "it keeps", "they keep"))
 		}
 		if n := c.countNotReplaced(there); n > 0 && !force {
-			return conflict("node %s still has %s without a running replacement on another node: reconnect it, or replace them now (mariposa node reschedule-now %s); if it will never return, "+
-				"remove it together with them (mariposa node rm %s --force, ?force=true)", name, reason.Many(n, "instance"), name, name)
+			return conflict("node %s still has %s without a running replacement on another node: reconnect the node, or replace %s now (mariposa node reschedule-now %s); if the node will never return, "+
+				"remove it together with %s (mariposa node rm %s --force, ?force=true)", name, reason.Many(n, "instance"), numbered(n, "it", "them"), name, numbered(n, "it", "them"), name)
 		}
 		if n := len(c.keptOn(r.ID)); n > 0 && !force {
-			return conflict("node %s still has %s with the only copy of their data: reconnect it; if it will never return, "+
-				"remove it and lose the data (mariposa node rm %s --force, ?force=true)", name, reason.Many(n, "volume"), name)
+			return conflict("node %s still has %s with the only copy of %s data: reconnect the node; if it will never return, "+
+				"remove it and lose the data (mariposa node rm %s --force, ?force=true)", name, reason.Many(n, "volume"), numbered(n, "its", "their"), name)
 		}
 		why := req.actor() + " asked for it"
 		for _, i := range there {
@@ -181,7 +189,7 @@ func (c *Changer) DeleteNode(ctx context.Context, req *Request, id string, force
 		if n := len(there); n > 0 {
 			a.answer.Reason = reason.Many(n, "instance") + " on it removed too"
 			if isConnected {
-				a.answer.Reason = reason.Many(n, "instance") + " on it given up; they keep running there until somebody stops them"
+				a.answer.Reason = reason.Many(n, "instance") + " on it given up; " + numbered(n, "it keeps running there until somebody stops it", "they keep running there until somebody stops them")
 			}
 		}
 		if n := len(lost); n > 0 {

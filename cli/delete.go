@@ -120,7 +120,7 @@ func countRunning(ctx context.Context, c *client.Client, project string) (n int,
 	return n, nil
 }
 
-// printOrphans prints what a deleted project left on unreachable nodes.
+// printOrphans prints what a deleted project left on unknown nodes.
 func (a *app) printOrphans(ctx context.Context, project string) error {
 	c, err := a.connect()
 	if err != nil {
@@ -140,6 +140,6 @@ func (a *app) printOrphans(ctx context.Context, project string) error {
 	if len(on) > 1 {
 		where = "nodes"
 	}
-	a.note("%s left on unreachable %s %s and will be removed when the node comes back", plural(n, "instance is", "instances are"), where, strings.Join(slices.Sorted(maps.Keys(on)), ", "))
+	a.note("%s left on unknown %s %s and will be removed when the node comes back", plural(n, "instance is", "instances are"), where, strings.Join(slices.Sorted(maps.Keys(on)), ", "))
 	return nil
 }

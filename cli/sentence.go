@@ -179,7 +179,7 @@ var verbs = map[string]string{
 	"stopping":     "is stopping on %s",
 	"stopped":      "has stopped on %s",
 	"failed":       "failed on %s",
-	"unknown":      "is unreachable on %s",
+	"unknown":      "is unknown on %s",
 	"destroyed":    "was removed from %s",
 	"collected":    "was cleaned up",
 	"updating":     "is being updated in place on %s",
@@ -330,7 +330,7 @@ func (n *narrator) node(e client.Event) string {
 	if node := e.AsNode(); node != nil {
 		n.rememberName(node.ID, node.Name)
 	}
-	what := map[string]string{"unknown": "is unreachable", "quarantine": "has instances in quarantine", "facts": "reported changed facts of its machine", "lost": "was disconnected", "restored": "can connect again", "purged": "is clearing its quarantine", "deleted": "was removed", "expired": "is no longer pending", "given_up": "is given up", "drain_stopped": "has stopped draining", "key_requested": "is asked for a new key", "key_rotated": "has a new key"}[e.Verb()]
+	what := map[string]string{"unknown": "is unknown", "quarantine": "has instances in quarantine", "facts": "reported changed facts of its machine", "lost": "was disconnected", "restored": "can connect again", "purged": "is clearing its quarantine", "deleted": "was removed", "expired": "is no longer pending", "given_up": "is given up", "drain_stopped": "has stopped draining", "key_requested": "is asked for a new key", "key_rotated": "has a new key"}[e.Verb()]
 	if e.ReasonCode == mariposa.ReasonQuarantineOver {
 		what, e.Reason = "has nothing in quarantine any more", ""
 	}

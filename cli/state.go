@@ -92,7 +92,7 @@ func serviceNotes(s contract.ServiceState) string {
 		what      string
 		impliedBy []mariposa.ReasonCode // reasons that already imply it
 	}{
-		{s.Unknown, "unreachable", []mariposa.ReasonCode{mariposa.ReasonCounts}},
+		{s.Unknown, "unknown", []mariposa.ReasonCode{mariposa.ReasonCounts}},
 		{s.Outdated, "outdated", []mariposa.ReasonCode{mariposa.ReasonCounts, mariposa.ReasonOutdated, mariposa.ReasonOutdatedValues}},
 	} {
 		if n.n > 0 && !slices.Contains(n.impliedBy, s.ReasonCode) {

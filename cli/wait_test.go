@@ -241,8 +241,8 @@ func TestADeletedProjectSaysWhatItLeavesOnNodesOutOfReach(t *testing.T) {
 		says      string
 	}{
 		{"nothing", "2", nil, ""},
-		{"one", "2", []string{"node2"}, "1 instance is left on unreachable node node2 and will be removed when the node comes back\n"},
-		{"more", "3", []string{"node1", "node2"}, "3 instances are left on unreachable nodes node1, node2 and will be removed when the node comes back\n"},
+		{"one", "2", []string{"node2"}, "1 instance is left on unknown node node2 and will be removed when the node comes back\n"},
+		{"more", "3", []string{"node1", "node2"}, "3 instances are left on unknown nodes node1, node2 and will be removed when the node comes back\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -278,10 +278,10 @@ func TestWhatTheReasonSaysIsNotSaidTwice(t *testing.T) {
 	t.Parallel()
 	for code, wanted := range map[mariposa.ReasonCode]string{
 		mariposa.ReasonCounts:         "so it is",
-		mariposa.ReasonOutdated:       "so it is; 2 unreachable",
-		mariposa.ReasonOutdatedValues: "so it is; 2 unreachable",
-		mariposa.ReasonNoNode:         "so it is; 2 unreachable; 4 outdated",
-		"":                            "so it is; 2 unreachable; 4 outdated",
+		mariposa.ReasonOutdated:       "so it is; 2 unknown",
+		mariposa.ReasonOutdatedValues: "so it is; 2 unknown",
+		mariposa.ReasonNoNode:         "so it is; 2 unknown; 4 outdated",
+		"":                            "so it is; 2 unknown; 4 outdated",
 	} {
 		if got := serviceNotes(contract.ServiceState{Reason: "so it is", ReasonCode: code, Outdated: 4, Unknown: 2}); got != wanted {
 			t.Errorf("%s became %q", code, got)

@@ -322,7 +322,7 @@ func (r *eventReader) next() (message, error) {
 		return m, mariposa.Errorf(mariposa.TooLarge, "the server sent an event larger than %d MiB", maxLine>>20)
 	}
 	if err != nil {
-		return m, mariposa.Errorf(mariposa.Unavailable, "the event stream was interrupted: %w", err)
+		return m, &mariposa.Error{Code: mariposa.Unavailable, Message: "the connection to the server broke while it sent events", Cause: err}
 	}
 	return m, mariposa.Errorf(mariposa.Unavailable, "the server closed the event stream")
 }

@@ -165,3 +165,22 @@ func FuzzReadEvents(f *testing.F) {
 		}
 	})
 }
+
+// A connection that breaks is described in words, without the error of the library.
+func TestABrokenStreamIsDescribedInWords(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, ": hello\n\n")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	var lost error
+	for range c.Stream(ctx, StreamOptions{Lost: func(err error, _ time.Duration) { lost = err; cancel() }}) {
+	}
+	if lost == nil || !errors.Is(lost, io.ErrUnexpectedEOF) || !strings.Contains(lost.Error(), "the connection to the server broke while it sent events") || strings.Contains(lost.Error(), "EOF") {
+		t.Errorf("it says %v", lost)
+	}
+}

@@ -401,7 +401,7 @@ type NodeDrain struct {
 	Since    time.Time           `json:"since"`
 	Deadline *time.Time          `json:"deadline" doc:"when the drain stops if instances are left; null: never"`
 	Left     int                 `json:"left" doc:"number of instances that have to leave the node"`
-	Stays    []DrainMove         `json:"stays" doc:"instances that cannot be moved now, and why; at most 20"`
+	Stays    []DrainMove         `json:"stays" doc:"instances that are still there, and why; at most 20"`
 }
 
 // DrainForecast is what a drain would do.

@@ -35,7 +35,7 @@ type NetworkNode struct {
 	Node        string               `json:"node"`
 	NodeName    string               `json:"node_name"`
 	ComputeType mariposa.ComputeType `json:"compute_type"`
-	State       string               `json:"state" enum:"pending,made,deleting,unknown" doc:"unknown: the node is unreachable"`
+	State       string               `json:"state" enum:"pending,made,deleting,unknown" doc:"unknown: its node is unknown"`
 	Path        string               `json:"path" doc:"path on the node, if there is one"`
 	Reason      string               `json:"reason"`
 	ReasonCode  mariposa.ReasonCode  `json:"reason_code" doc:"stable code of the reason; empty if there is no reason"`

@@ -21,7 +21,7 @@ type Volume struct {
 	Node             string               `json:"node"`
 	NodeName         string               `json:"node_name"`
 	Size             int64                `json:"size" doc:"in bytes; 0: no limit"`
-	State            string               `json:"state" enum:"pending,made,deleting,unknown" doc:"unknown: the node is unreachable"`
+	State            string               `json:"state" enum:"pending,made,deleting,unknown" doc:"unknown: its node is unknown"`
 	Goal             mariposa.Goal        `json:"goal" enum:"kept,gone"`
 	Path             string               `json:"path" doc:"path on the node, if there is one"`
 	Instance         string               `json:"instance" doc:"the instance that uses the volume; empty if unused"`

@@ -352,7 +352,7 @@ func sameStatus(a, b *mariposa.ServiceStatus) bool {
 	}
 	return a.ID == b.ID && a.Scale == b.Scale && a.Number == b.Number && a.Removed == b.Removed && a.Stopped == b.Stopped && a.Retired == b.Retired && a.Paused == b.Paused && a.Accepted == b.Accepted && a.RescheduleNow.Equal(b.RescheduleNow) &&
 		a.Status == b.Status && slices.Equal(a.Yields, b.Yields) && sameValue(a.Frozen, b.Frozen) && sameValue(a.Rollout, b.Rollout) &&
-		sameValue(a.Backoff, b.Backoff) && sameValue(a.Bindings, b.Bindings) && a.Reason.Equal(b.Reason)
+		sameValue(a.Backoff, b.Backoff) && sameValue(a.Bindings, b.Bindings) && a.Reason.Equal(b.Reason) && a.Drain.Equal(b.Drain)
 }
 
 // sameValue compares the values of two pointers, which are usually the same or

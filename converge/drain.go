@@ -1,6 +1,7 @@
 package converge
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -51,19 +52,20 @@ func (t *turn) moveDisplaced() {
 	}
 	if t.rolling && t.st.Rollout != nil {
 		i := t.s.displaced[0]
-		t.wait(time.Time{}, func() *mariposa.Reason {
-			return &mariposa.Reason{Code: mariposa.ReasonDrainRollout, Subject: i.Spec.Name, Node: t.view.nodes[i.Spec.Node].Name, Version: t.st.Number}
-		})
+		t.st.Drain = &mariposa.Reason{Code: mariposa.ReasonDrainRollout, Subject: i.Spec.Name, Node: t.view.nodes[i.Spec.Node].Name, Version: t.st.Number}
+		t.wait(time.Time{}, func() *mariposa.Reason { return t.st.Drain })
 		return
 	}
 	t.dropDisplacedStarting()
-	if t.slotsHeld() > t.goal { // surplus goes first, displaced ones before others
-		return
+	switch {
+	case t.slotsHeld() > t.goal: // surplus goes first, displaced ones before others
+	case t.s.def.Update.StopFirst:
+		t.st.Drain = t.stopDisplaced()
+	default:
+		t.st.Drain = t.addSuccessors()
 	}
-	if t.s.def.Update.StopFirst {
-		t.stopDisplaced()
-	} else {
-		t.addSuccessors()
+	if t.keptFor != nil {
+		t.st.Drain = t.keptFor
 	}
 }
 
@@ -88,31 +90,63 @@ func (t *turn) moveOut(i *Instance) {
 	}
 }
 
-// addSuccessors starts up to one batch of instances in the slots of displaced ones.
-func (t *turn) addSuccessors() {
-	made := len(t.taken)
-	extra := t.countFilling() + made - t.goal
+// addSuccessors starts up to one batch of instances in the slots of displaced ones. Other
+// slots that are empty are filled first, unless they wait for nodes that were lost together
+// with others: that may take long, and these slots need no place meanwhile. It returns why
+// some displaced instances have to wait; nil: none has to.
+func (t *turn) addSuccessors() *mariposa.Reason {
+	extra := t.countFilling() + len(t.taken) + t.countHeldByStorm() - t.goal
 	n := t.moveBatch() - max(0, extra)
-	if extra < 0 || n <= 0 || !t.hasUnsucceeded() || !t.mayCreate() {
-		return
+	if !t.hasUnsucceeded() {
+		return nil
+	}
+	switch {
+	case extra < 0:
+		return t.aboutDrain(mariposa.ReasonDrainMissing).Because(t.waits)
+	case n <= 0:
+		return t.aboutDrain(mariposa.ReasonDrainTurn)
+	case !t.mayCreate():
+		return cmp.Or(t.whyDependenciesNotReady(), t.unbound)
 	}
 	for _, i := range t.s.displaced {
-		if n <= 0 {
-			return
-		}
 		if !t.lacksSuccessor(i) {
 			continue
+		}
+		if n <= 0 {
+			return t.aboutDrain(mariposa.ReasonDrainTurn)
 		}
 		number, can := t.refillVersion(i)
 		if !can {
 			continue
 		}
 		if !t.create(i.Spec.Slot, number, t.whyMoved(i, i.Spec.Name), false) {
-			return
+			return t.whyNotCreated(number)
 		}
 		t.plan.Steps[len(t.plan.Steps)-1].Drains = i.Spec.Node
 		n--
 	}
+	return nil
+}
+
+// countHeldByStorm counts the empty slots that wait for nodes that were lost together with
+// others.
+func (t *turn) countHeldByStorm() int {
+	held := map[int]bool{}
+	for _, i := range t.givenUp {
+		if on, _ := t.view.stormHold(t.s, i.Spec.Node, t.now); on && t.slotHolders(i.Spec.Slot) == 0 && !t.taken[i.Spec.Slot] {
+			held[i.Spec.Slot] = true
+		}
+	}
+	return len(held)
+}
+
+// aboutDrain returns why displaced instances have to wait: for others of the service.
+func (t *turn) aboutDrain(code mariposa.ReasonCode) *mariposa.Reason {
+	r := &mariposa.Reason{Code: code, Count: t.countRunning(), Of: t.goal}
+	if code == mariposa.ReasonDrainTurn {
+		r.Count, r.Of = t.moveBatch(), 0
+	}
+	return r
 }
 
 // moveBatch returns the number of instances that move at a time: as in a rollout. If a
@@ -127,18 +161,21 @@ func (t *turn) lacksSuccessor(i *Instance) bool {
 }
 
 // stopDisplaced removes up to one batch of displaced instances. Those that others refer to
-// are not kept, as in a rollout with this order.
-func (t *turn) stopDisplaced() {
+// are not kept, as in a rollout with this order. It returns why some have to wait; nil: none
+// has to.
+func (t *turn) stopDisplaced() *mariposa.Reason {
 	n := t.moveBatch() - max(0, t.goal-t.countRunning()) - len(t.removing)
 	for _, i := range t.s.displaced {
+		if !t.s.members[i.ID].runs() || t.removing[i.ID] || t.slotHolders(i.Spec.Slot) != 1 {
+			continue
+		}
 		if n <= 0 || t.isBulkSpent() {
-			return
+			return t.aboutDrain(mariposa.ReasonDrainDown)
 		}
-		if t.s.members[i.ID].runs() && !t.removing[i.ID] && t.slotHolders(i.Spec.Slot) == 1 {
-			t.moveOut(i)
-			n--
-		}
+		t.moveOut(i)
+		n--
 	}
+	return nil
 }
 
 // leavesFirst reports whether an instance of another service leaves its node before its

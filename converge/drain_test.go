@@ -1,10 +1,14 @@
 package converge
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"mariposa"
+	"mariposa/reason"
 )
 
 func TestADrainMovesInstancesWithinTheLimitsOfTheirService(t *testing.T) {
@@ -118,7 +122,7 @@ func TestANodeThatIsLostWhileItIsDrained(t *testing.T) {
 	w.drain(node, true)
 	w.loseNode(node)
 	wantSteps(t, w.step())
-	wantStatus(t, w, "web", mariposa.StatusConverging, "web.1-1 is on node "+node+", which has been unreachable since "+stamp(w.now)+" UTC; it is replaced at "+stamp(w.now.Add(time.Minute))+" UTC")
+	wantStatus(t, w, "web", mariposa.StatusConverging, "web.1-1 is on node "+node+", which has been unknown since "+stamp(w.now)+" UTC; it is replaced at "+stamp(w.now.Add(time.Minute))+" UTC")
 	w.wait(time.Minute)
 	wantSteps(t, w.step(), "create web.1 v1")
 	w.settle()
@@ -135,7 +139,7 @@ func TestAStormStopsReschedulingUntilItIsOver(t *testing.T) {
 	w.wait(time.Hour)
 	wantSteps(t, w.step())
 	wantStatus(t, w, "web", mariposa.StatusBlocked, "web.1-1 is on node "+lost+", which was lost together with others (2 of 3 nodes have been lost since 06:00:00 UTC); "+
-		"it is not replaced until they return; to replace it now, run mariposa node reschedule-now "+lost)
+		"it is not replaced until they return; to replace it now, run mariposa project converge NAME --reschedule-now")
 	w.fail("web.2-2")
 	wantSteps(t, w.step(), "create web.2 v1", "remove web.2-2") // repairs go on
 	w.setStorm(false)
@@ -195,4 +199,203 @@ func TestAUserDoesNotWaitForLostNodes(t *testing.T) {
 	w.wait(time.Second)
 	w.loseNode(later)
 	wantSteps(t, w.step())
+}
+
+// A node is lost before or during a drain, and its instances are not replaced for long. The
+// drain goes on: the slot of each instance that moves is served all the time.
+func TestADrainGoesOnWhileAnotherNodeIsLost(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		lose func(w *world, lost string)
+	}{
+		{"for less than reschedule.after", func(w *world, lost string) { w.loseNode(lost) }},
+		{"in a storm", func(w *world, lost string) { w.loseNode(lost); w.setStorm(true) }},
+		{"in a storm, for longer than reschedule.after", func(w *world, lost string) { w.loseNode(lost); w.setStorm(true); w.wait(2 * time.Hour) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			w := runningOn(t, 4, def("web", "one", 8, minHealthy(5*time.Second), rescheduleAfter(time.Hour)))
+			c.lose(w, "n1")
+			w.wait(time.Minute)
+			w.drain("n2", true)
+			for range 40 {
+				w.step()
+				for _, id := range w.moving() {
+					w.move(id)
+				}
+				w.wait(5 * time.Second)
+				if n := len(servedSlots(w)); n < 6 {
+					t.Fatalf("only %d slots are served%s", n, w.formatHistory())
+				}
+			}
+			if on := w.on("n2"); len(on) > 0 {
+				t.Errorf("%v are left on the drained node%s", on, w.formatHistory())
+			}
+			if n := len(w.of("web")); n != 8 {
+				t.Errorf("%d instances, want 8%s", n, w.formatHistory())
+			}
+			w.setStorm(false)
+			w.comeBack("n1")
+			w.settle()
+			wantStatus(t, w, "web", mariposa.StatusConverged, "")
+			if n := len(w.of("web")); n != 8 || len(servedSlots(w)) != 8 {
+				t.Errorf("%d instances serve %d slots after the node is back", n, len(servedSlots(w)))
+			}
+		})
+	}
+}
+
+// While the successor is lost, the displaced instance is the only one in its slot that is
+// known to serve: it stays. Once the successor is given up, there is another one.
+func TestADisplacedInstanceStaysIfItsSuccessorIsLost(t *testing.T) {
+	t.Parallel()
+	w := runningOn(t, 3, def("web", "one", 3, minHealthy(5*time.Second)))
+	w.wait(time.Minute)
+	from := w.instances["web.1-1"].Spec.Node
+	w.drain(from, true)
+	wantSteps(t, w.step(), "create web.1 v1")
+	w.move("web.1-4")
+	w.wait(5 * time.Second)
+	lost := w.instances["web.1-4"].Spec.Node
+	w.loseNode(lost)
+	wantSteps(t, w.step())
+	w.wait(time.Minute)
+	w.step() // the lost node had another instance, whose slot is filled first
+	w.settle()
+	if on := w.on(from); len(on) > 0 {
+		t.Errorf("%v are left on the drained node%s", on, w.formatHistory())
+	}
+	w.comeBack(lost)
+	w.settle()
+	if n := len(w.of("web")); n != 3 || len(servedSlots(w)) != 3 {
+		t.Errorf("%d instances serve %d slots%s", n, len(servedSlots(w)), w.formatHistory())
+	}
+}
+
+// The successor is lost right after the displaced instance was removed: its slot waits for
+// reschedule.after like that of any lost instance, and has one instance in the end.
+func TestASuccessorThatIsLostAfterTheMoveIsReplacedOnce(t *testing.T) {
+	t.Parallel()
+	w := runningOn(t, 4, def("web", "one", 4, minHealthy(5*time.Second)))
+	w.wait(time.Minute)
+	other := w.instances["web.4-4"].Spec.Node
+	w.loseNode(other)
+	from := w.instances["web.1-1"].Spec.Node
+	w.drain(from, true)
+	wantSteps(t, w.step(), "create web.1 v1")
+	w.move("web.1-5")
+	w.wait(5 * time.Second)
+	wantSteps(t, w.step(), "remove web.1-1")
+	lost := w.instances["web.1-5"].Spec.Node
+	w.loseNode(lost)
+	wantSteps(t, w.step())
+	w.move("web.1-1")
+	wantSteps(t, w.step(), "collect web.1-1")
+	w.wait(time.Minute)
+	w.settle()
+	w.comeBack(lost)
+	w.comeBack(other)
+	w.settle()
+	if n := len(w.of("web")); n != 4 || len(servedSlots(w)) != 4 {
+		t.Errorf("%d instances serve %d slots%s", n, len(servedSlots(w)), w.formatHistory())
+	}
+}
+
+// A slot that has two instances because its node came back must not use up the share of a
+// drain for as long as another node is lost.
+func TestADrainGoesOnWhileASlotIsDoubledAndANodeIsLost(t *testing.T) {
+	t.Parallel()
+	w := runningOn(t, 4, def("web", "one", 4))
+	first, second := w.instances["web.1-1"].Spec.Node, w.instances["web.2-2"].Spec.Node
+	w.loseNode(first)
+	w.wait(time.Minute)
+	wantSteps(t, w.step(), "create web.1 v1")
+	w.move("web.1-5")
+	w.loseNode(second)
+	w.comeBack(first) // before the next plan: two instances run in slot 1, and one is lost
+	w.drain(w.instances["web.3-3"].Spec.Node, true)
+	for range 10 {
+		w.step()
+		for _, id := range w.moving() {
+			w.move(id)
+		}
+	}
+	if on := w.on(w.instances["web.4-4"].Spec.Node); len(on) == 0 {
+		t.Fatal("web.4 moved, though its node is not drained")
+	}
+	if w.instances["web.3-3"] != nil {
+		t.Errorf("web.3-3 is still there%s", w.formatHistory())
+	}
+	if n := len(servedSlots(w)); n != 3 {
+		t.Errorf("%d slots are served%s", n, w.formatHistory())
+	}
+}
+
+// While a drain waits, the service says what for, whatever else it waits for.
+func TestADrainSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		defs []*mariposa.Service
+		do   func(w *world)
+		says string
+	}{
+		{"the turn of others", []*mariposa.Service{def("web", "one", 8)}, func(*world) {}, "waits for its turn: ? moves 1 instance at a time (update.rolling)"},
+		{"a rollout", []*mariposa.Service{def("web", "one", 8)}, func(w *world) { w.submit(def("web", "two", 8)) }, "after the rollout of version 2"},
+		{"the limit of starts", []*mariposa.Service{def("web", "one", 8)}, func(w *world) { w.budget = 0 }, "the limit of instances that start at once is reached"},
+		{"a dependency", []*mariposa.Service{def("web", "one", 8, dependsOn("db")), def("db", "one", 1)}, func(w *world) { w.patch(mariposa.Patch{Goal: mariposa.GoalStopped}, "db") }, "waits for db: it is stopped"},
+		{"missing instances", []*mariposa.Service{def("web", "one", 8)}, func(w *world) { w.budget = 0; w.scale("web", 10) }, "8 of 10 instances of ? run, and what is missing starts first: the limit of instances"},
+		{"stop-first instances that are down", []*mariposa.Service{def("web", "one", 8, stopFirst)}, func(w *world) { w.loseNode("n1") }, "6 of 8 instances of ? run, and no more may be down at once"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			w := runningOn(t, 4, c.defs...)
+			w.wait(time.Minute)
+			c.do(w)
+			w.drain("n2", true)
+			w.step()
+			if said := reason.Sentence(w.status("web").Drain); !strings.Contains(said, c.says) {
+				t.Errorf("it says %q, want %q", said, c.says)
+			}
+			w.budget = 1000
+			w.drain("n2", false)
+			w.step()
+			if why := w.status("web").Drain; why != nil {
+				t.Errorf("after the drain, it says %q", reason.Sentence(why))
+			}
+		})
+	}
+}
+
+// runningOn returns a world with so many nodes in which all services run.
+func runningOn(t *testing.T, nodes int, defs ...*mariposa.Service) *world {
+	t.Helper()
+	w := newWorld(t, defs...)
+	for n := len(w.nodes) + 1; n <= nodes; n++ {
+		name := fmt.Sprint("n", n)
+		w.setNode(name, Node{Name: name})
+	}
+	w.settle()
+	return w
+}
+
+func rescheduleAfter(d time.Duration) func(*mariposa.Service) {
+	return func(s *mariposa.Service) { s.Reschedule.After = d }
+}
+
+// on lists the wanted instances on a node.
+func (w *world) on(node string) []string {
+	return slices.DeleteFunc(w.of("web"), func(id string) bool { return w.instances[id].Spec.Node != node })
+}
+
+// servedSlots returns the slots of web with an instance that is up.
+func servedSlots(w *world) map[int]bool {
+	slots := map[int]bool{}
+	for _, id := range w.of("web") {
+		if i := w.instances[id]; w.isUp(i) {
+			slots[i.Spec.Slot] = true
+		}
+	}
+	return slots
 }

@@ -1,6 +1,7 @@
 package converge
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"time"
@@ -220,6 +221,18 @@ func (t *turn) create(slot, number int, reason *mariposa.Reason, repair bool) bo
 	s.Slot, s.Number, s.Reason, s.Repair = slot, number, reason, repair
 	t.step(s)
 	return true
+}
+
+// whyNotCreated returns why create refused an instance of a version; nil: the plan is full,
+// and the next one continues.
+func (t *turn) whyNotCreated(number int) *mariposa.Reason {
+	switch _, bound := t.boundStep(number); {
+	case !bound:
+		return cmp.Or(t.unbound, t.formerUnbound, &mariposa.Reason{Code: mariposa.ReasonFollowsOther})
+	case !t.hasRoom():
+		return &mariposa.Reason{Code: mariposa.ReasonStartLimit}
+	}
+	return nil
 }
 
 // mayCreate reports whether new instances may be created now: not during a back-off, and

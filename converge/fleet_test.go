@@ -480,7 +480,8 @@ type balance struct {
 	goal, batch  int
 	running      int // before the plan
 	settled      int // of these, outdated ones or those up for min_healthy
-	retired      int // running instances that the plan removes
+	away         int // instances on unreachable nodes that count toward the goal, because a drain waits
+	retired      int // running instances that the plan removes, except those that hand their slot over
 	outdated     int // of these, those that a rollout replaces
 	moved        int // of these, those that leave a node that is drained and have no successor
 	filling, add int // instances that count toward the goal, and those that the plan adds
@@ -498,7 +499,7 @@ func (f *randomProject) withinBounds(name string, b balance) {
 	if b.stopFirst {
 		fewest, most = b.goal-max(1, b.batch), b.goal
 	}
-	if b.retired > 0 && b.running-b.retired < fewest {
+	if b.retired > 0 && b.running+b.away-b.retired < fewest {
 		f.Fatalf("%s: %d of %d running ones go, where %d must stay: %+v%s", name, b.retired, b.running, fewest, b, f.formatHistory())
 	}
 	if b.outdated > 0 && !b.stopFirst && b.settled-b.outdated < b.goal {

@@ -108,6 +108,7 @@ func (v *View) recordEnd(out *Forecast, p Plan) {
 // copy returns a scratch copy of the view. Records are shared, because they never change.
 func (v *View) copy(f ForecastOptions) *View {
 	w := NewView()
+	w.project = v.project
 	for n, d := range v.versions {
 		w.SetVersion(n, d)
 	}

@@ -152,6 +152,9 @@ func (t *turn) yield(i *Instance, by string) {
 		return
 	}
 	t.yielding = append(t.yielding, i.ID)
+	if t.keptFor == nil && t.view.isDisplaced(i) {
+		t.keptFor = t.whyStays(i, by)
+	}
 	t.wait(time.Time{}, func() *mariposa.Reason { return t.whyStays(i, by) })
 }
 

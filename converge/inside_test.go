@@ -96,6 +96,7 @@ func balanceOf(v *View, name string, now time.Time, p whole) balance {
 		amount = r.Batch
 	}
 	b.goal, b.batch, b.stopFirst = s.status.Scale, amount.Of(s.status.Scale), s.def.Update.StopFirst
+	b.away = countAway(v, s, now)
 	for id, c := range s.members {
 		i := v.instances[id]
 		if c.runs() && !stoppedByPeople(v, s, i) {
@@ -123,6 +124,9 @@ func balanceOf(v *View, name string, now time.Time, p whole) balance {
 			}
 		}
 	}
+	replaced := func(step Step) bool {
+		return s.members[step.Instance] == outdatedRunning && replaces(v, s.name, p.Services[s.name].Rollout)
+	}
 	for _, step := range p.Steps {
 		switch {
 		case step.Service != s.name:
@@ -136,9 +140,11 @@ func balanceOf(v *View, name string, now time.Time, p whole) balance {
 		case (step.Action == Remove || step.Action == Preserve) && s.members[step.Instance].runs() && stoppedByPeople(v, s, v.instances[step.Instance]):
 		case (step.Action == Remove || step.Action == Preserve) && s.status.Retired != 0 && isDisplaced(v, v.instances[step.Instance]) && hasSuccessor(v, v.instances[step.Instance], now):
 			// its slot stays filled; those of the version that users stopped are not counted above
+		case (step.Action == Remove || step.Action == Preserve) && !replaced(step) && handsOverSlot(v, p, v.instances[step.Instance], now):
+			// its slot is served by its successor, whatever happened to other slots
 		case (step.Action == Remove || step.Action == Preserve) && s.members[step.Instance].runs():
 			b.retired++
-			if s.members[step.Instance] == outdatedRunning && replaces(v, s.name, p.Services[s.name].Rollout) {
+			if replaced(step) {
 				b.outdated++
 			} else if isDisplaced(v, v.instances[step.Instance]) && !surplus(s) && !hasSuccessor(v, v.instances[step.Instance], now) {
 				b.moved++
@@ -165,6 +171,35 @@ func hasSuccessor(v *View, i *Instance, now time.Time) bool {
 		}
 	}
 	return false
+}
+
+// handsOverSlot reports whether an instance leaves a node that is drained or unstable, and
+// another one that stays there has been up in its slot for min_healthy.
+func handsOverSlot(v *View, p whole, i *Instance, now time.Time) bool {
+	leaves := func(o *Instance) bool {
+		return v.isDisplaced(o) || v.nodes[o.Spec.Node].isUnstable(now) && len(o.Spec.Mounts) == 0
+	}
+	s := v.services[i.Spec.ServiceName]
+	for id, c := range s.members {
+		o := v.instances[id]
+		removed := slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Instance == id && (s.Action == Remove || s.Action == Preserve) })
+		if id != i.ID && o.Spec.Slot == i.Spec.Slot && c.runs() && !removed && leaves(i) && (v.isDisplaced(i) && !v.isDisplaced(o) || !leaves(o)) &&
+			!since(o).Add(s.def.Update.MinHealthy).After(now) {
+			return true
+		}
+	}
+	return false
+}
+
+// countAway counts the instances of a service on unreachable nodes that are not given up, if
+// a drain needs the place of surplus instances for successors.
+func countAway(v *View, s *service, now time.Time) int {
+	f := v.count(s, now)
+	waits := slices.ContainsFunc(s.displaced, func(i *Instance) bool { return s.members[i.ID].runs() && f.slotHolders(i.Spec.Slot) == 1 })
+	if !waits || s.status.Paused || s.def.Update.StopFirst {
+		return 0
+	}
+	return f.lost - len(f.givenUp)
 }
 
 // surplus reports whether a service has instances in more slots than it should have.

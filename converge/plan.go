@@ -184,14 +184,15 @@ type turn struct {
 	blockedByPerson bool             // something is not created now because a user prevents a dependency from running
 
 	// What they decided.
-	steps     int             // number of steps so far
-	taken     map[int]bool    // slots used by new instances
-	dropped   int             // outdated instances that are removed before they are up
-	removing  map[string]bool // victims
-	yielding  []string        // instances that would be removed if nothing referred to them
-	preserved []*Instance     // ended instances that are kept; nil: not computed yet
-	stopping  int             // running instances that are stopped and kept
-	bound     map[int]Step    // the first step for instances of each version
+	steps     int              // number of steps so far
+	taken     map[int]bool     // slots used by new instances
+	dropped   int              // outdated instances that are removed before they are up
+	removing  map[string]bool  // victims
+	yielding  []string         // instances that would be removed if nothing referred to them
+	preserved []*Instance      // ended instances that are kept; nil: not computed yet
+	stopping  int              // running instances that are stopped and kept
+	keptFor   *mariposa.Reason // why a displaced instance stays: others refer to it
+	bound     map[int]Step     // the first step for instances of each version
 	waits     *mariposa.Reason
 	moreWaits int // number of other reasons
 
@@ -234,6 +235,7 @@ func (p *planner) service(s *service) {
 
 // run applies the rules to one service, in this order.
 func (t *turn) run() {
+	t.st.Drain = nil
 	t.collect()
 	switch {
 	case t.s.def == nil && !t.ending && !t.isFrozen():

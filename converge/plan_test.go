@@ -225,7 +225,7 @@ func TestOnePlan(t *testing.T) {
 				return w
 			},
 			status: mariposa.StatusConverging,
-			says:   "web.1-1 is on node n1, which has been unreachable since 07:00:00 UTC; it is replaced at 07:01:00 UTC",
+			says:   "web.1-1 is on node n1, which has been unknown since 07:00:00 UTC; it is replaced at 07:01:00 UTC",
 		},
 		{
 			name: "instances on a node that is lost for too long are replaced elsewhere",
@@ -799,7 +799,7 @@ func TestADeletedProjectDoesNotWaitForAnAbsentNode(t *testing.T) {
 	if left := w.view.UnwantedOn(func(n Node) bool { return n.Unknown }); len(left) != 1 || w.view.Len() != 1 {
 		t.Fatalf("%d are left, %d of them on the absent node\n%s", w.view.Len(), len(left), w.formatHistory())
 	}
-	wantStatus(t, w, "web", mariposa.StatusConverged, "has been unreachable since 07:00:00 UTC; it is removed when the node returns")
+	wantStatus(t, w, "web", mariposa.StatusConverged, "has been unknown since 07:00:00 UTC; it is removed when the node returns")
 }
 
 func TestWhatIsToGoIsCountedThoughItsNodeIsAwayForLong(t *testing.T) {

@@ -39,33 +39,33 @@ func (t *turn) shrink() {
 }
 
 // dropDoubles leaves one instance in each slot. It removes the others in the order of
-// removal, running ones only as long as enough others run.
+// removal, running ones only as long as enough others run. An instance that gives way goes
+// as soon as its successor is settled, however many of other slots are missing: its own slot
+// is served, and it would block the drain of its node for as long as another node is lost.
 func (t *turn) dropDoubles() {
 	doubles := t.countFilling() - t.slotsHeld()
 	if doubles == 0 {
 		return
 	}
-	spare := t.countRunning() - t.goal
-	if t.st.Rollout != nil && !t.rolling && !t.hasRolloutFailed() { // its new instances must be healthy first
-		spare = t.settled + t.outdated - t.goal
-	}
-	if t.s.def.Update.StopFirst {
-		spare += t.batch
-	}
+	spare := t.countSpare()
 	fewer, giving := map[int]int{}, t.countGivingWay()
 	moved := t.settledSuccessors(giving)
 	for i := range t.victims() {
 		slot, runs := i.Spec.Slot, t.s.members[i.ID].runs()
-		if t.slotHolders(slot)-fewer[slot] < 2 || (runs && spare <= 0) || t.pending && t.handsOver(slot) {
+		gives := giving[slot] > 0 && t.givesWay(i)
+		if t.slotHolders(slot)-fewer[slot] < 2 || runs && spare <= 0 && !(gives && moved[slot]) || t.pending && t.handsOver(slot) {
 			continue
 		}
 		if n := giving[slot]; n > 0 && n < t.slotHolders(slot) { // the one that gives way goes, after its successor is up
-			if gives := t.givesWay(i); gives && !t.s.members[i.ID].starts() && !moved[slot] || !gives && t.slotHolders(slot)-fewer[slot] <= n+1 {
+			if gives && !t.s.members[i.ID].starts() && !moved[slot] || !gives && t.slotHolders(slot)-fewer[slot] <= n+1 {
 				continue
 			}
 		}
 		if runs {
 			spare--
+		}
+		if !gives {
+			delete(moved, slot) // it may have been the settled successor
 		}
 		fewer[slot]++
 		switch {
@@ -79,6 +79,23 @@ func (t *turn) dropDoubles() {
 			return
 		}
 	}
+}
+
+// countSpare returns the number of running instances above the goal.
+func (t *turn) countSpare() int {
+	spare := t.countRunning() - t.goal
+	if t.st.Rollout != nil && !t.rolling && !t.hasRolloutFailed() { // its new instances must be healthy first
+		spare = t.settled + t.outdated - t.goal
+	}
+	switch {
+	case t.s.def.Update.StopFirst:
+		spare += t.batch
+	case !t.st.Paused && t.hasUnsucceeded():
+		// Doubles would take the place of the successors that a drain needs, until all lost
+		// nodes are back.
+		spare += t.lost - len(t.givenUp)
+	}
+	return spare
 }
 
 // victims iterates over the instances that count toward the goal, in the order in which

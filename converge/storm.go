@@ -23,6 +23,13 @@ func (s Storm) equal(o Storm) bool {
 		maps.EqualFunc(s.After, o.After, time.Time.Equal)
 }
 
+// SetProject sets the name of the project, for commands in reasons.
+func (v *View) SetProject(name string) {
+	if v.project != name {
+		v.project, v.agenda.all = name, true
+	}
+}
+
 // SetStorm sets which lost nodes are not given up yet.
 func (v *View) SetStorm(s Storm) {
 	if v.storm.equal(s) {
@@ -58,6 +65,6 @@ func (v *View) stormHold(s *service, node string, now time.Time) (held bool, unt
 // stormReason returns why a lost instance is not replaced for now.
 func (t *turn) stormReason(i *Instance) *mariposa.Reason {
 	r, s := t.unreachableReason(mariposa.ReasonStorm, i), t.view.storm
-	r.Count, r.Of, r.Since = s.Count, s.Of, s.Since
+	r.Count, r.Of, r.Since, r.Other = s.Count, s.Of, s.Since, t.view.project
 	return r
 }

@@ -24,7 +24,8 @@ import (
 // View is one project: its goal, its definitions and its instances. The instances are
 // classified for the plan, so that a change of one instance never visits all of them.
 type View struct {
-	hasGoal       bool // whether a goal was ever set
+	project       string // its name, for commands in reasons
+	hasGoal       bool   // whether a goal was ever set
 	goal          mariposa.ProjectGoal
 	number        int
 	versions      map[int]Definitions

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+
 	"mariposa"
 	"mariposa/converge"
 	"mariposa/place"
@@ -45,6 +47,11 @@ func (t *turn) mayLeave(s converge.Step) bool {
 		t.block(s.Service, why)
 	}
 	return why == nil
+}
+
+// movesOff reports whether the plan moves instances of a service off a node.
+func (t *turn) movesOff(service string) bool {
+	return slices.ContainsFunc(t.plan.Steps, func(s converge.Step) bool { return s.Service == service && s.Drains != "" })
 }
 
 // drainTask fills in the task that moves instances of a service off a node.

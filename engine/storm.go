@@ -37,8 +37,12 @@ func stormNodes(all ...*converge.Storm) map[string]bool {
 	return nodes
 }
 
-// readStorm passes to the view which lost nodes are not given up yet.
+// readStorm passes to the view which lost nodes are not given up yet, and the name of the
+// project, which the reason about them needs.
 func (a *actor) readStorm() {
+	if a.record != nil {
+		a.view.SetProject(a.record.Spec().Name)
+	}
 	if storm := a.e.storm.Load(); storm != a.storm {
 		a.storm = storm
 		a.view.SetStorm(*storm)

@@ -95,10 +95,14 @@ func (t *turn) explainBlocks() {
 		if said := t.plan.Services[name]; said != nil {
 			ss = *said
 		}
-		if ss.Rollout.HasFailed() {
+		switch why := why.AndMore(t.blockedMore[name]); {
+		case !ss.Rollout.HasFailed():
+			ss.Status, ss.Reason = mariposa.StatusBlocked, why
+		case t.movesOff(name):
+			ss.Drain = why
+		default:
 			continue // that is why no more instances of it are created
 		}
-		ss.Status, ss.Reason = mariposa.StatusBlocked, why.AndMore(t.blockedMore[name])
 		if t.plan.Services == nil {
 			t.plan.Services = map[string]*mariposa.ServiceStatus{}
 		}

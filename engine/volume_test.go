@@ -131,7 +131,7 @@ func TestASlotWhoseNodeIsAwayIsBlockedAloneAndGoesOnWhenItReturns(t *testing.T) 
 	since := r.clk.Now().UTC().Format("15:04:05 UTC")
 	r.pass(time.Minute)
 	ss := r.project(p).Services["db"]
-	want := "db.2 has its volume data on node " + lost + ", which has been unreachable since " + since + "; it starts when the node returns"
+	want := "db.2 has its volume data on node " + lost + ", which has been unknown since " + since + "; it starts when the node returns"
 	if ss.Status != mariposa.StatusBlocked || said(ss.Reason) != want {
 		t.Errorf("%s: %s, want %s", ss.Status, said(ss.Reason), want)
 	}
@@ -155,7 +155,7 @@ func TestASlotWhoseInstanceIsGoneWaitsForItsNode(t *testing.T) {
 		away, back func(r *rig, node string)
 		says       string
 	}{
-		"that cannot be reached": {(*rig).leave, (*rig).comeBack, "has been unreachable since"},
+		"that cannot be reached": {(*rig).leave, (*rig).comeBack, "has been unknown since"},
 		"that is drained": {
 			func(r *rig, node string) { r.drain(node, true) }, func(r *rig, node string) { r.drain(node, false) },
 			"is drained; it starts when the drain ends",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"mariposa"
@@ -33,25 +34,10 @@ func (f *Fleet) watchDrain(ctx context.Context, r *store.Node, d *mariposa.Drain
 		f.endDrain(ctx, r, mariposa.DrainDone, mariposa.TaskCompleted, why, left)
 	case late:
 		why := &mariposa.Reason{Code: mariposa.ReasonDrainDeadline, Count: len(left), Node: r.Spec().Name}
-		f.endDrain(ctx, r, mariposa.DrainStopped, mariposa.TaskFailed, why.Because(firstReason(left)), left)
+		f.endDrain(ctx, r, mariposa.DrainStopped, mariposa.TaskFailed, why.Because(picture.WhyLeft(left)), left)
 	default:
 		f.reportDrain(ctx, r, d, left)
 	}
-}
-
-// firstReason returns why the first of some instances stays that does; nil: all are being
-// moved. If its service cannot move it, that is what the service says: reasons do not nest,
-// and the cause matters more than the name of one instance.
-func firstReason(all []picture.Staying) *mariposa.Reason {
-	for _, s := range all {
-		switch {
-		case s.Why.Is(mariposa.ReasonDrainService) && s.Why.Cause != nil:
-			return s.Why.Cause
-		case s.Why != nil:
-			return s.Why
-		}
-	}
-	return nil
 }
 
 // endDrain ends a drain and its task.
@@ -85,14 +71,21 @@ func (f *Fleet) reportDrain(ctx context.Context, r *store.Node, d *mariposa.Drai
 		return
 	}
 	st := drainProgress(t, d, len(left), f.Clock.Now())
-	st.Reason = (&mariposa.Reason{Code: mariposa.ReasonDrainLeft, Count: len(left), Of: st.Progress.Total, Node: r.Spec().Name}).Because(firstReason(left))
-	if was := t.Status(); was != nil && was.Progress == st.Progress && was.Reason.Equal(st.Reason) {
+	st.Reason = (&mariposa.Reason{Code: mariposa.ReasonDrainLeft, Count: len(left), Of: st.Progress.Total, Node: r.Spec().Name}).Because(picture.WhyLeft(left))
+	if was := t.Status(); was != nil && was.Progress == st.Progress && (was.Reason.Equal(st.Reason) || isBrief(left, was, f.Clock.Now())) {
 		return
 	}
 	var unit store.Unit
 	unit.Unchanged(r)
 	putDrainTask(&unit, r, t, &st)
 	f.commitDrain(ctx, r, unit)
+}
+
+// isBrief reports whether what is left is being moved, and that has not taken long: to say
+// how would only make events.
+func isBrief(left []picture.Staying, was *mariposa.TaskStatus, now time.Time) bool {
+	const long = 2 * time.Second
+	return now.Sub(was.LastProgress) < long && !slices.ContainsFunc(left, func(s picture.Staying) bool { return !s.Moves() })
 }
 
 // drainProgress returns the status of a drain's task with so many instances left.

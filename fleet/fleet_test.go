@@ -540,6 +540,47 @@ func TestADebtThatWasKnownAsDestroyedIsSettledToo(t *testing.T) {
 	r.wantLedger(mariposa.Resources{Instances: 2, Memory: 5 << 20})
 }
 
+// A node that connects again with the same instances in quarantine is no news, also if its
+// agent has restarted and a state has changed; other instances are.
+func TestAnUnchangedQuarantineIsNoEvent(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	events := func() (n int) {
+		all, err := r.store.Changes(t.Context(), 0, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range all {
+			if c.Event.Kind == "node.quarantine" {
+				n++
+			}
+		}
+		return n
+	}
+	first := r.clk.Now()
+	report := func(all ...mariposa.Quarantined) {
+		p := r.connect("n1")
+		r.run()
+		p.say(wire.Frame{Report: &wire.Report{Inventory: true, Quarantined: all}})
+		r.run()
+		r.pass(time.Second)
+	}
+	report(mariposa.Quarantined{ID: "q1", State: mariposa.StateRunning, Since: first})
+	report(mariposa.Quarantined{ID: "q1", State: mariposa.StateRunning, Since: first})
+	report(mariposa.Quarantined{ID: "q1", State: mariposa.StateStopped, Since: r.clk.Now()})
+	if n := events(); n != 1 {
+		t.Errorf("%d events about the same instances", n)
+	}
+	if _, st := r.node("n1"); len(st.Quarantined) != 1 || st.Quarantined[0].State != mariposa.StateStopped || !st.Quarantined[0].Since.Equal(first) {
+		t.Errorf("the node has %+v", st.Quarantined)
+	}
+	report(mariposa.Quarantined{ID: "q1", State: mariposa.StateStopped}, mariposa.Quarantined{ID: "q2"})
+	report()
+	if n := events(); n != 3 {
+		t.Errorf("%d events, want 3", n)
+	}
+}
+
 func TestTombstonesAreSentForWhatMayGo(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

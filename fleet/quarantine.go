@@ -6,6 +6,7 @@ import (
 	"io"
 	"reflect"
 	"slices"
+	"time"
 
 	"mariposa"
 	"mariposa/wire"
@@ -22,6 +23,8 @@ func (s *Session) setQuarantine(all []mariposa.Quarantined) {
 	if len(all) == s.quarantineTotal && sameQuarantine(kept, s.quarantine) {
 		return
 	}
+	s.quarantineNews = s.quarantineNews || len(all) != s.quarantineTotal || !sameInstances(sampleOf(kept), sampleOf(s.quarantine))
+	keepSince(kept, s.quarantine)
 	if len(c.excess) > 0 && len(s.quarantineExcess) == 0 {
 		s.logExcess(c.excess)
 	}
@@ -29,6 +32,39 @@ func (s *Session) setQuarantine(all []mariposa.Quarantined) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.quarantine = kept
+}
+
+// quarantineEvent is the event of a changed quarantine: only if other instances are in it.
+// The first inventory of a session is compared with the last one of the session before.
+func (s *Session) quarantineEvent() mariposa.Event {
+	if !s.quarantineNews {
+		return mariposa.Event{}
+	}
+	event := nodeEvent("node.quarantine", s.hello)
+	event.Reason = &mariposa.Reason{Code: mariposa.ReasonQuarantine, Count: s.quarantineTotal}
+	if s.quarantineTotal == 0 {
+		event.Reason = &mariposa.Reason{Code: mariposa.ReasonQuarantineOver}
+	}
+	return event
+}
+
+// sameInstances reports whether two inventories have the same instances.
+func sameInstances(a, b []mariposa.Quarantined) bool {
+	return slices.EqualFunc(a, b, func(a, b mariposa.Quarantined) bool { return a.ID == b.ID })
+}
+
+// keepSince notes in an inventory that instances which were in quarantine before have been
+// there since then: an agent that restarts does not know that.
+func keepSince(now, before []mariposa.Quarantined) {
+	since := map[string]time.Time{}
+	for _, q := range before {
+		since[q.ID] = q.Since
+	}
+	for i := range now {
+		if at := since[now[i].ID]; !at.IsZero() {
+			now[i].Since = at
+		}
+	}
 }
 
 // listQuarantine returns the quarantined instances. It may be called from any goroutine.
@@ -44,6 +80,7 @@ func sameQuarantine(a, b []mariposa.Quarantined) bool {
 	return slices.EqualFunc(a, b, func(a, b mariposa.Quarantined) bool {
 		sameOrigin := reflect.DeepEqual(a.Origin, b.Origin)
 		a.Origin, b.Origin = nil, nil
+		a.Since, b.Since = time.Time{}, time.Time{}
 		return sameOrigin && a == b
 	})
 }

@@ -56,6 +56,7 @@ type Session struct {
 	quarantineTotal   int                      // reported instances in quarantine
 	quarantineExcess  []string                 // what was cut of them
 	quarantineChanged bool
+	quarantineNews    bool     // other instances are in it
 	excess            []string // what was cut of all other reports
 	excessChanged     bool
 	machine           *mariposa.Machine
@@ -87,6 +88,9 @@ func newSession(f *Fleet, h *wire.Hello, spec *mariposa.NodeSpec, epoch int64, f
 	s.machine, s.past, s.excess = s.hello.Machine, f.pastOf(h), c.excess
 	if len(c.excess) > 0 {
 		s.logExcess(c.excess)
+	}
+	if r := f.Picture.Nodes.Get(h.Node); r != nil && r.Status() != nil { // until the agent reports another
+		s.quarantine, s.quarantineTotal = r.Status().Quarantined, r.Status().CountQuarantined()
 	}
 	s.order.Accept(1) //nolint:errcheck // the hello was frame 1
 	s.inbox = mailbox.New[message](wake)
@@ -270,7 +274,7 @@ func (s *Session) storePending(ctx context.Context) error {
 // status of the node.
 func (s *Session) markStored(b batch) {
 	if b.ids == nil && b.resource == "" {
-		s.quarantineChanged, s.machineChanged, s.excessChanged, s.judged = false, false, false, false
+		s.quarantineChanged, s.quarantineNews, s.machineChanged, s.excessChanged, s.judged = false, false, false, false, false
 	}
 	delete(s.provided, b.resource)
 	for _, id := range b.ids {
@@ -362,12 +366,7 @@ func (s *Session) nodeWrites() (all []store.Write) {
 		all = append(all, store.Write{Kind: mariposa.KindNode, ID: s.node, Status: status, Event: nodeEvent("node.running", s.hello)})
 	}
 	if s.quarantineChanged {
-		event := nodeEvent("node.quarantine", s.hello)
-		event.Reason = &mariposa.Reason{Code: mariposa.ReasonQuarantine, Count: s.quarantineTotal}
-		if s.quarantineTotal == 0 {
-			event.Reason = &mariposa.Reason{Code: mariposa.ReasonQuarantineOver}
-		}
-		all = append(all, store.Write{Kind: mariposa.KindNode, ID: s.node, Status: status, Event: event})
+		all = append(all, store.Write{Kind: mariposa.KindNode, ID: s.node, Status: status, Event: s.quarantineEvent()})
 	}
 	if s.machineChanged || s.excessChanged {
 		event := nodeEvent("node.facts", s.hello)

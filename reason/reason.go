@@ -25,8 +25,10 @@ func At(r *mariposa.Reason, now time.Time) string {
 	}
 	text, join := mainClause(r, now)
 	if r.Cause != nil {
-		cause, _ := mainClause(r.Cause, now)
-		if cause = clip(aboutService(r.Cause, cause, r.Service), maxDetail); text == "" {
+		short := *r.Cause
+		short.Detail = clip(short.Detail, maxDetail) // nothing else is cut: a sentence may end with a command
+		cause, _ := mainClause(&short, now)
+		if cause = aboutService(r.Cause, cause, r.Service); text == "" {
 			text = cause
 		} else if cause != "" {
 			text += join + cause

@@ -120,6 +120,7 @@ var examples = map[mariposa.ReasonCode][]mariposa.Reason{
 	mariposa.ReasonNetworkUsed:    {{Subject: "web", Other: "shop"}},
 	mariposa.ReasonRehomed:        {{Subject: "acme"}},
 	mariposa.ReasonAwaitsApproval: {{Subject: "n1"}},
+	mariposa.ReasonNameTaken:      {{Subject: "n1", IDs: []string{"old-id", "new-id"}}},
 	mariposa.ReasonApproved:       {{Subject: "ann"}},
 	mariposa.ReasonRejected:       {{Subject: "ann"}},
 	mariposa.ReasonPendingExpired: {{Since: ten}},
@@ -127,7 +128,7 @@ var examples = map[mariposa.ReasonCode][]mariposa.Reason{
 	mariposa.ReasonKeyRotated:     {{Subject: "SHA256:abc"}},
 	mariposa.ReasonNetworkLeft:    {{Subject: "shop"}},
 
-	mariposa.ReasonStorm:          {{Subject: "web.1-a", Node: "n1", Count: 5, Of: 12, Since: ten}},
+	mariposa.ReasonStorm:          {{Subject: "web.1-a", Node: "n1", Other: "shop", Count: 5, Of: 12, Since: ten}, {Subject: "web.1-a", Node: "n1", Count: 5, Of: 12, Since: ten}},
 	mariposa.ReasonStormSlow:      {{Subject: "web.1-a", Node: "n1", Since: ten, Until: ten.Add(time.Minute)}},
 	mariposa.ReasonDrainRollout:   {{Subject: "web.1-a", Node: "n1", Version: 2}},
 	mariposa.ReasonDrains:         {{Subject: "web.1-a", Node: "n1"}, {Node: "n1"}},
@@ -143,6 +144,13 @@ var examples = map[mariposa.ReasonCode][]mariposa.Reason{
 	mariposa.ReasonDrainPaused:    {{Subject: "web.1-a", Keys: []string{"web"}, Other: "shop"}},
 	mariposa.ReasonDrainService:   {{Subject: "web.1-a", Other: "shop", Cause: &mariposa.Reason{Code: mariposa.ReasonNoNode, Detail: "docker", Of: 2, Tally: map[string]int{"is full": 2}}}},
 	mariposa.ReasonDrainAway:      {{Node: "n1", Since: ten}},
+	mariposa.ReasonDrainStopping:  {{Subject: "web.1-a"}},
+	mariposa.ReasonDrainStarts:    {{Subject: "web.1-a", Other: "web.1-b"}},
+	mariposa.ReasonDrainProves:    {{Subject: "web.1-a", Other: "web.1-b", Since: ten}},
+	mariposa.ReasonDrainLost:      {{Subject: "web.1-a", Other: "web.1-b", Node: "n2", Since: ten}},
+	mariposa.ReasonDrainTurn:      {{Subject: "web.1-a", Keys: []string{"web"}, Count: 1}, {Subject: "web.1-a", Keys: []string{"web"}, Count: 2, More: 3}},
+	mariposa.ReasonDrainMissing:   {{Subject: "web.1-a", Keys: []string{"web"}, Count: 2, Of: 3}},
+	mariposa.ReasonDrainDown:      {{Subject: "web.1-a", Keys: []string{"web"}, Count: 2, Of: 3}},
 	mariposa.ReasonDrainGone:      {{Subject: "ann", Node: "n1"}},
 	mariposa.ReasonDrainUndone:    {{Subject: "ann", Node: "n1"}},
 	mariposa.ReasonStormBegan:     {{Count: 5, Of: 12, Since: ten}},
@@ -274,8 +282,8 @@ func TestASentenceIsTrueWhenItIsRead(t *testing.T) {
 		{"a try that is to come", backing, ten.Add(-time.Second), "web: failed 3 times in a row; next retry at 10:00:00 UTC: web.1-a exited with 1"},
 		{"a try that is due", backing, ten, "web: failed 3 times in a row; retrying now: web.1-a exited with 1"},
 		{"a try in a reader's zone", backing, ten.Add(-time.Second).In(time.FixedZone("east", 3600)), "web: failed 3 times in a row; next retry at 10:00:00 UTC: web.1-a exited with 1"},
-		{"the same day", lost, ten.Add(time.Hour), "web.1-a is on node n1, which has been unreachable since 10:00:00 UTC; it is removed when the node returns"},
-		{"another day", lost, ten.AddDate(0, 0, 2), "web.1-a is on node n1, which has been unreachable since 2026-03-01 10:00:00 UTC; it is removed when the node returns"},
+		{"the same day", lost, ten.Add(time.Hour), "web.1-a is on node n1, which has been unknown since 10:00:00 UTC; it is removed when the node returns"},
+		{"another day", lost, ten.AddDate(0, 0, 2), "web.1-a is on node n1, which has been unknown since 2026-03-01 10:00:00 UTC; it is removed when the node returns"},
 		{"none", nil, ten, ""},
 		{"somebody's words", mariposa.TextReason("it rains"), ten, "it rains"},
 		{"words that many have", mariposa.TextReason("it rains").AndMore(2), ten, "it rains (and 2 more)"},
@@ -358,3 +366,17 @@ func TestReasonsNeverNestOrGrow(t *testing.T) {
 
 // longest is how long a sentence may become with names of up to 30 characters.
 const longest = 600
+
+// A sentence may end with a command: it is never cut, also as the cause of another.
+func TestACauseKeepsItsCommand(t *testing.T) {
+	t.Parallel()
+	storm := &mariposa.Reason{Code: mariposa.ReasonStorm, Subject: strings.Repeat("web", 20) + ".1-a", Node: "a-node-with-a-long-name", Other: "shop", Count: 5, Of: 12, Since: ten}
+	left := (&mariposa.Reason{Code: mariposa.ReasonDrainLeft, Count: 2, Of: 7, Node: "n1"}).Because(storm)
+	if said := Sentence(left); !strings.HasSuffix(said, "run mariposa project converge shop --reschedule-now") {
+		t.Errorf("it says %q", said)
+	}
+	left = left.Because(mariposa.Reported(strings.Repeat("x", 500)))
+	if said := Sentence(left); len(said) > 300 {
+		t.Errorf("text from elsewhere has %d bytes", len(said))
+	}
+}

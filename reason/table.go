@@ -142,8 +142,8 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonIsWaiting:   say(func(r *mariposa.Reason) string { return "it waits for " + r.Subject }),
 	mariposa.ReasonIsRemoved:   plain("it is being removed"),
 	mariposa.ReasonStorm: {text: func(r *mariposa.Reason, now time.Time) string {
-		return fmt.Sprintf("%s is on node %s, which was lost together with others (%s); it is not replaced until they return; to replace it now, run mariposa node reschedule-now %s",
-			r.Subject, r.Node, lostNodes(r, now), r.Node)
+		return fmt.Sprintf("%s is on node %s, which was lost together with others (%s); it is not replaced until they return; to replace it now, run mariposa project converge %s --reschedule-now",
+			r.Subject, r.Node, lostNodes(r, now), firstNonEmpty(r.Other, "NAME"))
 	}},
 	mariposa.ReasonStormSlow: {text: func(r *mariposa.Reason, now time.Time) string {
 		return unreachableNode(r, now) + " together with others; it is replaced at " + stamp(r.Until, now)
@@ -158,7 +158,7 @@ var table = map[mariposa.ReasonCode]words{
 		return "replaces " + r.Subject + " (" + firstNonEmpty(quotedDetail(r), "ended") + ")"
 	}),
 	mariposa.ReasonReplacesLost: {text: func(r *mariposa.Reason, now time.Time) string {
-		return fmt.Sprintf("replaces %s, whose node %s has been unreachable since %s", r.Subject, r.Node, stamp(r.Since, now))
+		return fmt.Sprintf("replaces %s, whose node %s has been unknown since %s", r.Subject, r.Node, stamp(r.Since, now))
 	}},
 	mariposa.ReasonVersionReplaces: say(func(r *mariposa.Reason) string {
 		return fmt.Sprintf("version %d replaces %s", r.Version, firstNonEmpty(r.Subject, "it"))
@@ -202,7 +202,7 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonVolumeNodeAway: {text: func(r *mariposa.Reason, now time.Time) string {
 		why := firstNonEmpty(quotedDetail(r), "cannot be reached")
 		if !r.Since.IsZero() {
-			why = "has been unreachable since " + stamp(r.Since, now)
+			why = "has been unknown since " + stamp(r.Since, now)
 		}
 		return hasVolume(r) + why + "; it starts when the node returns"
 	}},
@@ -305,6 +305,10 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonAwaitsApproval: say(func(r *mariposa.Reason) string {
 		return fmt.Sprintf("waiting for approval: run mariposa node accept %s --fingerprint SHA256:… with the fingerprint in the log of its agent", r.Subject)
 	}),
+	mariposa.ReasonNameTaken: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("cannot be accepted, because another node has the name %s: remove that node with mariposa node rm %s; "+
+			"or remove this one with mariposa node rm %s, and start its agent with another --name", r.Subject, idAt(r, 0), idAt(r, 1))
+	}),
 	mariposa.ReasonApproved: say(func(r *mariposa.Reason) string {
 		return "approved by " + r.Subject + "; its agent connects within seconds"
 	}),
@@ -363,8 +367,25 @@ var table = map[mariposa.ReasonCode]words{
 		return fmt.Sprintf("%s of %s cannot be moved now", r.Subject, r.Other)
 	}),
 	mariposa.ReasonDrainAway: {text: func(r *mariposa.Reason, now time.Time) string {
-		return fmt.Sprintf("node %s has been unreachable since %s", r.Node, stamp(r.Since, now))
+		return fmt.Sprintf("node %s has been unknown since %s", r.Node, stamp(r.Since, now))
 	}},
+	mariposa.ReasonDrainStopping: say(func(r *mariposa.Reason) string { return r.Subject + " is stopping" }),
+	mariposa.ReasonDrainStarts: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("%s is removed once its successor %s runs, which is being started", r.Subject, r.Other)
+	}),
+	mariposa.ReasonDrainProves: {text: func(r *mariposa.Reason, now time.Time) string {
+		return fmt.Sprintf("%s is removed once its successor %s, which has been up since %s, has been up for min_healthy", r.Subject, r.Other, stamp(r.Since, now))
+	}},
+	mariposa.ReasonDrainLost: {text: func(r *mariposa.Reason, now time.Time) string {
+		return fmt.Sprintf("%s stays, because its successor %s is on node %s, which has been unknown since %s", r.Subject, r.Other, r.Node, stamp(r.Since, now))
+	}},
+	mariposa.ReasonDrainTurn: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("%s waits for its turn: %s moves %s at a time (update.rolling)", r.Subject, keyAt(r, 0), Many(r.Count, "instance"))
+	}),
+	mariposa.ReasonDrainMissing: say(func(r *mariposa.Reason) string { return waitsForOthers(r) + "what is missing starts first" }),
+	mariposa.ReasonDrainDown: say(func(r *mariposa.Reason) string {
+		return waitsForOthers(r) + "no more may be down at once (update.rolling)"
+	}),
 	mariposa.ReasonDrainGone:   say(func(r *mariposa.Reason) string { return "node " + r.Node + " was removed by " + r.Subject }),
 	mariposa.ReasonDrainUndone: say(func(r *mariposa.Reason) string { return r.Subject + " lets node " + r.Node + " take instances again" }),
 	mariposa.ReasonStormBegan: {text: func(r *mariposa.Reason, now time.Time) string {
@@ -417,8 +438,14 @@ func staysBecause(r *mariposa.Reason) string {
 	return fmt.Sprintf("%s stays, because %s of %s is ", r.Subject, keyAt(r, 0), r.Other)
 }
 
+// waitsForOthers begins to say why an instance cannot leave a node before others of its
+// service run.
+func waitsForOthers(r *mariposa.Reason) string {
+	return fmt.Sprintf("%s waits, because %d of %d instances of %s run, and ", r.Subject, r.Count, r.Of, keyAt(r, 0))
+}
+
 func unreachableNode(r *mariposa.Reason, now time.Time) string {
-	return fmt.Sprintf("%s is on node %s, which has been unreachable since %s", r.Subject, r.Node, stamp(r.Since, now))
+	return fmt.Sprintf("%s is on node %s, which has been unknown since %s", r.Subject, r.Node, stamp(r.Since, now))
 }
 
 func hasVolume(r *mariposa.Reason) string {
@@ -516,7 +543,7 @@ func counts(r *mariposa.Reason) string {
 		{mariposa.TallyStarting, "starting"},
 		{mariposa.TallyStopping, "stopping"},
 		{mariposa.TallyFailed, "failed"},
-		{mariposa.TallyUnknown, "unreachable"},
+		{mariposa.TallyUnknown, "unknown"},
 		{mariposa.TallyOutdated, "outdated"},
 		{mariposa.TallyYoung, fmt.Sprintf("not yet up for %g s", r.For.Seconds())},
 	} {

@@ -23,8 +23,8 @@ type checker struct {
 	networks        networks
 	volumes         map[string]*store.Volume
 	deleted         map[string]bool
-	before          map[string]int  // service -> serving instances that the planner could know of
-	served          map[string]bool // the instances counted in before
+	before          map[string]int    // service -> serving instances that the planner could know of
+	served          map[string]slotOf // the instances counted in before
 	planned         int64
 	changed         time.Time // when an instance, a task or a project last changed
 	moves           int       // operations that nodes have completed
@@ -40,7 +40,7 @@ type checker struct {
 func newChecker(w *World) *checker {
 	return &checker{
 		w: w, instances: map[string]*store.Instance{}, tasks: map[string]*store.Task{}, projects: map[string]*store.Project{},
-		nodes: map[string]*store.Node{}, networks: newNetworks(), volumes: map[string]*store.Volume{}, deleted: map[string]bool{}, before: map[string]int{}, served: map[string]bool{}, changed: w.now, still: newStillness(), bounces: map[string][]time.Time{}, refs: newReferrals(),
+		nodes: map[string]*store.Node{}, networks: newNetworks(), volumes: map[string]*store.Volume{}, deleted: map[string]bool{}, before: map[string]int{}, served: map[string]slotOf{}, changed: w.now, still: newStillness(), bounces: map[string][]time.Time{}, refs: newReferrals(),
 		sizes: map[*mariposa.ServiceStatus]int{}, lost: newLosses(),
 	}
 }
@@ -291,7 +291,7 @@ func (c *checker) beforePlan(s *server, project string) {
 	for _, r := range s.picture.InstancesOf(project) {
 		if spec := r.Spec(); c.serves(s, r) {
 			c.before[spec.ServiceName]++
-			c.served[r.ID] = true
+			c.served[r.ID] = slotOf{spec.ServiceName, spec.Slot}
 		} else if !c.isReached(s, spec.Node) {
 			c.refs.unseen[r.ID] = true
 		}
@@ -317,7 +317,7 @@ func (c *checker) afterPlan(project string) {
 		c.w.fail("read the feed: %v", err)
 	}
 	c.countPlan(project, changes)
-	taken, touched := map[string]int{}, map[string]string{}
+	removed, touched := map[string]*mariposa.InstanceSpec{}, map[string]string{}
 	goal := c.projects[project].Status()
 	was := goal
 	for _, ch := range changes {
@@ -328,14 +328,15 @@ func (c *checker) afterPlan(project string) {
 			if ch.Spec && !ch.Deleted { // deleting records of removed instances is part of settling
 				touched[spec.ServiceName] = spec.Name + ": " + reason.Sentence(spec.Reason)
 			}
-			if ch.Spec && spec.Goal != mariposa.GoalRunning && c.served[ch.Record.ID] {
-				taken[spec.ServiceName]++
+			if _, serves := c.served[ch.Record.ID]; ch.Spec && spec.Goal != mariposa.GoalRunning && serves {
+				delete(c.served, ch.Record.ID)
+				removed[ch.Record.ID] = spec
 				c.w.note("planner takes %s, which serves: %s", spec.Name, reason.Sentence(spec.Reason))
 			}
 		}
 	}
 	c.checkFrozenUntouched(was, goal, touched)
-	for name, n := range taken {
+	for name, n := range c.countTaken(removed) {
 		if goal == nil || goal.Goal != mariposa.GoalStarted || goal.Services[name] == nil || goal.Services[name].Removed || goal.Services[name].Stopped {
 			continue
 		}
@@ -343,6 +344,29 @@ func (c *checker) afterPlan(project string) {
 			c.w.fail("a plan left %s with %d serving instances; its scale is %d", name, left, goal.Services[name].Scale)
 		}
 	}
+}
+
+// slotOf is a slot of a service.
+type slotOf struct {
+	service string
+	slot    int
+}
+
+// countTaken counts by service the removed instances that served, except those whose slot
+// another one serves that takes over from it: off a node that is drained or unstable, an
+// instance goes whatever happened to other slots.
+func (c *checker) countTaken(removed map[string]*mariposa.InstanceSpec) map[string]int {
+	still, taken := map[slotOf]bool{}, map[string]int{}
+	for _, slot := range c.served {
+		still[slot] = true
+	}
+	for _, spec := range removed {
+		handsOver := spec.Reason.Is(mariposa.ReasonDrains, mariposa.ReasonSlotHeld)
+		if !handsOver || !still[slotOf{spec.ServiceName, spec.Slot}] {
+			taken[spec.ServiceName]++
+		}
+	}
+	return taken
 }
 
 // stopsFirst reports whether a service stops its old instances before it starts new

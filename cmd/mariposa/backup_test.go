@@ -347,6 +347,9 @@ func killRestores(t *testing.T, home, file, key, store string) {
 	began := time.Now()
 	must(t, start().Wait())
 	takes := time.Since(began)
+	if said := strings.Contains(out.String(), "\nStart the server."); said == strings.HasPrefix(store, "postgres") {
+		t.Errorf("it says %s", out.String())
+	}
 	last := stateOf(t, store)
 	for i := range 12 {
 		cmd := start()

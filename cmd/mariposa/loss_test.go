@@ -67,7 +67,7 @@ func TestAStormOfKilledAgentsStopsRescheduling(t *testing.T) {
 		last = time.Now()
 	}
 	f.await("the state says so", func() bool { return f.web().ReasonCode == mariposa.ReasonStorm })
-	if s := f.web(); s.Status != mariposa.StatusBlocked || s.Running != 3 || !strings.Contains(s.Reason, "which was lost together with others (3 of 6 nodes have been lost since ") || !strings.Contains(s.Reason, "mariposa node reschedule-now n") {
+	if s := f.web(); s.Status != mariposa.StatusBlocked || s.Running != 3 || !strings.Contains(s.Reason, "which was lost together with others (3 of 6 nodes have been lost since ") || !strings.Contains(s.Reason, "mariposa project converge hello --reschedule-now") {
 		t.Errorf("web: %+v", s)
 	}
 	f.await("the event is there", func() bool { return f.kinds(since)["nodes.storm_began"] == 1 })

@@ -57,7 +57,7 @@ func TestAMachineThatShutsDownAnnouncesItsReboot(t *testing.T) {
 	}
 	a.awaitNode("node-a", mariposa.NodeUnknown)
 	out := a.ok("events", "--since", "0")
-	if strings.Count(out, "node-a is rebooting") != 1 || !strings.Contains(out, "node-a is unreachable") {
+	if strings.Count(out, "node-a is rebooting") != 1 || !strings.Contains(out, "node-a is unknown") {
 		t.Errorf("events:\n%s", out)
 	}
 	run()

@@ -95,7 +95,15 @@ func (r *restoreRun) run(ctx context.Context, path string, stdin io.Reader) erro
 		return r.explain(err)
 	}
 	return r.print(restoreResult{Restored: true, Revision: revision}, fmt.Sprintf(
-		"restored; the store continues at revision %d\nStart the server. Nodes keep what they run; what the restored state does not know is in quarantine:\nsee `mariposa node list`, then `mariposa node adopt NODE` or `mariposa node purge NODE`.\n", revision))
+		"restored; the store continues at revision %d\n%s Nodes keep what they run; what the restored state does not know is in quarantine:\nsee `mariposa node list`, then `mariposa node adopt NODE` or `mariposa node purge NODE`.\n", revision, r.nextStep()))
+}
+
+// nextStep says what to do about servers. Those of a PostgreSQL store may be running.
+func (r *restoreRun) nextStep() string {
+	if isPostgres(r.store) {
+		return "Servers that are running read the store again by themselves; if none is, start one."
+	}
+	return "Start the server."
 }
 
 // complete completes the flags: where to restore into, and the key file.

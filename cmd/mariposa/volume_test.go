@@ -218,7 +218,7 @@ func TestASlotWhoseNodeIsLostWaitsForItsVolume(t *testing.T) {
 		t.Fatal("both slots are on one node")
 	}
 	end(first)
-	want := lost + " has its volume data on node node-a, which has been unreachable since "
+	want := lost + " has its volume data on node node-a, which has been unknown since "
 	a.await("the slot waits for its node", func() bool {
 		s := a.state("shop")
 		return s.Status == mariposa.StatusBlocked && strings.Contains(s.Reason, want) && strings.HasSuffix(s.Reason, "; it starts when the node returns")
