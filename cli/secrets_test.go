@@ -248,7 +248,7 @@ func TestAnImportAddsAndWithForceOverwrites(t *testing.T) {
 			s.again(t, metaManifest)
 			_, err := s.ImportMetadata(t.Context(), "hello", []byte(metaValues), client.Update{Force: true})
 			must(t, err)
-			s.quiet()
+			s.atRest("hello", mariposa.StatusConverged) // not blocked by missing values any more
 			f := s.proxy(t)
 			r := &run{f: f, tty: true, home: t.TempDir()}
 			keep(t, r.home, "v.yaml", c.file)

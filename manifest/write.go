@@ -53,10 +53,35 @@ func withStyle(n *yaml.Node) *yaml.Node {
 			if n.Kind == yaml.MappingNode && i%2 == 0 && below.Style == yaml.LiteralStyle {
 				below.Style = yaml.DoubleQuotedStyle // a key is one line
 			}
+			if n.Kind == yaml.MappingNode && i%2 == 1 && isExplicit(n.Content[i-1].Value) {
+				below = inFlow(below)
+			}
 			out.Content = append(out.Content, below)
 		}
 	}
 	return out
+}
+
+// isExplicit reports whether a key is written with a question mark, on a line of its own.
+func isExplicit(key string) bool {
+	return len(key) > 100 || strings.ContainsAny(key, "\n\r\u0085\u2028\u2029")
+}
+
+// inFlow returns a tree on one line: not every reader knows blocks below a key with a
+// question mark.
+func inFlow(n *yaml.Node) *yaml.Node {
+	switch n.Kind {
+	case yaml.ScalarNode:
+		if n.Style == yaml.LiteralStyle {
+			n.Style = yaml.DoubleQuotedStyle
+		}
+	default:
+		n.Style = yaml.FlowStyle
+	}
+	for _, below := range n.Content {
+		inFlow(below)
+	}
+	return n
 }
 
 // plainWord matches texts that every YAML reader takes literally: they begin with a

@@ -3,6 +3,7 @@ package manifest
 import (
 	"bytes"
 	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -122,5 +123,22 @@ func TestGeneratedYAMLHasTheSameDigests(t *testing.T) {
 	})
 	if tried == 0 {
 		t.Error("no manifest was tried")
+	}
+}
+
+// A key of several lines is written with a question mark. Its value must be readable by
+// others too, which do not know blocks there.
+func TestTheValueOfALongKeyIsOnOneLine(t *testing.T) {
+	t.Parallel()
+	for _, doc := range []string{`[{"\n":"a\na"}]`, `[{"a\nb":{"c":["d\ne"]}}]`, `{"` + strings.Repeat("k", 200) + `":["a\na",{}]}`} {
+		made := AsYAML([]byte(doc))
+		var is, want any
+		if err := yaml.Unmarshal(made, &is); err != nil {
+			t.Errorf("another reader: %v in\n%s", err, made)
+			continue
+		}
+		if err := json.Unmarshal([]byte(doc), &want); err != nil || !reflect.DeepEqual(is, want) {
+			t.Errorf("%s is read as %v\n%s", doc, is, made)
+		}
 	}
 }
