@@ -12,7 +12,6 @@ import (
 
 	"mariposa"
 	"mariposa/agent"
-	"mariposa/clock"
 	"mariposa/contract"
 	"mariposa/driver"
 	"mariposa/driver/dummy"
@@ -26,10 +25,10 @@ func (h *testServer) runAgent(node, name, key, token string) (leave func() error
 
 func (h *testServer) runAgentWith(o agent.Options, token string) (leave func() error, ended <-chan error) {
 	ctx, cancel := context.WithCancel(h.ctx)
-	d := dummy.New(dummy.NewWorld(1), clock.Real{})
+	d := dummy.New(dummy.NewWorld(1), steady)
 	over := make(chan error, 2)
 	go func() {
-		o.Hello.Dummy, o.Drivers, o.Clock = true, []driver.Driver{d}, clock.Real{}
+		o.Hello.Dummy, o.Drivers, o.Clock = true, []driver.Driver{d}, steady
 		err := agent.Run(ctx, agent.Link{Servers: []string{h.url}, Token: token, Client: h.http}, o)
 		_ = d.Close()
 		over <- err

@@ -12,7 +12,6 @@ import (
 
 	"mariposa"
 	"mariposa/agent"
-	"mariposa/clock"
 	"mariposa/contract"
 	"mariposa/driver"
 	"mariposa/driver/dummy"
@@ -111,7 +110,7 @@ func (h *testServer) joinGated(id string) *gatedDriver {
 }
 
 func newGatedDriver() *gatedDriver {
-	return &gatedDriver{Driver: dummy.New(dummy.NewWorld(1), clock.Real{}), shut: map[string]chan struct{}{}, whose: map[string]string{}, spoilt: map[string]bool{}, given: map[string]string{}}
+	return &gatedDriver{Driver: dummy.New(dummy.NewWorld(1), steady), shut: map[string]chan struct{}{}, whose: map[string]string{}, spoilt: map[string]bool{}, given: map[string]string{}}
 }
 
 // joinGatedUntil joins a node with a gated driver until leave is called or the test ends.
@@ -122,7 +121,7 @@ func (h *testServer) joinGatedUntil(id string, g *gatedDriver) (_ *gatedDriver, 
 	go func() {
 		ended <- agent.Run(ctx, agent.Link{Servers: []string{h.url}, Token: joinToken, Client: h.http}, agent.Options{
 			Hello:   wire.Hello{Node: id, Key: "a-secret-of-the-node-" + id, Name: "host-" + id, Dummy: true},
-			Drivers: []driver.Driver{g}, Clock: clock.Real{},
+			Drivers: []driver.Driver{g}, Clock: steady,
 		})
 	}()
 	leave = sync.OnceFunc(func() {

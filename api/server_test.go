@@ -40,6 +40,9 @@ import (
 	"mariposa/wire"
 )
 
+// steady is the clock of the tests. The machine's clock may be set back while they run.
+var steady = clock.NewSteady()
+
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const (
@@ -98,14 +101,14 @@ func newTestServer(t testing.TB, options ...option) *testServer {
 	t.Helper()
 	sample(t)
 	set := settings{
-		clock: clock.Real{}, metrics: prometheus.NewRegistry(),
+		clock: steady, metrics: prometheus.NewRegistry(),
 		limits:         api.Limits{RequestRate: 1 << 20}, // tests walk every route as everybody
 		requestTimeout: 5 * time.Minute,                  // a busy machine is no fault of the API
 	}
 	for _, o := range options {
 		o(&set)
 	}
-	h := &testServer{t: t, store: memory.New(clock.Real{}), logs: &lockedBuffer{}, token: adminToken, ring: seal.NewRing(), settings: set}
+	h := &testServer{t: t, store: memory.New(steady), logs: &lockedBuffer{}, token: adminToken, ring: seal.NewRing(), settings: set}
 	if set.wrap != nil {
 		h.store = set.wrap(h.store)
 	}
@@ -154,11 +157,11 @@ func (h *testServer) open() {
 	cache := picture.NewVersionCache(h.store, h.vault)
 	h.picture.Subscribe(cache.Invalidate)
 	h.fleet = must(fleet.New(ctx, fleet.Options{
-		Store: h.store, Picture: h.picture, Cache: cache, Clock: clock.Real{}, Replica: "r1", Beat: 5 * time.Second, ApproveNodes: set.approve, PendingNodes: set.pending,
+		Store: h.store, Picture: h.picture, Cache: cache, Clock: steady, Replica: "r1", Beat: 5 * time.Second, ApproveNodes: set.approve, PendingNodes: set.pending,
 	}))(t)
 	var all sync.WaitGroup
 	runner := engine.NewRunner(4)
-	e := engine.New(engine.Options{Store: h.store, Picture: h.picture, Cache: cache, Clock: clock.Real{}, NewID: newID, Wake: runner.Wake, Holder: "r1"})
+	e := engine.New(engine.Options{Store: h.store, Picture: h.picture, Cache: cache, Clock: steady, NewID: newID, Wake: runner.Wake, Holder: "r1"})
 	if set.planner {
 		all.Go(func() { runner.Run(ctx, e) })
 	}
@@ -386,12 +389,12 @@ func (h *testServer) digest(project string, number int, service string) string {
 // join runs a dummy node's agent against the server until the test ends.
 func (h *testServer) join(id string) *loggingDriver {
 	ctx, cancel := context.WithCancel(h.ctx)
-	d, p := dummy.New(dummy.NewWorld(1), clock.Real{}), &loggingDriver{Driver: dummy.New(dummy.NewWorld(2), clock.Real{}), ended: make(chan struct{}, 100), speak: make(chan string, 1)}
+	d, p := dummy.New(dummy.NewWorld(1), steady), &loggingDriver{Driver: dummy.New(dummy.NewWorld(2), steady), ended: make(chan struct{}, 100), speak: make(chan string, 1)}
 	ended := make(chan error, 1)
 	go func() {
 		ended <- agent.Run(ctx, agent.Link{Servers: []string{h.url}, Token: joinToken, Client: h.http}, agent.Options{
 			Hello:   wire.Hello{Node: id, Key: "a-secret-of-the-node-" + id, Name: "host-" + id, Dummy: true},
-			Drivers: []driver.Driver{d, p}, Clock: clock.Real{},
+			Drivers: []driver.Driver{d, p}, Clock: steady,
 		})
 	}()
 	p.leave = sync.OnceFunc(func() {

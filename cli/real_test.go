@@ -33,6 +33,9 @@ import (
 	"mariposa/store/memory"
 )
 
+// steady is the clock of the tests. The machine's clock may be set back while they run.
+var steady = clock.NewSteady()
+
 // realServer is the whole system in this process, with simulated nodes. A proxy in front
 // of it replaces values that differ between runs (ids, times, hashes, ports) by stable
 // names of the same width, and translates them back in requests. Which name an id gets
@@ -63,7 +66,7 @@ func newRealServer(t *testing.T, nodes ...string) *realServer {
 	}
 	s := &realServer{t: t, token: assembly.Secret(), begun: time.Now(), stable: map[string]string{}, original: map[string]string{}, counts: map[int]int{}, stop: map[string]func(){}}
 	ctx, cancel := context.WithCancel(context.Background())
-	st, join := memory.New(clock.Real{}), assembly.Secret()
+	st, join := memory.New(steady), assembly.Secret()
 	must(t, auth.EnsureToken(ctx, st, s.token, mariposa.TokenSpec{Use: mariposa.TokenAdmin, Name: "test", User: mariposa.FirstUser, Created: time.Now()}, "for a test"))
 	control, err := assembly.Start(ctx, assembly.Config{
 		Store: st, Ring: seal.NewRing(), Listen: "127.0.0.1:0", JoinToken: join, Version: "1.2.3", Replica: "replica", NewID: growingIDs(),
@@ -109,7 +112,7 @@ func inherit(t *testing.T, dir string) {
 	must(t, os.MkdirAll(dir, 0o700))
 	w, err := dummy.OpenWorld(filepath.Join(dir, "dummies"), 1)
 	must(t, err)
-	d := dummy.New(w, clock.Real{})
+	d := dummy.New(w, steady)
 	_, err = d.Start(t.Context(), driver.Instance{ID: "x1", Name: "web.3-0000f1", Project: "shop", Service: "web", Workload: &mariposa.Workload{Dummy: &mariposa.Dummy{NameLen: 8}}})
 	must(t, err)
 	must(t, d.Close())

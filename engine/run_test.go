@@ -18,6 +18,9 @@ import (
 	"mariposa/store/memory"
 )
 
+// steady is the clock of the tests. The machine's clock may be set back while they run.
+var steady = clock.NewSteady()
+
 // watchedStore is a store that records which replica commits for which project, and can
 // block commits.
 type watchedStore struct {
@@ -68,7 +71,7 @@ type liveEngine struct {
 func run(t *testing.T) *liveEngine {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
-	st := memory.New(clock.Real{})
+	st := memory.New(steady)
 	r := &rig{t: t, clk: clocktest.New(), store: st, away: map[string]bool{}, fail: map[string]bool{}}
 	x := &liveEngine{rig: r, watched: &watchedStore{Store: st, inside: map[string]int{}}, runner: engine.NewRunner(8), ctx: ctx}
 	var err error
@@ -77,7 +80,7 @@ func run(t *testing.T) *liveEngine {
 	}
 	var ids atomic.Int64
 	x.eng = engine.New(engine.Options{
-		Store: x.watched, Picture: x.pic, Cache: picture.NewVersionCache(st, seal.NewVault(seal.NewRing(), st)), Clock: clock.Real{}, Wake: x.runner.Wake, Holder: "r1", TTL: 300 * time.Millisecond,
+		Store: x.watched, Picture: x.pic, Cache: picture.NewVersionCache(st, seal.NewVault(seal.NewRing(), st)), Clock: steady, Wake: x.runner.Wake, Holder: "r1", TTL: 300 * time.Millisecond,
 		NewID: func() string { return fmt.Sprintf("10000000-0000-7000-8000-%012x", ids.Add(1)) },
 	})
 	var all sync.WaitGroup

@@ -16,7 +16,6 @@ import (
 	"github.com/coder/websocket"
 
 	"mariposa"
-	"mariposa/clock"
 	"mariposa/fleet"
 	"mariposa/picture"
 	"mariposa/relay"
@@ -41,7 +40,7 @@ func addNeighbor(t *testing.T, p *testServer) *neighbor {
 	t.Helper()
 	ring := seal.NewRing()
 	links := func(replica string) *relay.Links {
-		l := relay.New(relay.Options{Replica: replica, Cluster: "c", Store: p.store, Ring: ring, Clock: clock.Real{}})
+		l := relay.New(relay.Options{Replica: replica, Cluster: "c", Store: p.store, Ring: ring, Clock: steady})
 		t.Cleanup(l.Close)
 		return l
 	}
@@ -75,7 +74,7 @@ func addNeighbor(t *testing.T, p *testServer) *neighbor {
 		t.Fatal(err)
 	}
 	n.fleet, err = fleet.New(p.ctx, fleet.Options{
-		Store: p.store, Picture: n.pic, Cache: picture.NewVersionCache(p.store, seal.NewVault(ring, p.store)), Clock: clock.Real{}, Replica: "r2", Links: n.links,
+		Store: p.store, Picture: n.pic, Cache: picture.NewVersionCache(p.store, seal.NewVault(ring, p.store)), Clock: steady, Replica: "r2", Links: n.links,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"mariposa"
-	"mariposa/clock"
 	"mariposa/store"
 	"mariposa/store/memory"
 	"mariposa/wire"
@@ -19,7 +18,7 @@ import (
 // twoReplicas are two control planes that let nodes join with the same token.
 func twoReplicas(t *testing.T, token mariposa.TokenSpec) [2]*testServer {
 	t.Helper()
-	st := memory.New(clock.Real{})
+	st := memory.New(steady)
 	t.Cleanup(func() { _ = st.Close() })
 	token.Use, token.Name = mariposa.TokenJoin, "fleet"
 	all := [2]*testServer{newTestReplica(t, quick, st, st, "r1"), newTestReplica(t, quick, st, st, "r2")}
@@ -115,7 +114,7 @@ func (s *slowSeizing) Seize(ctx context.Context, holder, name string) (store.Lea
 // store answers, the session that it has now goes on.
 func TestAnAgentThatLeftGetsNoSession(t *testing.T) {
 	t.Parallel()
-	st := memory.New(clock.Real{})
+	st := memory.New(steady)
 	t.Cleanup(func() { _ = st.Close() })
 	slow := &slowSeizing{Store: st, asked: make(chan struct{}, 10), left: make(chan struct{}, 10), heldUp: make(chan struct{})}
 	first, second := newTestReplica(t, 10*time.Second, st, slow, "r1"), newTestReplica(t, 10*time.Second, st, st, "r2")

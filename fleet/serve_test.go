@@ -26,6 +26,9 @@ import (
 	"mariposa/wire"
 )
 
+// steady is the clock of the tests. The machine's clock may be set back while they run.
+var steady = clock.NewSteady()
+
 // testServer is a control plane without an engine, over loopback.
 type testServer struct {
 	t       *testing.T
@@ -47,7 +50,7 @@ const quick = time.Second
 
 func newTestServer(t *testing.T, beat time.Duration) *testServer {
 	t.Helper()
-	st := memory.New(clock.Real{})
+	st := memory.New(steady)
 	p := newTestReplica(t, beat, st, st, "r1")
 	t.Cleanup(func() { _ = st.Close() })
 	return p
@@ -64,7 +67,7 @@ func newTestReplica(t *testing.T, beat time.Duration, st *memory.Store, way stor
 		t.Fatal(err)
 	}
 	p.fleet, err = fleet.New(ctx, fleet.Options{
-		Store: way, Picture: p.pic, Cache: picture.NewVersionCache(p.store, seal.NewVault(seal.NewRing(), p.store)), Clock: clock.Real{}, Replica: name, Beat: beat,
+		Store: way, Picture: p.pic, Cache: picture.NewVersionCache(p.store, seal.NewVault(seal.NewRing(), p.store)), Clock: steady, Replica: name, Beat: beat,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +166,7 @@ func (p *testServer) agent(token string, h wire.Hello, drivers ...driver.Driver)
 	ctx, cancel := context.WithCancel(p.ctx)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- agent.Run(ctx, agent.Link{Servers: []string{p.url + "/"}, Token: token, Client: p.client}, agent.Options{Hello: h, Drivers: drivers, Clock: clock.Real{}})
+		ended <- agent.Run(ctx, agent.Link{Servers: []string{p.url + "/"}, Token: token, Client: p.client}, agent.Options{Hello: h, Drivers: drivers, Clock: steady})
 	}()
 	return sync.OnceValue(func() error {
 		cancel()
@@ -176,7 +179,7 @@ func (p *testServer) refused(token string, h wire.Hello, drivers ...driver.Drive
 	p.t.Helper()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- agent.Run(p.ctx, agent.Link{Servers: []string{p.url}, Token: token, Client: p.client}, agent.Options{Hello: h, Drivers: drivers, Clock: clock.Real{}})
+		ended <- agent.Run(p.ctx, agent.Link{Servers: []string{p.url}, Token: token, Client: p.client}, agent.Options{Hello: h, Drivers: drivers, Clock: steady})
 	}()
 	select {
 	case err := <-ended:
@@ -191,7 +194,7 @@ func TestInstancesComeUpOverARealConnectionAndOutliveIt(t *testing.T) {
 	t.Parallel()
 	p := newTestServer(t, quick)
 	world := dummy.NewWorld(1)
-	d := dummy.New(world, clock.Real{})
+	d := dummy.New(world, steady)
 	stop := p.agent("the join token", *hello("n1"), d)
 	t.Cleanup(func() { _ = stop() })
 	p.until("the node joins", func() bool { return p.epoch("n1") == 1 })
@@ -249,7 +252,7 @@ func TestInstancesComeUpOverARealConnectionAndOutliveIt(t *testing.T) {
 func TestAWrongJoinTokenIsAFinalRefusal(t *testing.T) {
 	t.Parallel()
 	p := newTestServer(t, quick)
-	err := p.refused("a guess", *hello("n1"), dummy.New(dummy.NewWorld(1), clock.Real{}))
+	err := p.refused("a guess", *hello("n1"), dummy.New(dummy.NewWorld(1), steady))
 	if err == nil || !strings.Contains(err.Error(), "join token is invalid") {
 		t.Errorf("got %v", err)
 	}
@@ -261,11 +264,11 @@ func TestAWrongJoinTokenIsAFinalRefusal(t *testing.T) {
 func TestAFinalRefusalReachesTheAgent(t *testing.T) {
 	t.Parallel()
 	p := newTestServer(t, quick)
-	stop := p.agent("the join token", *hello("n1"), dummy.New(dummy.NewWorld(1), clock.Real{}))
+	stop := p.agent("the join token", *hello("n1"), dummy.New(dummy.NewWorld(1), steady))
 	p.until("the node joins", func() bool { return p.epoch("n1") == 1 })
 	other := hello("n1")
 	other.Key = "a key from another machine"
-	err := p.refused("the join token", *other, dummy.New(dummy.NewWorld(2), clock.Real{}))
+	err := p.refused("the join token", *other, dummy.New(dummy.NewWorld(2), steady))
 	if err == nil || !strings.Contains(err.Error(), "registered with another key") {
 		t.Errorf("got %v", err)
 	}
@@ -283,7 +286,7 @@ func (cannotList) List(context.Context) ([]driver.Observed, error) { return nil,
 func TestAnAgentThatCannotListNeverConnects(t *testing.T) {
 	t.Parallel()
 	p := newTestServer(t, quick)
-	err := p.refused("the join token", *hello("n1"), cannotList{dummy.New(dummy.NewWorld(1), clock.Real{})})
+	err := p.refused("the join token", *hello("n1"), cannotList{dummy.New(dummy.NewWorld(1), steady)})
 	if !errors.Is(err, errCannotList) || p.dials.Load() != 0 {
 		t.Errorf("got %v after %d dials", err, p.dials.Load())
 	}
