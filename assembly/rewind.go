@@ -22,15 +22,17 @@ func (c *Control) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
+	health, why := contract.Health{Status: "starting", Version: c.cfg.Version}, ""
 	if waits := c.waiting.Load(); waits != nil {
-		refuse(w, *waits)
-		return
+		why = *waits // the installation is not known yet
+	} else {
+		health.Status, health.Installation, why = "ok", c.cluster, rewoundMessage
 	}
 	if r.URL.Path == "/healthz" { // the process is alive; a restart would not help
-		_ = json.NewEncoder(w).Encode(contract.Health{Status: "ok", Version: c.cfg.Version, Installation: c.cluster}) // the client has gone
+		_ = json.NewEncoder(w).Encode(health) // the client has gone
 		return
 	}
-	refuse(w, rewoundMessage)
+	refuse(w, why)
 }
 
 func refuse(w http.ResponseWriter, why string) {

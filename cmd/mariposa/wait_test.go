@@ -36,7 +36,10 @@ func TestAReplicaThatStartsBeforeItsDatabaseWaits(t *testing.T) {
 		return answer.StatusCode, answer.Header, string(b)
 	}
 	for range 3 { // attempts go on
-		for _, path := range []string{"/healthz", "/readyz", "/v1/projects"} {
+		if status, _, body := get("/healthz"); status != 200 || !strings.Contains(body, `"starting"`) { // a restart would not help
+			t.Errorf("/healthz answers %d: %s", status, body)
+		}
+		for _, path := range []string{"/readyz", "/v1/projects"} {
 			if status, header, body := get(path); status != 503 || header.Get("Retry-After") == "" || !strings.Contains(body, "waiting for the database: ") || !strings.Contains(body, "Unavailable") {
 				t.Errorf("%s answers %d: %s", path, status, body)
 			}
