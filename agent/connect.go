@@ -137,12 +137,21 @@ func keepConnected(ctx context.Context, l Link, n *Node) error {
 	pause := 100 * time.Millisecond
 	var log reasonLog
 	failed := map[target]time.Time{}
+	var copied time.Time // since when it is refused as a copy
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := connect(ctx, l, n, failed)
 		var no *refusal
+		var other *copyError
 		longest := 5 * time.Second
+		if errors.As(err, &other) && copied.IsZero() {
+			copied = began
+		} else if time.Since(began) > movePatience { // it was connected
+			copied = time.Time{}
+		}
 		switch refused := errors.As(err, &no); {
+		case other != nil && time.Since(copied) > movePatience:
+			return fmt.Errorf("the control plane rejected this node: %w", other)
 		case errors.Is(err, errRemoved):
 			slog.Error("an operator removed this node: its instances keep running, and it does not connect again until its agent is restarted", "node", n.Hello.Name)
 			<-ctx.Done()
@@ -217,6 +226,16 @@ func isPostponed(err error) bool {
 	return errors.As(err, &later)
 }
 
+// copyError means that the node runs with another data directory.
+type copyError struct{ reason string }
+
+func (c *copyError) Error() string { return c.reason }
+
+// movePatience is how long an agent waits whose data directory was moved: until its node
+// does not count as connected any more. A copy must not wait for longer, or it would take
+// the node over when the original is silent for a moment.
+const movePatience = 20 * time.Second
+
 // errRemoved means that an operator removed the node.
 var errRemoved = errors.New("the node was removed")
 
@@ -276,6 +295,8 @@ func endedBy(bye *wire.Bye) error {
 		return &refusal{bye.Reason}
 	case bye.Pending:
 		return &postponement{bye.Reason}
+	case bye.Copied:
+		return &copyError{bye.Reason}
 	}
 	return fmt.Errorf("the control plane ended the session: %s", bye.Reason)
 }

@@ -39,6 +39,8 @@ type Options struct {
 	Seen    wire.Seen     // the newest state of the store that it knew of when it ended
 	// Remember stores what Seen will be. It is called with every heartbeat. May be nil.
 	Remember func(wire.Seen)
+	// Admitted is called whenever the control plane has admitted the node. May be nil.
+	Admitted func()
 	// Machine reads the facts of the machine. It is called now and then, off the loop. May
 	// be nil.
 	Machine func() *mariposa.Machine
@@ -303,6 +305,9 @@ func (n *Node) handleWelcome(w *wire.Welcome) {
 	}
 	n.labels = driver.Labels{Cluster: w.Cluster, Incarnation: w.Incarnation}
 	n.past = w.Past
+	if n.Admitted != nil {
+		n.Admitted()
+	}
 	n.noteSeen(w.Incarnation, w.Revision, w.Proof)
 	n.beat = max(w.HeartbeatInterval, 10*time.Millisecond)
 	n.snapshot, n.offeredResources = map[string]bool{}, map[string]bool{}

@@ -113,6 +113,7 @@ func inQuarantine(n int, origin func(slot int) *mariposa.Provenance) []mariposa.
 // stays small.
 func TestTheQuarantineThatANodeReportsIsBounded(t *testing.T) {
 	t.Parallel()
+	long(t)
 	h := newTestServer(t)
 	a := h.connectAgent(helloOf("n1"))
 	huge := inQuarantine(12_000, func(int) *mariposa.Provenance { return nil })
@@ -191,6 +192,7 @@ func TestWhatANodeReportsAboutInstancesIsBounded(t *testing.T) {
 // The hello of a node is cut, too. Numbers that no machine has are refused.
 func TestTheHelloOfANodeIsBounded(t *testing.T) {
 	t.Parallel()
+	long(t)
 	h := newTestServer(t)
 	long := strings.Repeat("x", 1<<16)
 	big := helloOf("n1")
@@ -294,6 +296,7 @@ func TestManyQuarantinedInstancesCanBeAdopted(t *testing.T) {
 // All of them can be purged, with one request.
 func TestManyQuarantinedInstancesCanBePurged(t *testing.T) {
 	t.Parallel()
+	long(t)
 	const total = 5000
 	h := newTestServer(t)
 	a := h.connectAgent(helloOf("n1"))

@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -67,6 +68,9 @@ func RunNode(ctx context.Context, link agent.Link, cfg NodeConfig) error {
 		}
 	}()
 	o := agent.Options{Hello: hello, Drivers: drivers, Clock: clock.Real{}, Mdata: id.Mdata, ValuesKey: id.ValuesKey}
+	if id.moved {
+		o.Admitted = sync.OnceFunc(func() { id.storeHome(identityFile(cfg.Dir)) })
+	}
 	o.StoreKeys = func(keys agent.Keys) error { return id.storeKeys(identityFile(cfg.Dir), keys) }
 	if !cfg.Dummy {
 		memory := &seenFile{path: filepath.Join(cfg.Dir, "seen.json")}
@@ -126,7 +130,8 @@ type identity struct {
 	// first key, because running instances know no other token. Empty if that is Key.
 	ValuesKey string `json:"values_key,omitempty"`
 	// Home is where the directory is; empty if an earlier release created it.
-	Home string `json:"home,omitempty"`
+	Home  string `json:"home,omitempty"`
+	moved bool   // Home is new, and stored once the control plane admits the node
 }
 
 func identityFile(dir string) string { return filepath.Join(dir, "node.json") }

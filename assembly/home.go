@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 )
@@ -43,6 +45,18 @@ func (id *identity) settle(cfg NodeConfig) (changed bool, err error) {
 			"if it is a copy, use an empty directory, so that this becomes a node of its own; "+
 			"if it was moved and no agent uses the original any more, start once with --moved", cfg.Dir)
 	}
+	changed, id.moved = id.Home == "", id.Home != ""
 	id.Home = home
-	return true, nil
+	return changed, nil
+}
+
+// storeHome stores where the directory is after a move.
+func (id *identity) storeHome(path string) {
+	b, err := json.Marshal(id)
+	if err == nil {
+		err = WriteFile(path, b)
+	}
+	if err != nil {
+		slog.Warn("cannot store that the data directory was moved; the next start needs --moved again", "err", err)
+	}
 }

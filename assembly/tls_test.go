@@ -156,10 +156,14 @@ func TestACopyOfAnIdentityIsRefused(t *testing.T) {
 	if h, _, err := loadIdentity(NodeConfig{Dir: link, Name: "a"}); err != nil || h.Home != first.Home {
 		t.Errorf("by another name: %v", err)
 	}
-	moved, _, err := loadIdentity(NodeConfig{Dir: other, Name: "a", Moved: true})
+	moved, id, err := loadIdentity(NodeConfig{Dir: other, Name: "a", Moved: true})
 	if err != nil || moved.Node != first.Node || moved.Home == first.Home {
 		t.Errorf("moved: %+v, %v", moved, err)
 	}
+	if _, _, err := loadIdentity(NodeConfig{Dir: other, Name: "a"}); err == nil {
+		t.Error("it was not admitted, but need not say any more that it was moved")
+	}
+	id.storeHome(identityFile(other))
 	if again, _, err := loadIdentity(NodeConfig{Dir: other, Name: "a"}); err != nil || again.Home != moved.Home {
 		t.Errorf("the next time: %v", err)
 	}

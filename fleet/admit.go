@@ -38,9 +38,11 @@ func (f *Fleet) checkHome(h *wire.Hello, by Admission) *wire.Bye {
 	if st == nil || st.State != mariposa.NodeRunning || st.Home == "" || st.Home == h.Home {
 		return nil
 	}
-	slog.Warn("refusing an agent with a copy of a node's data directory", "node", r.Spec().Name, "from", by.From, "connected", st.Address)
-	return &wire.Bye{Reason: fmt.Sprintf("node %s runs with another data directory (its agent connected from %s), of which this one is a copy: stop one of the two agents; "+
-		"if that one was stopped, this one is admitted %d s after it was last heard", r.Spec().Name, cmp.Or(st.Address, "an unknown address"), int(f.lifetime().Seconds()))}
+	if f.isTimeToSay(h.Node + " copy") {
+		slog.Warn("refusing an agent with a copy of a node's data directory", "node", r.Spec().Name, "from", by.From, "connected", st.Address)
+	}
+	return &wire.Bye{Copied: true, Reason: fmt.Sprintf("node %s runs with another data directory (its agent connected from %s): if this one is a copy, use an empty directory instead; "+
+		"if it was moved, stop the other agent: this one is admitted %d s after that one was last heard", r.Spec().Name, cmp.Or(st.Address, "an unknown address"), int(f.lifetime().Seconds()))}
 }
 
 // canJoin reports whether it admits a new node.

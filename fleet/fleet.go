@@ -64,8 +64,9 @@ type Fleet struct {
 	began    time.Time
 	balancer balancer
 	proofs   proofs
-	opens    *throttle     // of sessions
-	statuses *throttle     // of what nodes report about themselves
+	opens    *throttle // of sessions
+	statuses *throttle // of what nodes report about themselves
+	said     reminders
 	joined   chan struct{} // closed and replaced when a node opens a session, here or elsewhere
 
 	tokenless   tokenlessGate

@@ -50,7 +50,10 @@ func (s *Session) completeStatus(id string, known *store.Instance, next *maripos
 	}
 	from := mariposa.StateOf(known.Spec(), last)
 	if !mariposa.CanFollow(from, next.State) {
-		slog.Warn("a node reported an invalid change of state", "node", s.node, "instance", id, "from", from, "to", next.State)
+		if s.f.isTimeToSay(s.node + " invalid state") {
+			var c cutter
+			slog.Warn("a node reported an invalid change of state", "node", s.node, "instance", id, "from", from, "to", c.text(string(next.State), maxWord, ""))
+		}
 		return false
 	}
 	if last == nil && next.State == mariposa.StateProvisioning && next.PhysicalID == "" && next.Reason == "" {

@@ -83,7 +83,9 @@ func (f *Fleet) checkSeen(ctx context.Context, h *wire.Hello) *wire.Bye {
 		return nil
 	}
 	if !f.isProven(seen) {
-		slog.Warn("a node says that it has seen a newer state of the database, without a proof of this installation; it is not believed", "node", h.Node, "seen", seen.Revision)
+		if f.isTimeToSay(h.Node + " unproven") {
+			slog.Warn("a node says that it has seen a newer state of the database, without a proof of this installation; it is not believed", "node", h.Node, "seen", seen.Revision)
+		}
 		return nil
 	}
 	newest, err := f.Store.Revision(ctx) // the picture may be a little behind

@@ -232,6 +232,9 @@ type Bye struct {
 	Pending bool `json:"pending,omitempty"`
 	// Removed: an operator removed the node. It does not come back by itself.
 	Removed bool `json:"removed,omitempty"`
+	// Copied: the node runs with another data directory. The agent gives up soon, so that
+	// no copy waits until it can take the node over.
+	Copied bool `json:"copied,omitempty"`
 }
 
 // Rotate replaces the key of the node. From the server it is empty, and asks for a new key.
@@ -255,6 +258,9 @@ func Decode(b []byte) (Frame, error) {
 	var f Frame
 	if len(b) > MaxFrame {
 		return f, mariposa.Errorf(mariposa.TooLarge, "frame of %d bytes exceeds the limit of %d bytes", len(b), MaxFrame)
+	}
+	if err := checkContent(b); err != nil {
+		return f, err
 	}
 	if err := json.Unmarshal(b, &f); err != nil {
 		return f, mariposa.Errorf(mariposa.InvalidArgument, "invalid frame: %w", err)

@@ -38,6 +38,21 @@ func frames() []wire.Frame {
 
 // FuzzDecode checks that decoding foreign bytes never panics, that a frame carries
 // exactly one message, and that it survives a round trip.
+// Small values in a frame take much memory once they are read.
+func TestAFrameWithTooManyValuesIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, items := range map[string]string{"objects": strings.Repeat("{},", 200_000) + "{}", "lists": strings.Repeat("[],", 1_000_000) + "{}"} {
+		if _, err := wire.Decode([]byte(`{"seq":2,"report":{"items":[` + items + `]}}`)); mariposa.CodeOf(err) != mariposa.TooLarge {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	texts := strings.Repeat(`{,[\"`, 300_000) // inside a text they mean nothing
+	f, err := wire.Decode([]byte(`{"seq":2,"bye":{"reason":"` + texts + `"}}`))
+	if err != nil || len(f.Bye.Reason) != 4*300_000 {
+		t.Errorf("a long text: %v", err)
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	for _, fr := range frames() {
 		b, err := wire.Encode(fr)

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"mariposa"
 )
@@ -41,7 +42,22 @@ func TestACopyOfADataDirectoryDoesNotTakeTheNodeOver(t *testing.T) {
 		n := a.nodeNamed("node-a")
 		return n != nil && n.Status == mariposa.NodeRunning && strings.Count(a.out.String(), "node connected") == 2
 	})
-	end(moved)
+	over := make(chan int, 1)
+	go func() {
+		_ = moved.Wait()
+		over <- moved.ProcessState.ExitCode()
+	}()
+	select {
+	case code := <-over: // it does not wait until it can take the node over
+		if code != 1 {
+			t.Errorf("the copy ended with %d", code)
+		}
+	case <-time.After(limit):
+		t.Fatal("the copy goes on")
+	}
+	if _, errs, code := finish(t, program(t.Context(), copied, nil, run...), ""); code != 1 || !strings.Contains(errs, "copied or moved") {
+		t.Errorf("the next time it ended with %d: %s", code, errs)
+	}
 	if n := a.nodeNamed("node-a"); n == nil || n.ID != first.ID {
 		t.Errorf("the node is now %+v", n)
 	}
