@@ -38,7 +38,7 @@ func (f *Fleet) checkHome(h *wire.Hello, by Admission) *wire.Bye {
 	if st == nil || st.State != mariposa.NodeRunning || st.Home == "" || st.Home == h.Home {
 		return nil
 	}
-	if f.isTimeToSay(h.Node + " copy") {
+	if f.mayLog(h.Node, "copied directory") {
 		slog.Warn("refusing an agent with a copy of a node's data directory", "node", r.Spec().Name, "from", by.From, "connected", st.Address)
 	}
 	return &wire.Bye{Copied: true, Reason: fmt.Sprintf("node %s runs with another data directory (its agent connected from %s): if this one is a copy, use an empty directory instead; "+

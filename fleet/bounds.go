@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -75,10 +74,17 @@ func (c *cutter) note(what string) {
 
 // text cuts a text.
 func (c *cutter) text(text string, limit int, what string) string {
+	if len(text) > limit {
+		c.note(what)
+	}
+	return shorten(text, limit)
+}
+
+// shorten cuts a text to a number of bytes, between two characters.
+func shorten(text string, limit int) string {
 	if len(text) <= limit {
 		return text
 	}
-	c.note(what)
 	text = text[:limit-len("…")]
 	for len(text) > 0 {
 		r, size := utf8.DecodeLastRuneInString(text)
@@ -263,31 +269,4 @@ func reportCut(parts ...[]string) *mariposa.Reason {
 	}
 	slices.SortFunc(all, cmp.Compare)
 	return &mariposa.Reason{Code: mariposa.ReasonReportCut, Keys: slices.Compact(all)}
-}
-
-// reminders are what was logged about nodes, and when. A hostile node could fill the log
-// with one message.
-type reminders struct {
-	mu   sync.Mutex
-	last map[string]time.Time
-}
-
-const (
-	reminderInterval = time.Minute
-	maxReminders     = 10_000
-)
-
-// isTimeToSay reports whether something may be logged: not if it was within the last minute.
-func (f *Fleet) isTimeToSay(what string) bool {
-	now := f.Clock.Now()
-	f.said.mu.Lock()
-	defer f.said.mu.Unlock()
-	if at, ok := f.said.last[what]; ok && now.Sub(at) < reminderInterval {
-		return false
-	}
-	if f.said.last == nil || len(f.said.last) >= maxReminders {
-		f.said.last = map[string]time.Time{}
-	}
-	f.said.last[what] = now
-	return true
 }

@@ -66,7 +66,7 @@ type Fleet struct {
 	proofs   proofs
 	opens    *throttle // of sessions
 	statuses *throttle // of what nodes report about themselves
-	said     reminders
+	logged   reminders
 	joined   chan struct{} // closed and replaced when a node opens a session, here or elsewhere
 
 	tokenless   tokenlessGate
@@ -164,7 +164,7 @@ func (f *Fleet) open(ctx context.Context, h *wire.Hello, by Admission, out Outle
 		return nil, f.refuseOpening(h, wait), nil
 	}
 	s, bye, err := f.startSession(ctx, h, by, spec, writes, out, wake)
-	if bye != nil {
+	if bye != nil && !errors.Is(err, store.ErrFenced) { // a lost race of two connections counts
 		f.opens.giveBack(h.Node)
 	}
 	return s, bye, err
@@ -172,7 +172,7 @@ func (f *Fleet) open(ctx context.Context, h *wire.Hello, by Admission, out Outle
 
 // refuseOpening tells a node that it opens sessions too often.
 func (f *Fleet) refuseOpening(h *wire.Hello, wait time.Duration) *wire.Bye {
-	if f.opens.isNews(h.Node, f.Clock.Now()) {
+	if f.mayLog(h.Node, "too many sessions") {
 		slog.Warn("a node opens sessions too often, and must wait each time", "node", h.Name, "id", h.Node, "interval", openInterval)
 	}
 	return &wire.Bye{Reason: fmt.Sprintf("the node connects too often: after %d sessions in a row, a server opens one every %s for a node; try again in %s",

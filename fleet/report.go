@@ -50,9 +50,8 @@ func (s *Session) completeStatus(id string, known *store.Instance, next *maripos
 	}
 	from := mariposa.StateOf(known.Spec(), last)
 	if !mariposa.CanFollow(from, next.State) {
-		if s.f.isTimeToSay(s.node + " invalid state") {
-			var c cutter
-			slog.Warn("a node reported an invalid change of state", "node", s.node, "instance", id, "from", from, "to", c.text(string(next.State), maxWord, ""))
+		if s.f.mayLog(s.node, "invalid state") {
+			slog.Warn("a node reported an invalid change of state", "node", s.node, "instance", id, "from", from, "to", shorten(string(next.State), maxWord))
 		}
 		return false
 	}

@@ -83,7 +83,7 @@ func (f *Fleet) checkSeen(ctx context.Context, h *wire.Hello) *wire.Bye {
 		return nil
 	}
 	if !f.isProven(seen) {
-		if f.isTimeToSay(h.Node + " unproven") {
+		if f.mayLog(h.Node, "unproven state") {
 			slog.Warn("a node says that it has seen a newer state of the database, without a proof of this installation; it is not believed", "node", h.Node, "seen", seen.Revision)
 		}
 		return nil

@@ -221,8 +221,7 @@ func (s *Session) handleFrame(ctx context.Context, f *wire.Frame) error {
 	case f.Bye != nil && f.Bye.Reboot:
 		s.reboots = true
 	case f.Bye != nil:
-		var c cutter
-		return errors.New("the agent ended the session: " + c.text(f.Bye.Reason, maxWord, ""))
+		return errors.New("the agent ended the session: " + shorten(f.Bye.Reason, maxWord))
 	default:
 		return errors.New("the agent sent a frame that only servers may send")
 	}

@@ -13,11 +13,10 @@ type throttle struct {
 
 	mu   sync.Mutex
 	busy map[string]time.Time // until when what a node did before counts, by node
-	told map[string]time.Time // when it was last logged that a node must wait
 }
 
 func newThrottle(burst int, interval time.Duration) *throttle {
-	return &throttle{burst: burst, interval: interval, busy: map[string]time.Time{}, told: map[string]time.Time{}}
+	return &throttle{burst: burst, interval: interval, busy: map[string]time.Time{}}
 }
 
 // take counts one more time, and returns zero; or how long the node must wait first.
@@ -32,17 +31,6 @@ func (t *throttle) take(node string, now time.Time) (wait time.Duration) {
 	return 0
 }
 
-// isNews reports whether to log that a node must wait, once a minute.
-func (t *throttle) isNews(node string, now time.Time) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if at, told := t.told[node]; told && now.Sub(at) < time.Minute {
-		return false
-	}
-	t.told[node] = now
-	return true
-}
-
 // giveBack undoes a take: nothing was written.
 func (t *throttle) giveBack(node string) {
 	t.mu.Lock()
@@ -55,5 +43,4 @@ func (t *throttle) forget(node string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.busy, node)
-	delete(t.told, node)
 }
