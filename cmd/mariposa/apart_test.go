@@ -1,15 +1,16 @@
 package main_test
 
 import (
-	"cmp"
 	"context"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
 	"mariposa/client"
+	"mariposa/store/postgres/pgtest"
 )
 
 // splitSystem is a `mariposa server` on SQLite with agents as separate processes. The
@@ -44,20 +45,29 @@ func (a *splitSystem) open() {
 func (a *splitSystem) serve() {
 	a.t.Helper()
 	a.out = &lockedBuffer{}
-	address := cmp.Or(a.address, "127.0.0.1:0")
-	a.server = a.launch(nil, append([]string{"server", "--store", "sqlite:" + filepath.Join(a.data, "m.db"), "--listen", address}, a.flags...)...)
+	if a.address == "" {
+		a.address = freeAddress(a.t)
+	}
+	a.server = a.launch(nil, append([]string{"server", "--store", "sqlite:" + filepath.Join(a.data, "m.db"), "--listen", a.address}, a.flags...)...)
 	a.await("the server says where it is", func() bool {
 		a.url = regexp.MustCompile(`running at (https?://\S+)`).FindString(a.out.String())
 		a.url = strings.NewReplacer("running at ", "", "[::]", "127.0.0.1", "0.0.0.0", "127.0.0.1").Replace(a.url)
 		return a.url != ""
 	})
-	_, a.address, _ = strings.Cut(a.url, "://") // where agents will look for it
 	if a.Client == nil {
 		a.admin = a.secret("admin.token")
 		var err error
 		a.Client, err = client.New(client.Options{URL: a.url, Token: a.admin, Roots: a.roots})
 		must(a.t, err)
 	}
+}
+
+// freeAddress returns an address for a server that is stopped and started again on it.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	port, err := pgtest.FreePort()
+	must(t, err)
+	return "127.0.0.1:" + strconv.Itoa(port)
 }
 
 // secret reads a file in the server's data directory.

@@ -54,7 +54,7 @@ func TestAWipedStoreKillsNothing(t *testing.T) {
 
 func TestAFixedPortThatSomebodyElseHasIsNamed(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	l, err := net.Listen("tcp4", freeAddress(t))
 	must(t, err)
 	defer l.Close()
 	port := l.Addr().(*net.TCPAddr).Port

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -195,7 +196,7 @@ func (s *Server) tryToStart(within time.Duration) error {
 	for { // a port can be taken between finding and using it
 		fixed, err := s.Port != 0, error(nil)
 		if !fixed {
-			if s.Port, err = freePort(); err != nil {
+			if s.Port, err = FreePort(); err != nil {
 				return err
 			}
 		}
@@ -331,11 +332,17 @@ func (s *Server) end(signal string) {
 	s.guard = nil
 }
 
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
+// FreePort returns a port on which nothing listens, for a server that is stopped and
+// started again on the same port. It is below the range from which the kernel takes the
+// local ports of outgoing connections, which could take the port meanwhile, and below
+// the ports of instances.
+func FreePort() (int, error) {
+	const first, last = 10_000, 14_999
+	for range 1000 {
+		port := first + rand.IntN(last-first+1)
+		if l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
+			return port, l.Close()
+		}
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	return port, l.Close()
+	return 0, fmt.Errorf("no port between %d and %d is free", first, last)
 }
