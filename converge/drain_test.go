@@ -139,7 +139,7 @@ func TestAStormStopsReschedulingUntilItIsOver(t *testing.T) {
 	w.wait(time.Hour)
 	wantSteps(t, w.step())
 	wantStatus(t, w, "web", mariposa.StatusBlocked, "web.1-1 is on node "+lost+", which was lost together with others (2 of 3 nodes have been lost since 06:00:00 UTC); "+
-		"it is not replaced until they return; to replace it now, run mariposa project converge NAME --reschedule-now")
+		"it is not replaced until they return; to replace it now, run `mariposa project converge NAME --reschedule-now`")
 	w.fail("web.2-2")
 	wantSteps(t, w.step(), "create web.2 v1", "remove web.2-2") // repairs go on
 	w.setStorm(false)
@@ -346,7 +346,9 @@ func TestADrainSaysWhatItWaitsFor(t *testing.T) {
 		{"the limit of starts", []*mariposa.Service{def("web", "one", 8)}, func(w *world) { w.budget = 0 }, "the limit of instances that start at once is reached"},
 		{"a dependency", []*mariposa.Service{def("web", "one", 8, dependsOn("db")), def("db", "one", 1)}, func(w *world) { w.patch(mariposa.Patch{Goal: mariposa.GoalStopped}, "db") }, "waits for db: it is stopped"},
 		{"missing instances", []*mariposa.Service{def("web", "one", 8)}, func(w *world) { w.budget = 0; w.scale("web", 10) }, "8 of 10 instances of ? run, and what is missing starts first: the limit of instances"},
-		{"stop-first instances that are down", []*mariposa.Service{def("web", "one", 8, stopFirst)}, func(w *world) { w.loseNode("n1") }, "6 of 8 instances of ? run, and no more may be down at once"},
+		{"stop-first instances that are down", []*mariposa.Service{def("web", "one", 8, stopFirst)}, func(w *world) { w.loseNode("n1") }, "6 of 8 instances of ? run, and at most 1 may be down at once (update.rolling); to replace what it had now, run `mariposa node reschedule-now n1`"},
+		{"stop-first instances that are stopped one after another", []*mariposa.Service{def("web", "one", 8, stopFirst)}, func(*world) {}, "waits for its turn: ? moves 1 instance at a time (update.rolling)"},
+		{"stop-first instances that nobody may replace", []*mariposa.Service{def("web", "one", 8, stopFirst, func(s *mariposa.Service) { s.Reschedule.Never = true })}, func(w *world) { w.loseNode("n1") }, "at most 1 may be down at once (update.rolling)"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -703,7 +703,7 @@ func TestOtherValuesOfMetadataReplaceNothingUnlessTheServiceSaysSo(t *testing.T)
 func TestNothingIsMadeOfADefinitionThatMissesValues(t *testing.T) {
 	w := newWorld(t, def("web", "one", 2, needs("db_password")))
 	wantSteps(t, w.step())
-	wantStatus(t, w, "web", mariposa.StatusBlocked, "needs the metadata key db_password: set it with mariposa meta set db_password VALUE")
+	wantStatus(t, w, "web", mariposa.StatusBlocked, "needs the metadata key db_password: set it with `mariposa meta set db_password VALUE`")
 	w.submit(def("web", "one.red", 2))
 	w.settle()
 	wantServing(t, w, "web", map[string]int{"one.red": 2})
