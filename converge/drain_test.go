@@ -370,6 +370,48 @@ func TestADrainSaysWhatItWaitsFor(t *testing.T) {
 	}
 }
 
+// A forecast names the instances on a drained node that have to wait, with the status that
+// says what for: of a stop-first service, until what a lost node had is replaced.
+func TestAForecastSaysWhatADrainWaitsFor(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		def  *mariposa.Service
+		want mariposa.ReasonCode
+	}{
+		{"stop-first", def("web", "one", 8, stopFirst, rescheduleAfter(time.Hour)), mariposa.ReasonDrainDown},
+		{"start-first", def("web", "one", 8, minHealthy(5*time.Second), rescheduleAfter(time.Hour)), ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			w := runningOn(t, 4, c.def)
+			w.wait(time.Minute)
+			w.loseNode("n1")
+			w.drain("n2", true)
+			stuck := map[string]mariposa.ReasonCode{}
+			seen := w.view.Forecast(ForecastOptions{Now: w.now, Stuck: func(i *Instance, ss *mariposa.ServiceStatus) {
+				if ss.Drain != nil && !ss.Drain.Is(mariposa.ReasonDrainTurn) {
+					stuck[i.ID] = ss.Drain.Code
+				}
+			}})
+			on := w.on("n2")
+			if c.want == "" && len(stuck) > 0 || c.want != "" && len(stuck) != len(on) {
+				t.Errorf("of %v, %v wait", on, stuck)
+			}
+			for id, code := range stuck {
+				if !slices.Contains(on, id) || code != c.want {
+					t.Errorf("%s waits: %s", id, code)
+				}
+			}
+			for _, id := range on { // all of them leave in the end
+				if !slices.ContainsFunc(seen.Steps, func(s ForecastStep) bool { return s.Action == Remove && s.Instance == id }) {
+					t.Errorf("%s stays", id)
+				}
+			}
+		})
+	}
+}
+
 // runningOn returns a world with so many nodes in which all services run.
 func runningOn(t *testing.T, nodes int, defs ...*mariposa.Service) *world {
 	t.Helper()

@@ -711,7 +711,7 @@ func TestNothingIsMadeOfADefinitionThatMissesValues(t *testing.T) {
 	w.wait(time.Hour)
 	w.submit(def("web", "two", 2, needs("a", "b"), secret("b"), deadline(time.Minute)))
 	wantSteps(t, w.step())
-	wantStatus(t, w, "web", mariposa.StatusBlocked, "needs the metadata keys a, b: set them with mariposa meta set a VALUE, mariposa meta set b -")
+	wantStatus(t, w, "web", mariposa.StatusBlocked, "needs the metadata keys a, b: set them with `mariposa meta set a VALUE`, `mariposa meta set b -`")
 	if w.plan().Todo["web"] == 0 {
 		t.Fatal("the rollout is still to come")
 	}
