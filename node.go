@@ -105,6 +105,10 @@ const (
 // drain too: an instance may have been created there while the drain began.
 func (d *Drain) MovesInstances() bool { return d != nil && d.State != DrainStopped }
 
+// IsIncomplete reports whether instances may be left: the drain is in progress, or it stopped
+// early.
+func (d *Drain) IsIncomplete() bool { return d != nil && d.State != DrainDone }
+
 // TakesInstances reports whether operators let a node have new instances.
 func (s *NodeSpec) TakesInstances() bool { return !s.Drained && s.Reserved == "" && s.Approval == "" }
 

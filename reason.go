@@ -47,8 +47,8 @@ type ReasonCode string
 // Why a service is not at its goal. The comment is the sentence.
 const (
 	ReasonVersionLost     ReasonCode = "version-lost"      // version 3, which defines it, is lost; submit the manifest again
-	ReasonNodeAway        ReasonCode = "node-away"         // web.1-a is on node n1, which has been unknown since 10:00:00; it is replaced at 10:01:00
-	ReasonNodeAwayNever   ReasonCode = "node-away-never"   // … since 10:00:00, and reschedule.never is set
+	ReasonNodeAway        ReasonCode = "node-away"         // web.1-a is on node n1, which has been unknown since 10:00:00; it is replaced at 10:01:00; to replace it now, run `mariposa project converge shop (Other) --reschedule-now`
+	ReasonNodeAwayNever   ReasonCode = "node-away-never"   // … since 10:00:00, and reschedule.never is set; if the node will not return, ask an admin of the installation to remove it with `mariposa node rm n1 --force`
 	ReasonStranded        ReasonCode = "stranded"          // … since 10:00:00; it is removed when the node returns
 	ReasonStartLimit      ReasonCode = "start-limit"       // the limit of instances that start at once is reached
 	ReasonSlotBusy        ReasonCode = "slot-busy"         // slot web.3 is still in use by an instance that is stopping
@@ -69,10 +69,10 @@ const (
 	ReasonGoesAfter       ReasonCode = "goes-after"        // is removed after web (Subject), which depends on it and still has 2 instances (Count)[ and is frozen]
 	ReasonBackingOff      ReasonCode = "backing-off"       // failed 3 times in a row; next retry at 10:00:00: CAUSE
 	ReasonPaused          ReasonCode = "paused"            // the rollout of version 2 is paused: 1 of 3 are up to date
-	ReasonHeld            ReasonCode = "held"              // 1 of 3 at version 2; continue with mariposa project reprovision, or undo with mariposa project revert
+	ReasonHeld            ReasonCode = "held"              // 1 of 3 at version 2; continue with `mariposa project reprovision`, or undo with `mariposa project revert`
 	ReasonFrozen          ReasonCode = "frozen"            // Tally and Keys: what would be done after thaw; Version: the version that waits for it
-	ReasonNeedsMetadata   ReasonCode = "needs-metadata"    // needs the metadata key mode: set it with mariposa meta set mode VALUE
-	ReasonWaitsApproval   ReasonCode = "waits-approval"    // waits for an operator to approve version 7, which uses the protected secret db-password (Keys): mariposa version approve 7
+	ReasonNeedsMetadata   ReasonCode = "needs-metadata"    // needs the metadata key mode: set it with `mariposa meta set mode VALUE`
+	ReasonWaitsApproval   ReasonCode = "waits-approval"    // waits for an operator to approve version 7, which uses the protected secret db-password (Keys): `mariposa version approve 7`
 	ReasonStoppedFailures ReasonCode = "rollout-failures"  // the rollout of version 2 stopped after 3 failures: CAUSE
 	ReasonStoppedDeadline ReasonCode = "rollout-deadline"  // the rollout of version 2 stopped: no progress for 10m0s[: CAUSE]
 	ReasonStartFailures   ReasonCode = "start-failures"    // failed to start 3 times: CAUSE
@@ -85,8 +85,8 @@ const (
 	ReasonIsFollowing     ReasonCode = "is-following"      // it is being updated
 	ReasonIsWaiting       ReasonCode = "is-waiting"        // it waits for db (Subject)
 	ReasonIsRemoved       ReasonCode = "is-removed"        // it is being removed
-	ReasonStorm           ReasonCode = "storm"             // web.1-a is on node n1, which was lost together with others (5 of 12 nodes have been lost since 10:00:00); it is not replaced until they return; to replace it now, run mariposa project converge shop (Other) --reschedule-now
-	ReasonStormSlow       ReasonCode = "storm-slow"        // web.1-a is on node n1, which was lost together with others; it is replaced at 10:01:00
+	ReasonStorm           ReasonCode = "storm"             // web.1-a is on node n1, which was lost together with others (5 of 12 nodes have been lost since 10:00:00); it is not replaced until they return; to replace it now, run `mariposa project converge shop (Other) --reschedule-now`
+	ReasonStormSlow       ReasonCode = "storm-slow"        // web.1-a is on node n1, which has been unknown since 10:00:00 together with others; it is replaced at 10:01:00; to replace it now, run `mariposa project converge shop (Other) --reschedule-now`
 	ReasonDrainRollout    ReasonCode = "drain-rollout"     // web.1-a moves off node n1, which is being drained, after the rollout of version 2
 )
 
@@ -119,20 +119,20 @@ const (
 	ReasonNoNode         ReasonCode = "no-node"         // no node fits this docker (Detail) instance: full (2 of 3), drained (1 of 3) (Tally, Of)[; CAUSE]
 	ReasonPortsHeld      ReasonCode = "ports-held"      // older instances may hold its fixed port; `update: {order: stop-first}` frees it first
 	ReasonNodeRefuses    ReasonCode = "node-refuses"    // node n1 is full (Detail)
-	ReasonVolumeNodeGone ReasonCode = "volume-lost"     // web.1 has its volume data (Other) on node n1, which has been removed: delete the volume with mariposa volume rm ID (IDs) to start with an empty one
+	ReasonVolumeNodeGone ReasonCode = "volume-lost"     // web.1 has its volume data (Other) on node n1, which has been removed; to start with an empty volume, delete this one with `mariposa volume rm ID (IDs)`
 	ReasonVolumeNodeAway ReasonCode = "volume-away"     // web.1 has its volume data on node n1, which has been unknown since 10:00:00 | is not connected (Detail); it starts when the node returns
 	ReasonVolumeDrained  ReasonCode = "volume-drained"  // web.1 has its volume data on node n1, which is drained; it starts when the drain ends
 	ReasonVolumeNoRoom   ReasonCode = "volume-no-room"  // web.1 has its volume data on node n1, which is full (Detail); it starts when there is room
-	ReasonVolumeCompute  ReasonCode = "volume-compute"  // web.1: its volume data belongs to compute type dummy (Detail); use another volume name, or delete this volume with mariposa volume rm ID
-	ReasonVolumesApart   ReasonCode = "volumes-apart"   // web.1 has its volume data (Keys) on node n1 and its volume logs (Keys) on node n2 (Other): delete the one that is not needed, with mariposa volume rm ID or ID
+	ReasonVolumeCompute  ReasonCode = "volume-compute"  // web.1: its volume data belongs to compute type dummy (Detail); use another volume name, or delete this volume with `mariposa volume rm ID`
+	ReasonVolumesApart   ReasonCode = "volumes-apart"   // web.1 has its volume data (Keys) on node n1 and its volume logs (Keys) on node n2 (Other); delete the one that is not needed, with `mariposa volume rm ID` or `mariposa volume rm ID`
 	ReasonPlanRepeats    ReasonCode = "plan-repeats"    // the plan of this project keeps repeating; Mariposa waits up to 4s (For) between retries; please report this
 	ReasonLeftovers      ReasonCode = "leftovers"       // leftovers are being removed
 	ReasonNoFallback     ReasonCode = "no-fallback"     // version 2 failed, and there is no earlier version to roll back to: CAUSE
 	ReasonUnplanned      ReasonCode = "unplanned"       // not planned yet
 	ReasonCounts         ReasonCode = "counts"          // 1 of 3 running, 2 starting (Tally), 1 not yet up for 5 s (For); web.1-a is starting (Detail) on node n1
-	ReasonOutdated       ReasonCode = "outdated"        // 2 instances outdated: made from version 1, while version 3 (Of) is in force; replace them with mariposa project reprovision --service web (Subject)
-	ReasonOutdatedValues ReasonCode = "outdated-values" // 2 instances outdated: metadata key mode (Keys) changed since version 1; apply the change with mariposa project reprovision --service web (Subject)
-	ReasonLingers        ReasonCode = "lingers"         // web.1-a has no stop timeout (stop.timeout is negative); force it with mariposa instance rm --force web.1-a
+	ReasonOutdated       ReasonCode = "outdated"        // 2 instances outdated: made from version 1, while version 3 (Of) is in force; replace them with `mariposa project reprovision --service web (Subject)`
+	ReasonOutdatedValues ReasonCode = "outdated-values" // 2 instances outdated: metadata key mode (Keys) changed since version 1; apply the change with `mariposa project reprovision --service web (Subject)`
+	ReasonLingers        ReasonCode = "lingers"         // web.1-a has no stop timeout (stop.timeout is negative); force it with `mariposa instance rm --force web.1-a`
 	ReasonUnused         ReasonCode = "unused"          // nothing that uses it runs yet
 )
 
@@ -154,10 +154,10 @@ const (
 
 // What to do about a task that blocks another.
 const (
-	ReasonAwaitTask   ReasonCode = "await-task"    // wait for it to end (mariposa queue show ID (Subject))
-	ReasonAwaitOrStop ReasonCode = "await-or-stop" // wait for it to end (mariposa queue show ID (Subject)), or stop the project
-	ReasonThawFirst   ReasonCode = "thaw-first"    // it is already frozen; thaw it with mariposa project thaw
-	ReasonThawEnds    ReasonCode = "thaw-ends"     // end it with mariposa project thaw
+	ReasonAwaitTask   ReasonCode = "await-task"    // wait for it to end (`mariposa queue show ID (Subject)`)
+	ReasonAwaitOrStop ReasonCode = "await-or-stop" // wait for it to end (`mariposa queue show ID (Subject)`), end it with `mariposa queue terminate ID`, or stop the project[; it waits: CAUSE]
+	ReasonThawFirst   ReasonCode = "thaw-first"    // it is already frozen; thaw it with `mariposa project thaw`
+	ReasonThawEnds    ReasonCode = "thaw-ends"     // end it with `mariposa project thaw`
 )
 
 // Reasons of instances, volumes, networks and nodes.
@@ -167,10 +167,10 @@ const (
 	ReasonNotSeen        ReasonCode = "unheard"         // no heartbeat since 10:00:00
 	ReasonReboots        ReasonCode = "reboots"         // announced a reboot at 10:00:00
 	ReasonPlaysDead      ReasonCode = "plays-dead"      // it was lost on request
-	ReasonAwaitsApproval ReasonCode = "awaits-approval" // waiting for approval: run mariposa node accept n1 (Subject) --fingerprint SHA256:… with the fingerprint in the log of its agent
+	ReasonAwaitsApproval ReasonCode = "awaits-approval" // waiting for approval: run `mariposa node accept n1 (Subject) --fingerprint SHA256:…` with the fingerprint in the log of its agent
 	ReasonApproved       ReasonCode = "approved"        // approved by ann (Subject); its agent connects within seconds
 	ReasonRejected       ReasonCode = "rejected"        // rejected by ann (Subject)
-	ReasonNameTaken      ReasonCode = "name-taken"      // cannot be accepted, because another node has the name n1 (Subject): remove that node with mariposa node rm ID (IDs); or remove this one with mariposa node rm ID (IDs), and start its agent with another --name
+	ReasonNameTaken      ReasonCode = "name-taken"      // cannot be accepted, because another node has the name n1 (Subject): remove that node with `mariposa node rm ID (IDs)`; or remove this one with `mariposa node rm ID (IDs)`, and start its agent with another --name
 	ReasonPendingExpired ReasonCode = "pending-expired" // it was not accepted, and has not connected since 10:00:00
 	ReasonKeyRotated     ReasonCode = "key-rotated"     // the fingerprint of its new key is SHA256:abc (Subject)
 	ReasonQuarantine     ReasonCode = "quarantine"      // found 2 instances that this store does not know; they are left running until purged
@@ -186,28 +186,28 @@ const (
 	ReasonRehomed        ReasonCode = "rehomed"         // its organization acme (Subject) does not exist
 	ReasonNetworkLeft    ReasonCode = "network-left"    // shop no longer uses it
 	ReasonUnstable       ReasonCode = "unstable"        // it was lost 4 times (Count) within an hour; until 10:00:00 it gets instances only if no other node fits, and no replacements of lost ones
-	ReasonReserved       ReasonCode = "reserved"        // reserved by ann (Subject): it gets no new instances until mariposa node unreserve n1
+	ReasonReserved       ReasonCode = "reserved"        // reserved by ann (Subject); it gets no new instances until `mariposa node unreserve n1`
 )
 
 // Reasons of drains, and of a loss of many nodes at once.
 const (
 	ReasonDrainLeft      ReasonCode = "drain-left"      // 2 of 7 instances are left on node n1[: CAUSE]
-	ReasonDrainStopped   ReasonCode = "drain-stopped"   // the drain was stopped by ann (Subject) with 2 instances left (Count); continue with mariposa node drain n1, or let the node take instances again with mariposa node undrain n1
-	ReasonDrainDeadline  ReasonCode = "drain-deadline"  // the drain was not complete at its deadline: 2 instances are left (Count) on node n1[: CAUSE]
-	ReasonDrainDone      ReasonCode = "drain-done"      // drained by ann (Subject); it gets no new instances until mariposa node undrain n1
-	ReasonDrainVolumes   ReasonCode = "drain-volumes"   // web.1-a has volumes on the node: data (Keys)
-	ReasonDrainUnmanaged ReasonCode = "drain-unmanaged" // web-1 belongs to no service; remove it with mariposa instance rm web-1, or drain with --force
-	ReasonDrainFrozen    ReasonCode = "drain-frozen"    // web.1-a stays, because web (Keys) of shop (Other) is frozen
-	ReasonDrainPaused    ReasonCode = "drain-paused"    // web.1-a stays, because web (Keys) of shop (Other) is paused
-	ReasonDrainService   ReasonCode = "drain-service"   // web.1-a of shop (Other) cannot be moved now[: CAUSE]
-	ReasonDrainAway      ReasonCode = "drain-away"      // node n1 has been unknown since 10:00:00
+	ReasonDrainStopped   ReasonCode = "drain-stopped"   // the drain was stopped by ann (Subject) with 2 instances left (Count); continue with `mariposa node drain n1`, or let the node take instances again with `mariposa node undrain n1`
+	ReasonDrainDeadline  ReasonCode = "drain-deadline"  // the drain was not complete at its deadline: 2 instances are left (Count) on node n1[: CAUSE]; continue with `mariposa node drain n1`
+	ReasonDrainDone      ReasonCode = "drain-done"      // drained by ann (Subject); it gets no new instances until `mariposa node undrain n1`
+	ReasonDrainVolumes   ReasonCode = "drain-volumes"   // web.1-a has volumes on the node: data (Keys); to stop it until the node is back, run `mariposa project stop shop (Other) --service web (IDs)`
+	ReasonDrainUnmanaged ReasonCode = "drain-unmanaged" // web-1 belongs to no service; remove it with `mariposa instance rm shop (Other)/web-1`, or drain with `mariposa node drain n1 --force`
+	ReasonDrainFrozen    ReasonCode = "drain-frozen"    // web.1-a stays, because web (Keys) of shop (Other) is frozen; thaw it with `mariposa project thaw shop --service web`
+	ReasonDrainPaused    ReasonCode = "drain-paused"    // web.1-a stays, because web (Keys) of shop (Other) is paused; resume it with `mariposa project resume shop --service web`
+	ReasonDrainService   ReasonCode = "drain-service"   // web.1-a of shop (Other) cannot be moved now[: CAUSE]; wait, or end the drain with `mariposa node undrain n1`
+	ReasonDrainAway      ReasonCode = "drain-away"      // node n1 has been unknown since 10:00:00; to replace its instances now, run `mariposa node reschedule-now n1`
 	ReasonDrainStopping  ReasonCode = "drain-stopping"  // web.1-a is stopping
 	ReasonDrainStarts    ReasonCode = "drain-starts"    // web.1-a is removed once its successor web.1-b (Other) runs; it is being started
 	ReasonDrainProves    ReasonCode = "drain-proves"    // web.1-a is removed once its successor web.1-b (Other), which has been up since 10:00:00, has been up for min_healthy
-	ReasonDrainLost      ReasonCode = "drain-lost"      // web.1-a stays, because its successor web.1-b (Other) is on node n2, which has been unknown since 10:00:00
+	ReasonDrainLost      ReasonCode = "drain-lost"      // web.1-a stays, because its successor web.1-b (Other) is on node n2, which has been unknown since 10:00:00; to replace the successor now, run `mariposa node reschedule-now n2`
 	ReasonDrainTurn      ReasonCode = "drain-turn"      // web.1-a waits for its turn: web (Keys) moves 1 instance (Count) at a time (update.rolling)
 	ReasonDrainMissing   ReasonCode = "drain-missing"   // web.1-a waits, because 2 of 3 instances of web (Keys) run, and what is missing starts first[: CAUSE]
-	ReasonDrainDown      ReasonCode = "drain-down"      // web.1-a waits, because 2 of 3 instances of web (Keys) run, and no more may be down at once (update.rolling)
+	ReasonDrainDown      ReasonCode = "drain-down"      // web.1-a waits for node n3, which has been unknown since 10:00:00: 2 of 3 instances of web (Keys) run, and at most 1 (Tally) may be down at once (update.rolling); to replace what it had now, run `mariposa node reschedule-now n3 (IDs)`
 	ReasonDrainGone      ReasonCode = "drain-gone"      // node n1 was removed by ann (Subject)
 	ReasonDrainUndone    ReasonCode = "drain-undone"    // ann (Subject) lets node n1 take instances again
 	ReasonStormBegan     ReasonCode = "storm-began"     // 5 of 12 nodes have been lost since 10:00:00; their instances are not replaced until they return
@@ -228,6 +228,7 @@ const (
 	TallyStopping = "stopping"
 	TallyYoung    = "young"   // running, but not for long enough yet
 	TallyWaiting  = "waiting" // on lost nodes and not replaced
+	TallyLimit    = "limit"   // of instances that may be down
 )
 
 // Asked returns the reason for what a user requested, in their words or the API's.

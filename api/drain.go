@@ -27,7 +27,9 @@ func (v *viewer) showEligibility(r *store.Node, doc *contract.Node) {
 		case mariposa.DrainActive:
 			why = &mariposa.Reason{Code: mariposa.ReasonDrainLeft, Count: doc.Drain.Left, Of: max(d.Total, doc.Drain.Left), Node: spec.Name}
 			why = why.Because(picture.WhyLeft(left))
-		case mariposa.DrainDone, mariposa.DrainStopped:
+		case mariposa.DrainStopped:
+			why = v.whyStopped(d, left)
+		case mariposa.DrainDone:
 			why = d.Reason
 		}
 	}
@@ -40,6 +42,16 @@ func (v *viewer) showEligibility(r *store.Node, doc *contract.Node) {
 	if why != nil && doc.Reason == "" {
 		doc.Reason, doc.ReasonCode = v.sentence(why)
 	}
+}
+
+// whyStopped returns why a drain stopped early, with what is left now.
+func (v *viewer) whyStopped(d *mariposa.Drain, left []picture.Staying) *mariposa.Reason {
+	if d.Reason == nil || v.isPast() {
+		return d.Reason
+	}
+	why := *d.Reason
+	why.Count, why.Cause = len(left), nil
+	return why.Because(picture.WhyLeft(left))
 }
 
 // whyAvoided returns why a node gets no new instances, or only if no other fits; nil: it

@@ -18,7 +18,6 @@ import (
 	"mariposa/auth"
 	"mariposa/contract"
 	"mariposa/queue"
-	"mariposa/reason"
 	"mariposa/store"
 )
 
@@ -495,6 +494,6 @@ func (v *viewer) event(c *store.Change) contract.Event {
 	case *mariposa.NodeSpec:
 		e.Object, e.NodeName = contract.PastNode{Node: sampleQuarantine(v.node((*store.Node)(r)), maxListedQuarantined)}, spec.Name
 	}
-	e.Reason, e.ReasonCode = reason.At(why, c.Time), codeOf(why) // as it was then
+	e.Reason, e.ReasonCode = v.wording(c.Event.Project)(why, c.Time), codeOf(why) // as it was then
 	return e
 }

@@ -135,7 +135,7 @@ func TestNamesOfNodesThatWait(t *testing.T) {
 	}
 	h.call("PUT", "/v1/nodes/node-a", contract.NodeAction{Action: "accept"}).wantError(409, mariposa.Conflict, "another node already has the name node-a")
 	n := h.nodeByRef(ids[0])
-	if n.ReasonCode != mariposa.ReasonNameTaken || strings.Contains(n.Reason, "node accept") || !strings.Contains(n.Reason, "mariposa node rm a1;") || !strings.Contains(n.Reason, "mariposa node rm "+ids[0]+",") {
+	if n.ReasonCode != mariposa.ReasonNameTaken || strings.Contains(n.Reason, "node accept") || !strings.Contains(n.Reason, "`mariposa node rm a1`;") || !strings.Contains(n.Reason, "`mariposa node rm "+ids[0]+"`,") {
 		t.Errorf("a node with a name that is taken waits: %s", n.Reason)
 	}
 	if n := h.nodeByRef(ids[1]); n.ReasonCode != mariposa.ReasonAwaitsApproval {

@@ -121,7 +121,7 @@ func TestHeldValuesWaitForTheThaw(t *testing.T) {
 		return want[contract.Changed](h.call("PUT", "/v1/projects/"+project+"/metadata/mode", value, plainText...), 200)
 	}
 	says := func(project string) string {
-		return "is frozen: the change waits until you run mariposa -j " + project + " project thaw; after the thaw, apply the new values to web with mariposa project reprovision"
+		return "is frozen: the change waits until you run mariposa -j " + project + " project thaw; after the thaw, apply the new values to web with `mariposa project reprovision"
 	}
 	for _, project := range []string{"values", "queued"} {
 		h.create(project, manifest(1))

@@ -22,7 +22,7 @@ func (h *testServer) hasLingering(project string) contract.Instance {
 	h.until("an instance that takes for ever to stop", func() bool {
 		for _, one = range h.instances(project, "web") {
 		}
-		return one.State == mariposa.StateStopping && strings.Contains(h.of(project, "web").Reason, "force it with mariposa instance rm --force "+one.Name)
+		return one.State == mariposa.StateStopping && strings.Contains(h.of(project, "web").Reason, "force it with `mariposa instance rm --force "+one.Name+"`")
 	})
 	return one
 }

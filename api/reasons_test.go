@@ -22,9 +22,9 @@ func TestACodeStandsBesideEveryReason(t *testing.T) {
 		task           mariposa.ReasonCode // once it has ended; empty: it goes on
 	}{
 		{"blocked-by-nodes", "services:\n  web: {compute_type: dummy, ports: [\"443:443\"], scale: 2}\n", mariposa.StatusBlocked, mariposa.ReasonNoNode, "no node fits this dummy instance: port 443 taken (1 of 1)", ""},
-		{"blocked-by-metadata", "metadata: {mode: {required: true}}\nservices:\n  web: {compute_type: dummy, environment: {M: \"{{ .meta.mode }}\"}}\n", mariposa.StatusBlocked, mariposa.ReasonNeedsMetadata, "set it with mariposa meta set mode VALUE", ""},
+		{"blocked-by-metadata", "metadata: {mode: {required: true}}\nservices:\n  web: {compute_type: dummy, environment: {M: \"{{ .meta.mode }}\"}}\n", mariposa.StatusBlocked, mariposa.ReasonNeedsMetadata, "set it with `mariposa meta set mode VALUE`", ""},
 		{"backing-off", fmt.Sprintf(failing, "continue"), mariposa.StatusBackingOff, mariposa.ReasonBackingOff, "in a row; next retry ", ""},
-		{"failed", fmt.Sprintf(failing, "pause"), mariposa.StatusFailed, mariposa.ReasonStoppedFailures, "; retry with mariposa project converge, or go back with mariposa project revert", mariposa.ReasonStoppedFailures},
+		{"failed", fmt.Sprintf(failing, "pause"), mariposa.StatusFailed, mariposa.ReasonStoppedFailures, "; retry with `mariposa project converge`, or go back with `mariposa project revert`", mariposa.ReasonStoppedFailures},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

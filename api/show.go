@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"mariposa"
+	"mariposa/auth"
 	"mariposa/change"
 	"mariposa/contract"
 	"mariposa/manifest"
@@ -34,6 +35,8 @@ type viewer struct {
 	// live is set for events that are sent as they happen: a task that has not changed since
 	// its event then shows what it is waiting for.
 	live bool
+	// operates says of which projects the caller is an operator, as far as it was asked.
+	operates map[string]bool
 }
 
 // isPast reports whether records are shown as of an earlier time.
@@ -55,7 +58,7 @@ type versionKey struct {
 func (s *server) viewer(ctx context.Context) *viewer {
 	return &viewer{
 		s: s, ctx: ctx, projects: map[string]*store.Project{}, gone: map[string]string{}, nodes: map[string]*store.Node{},
-		versions: map[versionKey]*picture.Version{}, mounted: map[string]map[string]*store.Instance{}, joined: map[string]map[string][]*store.Instance{},
+		versions: map[versionKey]*picture.Version{}, operates: map[string]bool{}, mounted: map[string]map[string]*store.Instance{}, joined: map[string]map[string][]*store.Instance{},
 	}
 }
 
@@ -173,7 +176,7 @@ func (v *viewer) project(r *store.Project) contract.Project {
 	}
 	goal, status, why := v.projectStatus(r)
 	doc.Goal, doc.Status = goal, status
-	doc.Reason, doc.ReasonCode = v.sentence(why)
+	doc.Reason, doc.ReasonCode = v.sentenceIn(r.ID, why)
 	return doc
 }
 
@@ -198,6 +201,26 @@ func (v *viewer) projectStatus(r *store.Project) (goal mariposa.ProjectGoal, sta
 // sentence returns the text and the code of a reason.
 func (v *viewer) sentence(why *mariposa.Reason) (string, mariposa.ReasonCode) {
 	return reason.At(why, v.now()), codeOf(why)
+}
+
+// sentenceIn is sentence for a reason about a project: it suggests only what the caller may
+// do there.
+func (v *viewer) sentenceIn(project string, why *mariposa.Reason) (string, mariposa.ReasonCode) {
+	return v.wording(project)(why, v.now()), codeOf(why)
+}
+
+// wording returns how to put reasons about a project into words for the caller.
+func (v *viewer) wording(project string) func(*mariposa.Reason, time.Time) string {
+	may, known := v.operates[project]
+	if !known {
+		p, asked := v.projectRecord(project), caller(v.ctx)
+		may = p == nil || v.s.directory.May(asked, auth.Operate, p.Record()) == auth.Allowed
+		v.operates[project] = may
+	}
+	if may {
+		return reason.At
+	}
+	return reason.ForMember
 }
 
 func codeOf(why *mariposa.Reason) mariposa.ReasonCode {

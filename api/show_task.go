@@ -3,13 +3,13 @@ package api
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"mariposa"
 	"mariposa/contract"
+	"mariposa/picture"
 	"mariposa/queue"
 	"mariposa/reason"
 	"mariposa/store"
@@ -39,9 +39,12 @@ func (v *viewer) task(r *store.Task) contract.Task {
 	if doc.State == mariposa.TaskQueued && (v.live || !v.isPast()) {
 		v.showQueueWaits(&doc, r)
 	} else if doc.State == mariposa.TaskActive && v.isCurrent(r) && !v.isPast() {
-		doc.Waits, _ = v.sentence(v.awaited(r))
+		why := v.awaited(r)
+		if doc.Waits, _ = v.sentenceIn(r.Project, why); why != nil {
+			doc.WaitsUntil = v.optionalFuture(why.Root().Until)
+		}
 	}
-	if doc.Waits == "" {
+	if doc.Waits == "" && !v.isStuckDrain(r) {
 		doc.ETA = v.estimateEnd(r.Status())
 	}
 	return doc
@@ -110,39 +113,28 @@ func (v *viewer) isCurrent(r *store.Task) bool {
 	return now != nil && now.Revision == r.Revision
 }
 
-// awaited returns what an active task waits for if none of its services makes progress;
-// nil: nothing. It prefers the reason of a stuck service to that of one that waits for
-// another.
-func (v *viewer) awaited(r *store.Task) (why *mariposa.Reason) {
-	stuck := false
-	p := v.projectRecord(r.Project)
-	if p == nil || p.Status() == nil || r.Spec().Task == mariposa.TaskFreeze {
-		return nil
+// awaited returns what an active task waits for; nil: nothing.
+func (v *viewer) awaited(r *store.Task) *mariposa.Reason {
+	if p := v.projectRecord(r.Project); p != nil {
+		return picture.AwaitedBy(r.Spec(), p.Status())
 	}
-	services := p.Status().Services
-	for _, name := range slices.Sorted(maps.Keys(services)) {
-		ss := services[name]
-		if !queue.Overlap(r.Spec().Services, []string{name}) || ss.Status == mariposa.StatusConverged || ss.Status == mariposa.StatusStopped {
-			continue
-		}
-		if ss.Status == mariposa.StatusConverging && !isWait(ss.Reason) {
-			return nil
-		}
-		if is := ss.Status != mariposa.StatusConverging; ss.Reason != nil && (why == nil || is && !stuck) {
-			why, stuck = ss.Reason.About(name), is
-		}
-	}
-	return why
+	return nil
 }
 
-// isWait reports whether a converging service is waiting for something else to happen.
-func isWait(why *mariposa.Reason) bool {
-	switch codeOf(why) {
-	case "", mariposa.ReasonCounts, mariposa.ReasonLeftovers, mariposa.ReasonUnplanned, mariposa.ReasonFollows, mariposa.ReasonFollowsOther,
-		mariposa.ReasonStartLimit, mariposa.ReasonSlotBusy, mariposa.ReasonOutdated, mariposa.ReasonOutdatedValues:
-		return false
+// optionalFuture returns a time unless it is unknown or over.
+func (v *viewer) optionalFuture(at time.Time) *time.Time {
+	if !at.After(v.now()) {
+		return nil
 	}
-	return true
+	return &at
+}
+
+// isStuckDrain reports whether a task drains a node on which instances are left that cannot
+// be moved now: nobody knows when it ends.
+func (v *viewer) isStuckDrain(r *store.Task) bool {
+	n := v.s.Picture.Nodes.Get(r.Spec().Node)
+	return r.Spec().Component == mariposa.DrainComponent && r.Project == "" && n != nil &&
+		slices.ContainsFunc(v.s.Picture.StaysOn(n), func(s picture.Staying) bool { return !s.Moves() })
 }
 
 // pace is the number of steps from which the speed of a task is estimated.

@@ -128,15 +128,16 @@ type stateWithReasons struct {
 // serviceReasons are a service's reason, and an additional one.
 type serviceReasons struct{ why, also *mariposa.Reason }
 
-func (w serviceReasons) at(now time.Time) string {
-	return strings.TrimPrefix(strings.TrimSuffix(reason.At(w.why, now)+"; "+reason.At(w.also, now), "; "), "; ")
+func (w serviceReasons) at(now time.Time, say func(*mariposa.Reason, time.Time) string) string {
+	return strings.TrimPrefix(strings.TrimSuffix(say(w.why, now)+"; "+say(w.also, now), "; "), "; ")
 }
 
-// at returns the state with texts for a point in time.
-func (st stateWithReasons) at(now time.Time) contract.ProjectState {
+// at returns the state with texts for a point in time and for a reader. What depends on the
+// reader also depends on the time.
+func (st stateWithReasons) at(now time.Time, say func(*mariposa.Reason, time.Time) string) contract.ProjectState {
 	doc := st.ProjectState
 	if reason.Timed(st.why) {
-		doc.Reason = reason.At(st.why, now)
+		doc.Reason = say(st.why, now)
 	}
 	for i, w := range st.services {
 		if !reason.Timed(w.why) {
@@ -145,7 +146,7 @@ func (st stateWithReasons) at(now time.Time) contract.ProjectState {
 		if &doc.Services[0] == &st.Services[0] { // the cached state is shared
 			doc.Services = slices.Clone(doc.Services)
 		}
-		doc.Services[i].Reason = w.at(now)
+		doc.Services[i].Reason = w.at(now, say)
 	}
 	return doc
 }
@@ -176,7 +177,7 @@ func (c *stateCache) put(revision int64, st stateWithReasons, most int) {
 // project. The result is shared and must not be changed.
 func (s *server) projectState(v *viewer, id string) (contract.ProjectState, bool) {
 	st, ok := s.countProject(v, id)
-	return st.at(s.Clock.Now()), ok
+	return st.at(s.Clock.Now(), v.wording(id)), ok
 }
 
 // countProject counts a project, unless it was counted since this request began.
@@ -229,7 +230,7 @@ func (v *viewer) state(p picture.Project) stateWithReasons {
 		if why == nil && doc.Status == mariposa.StatusConverging && one.Status == mariposa.StatusConverging {
 			why = w.why.About(name)
 		}
-		one.Reason, one.ReasonCode = w.at(v.s.Clock.Now()), codeOf(cmp.Or(w.why, w.also))
+		one.Reason, one.ReasonCode = w.at(v.s.Clock.Now(), reason.At), codeOf(cmp.Or(w.why, w.also))
 		doc.Services, all = append(doc.Services, one), append(all, w)
 	}
 	if why == nil && doc.Status == mariposa.StatusConverging {

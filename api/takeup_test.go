@@ -102,7 +102,7 @@ metadata: {mode: {default: calm}}
 		return fmt.Sprint(now) == "[[MODE=wild]]" && converged()
 	})
 	s := h.service("web")
-	const why = "2 instances outdated: metadata key mode changed since version 1; apply the change with mariposa project reprovision --service web"
+	const why = "2 instances outdated: metadata key mode changed since version 1; apply the change with `mariposa project reprovision --service web`"
 	if s.Outdated != 2 || s.Status != mariposa.StatusConverged || s.Reason != why {
 		t.Errorf("the state of web is %+v", s)
 	}

@@ -202,5 +202,5 @@ func (e *edit) afterApproval(v *picture.Version) string {
 	if v.Spec.Number == e.spec.Number && v.Spec.Cause == mariposa.CauseMetadata {
 		return "its values are applied now"
 	}
-	return "no task will deploy it: run mariposa project revert " + strconv.Itoa(v.Spec.Number) + " to do so"
+	return "no task will deploy it: run `mariposa project revert " + strconv.Itoa(v.Spec.Number) + "` to do so"
 }

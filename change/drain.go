@@ -1,14 +1,13 @@
 package change
 
 import (
-	"slices"
+	"context"
 	"strings"
 	"time"
 
 	"mariposa"
 	"mariposa/auth"
 	"mariposa/contract"
-	"mariposa/place"
 	"mariposa/reason"
 	"mariposa/store"
 )
@@ -17,21 +16,19 @@ import (
 // for.
 const DefaultDrainDeadline = time.Hour
 
-// maxListedMoves bounds the list in the answer to a dry run.
-const maxListedMoves = 1000
-
 // drainNode drains a node: it takes no new instances from this commit on, and the planners
 // of the projects move those that it has. The task that the answer names reports how far
 // they are. A drain that is in progress is continued with the new deadline.
-func (c *Changer) drainNode(req *Request, ask contract.NodeAction, r *store.Node, a *attempt) error {
+func (c *Changer) drainNode(ctx context.Context, req *Request, ask contract.NodeAction, r *store.Node, a *attempt) error {
 	spec := *r.Spec()
 	if spec.Approval != "" {
 		return notAccepted(&spec, "it has no instances that could be moved")
 	}
 	left := c.Picture.StaysOn(r)
 	if ask.DryRun {
-		a.answer.Drain = c.forecastDrain(r, ask.Force)
-		return nil
+		var err error
+		a.answer.Drain, err = c.forecastDrain(ctx, r, ask.Force)
+		return err
 	}
 	now := c.Clock.Now()
 	drain := &mariposa.Drain{State: mariposa.DrainActive, By: req.actor(), Since: now, Total: len(left)}
@@ -192,7 +189,7 @@ func (c *Changer) rescheduleNow(req *Request, r *store.Node, a *attempt) error {
 	case spec.Approval != "":
 		return notAccepted(&spec, "it has no instances that could be replaced")
 	case st == nil || st.State != mariposa.NodeUnknown:
-		return conflict("node %s is not unknown: its instances run, or are about to; to move them, run mariposa node drain %s", spec.Name, spec.Name)
+		return conflict("node %s is not unknown: its instances run, or are about to; to move them, run `mariposa node drain %s`", spec.Name, spec.Name)
 	case spec.SkipsWaiting(st):
 		return nil
 	}
@@ -203,49 +200,4 @@ func (c *Changer) rescheduleNow(req *Request, r *store.Node, a *attempt) error {
 	a.unit.Audit[0].Reason = "reschedule now"
 	a.unit.Put(store.Write{Spec: &spec, Event: mariposa.Event{Kind: "node.given_up", Reason: why}})
 	return nil
-}
-
-// forecastDrain says what a drain would move, where to, and what it would leave.
-func (c *Changer) forecastDrain(r *store.Node, force bool) *contract.DrainForecast {
-	doc := &contract.DrainForecast{Moves: []contract.DrainMove{}, Stays: []contract.DrainMove{}}
-	stage := c.Trial(nil)
-	stage.RemoveNode(r.ID)
-	nodes := c.Picture.Nodes
-	for _, s := range c.Picture.StaysOn(r) {
-		spec, project := s.Spec(), ""
-		if p := c.Picture.Projects.Get(s.Spec().Project); p != nil {
-			project = p.Spec().Name
-		}
-		move := contract.DrainMove{Instance: s.ID, Name: spec.Name, Project: spec.Project, ProjectName: project, ServiceName: spec.ServiceName}
-		why := s.Why
-		if s.Moves() {
-			why = nil
-		}
-		if why.Is(mariposa.ReasonDrainUnmanaged) && force {
-			move.Removed, why = true, nil
-		}
-		if why == nil && !move.Removed && spec.Goal != mariposa.GoalGone {
-			need := place.Need{Service: spec.Service, Compute: spec.Compute, Ports: spec.Ports, Take: spec.Resources()}
-			to, refused := stage.Pick(s.ID+"/moved", need)
-			if move.To = to.ID; refused == nil {
-				move.ToName = nodes.Get(to.ID).Spec().Name
-			}
-			why = refused
-		}
-		if why != nil {
-			move.Reason, move.ReasonCode = reason.At(why, c.Clock.Now()), why.Code
-			doc.Stays = append(doc.Stays, move)
-			continue
-		}
-		doc.Moves = append(doc.Moves, move)
-	}
-	doc.Complete = len(doc.Stays) == 0
-	byName := func(x, y contract.DrainMove) int {
-		return strings.Compare(x.ProjectName+"/"+x.Name, y.ProjectName+"/"+y.Name)
-	}
-	slices.SortFunc(doc.Moves, byName)
-	slices.SortFunc(doc.Stays, byName)
-	doc.Total = len(doc.Moves) + len(doc.Stays)
-	doc.Moves, doc.Stays = doc.Moves[:min(len(doc.Moves), maxListedMoves)], doc.Stays[:min(len(doc.Stays), maxListedMoves)]
-	return doc
 }

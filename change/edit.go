@@ -3,6 +3,7 @@ package change
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"mariposa"
 	"mariposa/contract"
 	"mariposa/converge"
+	"mariposa/picture"
 	"mariposa/queue"
 	"mariposa/reason"
 	"mariposa/store"
@@ -110,6 +112,22 @@ func (e *edit) write(w store.Write, kind string, why *mariposa.Reason) {
 	e.unit.Put(w)
 }
 
+// explainRefusal adds what the task waits for that is in the way of a new one: there may be
+// a way to end that.
+func (e *edit) explainRefusal(err error) error {
+	var refused *mariposa.Error
+	if !errors.As(err, &refused) || !refused.Reason.Is(mariposa.ReasonAwaitOrStop) {
+		return err
+	}
+	at := slices.IndexFunc(e.tasks, func(t queue.Task) bool { return t.ID == refused.Reason.Subject })
+	if at < 0 || e.tasks[at].State() != mariposa.TaskActive {
+		return err
+	}
+	with := *refused
+	with.Reason = with.Reason.Because(picture.AwaitedBy(e.tasks[at].Spec, e.record.Status()))
+	return &with
+}
+
 // admit adds a task, if the open ones allow it. Those that it ends are ended in the
 // same commit.
 func (e *edit) admit(t *mariposa.TaskSpec) error {
@@ -122,7 +140,7 @@ func (e *edit) admit(t *mariposa.TaskSpec) error {
 	t.Version, t.Number = e.spec.Version, e.spec.Number
 	admission, err := queue.Admit(open, t)
 	if err != nil {
-		return err
+		return e.explainRefusal(err)
 	}
 	id := e.c.NewID()
 	e.answer.Task, e.task = &id, t

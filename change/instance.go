@@ -216,7 +216,7 @@ func (c *Changer) changeInstance(ctx context.Context, req *Request, found *store
 		}
 		spec := *r.Spec()
 		if spec.Goal == mariposa.GoalGone {
-			return nil, conflict("instance %s is already being removed; run mariposa instance rm --force to kill it at once", spec.Name)
+			return nil, conflict("instance %s is already being removed; run `mariposa instance rm --force` to kill it at once", spec.Name)
 		}
 		before := spec
 		if err := build(e, &spec); err != nil {

@@ -170,13 +170,13 @@ func (e *edit) outdatedServices(m *draftResult) string {
 	case len(names) == 0:
 		return thaw
 	case waits:
-		return joinReasons(thaw, "after the thaw, apply the new values to "+strings.Join(names, ", ")+" with mariposa project reprovision"+serviceWords(names))
+		return joinReasons(thaw, "after the thaw, apply the new values to "+strings.Join(names, ", ")+" with `mariposa project reprovision"+serviceWords(names)+"`")
 	}
 	run := "run"
 	if len(names) == 1 {
 		run = "runs"
 	}
-	return strings.Join(names, ", ") + " still " + run + " with the old values: apply the new ones with mariposa project reprovision" + serviceWords(names)
+	return strings.Join(names, ", ") + " still " + run + " with the old values: apply the new ones with `mariposa project reprovision" + serviceWords(names) + "`"
 }
 
 // heldBack returns the running services that new values do not reach by themselves. A

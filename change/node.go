@@ -29,7 +29,7 @@ func (c *Changer) ActOnNode(ctx context.Context, req *Request, id string, ask co
 	case "adopt":
 		return c.adoptInstances(ctx, req, id, ask)
 	case "drain":
-		return c.changeNode(ctx, req, id, func(r *store.Node, a *attempt) error { return c.drainNode(req, ask, r, a) })
+		return c.changeNode(ctx, req, id, func(r *store.Node, a *attempt) error { return c.drainNode(ctx, req, ask, r, a) })
 	case "undrain":
 		return c.changeNode(ctx, req, id, func(r *store.Node, a *attempt) error { return c.undrainNode(req, r, a) })
 	case "reserve", "unreserve":
@@ -168,16 +168,16 @@ func (c *Changer) DeleteNode(ctx context.Context, req *Request, id string, force
 		st := r.Status()
 		isConnected := st != nil && !st.State.IsAway() && r.Spec().Approval == ""
 		if n := len(there); n > 0 && !force && isConnected {
-			return conflict("node %s still has %s: move %s to other nodes first (mariposa node drain %s), or remove the node together with %s (mariposa node rm %s --force, ?force=true); "+
+			return conflict("node %s still has %s: move %s to other nodes first (`mariposa node drain %s`), or remove the node together with %s (`mariposa node rm %s --force`, ?force=true); "+
 				"%s running on the machine, which nothing manages then", name, reason.Many(n, "instance"), numbered(n, "it", "them"), name, numbered(n, "it", "them"), name, numbered(n, "it keeps", "they keep"))
 		}
 		if n := c.countNotReplaced(there); n > 0 && !force {
-			return conflict("node %s still has %s without a running replacement on another node: reconnect the node, or replace %s now (mariposa node reschedule-now %s); if the node will never return, "+
-				"remove it together with %s (mariposa node rm %s --force, ?force=true)", name, reason.Many(n, "instance"), numbered(n, "it", "them"), name, numbered(n, "it", "them"), name)
+			return conflict("node %s still has %s without a running replacement on another node: reconnect the node, or replace %s now (`mariposa node reschedule-now %s`); if the node will never return, "+
+				"remove it together with %s (`mariposa node rm %s --force`, ?force=true)", name, reason.Many(n, "instance"), numbered(n, "it", "them"), name, numbered(n, "it", "them"), name)
 		}
 		if n := len(c.keptOn(r.ID)); n > 0 && !force {
 			return conflict("node %s still has %s with the only copy of %s data: reconnect the node; if it will never return, "+
-				"remove it and lose the data (mariposa node rm %s --force, ?force=true)", name, reason.Many(n, "volume"), numbered(n, "its", "their"), name)
+				"remove it and lose the data (`mariposa node rm %s --force`, ?force=true)", name, reason.Many(n, "volume"), numbered(n, "its", "their"), name)
 		}
 		why := req.actor() + " asked for it"
 		for _, i := range there {

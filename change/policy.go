@@ -289,7 +289,7 @@ func (e *edit) requireWaitingAllowed() error {
 		if v == nil {
 			continue
 		}
-		if err := e.requireAdmissible(v, "terminate its task first (mariposa queue terminate "+t.ID+")"); err != nil {
+		if err := e.requireAdmissible(v, "terminate its task first (`mariposa queue terminate "+t.ID+"`)"); err != nil {
 			return err
 		}
 	}

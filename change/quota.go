@@ -353,7 +353,7 @@ func (c *Changer) packageNames() string {
 		names = append(names, r.ID)
 	}
 	if len(names) == 0 {
-		return "; no packages are defined: create one with mariposa package set NAME, or set memory and cpu"
+		return "; no packages are defined: create one with `mariposa package set NAME`, or set memory and cpu"
 	}
 	return "; the packages are " + strings.Join(names[:min(len(names), 20)], ", ")
 }

@@ -105,7 +105,7 @@ func (c *Changer) RevokeToken(ctx context.Context, req *Request, token *store.To
 	return c.commit(ctx, req, token.ID, func() (*attempt, error) {
 		made := auth.Descendants(c.Picture, token.ID)
 		if len(made) > 0 && !cascade {
-			return nil, conflict("token %s created %s, which would be revoked too: %s. Confirm with --yes (?cascade=true), or ask an installation admin to run mariposa token adopt %s first",
+			return nil, conflict("token %s created %s, which would be revoked too: %s. Confirm with --yes (?cascade=true), or ask an installation admin to run `mariposa token adopt %s` first",
 				spec.Name, reason.Many(len(made), "token"), c.listTokens(made), spec.Name)
 		}
 		a := &attempt{answer: contract.Changed{ID: token.ID, Name: spec.Name}}
@@ -198,7 +198,7 @@ func (c *Changer) madeForOthers(user, name string, cascade bool) ([]*store.Token
 	}
 	made := slices.DeleteFunc(auth.Descendants(c.Picture, ids...), func(t *store.Token) bool { return t.Spec().Owner() == user })
 	if len(made) > 0 && !cascade {
-		return nil, conflict("%s created %s for others, which would be revoked too: %s. Confirm with --yes (?cascade=true), or adopt them first (mariposa token adopt)",
+		return nil, conflict("%s created %s for others, which would be revoked too: %s. Confirm with --yes (?cascade=true), or adopt them first (`mariposa token adopt`)",
 			name, reason.Many(len(made), "token"), c.listTokens(made))
 	}
 	return made, nil

@@ -48,6 +48,9 @@ type Env struct {
 	Size     func(stream any) (width, height int)
 	// Secret reads a line without echo.
 	Secret func(stream any) (string, error)
+	// Quiet is how long a task that is followed may have no news until it is asked what it
+	// waits for; 0: 2 s.
+	Quiet time.Duration
 }
 
 func (e Env) withDefaults() Env {
@@ -69,6 +72,7 @@ func (e Env) withDefaults() Env {
 	if e.Secret == nil {
 		e.Secret = readHidden
 	}
+	e.Quiet = cmp.Or(e.Quiet, 2*time.Second)
 	return e
 }
 

@@ -83,7 +83,7 @@ func (a *app) nodeUndrain() *cobra.Command {
 
 // readDeadline reads the deadline of a drain, in seconds; 0: none.
 func readDeadline(text string) (float64, error) {
-	if text == "none" || text == "0" {
+	if text == "none" {
 		return 0, nil
 	}
 	d, err := time.ParseDuration(text)
@@ -187,6 +187,6 @@ func (a *app) printDrain(n *contract.Node) {
 	fmt.Fprintln(a.env.Stdout)
 	a.facts("drain", string(d.State), "by", d.By, "since", a.stamp(d.Since), "deadline", until, "task", d.Task, "instances left", d.Left)
 	for _, m := range d.Stays {
-		a.note("%s", strings.TrimSpace(m.Reason))
+		a.note("%s", a.suggest(m.ProjectName, "", strings.TrimSpace(m.Reason)))
 	}
 }

@@ -34,6 +34,8 @@ type lines struct {
 	seen string // the project's last reason
 	why  string // the task's last reason
 	step string // the task's last progress, without its reason
+
+	waits string // what the task waits for
 }
 
 func (l *lines) task(t *contract.Task, at time.Time) {
@@ -73,6 +75,14 @@ func (l *lines) projectStatus(_ mariposa.Status, why string, at time.Time) {
 
 func (l *lines) trouble(why string) {
 	l.say(cmp.Or(why, "reconnected to the server; nothing was missed"), time.Time{})
+}
+
+// waiting says once what the task waits for: the rest of the time changes all the while.
+func (l *lines) waiting(why, how string) {
+	if why != "" && why != l.waits {
+		l.say(how, time.Time{})
+	}
+	l.waits = why
 }
 
 func (l *lines) end() {}
@@ -138,16 +148,26 @@ type bar struct {
 	now     *contract.Task
 	status  mariposa.Status // of the project; empty: unknown
 	why     string
+	waits   string // what the task waits for; empty: it goes on
 	at      time.Time
 	drawn   time.Time
 	pending *time.Timer
 	over    bool
 }
 
-func (b *bar) task(t *contract.Task, at time.Time) { b.update(func() { b.now, b.at = t, at }) }
+func (b *bar) task(t *contract.Task, at time.Time) {
+	b.update(func() { b.now, b.at, b.waits = t, at, "" })
+}
 
 func (b *bar) projectStatus(status mariposa.Status, why string, at time.Time) {
 	b.update(func() { b.status, b.why, b.at = status, why, at })
+}
+
+func (b *bar) waiting(_, how string) {
+	if how == "" && b.waits == "" {
+		return
+	}
+	b.update(func() { b.waits = how })
 }
 
 func (b *bar) trouble(why string) { b.update(func() { b.why = why }) }
@@ -197,7 +217,7 @@ func (b *bar) draw(now time.Time) {
 		return
 	}
 	width, _ := b.a.env.Size(b.w)
-	head, s, tail := barParts(b.now, b.status, b.why, b.at)
+	head, s, tail := barParts(b.now, b.status, cmp.Or(b.waits, b.why), b.at)
 	left := max(0, width-1)
 	head = cut(plain(head), left)
 	left -= cells(head)

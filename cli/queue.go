@@ -65,11 +65,7 @@ func taskReason(t *contract.Task) string {
 	if t.Waits == "" || strings.HasSuffix(t.Reason, t.Waits) {
 		return t.Reason
 	}
-	wait := t.Waits
-	if !strings.Contains(wait, "wait") {
-		wait = "waits: " + wait
-	}
-	return strings.TrimPrefix(t.Reason+"; "+wait, "; ")
+	return strings.TrimPrefix(t.Reason+"; "+withWaits(t.Waits), "; ")
 }
 
 // shortIDs returns prefixes of task ids, long enough to distinguish the tasks.
@@ -137,7 +133,7 @@ func (a *app) printTask(t *contract.Task) {
 		eta = fmt.Sprintf("%s left, until %s", roughDuration(d), clockOf(a.env.Now, *t.ETA))
 	}
 	a.facts("task", t.ID, "what", describeTask(t), "component", t.Component, "state", word(t.State), "reason", strings.TrimSuffix(strings.TrimSuffix(t.Reason, t.Waits), "; "),
-		"waits for", strings.TrimPrefix(t.Waits, "waits for "), "ended by", t.EndedBy, "done", done(t), "eta", eta,
+		"waits for", a.suggest(t.ProjectName, "", strings.TrimPrefix(t.Waits, "waits for ")), "waits until", a.stampOf(t.WaitsUntil), "ended by", t.EndedBy, "done", done(t), "eta", eta,
 		"origin", string(t.Origin), "author", t.Author, "version", versionOf(t.Number, t.Version),
 		"created", a.stamp(t.Created), "started", a.stampOf(t.Started), "finished", a.stampOf(t.Finished), "took", took(t))
 	a.printSteps(t.Steps)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -52,6 +53,8 @@ type run struct {
 	types []string        // lines typed without echo
 	ctx   context.Context //nolint:containedctx // a run is one call
 	out   io.Writer
+	errs  io.Writer
+	quiet time.Duration // see Env; 0: an hour
 
 	args           []string
 	code           int
@@ -71,6 +74,7 @@ func (r *run) do(t *testing.T, args ...string) *run {
 	env := Env{
 		Stdin: strings.NewReader(r.stdin), Stdout: &stdout, Stderr: &stderr, Version: "1.2.3",
 		Now:      func() time.Time { return noon.Add(10 * time.Minute) },
+		Quiet:    cmp.Or(r.quiet, time.Hour), // what a wait asks in between depends on how fast the server is
 		Terminal: func(any) bool { return r.tty },
 		Size:     func(any) (int, int) { return 100, 30 },
 		Secret: func(any) (string, error) {
@@ -97,6 +101,9 @@ func (r *run) do(t *testing.T, args ...string) *run {
 	}
 	if r.out != nil {
 		env.Stdout = r.out
+	}
+	if r.errs != nil {
+		env.Stderr = r.errs
 	}
 	r.code = Main(r.ctx, args, env)
 	r.stdout, r.stderr = r.tidy(stdout.String()), r.tidy(stderr.String())

@@ -36,6 +36,9 @@ func (a *app) projectFlag() string {
 // server.
 var inProjectCommand = regexp.MustCompile(`\bmariposa (project|meta|queue|instance|volume|version|service) `)
 
+// namesProject matches a command that names its project as an argument, and needs no -j.
+var namesProject = regexp.MustCompile(`^mariposa (?:project (?:converge|thaw|resume|stop) [a-z0-9]|instance rm [a-z0-9-]+/)`)
+
 // repeatFlags repeats -o and -j in the commands that a sentence of the server suggests.
 func (a *app) repeatFlags(sentence string) string { return withPrefix(sentence, a.samePrefix) }
 
@@ -85,7 +88,19 @@ func withPrefix(sentence string, prefix func() string) string {
 	if !inProjectCommand.MatchString(sentence) {
 		return sentence
 	}
-	return inProjectCommand.ReplaceAllString(sentence, strings.ReplaceAll(prefix(), "$", "$$")+" $1 ")
+	with := prefix()
+	only, _, _ := strings.Cut(with, " -j ")
+	var b strings.Builder
+	end := 0
+	for _, at := range inProjectCommand.FindAllStringIndex(sentence, -1) {
+		b.WriteString(sentence[end:at[0]])
+		if end = at[0] + len("mariposa"); namesProject.MatchString(sentence[at[0]:]) {
+			b.WriteString(only)
+		} else {
+			b.WriteString(with)
+		}
+	}
+	return b.String() + sentence[end:]
 }
 
 // suggestIn adds the flags to the reasons of projects and their services.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"mariposa"
@@ -21,11 +22,13 @@ func (a *app) wait(ctx context.Context, c *client.Client, id string, since int64
 	if err != nil {
 		return err
 	}
-	f := &follower{a: a, c: c, id: id, project: task.Project, name: task.ProjectName, show: a.progress()}
+	f := &follower{a: a, c: c, id: id, project: task.Project, name: task.ProjectName, show: &serialDisplay{display: a.progress()}}
 	defer f.show.end()
 	// The task just read may be newer than the start of the feed. If it were shown first,
 	// progress would go backwards. It is shown when the feed reaches it.
+	stop := f.watchWaits(ctx)
 	task, err = f.follow(ctx, since)
+	stop()
 	f.show.end()
 	switch {
 	case interrupted(ctx, err):
@@ -93,6 +96,7 @@ type follower struct {
 	project string // its id, because the name may be reused before the task ends
 	name    string
 	show    display
+	news    atomic.Bool // the feed had something about the task since the last look
 }
 
 // display shows the progress of a task. It receives each change, in order.
@@ -100,6 +104,7 @@ type display interface {
 	task(t *contract.Task, at time.Time)
 	projectStatus(how mariposa.Status, why string, at time.Time) // status of the project during the task
 	trouble(why string)                                          // connection trouble; empty: it is over
+	waiting(why, how string)                                     // what the task waits for, and how that is put; empty: it goes on
 	end()                                                        // idempotent
 }
 
@@ -150,6 +155,7 @@ func (f *follower) read(ctx context.Context, since int64) (*contract.Task, error
 				return nil, err
 			}
 		}
+		f.news.Store(true)
 		task.ProjectName = cmp.Or(task.ProjectName, f.name) // the event no longer has the name of a deleted project
 		f.show.task(f.withHints(ctx, task), e.Time)
 		if isOver(task) {

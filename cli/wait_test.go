@@ -326,8 +326,8 @@ func TestTerminatingAFreezeSuggestsAThawThatWorks(t *testing.T) {
 		services []string
 		want     string
 	}{
-		{"queue terminate TASK --yes", nil, "end it with mariposa -o ann -j hello project thaw\n"},
-		{"-j hello queue terminate TASK --yes", []string{"web"}, "end it with mariposa -j hello project thaw --service web\n"},
+		{"queue terminate TASK --yes", nil, "end it with `mariposa -o ann -j hello project thaw`\n"},
+		{"-j hello queue terminate TASK --yes", []string{"web"}, "end it with `mariposa -j hello project thaw --service web`\n"},
 	} {
 		freeze, err := s.Act(ctx, "hello", contract.Action{Action: "freeze", Services: c.services})
 		must(t, err)
@@ -335,7 +335,7 @@ func TestTerminatingAFreezeSuggestsAThawThatWorks(t *testing.T) {
 		f := s.proxy(t)
 		r := (&run{f: f}).do(t, strings.Fields(strings.ReplaceAll(c.args, "TASK", *freeze.Task))...)
 		r.expect(exitError, strings.Contains(r.stderr, c.want))
-		_, command, _ := strings.Cut(strings.TrimSpace(r.stderr), "end it with mariposa ")
+		_, command, _ := strings.Cut(strings.TrimSuffix(strings.TrimSpace(r.stderr), "`"), "end it with `mariposa ")
 		(&run{f: f}).do(t, append(strings.Fields(command), "--wait")...).expect(exitOK)
 	}
 }

@@ -241,6 +241,7 @@ type Task struct {
 	EndedBy     string              `json:"ended_by"`
 	WaitsFor    []string            `json:"waits_for,omitempty" doc:"for a queued task: the tasks that run first"`
 	Waits       string              `json:"waits,omitempty" doc:"what an open task is waiting for, as a sentence; absent while it makes progress"`
+	WaitsUntil  *time.Time          `json:"waits_until,omitempty" doc:"when an active task no longer waits for that; absent if there is no such time"`
 	Created     time.Time           `json:"created"`
 	Started     *time.Time          `json:"started"`
 	Finished    *time.Time          `json:"finished"`

@@ -149,6 +149,34 @@ func (t *turn) aboutDrain(code mariposa.ReasonCode) *mariposa.Reason {
 	return r
 }
 
+// whyNotStopped returns why no further displaced instance may be stopped. As long as fewer
+// are lost than may be down, it is only a matter of time: what was stopped starts again.
+func (t *turn) whyNotStopped() *mariposa.Reason {
+	at := map[int]int{} // slot -> lost instances in it
+	t.s.each(lost, func(i *Instance) bool { at[i.Spec.Slot]++; return true })
+	var first *Instance
+	down := 0 // slots whose instances are all lost
+	t.s.each(lost, func(i *Instance) bool {
+		if n := at[i.Spec.Slot]; n > 0 && n == int(t.s.slots[i.Spec.Slot].holders) {
+			if down++; first == nil {
+				first = i
+			}
+			delete(at, i.Spec.Slot)
+		}
+		return true
+	})
+	if down < t.moveBatch() {
+		return t.aboutDrain(mariposa.ReasonDrainTurn)
+	}
+	r := t.aboutDrain(mariposa.ReasonDrainDown)
+	node := t.view.nodes[first.Spec.Node]
+	r.Node, r.Since, r.Tally = node.Name, node.Since, map[string]int{mariposa.TallyLimit: t.moveBatch()}
+	if !t.s.def.Reschedule.Never { // otherwise nobody can ask to replace them
+		r.IDs = []string{node.Name}
+	}
+	return r
+}
+
 // moveBatch returns the number of instances that move at a time: as in a rollout. If a
 // rollout has just ended, its own number no longer counts.
 func (t *turn) moveBatch() int { return batchOf(t.s.def, t.st.Rollout, t.goal) }
@@ -170,7 +198,7 @@ func (t *turn) stopDisplaced() *mariposa.Reason {
 			continue
 		}
 		if n <= 0 || t.isBulkSpent() {
-			return t.aboutDrain(mariposa.ReasonDrainDown)
+			return t.whyNotStopped()
 		}
 		t.moveOut(i)
 		n--

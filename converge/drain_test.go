@@ -139,7 +139,7 @@ func TestAStormStopsReschedulingUntilItIsOver(t *testing.T) {
 	w.wait(time.Hour)
 	wantSteps(t, w.step())
 	wantStatus(t, w, "web", mariposa.StatusBlocked, "web.1-1 is on node "+lost+", which was lost together with others (2 of 3 nodes have been lost since 06:00:00 UTC); "+
-		"it is not replaced until they return; to replace it now, run mariposa project converge NAME --reschedule-now")
+		"it is not replaced until they return; to replace it now, run `mariposa project converge NAME --reschedule-now`")
 	w.fail("web.2-2")
 	wantSteps(t, w.step(), "create web.2 v1", "remove web.2-2") // repairs go on
 	w.setStorm(false)
@@ -346,7 +346,9 @@ func TestADrainSaysWhatItWaitsFor(t *testing.T) {
 		{"the limit of starts", []*mariposa.Service{def("web", "one", 8)}, func(w *world) { w.budget = 0 }, "the limit of instances that start at once is reached"},
 		{"a dependency", []*mariposa.Service{def("web", "one", 8, dependsOn("db")), def("db", "one", 1)}, func(w *world) { w.patch(mariposa.Patch{Goal: mariposa.GoalStopped}, "db") }, "waits for db: it is stopped"},
 		{"missing instances", []*mariposa.Service{def("web", "one", 8)}, func(w *world) { w.budget = 0; w.scale("web", 10) }, "8 of 10 instances of ? run, and what is missing starts first: the limit of instances"},
-		{"stop-first instances that are down", []*mariposa.Service{def("web", "one", 8, stopFirst)}, func(w *world) { w.loseNode("n1") }, "6 of 8 instances of ? run, and no more may be down at once"},
+		{"stop-first instances that are down", []*mariposa.Service{def("web", "one", 8, stopFirst)}, func(w *world) { w.loseNode("n1") }, "6 of 8 instances of ? run, and at most 1 may be down at once (update.rolling); to replace what it had now, run `mariposa node reschedule-now n1`"},
+		{"stop-first instances that are stopped one after another", []*mariposa.Service{def("web", "one", 8, stopFirst)}, func(*world) {}, "waits for its turn: ? moves 1 instance at a time (update.rolling)"},
+		{"stop-first instances that nobody may replace", []*mariposa.Service{def("web", "one", 8, stopFirst, func(s *mariposa.Service) { s.Reschedule.Never = true })}, func(w *world) { w.loseNode("n1") }, "at most 1 may be down at once (update.rolling)"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -363,6 +365,48 @@ func TestADrainSaysWhatItWaitsFor(t *testing.T) {
 			w.step()
 			if why := w.status("web").Drain; why != nil {
 				t.Errorf("after the drain, it says %q", reason.Sentence(why))
+			}
+		})
+	}
+}
+
+// A forecast names the instances on a drained node that have to wait, with the status that
+// says what for: of a stop-first service, until what a lost node had is replaced.
+func TestAForecastSaysWhatADrainWaitsFor(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		def  *mariposa.Service
+		want mariposa.ReasonCode
+	}{
+		{"stop-first", def("web", "one", 8, stopFirst, rescheduleAfter(time.Hour)), mariposa.ReasonDrainDown},
+		{"start-first", def("web", "one", 8, minHealthy(5*time.Second), rescheduleAfter(time.Hour)), ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			w := runningOn(t, 4, c.def)
+			w.wait(time.Minute)
+			w.loseNode("n1")
+			w.drain("n2", true)
+			stuck := map[string]mariposa.ReasonCode{}
+			seen := w.view.Forecast(ForecastOptions{Now: w.now, Stuck: func(i *Instance, ss *mariposa.ServiceStatus) {
+				if ss.Drain != nil && !ss.Drain.Is(mariposa.ReasonDrainTurn) {
+					stuck[i.ID] = ss.Drain.Code
+				}
+			}})
+			on := w.on("n2")
+			if c.want == "" && len(stuck) > 0 || c.want != "" && len(stuck) != len(on) {
+				t.Errorf("of %v, %v wait", on, stuck)
+			}
+			for id, code := range stuck {
+				if !slices.Contains(on, id) || code != c.want {
+					t.Errorf("%s waits: %s", id, code)
+				}
+			}
+			for _, id := range on { // all of them leave in the end
+				if !slices.ContainsFunc(seen.Steps, func(s ForecastStep) bool { return s.Action == Remove && s.Instance == id }) {
+					t.Errorf("%s stays", id)
+				}
 			}
 		})
 	}

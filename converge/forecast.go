@@ -32,6 +32,10 @@ type ForecastOptions struct {
 	Starting int                                   // maximum number of starting instances; 0: no limit
 	Steps    int                                   // maximum number of steps; 0: 10,000
 	Name     func(service string, slot int) string // names new instances; nil: like web.3#1
+	// Stuck is called whenever nothing can be done for a while or for good, for each instance
+	// on a node that is drained, with the status of its service at that moment. Nil: it is not
+	// needed.
+	Stuck func(i *Instance, ss *mariposa.ServiceStatus)
 }
 
 // maxForecastRounds limits the number of simulated plans, with or without steps.
@@ -67,8 +71,11 @@ func (v *View) Forecast(f ForecastOptions) Forecast {
 			busy = w.services // instances that are already starting
 		}
 		moved := w.advanceNodes(now, busy)
+		if len(p.Steps) > 0 || moved || p.PlanAgain {
+			continue
+		}
+		w.reportStuck(f.Stuck)
 		switch {
-		case len(p.Steps) > 0 || moved || p.PlanAgain:
 		case p.Wake.IsZero() || p.Todo == 0:
 			w.recordEnd(&out, p)
 			return out
@@ -78,6 +85,20 @@ func (v *View) Forecast(f ForecastOptions) Forecast {
 			return out
 		default:
 			now = p.Wake
+		}
+	}
+}
+
+// reportStuck names the instances that have to leave their nodes.
+func (v *View) reportStuck(report func(*Instance, *mariposa.ServiceStatus)) {
+	if report == nil {
+		return
+	}
+	for _, s := range v.services {
+		for _, i := range s.displaced {
+			if s.status != nil {
+				report(i, s.status)
+			}
 		}
 	}
 }

@@ -342,7 +342,7 @@ func (t *turn) explainLost() {
 // a time.
 func (t *turn) replacedAt(code mariposa.ReasonCode, i *Instance, at time.Time) *mariposa.Reason {
 	r := t.unreachableReason(code, i)
-	r.Until = at
+	r.Until, r.Other = at, t.view.project
 	return r
 }
 

@@ -703,7 +703,7 @@ func TestOtherValuesOfMetadataReplaceNothingUnlessTheServiceSaysSo(t *testing.T)
 func TestNothingIsMadeOfADefinitionThatMissesValues(t *testing.T) {
 	w := newWorld(t, def("web", "one", 2, needs("db_password")))
 	wantSteps(t, w.step())
-	wantStatus(t, w, "web", mariposa.StatusBlocked, "needs the metadata key db_password: set it with mariposa meta set db_password VALUE")
+	wantStatus(t, w, "web", mariposa.StatusBlocked, "needs the metadata key db_password: set it with `mariposa meta set db_password VALUE`")
 	w.submit(def("web", "one.red", 2))
 	w.settle()
 	wantServing(t, w, "web", map[string]int{"one.red": 2})
@@ -711,7 +711,7 @@ func TestNothingIsMadeOfADefinitionThatMissesValues(t *testing.T) {
 	w.wait(time.Hour)
 	w.submit(def("web", "two", 2, needs("a", "b"), secret("b"), deadline(time.Minute)))
 	wantSteps(t, w.step())
-	wantStatus(t, w, "web", mariposa.StatusBlocked, "needs the metadata keys a, b: set them with mariposa meta set a VALUE, mariposa meta set b -")
+	wantStatus(t, w, "web", mariposa.StatusBlocked, "needs the metadata keys a, b: set them with `mariposa meta set a VALUE`, `mariposa meta set b -`")
 	if w.plan().Todo["web"] == 0 {
 		t.Fatal("the rollout is still to come")
 	}

@@ -19,7 +19,7 @@ import (
 // watchDrains updates the drains of all nodes.
 func (f *Fleet) watchDrains(ctx context.Context) {
 	for _, r := range f.Picture.Nodes.All() {
-		if d := r.Spec().Drain; d != nil && d.State == mariposa.DrainActive {
+		if d := r.Spec().Drain; d.IsIncomplete() {
 			f.watchDrain(ctx, r, d)
 		}
 	}
@@ -29,9 +29,10 @@ func (f *Fleet) watchDrain(ctx context.Context, r *store.Node, d *mariposa.Drain
 	left := f.Picture.StaysOn(r)
 	now := f.Clock.Now()
 	switch late := !d.Deadline.IsZero() && !d.Deadline.After(now); {
-	case len(left) == 0:
+	case len(left) == 0: // also if it stopped before
 		why := &mariposa.Reason{Code: mariposa.ReasonDrainDone, Subject: d.By, Node: r.Spec().Name}
 		f.endDrain(ctx, r, mariposa.DrainDone, mariposa.TaskCompleted, why, left)
+	case d.State == mariposa.DrainStopped: // until it is continued, or what is left goes by itself
 	case late:
 		why := &mariposa.Reason{Code: mariposa.ReasonDrainDeadline, Count: len(left), Node: r.Spec().Name}
 		f.endDrain(ctx, r, mariposa.DrainStopped, mariposa.TaskFailed, why.Because(picture.WhyLeft(left)), left)
@@ -40,7 +41,7 @@ func (f *Fleet) watchDrain(ctx context.Context, r *store.Node, d *mariposa.Drain
 	}
 }
 
-// endDrain ends a drain and its task.
+// endDrain ends a drain and its task, if that has not ended before.
 func (f *Fleet) endDrain(ctx context.Context, r *store.Node, state mariposa.DrainState, task mariposa.TaskState, why *mariposa.Reason, left []picture.Staying) {
 	spec := *r.Spec()
 	drain := *spec.Drain
@@ -122,7 +123,7 @@ func (f *Fleet) commitDrain(ctx context.Context, r *store.Node, unit store.Unit)
 // noteDrain makes Run look at the drains soon if a change may belong to one.
 func (f *Fleet) noteDrain(node string, c *store.Change) {
 	r := f.Picture.Nodes.Get(node)
-	if r == nil || r.Spec().Drain == nil || r.Spec().Drain.State != mariposa.DrainActive || !c.Deleted && c.Record.Kind == mariposa.KindInstance && !c.Spec {
+	if r == nil || !r.Spec().Drain.IsIncomplete() || !c.Deleted && c.Record.Kind == mariposa.KindInstance && !c.Spec {
 		return
 	}
 	select {

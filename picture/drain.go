@@ -19,10 +19,10 @@ type Staying struct {
 func (s Staying) Moves() bool { return s.urgency() > 0 }
 
 // urgency is 0 if the instance cannot be moved now, 1 if it is being moved, and 2 if it waits
-// for its turn.
+// for its turn or for a rollout in progress.
 func (s Staying) urgency() int {
 	switch {
-	case s.Why.Is(mariposa.ReasonDrainTurn):
+	case s.Why.Is(mariposa.ReasonDrainTurn), s.Why.Is(mariposa.ReasonDrainService) && s.Why.Cause.Is(mariposa.ReasonDrainRollout):
 		return 2
 	case s.Why == nil || s.Why.Is(mariposa.ReasonDrainStopping, mariposa.ReasonDrainStarts, mariposa.ReasonDrainProves):
 		return 1
@@ -69,58 +69,90 @@ func WhyLeft(all []Staying) *mariposa.Reason {
 }
 
 // StaysOn lists the instances on a node that a drain has to move, by id. Ended ones that
-// are kept for inspection are not among them.
+// are kept for inspection are not among them. While no drain moves them, only those have a
+// reason that none could move.
 func (p *Picture) StaysOn(r *store.Node) []Staying {
-	var all []Staying
 	slots := occupants{}
+	return p.staysOn(r, func(i *store.Instance, ss *mariposa.ServiceStatus, about mariposa.Reason) *mariposa.Reason {
+		if !r.Spec().Drain.MovesInstances() {
+			return nil
+		}
+		if next := p.successorOf(i, slots); next != nil && !slices.Contains(ss.Yields, i.ID) {
+			return p.whySuccessorWaits(i, next)
+		}
+		return whyServiceKeeps(ss, about)
+	})
+}
+
+// WouldStayOn lists the instances on a node that a drain would have to move, by id. Stuck
+// returns the statuses that the service of an instance would have while it cannot be moved.
+func (p *Picture) WouldStayOn(r *store.Node, stuck func(instance string) []*mariposa.ServiceStatus) []Staying {
+	return p.staysOn(r, func(i *store.Instance, _ *mariposa.ServiceStatus, about mariposa.Reason) *mariposa.Reason {
+		for _, ss := range stuck(i.ID) {
+			if why := whyServiceKeeps(ss, about); !(Staying{i, why}).Moves() {
+				return why
+			}
+		}
+		return nil
+	})
+}
+
+// staysOn lists the instances that a drain has to move. Keeps returns why the service of an
+// instance does not move it.
+func (p *Picture) staysOn(r *store.Node, keeps func(*store.Instance, *mariposa.ServiceStatus, mariposa.Reason) *mariposa.Reason) []Staying {
+	var all []Staying
 	for _, i := range p.InstancesOn(r.ID) {
 		if i.Spec().Kept || mariposa.StateOf(i.Spec(), i.Status()) == mariposa.StateDestroyed {
 			continue
 		}
-		all = append(all, Staying{i, p.whyStays(r, i, slots)})
+		ss, about := p.aboutService(r, i.Spec())
+		why, movable := whyImmovable(r, i.Spec(), ss, about)
+		if movable && ss != nil {
+			why = keeps(i, ss, about)
+		}
+		all = append(all, Staying{i, why})
 	}
 	return all
 }
 
-// whyStays returns why an instance is still on a node that is drained; nil: it is about to be
-// moved.
-func (p *Picture) whyStays(r *store.Node, i *store.Instance, slots occupants) *mariposa.Reason {
-	spec := i.Spec()
-	if st := r.Status(); st != nil && st.State == mariposa.NodeUnknown {
-		return &mariposa.Reason{Code: mariposa.ReasonDrainAway, Node: r.Spec().Name, Since: st.Since}
-	}
+// aboutService returns the status of an instance's service, and what reasons about the
+// instance have in common.
+func (p *Picture) aboutService(r *store.Node, spec *mariposa.InstanceSpec) (*mariposa.ServiceStatus, mariposa.Reason) {
 	ss, project := p.serviceOf(spec)
-	about := mariposa.Reason{Subject: spec.Name, Keys: []string{spec.ServiceName}, Other: project}
+	return ss, mariposa.Reason{Subject: spec.Name, Keys: []string{spec.ServiceName}, Other: project, Node: r.Spec().Name}
+}
+
+// whyImmovable returns why no drain could move an instance now. It reports whether one could.
+func whyImmovable(r *store.Node, spec *mariposa.InstanceSpec, ss *mariposa.ServiceStatus, about mariposa.Reason) (*mariposa.Reason, bool) {
+	if st := r.Status(); st != nil && st.State == mariposa.NodeUnknown {
+		return &mariposa.Reason{Code: mariposa.ReasonDrainAway, Node: r.Spec().Name, Since: st.Since}, false
+	}
 	switch {
 	case spec.Goal != mariposa.GoalRunning && (spec.Managed || spec.Goal == mariposa.GoalGone):
-		return &mariposa.Reason{Code: mariposa.ReasonDrainStopping, Subject: spec.Name}
+		return &mariposa.Reason{Code: mariposa.ReasonDrainStopping, Subject: spec.Name}, false
 	case !spec.Managed || spec.Orphaned:
-		return &mariposa.Reason{Code: mariposa.ReasonDrainUnmanaged, Subject: spec.Name}
+		return &mariposa.Reason{Code: mariposa.ReasonDrainUnmanaged, Subject: spec.Name, Other: about.Other, Node: about.Node}, false
 	case ss != nil && ss.Frozen != nil:
 		about.Code = mariposa.ReasonDrainFrozen
-		return &about
+		return &about, false
 	case len(spec.Mounts) > 0:
 		names := []string{}
 		for _, m := range spec.Mounts {
 			names = append(names, m.Name)
 		}
-		return &mariposa.Reason{Code: mariposa.ReasonDrainVolumes, Subject: spec.Name, Keys: names}
-	case ss == nil:
-		return nil
-	case ss.Paused:
+		return &mariposa.Reason{Code: mariposa.ReasonDrainVolumes, Subject: spec.Name, Keys: names, Other: about.Other, IDs: about.Keys}, false
+	case ss != nil && ss.Paused:
 		about.Code = mariposa.ReasonDrainPaused
-		return &about
+		return &about, false
 	}
-	return p.whyServiceKeeps(ss, i, about, slots)
+	return nil, true
 }
 
-// whyServiceKeeps returns why the service of an instance has not moved it yet.
-func (p *Picture) whyServiceKeeps(ss *mariposa.ServiceStatus, i *store.Instance, about mariposa.Reason, slots occupants) *mariposa.Reason {
-	cannot := mariposa.Reason{Code: mariposa.ReasonDrainService, Subject: about.Subject, Other: about.Other}
+// whyServiceKeeps returns why a service with a status has not moved an instance yet.
+func whyServiceKeeps(ss *mariposa.ServiceStatus, about mariposa.Reason) *mariposa.Reason {
+	cannot := mariposa.Reason{Code: mariposa.ReasonDrainService, Subject: about.Subject, Other: about.Other, Node: about.Node}
 	awaitsNode := ss.Reason.Is(mariposa.ReasonStorm, mariposa.ReasonStormSlow, mariposa.ReasonNodeAway, mariposa.ReasonNodeAwayNever)
-	switch next := p.successorOf(i, slots); {
-	case next != nil && !slices.Contains(ss.Yields, i.ID):
-		return p.whySuccessorWaits(i, next)
+	switch {
 	case (ss.Status == mariposa.StatusBlocked || ss.Status == mariposa.StatusBackingOff) && !awaitsNode:
 		return cannot.Because(ss.Reason)
 	case ss.Drain.Is(mariposa.ReasonDrainTurn, mariposa.ReasonDrainMissing, mariposa.ReasonDrainDown):

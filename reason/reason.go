@@ -19,7 +19,21 @@ func Sentence(r *mariposa.Reason) string { return At(r, time.Time{}) }
 
 // At returns a reason in words that are true at a time: a retry that is due is described
 // as now, and times of other days have a date. The zero time is before everything.
-func At(r *mariposa.Reason, now time.Time) string {
+func At(r *mariposa.Reason, now time.Time) string { return sentence(r, now, runIt) }
+
+// ForMember is At for somebody who is no operator of the project: where a command helps that
+// only operators may run, it says whom to ask.
+func ForMember(r *mariposa.Reason, now time.Time) string { return sentence(r, now, askForIt) }
+
+// The verbs before a command that only operators of the project may run.
+const (
+	runIt    = "run"
+	askForIt = "ask an operator to run"
+)
+
+// sentence returns the clauses of a reason in order: what is so, its cause, how many others
+// there are, and last what to do, so that nothing follows a command.
+func sentence(r *mariposa.Reason, now time.Time, run string) string {
 	if r == nil {
 		return ""
 	}
@@ -39,15 +53,43 @@ func At(r *mariposa.Reason, now time.Time) string {
 		text += "; stopped, because no earlier version was ever completed"
 	case r.RolledBackTo != 0 && r.Code != mariposa.ReasonRollbackFailed:
 		text += fmt.Sprintf("; rolled back to version %d", r.RolledBackTo)
-	case isFailedRollout(r):
-		text += tryAgain
 	case r.Is(mariposa.ReasonStartFailures, mariposa.ReasonStartDeadline):
 		text += "; Mariposa keeps trying"
 	}
 	if r.More > 0 {
 		text += fmt.Sprintf(" (and %d more)", r.More)
 	}
+	if help := fullHelp(r, run); help != "" && text != "" {
+		text += "; " + help
+	}
 	return aboutService(r, text, "")
+}
+
+// fullHelp returns what to do about a reason: about its cause, and then about the rest.
+func fullHelp(r *mariposa.Reason, run string) string {
+	own, first := helpOf(r, run), ""
+	if r.Cause != nil {
+		first = helpOf(r.Cause, run)
+	}
+	switch {
+	case own == "", first != "" && r.Is(mariposa.ReasonDrainService, mariposa.ReasonDrainLeft):
+		return first
+	case first != "" && r.Is(mariposa.ReasonDrainDeadline, mariposa.ReasonDrainStopped):
+		return first + "; then " + own
+	}
+	return own
+}
+
+// helpOf returns what to do about a reason, without its cause; empty: nothing, or it is part
+// of the sentence.
+func helpOf(r *mariposa.Reason, run string) string {
+	if isFailedRollout(r) && r.RolledBackTo == 0 {
+		return tryAgain
+	}
+	if w := table[r.Code]; w.help != nil {
+		return w.help(r, run)
+	}
+	return ""
 }
 
 // Timed reports whether a reason reads differently at another time.
@@ -91,7 +133,7 @@ func isFailedRollout(r *mariposa.Reason) bool {
 	return r.Is(mariposa.ReasonStoppedFailures, mariposa.ReasonStoppedDeadline, mariposa.ReasonNotFollowed)
 }
 
-const tryAgain = "; retry with mariposa project converge, or go back with mariposa project revert"
+const tryAgain = "retry with `mariposa project converge`, or go back with `mariposa project revert`"
 
 // maxDetail is how long quoted words may be inside a sentence, in characters.
 const maxDetail = 200
@@ -153,6 +195,15 @@ func idAt(r *mariposa.Reason, n int) string {
 		return r.IDs[n]
 	}
 	return "ID"
+}
+
+// serviceFlags returns the flags that name services.
+func serviceFlags(services []string) []string {
+	var flags []string
+	for _, s := range services {
+		flags = append(flags, "--service", s)
+	}
+	return flags
 }
 
 // keyAt returns a name out of Keys.

@@ -23,14 +23,14 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 var (
 	ten     = time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
-	lostOne = mariposa.Reason{Subject: "web.1-a", Node: "n1", Since: ten, Until: ten.Add(time.Minute)}
+	lostOne = mariposa.Reason{Subject: "web.1-a", Node: "n1", Other: "shop", Since: ten, Until: ten.Add(time.Minute)}
 	kept    = mariposa.Reason{Subject: "web.1", Other: "data", Node: "n1", IDs: []string{"v1", "v2"}, Keys: []string{"data", "logs"}}
 )
 
 // examples are one reason or more for every code.
 var examples = map[mariposa.ReasonCode][]mariposa.Reason{
 	mariposa.ReasonVersionLost:     {{Version: 3}},
-	mariposa.ReasonNodeAway:        {lostOne, {Subject: "web.1-a", Node: "n1", Since: ten, Until: ten.Add(time.Minute), More: 12}},
+	mariposa.ReasonNodeAway:        {lostOne, {Subject: "web.1-a", Node: "n1", Other: "shop", Since: ten, Until: ten.Add(time.Minute), More: 12}},
 	mariposa.ReasonNodeAwayNever:   {lostOne},
 	mariposa.ReasonStranded:        {lostOne},
 	mariposa.ReasonSlotBusy:        {{Subject: "web.3"}},
@@ -108,7 +108,7 @@ var examples = map[mariposa.ReasonCode][]mariposa.Reason{
 	mariposa.ReasonNoProgress:     {{Since: ten, Cause: failure.About("web")}},
 	mariposa.ReasonRollbackFailed: {{Version: 2, RolledBackTo: 1, Cause: failure.About("web")}, {Version: 1, RolledBackTo: mariposa.NoVersion}},
 	mariposa.ReasonAwaitTask:      {{Subject: "t1"}},
-	mariposa.ReasonAwaitOrStop:    {{Subject: "t1"}},
+	mariposa.ReasonAwaitOrStop:    {{Subject: "t1"}, {Subject: "t1", Cause: (&mariposa.Reason{Code: mariposa.ReasonNodeAway, Subject: "web.1-a", Node: "n1", Other: "shop", Since: ten, Until: ten.Add(time.Minute)}).About("web")}},
 
 	mariposa.ReasonReported:       {{Detail: "exited with code 1"}},
 	mariposa.ReasonUnreachable:    {{Node: "n1"}},
@@ -129,28 +129,36 @@ var examples = map[mariposa.ReasonCode][]mariposa.Reason{
 	mariposa.ReasonNetworkLeft:    {{Subject: "shop"}},
 
 	mariposa.ReasonStorm:          {{Subject: "web.1-a", Node: "n1", Other: "shop", Count: 5, Of: 12, Since: ten}, {Subject: "web.1-a", Node: "n1", Count: 5, Of: 12, Since: ten}},
-	mariposa.ReasonStormSlow:      {{Subject: "web.1-a", Node: "n1", Since: ten, Until: ten.Add(time.Minute)}},
+	mariposa.ReasonStormSlow:      {lostOne},
 	mariposa.ReasonDrainRollout:   {{Subject: "web.1-a", Node: "n1", Version: 2}},
 	mariposa.ReasonDrains:         {{Subject: "web.1-a", Node: "n1"}, {Node: "n1"}},
 	mariposa.ReasonUnstable:       {{Count: 4, Until: ten}},
 	mariposa.ReasonReserved:       {{Subject: "ann", Node: "n1"}},
-	mariposa.ReasonDrainLeft:      {{Count: 2, Of: 7, Node: "n1", Cause: &mariposa.Reason{Code: mariposa.ReasonDrainVolumes, Subject: "web.1-a", Keys: []string{"data"}}}, {Count: 1, Of: 7, Node: "n1"}},
+	mariposa.ReasonDrainLeft:      {{Count: 2, Of: 7, Node: "n1", Cause: &mariposa.Reason{Code: mariposa.ReasonDrainVolumes, Subject: "web.1-a", Keys: []string{"data"}}}, {Count: 1, Of: 7, Node: "n1"}, {Count: 1, Of: 1, Node: "n1", Cause: &mariposa.Reason{Code: mariposa.ReasonNoNodes}}},
 	mariposa.ReasonDrainStopped:   {{Subject: "ann", Count: 2, Node: "n1"}},
 	mariposa.ReasonDrainDeadline:  {{Count: 1, Node: "n1", Cause: &mariposa.Reason{Code: mariposa.ReasonDrainVolumes, Subject: "web.1-a", Keys: []string{"data"}}}},
 	mariposa.ReasonDrainDone:      {{Subject: "ann", Node: "n1"}},
-	mariposa.ReasonDrainVolumes:   {{Subject: "web.1-a", Keys: []string{"data", "logs"}}},
-	mariposa.ReasonDrainUnmanaged: {{Subject: "web-1"}},
+	mariposa.ReasonDrainVolumes:   {{Subject: "web.1-a", Keys: []string{"data", "logs"}, Other: "shop", IDs: []string{"web"}}, {Subject: "web.1-a", Keys: []string{"data", "logs"}}},
+	mariposa.ReasonDrainUnmanaged: {{Subject: "web-1", Other: "shop", Node: "n1"}, {Subject: "web-1"}},
 	mariposa.ReasonDrainFrozen:    {{Subject: "web.1-a", Keys: []string{"web"}, Other: "shop"}},
 	mariposa.ReasonDrainPaused:    {{Subject: "web.1-a", Keys: []string{"web"}, Other: "shop"}},
-	mariposa.ReasonDrainService:   {{Subject: "web.1-a", Other: "shop", Cause: &mariposa.Reason{Code: mariposa.ReasonNoNode, Detail: "docker", Of: 2, Tally: map[string]int{"is full": 2}}}},
-	mariposa.ReasonDrainAway:      {{Node: "n1", Since: ten}},
-	mariposa.ReasonDrainStopping:  {{Subject: "web.1-a"}},
-	mariposa.ReasonDrainStarts:    {{Subject: "web.1-a", Other: "web.1-b"}},
-	mariposa.ReasonDrainProves:    {{Subject: "web.1-a", Other: "web.1-b", Since: ten}},
-	mariposa.ReasonDrainLost:      {{Subject: "web.1-a", Other: "web.1-b", Node: "n2", Since: ten}},
-	mariposa.ReasonDrainTurn:      {{Subject: "web.1-a", Keys: []string{"web"}, Count: 1}, {Subject: "web.1-a", Keys: []string{"web"}, Count: 2, More: 3}},
-	mariposa.ReasonDrainMissing:   {{Subject: "web.1-a", Keys: []string{"web"}, Count: 2, Of: 3}},
-	mariposa.ReasonDrainDown:      {{Subject: "web.1-a", Keys: []string{"web"}, Count: 2, Of: 3}},
+	mariposa.ReasonDrainService: {
+		{Subject: "web.1-a", Other: "shop", Node: "n1", Cause: &mariposa.Reason{Code: mariposa.ReasonNoNode, Detail: "docker", Of: 2, Tally: map[string]int{"is full": 2}}},
+		{Subject: "web.1-a", Other: "shop", Node: "n1", Cause: &mariposa.Reason{Code: mariposa.ReasonBackingOff, Count: 3, Until: ten}},
+		{Subject: "web.1-a", Other: "shop", Node: "n1", Cause: &mariposa.Reason{Code: mariposa.ReasonNodeAway, Subject: "web.1-a", Node: "n2", Other: "shop", Since: ten, Until: ten.Add(time.Minute)}},
+	},
+	mariposa.ReasonDrainAway:     {{Node: "n1", Since: ten}},
+	mariposa.ReasonDrainStopping: {{Subject: "web.1-a"}},
+	mariposa.ReasonDrainStarts:   {{Subject: "web.1-a", Other: "web.1-b"}},
+	mariposa.ReasonDrainProves:   {{Subject: "web.1-a", Other: "web.1-b", Since: ten}},
+	mariposa.ReasonDrainLost:     {{Subject: "web.1-a", Other: "web.1-b", Node: "n2", Since: ten}},
+	mariposa.ReasonDrainTurn:     {{Subject: "web.1-a", Keys: []string{"web"}, Count: 1}, {Subject: "web.1-a", Keys: []string{"web"}, Count: 2, More: 3}},
+	mariposa.ReasonDrainMissing:  {{Subject: "web.1-a", Keys: []string{"web"}, Count: 2, Of: 3}},
+	mariposa.ReasonDrainDown: {
+		{Subject: "web.1-a", Keys: []string{"web"}, Count: 2, Of: 3, Node: "n3", Since: ten, IDs: []string{"n3"}, Tally: map[string]int{mariposa.TallyLimit: 1}},
+		{Subject: "web.1-a", Keys: []string{"web"}, Count: 2, Of: 3, Node: "n3", Since: ten, Tally: map[string]int{mariposa.TallyLimit: 1}, More: 2},
+		{Subject: "web.1-a", Keys: []string{"web"}, Count: 2, Of: 3},
+	},
 	mariposa.ReasonDrainGone:      {{Subject: "ann", Node: "n1"}},
 	mariposa.ReasonDrainUndone:    {{Subject: "ann", Node: "n1"}},
 	mariposa.ReasonStormBegan:     {{Count: 5, Of: 12, Since: ten}},
@@ -286,6 +294,8 @@ func TestASentenceIsTrueWhenItIsRead(t *testing.T) {
 		{"another day", lost, ten.AddDate(0, 0, 2), "web.1-a is on node n1, which has been unknown since 2026-03-01 10:00:00 UTC; it is removed when the node returns"},
 		{"none", nil, ten, ""},
 		{"somebody's words", mariposa.TextReason("it rains"), ten, "it rains"},
+		{"a command comes last", (&mariposa.Reason{Code: mariposa.ReasonStorm, Subject: "web.1-a", Node: "n1", Other: "shop", Count: 5, Of: 12, Since: ten}).AndMore(2), ten, "web.1-a is on node n1, which was lost together with others (5 of 12 nodes have been lost since 10:00:00 UTC); it is not replaced until they return (and 2 more); to replace them now, run `mariposa project converge shop --reschedule-now`"},
+		{"that of the cause comes first", (&mariposa.Reason{Code: mariposa.ReasonDrainDeadline, Count: 1, Node: "n1"}).Because(&mariposa.Reason{Code: mariposa.ReasonDrainFrozen, Subject: "web.1-a", Keys: []string{"web"}, Other: "shop"}), ten, "the drain was not complete at its deadline: 1 instance is left on node n1: web.1-a stays, because web of shop is frozen; thaw it with `mariposa project thaw shop --service web`; then continue with `mariposa node drain n1`"},
 		{"words that many have", mariposa.TextReason("it rains").AndMore(2), ten, "it rains (and 2 more)"},
 		{"a code of a newer release", &mariposa.Reason{Code: "moonstruck", Subject: "web"}, ten, "moonstruck"},
 		{"one with words", &mariposa.Reason{Code: "moonstruck", Detail: "the moon is full"}, ten, "the moon is full"},
@@ -372,11 +382,44 @@ func TestACauseKeepsItsCommand(t *testing.T) {
 	t.Parallel()
 	storm := &mariposa.Reason{Code: mariposa.ReasonStorm, Subject: strings.Repeat("web", 20) + ".1-a", Node: "a-node-with-a-long-name", Other: "shop", Count: 5, Of: 12, Since: ten}
 	left := (&mariposa.Reason{Code: mariposa.ReasonDrainLeft, Count: 2, Of: 7, Node: "n1"}).Because(storm)
-	if said := Sentence(left); !strings.HasSuffix(said, "run mariposa project converge shop --reschedule-now") {
+	if said := Sentence(left); !strings.HasSuffix(said, "run `mariposa project converge shop --reschedule-now`") {
 		t.Errorf("it says %q", said)
 	}
 	left = left.Because(mariposa.Reported(strings.Repeat("x", 500)))
 	if said := Sentence(left); len(said) > 300 {
 		t.Errorf("text from elsewhere has %d bytes", len(said))
+	}
+}
+
+// Who may not run a command is told whom to ask.
+func TestAMemberIsToldWhomToAsk(t *testing.T) {
+	t.Parallel()
+	away := &mariposa.Reason{Code: mariposa.ReasonNodeAway, Subject: "web.1-a", Node: "n1", Other: "shop", Since: ten, Until: ten.Add(time.Minute)}
+	const command = " `mariposa project converge shop --reschedule-now`"
+	for r, asks := range map[*mariposa.Reason]string{
+		away:            "to replace it now, ask an operator to run" + command,
+		away.AndMore(2): "to replace them now, ask an operator to run" + command,
+		(&mariposa.Reason{Code: mariposa.ReasonWaitsInstances, Subject: "db", Of: 1}).Because(away): "ask an operator to run" + command,
+	} {
+		if said := ForMember(r, ten); !strings.HasSuffix(said, asks) {
+			t.Errorf("a member reads %q", said)
+		}
+		if said := At(r, ten); !strings.HasSuffix(said, "now, run"+command) {
+			t.Errorf("an operator reads %q", said)
+		}
+	}
+}
+
+// A command can be told from the sentence around it.
+func TestCommandsAreQuoted(t *testing.T) {
+	t.Parallel()
+	for _, code := range codes(t) {
+		for _, r := range append(examples[code], mariposa.Reason{}) {
+			r.Code = code
+			said := Sentence(&r)
+			if bare := strings.Count(said, "mariposa ") - strings.Count(said, "`mariposa "); bare != 0 || strings.Count(said, "`")%2 != 0 {
+				t.Errorf("%s: a command is not quoted in %q", code, said)
+			}
+		}
 	}
 }

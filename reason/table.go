@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 type words struct {
 	text func(r *mariposa.Reason, now time.Time) string
 	join string // the text before the cause; empty: a colon
+	help func(r *mariposa.Reason, run string) string
 }
 
 // plain is a sentence without parameters.
@@ -38,21 +38,51 @@ func (w words) joined(by string) words {
 	return w
 }
 
+// withHelp returns the words with what the reader can do. It comes last, so that nothing
+// follows the command. Run is the verb before a command that only operators may run: "run",
+// or whom to ask.
+func (w words) withHelp(help func(r *mariposa.Reason, run string) string) words {
+	w.help = help
+	return w
+}
+
+// advise is help that everybody can follow who sees the reason.
+func (w words) advise(help func(r *mariposa.Reason) string) words {
+	return w.withHelp(func(r *mariposa.Reason, _ string) string { return help(r) })
+}
+
+// command quotes a command, so that it can be told from the sentence and copied.
+func command(parts ...string) string { return "`mariposa " + strings.Join(parts, " ") + "`" }
+
 // quoted returns text from elsewhere.
 var quoted = say(func(r *mariposa.Reason) string { return r.Detail })
 
 // table defines the sentence of every code.
-var table = map[mariposa.ReasonCode]words{
+var table = merge(general, drains)
+
+// merge returns the sentences of several tables.
+func merge(all ...map[mariposa.ReasonCode]words) map[mariposa.ReasonCode]words {
+	table := map[mariposa.ReasonCode]words{}
+	for _, one := range all {
+		maps.Copy(table, one)
+	}
+	return table
+}
+
+// general defines the sentences that are not about drains.
+var general = map[mariposa.ReasonCode]words{
 	// Why a service is not at its goal.
 	mariposa.ReasonVersionLost: say(func(r *mariposa.Reason) string {
 		return fmt.Sprintf("version %d, which defines it, is lost; submit the manifest again", r.Version)
 	}),
-	mariposa.ReasonNodeAway: {text: func(r *mariposa.Reason, now time.Time) string {
+	mariposa.ReasonNodeAway: words{text: func(r *mariposa.Reason, now time.Time) string {
 		return unreachableNode(r, now) + "; it is replaced at " + stamp(r.Until, now)
-	}},
-	mariposa.ReasonNodeAwayNever: {text: func(r *mariposa.Reason, now time.Time) string {
+	}}.withHelp(rescheduleNow),
+	mariposa.ReasonNodeAwayNever: words{text: func(r *mariposa.Reason, now time.Time) string {
 		return unreachableNode(r, now) + ", and reschedule.never is set"
-	}},
+	}}.advise(func(r *mariposa.Reason) string {
+		return "if the node will not return, ask an admin of the installation to remove it with " + command("node rm", r.Node, "--force")
+	}),
 	mariposa.ReasonStranded: {text: func(r *mariposa.Reason, now time.Time) string {
 		return unreachableNode(r, now) + "; it is removed when the node returns"
 	}},
@@ -103,7 +133,9 @@ var table = map[mariposa.ReasonCode]words{
 		return fmt.Sprintf("the rollout of version %d is paused: %d of %d are up to date", r.Version, r.Count, r.Of)
 	}).joined("; "),
 	mariposa.ReasonHeld: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("%d of %d at version %d; continue with mariposa project reprovision, or undo with mariposa project revert", r.Count, r.Of, r.Version)
+		return fmt.Sprintf("%d of %d at version %d", r.Count, r.Of, r.Version)
+	}).advise(func(*mariposa.Reason) string {
+		return "continue with " + command("project reprovision") + ", or undo with " + command("project revert")
 	}),
 	mariposa.ReasonFrozen:        say(afterThaw),
 	mariposa.ReasonNeedsMetadata: say(missingValues),
@@ -112,7 +144,7 @@ var table = map[mariposa.ReasonCode]words{
 		if len(r.Keys) > 1 {
 			what = "the protected secrets "
 		}
-		return fmt.Sprintf("waits for an operator to approve version %d, which uses %s%s: mariposa version approve %d", r.Version, what, listNames(r.Keys), r.Version)
+		return fmt.Sprintf("waits for an operator to approve version %d, which uses %s%s: `mariposa version approve %d`", r.Version, what, listNames(r.Keys), r.Version)
 	}),
 	mariposa.ReasonStoppedFailures: say(func(r *mariposa.Reason) string {
 		return fmt.Sprintf("the rollout of version %d stopped after %s", r.Version, Many(r.Count, "failure"))
@@ -141,13 +173,12 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonIsFollowing: plain("it is being updated"),
 	mariposa.ReasonIsWaiting:   say(func(r *mariposa.Reason) string { return "it waits for " + r.Subject }),
 	mariposa.ReasonIsRemoved:   plain("it is being removed"),
-	mariposa.ReasonStorm: {text: func(r *mariposa.Reason, now time.Time) string {
-		return fmt.Sprintf("%s is on node %s, which was lost together with others (%s); it is not replaced until they return; to replace it now, run mariposa project converge %s --reschedule-now",
-			r.Subject, r.Node, lostNodes(r, now), firstNonEmpty(r.Other, "NAME"))
-	}},
-	mariposa.ReasonStormSlow: {text: func(r *mariposa.Reason, now time.Time) string {
+	mariposa.ReasonStorm: words{text: func(r *mariposa.Reason, now time.Time) string {
+		return fmt.Sprintf("%s is on node %s, which was lost together with others (%s); it is not replaced until they return", r.Subject, r.Node, lostNodes(r, now))
+	}}.withHelp(rescheduleNow),
+	mariposa.ReasonStormSlow: words{text: func(r *mariposa.Reason, now time.Time) string {
 		return unreachableNode(r, now) + " together with others; it is replaced at " + stamp(r.Until, now)
-	}},
+	}}.withHelp(rescheduleNow),
 	mariposa.ReasonDrainRollout: say(func(r *mariposa.Reason) string {
 		return fmt.Sprintf("%s moves off node %s, which is being drained, after the rollout of version %d", r.Subject, r.Node, r.Version)
 	}),
@@ -197,7 +228,9 @@ var table = map[mariposa.ReasonCode]words{
 		return "node " + r.Node + " " + quotedDetail(r)
 	}),
 	mariposa.ReasonVolumeNodeGone: say(func(r *mariposa.Reason) string {
-		return hasVolume(r) + "has been removed: delete the volume with mariposa volume rm " + idAt(r, 0) + " to start with an empty one"
+		return hasVolume(r) + "has been removed"
+	}).advise(func(r *mariposa.Reason) string {
+		return "to start with an empty volume, delete this one with " + command("volume rm", idAt(r, 0))
 	}),
 	mariposa.ReasonVolumeNodeAway: {text: func(r *mariposa.Reason, now time.Time) string {
 		why := firstNonEmpty(quotedDetail(r), "cannot be reached")
@@ -213,12 +246,14 @@ var table = map[mariposa.ReasonCode]words{
 		return hasVolume(r) + quotedDetail(r) + "; it starts when there is room"
 	}),
 	mariposa.ReasonVolumeCompute: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("%s: its volume %s belongs to compute type %s; use another volume name, or delete this volume with mariposa volume rm %s",
-			r.Subject, r.Other, quotedDetail(r), idAt(r, 0))
+		return fmt.Sprintf("%s: its volume %s belongs to compute type %s", r.Subject, r.Other, quotedDetail(r))
+	}).advise(func(r *mariposa.Reason) string {
+		return "use another volume name, or delete this volume with " + command("volume rm", idAt(r, 0))
 	}),
 	mariposa.ReasonVolumesApart: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("%s has its volume %s on node %s and its volume %s on node %s: delete the one that is not needed, with mariposa volume rm %s or %s",
-			r.Subject, keyAt(r, 0), r.Node, keyAt(r, 1), r.Other, idAt(r, 0), idAt(r, 1))
+		return fmt.Sprintf("%s has its volume %s on node %s and its volume %s on node %s", r.Subject, keyAt(r, 0), r.Node, keyAt(r, 1), r.Other)
+	}).advise(func(r *mariposa.Reason) string {
+		return "delete the one that is not needed, with " + command("volume rm", idAt(r, 0)) + " or " + command("volume rm", idAt(r, 1))
 	}),
 	mariposa.ReasonPlanRepeats: say(func(r *mariposa.Reason) string {
 		return fmt.Sprintf("the plan of this project keeps repeating; Mariposa waits up to %s between retries; please report this", span(r.For))
@@ -230,12 +265,13 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonUnplanned: plain("not planned yet"),
 	mariposa.ReasonCounts:    say(counts),
 	mariposa.ReasonOutdated: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("%s outdated: made from version %d, while version %d is in force", Many(r.Count, "instance"), r.Version, r.Of)
+	}).advise(func(r *mariposa.Reason) string {
 		them := "them"
 		if r.Count == 1 {
 			them = "it"
 		}
-		return fmt.Sprintf("%s outdated: made from version %d, while version %d is in force; replace %s with mariposa project reprovision --service %s",
-			Many(r.Count, "instance"), r.Version, r.Of, them, r.Subject)
+		return "replace " + them + " with " + command("project reprovision --service", r.Subject)
 	}),
 	mariposa.ReasonOutdatedValues: say(func(r *mariposa.Reason) string {
 		what := "what they are made from"
@@ -245,12 +281,13 @@ var table = map[mariposa.ReasonCode]words{
 		case r.Count == 1:
 			what = "what it is made from"
 		}
-		return fmt.Sprintf("%s outdated: %s changed since version %d; apply the change with mariposa project reprovision --service %s",
-			Many(r.Count, "instance"), what, r.Version, r.Subject)
+		return fmt.Sprintf("%s outdated: %s changed since version %d", Many(r.Count, "instance"), what, r.Version)
+	}).advise(func(r *mariposa.Reason) string {
+		return "apply the change with " + command("project reprovision --service", r.Subject)
 	}),
 	mariposa.ReasonLingers: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("%s has no stop timeout (stop.timeout is negative); force it with mariposa instance rm --force %s", r.Subject, r.Subject)
-	}),
+		return r.Subject + " has no stop timeout (stop.timeout is negative)"
+	}).advise(func(r *mariposa.Reason) string { return "force it with " + command("instance rm --force", r.Subject) }),
 	mariposa.ReasonUnused: plain("nothing that uses it runs yet"),
 
 	// Tasks.
@@ -279,17 +316,15 @@ var table = map[mariposa.ReasonCode]words{
 	}),
 
 	// Tasks that block others.
-	mariposa.ReasonAwaitTask: say(func(r *mariposa.Reason) string { return "wait for it to end (mariposa queue show " + r.Subject + ")" }),
-	mariposa.ReasonAwaitOrStop: say(func(r *mariposa.Reason) string {
-		return "wait for it to end (mariposa queue show " + r.Subject + "), or stop the project"
+	mariposa.ReasonAwaitTask: say(func(r *mariposa.Reason) string {
+		return "wait for it to end (" + command("queue show", r.Subject) + ")"
 	}),
-	mariposa.ReasonThawFirst: plain("it is already frozen; thaw it with mariposa project thaw"),
+	mariposa.ReasonAwaitOrStop: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("wait for it to end (%s), end it with %s, or stop the project", command("queue show", r.Subject), command("queue terminate", r.Subject))
+	}).joined("; it waits: "),
+	mariposa.ReasonThawFirst: plain("it is already frozen; thaw it with " + command("project thaw")),
 	mariposa.ReasonThawEnds: say(func(r *mariposa.Reason) string {
-		command := "end it with mariposa project thaw"
-		for _, service := range r.Keys {
-			command += " --service " + service
-		}
-		return command
+		return "end it with " + command(append([]string{"project thaw"}, serviceFlags(r.Keys)...)...)
 	}),
 
 	// Instances, volumes, networks and nodes.
@@ -303,11 +338,11 @@ var table = map[mariposa.ReasonCode]words{
 	}},
 	mariposa.ReasonPlaysDead: plain("it was lost on request"),
 	mariposa.ReasonAwaitsApproval: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("waiting for approval: run mariposa node accept %s --fingerprint SHA256:… with the fingerprint in the log of its agent", r.Subject)
+		return fmt.Sprintf("waiting for approval: run `mariposa node accept %s --fingerprint SHA256:…` with the fingerprint in the log of its agent", r.Subject)
 	}),
 	mariposa.ReasonNameTaken: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("cannot be accepted, because another node has the name %s: remove that node with mariposa node rm %s; "+
-			"or remove this one with mariposa node rm %s, and start its agent with another --name", r.Subject, idAt(r, 0), idAt(r, 1))
+		return fmt.Sprintf("cannot be accepted, because another node has the name %s: remove that node with `mariposa node rm %s`; "+
+			"or remove this one with `mariposa node rm %s`, and start its agent with another --name", r.Subject, idAt(r, 0), idAt(r, 1))
 	}),
 	mariposa.ReasonApproved: say(func(r *mariposa.Reason) string {
 		return "approved by " + r.Subject + "; its agent connects within seconds"
@@ -340,108 +375,10 @@ var table = map[mariposa.ReasonCode]words{
 		return fmt.Sprintf("it was lost %s within an hour; until %s it gets instances only if no other node fits", Many(r.Count, "time"), stamp(r.Until, now))
 	}},
 	mariposa.ReasonReserved: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("reserved by %s; it gets no new instances until mariposa node unreserve %s", r.Subject, r.Node)
+		return "reserved by " + r.Subject
+	}).advise(func(r *mariposa.Reason) string {
+		return "it gets no new instances until " + command("node unreserve", r.Node)
 	}),
-
-	// Drains, and a loss of many nodes at once.
-	mariposa.ReasonDrainLeft: say(func(r *mariposa.Reason) string { return fmt.Sprintf("%s on node %s", left(r), r.Node) }),
-	mariposa.ReasonDrainStopped: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("the drain was stopped by %s with %s left; continue with mariposa node drain %s, or let the node take instances again with mariposa node undrain %s",
-			r.Subject, Many(r.Count, "instance"), r.Node, r.Node)
-	}),
-	mariposa.ReasonDrainDeadline: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("the drain was not complete at its deadline: %s on node %s", left(r), r.Node)
-	}),
-	mariposa.ReasonDrainDone: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("drained by %s; it gets no new instances until mariposa node undrain %s", r.Subject, r.Node)
-	}),
-	mariposa.ReasonDrainVolumes: say(func(r *mariposa.Reason) string {
-		return r.Subject + " has volumes on the node: " + listNames(r.Keys)
-	}),
-	mariposa.ReasonDrainUnmanaged: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("%s belongs to no service; remove it with mariposa instance rm %s, or drain with --force", r.Subject, r.Subject)
-	}),
-	mariposa.ReasonDrainFrozen: say(func(r *mariposa.Reason) string { return staysBecause(r) + "frozen" }),
-	mariposa.ReasonDrainPaused: say(func(r *mariposa.Reason) string { return staysBecause(r) + "paused" }),
-	mariposa.ReasonDrainService: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("%s of %s cannot be moved now", r.Subject, r.Other)
-	}),
-	mariposa.ReasonDrainAway: {text: func(r *mariposa.Reason, now time.Time) string {
-		return fmt.Sprintf("node %s has been unknown since %s", r.Node, stamp(r.Since, now))
-	}},
-	mariposa.ReasonDrainStopping: say(func(r *mariposa.Reason) string { return r.Subject + " is stopping" }),
-	mariposa.ReasonDrainStarts: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("%s is removed once its successor %s runs, which is being started", r.Subject, r.Other)
-	}),
-	mariposa.ReasonDrainProves: {text: func(r *mariposa.Reason, now time.Time) string {
-		return fmt.Sprintf("%s is removed once its successor %s, which has been up since %s, has been up for min_healthy", r.Subject, r.Other, stamp(r.Since, now))
-	}},
-	mariposa.ReasonDrainLost: {text: func(r *mariposa.Reason, now time.Time) string {
-		return fmt.Sprintf("%s stays, because its successor %s is on node %s, which has been unknown since %s", r.Subject, r.Other, r.Node, stamp(r.Since, now))
-	}},
-	mariposa.ReasonDrainTurn: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("%s waits for its turn: %s moves %s at a time (update.rolling)", r.Subject, keyAt(r, 0), Many(r.Count, "instance"))
-	}),
-	mariposa.ReasonDrainMissing: say(func(r *mariposa.Reason) string { return waitsForOthers(r) + "what is missing starts first" }),
-	mariposa.ReasonDrainDown: say(func(r *mariposa.Reason) string {
-		return waitsForOthers(r) + "no more may be down at once (update.rolling)"
-	}),
-	mariposa.ReasonDrainGone:   say(func(r *mariposa.Reason) string { return "node " + r.Node + " was removed by " + r.Subject }),
-	mariposa.ReasonDrainUndone: say(func(r *mariposa.Reason) string { return r.Subject + " lets node " + r.Node + " take instances again" }),
-	mariposa.ReasonStormBegan: {text: func(r *mariposa.Reason, now time.Time) string {
-		return lostNodes(r, now) + "; their instances are not replaced until they return"
-	}},
-	mariposa.ReasonStormLasts: {text: func(r *mariposa.Reason, now time.Time) string {
-		switch n := r.Tally[mariposa.TallyWaiting]; n {
-		case 0:
-			return lostNodes(r, now) + "; no instance waits for them"
-		case 1:
-			return lostNodes(r, now) + "; 1 instance on them is not replaced until they return"
-		default:
-			return fmt.Sprintf("%s; %d instances on them are not replaced until they return", lostNodes(r, now), n)
-		}
-	}},
-	mariposa.ReasonStormEnded: say(func(r *mariposa.Reason) string {
-		switch r.Count {
-		case 0:
-			return "the lost nodes are back"
-		case 1:
-			return "1 node is still lost; its instances are replaced"
-		}
-		return fmt.Sprintf("%d nodes are still lost; their instances are replaced", r.Count)
-	}),
-	mariposa.ReasonRescheduledNow: say(func(r *mariposa.Reason) string { return r.Subject + " asked to replace its instances now" }),
-}
-
-// lostNodes says how many nodes were lost at once, and when.
-func lostNodes(r *mariposa.Reason, now time.Time) string {
-	return fmt.Sprintf("%d of %d nodes have been lost since %s", r.Count, r.Of, stamp(r.Since, now))
-}
-
-// left says how many instances are left of a drain.
-func left(r *mariposa.Reason) string {
-	n := strconv.Itoa(r.Count)
-	if r.Of > 0 {
-		n += " of " + strconv.Itoa(r.Of)
-	}
-	if r.Count == 1 && r.Of <= 1 {
-		return n + " instance is left"
-	}
-	if r.Count == 1 {
-		return n + " instances is left"
-	}
-	return n + " instances are left"
-}
-
-// staysBecause begins to say why an instance stays on a node that is being drained.
-func staysBecause(r *mariposa.Reason) string {
-	return fmt.Sprintf("%s stays, because %s of %s is ", r.Subject, keyAt(r, 0), r.Other)
-}
-
-// waitsForOthers begins to say why an instance cannot leave a node before others of its
-// service run.
-func waitsForOthers(r *mariposa.Reason) string {
-	return fmt.Sprintf("%s waits, because %d of %d instances of %s run, and ", r.Subject, r.Count, r.Of, keyAt(r, 0))
 }
 
 func unreachableNode(r *mariposa.Reason, now time.Time) string {
@@ -483,7 +420,7 @@ func missingValues(r *mariposa.Reason) string {
 		if slices.Contains(r.Secrets, k) {
 			value = "-" // from standard input: other users can see command-line arguments
 		}
-		how = append(how, "mariposa meta set "+k+" "+value)
+		how = append(how, command("meta set", k, value))
 	}
 	them := "them"
 	if len(r.Keys) == 1 {
