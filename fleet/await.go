@@ -36,8 +36,18 @@ type errand struct {
 }
 
 // reach runs an errand where the node's session is, once the node knows its instances. It
-// waits a moment for a node that has just lost its session, wherever it connects.
+// waits a moment for a node that has just lost its session, wherever it connects. Its
+// errors name the node.
 func (f *Fleet) reach(ctx context.Context, e errand) error {
+	err := f.tryToReach(ctx, e)
+	var known *mariposa.Error
+	if errors.As(err, &known) && known.Code == mariposa.Unavailable {
+		known.Node = e.node
+	}
+	return err
+}
+
+func (f *Fleet) tryToReach(ctx context.Context, e errand) error {
 	waits, cancel := context.WithTimeout(ctx, reconnectTimeout)
 	defer cancel()
 	forwards, cancelForwards := context.WithTimeout(ctx, forwardTimeout)
