@@ -28,7 +28,9 @@ func TestALaterReadIsNeverOlder(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t)
 	h.create("shop", hello)
-	count := func() *contract.Changed { return want[*contract.Changed](h.call("POST", "/v1/projects/shop/metadata/n/incr", nil), 200) }
+	count := func() *contract.Changed {
+		return want[*contract.Changed](h.call("POST", "/v1/projects/shop/metadata/n/incr", nil), 200)
+	}
 	count()
 	late := &heldFeed{Store: h.store}
 	other := *h
