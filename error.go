@@ -31,6 +31,7 @@ type Error struct {
 	Code    Code    `json:"code"`
 	Message string  `json:"message"`
 	Faults  []Fault `json:"errors,omitempty"`
+	Node    string  `json:"node,omitempty"` // the node that cannot be asked, if that is why
 	Cause   error   `json:"-"`
 	// Reason says why, and what to do about it, as data. Code that shows the error
 	// appends the reason's sentence to the message.

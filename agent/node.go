@@ -135,7 +135,7 @@ func NewNode(o Options) *Node {
 	n.keys.Store(&Keys{Current: o.Hello.Key, Former: o.Hello.FormerKey})
 	n.valuesServer = newValuesServer(o.Mdata, cmp.Or(o.ValuesKey, o.Hello.Key))
 	n.inbox = mailbox.New[func(context.Context)](o.Wake)
-	n.Hello.Protocol, n.Hello.Drivers, n.Hello.Capabilities = wire.Protocol, nil, map[mariposa.ComputeType]mariposa.Capabilities{}
+	n.Hello.Protocol, n.Hello.Acks, n.Hello.Drivers, n.Hello.Capabilities = wire.Protocol, true, nil, map[mariposa.ComputeType]mariposa.Capabilities{}
 	n.Hello.Offers = map[mariposa.ComputeType]mariposa.Offer{}
 	for _, d := range o.Drivers {
 		n.addDriver(d)

@@ -46,6 +46,7 @@ type Error struct {
 	Code    mariposa.Code    `json:"code" enum:"InvalidArgument,Unauthorized,Forbidden,ResourceNotFound,Conflict,TooOld,TooLarge,Throttled,QuotaExceeded,Unavailable,Internal"`
 	Message string           `json:"message" doc:"what went wrong and what to do about it"`
 	Errors  []mariposa.Fault `json:"errors" doc:"every fault in the request; for a manifest with the line"`
+	Node    string           `json:"node,omitempty" doc:"id of the node that cannot be asked, if that is the reason"`
 }
 
 func newError(code mariposa.Code, message string, faults []mariposa.Fault) *Error {
@@ -91,7 +92,9 @@ func (s *server) explain(ctx context.Context, err error) *Error {
 		return ours
 	case errors.Is(err, picture.ErrUnreadable): // wraps faults that are not the caller's
 	case errors.As(err, &known) && known.Code != mariposa.Internal:
-		return newError(known.Code, message(known), known.Faults)
+		e := newError(known.Code, message(known), known.Faults)
+		e.Node = known.Node
+		return e
 	case errors.Is(err, store.ErrTooOld):
 		return newError(mariposa.TooOld, "the feed no longer contains that revision: read the state again and continue from its revision", nil)
 	case errors.Is(err, store.ErrUncertain):

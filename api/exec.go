@@ -198,7 +198,9 @@ func (s *server) requireShellAccess(c *auth.Caller, spec *mariposa.InstanceSpec)
 func execFailure(spec *mariposa.InstanceSpec, err error) error {
 	var known *mariposa.Error
 	if errors.As(err, &known) {
-		return mariposa.Errorf(known.Code, "cannot run a command inside %s: %s", spec.Name, known.Message)
+		e := mariposa.Errorf(known.Code, "cannot run a command inside %s: %s", spec.Name, known.Message)
+		e.Node = known.Node
+		return e
 	}
 	return mariposa.Errorf(mariposa.Unavailable, "cannot run a command inside %s: %w", spec.Name, err)
 }

@@ -107,7 +107,9 @@ func (e *logEvents) begin(start string) {
 		e.after = logID{}
 		doc, _ := json.Marshal(contract.LogGap{Message: "the node has deleted the lines in between"}) // strings always marshal
 		fmt.Fprintf(&e.out, "event: gap\ndata: %s\n\n", doc)
-	case !e.isResumed && e.hasStart && start != "":
+	case e.isResumed:
+		e.out.WriteString(": the log continues\n\n")
+	case e.hasStart && start != "":
 		fmt.Fprintf(&e.out, "id: %s\n\n", logID{position: start})
 	}
 }

@@ -69,7 +69,7 @@ func (s *server) getLogs(ctx context.Context, in *getLogsInput) (*huma.StreamRes
 		defer cancel()
 		log, err := s.Fleet.Logs(ctx, spec.Node, r.ID, o)
 		if err != nil {
-			s.explain(ctx, err).write(w)
+			s.explain(ctx, logFailure(spec, err)).write(w)
 			return
 		}
 		defer log.Close()
@@ -297,7 +297,12 @@ func read(ctx context.Context, log io.Reader, pieces chan<- piece) {
 func logFailure(spec *mariposa.InstanceSpec, err error) error {
 	var known *mariposa.Error
 	if errors.As(err, &known) {
-		return err
+		if known.Node == "" {
+			return err
+		}
+		e := mariposa.Errorf(known.Code, "cannot read the log of %s: %s", spec.Name, known.Message)
+		e.Node = known.Node
+		return e
 	}
 	return mariposa.Errorf(mariposa.Unavailable, "cannot read the log of %s from its node: %w", spec.Name, err)
 }

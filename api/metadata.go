@@ -28,11 +28,11 @@ func (s *server) getMetadata(ctx context.Context, in *getMetadataInput) (*huma.S
 	if err != nil {
 		return nil, err
 	}
-	spec := r.Spec()
-	values, declared, err := s.Cache.NewestValues(ctx, r.ID, r.Spec())
+	r, values, declared, err := s.newestValues(ctx, r)
 	if err != nil {
 		return nil, err
 	}
+	spec := r.Spec()
 	s.recordReveal(ctx, r, in.Reveal, "all")
 	if accepts([]string{in.Accept}, "application/json") {
 		doc := contract.Metadata{Version: spec.Version, Number: spec.Number, Keys: keyDocs(declared, values, spec.Protected, in.Reveal), Missing: neverNil(declared.Missing(values))}
@@ -50,6 +50,31 @@ func (s *server) getMetadata(ctx context.Context, in *getMetadataInput) (*huma.S
 		hc.SetHeader("Mariposa-Version", spec.Version)
 		_, _ = hc.BodyWriter().Write(text) // likewise
 	}}, nil
+}
+
+// newestValues returns the values of a project, the manifest that declares them, and the
+// project that they belong to. If they were replaced and deleted since the project was read,
+// it waits until this server shows the newer ones: no later answer is older than this one.
+func (s *server) newestValues(ctx context.Context, r *store.Project) (*store.Project, *manifest.Values, *manifest.Project, error) {
+	for {
+		values, declared, err := s.Cache.ValuesOf(ctx, r.ID, r.Spec())
+		if !errors.Is(err, store.ErrNotFound) {
+			return r, values, declared, err
+		}
+		stored, gone := s.Store.Get(ctx, mariposa.KindProject, r.ID)
+		if gone != nil || stored.Spec.(*mariposa.ProjectSpec).Metadata == r.Spec().Metadata {
+			return nil, nil, nil, err
+		}
+		s.await(ctx, stored.Revision)
+		next := s.Picture.Projects.Get(r.ID)
+		switch {
+		case next == nil:
+			return nil, nil, nil, notFound("project %s was deleted", r.Spec().Name)
+		case next.Spec().Metadata == r.Spec().Metadata:
+			return nil, nil, nil, mariposa.Errorf(mariposa.Unavailable, "the metadata of project %s has just changed, and this server does not know the newest state yet: try again shortly", r.Spec().Name)
+		}
+		r = next
+	}
 }
 
 // recordReveal audits that secrets were shown.
@@ -158,7 +183,7 @@ func (s *server) getKey(ctx context.Context, in *getKeyInput) (*document[contrac
 	if err != nil {
 		return nil, err
 	}
-	values, declared, err := s.Cache.NewestValues(ctx, r.ID, r.Spec())
+	r, values, declared, err := s.newestValues(ctx, r)
 	if err != nil {
 		return nil, err
 	}

@@ -74,7 +74,13 @@ func (f *logFollower) start(ctx context.Context, i contract.Instance) {
 		return
 	}
 	f.readers.Go(func() {
-		if err := f.print(ctx, i, follow); err != nil {
+		print := f.printFollowed
+		if !follow {
+			print = func(ctx context.Context, i contract.Instance) error {
+				return f.readEach(ctx, []contract.Instance{i}, f.printLines)
+			}
+		}
+		if err := print(ctx, i); err != nil {
 			select {
 			case f.failed <- err:
 			default:

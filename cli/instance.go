@@ -238,7 +238,7 @@ func (a *app) instanceLogs() *cobra.Command {
 		if a.global.json {
 			return a.printLogJSON(ctx, c, id, o)
 		}
-		logs, err := c.Logs(ctx, id, o)
+		logs, err := a.openOne(ctx, c, id, o)
 		if err != nil {
 			return err
 		}

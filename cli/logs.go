@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -97,10 +96,8 @@ func (a *app) logs(ctx context.Context, c *client.Client, project string, servic
 	if l.isSorted() {
 		return l.printSorted(ctx, all)
 	}
-	for _, i := range all {
-		if err := l.print(ctx, i, false); err != nil {
-			return err
-		}
+	if err := l.readEach(ctx, all, l.printLines); err != nil {
+		return err
 	}
 	return l.failure()
 }
@@ -149,73 +146,6 @@ type logPrinter struct {
 	gone   map[string]bool // instances whose log was followed to its end
 	width  int             // width of the longest name so far
 	unread int             // logs that exist, but could not be read
-}
-
-// print prints the log of one instance. A log that cannot be read is reported and
-// skipped. Only an error of the output, and that no server answers, stop the command.
-func (l *logPrinter) print(ctx context.Context, i contract.Instance, follow bool) error {
-	prefix := l.prefix(i)
-	log, err := l.openPatiently(ctx, i, follow)
-	if err != nil {
-		return l.lacks(ctx, i, err)
-	}
-	defer log.Close()
-	lines := newLogLines(log, prefix, i)
-	for {
-		err := lines.next()
-		if len(lines.raw) > 0 {
-			if err := l.printLine(lines.logLine); err != nil {
-				return err
-			}
-		}
-		if errors.Is(err, io.EOF) || ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			return l.lacks(ctx, i, err)
-		}
-	}
-}
-
-// patience is how long to wait for the nodes of instances, from the beginning of the
-// command: they may be on the way to another server.
-const patience = 30 * time.Second
-
-// openPatiently opens the log of an instance, and waits for its node: for a followed log
-// until it is there, otherwise as long as the node may be about to return.
-func (l *logPrinter) openPatiently(ctx context.Context, i contract.Instance, follow bool) (io.ReadCloser, error) {
-	for began, told := time.Now(), false; ; {
-		log, err := l.open(ctx, i, follow)
-		if mariposa.CodeOf(err) != mariposa.Unavailable || !follow && !l.mayReturn(ctx, i) {
-			return log, err
-		}
-		if follow && !told && time.Since(began) > patience {
-			l.a.note("%s: the log cannot be read (%v); trying again", i.Name, err)
-			told = true
-		}
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(time.Second):
-		}
-	}
-}
-
-// mayReturn reports whether an instance whose node does not answer may soon be reachable:
-// its node is not known to be lost.
-func (l *logPrinter) mayReturn(ctx context.Context, i contract.Instance) bool {
-	now, err := l.c.Instance(ctx, i.ID)
-	return err == nil && now.State != mariposa.StateUnknown && time.Since(l.began) < patience
-}
-
-// open opens the log of an instance, with timestamps if lines are sorted.
-func (l *logPrinter) open(ctx context.Context, i contract.Instance, follow bool) (io.ReadCloser, error) {
-	o := l.o
-	o.Follow, o.Timestamps = follow, l.isSorted()
-	o.Lost = func(err error) { l.a.note("%s: the log is interrupted (%v); trying again", i.Name, err) }
-	o.Found = func() { l.a.note("%s: the log continues", i.Name) }
-	o.Gap = func(why string) { l.a.note("%s: lines are missing: %s", i.Name, why) }
-	return l.c.Logs(ctx, i.ID, o)
 }
 
 func (l *logPrinter) printLine(line logLine) error {

@@ -81,27 +81,31 @@ func (l *logPrinter) printSorted(ctx context.Context, all []contract.Instance) e
 	for _, i := range all {
 		l.width = max(l.width, cells(i.Name))
 	}
+	prefixes, order := map[string]string{}, map[string]int{}
+	for n, i := range all {
+		prefixes[i.ID], order[i.ID] = l.prefix(i), n
+	}
 	var logs lineHeap[*logLines]
 	var end int64
-	for n, i := range all {
-		prefix := l.prefix(i)
-		size, err := l.copyLog(ctx, i, spool)
+	err = l.readEach(ctx, all, func(ctx context.Context, i contract.Instance, log io.Reader) error {
+		size, err := io.Copy(spool, log) // if it breaks, the part before is kept
 		if err != nil {
 			if err := l.lacks(ctx, i, err); err != nil {
 				return err
 			}
 		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		lines := newLogLines(io.NewSectionReader(spool, end, size), prefix, i)
-		lines.order = n
+		lines := newLogLines(io.NewSectionReader(spool, end, size), prefixes[i.ID], i)
+		lines.order = order[i.ID]
 		if err := lines.next(); len(lines.raw) > 0 {
 			logs = append(logs, lines)
 		} else if !errors.Is(err, io.EOF) {
 			return err
 		}
 		end += size
+		return nil
+	})
+	if err != nil || ctx.Err() != nil {
+		return err
 	}
 	heap.Init(&logs)
 	for len(logs) > 0 {
@@ -120,17 +124,6 @@ func (l *logPrinter) printSorted(ctx context.Context, all []contract.Instance) e
 	return l.failure()
 }
 
-// copyLog copies the log of an instance. If the connection breaks, the part before is
-// kept.
-func (l *logPrinter) copyLog(ctx context.Context, i contract.Instance, to io.Writer) (int64, error) {
-	log, err := l.openPatiently(ctx, i, false)
-	if err != nil {
-		return 0, err
-	}
-	defer log.Close()
-	return io.Copy(to, log)
-}
-
 // printLogJSON prints the log of one instance as JSON, line by line.
 func (a *app) printLogJSON(ctx context.Context, c *client.Client, id string, o client.LogOptions) error {
 	i, err := c.Instance(ctx, id)
@@ -138,7 +131,7 @@ func (a *app) printLogJSON(ctx context.Context, c *client.Client, id string, o c
 		return err
 	}
 	o.Timestamps = true
-	log, err := c.Logs(ctx, i.ID, o)
+	log, err := a.openOne(ctx, c, i.ID, o)
 	if err != nil {
 		return err
 	}

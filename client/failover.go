@@ -311,10 +311,24 @@ func (t *try) failure(ctx context.Context) error {
 		message = "the answer to the change was lost, so it is not known whether it was made: check before you repeat it (" + message + ")"
 	}
 	e := mariposa.Errorf(mariposa.Unavailable, "%s", message)
+	e.Node = nodeOf(t.failed[0].err)
 	for _, f := range t.failed {
 		e.Cause = errors.Join(e.Cause, f.err)
+		if nodeOf(f.err) != e.Node {
+			e.Node = ""
+		}
 	}
 	return e
+}
+
+// nodeOf returns the node that a server could not ask; empty if the error is about something
+// else.
+func nodeOf(err error) string {
+	var known *mariposa.Error
+	if errors.As(err, &known) {
+		return known.Node
+	}
+	return ""
 }
 
 // explain says of each server why it did not carry out the request.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"strconv"
 	"strings"
@@ -25,8 +27,8 @@ type LogOptions struct {
 	Timestamps bool // each line begins with its time; see mariposa.CutLogTime
 
 	// Lost is called if the log is interrupted for longer than a moment, Found when it
-	// continues after that, and Gap with the reason if lines are missing then. Each may be
-	// nil.
+	// continues after that, and Gap with a sentence if lines are or may be missing then.
+	// Each may be nil.
 	Lost  func(err error)
 	Found func()
 	Gap   func(why string)
@@ -59,7 +61,7 @@ func (c *Client) Logs(ctx context.Context, id string, o LogOptions) (io.ReadClos
 	r := get(pathUnder("/v1/instances", id, "logs"), q)
 	r.accept, r.onNode = "text/event-stream, text/plain;q=0.5", true
 	ctx, cancel := context.WithCancel(ctx)
-	l := &resumedLog{c: c, ctx: ctx, cancel: cancel, r: r, o: o, stamps: o.Timestamps, lineEnded: true}
+	l := &resumedLog{c: c, ctx: ctx, cancel: cancel, r: r, o: o, stamps: o.Timestamps, lineEnded: true, began: time.Now()}
 	if err := l.connect(); err != nil {
 		cancel()
 		return nil, err
@@ -101,6 +103,8 @@ type resumedLog struct {
 	begun       bool // lines were read
 	over        error
 
+	began   time.Time // when the log was first asked for
+	heardAt time.Time // when the server last sent something
 	lostAt  time.Time // when the connection was lost; zero: it is there
 	told    bool      // Lost was called
 	retried time.Time // when it last reconnected without a delay
@@ -110,8 +114,12 @@ type resumedLog struct {
 // connect opens the log after the last event that was received.
 func (l *resumedLog) connect() error {
 	r := l.r
-	if l.last != "" {
+	switch age, err := time.ParseDuration(l.o.Since); {
+	case l.last != "":
 		r.header = map[string]string{"Last-Event-ID": l.last}
+	case err == nil && !l.lostAt.IsZero(): // the age of the same time now
+		r.query = maps.Clone(r.query)
+		r.query.Set("since", (age + time.Since(l.began)).String())
 	}
 	ctx, cancel := context.WithCancelCause(l.ctx)
 	watchdog := time.AfterFunc(maxSilence, func() { cancel(errQuiet) })
@@ -163,6 +171,11 @@ func (l *resumedLog) take(m message) error {
 		l.last = m.id
 	}
 	if m.event != "error" && m.retry == 0 { // the server is sending the log
+		if m.event == "gap" {
+			l.noteGap("lines between %s and %s are missing: the node has deleted them")
+		} else if !l.lostAt.IsZero() && l.last == "" && l.begun { // the agent is of an earlier release
+			l.noteGap("some lines between %s and %s may be missing or repeated: the agent of the node is of an earlier release")
+		}
 		l.noteFound()
 	}
 	switch m.event {
@@ -174,14 +187,8 @@ func (l *resumedLog) take(m message) error {
 		return e
 	case "end":
 		return io.EOF
-	case "gap":
-		var gap contract.LogGap
-		if l.o.Gap != nil && json.Unmarshal([]byte(m.data), &gap) == nil {
-			l.o.Gap(gap.Message)
-		}
-		return nil
 	}
-	if m.data == "" {
+	if m.event == "gap" || m.data == "" {
 		return nil
 	}
 	var line contract.LogLine
@@ -197,7 +204,15 @@ func (l *resumedLog) noteFound() {
 	if l.told && l.o.Found != nil {
 		l.o.Found()
 	}
-	l.lostAt, l.told, l.pauses = time.Time{}, false, 0
+	l.lostAt, l.told, l.pauses, l.heardAt = time.Time{}, false, 0, time.Now()
+}
+
+// noteGap says that lines are missing since the log was last read.
+func (l *resumedLog) noteGap(sentence string) {
+	if l.o.Gap != nil {
+		const clock = "15:04:05 UTC"
+		l.o.Gap(fmt.Sprintf(sentence, l.heardAt.UTC().Format(clock), time.Now().UTC().Format(clock)))
+	}
 }
 
 // add adds a line, or a part of one, to what is read next.

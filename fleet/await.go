@@ -17,6 +17,10 @@ const (
 	// reconnectTimeout is how long to wait for the session of a node that is about to
 	// reconnect: its server, or its connection, has just come back.
 	reconnectTimeout = 5 * time.Second
+	// forwardTimeout is how long requests to other replicas may take in all. A replica
+	// that has the session of a node waits for it no longer than sessionTimeout and
+	// answerTimeout, and its own answer says more than the end of this time.
+	forwardTimeout = reconnectTimeout + answerTimeout
 	// askInterval is how often a replica is asked that did not answer, or did not have the
 	// session of a node.
 	askInterval = 250 * time.Millisecond
@@ -32,27 +36,39 @@ type errand struct {
 }
 
 // reach runs an errand where the node's session is, once the node knows its instances. It
-// waits a moment for a node that has just lost its session, wherever it connects.
+// waits a moment for a node that has just lost its session, wherever it connects. Its
+// errors name the node.
 func (f *Fleet) reach(ctx context.Context, e errand) error {
+	err := f.tryToReach(ctx, e)
+	var known *mariposa.Error
+	if errors.As(err, &known) && known.Code == mariposa.Unavailable {
+		known.Node = e.node
+	}
+	return err
+}
+
+func (f *Fleet) tryToReach(ctx context.Context, e errand) error {
 	waits, cancel := context.WithTimeout(ctx, reconnectTimeout)
 	defer cancel()
+	forwards, cancelForwards := context.WithTimeout(ctx, forwardTimeout)
+	defer cancelForwards()
 	began := time.Now()
 	var failed error // of the last attempt at another replica
 	for {
 		s, joined := f.sessionOf(e.node)
-		if s != nil {
-			if s.awaitReady(ctx) {
-				return e.here(s)
-			}
-			return f.absenceError(e, 0, nil)
-		}
 		again := (<-chan time.Time)(nil)
-		if replica := f.holder(e.node); replica != "" {
-			err := e.there(waits, replica)
+		if s != nil {
+			err := e.runHere(ctx, s)
 			if err == nil || !e.canRepeat(err) {
 				return f.explainFailure(e, err)
 			}
-			if failed == nil || waits.Err() == nil { // the end of the wait explains less than what came before
+			again = time.After(askInterval)
+		} else if replica := f.holder(e.node); replica != "" {
+			err := e.there(forwards, replica)
+			if err == nil || !e.canRepeat(err) {
+				return f.explainFailure(e, err)
+			}
+			if failed == nil || forwards.Err() == nil { // the end of the wait explains less than what came before
 				failed = err
 			}
 			again = time.After(askInterval)
@@ -68,12 +84,28 @@ func (f *Fleet) reach(ctx context.Context, e errand) error {
 	}
 }
 
-// canRepeat reports whether an errand can be run again after it failed at another replica:
-// the node may have connected elsewhere.
+// runHere runs an errand with a session, once that is ready.
+func (e *errand) runHere(ctx context.Context, s *Session) error {
+	if !s.awaitReady(ctx) {
+		return s.notReadyError()
+	}
+	return e.here(s)
+}
+
+func (s *Session) notReadyError() *mariposa.Error {
+	return mariposa.Errorf(mariposa.Unavailable, "node %s has just connected and is not ready yet: try again", s.hello.Name)
+}
+
+// canRepeat reports whether an errand can be run again after it failed: the node may have
+// connected elsewhere.
 func (e *errand) canRepeat(err error) bool {
 	var unreachable *relay.UnreachableError
 	if errors.As(err, &unreachable) {
 		return !(e.once && unreachable.Sent) && !errors.Is(err, relay.ErrNoAddress)
+	}
+	var gone *disconnectedError
+	if errors.As(err, &gone) {
+		return !(e.once && gone.sent)
 	}
 	return errors.Is(err, relay.ErrAbsent)
 }
@@ -83,6 +115,10 @@ func (f *Fleet) explainFailure(e errand, err error) error {
 	var unreachable *relay.UnreachableError
 	if errors.As(err, &unreachable) {
 		return f.absenceError(e, 0, err)
+	}
+	var gone *disconnectedError
+	if errors.As(err, &gone) { // only what must not be repeated
+		return gone.explain()
 	}
 	return err
 }

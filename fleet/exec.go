@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 
 	"mariposa"
@@ -33,7 +34,8 @@ func (f *Fleet) Exec(ctx context.Context, node, instance string, command []strin
 	}
 	switch {
 	case !inTime():
-		err = mariposa.Errorf(mariposa.Unavailable, "node %s did not start the command in time: %w", st.node, context.Cause(ctx))
+		err = &mariposa.Error{Code: mariposa.Unavailable, Cause: context.Cause(ctx), Message: fmt.Sprintf(
+			"node %s did not start the command in time: check the node (`mariposa node show %s`), then try again", st.node, st.node)}
 	case err == nil:
 		return x, nil
 	}

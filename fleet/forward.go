@@ -65,7 +65,7 @@ func (w *forwards) serve(ctx context.Context, link *wire.Stream, r *wire.Forward
 	case s == nil:
 		_ = link.Send(wire.Message{Absent: true}) // here and below: fails only if the other replica is gone
 	case !s.awaitReady(ctx):
-		_ = link.Send(wire.Message{Error: "node " + s.hello.Name + " has just connected and is not ready yet: try again", Code: mariposa.Unavailable})
+		sendError(link, s.notReadyError())
 	case r.Crash != "":
 		s.send(wire.Frame{Crash: &wire.Crash{Instance: r.Crash}})
 		_ = link.Send(wire.Message{})
@@ -86,13 +86,18 @@ func (w *forwards) serveStream(ctx context.Context, link *wire.Stream, s *Sessio
 		}
 		o.Input = found.(*forwarded).number
 	}
-	opening, cancel := context.WithTimeout(ctx, reconnectTimeout)
-	defer cancel()
-	node, err := s.newStream(opening, o)
-	if err != nil {
-		var known *mariposa.Error
-		errors.As(err, &known) // always: newStream returns no others
-		_ = link.Send(wire.Message{Error: known.Message, Code: known.Code})
+	node, err := s.newStream(ctx, o)
+	var gone *disconnectedError
+	var known *mariposa.Error
+	switch {
+	case errors.As(err, &gone) && !(gone.sent && len(o.Command) > 0): // the other replica may ask again
+		_ = link.Send(wire.Message{Absent: true})
+		return
+	case errors.As(err, &gone):
+		sendError(link, gone.explain())
+		return
+	case errors.As(err, &known): // newStream returns no others
+		sendError(link, known)
 		return
 	}
 	defer node.Close()
@@ -103,6 +108,10 @@ func (w *forwards) serveStream(ctx context.Context, link *wire.Stream, s *Sessio
 	if link.Send(wire.Message{}) == nil {
 		join(link, node)
 	}
+}
+
+func sendError(link *wire.Stream, err *mariposa.Error) {
+	_ = link.Send(wire.Message{Error: err.Message, Code: err.Code}) // fails only if the other replica is gone
 }
 
 // discardInput accepts the input of a command that has ended already. That is no error: its

@@ -111,7 +111,7 @@ func (f *Fleet) readQuarantine(ctx context.Context, replica, node string) (all [
 	defer context.AfterFunc(ctx, func() { _ = st.Close() })()
 	r := &reader{stream: &stream{channel: st, endReason: st.EndReason}}
 	if err := json.NewDecoder(io.LimitReader(r, 2*maxQuarantineBytes)).Decode(&all); err != nil {
-		return nil, mariposa.Errorf(mariposa.Unavailable, "cannot read the list of quarantined instances from replica %s: %w", replica, err)
+		return nil, &mariposa.Error{Code: mariposa.Unavailable, Cause: err, Message: "replica " + replica + " did not send the whole list of quarantined instances: try again"}
 	}
 	return all, nil
 }

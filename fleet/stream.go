@@ -1,10 +1,13 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"time"
 
 	"mariposa"
 	"mariposa/wire"
@@ -72,14 +75,26 @@ func (f *Fleet) openStream(ctx context.Context, node string, o wire.Open) (st *s
 	return st, err
 }
 
-// newStream opens a stream over the session's own connection.
+// answerTimeout is how long a node may take to acknowledge a stream. What it sends then may
+// take longer.
+const answerTimeout = 3 * time.Second
+
+// newStream opens a stream over the session's own connection, and waits until the node has
+// acknowledged it. It fails with a disconnectedError if the session ends meanwhile.
 func (s *Session) newStream(ctx context.Context, o wire.Open) (*stream, error) {
-	st, err := s.openStream(ctx, o)
+	within, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	o.Ack = s.hello.Acks && o.Input == 0
+	st, err := s.openStream(within, o)
+	sent := err == nil || errors.Is(err, wire.ErrMayBeSent)
+	if err == nil && o.Ack {
+		err = awaitAck(within, st)
+	}
 	switch {
-	case ctx.Err() != nil && err != nil:
-		return nil, mariposa.Errorf(mariposa.Unavailable, "node %s did not answer in time: %w", s.hello.Name, context.Cause(ctx))
+	case err != nil && within.Err() != nil:
+		return nil, s.silenceError(within)
 	case err != nil:
-		return nil, mariposa.Errorf(mariposa.Unavailable, "node %s has just disconnected: try again", s.hello.Name)
+		return nil, &disconnectedError{node: s.hello.Name, sent: sent}
 	}
 	return &stream{channel: st, node: s.hello.Name, endReason: s.endReason, openInput: func(ctx context.Context) (channel, error) {
 		input, err := s.openStream(ctx, wire.Open{Input: st.Number()})
@@ -88,6 +103,42 @@ func (s *Session) newStream(ctx context.Context, o wire.Open) (*stream, error) {
 		}
 		return input, nil
 	}}, nil
+}
+
+// awaitAck waits until the node has acknowledged a stream. If it does not, the stream is
+// closed.
+func awaitAck(ctx context.Context, st *wire.Stream) error {
+	inTime := context.AfterFunc(ctx, func() { _ = st.Close() })
+	m, err := st.Receive()
+	if inTime() && err == nil && m.Ack {
+		return nil
+	}
+	_ = st.Close() // never fails
+	return cmp.Or(ctx.Err(), err, errNoAck)
+}
+
+var errNoAck = errors.New("the node did not acknowledge the stream")
+
+// silenceError reports that a node with a session here does not answer.
+func (s *Session) silenceError(ctx context.Context) error {
+	heard, _ := s.f.LastHeard(s.node)
+	return &mariposa.Error{Code: mariposa.Unavailable, Cause: context.Cause(ctx), Message: fmt.Sprintf(
+		"node %s is connected but does not answer; it was last heard from at %s: check its agent on that machine (`mariposa node show %s`), then try again",
+		s.hello.Name, heard.UTC().Format("15:04:05 UTC"), s.hello.Name)}
+}
+
+// disconnectedError says that the session of a node ended before the node acknowledged a
+// stream.
+type disconnectedError struct {
+	node string // its name
+	sent bool   // the node may have received the request
+}
+
+func (e *disconnectedError) Error() string { return "node " + e.node + " has just disconnected" }
+
+// explain returns the error for a request that is not repeated.
+func (e *disconnectedError) explain() *mariposa.Error {
+	return mariposa.Errorf(mariposa.Unavailable, "node %s disconnected before it answered: check whether the request was carried out before you try again", e.node)
 }
 
 // openStream opens a stream unless the context ends first: a node that does not read

@@ -186,19 +186,28 @@ func (s *VersionCache) openValues(ctx context.Context, box *seal.Box, r *store.M
 	return manifest.JoinValues(head, parts)
 }
 
-// NewestValues returns the newest values of a project, with secrets marked, and the
-// manifest that declares them (an empty one if it is lost). If the values were replaced
-// and deleted since the caller read the project, it rereads the project from the store.
+// NewestValues returns the newest values of a project, as ValuesOf does. If the values were
+// replaced and deleted since the caller read the project, it rereads the project from the
+// store: they can be newer than what the picture shows.
 func (s *VersionCache) NewestValues(ctx context.Context, project string, spec *mariposa.ProjectSpec) (*manifest.Values, *manifest.Project, error) {
-	values, err := s.Values(ctx, project, spec.Metadata)
-	for errors.Is(err, store.ErrNotFound) {
+	for {
+		values, declared, err := s.ValuesOf(ctx, project, spec)
+		if !errors.Is(err, store.ErrNotFound) {
+			return values, declared, err
+		}
 		r, gone := s.store.Get(ctx, mariposa.KindProject, project)
 		if gone != nil || r.Spec.(*mariposa.ProjectSpec).Metadata == spec.Metadata {
-			break
+			return nil, nil, err
 		}
 		spec = r.Spec.(*mariposa.ProjectSpec)
-		values, err = s.Values(ctx, project, spec.Metadata)
 	}
+}
+
+// ValuesOf returns the values of a project, with secrets marked, and the manifest that
+// declares them (an empty one if it is lost). It fails with store.ErrNotFound if the values
+// were replaced and deleted since the caller read the project.
+func (s *VersionCache) ValuesOf(ctx context.Context, project string, spec *mariposa.ProjectSpec) (*manifest.Values, *manifest.Project, error) {
+	values, err := s.Values(ctx, project, spec.Metadata)
 	if err != nil {
 		return nil, nil, err
 	}

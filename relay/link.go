@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/coder/websocket"
@@ -71,7 +74,21 @@ func (e *UnreachableError) Error() string {
 	if e.Replica.URL != "" {
 		at = " at " + e.Replica.URL
 	}
-	return fmt.Sprintf("replica %s%s cannot be reached: %v", e.Replica.Name, at, e.Cause)
+	return fmt.Sprintf("replica %s%s cannot be reached: %s", e.Replica.Name, at, describe(e.Cause))
+}
+
+// describe says in plain words why a replica does not answer.
+func describe(err error) string {
+	var slow interface{ Timeout() bool }
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &slow) && slow.Timeout():
+		return "it does not answer in time"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "no server is running there"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed):
+		return "it closed the connection"
+	}
+	return err.Error()
 }
 
 func (e *UnreachableError) Unwrap() error { return e.Cause }
@@ -118,7 +135,7 @@ func (l *Links) Open(ctx context.Context, replica string, f wire.Forward) (*Stre
 	m, err := st.Receive()
 	switch {
 	case !inTime():
-		err = &UnreachableError{k.to, true, fmt.Errorf("it did not answer in time: %w", context.Cause(ctx))}
+		err = &UnreachableError{k.to, true, context.Cause(ctx)}
 	case err != nil:
 		err = &UnreachableError{k.to, true, k.endReason()}
 	case m.Absent:
@@ -166,7 +183,7 @@ func (l *Links) get(ctx context.Context, replica string) (*link, error) {
 		}
 		err = &UnreachableError{k.to, false, k.err}
 	case <-ctx.Done():
-		err = &UnreachableError{Replica{Name: replica}, false, fmt.Errorf("no connection in time: %w", context.Cause(ctx))}
+		err = &UnreachableError{Replica{Name: replica}, false, context.Cause(ctx)}
 	}
 	k.release()
 	return nil, err
@@ -248,7 +265,7 @@ func (k *link) run() {
 	close(k.ready)
 	slog.Info("connected to another replica", "replica", k.to.Name, "url", k.to.URL)
 	err = follow(ctx, conn, k.pipe)
-	k.fail(fmt.Errorf("replica %s at %s does not answer any more: %v", k.to.Name, k.to.URL, err)) //nolint:errorlint // not the end of a stream, even if it was the end of the connection
+	k.fail(fmt.Errorf("replica %s at %s does not answer any more: %s", k.to.Name, k.to.URL, describe(err))) // not wrapped: it is not the end of a stream, even if it was the end of the connection
 	k.l.forget(k)
 	k.pipe.Close()
 	slog.Info("disconnected from another replica", "replica", k.to.Name, "reason", k.endReason())

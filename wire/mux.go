@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"io"
 	"slices"
 
@@ -29,8 +31,15 @@ func (p *Pipe) dial(first Message) (*Stream, error) {
 		return nil, err
 	}
 	s := p.newStream(conn)
-	return s, s.Send(first) // fails only with the connection, which ends the stream too
+	if err := s.Send(first); err != nil { // fails only with the connection, which ends the stream too
+		return nil, fmt.Errorf("%w: %w", ErrMayBeSent, err)
+	}
+	return s, nil
 }
+
+// ErrMayBeSent says that the connection ended while a stream was opened: the other side may
+// have received what it is for.
+var ErrMayBeSent = errors.New("the connection ended while a stream was opened")
 
 // OpenInTime calls dial, which opens a stream, unless the context ends first: a peer that
 // does not read blocks it. The call itself ends with the connection at the latest.

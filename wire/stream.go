@@ -36,6 +36,7 @@ type Message struct {
 	Exit     int           `json:"exit,omitempty"`     // with this exit code
 	Error    string        `json:"error,omitempty"`    // or this error
 	Code     mariposa.Code `json:"code,omitempty"`     // the code of the error, if known
+	Ack      bool          `json:"ack,omitempty"`      // the node has received what is requested, and will answer
 
 	// Between replicas. The answer to Forward is an empty message, an error or Absent.
 	Forward *Forward `json:"forward,omitempty"` // the first message: what is requested of another replica
@@ -65,6 +66,10 @@ type Open struct {
 	// A command that does not read blocks only its input, not its resizes, signals or
 	// end.
 	Input uint32 `json:"input,omitempty"`
+	// Ack asks the node for a first message with Ack, so that a node that does not answer
+	// can be told from one that has nothing to send. Only nodes that say Acks in their hello
+	// are asked.
+	Ack bool `json:"ack,omitempty"`
 }
 
 // Size is the size of a terminal.

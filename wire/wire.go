@@ -87,6 +87,9 @@ type Hello struct {
 	// Seen is the newest state of the store that the node knows of. A store with an older
 	// state has gone back.
 	Seen *Seen `json:"seen,omitempty"`
+	// Acks says that the agent acknowledges streams if it is asked to. Agents of earlier
+	// releases do not.
+	Acks bool `json:"acks,omitempty"`
 	// Machine are the facts of the machine; nil: none, as for a dummy node.
 	Machine *mariposa.Machine `json:"machine,omitempty"`
 }

@@ -59,12 +59,13 @@ func (d *Driver) adopt(id string) error {
 	if readJSON(filepath.Join(e.dir, specFile), &e.spec) != nil {
 		return d.adoptDamaged(e)
 	}
-	if e.spec.Root == d.root { // else it is a copy, and the private directory belongs to the original
-		e.private.path, e.private.owner = e.spec.Private, e.spec.owner()
-	}
 	lock, err := d.awaitShim(e)
 	if err != nil {
 		return err
+	}
+	e.moved = lock == nil && e.spec.Root != d.root
+	if e.moved || e.spec.Root == d.root { // else it is a copy, and the private directory belongs to the original
+		e.private.path, e.private.owner = d.locate(e.spec.Root, e.spec.Private), e.spec.owner()
 	}
 	if lock != nil { // no shim: the instance has ended
 		defer lock.Close()
@@ -72,6 +73,23 @@ func (d *Driver) adopt(id string) error {
 	}
 	d.addEntry(e)
 	return nil
+}
+
+// locate returns where a path is that may have been moved with the root.
+func (d *Driver) locate(root, path string) string {
+	if below, ok := strings.CutPrefix(path, root+"/"); ok {
+		return filepath.Join(d.root, below)
+	}
+	return path
+}
+
+// rootOf returns the root that the processes of an instance are labelled with: the former
+// one, if it was moved since they started.
+func (d *Driver) rootOf(e *entry) string {
+	if e.moved {
+		return e.spec.Root
+	}
+	return d.root
 }
 
 // addEntry adds an instance that was found.
@@ -196,7 +214,7 @@ func (d *Driver) killAll(e *entry) error {
 			}
 		}
 		if len(left) == 0 {
-			return d.groupOf(e.id).remove()
+			return d.groupOf(e).remove()
 		}
 		for _, p := range left {
 			p.kill(unix.SIGKILL)

@@ -59,13 +59,13 @@ func parseHierarchy(mounts string) hierarchy {
 
 // groupName returns the name of an instance's cgroups. The root is part of it, so that a
 // copy of a root does not affect the processes of the original.
-func (d *Driver) groupName(id string) string {
-	return fmt.Sprintf("%s.%08x", id, hashOf(d.root))
+func groupName(root, id string) string {
+	return fmt.Sprintf("%s.%08x", id, hashOf(root))
 }
 
 // groupOf returns the cgroups that an instance has or would have.
-func (d *Driver) groupOf(id string) group {
-	return group{dirs: d.hierarchy.dirs(d.groupName(id)), unified: d.hierarchy.Unified != ""}
+func (d *Driver) groupOf(e *entry) group {
+	return group{dirs: d.hierarchy.dirs(groupName(d.rootOf(e), e.id)), unified: d.hierarchy.Unified != ""}
 }
 
 // dirs returns the paths that the groups of a name would have.

@@ -2,6 +2,7 @@ package process
 
 import (
 	"cmp"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -15,6 +16,8 @@ type entry struct {
 	id  string
 	dir string
 	op  chan struct{} // contains one token while an operation is in progress
+
+	moved bool // its root was moved since it started; its supervisor holds the lock, so it is no copy
 
 	private privateFiles
 
@@ -44,9 +47,10 @@ func (d *Driver) refreshObserved(e *entry) {
 	o := e.observe()
 	var in *execContext
 	if e.live && !e.stray {
-		in = &execContext{dir: e.dir, private: e.spec.Private, ports: e.spec.Ports, group: d.groupOf(e.id).existing(), main: proc{pid: e.state.PID, start: e.state.Start}, gone: e.gone}
+		in = &execContext{dir: e.dir, inside: e.dir, private: d.locate(e.spec.Root, e.spec.Private), ports: e.spec.Ports, volumes: e.spec.Volumes, group: d.groupOf(e).existing(), main: proc{pid: e.state.PID, start: e.state.Start}, gone: e.gone}
 		if e.spec.Mode != modeNone {
-			in.confinement = d.confinement(e.dir, &e.spec)
+			in.inside, in.private = filepath.Join(e.spec.Root, e.id), e.spec.Private
+			in.confinement = d.confinement(in.inside, &e.spec)
 		}
 	}
 	d.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -24,8 +25,10 @@ var _ driver.Execer = (*Driver)(nil)
 // execContext is what it takes to run a command in an instance.
 type execContext struct {
 	dir     string
+	inside  string // its directory as its command sees it: an isolated instance that was running when the root was moved still sees the former path
 	private string
 	ports   []port
+	volumes []string // the directories of its volumes and networks, as its command sees them
 	group   group
 	main    proc          // the instance's own command
 	gone    chan struct{} // closed once the instance's supervisor has ended
@@ -38,6 +41,28 @@ type execContext struct {
 func (in *execContext) ended() bool {
 	main, alive := readProc(in.main.pid)
 	return isClosed(in.gone) || !alive || main.start != in.main.start
+}
+
+// asSeenInside returns an instance with its volumes and networks where its command sees
+// them. After a move of the root, those of an isolated one have other paths on the machine.
+func (in *execContext) asSeenInside(i driver.Instance) driver.Instance {
+	if in.confinement == nil {
+		return i
+	}
+	find := func(source *string) {
+		same := func(path string) bool { return filepath.Base(path) == filepath.Base(*source) }
+		if at := slices.IndexFunc(in.volumes, same); at >= 0 {
+			*source = in.volumes[at]
+		}
+	}
+	i.Volumes, i.Networks = slices.Clone(i.Volumes), slices.Clone(i.Networks)
+	for n := range i.Volumes {
+		find(&i.Volumes[n].Source)
+	}
+	for n := range i.Networks {
+		find(&i.Networks[n].Source)
+	}
+	return i
 }
 
 // Exec runs a command with the instance's working directory, environment and cgroups. The
@@ -103,8 +128,9 @@ func (s *session) start(ctx context.Context, i driver.Instance, o driver.ExecOpt
 	if err != nil {
 		return err
 	}
+	i = in.asSeenInside(i)
 	i.Workload = putPort(i.Workload, in.ports)
-	env := environ(s.d.environment(i, in.dir, in.private, in.ports, in.confinement != nil))
+	env := environ(s.d.environment(i, in.inside, in.private, in.ports, in.confinement != nil))
 	for _, v := range o.Environment {
 		if !env.has(v.Name) {
 			env.set(v.Name, v.Value)
@@ -112,7 +138,7 @@ func (s *session) start(ctx context.Context, i driver.Instance, o driver.ExecOpt
 	}
 	env.set(envExec, s.label)
 	request, err := writeRequest(execRequest{
-		startRequest: startRequest{Argv: o.Command, Env: env, Sandbox: in.confinement}, Dir: startDir(i, in.dir), Groups: in.group.dirs, Unified: in.group.unified, Terminal: s.tty,
+		startRequest: startRequest{Argv: o.Command, Env: env, Sandbox: in.confinement}, Dir: startDir(i, in.inside), Groups: in.group.dirs, Unified: in.group.unified, Terminal: s.tty,
 	})
 	if err != nil {
 		return fmt.Errorf("cannot send the command to the supervisor: %w", err)

@@ -216,7 +216,7 @@ func parseLabels(root string, env []string) (labelled, bool) {
 func (d *Driver) leftoverProcesses(e *entry) ([]proc, error) {
 	var list []proc
 	main, alive := readProc(e.state.PID)
-	alive = alive && (e.spec.Root == d.root || e.stray) && e.state.Boot == d.boot && main.start == e.state.Start
+	alive = alive && (e.spec.Root == d.rootOf(e) || e.stray) && e.state.Boot == d.boot && main.start == e.state.Start
 	if alive {
 		err := eachPID(func(pid int) {
 			if p, ok := readProc(pid); ok && p.session == main.pid {
@@ -227,7 +227,7 @@ func (d *Driver) leftoverProcesses(e *entry) ([]proc, error) {
 			return nil, err
 		}
 	}
-	all, err := findLabelled(d.root)
+	all, err := findLabelled(d.rootOf(e))
 	if err != nil {
 		return nil, err
 	}
@@ -236,7 +236,7 @@ func (d *Driver) leftoverProcesses(e *entry) ([]proc, error) {
 			list = append(list, l.proc)
 		}
 	}
-	for _, pid := range d.groupOf(e.id).pids() {
+	for _, pid := range d.groupOf(e).pids() {
 		if p, ok := readProc(pid); ok {
 			list = append(list, p)
 		}

@@ -144,7 +144,7 @@ func (d *Driver) prepare(e *entry, i driver.Instance, first bool) (*os.File, err
 		ManualRestarts: i.ManualRestarts, Private: d.privatePath(e), Ports: ports, Volumes: sources(i),
 		Memory: i.Workload.Memory, MilliCPU: i.Workload.MilliCPU,
 		LogSize: d.options.LogSize, LogFiles: d.options.LogFiles,
-		Cgroups: d.hierarchy, Group: d.groupName(e.id),
+		Cgroups: d.hierarchy, Group: groupName(d.root, e.id),
 	}
 	if s.Mode != modeNone {
 		s.Processes = d.options.Processes

@@ -109,7 +109,7 @@ func (d *Driver) removeTraces(e *entry) error {
 	if err := removeAll(gone); err != nil {
 		return err
 	}
-	if err := d.groupOf(e.id).remove(); err != nil {
+	if err := d.groupOf(e).remove(); err != nil {
 		return err
 	}
 	d.mu.Lock()
