@@ -430,8 +430,8 @@ type DrainMove struct {
 type Storm struct {
 	Since time.Time `json:"since" doc:"when the first of the nodes was lost"`
 	Began time.Time `json:"began" doc:"when so many were lost that rescheduling stopped"`
-	Count int       `json:"count" doc:"number of these nodes that are lost now"`
-	Of    int       `json:"of" doc:"number of nodes, without those that were lost before"`
+	Count int       `json:"count" doc:"number of the nodes with instances that were lost at once and are lost now"`
+	Of    int       `json:"of" doc:"number of nodes with instances, without those that were lost before"`
 	// Waiting counts instances: projects and nodes for which an operator did not want to
 	// wait have none.
 	Waiting int    `json:"waiting" doc:"number of instances on the lost nodes that are not replaced until the nodes return"`
