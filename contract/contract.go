@@ -294,20 +294,22 @@ type Instance struct {
 	Goal        mariposa.Goal        `json:"goal"`
 	PhysicalID  string               `json:"physical_id"`
 	Addresses   []string             `json:"addresses"`
-	Created     time.Time            `json:"created"`
-	Started     *time.Time           `json:"started"`
-	Finished    *time.Time           `json:"finished"`
-	ExitCode    *int                 `json:"exit_code"`
-	Restarts    int                  `json:"restarts"`
-	Reason      string               `json:"reason"`
-	ReasonCode  mariposa.ReasonCode  `json:"reason_code" doc:"stable code of the reason; empty if there is no reason"`
-	Managed     bool                 `json:"managed"`
-	Usage       mariposa.Usage       `json:"usage" doc:"current usage of a running instance, as measured by its node; in a list only with usage=true; values that cannot be measured are absent"`
-	Environment []string             `json:"environment,omitempty" doc:"resolved environment; only when a single instance is requested"`
-	Command     []string             `json:"command,omitempty"`
-	Details     map[string]string    `json:"details,omitempty"`
-	Volumes     []mariposa.Mount     `json:"volumes,omitempty" doc:"volumes that the instance uses; only when a single instance is requested"`
-	Networks    []mariposa.Join      `json:"networks,omitempty" doc:"networks that the instance is connected to; only when a single instance is requested"`
+	// AddressesCount is set in events, which have a few of many addresses.
+	AddressesCount int                 `json:"addresses_count,omitempty" doc:"in events: number of its addresses, if not all of them are here"`
+	Created        time.Time           `json:"created"`
+	Started        *time.Time          `json:"started"`
+	Finished       *time.Time          `json:"finished"`
+	ExitCode       *int                `json:"exit_code"`
+	Restarts       int                 `json:"restarts"`
+	Reason         string              `json:"reason"`
+	ReasonCode     mariposa.ReasonCode `json:"reason_code" doc:"stable code of the reason; empty if there is no reason"`
+	Managed        bool                `json:"managed"`
+	Usage          mariposa.Usage      `json:"usage" doc:"current usage of a running instance, as measured by its node; in a list only with usage=true; values that cannot be measured are absent"`
+	Environment    []string            `json:"environment,omitempty" doc:"resolved environment; only when a single instance is requested"`
+	Command        []string            `json:"command,omitempty"`
+	Details        map[string]string   `json:"details,omitempty"`
+	Volumes        []mariposa.Mount    `json:"volumes,omitempty" doc:"volumes that the instance uses; only when a single instance is requested"`
+	Networks       []mariposa.Join     `json:"networks,omitempty" doc:"networks that the instance is connected to; only when a single instance is requested"`
 }
 
 // Instances is a page of instances.
