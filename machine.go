@@ -43,7 +43,39 @@ const (
 	maxNICs      = 32
 	maxAddresses = 16 // of a network interface
 	maxFact      = 128
+	maxCPUs      = 1 << 20
+	maxBytes     = 1 << 50       // a pebibyte
+	maxSpeed     = 1_000_000_000 // Mbit/s
 )
+
+// IsPlausibleTime reports whether a time that a node reports can be one of a real machine,
+// whose clock may be wrong.
+func IsPlausibleTime(t time.Time) bool { return t.Year() >= 1970 && t.Year() < 2200 }
+
+// bound returns a number of a machine, or 0, which means unknown, if no machine has it.
+func bound[N int | int64](n, most N) N {
+	if n < 0 || n > most {
+		return 0
+	}
+	return n
+}
+
+// Bounded returns the usage without numbers that no instance can have; they are unknown.
+func (u Usage) Bounded() Usage {
+	const maxUsed = 1 << 60 // bytes since the start may be more than any disk has
+	for _, n := range []**int64{&u.Memory, &u.NetworkIn, &u.NetworkOut, &u.DiskRead, &u.DiskWritten, &u.Log} {
+		if *n != nil && (**n < 0 || **n > maxUsed) {
+			*n = nil
+		}
+	}
+	if u.CPU != nil && !(*u.CPU >= 0 && *u.CPU <= maxCPUs*100*365*24*3600) {
+		u.CPU = nil
+	}
+	if !IsPlausibleTime(u.At) {
+		u.At = time.Time{}
+	}
+	return u
+}
 
 // Bounded returns the facts in a form that is safe to store and to show: with limited
 // lists, and with short texts of printable characters.
@@ -55,13 +87,17 @@ func (m *Machine) Bounded() *Machine {
 	for _, text := range []*string{&out.Hostname, &out.OS, &out.Kernel, &out.Arch, &out.CPUModel, &out.Release} {
 		*text = boundFact(*text)
 	}
+	out.CPUs, out.Memory = bound(out.CPUs, maxCPUs), bound(out.Memory, maxBytes)
+	if !IsPlausibleTime(out.Booted) {
+		out.Booted = time.Time{}
+	}
 	out.Disks, out.NICs = nil, nil
 	for _, d := range m.Disks[:min(len(m.Disks), maxDisks)] {
-		d.Name, d.Model = boundFact(d.Name), boundFact(d.Model)
+		d.Name, d.Model, d.Size = boundFact(d.Name), boundFact(d.Model), bound(d.Size, maxBytes)
 		out.Disks = append(out.Disks, d)
 	}
 	for _, n := range m.NICs[:min(len(m.NICs), maxNICs)] {
-		n.Name, n.MAC = boundFact(n.Name), boundFact(n.MAC)
+		n.Name, n.MAC, n.Speed = boundFact(n.Name), boundFact(n.MAC), bound(n.Speed, maxSpeed)
 		var all []string
 		for _, a := range n.Addresses[:min(len(n.Addresses), maxAddresses)] {
 			all = append(all, boundFact(a))

@@ -85,7 +85,7 @@ const (
 	ReasonIsFollowing     ReasonCode = "is-following"      // it is being updated
 	ReasonIsWaiting       ReasonCode = "is-waiting"        // it waits for db (Subject)
 	ReasonIsRemoved       ReasonCode = "is-removed"        // it is being removed
-	ReasonStorm           ReasonCode = "storm"             // web.1-a is on node n1, which was lost together with others (5 of 12 nodes have been lost since 10:00:00); it is not replaced until they return; to replace it now, run `mariposa project converge shop (Other) --reschedule-now`
+	ReasonStorm           ReasonCode = "storm"             // web.1-a is on node n1, which was lost together with others (5 of 12 nodes with instances have been lost since 10:00:00); it is not replaced until they return; to replace it now, run `mariposa project converge shop (Other) --reschedule-now`
 	ReasonStormSlow       ReasonCode = "storm-slow"        // web.1-a is on node n1, which has been unknown since 10:00:00 together with others; it is replaced at 10:01:00; to replace it now, run `mariposa project converge shop (Other) --reschedule-now`
 	ReasonDrainRollout    ReasonCode = "drain-rollout"     // web.1-a moves off node n1, which is being drained, after the rollout of version 2
 )
@@ -210,9 +210,9 @@ const (
 	ReasonDrainDown      ReasonCode = "drain-down"      // web.1-a waits for node n3, which has been unknown since 10:00:00: 2 of 3 instances of web (Keys) run, and at most 1 (Tally) may be down at once (update.rolling); to replace what it had now, run `mariposa node reschedule-now n3 (IDs)`
 	ReasonDrainGone      ReasonCode = "drain-gone"      // node n1 was removed by ann (Subject)
 	ReasonDrainUndone    ReasonCode = "drain-undone"    // ann (Subject) lets node n1 take instances again
-	ReasonStormBegan     ReasonCode = "storm-began"     // 5 of 12 nodes have been lost since 10:00:00; their instances are not replaced until they return
-	ReasonStormLasts     ReasonCode = "storm-lasts"     // 5 of 12 nodes have been lost since 10:00:00; 7 instances (Tally) on them are not replaced until they return | no instance waits for them
-	ReasonStormEnded     ReasonCode = "storm-ended"     // 1 node is still lost; its instances are replaced | the lost nodes are back
+	ReasonStormBegan     ReasonCode = "storm-began"     // 5 of 12 nodes with instances have been lost since 10:00:00; their instances are not replaced until they return
+	ReasonStormLasts     ReasonCode = "storm-lasts"     // 5 of 12 nodes with instances have been lost since 10:00:00; 7 instances (Tally) on them are not replaced until they return | no instance waits for them
+	ReasonStormEnded     ReasonCode = "storm-ended"     // 1 node is still lost; its instances are replaced | the lost nodes are back or were removed
 	ReasonRescheduledNow ReasonCode = "rescheduled-now" // ann (Subject) asked to replace its instances now
 )
 

@@ -123,14 +123,17 @@ func (s *server) agentHandler() http.Handler {
 			newError(mariposa.Unavailable, tryAnotherServer, nil).write(w)
 			return
 		}
+		leave, ok := func() {}, false
 		if by.Tokenless {
-			leave, ok := s.Fleet.EnterTokenless(by.From)
-			if !ok {
+			if leave, ok = s.Fleet.EnterTokenless(by.From); !ok {
 				newError(mariposa.Throttled, "too many nodes without a join token connect at the same time: wait, or use join tokens (mariposa node join-token)", nil).write(w)
 				return
 			}
-			defer leave()
+		} else if by, leave, ok = s.Fleet.EnterWaiting(by); !ok {
+			newError(mariposa.Throttled, "too many connections with the same key or join token have not sent a hello, or wait for their session: close them, or try again in a few seconds", nil).write(w)
+			return
 		}
+		defer leave()
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // the connection has its own timeouts
 		conn, err := websocket.Accept(w, r, nil)
 		switch {

@@ -162,6 +162,43 @@ func TestTheStatusOfANodeIsNotWrittenAllTheTime(t *testing.T) {
 	h.until("the newest report to be stored", func() bool { return h.nodeByRef("n1").QuarantinedCount == 299%7+1 })
 }
 
+// A node that changes its instances all the time does not fill the database either, and
+// their events are small.
+func TestTheStatusOfAnInstanceIsNotWrittenAllTheTime(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t)
+	h.connectAgent(helloOf("n1"))
+	h.create("shop", "services: {web: {compute_type: dummy, scale: 0}}")
+	made := want[contract.Changed](h.call("POST", "/v1/instances", `{"project":"shop","name":"alone","compute_type":"dummy"}`), 201)
+	a := h.connectAgent(helloOf("n1"))
+	before := must(h.store.Revision(h.ctx))(t)
+	st := mariposa.InstanceStatus{State: mariposa.StateRunning, Generation: 1}
+	for i := range 64 {
+		st.Addresses = append(st.Addresses, fmt.Sprintf("%s:%d", strings.Repeat("x", 200), i))
+	}
+	const last = 1500
+	for i := range last {
+		st.Restarts = i + 1
+		a.send(wire.Frame{Report: &wire.Report{Items: []wire.Status{{ID: made.ID, Status: st}}}})
+		a.beat()
+		for f := a.read(); f.Heartbeat == nil; f = a.read() {
+			if f.Bye != nil {
+				t.Fatal(f.Bye.Reason)
+			}
+		}
+	}
+	h.until("the newest state to be stored", func() bool {
+		return want[contract.Instance](h.call("GET", "/v1/instances/"+made.ID, nil), 200).Restarts == last
+	})
+	if n := must(h.store.Revision(h.ctx))(t) - before; n > 500 {
+		t.Errorf("%d changes were stored", n)
+	}
+	r := h.call("GET", "/v1/events?project=shop&limit=100", nil)
+	if want[contract.Events](r, 200); len(r.body) > 200_000 || !strings.Contains(string(r.body), `"addresses_count":16`) {
+		t.Errorf("100 events have %d bytes: %.2000s", len(r.body), r.body)
+	}
+}
+
 // What instances report is cut, and the reason of the node says so.
 func TestWhatANodeReportsAboutInstancesIsBounded(t *testing.T) {
 	t.Parallel()
@@ -197,11 +234,11 @@ func TestTheHelloOfANodeIsBounded(t *testing.T) {
 	long := strings.Repeat("x", 1<<16)
 	big := helloOf("n1")
 	big.Capabilities, big.Offers = map[mariposa.ComputeType]mariposa.Capabilities{}, map[mariposa.ComputeType]mariposa.Offer{}
-	for i := range 200 {
+	for i := range 20 {
 		kind := mariposa.ComputeType(fmt.Sprint("type", i))
-		big.Drivers = append(big.Drivers, kind, mariposa.ComputeType(long[:2000]))
+		big.Drivers = append(big.Drivers, kind, mariposa.ComputeType(long[:500]))
 		big.Capabilities[kind] = mariposa.Capabilities{Updates: []string{long[:1000]}}
-		big.Offers[kind] = mariposa.Offer{Unavailable: long[:5000], Details: map[string]string{"a": long[:5000]}}
+		big.Offers[kind] = mariposa.Offer{Unavailable: long[:2500], Details: map[string]string{"a": long[:1500]}}
 	}
 	h.connectAgent(big)
 	r := h.call("GET", "/v1/nodes/n1", nil)
@@ -214,6 +251,11 @@ func TestTheHelloOfANodeIsBounded(t *testing.T) {
 		if _, f := h.dialAgent(odd); f.Bye == nil || !f.Bye.Final || !strings.Contains(f.Bye.Reason, "capacity") {
 			t.Errorf("with %s it was answered %+v", what, f)
 		}
+	}
+	named := helloOf("n3")
+	named.Node = long
+	if _, f := h.dialAgent(named); f.Bye == nil || !f.Bye.Final || !strings.Contains(f.Bye.Reason, "invalid node id") || len(f.Bye.Reason) > 200 {
+		t.Errorf("with a long id it was answered with %d bytes", len(f.Bye.Reason))
 	}
 	keyed := helloOf("n3")
 	keyed.Key = long

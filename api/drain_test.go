@@ -279,16 +279,16 @@ func TestTheReasonOfAStormCountsAllLostNodes(t *testing.T) {
 	}
 	h.actOnNode("n1", contract.NodeAction{Action: "lose"})
 	h.actOnNode("n2", contract.NodeAction{Action: "lose"})
-	h.until("two lost nodes to be counted", counts("2 of 5 nodes have been lost since "))
+	h.until("two lost nodes to be counted", counts("2 of 5 nodes with instances have been lost since "))
 	h.until("the project to be blocked", func() bool { return h.eventKinds()["project.blocked"] == 1 })
 	h.actOnNode("n3", contract.NodeAction{Action: "lose"})
-	h.until("the third lost node to be counted", counts("3 of 5 nodes have been lost since "))
+	h.until("the third lost node to be counted", counts("3 of 5 nodes with instances have been lost since "))
 	h.until("the storm to be stored", func() bool { return h.eventKinds()["nodes.storm_began"] == 1 })
 	storm := want[contract.Nodes](h.call("GET", "/v1/nodes", nil), 200).Storm
 	if storm.Count != 3 || storm.Of != 5 || storm.Waiting != 3 || !strings.HasSuffix(storm.Text, "; 3 instances on them are not replaced until they return") {
 		t.Errorf("%+v", storm)
 	}
-	if s := h.of("shop", "web"); !strings.Contains(s.Reason, "3 of 5 nodes have been lost") {
+	if s := h.of("shop", "web"); !strings.Contains(s.Reason, "3 of 5 nodes with instances have been lost") {
 		t.Errorf("once it is stored, %s", s.Reason)
 	}
 

@@ -453,6 +453,17 @@ func (o *sender) send(text []byte) {
 	o.last = time.Now()
 }
 
+// maxEventAddresses is how many addresses of an instance an event has.
+const maxEventAddresses = 4
+
+// briefly leaves out most of many addresses of an instance: it may have many events.
+func briefly(doc contract.Instance) contract.Instance {
+	if n := len(doc.Addresses); n > maxEventAddresses {
+		doc.Addresses, doc.AddressesCount = doc.Addresses[:maxEventAddresses], n
+	}
+	return doc
+}
+
 // event shows a change, with its object as it was right after.
 func (v *viewer) event(c *store.Change) contract.Event {
 	v.at = c.Time
@@ -470,7 +481,7 @@ func (v *viewer) event(c *store.Change) contract.Event {
 	case *mariposa.VersionSpec:
 		e.Object = v.versionDoc((*store.Version)(r))
 	case *mariposa.InstanceSpec:
-		e.Object, e.InstanceName = v.instance((*store.Instance)(r)), spec.Name
+		e.Object, e.InstanceName = briefly(v.instance((*store.Instance)(r))), spec.Name
 		if st := (*store.Instance)(r).Status(); st != nil && why == nil {
 			why = mariposa.Reported(st.Reason)
 		}

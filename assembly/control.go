@@ -45,7 +45,7 @@ type Config struct {
 	Replica   string        // its name among replicas; generated if empty. One that keeps its name resumes its leases at once
 	Keep      time.Duration // how long the feed is kept; 7 days if zero
 	KeepRows  int64         // how many changes at most; 2 million if zero
-	KeepWhole int64         // how many of the newest no project loses; 100,000 if zero
+	KeepWhole int64         // how many of the newest no project loses that has no more bytes than it may; 100,000 if zero
 	Beat      time.Duration // heartbeat of agents; 5 s if zero
 	NewID     func() string // generates ids, which grow with time; by the store's clock if nil
 	Clock     clock.Clock   // of this machine, whose time may be wrong but must not jump; a clock.Steady if nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -17,9 +18,10 @@ const (
 	keepFeed    = 7 * 24 * time.Hour
 	keepChanges = 2_000_000
 
-	// The newest changes are never thinned, so that slow followers of the feed miss
-	// none.
-	keepWhole = 100_000
+	// The newest changes are not thinned, so that slow followers of the feed miss none;
+	// unless those of one project alone take up more than it may have. Then fewer stay.
+	keepWhole  = 100_000
+	keepNewest = 1000
 )
 
 // trim keeps the feed within its bounds.
@@ -51,9 +53,32 @@ func (c *plane) trimOnce(ctx context.Context) error {
 	}
 	limit := func(project string) int64 { return change.EventsLimit(c.pic, project) }
 	upTo := c.pic.Revision() - cmp.Or(c.cfg.KeepWhole, keepWhole)
-	for project, keep := range overShare(sizes, cmp.Or(c.cfg.KeepRows, keepChanges), limit) {
+	over := overShare(sizes, cmp.Or(c.cfg.KeepRows, keepChanges), limit)
+	for project, keep := range over {
 		if _, err := st.Thin(ctx, project, keep, upTo); err != nil {
 			return err
+		}
+	}
+	return c.trimLarge(ctx, slices.Sorted(maps.Keys(over)), limit)
+}
+
+// trimLarge deletes changes of projects whose newest ones alone take up more bytes than
+// they may have.
+func (c *plane) trimLarge(ctx context.Context, projects []string, limit func(project string) int64) error {
+	projects = slices.DeleteFunc(projects, func(p string) bool { return p == "" })
+	if len(projects) == 0 {
+		return nil
+	}
+	sizes, err := c.store.LogSizes(ctx, projects...)
+	if err != nil {
+		return err
+	}
+	upTo := c.pic.Revision() - min(keepNewest, cmp.Or(c.cfg.KeepWhole, keepWhole))
+	for _, project := range projects {
+		if most := limit(project); most > 0 && sizes[project].Bytes > most {
+			if _, err := c.store.Thin(ctx, project, store.LogSize{Bytes: most - most/10}, upTo); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

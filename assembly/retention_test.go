@@ -11,6 +11,7 @@ import (
 	"mariposa/picture"
 	"mariposa/store"
 	"mariposa/store/memory"
+	"mariposa/store/storetest"
 )
 
 // Whatever the projects have, all of it is within the bounds once those who have too
@@ -99,5 +100,49 @@ func TestABusyProjectDoesNotPushOutTheHistoryOfOthers(t *testing.T) {
 	}
 	if n := kept("busy"); n != 500 {
 		t.Errorf("of the newest 500 changes, %d are left", n)
+	}
+}
+
+// Large changes of one project do not exceed its bytes, however few they are. The newest
+// ones stay, and so do those of others.
+func TestTheBytesOfAProjectCountMoreThanItsChanges(t *testing.T) {
+	t.Parallel()
+	st := memory.New(clock.Real{})
+	var least int64 = mariposa.MinStoredPerProject // of which events may have 1 MiB
+	write := func(project string, n, size int) {
+		for i := range n {
+			noise := storetest.RandomWord(size)
+			res := st.Commit(t.Context(), store.Unit{Writes: []store.Write{{
+				Kind: mariposa.KindProject, ID: project, Project: project, Spec: &mariposa.ProjectSpec{Name: project, Organization: "default"},
+				Status: &mariposa.ProjectStatus{Status: mariposa.StatusBlocked, Reason: &mariposa.Reason{Detail: noise, Count: i}},
+				Event:  mariposa.Event{Kind: "project.blocked", Project: project},
+			}}})[0]
+			if res.Err != nil {
+				t.Fatal(res.Err)
+			}
+		}
+	}
+	if res := st.Commit(t.Context(), store.Unit{Writes: []store.Write{{Kind: mariposa.KindSettings, ID: mariposa.SettingsID, Spec: &mariposa.SettingsSpec{StoredPerProject: &least}}}})[0]; res.Err != nil {
+		t.Fatal(res.Err)
+	}
+	write("quiet", 20, 10)
+	write("loud", 4000, 2000)
+	pic, err := picture.Open(t.Context(), st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &plane{store: st, pic: pic}
+	if err := c.trimOnce(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sizes, err := st.LogSizes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := sizes["loud"].Changes; n < 1000 || n > 1500 {
+		t.Errorf("the loud project keeps %d changes, %d bytes", n, sizes["loud"].Bytes)
+	}
+	if n := sizes["quiet"].Changes; n != 20 {
+		t.Errorf("the quiet project keeps %d changes", n)
 	}
 }

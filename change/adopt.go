@@ -1,6 +1,7 @@
 package change
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -30,7 +31,7 @@ func (c *Changer) adoptInstances(ctx context.Context, req *Request, node string,
 		}
 		d := adoption{c: c, ctx: ctx, req: req, node: r, replace: ask.Replace, a: a, taken: map[slotKey]bool{}, added: map[string]int{}}
 		for i, q := range wanted {
-			if ask.Instances == nil && c.Picture.Instances.Get(q.ID) != nil {
+			if known := c.Picture.Instances.Get(q.ID); ask.Instances == nil && known != nil && known.Spec().Node == r.ID {
 				continue // it was adopted before, and its node has not said so yet
 			}
 			if len(a.unit.Writes) >= maxAdopted {
@@ -85,7 +86,7 @@ func (d *adoption) finish() error {
 	case d.adopted == 0:
 		var all []string
 		for _, it := range a.answer.Adoptions {
-			all = append(all, it.Name+": "+it.Reason)
+			all = append(all, cmp.Or(it.Name, it.ID)+": "+it.Reason)
 		}
 		return conflict("no instance on node %s can be adopted: %s", d.node.Spec().Name, strings.Join(all[:min(len(all), 20)], "; "))
 	default:
@@ -100,9 +101,11 @@ func (d *adoption) finish() error {
 
 // adopt adds the writes that adopt an instance, or says why it cannot be adopted.
 func (d *adoption) adopt(q mariposa.Quarantined) (why string, err error) {
-	o := q.Origin
+	o, known := q.Origin, d.c.Picture.Instances.Get(q.ID)
 	switch {
-	case d.c.Picture.Instances.Get(q.ID) != nil:
+	case known != nil && known.Spec().Node != d.node.ID:
+		return "another node has an instance with its id, so this one cannot be it: remove it with `mariposa node purge`", nil
+	case known != nil:
 		return "it is adopted already; its node has not said so yet", nil
 	case slices.Contains(d.node.Spec().Purge, q.ID):
 		return "it is being removed", nil
@@ -198,7 +201,7 @@ func (d *adoption) occupants(project *store.Project, st *mariposa.ProjectStatus,
 		}
 		return true
 	})
-	slot := fmt.Sprintf("%s.%d", spec.ServiceName, spec.Slot)
+	slot := slotName(spec.Origin())
 	switch {
 	case d.taken[slotKey{spec.Service, spec.Slot}]:
 		return nil, "another instance in quarantine takes its slot " + slot

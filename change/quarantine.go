@@ -27,8 +27,8 @@ func (c *Changer) allQuarantined(ctx context.Context, r *store.Node) ([]mariposa
 	return all, err
 }
 
-// findQuarantined returns the quarantined instances of a node that a request names, by id or
-// by name; all of them if it names none.
+// findQuarantined returns the quarantined instances of a node that a request names, by id, by
+// name or by slot; all of them if it names none.
 func (c *Changer) findQuarantined(ctx context.Context, r *store.Node, named []string) ([]mariposa.Quarantined, error) {
 	all, err := c.allQuarantined(ctx, r)
 	if err != nil || named == nil {
@@ -38,12 +38,17 @@ func (c *Changer) findQuarantined(ctx context.Context, r *store.Node, named []st
 	for _, name := range named {
 		i := slices.IndexFunc(all, func(q mariposa.Quarantined) bool { return q.ID == name || q.Name == name })
 		if i < 0 {
+			i = slices.IndexFunc(all, func(q mariposa.Quarantined) bool { return q.Origin != nil && slotName(q.Origin) == name })
+		}
+		if i < 0 {
 			return nil, notFound("node %s has no instance %q in quarantine", r.Spec().Name, name)
 		}
 		some = append(some, all[i])
 	}
 	return some, nil
 }
+
+func slotName(o *mariposa.Provenance) string { return fmt.Sprintf("%s.%d", o.ServiceName, o.Slot) }
 
 // purge marks quarantined instances for removal, and says what becomes of them. It drops
 // earlier marks of instances that the node no longer reports.

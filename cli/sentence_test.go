@@ -39,8 +39,8 @@ func TestEventsAboutNodesAreSentences(t *testing.T) {
 		why  mariposa.Reason
 		says string
 	}{
-		{"nodes.storm_began", mariposa.Reason{Code: mariposa.ReasonStormBegan, Count: 3, Of: 5, Since: noon}, "rescheduling stopped (3 of 5 nodes have been lost since 12:00:00 UTC; their instances are not replaced until they return)"},
-		{"nodes.storm_ended", mariposa.Reason{Code: mariposa.ReasonStormEnded}, "rescheduling continues (the lost nodes are back)"},
+		{"nodes.storm_began", mariposa.Reason{Code: mariposa.ReasonStormBegan, Count: 3, Of: 5, Since: noon}, "rescheduling stopped (3 of 5 nodes with instances have been lost since 12:00:00 UTC; their instances are not replaced until they return)"},
+		{"nodes.storm_ended", mariposa.Reason{Code: mariposa.ReasonStormEnded}, "rescheduling continues (the lost nodes are back or were removed)"},
 		{"nodes.storm_ended", mariposa.Reason{Code: mariposa.ReasonStormEnded, Count: 1}, "rescheduling continues (1 node is still lost; its instances are replaced)"},
 		{"node.quarantine", mariposa.Reason{Code: mariposa.ReasonQuarantine, Count: 1}, "node node1 has instances in quarantine (found 1 instance that this store does not know; it is left running until purged)"},
 		{"node.quarantine", mariposa.Reason{Code: mariposa.ReasonQuarantineOver}, "node node1 has nothing in quarantine any more"},

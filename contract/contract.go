@@ -295,20 +295,22 @@ type Instance struct {
 	Goal        mariposa.Goal        `json:"goal"`
 	PhysicalID  string               `json:"physical_id"`
 	Addresses   []string             `json:"addresses"`
-	Created     time.Time            `json:"created"`
-	Started     *time.Time           `json:"started"`
-	Finished    *time.Time           `json:"finished"`
-	ExitCode    *int                 `json:"exit_code"`
-	Restarts    int                  `json:"restarts"`
-	Reason      string               `json:"reason"`
-	ReasonCode  mariposa.ReasonCode  `json:"reason_code" doc:"stable code of the reason; empty if there is no reason"`
-	Managed     bool                 `json:"managed"`
-	Usage       mariposa.Usage       `json:"usage" doc:"current usage of a running instance, as measured by its node; in a list only with usage=true; values that cannot be measured are absent"`
-	Environment []string             `json:"environment,omitempty" doc:"resolved environment; only when a single instance is requested"`
-	Command     []string             `json:"command,omitempty"`
-	Details     map[string]string    `json:"details,omitempty"`
-	Volumes     []mariposa.Mount     `json:"volumes,omitempty" doc:"volumes that the instance uses; only when a single instance is requested"`
-	Networks    []mariposa.Join      `json:"networks,omitempty" doc:"networks that the instance is connected to; only when a single instance is requested"`
+	// AddressesCount is set in events, which have a few of many addresses.
+	AddressesCount int                 `json:"addresses_count,omitempty" doc:"in events: number of its addresses, if not all of them are here"`
+	Created        time.Time           `json:"created"`
+	Started        *time.Time          `json:"started"`
+	Finished       *time.Time          `json:"finished"`
+	ExitCode       *int                `json:"exit_code"`
+	Restarts       int                 `json:"restarts"`
+	Reason         string              `json:"reason"`
+	ReasonCode     mariposa.ReasonCode `json:"reason_code" doc:"stable code of the reason; empty if there is no reason"`
+	Managed        bool                `json:"managed"`
+	Usage          mariposa.Usage      `json:"usage" doc:"current usage of a running instance, as measured by its node; in a list only with usage=true; values that cannot be measured are absent"`
+	Environment    []string            `json:"environment,omitempty" doc:"resolved environment; only when a single instance is requested"`
+	Command        []string            `json:"command,omitempty"`
+	Details        map[string]string   `json:"details,omitempty"`
+	Volumes        []mariposa.Mount    `json:"volumes,omitempty" doc:"volumes that the instance uses; only when a single instance is requested"`
+	Networks       []mariposa.Join     `json:"networks,omitempty" doc:"networks that the instance is connected to; only when a single instance is requested"`
 }
 
 // Instances is a page of instances.
@@ -431,8 +433,8 @@ type DrainMove struct {
 type Storm struct {
 	Since time.Time `json:"since" doc:"when the first of the nodes was lost"`
 	Began time.Time `json:"began" doc:"when so many were lost that rescheduling stopped"`
-	Count int       `json:"count" doc:"number of these nodes that are lost now"`
-	Of    int       `json:"of" doc:"number of nodes, without those that were lost before"`
+	Count int       `json:"count" doc:"number of the nodes with instances that were lost at once and are lost now"`
+	Of    int       `json:"of" doc:"number of nodes with instances, without those that were lost before"`
 	// Waiting counts instances: projects and nodes for which an operator did not want to
 	// wait have none.
 	Waiting int    `json:"waiting" doc:"number of instances on the lost nodes that are not replaced until the nodes return"`

@@ -138,7 +138,7 @@ func TestAStormStopsReschedulingUntilItIsOver(t *testing.T) {
 	w.setStorm(true)
 	w.wait(time.Hour)
 	wantSteps(t, w.step())
-	wantStatus(t, w, "web", mariposa.StatusBlocked, "web.1-1 is on node "+lost+", which was lost together with others (2 of 3 nodes have been lost since 06:00:00 UTC); "+
+	wantStatus(t, w, "web", mariposa.StatusBlocked, "web.1-1 is on node "+lost+", which was lost together with others (2 of 3 nodes with instances have been lost since 06:00:00 UTC); "+
 		"it is not replaced until they return; to replace it now, run `mariposa project converge NAME --reschedule-now`")
 	w.fail("web.2-2")
 	wantSteps(t, w.step(), "create web.2 v1", "remove web.2-2") // repairs go on

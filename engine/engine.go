@@ -80,6 +80,7 @@ type Engine struct {
 	closed        bool
 
 	storm atomic.Pointer[converge.Storm] // which lost nodes are not given up yet
+	used  map[string]bool                // nodes with instances; used only by the feed
 
 	loops atomic.Int64 // how often a plan was found to repeat itself
 }
@@ -94,7 +95,7 @@ func New(o Options) *Engine {
 	}
 	e := &Engine{
 		Options: o, placer: place.NewPlacer(), gate: pace.NewGate(o.Limit, 64),
-		epochs: map[int]int64{}, pendingShards: map[int]int64{}, actors: map[string]*actor{}, blocked: map[string]bool{},
+		epochs: map[int]int64{}, pendingShards: map[int]int64{}, actors: map[string]*actor{}, blocked: map[string]bool{}, used: map[string]bool{},
 	}
 	e.placer.Now = o.Clock.Now
 	e.placer.Reachable = func(node string) bool {
@@ -107,6 +108,7 @@ func New(o Options) *Engine {
 	}
 	for _, r := range o.Picture.Instances.All() {
 		e.claim(r.ID, r.Spec())
+		e.used[r.Spec().Node] = true
 	}
 	o.Picture.Subscribe(e.routeChanges)
 	if o.Renewed != nil {
@@ -299,6 +301,9 @@ func (e *Engine) routeChanges(changes []store.Change) {
 			project = spec.Project
 		case *mariposa.InstanceSpec:
 			project = spec.Project
+			if (c.Spec || c.Deleted) && e.noteUse(spec.Node) {
+				weather = true
+			}
 			if c.Deleted {
 				roomier = true
 				e.placer.Release(c.Record.ID)

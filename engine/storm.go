@@ -25,6 +25,21 @@ func (e *Engine) updateStorm() []string {
 	return slices.Sorted(maps.Keys(projects))
 }
 
+// noteUse notes whether a node has instances, and reports whether that changed: only nodes
+// with instances count in a storm.
+func (e *Engine) noteUse(node string) bool {
+	is := e.Picture.HasInstances(node)
+	if is == e.used[node] {
+		return false
+	}
+	if is {
+		e.used[node] = true
+	} else {
+		delete(e.used, node)
+	}
+	return true
+}
+
 // stormNodes returns the nodes that are concerned by either of two storms.
 func stormNodes(all ...*converge.Storm) map[string]bool {
 	nodes := map[string]bool{}

@@ -21,6 +21,9 @@ type Admission struct {
 	Own   bool         // an agent in the server's own process, which needs neither record nor approval
 	Node  string       // the node whose key it has; empty if none
 	From  string       // its address
+	// leave ends that the connection counts as one without a session; nil if it is not
+	// counted.
+	leave func()
 	// Tokenless: it has neither a join token nor the key of a node that is admitted. It
 	// can only announce its node.
 	Tokenless bool
@@ -50,14 +53,17 @@ func (a Admission) canJoin() bool { return a.Own || a.Token != nil }
 
 var nodeID = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
-const maxTraits = 64
+const (
+	maxTraits  = 64
+	maxShownID = 64 // bytes of an invalid node id in a refusal
+)
 
 func (f *Fleet) checkHello(h *wire.Hello, by Admission) *wire.Bye {
 	switch {
 	case h.Protocol != wire.Protocol:
 		return f.refuseProtocol(h, by)
 	case !nodeID.MatchString(h.Node):
-		return finalError("invalid node id %q", h.Node)
+		return finalError("invalid node id %q", shorten(h.Node, maxShownID))
 	case !by.canJoin() && !by.Tokenless && by.Node != h.Node:
 		return finalError("the agent authenticated as node %s but reports to be node %s: give it a join token, or the data directory of that node", by.Node, h.Node)
 	case len(h.Key) < 16 || max(len(h.Key), len(h.FormerKey)) > maxKey:

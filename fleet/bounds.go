@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"mariposa"
@@ -24,11 +27,14 @@ const (
 	maxDetail = 1 << 10 // one detail, or a path
 	maxWord   = 256     // a name, an id or an address
 
-	// Lists. Machines have dozens of addresses at most, and there are four compute types.
-	maxAddresses = 64
-	maxDetails   = 32
-	maxTypes     = 16
-	maxUpdates   = 32
+	// Lists. Instances have a few addresses and details, which are in each of their events,
+	// and there are four compute types.
+	maxAddresses   = 16
+	maxAddress     = 128
+	maxDetails     = 32
+	maxDetailBytes = 4 << 10 // of all details together
+	maxTypes       = 16
+	maxUpdates     = 32
 
 	// maxKey bounds the secret of a node, which is hashed, not stored.
 	maxKey = 1 << 10
@@ -72,12 +78,44 @@ func (c *cutter) note(what string) {
 	}
 }
 
-// text cuts a text.
+// text cuts a text, and makes it safe to show.
 func (c *cutter) text(text string, limit int, what string) string {
 	if len(text) > limit {
 		c.note(what)
 	}
-	return shorten(text, limit)
+	return clean(shorten(text, limit))
+}
+
+// clean removes what terminals and browsers do not show but obey, such as control
+// characters and those that reverse the direction of text. A line break becomes a space.
+func clean(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case !unicode.IsPrint(r) || r == unicode.ReplacementChar:
+			return -1
+		}
+		return r
+	}, text)
+}
+
+// count returns a number of restarts and the like, or 0 if it makes no sense.
+func (c *cutter) count(n int, what string) int {
+	if n < 0 || n > math.MaxInt32 {
+		c.note(what)
+		return 0
+	}
+	return n
+}
+
+// time returns a time, or another one if it makes no sense.
+func (c *cutter) time(t, instead time.Time, what string) time.Time {
+	if t.IsZero() || mariposa.IsPlausibleTime(t) {
+		return t
+	}
+	c.note(what)
+	return instead
 }
 
 // shorten cuts a text to a number of bytes, between two characters.
@@ -114,9 +152,14 @@ func (c *cutter) details(all map[string]string, what string) map[string]string {
 	if all == nil {
 		return nil
 	}
-	out := map[string]string{}
+	out, bytes := map[string]string{}, 0
 	for _, name := range c.names(slices.Sorted(maps.Keys(all)), maxDetails, what) {
-		out[name] = c.text(all[name], maxDetail, what)
+		text := c.text(all[name], maxDetail, what)
+		if bytes += len(name) + len(text); bytes > maxDetailBytes {
+			c.note(what)
+			break
+		}
+		out[name] = text
 	}
 	return out
 }
@@ -180,10 +223,17 @@ func (c *cutter) hello(h *wire.Hello) *wire.Hello {
 
 // status cuts the status of an instance. Secrets are masked before: half of one would not
 // be recognized.
-func (c *cutter) status(st *mariposa.InstanceStatus) {
+func (c *cutter) status(st *mariposa.InstanceStatus, now time.Time) {
+	const figures = "the times and numbers of an instance"
+	st.Started, st.Finished = c.time(st.Started, now, figures), c.time(st.Finished, now, figures)
+	st.Restarts, st.ManualRestarts = c.count(st.Restarts, figures), c.count(st.ManualRestarts, figures)
+	if code := st.ExitCode; code != nil && int64(*code) != int64(int32(*code)) {
+		c.note(figures)
+		st.ExitCode = nil
+	}
 	st.Reason = c.text(st.Reason, maxReason, "the reason of an instance")
 	st.PhysicalID = c.text(st.PhysicalID, maxWord, "the physical id of an instance")
-	st.Addresses = c.list(st.Addresses, maxAddresses, maxWord, "the addresses of an instance")
+	st.Addresses = c.list(st.Addresses, maxAddresses, maxAddress, "the addresses of an instance")
 	st.Details = c.details(st.Details, "the details of an instance")
 	switch st.Health {
 	case "", mariposa.HealthUnknown, mariposa.HealthStarting, mariposa.HealthHealthy, mariposa.HealthUnhealthy:
@@ -221,17 +271,31 @@ func (c *cutter) quarantine(all []mariposa.Quarantined) (kept []mariposa.Quarant
 func (c *cutter) quarantined(q *mariposa.Quarantined) (size int, ok bool) {
 	const what = "what it says about quarantined instances"
 	for _, name := range []string{q.ID, string(q.Compute), string(q.State)} {
-		if len(name) > maxWord {
+		if !isShortText("-" + name) {
 			return 0, false
 		}
 	}
+	q.Since = c.time(q.Since, time.Time{}, what)
 	q.Name, q.Project = c.text(q.Name, maxWord, what), c.text(q.Project, maxWord, what)
 	q.PhysicalID, q.Reason = c.text(q.PhysicalID, maxWord, what), c.text(q.Reason, maxWord, what)
-	if b, err := json.Marshal(q.Origin); err != nil || len(b) > maxOrigin {
+	if b, err := json.Marshal(q.Origin); err != nil || len(b) > maxOrigin || !isSafeOrigin(q.Origin) {
 		c.note(what)
 		q.Origin = nil
 	}
 	return quarantinedSize(q), q.ID != ""
+}
+
+// isSafeOrigin reports whether what is shown of where an instance came from can be shown.
+func isSafeOrigin(o *mariposa.Provenance) bool {
+	if o == nil {
+		return true
+	}
+	for _, text := range []string{o.Project, o.Service, o.ServiceName, o.Digest, o.Live, o.Bound} {
+		if clean(text) != text {
+			return false
+		}
+	}
+	return o.Slot >= 0 && o.Number >= 0 && (o.Created.IsZero() || mariposa.IsPlausibleTime(o.Created))
 }
 
 // quarantinedSize returns how many bytes a quarantined instance has as JSON.

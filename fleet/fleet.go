@@ -66,10 +66,12 @@ type Fleet struct {
 	proofs   proofs
 	opens    *throttle // of sessions
 	statuses *throttle // of what nodes report about themselves
+	reports  reportLimiter
 	logged   reminders
 	joined   chan struct{} // closed and replaced when a node opens a session, here or elsewhere
 
 	tokenless   tokenlessGate
+	waiting     waitingGate
 	registering sync.Mutex    // held while a node without a join token is registered
 	joining     chan struct{} // has an element while a node joins with a token
 
@@ -312,6 +314,7 @@ func (f *Fleet) noteStored(c *store.Change) {
 		delete(f.heardElsewhere, c.Record.ID)
 		f.opens.forget(c.Record.ID)
 		f.statuses.forget(c.Record.ID)
+		f.reports.forget(c.Record.ID)
 	case c.Status && st.State == mariposa.NodeRunning && st.Replica != f.Replica:
 		f.lastStored[c.Record.ID] = f.Clock.Now()
 	}

@@ -127,11 +127,14 @@ func TestAReplicaThatWasStoppedJudgesNobodyForALifetime(t *testing.T) {
 func TestTheTimeOfASlowTickDoesNotCount(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
+	r.project("p", manifestBody)
 	late := r.connect("n1")
 	for _, node := range []string{"n2", "n3", "n4"} {
+		r.commit(put("i-"+node, instance("i-"+node, node, "web")))
 		r.connect(node).session.End("the connection was lost")
 	}
 	r.pass(11 * time.Second)
+	r.commit(put("i-n1", instance("i-n1", "n1", "web")))
 	late.say(wire.Frame{Heartbeat: &wire.Heartbeat{}})
 	late.session.End("the connection was lost, too")
 	stalls := 0

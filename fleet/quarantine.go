@@ -20,6 +20,7 @@ import (
 func (s *Session) setQuarantine(all []mariposa.Quarantined) {
 	var c cutter
 	kept := c.quarantine(all)
+	s.noteInventory()
 	if len(all) == s.quarantineTotal && sameQuarantine(kept, s.quarantine) {
 		return
 	}
@@ -67,7 +68,25 @@ func keepSince(now, before []mariposa.Quarantined) {
 	}
 }
 
-// listQuarantine returns the quarantined instances. It may be called from any goroutine.
+func (s *Session) noteInventory() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sampled = false
+}
+
+// wholeQuarantine returns the quarantined instances; none as long as only some of them are
+// known. It may be called from any goroutine.
+func (s *Session) wholeQuarantine() []mariposa.Quarantined {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sampled {
+		return nil
+	}
+	return s.quarantine
+}
+
+// listQuarantine returns the quarantined instances that are known. It may be called from any
+// goroutine.
 func (s *Session) listQuarantine() []mariposa.Quarantined {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +110,7 @@ func (f *Fleet) Quarantine(ctx context.Context, node string) (all []mariposa.Qua
 	err = f.reach(ctx, errand{
 		node: node, what: "the list of quarantined instances",
 		here: func(s *Session) error {
-			all = s.listQuarantine()
+			all = s.wholeQuarantine()
 			return nil
 		},
 		there: func(waits context.Context, replica string) error {
@@ -118,7 +137,7 @@ func (f *Fleet) readQuarantine(ctx context.Context, replica, node string) (all [
 
 // sendQuarantine sends another replica the quarantined instances of a node.
 func sendQuarantine(link *wire.Stream, s *Session) {
-	b, err := json.Marshal(s.listQuarantine())
+	b, err := json.Marshal(s.wholeQuarantine())
 	if err != nil || link.Send(wire.Message{}) != nil {
 		return
 	}

@@ -24,7 +24,7 @@ func (s *Session) handleReport(ctx context.Context, r *wire.Report) {
 		}
 		next := it.Status
 		s.maskSecrets(ctx, known.Spec(), &next)
-		c.status(&next)
+		c.status(&next, s.f.Clock.Now())
 		if s.completeStatus(it.ID, known, &next) {
 			s.pending[it.ID] = &next
 		}

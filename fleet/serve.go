@@ -3,12 +3,14 @@ package fleet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/coder/websocket"
 
+	"mariposa"
 	"mariposa/wire"
 )
 
@@ -19,11 +21,16 @@ func (f *Fleet) Serve(ctx context.Context, conn *websocket.Conn, by Admission) {
 	defer cancel()
 	pipe := wire.NewPipe(ctx, conn)
 	defer pipe.Close()
-	hello, cancelHello := context.WithTimeout(ctx, 10*time.Second)
+	pipe.LimitUntilWelcome()
+	hello, cancelHello := context.WithTimeout(ctx, helloTimeout)
 	first, err := pipe.Read(hello)
 	cancelHello()
 	if err != nil || first.Hello == nil || first.Seq != 1 {
-		pipe.Send(wire.Frame{Seq: 1, Bye: &wire.Bye{Reason: "the first frame of an agent must be a hello", Final: true}})
+		bye := &wire.Bye{Reason: "the first frame of an agent must be a hello", Final: true}
+		if err != nil && mariposa.CodeOf(err) == mariposa.TooLarge {
+			bye.Reason = fmt.Sprintf("the hello of an agent must have at most %d KiB", wire.MaxHello>>10)
+		}
+		pipe.Send(wire.Frame{Seq: 1, Bye: bye})
 		return
 	}
 	second := readAhead(ctx, pipe, cancel)
@@ -37,6 +44,9 @@ func (f *Fleet) Serve(ctx context.Context, conn *websocket.Conn, by Admission) {
 	if bye != nil {
 		pipe.Send(wire.Frame{Seq: 1, Bye: bye})
 		return
+	}
+	if by.leave != nil {
+		by.leave()
 	}
 	s.dial, s.countStreams = pipe.Dial, pipe.CountStreams
 	slog.Info("node connected", "node", first.Hello.Name, "epoch", s.epoch)

@@ -44,12 +44,14 @@ type Session struct {
 	// quarantine are the reported instances in quarantine; written only by Step, and never
 	// changed in place.
 	quarantine []mariposa.Quarantined
+	sampled    bool      // the agent has not reported them yet, and quarantine is what is stored of many
 	retry      func()    // cancels the scheduled retry of a store write
 	renewBy    time.Time // when it ends at the latest so that its node connects with its new key; zero: it need not
 
 	order             wire.FrameOrder                     // used by the reader of the connection
 	snapshotSent      bool                                // after it, changes are sent
 	pending           map[string]*mariposa.InstanceStatus // reported, not yet stored
+	nextID            string                              // the instance whose pending status is stored first, if there are too many
 	recent            map[string]*mariposa.InstanceStatus // stored, perhaps not yet in the picture
 	recentAt          int64
 	provided          map[string]wire.Provided // reported resources, not yet stored
@@ -91,6 +93,7 @@ func newSession(f *Fleet, h *wire.Hello, spec *mariposa.NodeSpec, epoch int64, f
 	}
 	if r := f.Picture.Nodes.Get(h.Node); r != nil && r.Status() != nil { // until the agent reports another
 		s.quarantine, s.quarantineTotal = r.Status().Quarantined, r.Status().CountQuarantined()
+		s.sampled = s.quarantineTotal > len(s.quarantine)
 	}
 	s.order.Accept(1) //nolint:errcheck // the hello was frame 1
 	s.inbox = mailbox.New[message](wake)
@@ -264,6 +267,7 @@ func (s *Session) storePending(ctx context.Context) error {
 			return errors.New("the node opened another session")
 		default:
 			slog.Warn("cannot store the report of a node; retrying", "node", s.node, "err", res.Err)
+			s.f.reports.giveBack(s.node, len(batches[i].ids))
 			s.retryLater()
 		}
 	}
@@ -318,12 +322,9 @@ func (s *Session) batches() []batch {
 		all = append(all, batch{unit: store.Unit{Fences: fence, Urgent: s.judged, Writes: s.nodeWrites()}})
 	}
 	bulk := batch{unit: store.Unit{Fences: fence}}
-	for _, id := range slices.Sorted(maps.Keys(s.pending)) {
+	for _, id := range s.storable() {
 		known, st := s.f.Picture.Instances.Get(id), s.pending[id]
 		switch {
-		case known == nil:
-			delete(s.pending, id) // deleted meanwhile
-			continue
 		case settlesRecord(known, st):
 			b := batch{unit: store.Unit{Fences: fence}, ids: []string{id}}
 			b.unit.Unchanged(known)
@@ -341,6 +342,32 @@ func (s *Session) batches() []batch {
 		all = append(all, bulk)
 	}
 	return all
+}
+
+// storable returns the instances whose pending status can be stored now, however often the
+// node changes it. The others stay pending, and a newer status replaces the one that waits.
+// They take turns, so that those that change all the time do not hold up the rest.
+func (s *Session) storable() []string {
+	ids := slices.Sorted(maps.Keys(s.pending))
+	ids = slices.DeleteFunc(ids, func(id string) bool {
+		if s.f.Picture.Instances.Get(id) != nil {
+			return false
+		}
+		delete(s.pending, id) // deleted meanwhile
+		return true
+	})
+	n := s.f.reports.take(s.node, len(ids), s.f.Picture.CountOn(s.node), s.f.Clock.Now())
+	if n == len(ids) {
+		return ids
+	}
+	if s.f.mayLog(s.node, "too many changes") {
+		slog.Warn("a node reports too many changes of its instances; only the newest state of each is stored, with a delay", "node", s.hello.Name, "id", s.node)
+	}
+	s.retryLater()
+	from, _ := slices.BinarySearch(ids, s.nextID)
+	ids = slices.Concat(ids[from:], ids[:from])
+	s.nextID = ids[n]
+	return ids[:n]
 }
 
 // statusChanged reports whether the status of the node must be stored.

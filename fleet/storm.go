@@ -64,10 +64,10 @@ func (f *Fleet) allAreNoticed(w pace.Weather) bool {
 	return true
 }
 
-// countLost counts the nodes that have been lost since a time.
+// countLost counts the nodes with instances that have been lost since a time.
 func (f *Fleet) countLost(since time.Time) (n int) {
 	for _, r := range f.Picture.Nodes.All() {
-		if s := r.Status(); s != nil && s.State == mariposa.NodeUnknown && !s.Since.Before(since) && r.Spec().Approval == "" {
+		if s := r.Status(); s != nil && s.State == mariposa.NodeUnknown && !s.Since.Before(since) && r.Spec().Approval == "" && f.Picture.HasInstances(r.ID) {
 			n++
 		}
 	}

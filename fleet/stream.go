@@ -47,7 +47,7 @@ func (f *Fleet) Usage(ctx context.Context, node, instance string) (u mariposa.Us
 	}
 	defer r.Close()
 	err = json.NewDecoder(io.LimitReader(r, maxUsage)).Decode(&u)
-	return u, err
+	return u.Bounded(), err
 }
 
 func (f *Fleet) read(ctx context.Context, node string, o wire.Open) (io.ReadCloser, error) {

@@ -17,7 +17,7 @@ import (
 const (
 	// StormWindow is the time within which the losses of nodes count as one event.
 	StormWindow = time.Minute
-	// StormMinimum is the number of nodes below which nothing counts as a storm: of three
+	// StormMinimum is the number of nodes with instances below which nothing counts as a storm: of three
 	// nodes, two lost ones are as likely two failures.
 	StormMinimum = 4
 	// stormGap is the time between two nodes whose instances are replaced while
@@ -34,9 +34,14 @@ type LostNode struct {
 	Since time.Time
 }
 
-// Nodes are what the judgement of a storm needs to know of all nodes: how many can be
-// reached, and which cannot. Nodes that a user has given up are neither; they are only
-// counted in what people read.
+// Nodes are what the judgement of a storm needs to know of the nodes that have instances:
+// how many can be reached, and which cannot. Nodes that a user has given up are neither;
+// they are only counted in what people read.
+//
+// Nodes without instances are left out on both sides. Their loss costs nobody anything, so
+// nodes that join and leave at once cannot stop rescheduling. And they are no evidence that
+// the network works: otherwise whoever has a join token could add idle nodes until no loss
+// of others is a large share any more.
 type Nodes struct {
 	Reachable int
 	Lost      []LostNode
@@ -62,14 +67,15 @@ func JudgeWeather(n Nodes, stored *mariposa.Storm, percent int) Weather {
 	if stored != nil {
 		left := lostIn(n.Lost, stored)
 		// It ends at half of the share, so that single nodes that come and go do not
-		// stop and start everything.
-		if of := n.Reachable + len(left); exceeds(2*len(left), of, percent) {
+		// stop and start everything. And it ends when what is left would be too few for a
+		// storm, for example because the other lost nodes were removed.
+		if of := n.Reachable + len(left); canBeStorm(len(left), of) && exceeds(2*len(left), of, percent) {
 			return n.stormOf(*stored, left)
 		}
 	}
 	worst := worstWindow(n.Lost)
 	of := n.Reachable + len(worst)
-	if of < StormMinimum || len(worst) < 2 || !exceeds(2*len(worst), of, percent) {
+	if !canBeStorm(len(worst), of) || !exceeds(2*len(worst), of, percent) {
 		return Weather{}
 	}
 	since := worst[0].Since
@@ -97,6 +103,9 @@ func sortLost(all []LostNode) {
 		return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.ID, b.ID))
 	})
 }
+
+// canBeStorm reports whether there are enough nodes to tell a storm from single failures.
+func canBeStorm(lost, of int) bool { return lost >= 2 && of >= StormMinimum }
 
 // exceeds reports whether n of some nodes are more than a share. 33 percent stand for a
 // third: two of six nodes are not more than that.

@@ -65,6 +65,19 @@ func TestAStormIsOverWhenMostNodesAreBack(t *testing.T) {
 			t.Errorf("%d left: held %v, storm %+v", left, w.Held, w.Storm)
 		}
 	}
+	for _, c := range []struct {
+		name  string
+		nodes Nodes
+		held  int
+	}{
+		{"all but one of the lost nodes were removed", Nodes{Reachable: 3, Lost: lostAt(0)}, 0},
+		{"too few nodes are left", Nodes{Reachable: 1, Lost: lostAt(0, 1)}, 0},
+		{"enough are left", Nodes{Reachable: 3, Lost: lostAt(0, 1)}, 2},
+	} {
+		if w := JudgeWeather(c.nodes, &stored, 33); len(w.Held) != c.held {
+			t.Errorf("%s: held %v", c.name, w.Held)
+		}
+	}
 	late := append(lostAt(0, 1, 2, 3, 4), LostNode{"late", noon.Add(time.Hour)})
 	if w := JudgeWeather(Nodes{Reachable: 6, Lost: late}, &stored, 33); w.Held["late"] || len(w.Held) != 5 {
 		t.Errorf("a node that is lost an hour later is part of the storm: %v", w.Held)

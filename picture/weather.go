@@ -9,7 +9,8 @@ import (
 
 // Weather says which lost nodes are not given up yet, because many were lost at once.
 // byDefault is the share of nodes that may be lost, in percent, if the installation has
-// no setting; 0: mariposa.DefaultStormBreaker; negative: any share.
+// no setting; 0: mariposa.DefaultStormBreaker; negative: any share. Only nodes with
+// instances count (see pace.Nodes).
 func (p *Picture) Weather(byDefault int) pace.Weather {
 	percent := byDefault
 	if percent == 0 {
@@ -26,7 +27,7 @@ func (p *Picture) Weather(byDefault int) pace.Weather {
 	for _, r := range p.Nodes.All() {
 		spec, st := r.Spec(), r.Status()
 		switch {
-		case st == nil || spec.Approval != "":
+		case st == nil || spec.Approval != "" || !p.HasInstances(r.ID):
 		case spec.SkipsWaiting(st):
 			n.GivenUp = append(n.GivenUp, pace.LostNode{ID: r.ID, Since: st.Since})
 		case st.State == mariposa.NodeUnknown:
@@ -37,6 +38,11 @@ func (p *Picture) Weather(byDefault int) pace.Weather {
 	}
 	return pace.JudgeWeather(n, stored, percent)
 }
+
+// HasInstances reports whether anything is placed on a node, in whatever state. What was
+// replaced elsewhere stays on a lost node until the node returns, so the answer for a lost
+// node does not change while its instances are replaced.
+func (p *Picture) HasInstances(node string) bool { return p.CountOn(node) > 0 }
 
 // StormOf returns the storm in the settings of the installation; nil: there is none.
 func StormOf(r *store.Settings) *mariposa.Storm {

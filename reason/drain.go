@@ -108,7 +108,7 @@ var drains = map[mariposa.ReasonCode]words{
 	mariposa.ReasonStormEnded: say(func(r *mariposa.Reason) string {
 		switch r.Count {
 		case 0:
-			return "the lost nodes are back"
+			return "the lost nodes are back or were removed"
 		case 1:
 			return "1 node is still lost; its instances are replaced"
 		}
@@ -150,7 +150,7 @@ func rescheduleNow(r *mariposa.Reason, run string) string {
 
 // lostNodes says how many nodes were lost at once, and when.
 func lostNodes(r *mariposa.Reason, now time.Time) string {
-	return fmt.Sprintf("%d of %d nodes have been lost since %s", r.Count, r.Of, stamp(r.Since, now))
+	return fmt.Sprintf("%d of %d nodes with instances have been lost since %s", r.Count, r.Of, stamp(r.Since, now))
 }
 
 // left says how many instances are left of a drain.

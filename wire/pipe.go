@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -29,6 +30,7 @@ type Pipe struct {
 	serve      func(*Stream)
 	filter     streamFilter // used by the reader, as is the next
 	pieces     []byte       // of a frame that has not arrived completely
+	readLimit  atomic.Int64 // bytes of a frame
 	sent       int64        // the last frame that was written; used by the writer
 
 	mu       sync.Mutex
@@ -66,6 +68,7 @@ const (
 func NewPipe(ctx context.Context, conn *websocket.Conn) *Pipe {
 	conn.SetReadLimit(2 * pieceSize)
 	p := &Pipe{conn: conn, notEmpty: make(chan struct{}, 1), streams: map[*Stream]struct{}{}}
+	p.readLimit.Store(MaxFrame)
 	p.ctx, p.abort = context.WithCancel(context.WithoutCancel(ctx))
 	p.streamsCtx, p.endStreams = context.WithCancel(p.ctx)
 	p.stopWatching = context.AfterFunc(ctx, func() {
@@ -77,8 +80,17 @@ func NewPipe(ctx context.Context, conn *websocket.Conn) *Pipe {
 	return p
 }
 
+// LimitUntilWelcome lets the other side send only small frames until it is sent a welcome:
+// what is not admitted must not take up much memory. It is called before the first Read.
+func (p *Pipe) LimitUntilWelcome() { p.readLimit.Store(MaxHello) }
+
 // Send queues a frame.
-func (p *Pipe) Send(f Frame) { p.enqueue(outgoing{frame: f}) }
+func (p *Pipe) Send(f Frame) {
+	if f.Welcome != nil {
+		p.readLimit.Store(MaxFrame)
+	}
+	p.enqueue(outgoing{frame: f})
+}
 
 func (p *Pipe) enqueue(o outgoing) {
 	p.mu.Lock()
@@ -161,13 +173,14 @@ func (p *Pipe) Read(ctx context.Context) (Frame, error) {
 // join adds a piece to those that have arrived, and returns the frame once it is whole.
 // Heartbeats, which are never in pieces, may arrive in between.
 func (p *Pipe) join(b []byte) (frame []byte, isWhole bool, err error) {
+	limit := p.readLimit.Load()
+	if int64(len(p.pieces)+len(b)-1) > limit {
+		return nil, false, mariposa.Errorf(mariposa.TooLarge, "frame exceeds the limit of %d bytes", limit)
+	}
 	if len(b) == 0 || b[0] != pieceMore && b[0] != pieceLast {
 		return b, true, nil
 	}
 	p.pieces = append(p.pieces, b[1:]...)
-	if len(p.pieces) > MaxFrame {
-		return nil, false, mariposa.Errorf(mariposa.TooLarge, "frame exceeds the limit of %d bytes", MaxFrame)
-	}
 	if b[0] == pieceMore {
 		return nil, false, nil
 	}

@@ -37,6 +37,10 @@ const NodeHeader = "Mariposa-Node"
 // of a megabyte each.
 const MaxFrame = 32 << 20
 
+// MaxHello is the largest frame that a server takes from an agent without a session. A hello
+// has no instances; with the facts of a large machine it takes a few KiB.
+const MaxHello = 128 << 10
+
 // Batch is the largest number of instances, or of resources, in one frame.
 const Batch = 500
 

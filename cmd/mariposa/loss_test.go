@@ -67,14 +67,14 @@ func TestAStormOfKilledAgentsStopsRescheduling(t *testing.T) {
 		last = time.Now()
 	}
 	f.await("the state says so", func() bool { return f.web().ReasonCode == mariposa.ReasonStorm })
-	if s := f.web(); s.Status != mariposa.StatusBlocked || s.Running != 3 || !strings.Contains(s.Reason, "which was lost together with others (3 of 6 nodes have been lost since ") || !strings.Contains(s.Reason, "mariposa project converge hello --reschedule-now") {
+	if s := f.web(); s.Status != mariposa.StatusBlocked || s.Running != 3 || !strings.Contains(s.Reason, "which was lost together with others (3 of 6 nodes with instances have been lost since ") || !strings.Contains(s.Reason, "mariposa project converge hello --reschedule-now") {
 		t.Errorf("web: %+v", s)
 	}
 	f.await("the event is there", func() bool { return f.kinds(since)["nodes.storm_began"] == 1 })
-	if out := f.ok("events", "--since", itoa(int(since))); !strings.Contains(out, " rescheduling stopped (3 of 6 nodes have been lost since ") {
+	if out := f.ok("events", "--since", itoa(int(since))); !strings.Contains(out, " rescheduling stopped (3 of 6 nodes with instances have been lost since ") {
 		t.Errorf("events say\n%s", out)
 	}
-	if _, errs, _ := f.mariposa("", "node", "list"); !strings.Contains(errs, "3 of 6 nodes have been lost since ") || !strings.Contains(errs, "; 3 instances on them are not replaced until they return") || !strings.Contains(errs, "reschedule-now") {
+	if _, errs, _ := f.mariposa("", "node", "list"); !strings.Contains(errs, "3 of 6 nodes with instances have been lost since ") || !strings.Contains(errs, "; 3 instances on them are not replaced until they return") || !strings.Contains(errs, "reschedule-now") {
 		t.Errorf("node list says\n%s", errs)
 	}
 	f.isLater(last.Add(after + 3*time.Second))
