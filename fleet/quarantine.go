@@ -114,19 +114,26 @@ func (f *Fleet) Quarantine(ctx context.Context, node string) (all []mariposa.Qua
 			return nil
 		},
 		there: func(waits context.Context, replica string) error {
-			all, err = f.readQuarantine(waits, replica, node)
+			all, err = f.readQuarantine(ctx, waits, replica, node)
 			return err
 		},
 	})
 	return all, err
 }
 
-func (f *Fleet) readQuarantine(ctx context.Context, replica, node string) (all []mariposa.Quarantined, err error) {
-	st, err := f.Links.Open(ctx, replica, wire.Forward{Node: node, Quarantine: true})
+// quarantineTimeout is how long a replica may take to send a list of quarantined instances.
+const quarantineTimeout = 20 * time.Second
+
+// readQuarantine reads the quarantined instances of a node from another replica. The context
+// waits limits the time until that answers.
+func (f *Fleet) readQuarantine(ctx, waits context.Context, replica, node string) (all []mariposa.Quarantined, err error) {
+	st, err := f.Links.Open(waits, replica, wire.Forward{Node: node, Quarantine: true})
 	if err != nil {
 		return nil, err
 	}
 	defer st.Close()
+	ctx, cancel := context.WithTimeout(ctx, quarantineTimeout)
+	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = st.Close() })()
 	r := &reader{stream: &stream{channel: st, endReason: st.EndReason}}
 	if err := json.NewDecoder(io.LimitReader(r, 2*maxQuarantineBytes)).Decode(&all); err != nil {
