@@ -76,7 +76,19 @@ type NodeStatus struct {
 	// Losses are the times at which the node became unknown, of the last hour and at most
 	// MaxLosses, the newest last.
 	Losses []time.Time `json:"losses,omitempty"`
+	// Copy is when an agent with a copy of the node's data directory was last refused; nil: not
+	// within CopyLifetime.
+	Copy *RefusedCopy `json:"copy,omitempty"`
 }
+
+// RefusedCopy says that an agent came with a copy of the data directory of a node that runs.
+type RefusedCopy struct {
+	At   time.Time `json:"at" doc:"when it was refused; at most one refusal a minute is noted"`
+	From string    `json:"from" doc:"address that it connected from"`
+}
+
+// CopyLifetime is how long a node shows that a copy was refused.
+const CopyLifetime = 24 * time.Hour
 
 // CountQuarantined returns how many instances of the node are in quarantine.
 func (s *NodeStatus) CountQuarantined() int { return max(len(s.Quarantined), s.QuarantinedTotal) }

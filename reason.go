@@ -167,6 +167,7 @@ const (
 	ReasonNotSeen        ReasonCode = "unheard"         // no heartbeat since 10:00:00
 	ReasonReboots        ReasonCode = "reboots"         // announced a reboot at 10:00:00
 	ReasonPlaysDead      ReasonCode = "plays-dead"      // it was lost on request
+	ReasonCopyRefused    ReasonCode = "copy-refused"    // an agent at 10.0.0.9 (Subject) uses a copy of the data directory of this node and was refused; stop it, or give it an empty data directory
 	ReasonAwaitsApproval ReasonCode = "awaits-approval" // waiting for approval: run `mariposa node accept n1 (Subject) --fingerprint SHA256:…` with the fingerprint in the log of its agent
 	ReasonApproved       ReasonCode = "approved"        // approved by ann (Subject); its agent connects within seconds
 	ReasonRejected       ReasonCode = "rejected"        // rejected by ann (Subject)

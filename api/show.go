@@ -309,6 +309,9 @@ func (v *viewer) node(r *store.Node) contract.Node {
 		doc.Status, doc.Capacity, doc.Replica, doc.LastHeartbeat = st.State, st.Capacity, st.Replica, &st.Since
 		doc.Reason, doc.ReasonCode = v.sentence(cmp.Or(v.nameTaken(r), st.Reason))
 		doc.Address = st.Address
+		if st.Copy != nil && v.now().Sub(st.Copy.At) < mariposa.CopyLifetime {
+			doc.CopyRefused = st.Copy
+		}
 		doc.Drivers, doc.Quarantined, doc.QuarantinedCount = neverNil(st.Drivers), neverNil(st.Quarantined), st.CountQuarantined()
 		if st.Offers != nil {
 			doc.Offers = st.Offers

@@ -99,7 +99,7 @@ func (a *app) nodeShow() *cobra.Command {
 			a.facts("name", n.Name, "id", n.ID, "status", nodeStatus(n), "reason", n.Reason, "instances", n.Instances,
 				"capacity", amountOf(n.Capacity, "any"), "reserved", amountOf(n.Reserved, "nothing"), "rack", n.Rack, "dc", n.DC, "traits", sorted(n.Traits),
 				"drivers", drivers(*n), "dummy", yesOrNo(n.Dummy), "replica", n.Replica, "last heartbeat", cmp.Or(a.stampOf(n.LastHeartbeat), "not known at the moment"),
-				"address", n.Address, "key", n.Fingerprint, "key rotation", a.keyRotation(n), "joined without a token", tokenless(n))
+				"address", n.Address, "key", n.Fingerprint, "key rotation", a.keyRotation(n), "joined without a token", tokenless(n), "refused copy", a.refusedCopy(n))
 			a.printMachine(n.Machine)
 			a.printDrain(n)
 			a.printOffers(n)
@@ -122,6 +122,15 @@ func (a *app) keyRotation(n *contract.Node) string {
 		return ""
 	}
 	return "asked for " + a.stamp(*n.KeyRotation) + "; the node has not connected with its new key yet"
+}
+
+// refusedCopy says that an agent came with a copy of the node's data directory; empty if none
+// did.
+func (a *app) refusedCopy(n *contract.Node) string {
+	if n.CopyRefused == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s from %s: an agent there uses a copy of this node's data directory; stop it, or give it an empty data directory", a.stamp(n.CopyRefused.At), n.CopyRefused.From)
 }
 
 // tokenless says what is not known about a node that came without a join token.

@@ -330,7 +330,7 @@ func (n *narrator) node(e client.Event) string {
 	if node := e.AsNode(); node != nil {
 		n.rememberName(node.ID, node.Name)
 	}
-	what := map[string]string{"unknown": "is unknown", "quarantine": "has instances in quarantine", "facts": "reported changed facts of its machine", "lost": "was disconnected", "restored": "can connect again", "purged": "is clearing its quarantine", "deleted": "was removed", "expired": "is no longer pending", "given_up": "is given up", "drain_stopped": "has stopped draining", "key_requested": "is asked for a new key", "key_rotated": "has a new key"}[e.Verb()]
+	what := map[string]string{"unknown": "is unknown", "quarantine": "has instances in quarantine", "facts": "reported changed facts of its machine", "lost": "was disconnected", "restored": "can connect again", "purged": "is clearing its quarantine", "deleted": "was removed", "expired": "is no longer pending", "given_up": "is given up", "drain_stopped": "has stopped draining", "key_requested": "is asked for a new key", "key_rotated": "has a new key", "copy_refused": "was copied"}[e.Verb()]
 	if e.ReasonCode == mariposa.ReasonQuarantineOver {
 		what, e.Reason = "has nothing in quarantine any more", ""
 	}

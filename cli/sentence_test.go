@@ -44,6 +44,7 @@ func TestEventsAboutNodesAreSentences(t *testing.T) {
 		{"nodes.storm_ended", mariposa.Reason{Code: mariposa.ReasonStormEnded, Count: 1}, "rescheduling continues (1 node is still lost; its instances are replaced)"},
 		{"node.quarantine", mariposa.Reason{Code: mariposa.ReasonQuarantine, Count: 1}, "node node1 has instances in quarantine (found 1 instance that this store does not know; it is left running until purged)"},
 		{"node.quarantine", mariposa.Reason{Code: mariposa.ReasonQuarantineOver}, "node node1 has nothing in quarantine any more"},
+		{"node.copy_refused", mariposa.Reason{Code: mariposa.ReasonCopyRefused, Subject: "10.0.0.9"}, "node node1 was copied (an agent at 10.0.0.9 uses a copy of the data directory of this node and was refused; stop it, or give it an empty data directory)"},
 		{"node.given_up", mariposa.Reason{Code: mariposa.ReasonRescheduledNow, Subject: "ann"}, "node node1 is given up (ann asked to replace its instances now)"},
 		{"node.drain_stopped", mariposa.Reason{Code: mariposa.ReasonDrainStopped, Subject: "ann", Node: "node1"}, "node node1 has stopped draining ("},
 	} {

@@ -351,6 +351,7 @@ type Node struct {
 	Machine          *mariposa.Machine                       `json:"machine,omitempty" doc:"facts of the machine, as reported by its agent; absent in lists and events, and for dummy nodes"`
 	Eligible         bool                                    `json:"eligible" doc:"whether operators let the node take new instances: it is approved, and neither drained nor reserved"`
 	Drain            *NodeDrain                              `json:"drain" doc:"the drain of the node; null if there is none"`
+	CopyRefused      *mariposa.RefusedCopy                   `json:"copy_refused,omitempty" doc:"when an agent with a copy of the node's data directory was last refused; absent if that was not within a day"`
 }
 
 // Replica is one replica of the server.

@@ -3,7 +3,6 @@ package fleet
 import (
 	"cmp"
 	"fmt"
-	"log/slog"
 	"regexp"
 	"strings"
 	"time"
@@ -27,25 +26,6 @@ type Admission struct {
 	// Tokenless: it has neither a join token nor the key of a node that is admitted. It
 	// can only announce its node.
 	Tokenless bool
-}
-
-// checkHome refuses an agent whose data directory is at another place than that of the agent
-// which runs the node. If the directory was moved, the other agent is silent, and its node
-// soon not running any more. If it is a copy, both would take turns.
-func (f *Fleet) checkHome(h *wire.Hello, by Admission) *wire.Bye {
-	r := f.Picture.Nodes.Get(h.Node)
-	if r == nil || by.Own || h.Home == "" {
-		return nil
-	}
-	st := r.Status()
-	if st == nil || st.State != mariposa.NodeRunning || st.Home == "" || st.Home == h.Home {
-		return nil
-	}
-	if f.mayLog(h.Node, "copied directory") {
-		slog.Warn("refusing an agent with a copy of a node's data directory", "node", r.Spec().Name, "from", by.From, "connected", st.Address)
-	}
-	return &wire.Bye{Copied: true, Reason: fmt.Sprintf("node %s runs with another data directory (its agent connected from %s): if this one is a copy, use an empty directory instead; "+
-		"if it was moved, stop the other agent: this one is admitted %d s after that one was last heard", r.Spec().Name, cmp.Or(st.Address, "an unknown address"), int(f.lifetime().Seconds()))}
 }
 
 // canJoin reports whether it admits a new node.

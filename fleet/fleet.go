@@ -155,7 +155,7 @@ func (f *Fleet) open(ctx context.Context, h *wire.Hello, by Admission, out Outle
 		bye, err := f.awaitApproval(ctx, h, spec, writes)
 		return nil, bye, err
 	}
-	if bye := f.checkHome(h, by); bye != nil {
+	if bye := f.checkHome(ctx, h, by); bye != nil {
 		return nil, bye, nil
 	}
 	f.noteAlive(h.Node) // even if the store fails: a node is not unknown because of a store outage

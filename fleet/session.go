@@ -420,10 +420,14 @@ func (s *Session) writeStatus(u *store.Unit, known *store.Instance, st *mariposa
 func (s *Session) nodeStatus(state mariposa.NodeState) *mariposa.NodeStatus {
 	since := s.f.Clock.Now()
 	var losses []time.Time
+	var copied *mariposa.RefusedCopy
 	if r := s.f.Picture.Nodes.Get(s.node); r != nil {
 		if st := r.Status(); st != nil {
 			if losses = st.Losses; st.State == state {
 				since = st.Since
+			}
+			if st.Copy != nil && s.f.Clock.Now().Sub(st.Copy.At) < mariposa.CopyLifetime {
+				copied = st.Copy
 			}
 		}
 	}
@@ -434,7 +438,7 @@ func (s *Session) nodeStatus(state mariposa.NodeState) *mariposa.NodeStatus {
 	return &mariposa.NodeStatus{
 		State: state, Since: since, Epoch: s.epoch, Replica: s.f.Replica, Address: s.from, Home: s.hello.Home, Capacity: s.hello.Capacity,
 		Drivers: s.hello.Drivers, Capabilities: s.hello.Capabilities, Offers: s.hello.Offers, Machine: s.machine,
-		Quarantined: sample, QuarantinedTotal: total, Losses: losses, Reason: reportCut(s.excess, s.quarantineExcess),
+		Quarantined: sample, QuarantinedTotal: total, Losses: losses, Copy: copied, Reason: reportCut(s.excess, s.quarantineExcess),
 	}
 }
 

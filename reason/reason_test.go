@@ -114,6 +114,7 @@ var examples = map[mariposa.ReasonCode][]mariposa.Reason{
 	mariposa.ReasonUnreachable:    {{Node: "n1"}},
 	mariposa.ReasonNotSeen:        {{Since: ten}},
 	mariposa.ReasonReboots:        {{Since: ten}},
+	mariposa.ReasonCopyRefused:    {{Subject: "10.0.0.9"}},
 	mariposa.ReasonQuarantine:     {{Count: 1}, {Count: 2}},
 	mariposa.ReasonQuarantineOver: {{}},
 	mariposa.ReasonMadeFor:        {{Subject: "web.1-a"}},

@@ -337,6 +337,9 @@ var general = map[mariposa.ReasonCode]words{
 		return "announced a reboot at " + stamp(r.Since, now)
 	}},
 	mariposa.ReasonPlaysDead: plain("it was lost on request"),
+	mariposa.ReasonCopyRefused: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("an agent at %s uses a copy of the data directory of this node and was refused; stop it, or give it an empty data directory", r.Subject)
+	}),
 	mariposa.ReasonAwaitsApproval: say(func(r *mariposa.Reason) string {
 		return fmt.Sprintf("waiting for approval: run `mariposa node accept %s --fingerprint SHA256:…` with the fingerprint in the log of its agent", r.Subject)
 	}),

@@ -35,6 +35,16 @@ func TestACopyOfADataDirectoryDoesNotTakeTheNodeOver(t *testing.T) {
 	a.await("the copy is told why", func() bool {
 		return strings.Contains(a.out.String(), "node node-a runs with another data directory (its agent connected from 127.0.0.1")
 	})
+	a.await("people are told", func() bool {
+		n := a.nodeNamed("node-a")
+		return n != nil && n.CopyRefused != nil && strings.HasPrefix(n.CopyRefused.From, "127.0.0.1")
+	})
+	if out := a.ok("node", "show", "node-a"); !strings.Contains(out, "an agent there uses a copy of this node's data directory") {
+		t.Errorf("node show says\n%s", out)
+	}
+	if out := a.ok("events"); strings.Count(out, "node node-a was copied (an agent at 127.0.0.1") != 1 {
+		t.Errorf("the events are\n%s", out)
+	}
 	_ = agent.Process.Kill()
 	_ = agent.Wait()
 	a.agentWith("")
