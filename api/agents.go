@@ -123,7 +123,8 @@ func (s *server) agentHandler() http.Handler {
 			newError(mariposa.Unavailable, tryAnotherServer, nil).write(w)
 			return
 		}
-		leave, ok := func() {}, false
+		var leave func()
+		var ok bool
 		if by.Tokenless {
 			if leave, ok = s.Fleet.EnterTokenless(by.From); !ok {
 				newError(mariposa.Throttled, "too many nodes without a join token connect at the same time: wait, or use join tokens (mariposa node join-token)", nil).write(w)

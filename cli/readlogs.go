@@ -71,7 +71,7 @@ func (l *logPrinter) readRound(ctx context.Context, all []contract.Instance, rou
 			return nil, err
 		}
 		if ctx.Err() != nil {
-			return nil, nil
+			return nil, nil //nolint:nilerr // the user interrupted it
 		}
 	}
 	return later, nil
@@ -111,7 +111,7 @@ func (l *logPrinter) printLines(ctx context.Context, i contract.Instance, log io
 			}
 		}
 		if errors.Is(err, io.EOF) || ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // it ended, or the user interrupted it
 		}
 		if err != nil {
 			return l.lacks(ctx, i, err)

@@ -279,6 +279,18 @@ func (e *Engine) dropLostShard(a *actor) {
 	}
 }
 
+// updateInstance notes what an instance uses of its node. It reports whether there may be
+// more room than before, and whether other nodes count in a storm.
+func (e *Engine) updateInstance(c store.Change, spec *mariposa.InstanceSpec) (roomier, weather bool) {
+	weather = (c.Spec || c.Deleted) && e.noteUse(spec.Node)
+	if c.Deleted {
+		e.placer.Release(c.Record.ID)
+		return true, weather
+	}
+	e.claim(c.Record.ID, spec)
+	return spec.Kept, weather
+}
+
 // routeChanges routes changes to the actors they concern.
 func (e *Engine) routeChanges(changes []store.Change) {
 	byProject := map[string][]store.Change{}
@@ -301,16 +313,8 @@ func (e *Engine) routeChanges(changes []store.Change) {
 			project = spec.Project
 		case *mariposa.InstanceSpec:
 			project = spec.Project
-			if (c.Spec || c.Deleted) && e.noteUse(spec.Node) {
-				weather = true
-			}
-			if c.Deleted {
-				roomier = true
-				e.placer.Release(c.Record.ID)
-			} else {
-				roomier = roomier || spec.Kept
-				e.claim(c.Record.ID, spec)
-			}
+			isRoomier, isOtherWeather := e.updateInstance(c, spec)
+			roomier, weather = roomier || isRoomier, weather || isOtherWeather
 		case *mariposa.TaskSpec:
 			if project = spec.Project; project == "" {
 				continue // of a node
