@@ -4,8 +4,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"mariposa"
 	"mariposa/contract"
@@ -110,5 +114,87 @@ func TestALogContinuesAtAnotherServer(t *testing.T) {
 	text, err := io.ReadAll(log)
 	if err != nil || string(text) != "line 1\nline 2\nline 3\nline 4\n" {
 		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// What a log lacks after an interruption is said with its times: lines that the node has
+// deleted, and what an agent cannot prove to be complete because its lines have no positions.
+func TestALogSaysWhatItLacks(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		first, then, says string
+	}{
+		"the node has deleted lines": {
+			"id: p:1\ndata: {\"text\":\"one\"}\n\n", "event: gap\ndata: {\"message\":\"gone\"}\n\nid: q:1\ndata: {\"text\":\"two\"}\n\n",
+			`^lines between \d\d:\d\d:\d\d UTC and \d\d:\d\d:\d\d UTC are missing: the node has deleted them$`,
+		},
+		"the agent knows no positions": {
+			"data: {\"text\":\"one\"}\n\n", "data: {\"text\":\"two\"}\n\n",
+			`^some lines between \d\d:\d\d:\d\d UTC and \d\d:\d\d:\d\d UTC may be missing or repeated: the agent of the node is of an earlier release$`,
+		},
+		"nothing is missing": {"id: p:1\ndata: {\"text\":\"one\"}\n\n", "id: p:2\ndata: {\"text\":\"two\"}\n\n", `^$`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var calls atomic.Int32
+			a := newReplica(t, "one", func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "text/event-stream")
+				if calls.Add(1) == 1 {
+					fmt.Fprint(w, c.first)
+					_ = http.NewResponseController(w).Flush()
+					panic(http.ErrAbortHandler)
+				}
+				fmt.Fprint(w, c.then, "event: end\ndata: {}\n\n")
+			})
+			cl, _ := among(t, Options{}, a)
+			var gaps []string
+			log, err := cl.Logs(t.Context(), "i", LogOptions{Tail: -1, Follow: true, Gap: func(why string) { gaps = append(gaps, why) }})
+			must(t, err)
+			defer log.Close()
+			text, err := io.ReadAll(log)
+			if err != nil || string(text) != "one\ntwo\n" {
+				t.Errorf("%q, %v", text, err)
+			}
+			if said := strings.Join(gaps, "; "); !regexp.MustCompile(c.says).MatchString(said) {
+				t.Errorf("it says %q", said)
+			}
+		})
+	}
+}
+
+// A log of the last minutes that was interrupted before its first line begins at the same time
+// as before, not later.
+func TestARepeatedRequestForALogBeginsAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var asked []time.Duration
+	a := newReplica(t, "one", func(w http.ResponseWriter, r *http.Request) {
+		age, err := time.ParseDuration(r.URL.Query().Get("since"))
+		if err != nil {
+			t.Errorf("since %q", r.URL.Query().Get("since"))
+		}
+		mu.Lock()
+		asked = append(asked, age)
+		isFirst := len(asked) == 1
+		mu.Unlock()
+		w.Header().Set("Content-Type", "text/event-stream")
+		_ = http.NewResponseController(w).Flush()
+		if isFirst {
+			panic(http.ErrAbortHandler)
+		}
+		fmt.Fprint(w, "event: end\ndata: {}\n\n")
+	})
+	began := time.Now()
+	c, _ := among(t, Options{}, a)
+	log, err := c.Logs(t.Context(), "i", LogOptions{Tail: -1, Since: "5m", Follow: true})
+	must(t, err)
+	defer log.Close()
+	if _, err := io.ReadAll(log); err != nil {
+		t.Error(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(asked) != 2 || asked[0] != 5*time.Minute || asked[1] <= asked[0] || asked[1] > 5*time.Minute+time.Since(began) {
+		t.Errorf("it asked for the last %v", asked)
 	}
 }
