@@ -67,8 +67,9 @@ func (l *logPrinter) follow(ctx context.Context, project string, services []stri
 func (f *logFollower) start(ctx context.Context, i contract.Instance) {
 	follow := i.State != mariposa.StateFailed && i.State != mariposa.StateStopped
 	f.mu.Lock()
-	known := f.seen[i.ID]
+	known := f.seen[i.ID] && !f.gone[i.ID] // a quarantined one comes back when it is adopted
 	f.seen[i.ID] = true
+	delete(f.gone, i.ID)
 	f.mu.Unlock()
 	if known || !isLogged(i, f.services) {
 		return

@@ -161,6 +161,10 @@ func followRestored(r *reachable, save, restore func()) {
 	})
 	r.await("new events are shown", func() bool { return strings.Contains(events.out.String()[seen:], "web.4") })
 	r.await("the logs of new instances are shown", func() bool { return strings.Contains(logs.out.String(), "web.4-") })
+	adopted := r.quarantinedName()
+	printed := strings.Count(logs.out.String(), adopted)
+	r.do("node", "adopt", r.nodeName(), adopted, "--replace")
+	r.await("the log of what is adopted goes on", func() bool { return strings.Count(logs.out.String(), adopted) > printed+2 })
 	for _, f := range []*follower{events, logs} {
 		f.stop(t)
 		if n := strings.Count(f.errs.String(), said); n != 1 {
@@ -168,6 +172,20 @@ func followRestored(r *reachable, save, restore func()) {
 		}
 	}
 	r.do("node", "purge", r.nodeName())
+}
+
+// quarantinedName returns the name of a quarantined instance of the only node.
+func (r *reachable) quarantinedName() (name string) {
+	r.t.Helper()
+	r.await("an instance is in quarantine", func() bool {
+		all, err := r.Nodes(r.t.Context())
+		if err != nil || len(all.Nodes[0].Quarantined) == 0 {
+			return false
+		}
+		name = all.Nodes[0].Quarantined[0].Name
+		return true
+	})
+	return name
 }
 
 // nodeName returns the name of the only node.
