@@ -57,3 +57,29 @@ func TestAnInstanceSurvivesTheMoveOfItsRoot(t *testing.T) {
 		t.Errorf("after a restart, a command is in %s", folder)
 	}
 }
+
+// What supervises an instance finds the directory again after it was moved: the log goes on
+// when its file is full, and how the instance ended is known.
+func TestALogAndAnExitCodeSurviveTheMoveOfTheRoot(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	a := open(t, process.Options{Root: root, LogSize: 4 << 10, LogFiles: 3})
+	i := instance(drivertest.NewID(), "sh", "-c", `until [ -e go ]; do sleep 0.02; done; n=0; while [ $n -lt 300 ]; do echo "line number $n of the log"; n=$((n+1)); done; exit 9`)
+	a.start(t, i)
+	must(t, a.Close())
+	moved := root + "-moved"
+	must(t, os.Rename(root, moved))
+	t.Cleanup(func() { _ = os.RemoveAll(moved) })
+	b := open(t, process.Options{Root: moved, LogSize: 4 << 10, LogFiles: 3})
+	s, _ := b.execute(t, i, "touch go; echo done; exec sleep 1000")
+	defer s.Close()
+	if o := b.endOf(t, i.ID); o.ExitCode == nil || *o.ExitCode != 9 || o.Reason != "exited with code 9" {
+		t.Errorf("it ended with %+v", o)
+	}
+	log, err := b.Logs(t.Context(), i.ID, mariposa.LogOptions{Tail: 1})
+	must(t, err)
+	defer log.Close()
+	if text, err := io.ReadAll(log); string(text) != "line number 299 of the log\n" || err != nil {
+		t.Errorf("its last line is %q, %v", text, err)
+	}
+}

@@ -39,6 +39,9 @@ func ShimMain(args []string) int {
 	unix.CloseOnExec(shimRequestFD)
 	closeInherited(shimRequestFD)
 	s := shim{dir: args[0], boot: bootID(), reports: os.NewFile(shimReportFD, "report")}
+	if err := s.holdDir(); err != nil {
+		return s.refuse(fmt.Errorf("cannot open the directory of the instance: %w", err))
+	}
 	// Orphaned processes become our children, whatever their session, so that none
 	// outlives the instance unnoticed.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -68,8 +71,20 @@ func holdsLock(dir string) bool {
 		unix.Flock(shimLockFD, unix.LOCK_EX|unix.LOCK_NB) == nil
 }
 
+// holdDir makes the shim find its directory wherever that is moved while the instance runs.
+func (s *shim) holdDir() (err error) {
+	s.held, err = os.Open(s.dir)
+	return err
+}
+
+// file returns the path of a file in the directory of the instance, wherever that is now.
+func (s *shim) file(name string) string {
+	return "/proc/self/fd/" + strconv.Itoa(int(s.held.Fd())) + "/" + name
+}
+
 type shim struct {
-	dir  string
+	dir  string   // the directory of the instance, when it was started
+	held *os.File // the same, wherever it is now
 	boot string
 	spec spec
 	startRequest
@@ -106,7 +121,7 @@ func (s *shim) readRequest() error {
 func (s *shim) start() error {
 	root := filepath.Dir(s.dir)
 	failpoint(root, "born")
-	log, err := openRotatingLog(filepath.Join(s.dir, logFile), s.spec.LogSize, s.spec.LogFiles)
+	log, err := openRotatingLog(s.file(logFile), s.spec.LogSize, s.spec.LogFiles)
 	if err != nil {
 		return fmt.Errorf("cannot open the log: %w", err)
 	}
@@ -173,7 +188,7 @@ func (s *shim) writeState() state {
 	}
 	st.ShimStart = startOf(st.Shim)
 	st.Start = startOf(st.PID)
-	if err := writeJSON(filepath.Join(s.dir, stateFile), st); err != nil {
+	if err := writeJSON(s.file(stateFile), st); err != nil {
 		fmt.Fprintln(os.Stderr, "cannot write the state:", err)
 	}
 	failpoint(filepath.Dir(s.dir), "noted")
@@ -201,7 +216,7 @@ func (s *shim) refuse(err error) int {
 		x.Reason = withoutName(x.Reason, s.Argv[0])
 	}
 	if s.spec.Run > 0 {
-		_ = writeJSON(filepath.Join(s.dir, exitFile), x)
+		_ = writeJSON(s.file(exitFile), x)
 	}
 	s.sendReport(report{Error: err.Error()})
 	return 1
@@ -323,7 +338,7 @@ func (s *shim) finish() {
 	}
 	s.group.killMembers()
 	_ = s.group.remove()
-	if err := writeJSON(filepath.Join(s.dir, exitFile), x); err != nil {
+	if err := writeJSON(s.file(exitFile), x); err != nil {
 		fmt.Fprintln(os.Stderr, "cannot write the exit record:", err)
 	}
 }
