@@ -49,6 +49,7 @@ const (
 	ReasonVersionLost     ReasonCode = "version-lost"      // version 3, which defines it, is lost; submit the manifest again
 	ReasonNodeAway        ReasonCode = "node-away"         // web.1-a is on node n1, which has been unknown since 10:00:00; it is replaced at 10:01:00; to replace it now, run `mariposa project converge shop (Other) --reschedule-now`
 	ReasonNodeAwayNever   ReasonCode = "node-away-never"   // … since 10:00:00, and reschedule.never is set; if the node will not return, ask an admin of the installation to remove it with `mariposa node rm n1 --force`
+	ReasonNodeAwayVolumes ReasonCode = "node-away-volumes" // … since 10:00:00, and has volumes there: data, logs (Keys); it starts when the node returns; if the node will not return, ask an admin of the installation to remove it with `mariposa node rm n1 --force`
 	ReasonStranded        ReasonCode = "stranded"          // … since 10:00:00; it is removed when the node returns
 	ReasonStartLimit      ReasonCode = "start-limit"       // the limit of instances that start at once is reached
 	ReasonSlotBusy        ReasonCode = "slot-busy"         // slot web.3 is still in use by an instance that is stopping

@@ -175,3 +175,22 @@ func TestATaskThatWaitsForALostNodeSaysHowToGoOn(t *testing.T) {
 	h.startTask("shop", `{"action":"converge","reschedule_now":true}`)
 	h.until("the task to end", func() bool { return h.task(id).State.Ended() })
 }
+
+// An instance with volumes on a lost node cannot be replaced: nobody is told that it will be,
+// or how.
+func TestAnInstanceWithVolumesOnALostNodeStartsWhenTheNodeReturns(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, withPlanner)
+	h.joinNodes(3)
+	h.create("shop", "services:\n  db: {compute_type: dummy, scale: 3, volumes: [\"data:/data\"], update: {min_healthy: 0}, reschedule: {after: 900}}\nvolumes: {data: {}}\n")
+	h.awaitRest("shop")
+	h.actOnNode("n3", contract.NodeAction{Action: "lose"})
+	h.until("the state to count the lost node", func() bool { return h.of("shop", "db").Running == 2 })
+	s := h.of("shop", "db")
+	if s.ReasonCode != mariposa.ReasonNodeAwayVolumes || !strings.Contains(s.Reason, ", and has volumes there: data; it starts when the node returns; if the node will not return, ") || strings.Contains(s.Reason, "reschedule-now") {
+		t.Errorf("db: %+v", s)
+	}
+	h.actOnNode("n3", contract.NodeAction{Action: "reschedule-now"})
+	h.until("the planner to know that", func() bool { return h.of("shop", "db").Status == mariposa.StatusBlocked })
+	h.call("DELETE", "/v1/nodes/n3", nil).wantError(409, mariposa.Conflict, "still has 1 volume with the only copy of its data")
+}

@@ -329,7 +329,8 @@ func TestAProjectDoesNotWaitForLostNodes(t *testing.T) {
 	if doc := h.task(task); !strings.Contains(doc.Reason, "replace its instances on lost nodes now") {
 		t.Errorf("task %+v", doc)
 	}
-	h.startTask("shop", `{"action":"converge","reschedule_now":true}`)
+	h.awaitTask(task, mariposa.TaskCompleted)
+	h.call("PUT", "/v1/projects/shop/state", contract.Action{Action: "converge", RescheduleNow: true}).wantError(409, mariposa.Conflict, "instances of db on lost nodes are never replaced, because reschedule.never is set", "mariposa node rm host-n")
 	h.actOnNode("n4", contract.NodeAction{Action: "lose"})
 	h.until("the next loss to be waited for", func() bool {
 		return want[contract.Node](h.call("GET", "/v1/nodes/n4", nil), 200).Status == mariposa.NodeUnknown && h.of("shop", "web").Running < 6

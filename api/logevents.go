@@ -28,9 +28,6 @@ type logID struct {
 	sent     int64
 }
 
-// maxLogStart limits the first line of a log with positions.
-const maxLogStart = 300
-
 func (i logID) String() string { return i.position + ":" + strconv.FormatInt(i.sent, 10) }
 
 func parseLogID(text string) (id logID, err error) {
@@ -89,8 +86,8 @@ func (r *startReader) Read(p []byte) (int, error) {
 	r.done = true
 	if mariposa.HasLogPosition(first) {
 		line, err := r.log.ReadSlice('\n')
-		if err != nil || len(line) > maxLogStart {
-			return 0, errors.Join(errors.New("the agent sent an invalid beginning of a log"), err)
+		if err != nil || len(line) > maxLogPrefix {
+			return 0, errors.Join(errInvalidLog, err)
 		}
 		start, _ := mariposa.CutLogPosition(line)
 		r.e.started <- start
@@ -115,14 +112,16 @@ func (e *logEvents) begin(start string) {
 }
 
 // add converts the next bytes of the log.
-func (e *logEvents) add(p []byte) {
+func (e *logEvents) add(p []byte) error {
 	for len(p) > 0 {
 		end := len(p)
 		if !e.inText {
 			if i := bytes.IndexByte(p, ' '); i >= 0 {
 				end = i + 1
 			}
-			e.prefix = append(e.prefix, p[:end]...)
+			if e.prefix = append(e.prefix, p[:end]...); len(e.prefix) > maxLogPrefix {
+				return errInvalidLog
+			}
 			if e.inText = isLogPrefix(e.prefix); e.inText {
 				e.beginLine()
 			}
@@ -135,6 +134,7 @@ func (e *logEvents) add(p []byte) {
 		e.addText(p[:end])
 		p = p[end:]
 	}
+	return nil
 }
 
 func (e *logEvents) beginLine() {
@@ -210,6 +210,9 @@ func (s *server) streamLogEvents(ctx context.Context, w http.ResponseWriter, log
 				e.begin(start)
 			default:
 			}
+			if err := e.add(p.bytes); err != nil {
+				p.err = err
+			}
 			if p.err != nil && !errors.Is(p.err, io.EOF) {
 				failure := s.explain(ctx, logFailure(spec, p.err))
 				if out == nil {
@@ -220,7 +223,6 @@ func (s *server) streamLogEvents(ctx context.Context, w http.ResponseWriter, log
 				out.send(fmt.Appendf(nil, "event: error\ndata: %s\n\n", doc))
 				return
 			}
-			e.add(p.bytes)
 			switch {
 			case p.err == nil:
 			case isOver():

@@ -179,7 +179,9 @@ func (t *stampSplitter) write(w *seal.MaskWriter, p []byte) error {
 			if i := bytes.IndexByte(p, ' '); i >= 0 {
 				end = i + 1
 			}
-			t.stamp = append(t.stamp, p[:end]...)
+			if t.stamp = append(t.stamp, p[:end]...); len(t.stamp) > maxLogPrefix {
+				return errInvalidLog
+			}
 			if t.inText = isLogPrefix(t.stamp); t.inText {
 				w.BeginLine(string(t.stamp))
 				t.stamp = t.stamp[:0]
@@ -197,6 +199,11 @@ func (t *stampSplitter) write(w *seal.MaskWriter, p []byte) error {
 	}
 	return nil
 }
+
+// maxLogPrefix limits what precedes a line: a time, and a position.
+const maxLogPrefix = 300
+
+var errInvalidLog = mariposa.Errorf(mariposa.Unavailable, "the agent of the node sent an invalid log: check its release with `mariposa node show`, and upgrade it")
 
 // isLogPrefix reports whether what precedes a line is complete: its time, and its
 // position before that if it has one. Both end with a space.

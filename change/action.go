@@ -204,6 +204,12 @@ func (e *edit) immediateTask(a Action) (*mariposa.TaskSpec, error) {
 		if t.Services, err = e.withoutFrozen(names); err != nil {
 			return nil, err
 		}
+		if a.RescheduleNow {
+			err = e.requireReplaceable(t.Services)
+		}
+		if err != nil {
+			return nil, err
+		}
 	case "accept":
 		t.Task, t.Patch.Accept = mariposa.TaskScale, true
 	}
@@ -225,6 +231,28 @@ func (e *edit) refuseUnplanned(action string) error {
 		return nil
 	}
 	return conflict("project %s was never started, so there is nothing to %s: start it first with %s", e.spec.Name, action, e.command("project start"))
+}
+
+// requireReplaceable refuses to replace instances on lost nodes if that is all that is missing,
+// and the manifest says that they are never replaced.
+func (e *edit) requireReplaceable(names []string) error {
+	var never []string
+	var node string
+	for name, ss := range e.record.Status().Services {
+		if len(names) > 0 && !slices.Contains(names, name) || ss.Status == mariposa.StatusConverged || ss.Status == mariposa.StatusStopped {
+			continue
+		}
+		if !ss.Reason.Is(mariposa.ReasonNodeAwayNever) {
+			return nil
+		}
+		never, node = append(never, name), ss.Reason.Node
+	}
+	if len(never) == 0 {
+		return nil
+	}
+	slices.Sort(never)
+	return conflict("instances of %s on lost nodes are never replaced, because reschedule.never is set: update the manifest, wait for node %s to return, or ask an admin of the installation to remove it with `mariposa node rm %s --force`",
+		strings.Join(never, ", "), node, node)
 }
 
 // withoutFrozen returns the part of a scope that is not frozen: frozen services are

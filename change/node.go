@@ -220,7 +220,7 @@ func (c *Changer) countNotReplaced(there []*store.Instance) (n int) {
 	replaced := map[string]map[slot]bool{} // by project
 	for _, i := range there {
 		spec := i.Spec()
-		if spec.Goal == mariposa.GoalGone {
+		if spec.Goal == mariposa.GoalGone || len(spec.Mounts) > 0 { // without its volumes, no other node can replace it
 			continue
 		}
 		if replaced[spec.Project] == nil {

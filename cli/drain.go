@@ -148,7 +148,7 @@ func (a *app) nodeRescheduleNow() *cobra.Command {
 		}
 		for _, name := range names {
 			done, err := c.ActOnNode(ctx, name, contract.NodeAction{Action: "reschedule-now"})
-			if err := a.printNodeChange(done, notFound(err, "mariposa node list"), "is given up: its instances are replaced now"); err != nil {
+			if err := a.printNodeChange(done, notFound(err, "mariposa node list"), "is given up: its instances are replaced now, unless they are frozen, have volumes there, or belong to no service"); err != nil {
 				return err
 			}
 		}

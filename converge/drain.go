@@ -188,11 +188,29 @@ func (t *turn) lacksSuccessor(i *Instance) bool {
 	return t.s.members[i.ID].runs() && !t.removing[i.ID] && !t.taken[i.Spec.Slot] && t.slotHolders(i.Spec.Slot) == 1
 }
 
-// stopDisplaced removes up to one batch of displaced instances. Those that others refer to
-// are not kept, as in a rollout with this order. It returns why some have to wait; nil: none
-// has to.
+// countUnproven counts the instances that have not been up for min_healthy, without those
+// that have to move anyway.
+func (t *turn) countUnproven() (n int) {
+	if t.s.def.Update.MinHealthy <= 0 {
+		return 0
+	}
+	for _, c := range upClasses {
+		t.s.each(c, func(i *Instance) bool {
+			if at := since(i).Add(t.s.def.Update.MinHealthy); at.After(t.now) && !t.view.isDisplaced(i) && !t.removing[i.ID] {
+				t.wakeAt(at)
+				n++
+			}
+			return true
+		})
+	}
+	return n
+}
+
+// stopDisplaced removes up to one batch of displaced instances. What was moved before must
+// have been up for min_healthy. Instances that others refer to are not kept, as in a rollout
+// with this order. It returns why some have to wait; nil: none has to.
 func (t *turn) stopDisplaced() *mariposa.Reason {
-	n := t.moveBatch() - max(0, t.goal-t.countRunning()) - len(t.removing)
+	n := t.moveBatch() - max(0, t.goal-t.countRunning()) - t.countUnproven() - len(t.removing)
 	for _, i := range t.s.displaced {
 		if !t.s.members[i.ID].runs() || t.removing[i.ID] || t.slotHolders(i.Spec.Slot) != 1 {
 			continue

@@ -53,6 +53,54 @@ func TestADrainMovesInstancesWithinTheLimitsOfTheirService(t *testing.T) {
 	}
 }
 
+// With stop-first, the next instance goes once the one before has been up for min_healthy
+// elsewhere: if moved instances do not work, the others stay.
+func TestAStopFirstDrainWaitsForMinHealthy(t *testing.T) {
+	t.Parallel()
+	w := running(t, def("web", "one", 4, stopFirst, minHealthy(10*time.Second))) // two of them on one of three nodes
+	w.wait(time.Minute)
+	on := map[string][]string{}
+	for _, id := range w.of("web") {
+		node := w.instances[id].Spec.Node
+		on[node] = append(on[node], id)
+	}
+	for node, ids := range on {
+		if len(ids) == 2 {
+			w.drain(node, true)
+		}
+	}
+	var removed []string
+	settle := func() {
+		for range 20 {
+			steps := w.step()
+			for _, step := range steps {
+				if strings.HasPrefix(step, "remove ") {
+					removed = append(removed, step)
+				}
+			}
+			moving := w.moving()
+			for _, id := range moving {
+				w.move(id)
+			}
+			if len(steps)+len(moving) == 0 {
+				return
+			}
+		}
+	}
+	settle()
+	if len(removed) != 1 {
+		t.Fatalf("at once %v are removed", removed)
+	}
+	w.wait(9 * time.Second)
+	if settle(); len(removed) != 1 {
+		t.Fatalf("before min_healthy has passed, %v are removed", removed)
+	}
+	w.wait(2 * time.Second)
+	if settle(); len(removed) != 2 {
+		t.Fatalf("after min_healthy, %v are removed", removed)
+	}
+}
+
 func TestADrainLeavesWhatItMustNotMove(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -316,6 +316,7 @@ var nothingLeft = &mariposa.Reason{Code: mariposa.ReasonNothingLeft}
 
 // explainLost reports when instances on unreachable nodes are rescheduled.
 func (t *turn) explainLost() {
+	var bound []*Instance // to their nodes, by volumes
 	t.s.each(lost, func(i *Instance) bool {
 		until, never := t.view.rescheduleTime(t.s, i)
 		held, at := t.view.stormHold(t.s, i.Spec.Node, t.now)
@@ -326,6 +327,8 @@ func (t *turn) explainLost() {
 		case t.isRefilled(i):
 		case never:
 			t.wait(time.Time{}, func() *mariposa.Reason { return t.unreachableReason(mariposa.ReasonNodeAwayNever, i) })
+		case len(i.Spec.Mounts) > 0 && (held || until.After(t.now)):
+			bound = append(bound, i)
 		case held && at.IsZero():
 			t.inStorm = true
 			t.wait(time.Time{}, func() *mariposa.Reason { return t.stormReason(i) })
@@ -336,6 +339,15 @@ func (t *turn) explainLost() {
 		}
 		return true
 	})
+	for _, i := range bound {
+		t.wait(time.Time{}, func() *mariposa.Reason {
+			r := t.unreachableReason(mariposa.ReasonNodeAwayVolumes, i)
+			for _, m := range i.Spec.Mounts {
+				r.Keys = append(r.Keys, m.Name)
+			}
+			return r
+		})
+	}
 }
 
 // replacedAt returns a reason about an instance on an unreachable node that is replaced at

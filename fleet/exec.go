@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,7 +50,7 @@ func (x *Shell) Read() (piece []byte, stderr bool, err error) {
 	case err == nil:
 		return m.Bytes, m.Stderr, nil
 	case m.Error != "":
-		err = mariposa.Errorf(cmp.Or(m.Code, mariposa.Unavailable), "%s", m.Error)
+		err = nodeError(m)
 	case errors.Is(err, io.EOF):
 		x.exit = m.Exit
 	case !errors.Is(err, io.ErrClosedPipe):

@@ -33,7 +33,14 @@ type channel interface {
 // Logs opens an instance's log on its node. Closing the reader, or the end of the
 // context, ends the stream.
 func (f *Fleet) Logs(ctx context.Context, node, instance string, o mariposa.LogOptions) (io.ReadCloser, error) {
-	return f.read(ctx, node, wire.Open{Instance: instance, LogOptions: o})
+	r, err := f.read(ctx, node, wire.Open{Instance: instance, LogOptions: o})
+	if err != nil {
+		return nil, err
+	}
+	if o.Follow {
+		return r, nil
+	}
+	return timedReader{r}, nil
 }
 
 // maxUsage bounds the size of a node's answer about usage, in bytes.
@@ -46,11 +53,11 @@ func (f *Fleet) Usage(ctx context.Context, node, instance string) (u mariposa.Us
 		return u, err
 	}
 	defer r.Close()
-	err = json.NewDecoder(io.LimitReader(r, maxUsage)).Decode(&u)
+	err = json.NewDecoder(io.LimitReader(timedReader{r}, maxUsage)).Decode(&u)
 	return u.Bounded(), err
 }
 
-func (f *Fleet) read(ctx context.Context, node string, o wire.Open) (io.ReadCloser, error) {
+func (f *Fleet) read(ctx context.Context, node string, o wire.Open) (*reader, error) {
 	st, err := f.openStream(ctx, node, o)
 	if err != nil {
 		return nil, err
@@ -190,7 +197,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	for len(r.rest) == 0 {
 		m, err := r.next()
 		if m.Error != "" {
-			err = errors.New(m.Error)
+			err = nodeError(m)
 		}
 		if err != nil {
 			return 0, err
@@ -200,4 +207,32 @@ func (r *reader) Read(p []byte) (int, error) {
 	n := copy(p, r.rest)
 	r.rest = r.rest[n:]
 	return n, nil
+}
+
+// nodeError returns an error that a node reports. The node chooses neither what terminals do
+// with its words nor what requests fail with.
+func nodeError(m wire.Message) *mariposa.Error {
+	code := m.Code
+	switch code {
+	case mariposa.InvalidArgument, mariposa.ResourceNotFound, mariposa.Conflict:
+	default:
+		code = mariposa.Unavailable
+	}
+	return &mariposa.Error{Code: code, Message: clean(shorten(m.Error, maxReason))}
+}
+
+// silenceLimit is how long a node may send nothing of an answer that it has begun. Only what is
+// followed may be quiet.
+const silenceLimit = 30 * time.Second
+
+// timedReader fails if the node stops sending.
+type timedReader struct{ *reader }
+
+func (r timedReader) Read(p []byte) (int, error) {
+	timer := time.AfterFunc(silenceLimit, func() { _ = r.Close() })
+	n, err := r.reader.Read(p)
+	if !timer.Stop() && err != nil {
+		err = mariposa.Errorf(mariposa.Unavailable, "node %s stopped sending: check its agent on that machine (`mariposa node show %s`), then try again", r.node, r.node)
+	}
+	return n, err
 }

@@ -35,8 +35,8 @@ type LostNode struct {
 }
 
 // Nodes are what the judgement of a storm needs to know of the nodes that have instances:
-// how many can be reached, and which cannot. Nodes that a user has given up are neither;
-// they are only counted in what people read.
+// how many can be reached, and which cannot. Nodes that a user has given up are lost, but
+// nobody waits for them, so they are no reason for a storm to begin.
 //
 // Nodes without instances are left out on both sides. Their loss costs nobody anything, so
 // nodes that join and leave at once cannot stop rescheduling. And they are no evidence that
@@ -68,8 +68,10 @@ func JudgeWeather(n Nodes, stored *mariposa.Storm, percent int) Weather {
 		left := lostIn(n.Lost, stored)
 		// It ends at half of the share, so that single nodes that come and go do not
 		// stop and start everything. And it ends when what is left would be too few for a
-		// storm, for example because the other lost nodes were removed.
-		if of := n.Reachable + len(left); canBeStorm(len(left), of) && exceeds(2*len(left), of, percent) {
+		// storm, for example because the other lost nodes were removed. A node that a user
+		// has given up is still lost: that says nothing about the others.
+		all := len(left) + len(lostIn(n.GivenUp, stored))
+		if of := n.Reachable + all; len(left) > 0 && canBeStorm(all, of) && exceeds(2*all, of, percent) {
 			return n.stormOf(*stored, left)
 		}
 	}

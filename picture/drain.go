@@ -151,7 +151,7 @@ func whyImmovable(r *store.Node, spec *mariposa.InstanceSpec, ss *mariposa.Servi
 // whyServiceKeeps returns why a service with a status has not moved an instance yet.
 func whyServiceKeeps(ss *mariposa.ServiceStatus, about mariposa.Reason) *mariposa.Reason {
 	cannot := mariposa.Reason{Code: mariposa.ReasonDrainService, Subject: about.Subject, Other: about.Other, Node: about.Node}
-	awaitsNode := ss.Reason.Is(mariposa.ReasonStorm, mariposa.ReasonStormSlow, mariposa.ReasonNodeAway, mariposa.ReasonNodeAwayNever)
+	awaitsNode := ss.Reason.Is(mariposa.ReasonStorm, mariposa.ReasonStormSlow, mariposa.ReasonNodeAway, mariposa.ReasonNodeAwayNever, mariposa.ReasonNodeAwayVolumes)
 	switch {
 	case (ss.Status == mariposa.StatusBlocked || ss.Status == mariposa.StatusBackingOff) && !awaitsNode:
 		return cannot.Because(ss.Reason)

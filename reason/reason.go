@@ -197,8 +197,14 @@ func idAt(r *mariposa.Reason, n int) string {
 	return "ID"
 }
 
-// serviceFlags returns the flags that name services.
+// maxServiceFlags is how many services a command names.
+const maxServiceFlags = 5
+
+// serviceFlags returns the flags that name services; of many, a flag for one of them.
 func serviceFlags(services []string) []string {
+	if len(services) > maxServiceFlags {
+		return []string{"--service", "NAME"}
+	}
 	var flags []string
 	for _, s := range services {
 		flags = append(flags, "--service", s)

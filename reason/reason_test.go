@@ -32,6 +32,7 @@ var examples = map[mariposa.ReasonCode][]mariposa.Reason{
 	mariposa.ReasonVersionLost:     {{Version: 3}},
 	mariposa.ReasonNodeAway:        {lostOne, {Subject: "web.1-a", Node: "n1", Other: "shop", Since: ten, Until: ten.Add(time.Minute), More: 12}},
 	mariposa.ReasonNodeAwayNever:   {lostOne},
+	mariposa.ReasonNodeAwayVolumes: {{Subject: "web.1-a", Node: "n1", Since: ten, Keys: []string{"data"}}, {Subject: "web.1-a", Node: "n1", Since: ten, Keys: []string{"data", "logs"}}},
 	mariposa.ReasonStranded:        {lostOne},
 	mariposa.ReasonSlotBusy:        {{Subject: "web.3"}},
 	mariposa.ReasonWaitsMissing:    {{Subject: "db"}},

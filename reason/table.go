@@ -83,6 +83,11 @@ var general = map[mariposa.ReasonCode]words{
 	}}.advise(func(r *mariposa.Reason) string {
 		return "if the node will not return, ask an admin of the installation to remove it with " + command("node rm", r.Node, "--force")
 	}),
+	mariposa.ReasonNodeAwayVolumes: words{text: func(r *mariposa.Reason, now time.Time) string {
+		return unreachableNode(r, now) + ", and has volumes there: " + listNames(r.Keys) + "; it starts when the node returns"
+	}}.advise(func(r *mariposa.Reason) string {
+		return "if the node will not return, ask an admin of the installation to remove it with " + command("node rm", r.Node, "--force")
+	}),
 	mariposa.ReasonStranded: {text: func(r *mariposa.Reason, now time.Time) string {
 		return unreachableNode(r, now) + "; it is removed when the node returns"
 	}},
@@ -324,7 +329,11 @@ var general = map[mariposa.ReasonCode]words{
 	}).joined("; it waits: "),
 	mariposa.ReasonThawFirst: plain("it is already frozen; thaw it with " + command("project thaw")),
 	mariposa.ReasonThawEnds: say(func(r *mariposa.Reason) string {
-		return "end it with " + command(append([]string{"project thaw"}, serviceFlags(r.Keys)...)...)
+		flags := serviceFlags(r.Keys)
+		if len(r.Keys) > maxServiceFlags {
+			return "end it for each of its " + Many(len(r.Keys), "service") + " with " + command(append([]string{"project thaw"}, flags...)...)
+		}
+		return "end it with " + command(append([]string{"project thaw"}, flags...)...)
 	}),
 
 	// Instances, volumes, networks and nodes.
