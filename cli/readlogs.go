@@ -59,7 +59,7 @@ func (l *logPrinter) readRound(ctx context.Context, all []contract.Instance, rou
 			}
 			a = absence{err, mariposa.CodeOf(err) == mariposa.Unavailable && l.mayReturn(ctx, i)}
 			if isAbout(err, i.Node) {
-				absent[i.Node] = a
+				absent[i.Node] = absence{mariposa.Errorf(mariposa.Unavailable, "node %s: see %s", i.NodeName, i.Name), a.may}
 				if a.may && round == 1 {
 					l.a.note("waiting for node %s (%v)", i.NodeName, err)
 				}

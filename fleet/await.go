@@ -187,7 +187,14 @@ func (f *Fleet) absenceError(e errand, waited time.Duration, failed error) error
 	if waited > 0 {
 		where += fmt.Sprintf(" (waited %s for it)", waited.Round(100*time.Millisecond))
 	}
-	return mariposa.Errorf(mariposa.Unavailable, "%s is on node %s", cmp.Or(e.what, "instance "+e.instance), where)
+	return mariposa.Errorf(mariposa.Unavailable, "%s is on node %s", cmp.Or(e.what, f.instanceName(e.instance)), where)
+}
+
+func (f *Fleet) instanceName(id string) string {
+	if r := f.Picture.Instances.Get(id); r != nil {
+		return r.Spec().Name
+	}
+	return "instance " + id
 }
 
 // describeAbsence describes where a node without a session here is, as the end of a
