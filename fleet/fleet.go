@@ -68,7 +68,9 @@ type Fleet struct {
 	statuses *throttle // of what nodes report about themselves
 	reports  reportLimiter
 	logged   reminders
-	joined   chan struct{} // closed and replaced when a node opens a session, here or elsewhere
+	// unfinished bounds the frames of all agents that have not arrived completely.
+	unfinished *wire.Unfinished
+	joined     chan struct{} // closed and replaced when a node opens a session, here or elsewhere
 
 	tokenless   tokenlessGate
 	waiting     waitingGate
@@ -115,6 +117,7 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 		Options: o, identity: id, began: o.Clock.Now(), joined: make(chan struct{}), joining: make(chan struct{}, 1), cancelLapse: func() {}, drains: make(chan struct{}, 1),
 		sessions: map[string]*Session{}, lastHeard: map[string]time.Time{}, lastStored: map[string]time.Time{}, liveFacts: map[string]*liveFacts{}, goneReplicas: map[string]time.Time{},
 		opens: newThrottle(openBurst, openInterval), statuses: newThrottle(statusBurst, statusInterval),
+		unfinished:     wire.NewUnfinished(maxUnfinished, unfinishedTime),
 		heardElsewhere: map[string]time.Time{}, neighbors: map[string]*neighbor{},
 	}
 	o.Picture.Subscribe(f.routeChanges)

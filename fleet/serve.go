@@ -21,7 +21,7 @@ func (f *Fleet) Serve(ctx context.Context, conn *websocket.Conn, by Admission) {
 	defer cancel()
 	pipe := wire.NewPipe(ctx, conn)
 	defer pipe.Close()
-	pipe.LimitUntilWelcome()
+	pipe.LimitAgent(f.unfinished, func(context.Context, int, int) error { return nil })
 	hello, cancelHello := context.WithTimeout(ctx, helloTimeout)
 	first, err := pipe.Read(hello)
 	cancelHello()
@@ -53,12 +53,23 @@ func (f *Fleet) Serve(ctx context.Context, conn *websocket.Conn, by Admission) {
 	go s.run(ctx, wake, cancel)
 	for in := <-second; ; in.frame, in.err = pipe.Read(ctx) {
 		if in.err != nil {
-			s.end("the connection ended")
-			slog.Info("node disconnected", "node", first.Hello.Name)
+			s.endRead(in.err)
 			return
 		}
 		s.Receive(in.frame)
 	}
+}
+
+// endRead ends the session because nothing more can be read from its agent. If the agent
+// broke a rule, it is told which.
+func (s *Session) endRead(err error) {
+	why := "the connection ended"
+	if rule := (*mariposa.Error)(nil); errors.As(err, &rule) {
+		why = rule.Message
+		slog.Warn("ending a node's session", "node", s.hello.Name, "err", err)
+	}
+	s.end(why)
+	slog.Info("node disconnected", "node", s.hello.Name)
 }
 
 type incoming struct {

@@ -55,6 +55,7 @@ type Session struct {
 	recent            map[string]*mariposa.InstanceStatus // stored, perhaps not yet in the picture
 	recentAt          int64
 	provided          map[string]wire.Provided // reported resources, not yet stored
+	inventory         inventory                // of which the last part has not arrived
 	quarantineTotal   int                      // reported instances in quarantine
 	quarantineExcess  []string                 // what was cut of them
 	quarantineChanged bool
