@@ -67,6 +67,7 @@ type Fleet struct {
 	opens    *throttle // of sessions
 	statuses *throttle // of what nodes report about themselves
 	reports  reportLimiter
+	readings readLimiter
 	logged   reminders
 	// unfinished bounds the frames of all agents that have not arrived completely.
 	unfinished *wire.Unfinished
@@ -318,6 +319,7 @@ func (f *Fleet) noteStored(c *store.Change) {
 		f.opens.forget(c.Record.ID)
 		f.statuses.forget(c.Record.ID)
 		f.reports.forget(c.Record.ID)
+		f.readings.forget(c.Record.ID)
 	case c.Status && st.State == mariposa.NodeRunning && st.Replica != f.Replica:
 		f.lastStored[c.Record.ID] = f.Clock.Now()
 	}

@@ -1,6 +1,7 @@
 package fleet_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -58,5 +59,37 @@ func TestAnAgentIsToldWhichBoundItsFrameExceeds(t *testing.T) {
 	})
 	if why != "the frame contains more than 20000 objects or 100000 values" {
 		t.Errorf("the session ended with %q", why)
+	}
+}
+
+// A node that floods the server is read slowly. It loses nothing, keeps its session, and
+// gets no more by connecting again. Another node is read as before.
+func TestANodeThatFloodsTheServerIsReadSlowly(t *testing.T) {
+	t.Parallel()
+	p := newTestServer(t, time.Hour)
+	const burst, more = 2000, 300 // of which 200 are read per second
+	first, conn := p.joined("n1")
+	began := time.Now()
+	flood := func(conn *websocket.Conn, n int) {
+		for i := range n {
+			p.writeRaw(conn, fmt.Sprintf(`{"seq":%d,"report":{}}`, i+2))
+		}
+	}
+	answered := func(pipe *wire.Pipe) {
+		t.Helper()
+		pipe.Send(wire.Frame{Heartbeat: &wire.Heartbeat{}})
+		p.readUntil(pipe, func(f wire.Frame) bool { return f.Heartbeat != nil })
+	}
+	flood(conn, burst)
+	answered(first)
+	first.Close()
+	pipe, conn := p.joined("n1")
+	flood(conn, more)
+	quiet, _ := p.joined("n2")
+	answered(quiet)
+	unhindered := time.Since(began)
+	answered(pipe)
+	if took := time.Since(began); took < more*time.Second/200 {
+		t.Errorf("%d frames were read within %v; another node had its answer after %v", burst+more, took, unhindered)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -21,7 +22,13 @@ func (f *Fleet) Serve(ctx context.Context, conn *websocket.Conn, by Admission) {
 	defer cancel()
 	pipe := wire.NewPipe(ctx, conn)
 	defer pipe.Close()
-	pipe.LimitAgent(f.unfinished, func(context.Context, int, int) error { return nil })
+	var opened atomic.Pointer[Session]
+	pipe.LimitAgent(f.unfinished, func(ctx context.Context, frames, weight int) error {
+		if s := opened.Load(); s != nil {
+			return s.payReading(ctx, frames, weight)
+		}
+		return nil // the hello, and a frame after it
+	})
 	hello, cancelHello := context.WithTimeout(ctx, helloTimeout)
 	first, err := pipe.Read(hello)
 	cancelHello()
@@ -48,6 +55,7 @@ func (f *Fleet) Serve(ctx context.Context, conn *websocket.Conn, by Admission) {
 	if by.leave != nil {
 		by.leave()
 	}
+	opened.Store(s)
 	s.dial, s.countStreams = pipe.Dial, pipe.CountStreams
 	slog.Info("node connected", "node", first.Hello.Name, "epoch", s.epoch)
 	go s.run(ctx, wake, cancel)
