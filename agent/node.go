@@ -426,25 +426,29 @@ func (n *Node) reportInstances() {
 	r := &wire.Report{}
 	if n.inventory {
 		n.inventory = false
-		r.Inventory, r.Quarantined = true, n.quarantined()
-		if len(n.dirtyInstances) == 0 {
-			n.send(wire.Frame{Report: r})
-			return
+		parts := wire.PackQuarantined(n.quarantined())
+		last := len(parts) - 1
+		for _, part := range parts[:last] {
+			n.send(wire.Frame{Report: &wire.Report{Quarantined: part}})
 		}
+		r.Inventory, r.Quarantined = true, parts[last]
 	}
 	ids := slices.Sorted(maps.Keys(n.dirtyInstances))
 	clear(n.dirtyInstances)
-	for part := range slices.Chunk(ids, wire.Batch) {
-		for _, id := range part {
-			if i := n.instances[id]; i != nil && i.status.State != "" {
-				r.Items = append(r.Items, wire.Status{ID: id, Status: i.status})
-				n.forgetIfDone(i)
-			}
+	for _, id := range ids {
+		i := n.instances[id]
+		if i == nil || i.status.State == "" {
+			continue
 		}
-		if len(r.Items) > 0 || r.Inventory {
+		r.Add(wire.Status{ID: id, Status: i.status})
+		n.forgetIfDone(i)
+		if r.IsFull() {
 			n.send(wire.Frame{Report: r})
+			r = &wire.Report{}
 		}
-		r = &wire.Report{}
+	}
+	if len(r.Items) > 0 || r.Inventory {
+		n.send(wire.Frame{Report: r})
 	}
 }
 

@@ -187,6 +187,31 @@ func TestTheQuarantineHoldsWhatThisStoreDoesNotKnow(t *testing.T) {
 	}
 }
 
+// Servers take no frame with thousands of instances.
+func TestALargeInventoryIsSentInParts(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	const total = 2*wire.Batch + 1
+	for i := range total {
+		r.make(fmt.Sprintf("i%04d", i), "ours", "first")
+	}
+	r.boot()
+	r.connect()
+	var ids []string
+	var complete []bool
+	for _, f := range r.conn.sent() {
+		if f.Report != nil && (f.Report.Inventory || len(f.Report.Quarantined) > 0) {
+			complete = append(complete, f.Report.Inventory)
+			for _, q := range f.Report.Quarantined {
+				ids = append(ids, q.ID)
+			}
+		}
+	}
+	if !slices.Equal(complete, []bool{false, false, true}) || len(ids) != total || !slices.IsSorted(ids) {
+		t.Errorf("%d instances are in parts that are complete or not: %v", len(ids), complete)
+	}
+}
+
 func TestWhatASnapshotDoesNotNameGoesIntoQuarantineAndComesBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -55,9 +55,17 @@ const (
 	maxSampleBytes = 128 << 10
 )
 
-// maxWaiting is how many bytes of reports may wait while the session stores earlier ones: two
-// of the largest frames, or more than 100,000 changes of instances.
-const maxWaiting = 2*wire.MaxFrame + 1
+// maxWaiting is how many bytes of reports may wait while the session stores earlier ones:
+// eight of the largest frames, or more than 100,000 changes of instances.
+const maxWaiting = 8*wire.MaxReport + 1
+
+// maxUnfinished is how many bytes of frames that have not arrived completely a server keeps,
+// of all agents together, and unfinishedTime is how long a frame may take to arrive: those of
+// honest agents have about 1 MiB.
+const (
+	maxUnfinished  = 256 << 20
+	unfinishedTime = 30 * time.Second
+)
 
 // How often a node can open a session, and have its status written. An agent that restarts,
 // or tries one server after another, needs a few sessions at once; a node that keeps doing
@@ -249,22 +257,36 @@ func (c *cutter) provided(p *wire.Provided) {
 	p.Path = c.text(p.Path, maxDetail, "the path of a resource")
 }
 
-// quarantine cuts a list of quarantined instances.
-func (c *cutter) quarantine(all []mariposa.Quarantined) (kept []mariposa.Quarantined) {
-	bytes := 0
-	for _, q := range all {
-		size, ok := c.quarantined(&q)
-		if bytes += size; len(kept) == maxQuarantined || bytes > maxQuarantineBytes {
-			break
+// inventory is the quarantined instances of a node, cut. They arrive in several frames.
+type inventory struct {
+	cutter
+	kept   []mariposa.Quarantined
+	total  int
+	bytes  int
+	isFull bool // no more are kept
+}
+
+// add adds a part of the inventory.
+func (v *inventory) add(part []mariposa.Quarantined) {
+	v.total += len(part)
+	for _, q := range part {
+		if v.isFull {
+			return
 		}
-		if ok {
-			kept = append(kept, q)
+		size, ok := v.quarantined(&q)
+		if v.bytes += size; len(v.kept) == maxQuarantined || v.bytes > maxQuarantineBytes {
+			v.isFull = true
+		} else if ok {
+			v.kept = append(v.kept, q)
 		}
 	}
-	if len(kept) < len(all) {
-		c.note(fmt.Sprintf("its quarantine of %d instances", len(all)))
+}
+
+// finish notes whether it was cut.
+func (v *inventory) finish() {
+	if len(v.kept) < v.total {
+		v.note(fmt.Sprintf("its quarantine of %d instances", v.total))
 	}
-	return kept
 }
 
 // quarantined cuts a quarantined instance, and returns its size; false if it has no id.

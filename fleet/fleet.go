@@ -67,8 +67,11 @@ type Fleet struct {
 	opens    *throttle // of sessions
 	statuses *throttle // of what nodes report about themselves
 	reports  reportLimiter
+	readings readLimiter
 	logged   reminders
-	joined   chan struct{} // closed and replaced when a node opens a session, here or elsewhere
+	// unfinished bounds the frames of all agents that have not arrived completely.
+	unfinished *wire.Unfinished
+	joined     chan struct{} // closed and replaced when a node opens a session, here or elsewhere
 
 	tokenless   tokenlessGate
 	waiting     waitingGate
@@ -115,6 +118,7 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 		Options: o, identity: id, began: o.Clock.Now(), joined: make(chan struct{}), joining: make(chan struct{}, 1), cancelLapse: func() {}, drains: make(chan struct{}, 1),
 		sessions: map[string]*Session{}, lastHeard: map[string]time.Time{}, lastStored: map[string]time.Time{}, liveFacts: map[string]*liveFacts{}, goneReplicas: map[string]time.Time{},
 		opens: newThrottle(openBurst, openInterval), statuses: newThrottle(statusBurst, statusInterval),
+		unfinished:     wire.NewUnfinished(maxUnfinished, unfinishedTime),
 		heardElsewhere: map[string]time.Time{}, neighbors: map[string]*neighbor{},
 	}
 	o.Picture.Subscribe(f.routeChanges)
@@ -315,6 +319,7 @@ func (f *Fleet) noteStored(c *store.Change) {
 		f.opens.forget(c.Record.ID)
 		f.statuses.forget(c.Record.ID)
 		f.reports.forget(c.Record.ID)
+		f.readings.forget(c.Record.ID)
 	case c.Status && st.State == mariposa.NodeRunning && st.Replica != f.Replica:
 		f.lastStored[c.Record.ID] = f.Clock.Now()
 	}

@@ -375,7 +375,10 @@ func TestTheWholeQuarantineIsReadThroughAnotherReplica(t *testing.T) {
 	for i := range all {
 		all[i] = mariposa.Quarantined{ID: fmt.Sprintf("q-%04d", i), State: mariposa.StateRunning, Reason: strings.Repeat("x", 200)}
 	}
-	pipe.Send(wire.Frame{Seq: 2, Report: &wire.Report{Inventory: true, Quarantined: all}})
+	parts := wire.PackQuarantined(all)
+	for i, part := range parts {
+		pipe.Send(wire.Frame{Seq: int64(i + 2), Report: &wire.Report{Inventory: i == len(parts)-1, Quarantined: part}})
+	}
 	n := addNeighbor(t, p)
 	p.until("the quarantine is stored", func() bool { return p.pic.Nodes.Get("n1").Status().CountQuarantined() == 3000 })
 	must(t, n.pic.Await(p.ctx, p.pic.Revision()))

@@ -16,23 +16,22 @@ import (
 // and their number. The complete list stays in the memory of the session: whoever adopts or
 // purges instances asks for it, at whichever replica.
 
-// setQuarantine keeps the inventory that the node reported.
-func (s *Session) setQuarantine(all []mariposa.Quarantined) {
-	var c cutter
-	kept := c.quarantine(all)
+// setQuarantine keeps the inventory that the node reported completely.
+func (s *Session) setQuarantine(v *inventory) {
+	v.finish()
 	s.noteInventory()
-	if len(all) == s.quarantineTotal && sameQuarantine(kept, s.quarantine) {
+	if v.total == s.quarantineTotal && sameQuarantine(v.kept, s.quarantine) {
 		return
 	}
-	s.quarantineNews = s.quarantineNews || len(all) != s.quarantineTotal || !sameInstances(sampleOf(kept), sampleOf(s.quarantine))
-	keepSince(kept, s.quarantine)
-	if len(c.excess) > 0 && len(s.quarantineExcess) == 0 {
-		s.logExcess(c.excess)
+	s.quarantineNews = s.quarantineNews || v.total != s.quarantineTotal || !sameInstances(sampleOf(v.kept), sampleOf(s.quarantine))
+	keepSince(v.kept, s.quarantine)
+	if len(v.excess) > 0 && len(s.quarantineExcess) == 0 {
+		s.logExcess(v.excess)
 	}
-	s.quarantineTotal, s.quarantineExcess, s.quarantineChanged = len(all), c.excess, true
+	s.quarantineTotal, s.quarantineExcess, s.quarantineChanged = v.total, v.excess, true
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.quarantine = kept
+	s.quarantine = v.kept
 }
 
 // quarantineEvent is the event of a changed quarantine: only if other instances are in it.

@@ -31,8 +31,11 @@ func (s *Session) handleReport(ctx context.Context, r *wire.Report) {
 	}
 	s.handleProvided(r.Provided, &c)
 	s.noteExcess(c.excess)
+	s.inventory.add(r.Quarantined)
 	if r.Inventory {
-		s.setQuarantine(r.Quarantined)
+		v := s.inventory
+		s.inventory = inventory{}
+		s.setQuarantine(&v)
 	}
 	if m := r.Machine.Bounded(); m != nil && !reflect.DeepEqual(m, s.machine) {
 		s.machine, s.machineChanged = m, true

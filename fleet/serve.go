@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -21,7 +22,13 @@ func (f *Fleet) Serve(ctx context.Context, conn *websocket.Conn, by Admission) {
 	defer cancel()
 	pipe := wire.NewPipe(ctx, conn)
 	defer pipe.Close()
-	pipe.LimitUntilWelcome()
+	var opened atomic.Pointer[Session]
+	pipe.LimitAgent(f.unfinished, func(ctx context.Context, frames, weight int) error {
+		if s := opened.Load(); s != nil {
+			return s.payReading(ctx, frames, weight)
+		}
+		return nil // the hello, and a frame after it
+	})
 	hello, cancelHello := context.WithTimeout(ctx, helloTimeout)
 	first, err := pipe.Read(hello)
 	cancelHello()
@@ -48,17 +55,29 @@ func (f *Fleet) Serve(ctx context.Context, conn *websocket.Conn, by Admission) {
 	if by.leave != nil {
 		by.leave()
 	}
+	opened.Store(s)
 	s.dial, s.countStreams = pipe.Dial, pipe.CountStreams
 	slog.Info("node connected", "node", first.Hello.Name, "epoch", s.epoch)
 	go s.run(ctx, wake, cancel)
 	for in := <-second; ; in.frame, in.err = pipe.Read(ctx) {
 		if in.err != nil {
-			s.end("the connection ended")
-			slog.Info("node disconnected", "node", first.Hello.Name)
+			s.endRead(in.err)
 			return
 		}
 		s.Receive(in.frame)
 	}
+}
+
+// endRead ends the session because nothing more can be read from its agent. If the agent
+// broke a rule, it is told which.
+func (s *Session) endRead(err error) {
+	why := "the connection ended"
+	if rule := (*mariposa.Error)(nil); errors.As(err, &rule) {
+		why = rule.Message
+		slog.Warn("ending a node's session", "node", s.hello.Name, "err", err)
+	}
+	s.end(why)
+	slog.Info("node disconnected", "node", s.hello.Name)
 }
 
 type incoming struct {

@@ -30,6 +30,7 @@ type Session struct {
 	inbox *mailbox.Box[message]
 
 	waiting atomic.Int64 // bytes of the frames in the inbox
+	reading *readBudget
 
 	began        time.Time
 	countStreams func() int // that are open; nil in virtual time
@@ -55,6 +56,7 @@ type Session struct {
 	recent            map[string]*mariposa.InstanceStatus // stored, perhaps not yet in the picture
 	recentAt          int64
 	provided          map[string]wire.Provided // reported resources, not yet stored
+	inventory         inventory                // of which the last part has not arrived
 	quarantineTotal   int                      // reported instances in quarantine
 	quarantineExcess  []string                 // what was cut of them
 	quarantineChanged bool
@@ -85,7 +87,7 @@ func newSession(f *Fleet, h *wire.Hello, spec *mariposa.NodeSpec, epoch int64, f
 	s := &Session{
 		f: f, node: h.Node, hello: c.hello(h), spec: spec, epoch: epoch, from: from, out: out, began: f.Clock.Now(),
 		pending: map[string]*mariposa.InstanceStatus{}, recent: map[string]*mariposa.InstanceStatus{}, retry: func() {}, ready: make(chan struct{}),
-		provided: map[string]wire.Provided{}, frozen: map[string]bool{},
+		provided: map[string]wire.Provided{}, frozen: map[string]bool{}, reading: f.readings.of(h.Node),
 	}
 	s.machine, s.past, s.excess = s.hello.Machine, f.pastOf(h), c.excess
 	if len(c.excess) > 0 {

@@ -29,7 +29,8 @@ type Pipe struct {
 	endStreams context.CancelFunc
 	serve      func(*Stream)
 	filter     streamFilter // used by the reader, as is the next
-	pieces     []byte       // of a frame that has not arrived completely
+	pieces     assembly     // of a frame that has not arrived completely
+	pay        payFunc      // for what is read from an agent; nil if the other side is none
 	readLimit  atomic.Int64 // bytes of a frame
 	sent       int64        // the last frame that was written; used by the writer
 
@@ -80,14 +81,10 @@ func NewPipe(ctx context.Context, conn *websocket.Conn) *Pipe {
 	return p
 }
 
-// LimitUntilWelcome lets the other side send only small frames until it is sent a welcome:
-// what is not admitted must not take up much memory. It is called before the first Read.
-func (p *Pipe) LimitUntilWelcome() { p.readLimit.Store(MaxHello) }
-
 // Send queues a frame.
 func (p *Pipe) Send(f Frame) {
-	if f.Welcome != nil {
-		p.readLimit.Store(MaxFrame)
+	if f.Welcome != nil && p.pay != nil {
+		p.readLimit.Store(MaxReport)
 	}
 	p.enqueue(outgoing{frame: f})
 }
@@ -120,6 +117,7 @@ func (p *Pipe) Close() {
 	p.closed = true
 	p.mu.Unlock()
 	p.endStreams()
+	p.pieces.take()
 	if !already {
 		late := time.AfterFunc(closeTimeout, p.abort)
 		context.AfterFunc(p.ctx, func() { late.Stop() })
@@ -143,18 +141,33 @@ func (p *Pipe) isClosed() bool {
 // Read waits for the next frame. It also passes bytes to the streams, so streams work
 // only while the pipe is being read.
 func (p *Pipe) Read(ctx context.Context) (Frame, error) {
+	f, err := p.read(ctx)
+	if err != nil {
+		p.pieces.take() // no more will come
+	}
+	return f, err
+}
+
+func (p *Pipe) read(ctx context.Context) (Frame, error) {
 	for {
 		kind, b, err := p.conn.Read(ctx)
 		if err != nil {
 			return Frame{}, fmt.Errorf("the connection ended: %w", err)
 		}
+		if err := p.pieces.check(); err != nil {
+			return Frame{}, err
+		}
 		if kind == websocket.MessageText {
-			b, isWhole, err := p.join(b)
-			if err != nil {
+			frame, isWhole, err := p.join(b)
+			switch {
+			case err != nil:
 				return Frame{}, err
-			}
-			if isWhole {
-				return Decode(b)
+			case isWhole:
+				return p.decode(ctx, frame, len(b))
+			case p.pay != nil:
+				if err := p.pay(ctx, 0, messageWeight+len(b)); err != nil {
+					return Frame{}, err
+				}
 			}
 			continue
 		}
@@ -174,18 +187,19 @@ func (p *Pipe) Read(ctx context.Context) (Frame, error) {
 // Heartbeats, which are never in pieces, may arrive in between.
 func (p *Pipe) join(b []byte) (frame []byte, isWhole bool, err error) {
 	limit := p.readLimit.Load()
-	if int64(len(p.pieces)+len(b)-1) > limit {
+	if int64(p.pieces.size()+len(b)-1) > limit {
 		return nil, false, mariposa.Errorf(mariposa.TooLarge, "frame exceeds the limit of %d bytes", limit)
 	}
 	if len(b) == 0 || b[0] != pieceMore && b[0] != pieceLast {
 		return b, true, nil
 	}
-	p.pieces = append(p.pieces, b[1:]...)
-	if b[0] == pieceMore {
-		return nil, false, nil
+	if err := p.pieces.add(b[1:]); err != nil {
+		return nil, false, err
 	}
-	frame, p.pieces = p.pieces, nil
-	return frame, true, nil
+	if b[0] == pieceLast {
+		return p.pieces.take(), true, nil
+	}
+	return nil, false, nil
 }
 
 func (p *Pipe) write() {

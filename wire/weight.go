@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"encoding/json"
 	"unicode/utf8"
 
 	"mariposa"
@@ -33,6 +34,38 @@ func Pack(items []MdataItem) (frames []*Mdata, tooLarge []MdataItem) {
 		bytes += w
 	}
 	return frames, tooLarge
+}
+
+// PackQuarantined divides an inventory into parts, one for each frame, limited in number, in
+// size and in content. There is at least one part.
+func PackQuarantined(all []mariposa.Quarantined) (parts [][]mariposa.Quarantined) {
+	from, bytes, sum := 0, 0, content{}
+	for i := range all {
+		b, _ := json.Marshal(&all[i]) // never fails
+		c := countContent(b)
+		c.values++ // the comma
+		if i-from == Batch || i > from && (bytes+len(b) > targetWeight || sum.objects+c.objects > maxReportObjects/2 || sum.values+c.values > maxReportValues/2) {
+			parts = append(parts, all[from:i])
+			from, bytes, sum = i, 0, content{}
+		}
+		bytes, sum.objects, sum.values = bytes+len(b), sum.objects+c.objects, sum.values+c.values
+	}
+	return append(parts, all[from:])
+}
+
+// IsFull reports whether the next status begins another frame.
+func (r *Report) IsFull() bool { return len(r.Items) >= Batch || r.weight > targetWeight }
+
+// Add adds the status of an instance.
+func (r *Report) Add(it Status) {
+	r.Items = append(r.Items, it)
+	r.weight += 512 + len(it.Status.Reason)
+	for _, address := range it.Status.Addresses {
+		r.weight += 32 + len(address)
+	}
+	for name, text := range it.Status.Details {
+		r.weight += 32 + len(name) + len(text)
+	}
 }
 
 // Weight is how many bytes the values take in a frame, at most.

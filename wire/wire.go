@@ -25,7 +25,7 @@ import (
 //	8 (2026-11): logs, commands and usage go over streams; crash instead of ask, exec and data
 //	9 (2026-11): assignments say whether the instance is frozen
 //	10 (2026-11): logs since a time and with timestamps; workloads with a mark for the port and a working directory
-//	11 (2026-11): heartbeats without a number, with the last frame sent; large frames in pieces; keys are rotated; bye says that the node waits for approval or was removed
+//	11 (2026-11): heartbeats without a number, with the last frame sent; large frames in pieces, inventories in several frames; keys are rotated; bye says that the node waits for approval or was removed
 const Protocol = 11
 
 // NodeHeader is the request header with which an agent proves which node it is: ID:KEY. A
@@ -206,9 +206,11 @@ type MdataItem struct {
 type Report struct {
 	Items       []Status               `json:"items,omitempty"`
 	Provided    []Provided             `json:"provided,omitempty"`
-	Quarantined []mariposa.Quarantined `json:"quarantined,omitempty"`
-	Inventory   bool                   `json:"inventory,omitempty"` // Quarantined is complete
-	Machine     *mariposa.Machine      `json:"machine,omitempty"`   // the facts of the machine have changed
+	Quarantined []mariposa.Quarantined `json:"quarantined,omitempty"` // a part of the inventory
+	Inventory   bool                   `json:"inventory,omitempty"`   // Quarantined is the last part of it, perhaps empty
+	Machine     *mariposa.Machine      `json:"machine,omitempty"`     // the facts of the machine have changed
+
+	weight int // of the items, about
 }
 
 // Status is the actual state of one instance.
@@ -262,13 +264,17 @@ func Encode(f Frame) ([]byte, error) { return json.Marshal(f) }
 
 // Decode reads a frame and checks that it carries exactly one message.
 func Decode(b []byte) (Frame, error) {
-	var f Frame
 	if len(b) > MaxFrame {
-		return f, mariposa.Errorf(mariposa.TooLarge, "frame of %d bytes exceeds the limit of %d bytes", len(b), MaxFrame)
+		return Frame{}, mariposa.Errorf(mariposa.TooLarge, "frame of %d bytes exceeds the limit of %d bytes", len(b), MaxFrame)
 	}
 	if err := checkContent(b); err != nil {
-		return f, err
+		return Frame{}, err
 	}
+	return decodeChecked(b)
+}
+
+// decodeChecked reads a frame whose size and content were checked.
+func decodeChecked(b []byte) (f Frame, err error) {
 	if err := json.Unmarshal(b, &f); err != nil {
 		return f, mariposa.Errorf(mariposa.InvalidArgument, "invalid frame: %w", err)
 	}
