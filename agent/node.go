@@ -93,6 +93,7 @@ type Node struct {
 	staleResources map[string]struct{} // resources whose state must be reported
 	machineChanged bool                // the facts of the machine must be reported
 	inventory      bool                // the quarantine must be reported
+	inventoryAt    time.Time           // but not before; zero: at once
 	interned       map[string]string   // names that many instances share
 	stepCtx        context.Context     //nolint:containedctx // the context of the current step; operations outlive frames, not the agent
 }
@@ -243,6 +244,7 @@ func (n *Node) Step(ctx context.Context) {
 func (n *Node) post(f func()) { n.inbox.Put(func(context.Context) { f() }) }
 
 func (n *Node) resetConnection() {
+	n.inventoryAt = time.Time{}
 	n.out, n.welcomed, n.complete, n.snapshot, n.offeredResources, n.earlyValues = nil, false, false, nil, nil, earlyValues{}
 	n.stopBeat()
 	n.stopWatch()
@@ -424,7 +426,7 @@ func (n *Node) report() {
 // reportInstances sends the changes of instances and of the quarantine.
 func (n *Node) reportInstances() {
 	r := &wire.Report{}
-	if n.inventory {
+	if n.inventory && !n.Clock.Now().Before(n.inventoryAt) {
 		n.inventory = false
 		parts := wire.PackQuarantined(n.quarantined())
 		last := len(parts) - 1
@@ -432,6 +434,7 @@ func (n *Node) reportInstances() {
 			n.send(wire.Frame{Report: &wire.Report{Quarantined: part}})
 		}
 		r.Inventory, r.Quarantined = true, parts[last]
+		n.postponeInventory(time.Duration(last) * inventoryPause)
 	}
 	ids := slices.Sorted(maps.Keys(n.dirtyInstances))
 	clear(n.dirtyInstances)
@@ -449,6 +452,18 @@ func (n *Node) reportInstances() {
 	}
 	if len(r.Items) > 0 || r.Inventory {
 		n.send(wire.Frame{Report: r})
+	}
+}
+
+// inventoryPause is how long after an inventory the next one is sent, for each of its parts
+// but the first. While thousands of quarantined instances are removed, each removal changes
+// the inventory, and servers read only so much.
+const inventoryPause = 500 * time.Millisecond
+
+func (n *Node) postponeInventory(pause time.Duration) {
+	if pause > 0 {
+		n.inventoryAt = n.Clock.Now().Add(pause)
+		n.Clock.After(pause, func() { n.post(func() {}) }) // the step reports
 	}
 }
 

@@ -212,6 +212,37 @@ func TestALargeInventoryIsSentInParts(t *testing.T) {
 	}
 }
 
+// While thousands of quarantined instances are removed, each removal changes the inventory.
+func TestALargeInventoryIsNotSentAllTheTime(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	const total = 2*wire.Batch + 1
+	for i := range total {
+		r.make(fmt.Sprintf("i%04d", i), "ours", "first")
+	}
+	r.boot()
+	r.connect()
+	count := func() (n int) {
+		for _, f := range r.conn.sent() {
+			if f.Report != nil && f.Report.Inventory {
+				n++
+			}
+		}
+		return n
+	}
+	before := count()
+	for i := range total { // the last in the list is the last to change
+		r.crash(fmt.Sprintf("i%04d", i))
+	}
+	r.pass(time.Second)
+	if n := count() - before; n != 1 {
+		t.Errorf("%d inventories were sent", n)
+	}
+	if q := r.quarantine(); q[len(q)-1].State != mariposa.StateStopped {
+		t.Errorf("the newest is not reported: %+v", q[len(q)-1])
+	}
+}
+
 func TestWhatASnapshotDoesNotNameGoesIntoQuarantineAndComesBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

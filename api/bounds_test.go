@@ -207,7 +207,7 @@ func TestWhatANodeReportsAboutInstancesIsBounded(t *testing.T) {
 	h.create("shop", "services: {web: {compute_type: dummy, scale: 0}}")
 	made := want[contract.Changed](h.call("POST", "/v1/instances", `{"project":"shop","name":"alone","compute_type":"dummy"}`), 201)
 	a := h.connectAgent(helloOf("n1")) // the snapshot names it
-	long := strings.Repeat("ä", 1<<20)
+	long := strings.Repeat("ä", 1<<19) // five of them fit into a frame
 	st := mariposa.InstanceStatus{State: mariposa.StateRunning, Generation: 1, PhysicalID: long, Reason: long, Health: mariposa.Health(long), Details: map[string]string{long: "x", "log": long}}
 	for i := range 5000 {
 		st.Addresses = append(st.Addresses, fmt.Sprintf("10.0.0.1:%d", i))
