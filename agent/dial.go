@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +19,8 @@ const (
 	dialTimeout = 10 * time.Second
 	// headStart is how long an attempt runs alone before the next one begins.
 	headStart = 300 * time.Millisecond
+	// retryPause is how long to wait before a target is tried again while another one hangs.
+	retryPause = time.Second
 )
 
 // attempt is the result of dialing one target.
@@ -29,11 +32,12 @@ type attempt struct {
 
 // dialAny connects to the first of the targets that answers. Each one that takes longer
 // than a moment gets company of the next. The others are dropped before a session begins:
-// that takes a hello. A refusal counts only if no other target answers.
+// that takes a hello. A refusal counts only if no other target answers. While one hangs,
+// those that failed are tried again: a server that had lost its database may be back.
 func dialAny(ctx context.Context, targets []target, l Link, node string, keys Keys) (attempt, []attempt) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	results := make(chan attempt)
-	begun, ended := 0, 0
+	begun, pending := 0, 0 // of all targets; attempts
 	defer func() {
 		cancel()
 		go func(left int) { // ends soon after the context
@@ -42,33 +46,56 @@ func dialAny(ctx context.Context, targets []target, l Link, node string, keys Ke
 					_ = a.conn.CloseNow() // it has no session
 				}
 			}
-		}(begun - ended)
+		}(pending)
 	}()
 	next := time.NewTimer(0)
 	defer next.Stop()
-	var failed []attempt
-	for ended < len(targets) {
+	var failed []attempt // the last of each target
+	var again []target
+	for begun < len(targets) || pending > 0 {
 		select {
 		case <-next.C:
-			if begun < len(targets) {
-				t := targets[begun]
+			var t target
+			switch {
+			case begun < len(targets):
+				t = targets[begun]
 				begun++
-				go func() {
-					conn, err := t.dial(ctx, l, node, keys)
-					results <- attempt{t, conn, err}
-				}()
-				next.Reset(headStart)
+			case len(again) > 0:
+				t, again = again[0], again[1:]
+			default:
+				continue
+			}
+			pending++
+			go func() {
+				conn, err := t.dial(ctx, l, node, keys)
+				results <- attempt{t, conn, err}
+			}()
+			if next.Reset(headStart); begun == len(targets) {
+				next.Reset(retryPause)
 			}
 		case a := <-results:
-			ended++
+			pending--
 			if a.err == nil {
 				return a, failed
 			}
-			failed = append(failed, a)
-			next.Reset(0)
+			failed = append(slices.DeleteFunc(failed, func(f attempt) bool { return f.target == a.target }), a)
+			if mayChange(a.err) {
+				again = append(again, a.target)
+			}
+			if begun < len(targets) {
+				next.Reset(0)
+			} else {
+				next.Reset(retryPause)
+			}
 		}
 	}
 	return attempt{err: joinFailures(failed)}, failed
+}
+
+// mayChange reports whether a server may soon answer otherwise.
+func mayChange(err error) bool {
+	var no *refusal
+	return !errors.As(err, &no) && !isPostponed(err)
 }
 
 // joinFailures returns why no target answered. A refusal is more telling than the rest.

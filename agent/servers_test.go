@@ -162,6 +162,34 @@ func TestASilentServerCostsOnlyAMoment(t *testing.T) {
 	}
 }
 
+// One server hangs, and the other cannot admit nodes for a moment. The node does not wait for
+// the first one until it tries the second one again.
+func TestAServerThatIsBackIsTriedAgainWhileAnotherOneHangs(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	good := newHost(t, "127.0.0.1:0", nil)
+	var asked atomic.Int32
+	busy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1) == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = w.Write([]byte(`{"code":"Unavailable","message":"the server cannot reach its database now"}`))
+			return
+		}
+		good.Config.Handler.ServeHTTP(w, r)
+	}))
+	defer busy.Close()
+	began := time.Now()
+	runAgent(t, agent.Link{Servers: []string{"http://" + silent.Addr().String(), busy.URL}})
+	awaitSignal(t, "the node connects", good.joined)
+	if took := time.Since(began); took > 8*time.Second { // the attempt at the first server takes 10 s
+		t.Errorf("it took %s", took)
+	}
+}
+
 // A server stops answering right after it has accepted a connection, or right after its
 // welcome. The node is connected to another one long before it would count as unknown.
 func TestANodeLeavesAServerThatStopsAnswering(t *testing.T) {
