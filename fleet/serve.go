@@ -72,12 +72,18 @@ func (f *Fleet) Serve(ctx context.Context, conn *websocket.Conn, by Admission) {
 // broke a rule, it is told which.
 func (s *Session) endRead(err error) {
 	why := "the connection ended"
-	if rule := (*mariposa.Error)(nil); errors.As(err, &rule) {
+	if rule := brokenRule(err); rule != nil {
 		why = rule.Message
 		slog.Warn("ending a node's session", "node", s.hello.Name, "err", err)
 	}
 	s.end(why)
 	slog.Info("node disconnected", "node", s.hello.Name)
+}
+
+// brokenRule returns which rule an agent broke; nil if the connection ended.
+func brokenRule(err error) (rule *mariposa.Error) {
+	errors.As(err, &rule)
+	return rule
 }
 
 type incoming struct {
@@ -92,7 +98,7 @@ func readAhead(ctx context.Context, pipe *wire.Pipe, cancel context.CancelFunc) 
 	read := make(chan incoming, 1)
 	go func() {
 		frame, err := pipe.Read(context.WithoutCancel(ctx)) // ends with the pipe; a refusal may still have to be sent
-		if err != nil {
+		if err != nil && brokenRule(err) == nil { // else the agent is there, and told
 			cancel()
 		}
 		read <- incoming{frame, err}
