@@ -98,7 +98,7 @@ func readAhead(ctx context.Context, pipe *wire.Pipe, cancel context.CancelFunc) 
 	read := make(chan incoming, 1)
 	go func() {
 		frame, err := pipe.Read(context.WithoutCancel(ctx)) // ends with the pipe; a refusal may still have to be sent
-		if err != nil && brokenRule(err) == nil { // else the agent is there, and told
+		if err != nil && brokenRule(err) == nil {           // else the agent is there, and told
 			cancel()
 		}
 		read <- incoming{frame, err}
