@@ -84,7 +84,7 @@ func (f *Fleet) openStream(ctx context.Context, node string, o wire.Open) (st *s
 
 // answerTimeout is how long a node may take to acknowledge a stream. What it sends then may
 // take longer.
-const answerTimeout = 3 * time.Second
+const answerTimeout = 8 * time.Second
 
 // newStream opens a stream over the session's own connection, and waits until the node has
 // acknowledged it. It fails with a disconnectedError if the session ends meanwhile.

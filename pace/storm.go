@@ -67,11 +67,12 @@ func JudgeWeather(n Nodes, stored *mariposa.Storm, percent int) Weather {
 	if stored != nil {
 		left := lostIn(n.Lost, stored)
 		// It ends at half of the share, so that single nodes that come and go do not
-		// stop and start everything. And it ends when what is left would be too few for a
-		// storm, for example because the other lost nodes were removed. A node that a user
-		// has given up is still lost: that says nothing about the others.
+		// stop and start everything: the last ones that are lost are probably about to
+		// return like the others. And it ends when too few nodes are left for a storm, for
+		// example because lost ones were removed. A node that a user has given up is still
+		// lost: that says nothing about the others.
 		all := len(left) + len(lostIn(n.GivenUp, stored))
-		if of := n.Reachable + all; len(left) > 0 && canBeStorm(all, of) && exceeds(2*all, of, percent) {
+		if of := n.Reachable + all; len(left) > 0 && of >= StormMinimum && exceeds(2*all, of, percent) {
 			return n.stormOf(*stored, left)
 		}
 	}

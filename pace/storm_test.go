@@ -70,7 +70,9 @@ func TestAStormIsOverWhenMostNodesAreBack(t *testing.T) {
 		nodes Nodes
 		held  int
 	}{
-		{"all but one of the lost nodes were removed", Nodes{Reachable: 3, Lost: lostAt(0)}, 0},
+		{"all but one of the lost nodes were removed", Nodes{Reachable: 5, Lost: lostAt(0)}, 0},
+		{"all but one of the lost nodes have returned, and it will too", Nodes{Reachable: 4, Lost: lostAt(0)}, 1},
+		{"another one is given up", Nodes{Reachable: 4, Lost: lostAt(0), GivenUp: lostAt(1)}, 1},
 		{"too few nodes are left", Nodes{Reachable: 1, Lost: lostAt(0, 1)}, 0},
 		{"enough are left", Nodes{Reachable: 3, Lost: lostAt(0, 1)}, 2},
 	} {
