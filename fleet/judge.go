@@ -42,6 +42,7 @@ func (f *Fleet) Tick(ctx context.Context) {
 			}
 			heard = f.laterStored(r.ID, gone)
 			seen = f.lastSeenAround(r.ID, heard)
+			heard = laterOf(heard, seen) // it has tried to connect since: it lives, whatever keeps it from getting a session
 		}
 		why, bye := &mariposa.Reason{Code: mariposa.ReasonNotSeen, Since: seen.UTC()}, "no heartbeat for too long"
 		if r.Spec().Lost {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"mariposa"
+	"mariposa/fleet"
 	"mariposa/store"
 	"mariposa/wire"
 )
@@ -88,6 +89,25 @@ func TestANodeOfAReplicaThatHasJustReturnedIsNotUnknown(t *testing.T) {
 	r.pass(16 * time.Second)
 	r.wantNode("n1", mariposa.NodeRunning)
 	r.pass(5 * time.Second)
+	r.wantNode("n1", mariposa.NodeUnknown)
+}
+
+// The replica of a node is dead, and the node tries to connect to this one, which cannot open
+// sessions for a while: its database was away, or too many nodes connect at once. The node
+// lives, so it does not become unknown.
+func TestANodeThatTriesToConnectIsNotUnknown(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.boot("r2")
+	r.connect("n1")
+	r.boot("r1")
+	r.passWith("r2", 5*time.Second)
+	for range 6 { // r2 is dead
+		r.pass(5 * time.Second)
+		r.fleet.NoteAttempt(fleet.Admission{Node: "n1"})
+	}
+	r.wantNode("n1", mariposa.NodeRunning)
+	r.pass(30 * time.Second)
 	r.wantNode("n1", mariposa.NodeUnknown)
 }
 
