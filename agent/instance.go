@@ -213,13 +213,21 @@ func (n *Node) handleEnd(i *instance, o driver.Observed) {
 // noteNotRestarted explains why an ended instance is not restarted although its policy
 // would: its service is frozen. The control plane repairs it after the thaw.
 func (i *instance) noteNotRestarted(o driver.Observed) {
-	if i.workload.Restart.Allows(o.ExitCode) {
+	if i.restartPolicy().Allows(o.ExitCode) {
 		i.status.Reason = strings.TrimPrefix(i.status.Reason+"; it is not restarted while its service is frozen", "; ")
 	}
 }
 
+// restartPolicy returns the policy in force, which a later version may have changed.
+func (i *instance) restartPolicy() mariposa.Restart {
+	if i.desired.Restart != nil {
+		return *i.desired.Restart
+	}
+	return i.workload.Restart
+}
+
 func (n *Node) mayRestart(i *instance, o driver.Observed) bool {
-	r := i.workload.Restart
+	r := i.restartPolicy()
 	switch {
 	case !r.Allows(o.ExitCode):
 		return false

@@ -132,10 +132,14 @@ func (s *Session) addAssignment(ctx context.Context, a *wire.Assign, r *store.In
 	if project != nil {
 		it.Project = project.Spec().Name
 	}
-	if it.Frozen = isFrozen(spec, project); it.Frozen {
-		s.frozen[r.ID] = true
+	ends, err := s.endingOf(ctx, spec, project)
+	if err != nil {
+		return err
+	}
+	if it.Frozen, it.Restart = ends.frozen, ends.policy(); ends == (ending{}) {
+		delete(s.endings, r.ID)
 	} else {
-		delete(s.frozen, r.ID)
+		s.endings[r.ID] = ends
 	}
 	if spec.Goal != mariposa.GoalGone {
 		if a.Workloads == nil {
@@ -170,17 +174,58 @@ func isFrozen(spec *mariposa.InstanceSpec, project *store.Project) bool {
 	return ss != nil && ss.Frozen != nil
 }
 
-// frozenOrThawed returns the instances that were frozen or thawed since the node was last
-// informed.
-func (s *Session) frozenOrThawed(records []*store.Instance) []*store.Instance {
+// ending is what happens when an instance ends by itself, where that differs from what its
+// own version says.
+type ending struct {
+	frozen  bool
+	differs bool // the restart policy in force is another one
+	restart mariposa.Restart
+}
+
+// policy returns the restart policy that the node has to be told; nil: the workload has it.
+func (e ending) policy() *mariposa.Restart {
+	if !e.differs {
+		return nil
+	}
+	return &e.restart
+}
+
+// endingOf returns what happens when an instance ends by itself. The restart policy is that
+// of the definition in force: instances that started before a change have it too.
+func (s *Session) endingOf(ctx context.Context, spec *mariposa.InstanceSpec, project *store.Project) (ending, error) {
+	e := ending{frozen: isFrozen(spec, project)}
+	if project == nil || spec.Goal != mariposa.GoalRunning {
+		return e, nil
+	}
+	inForce, v, err := s.definitionInForce(ctx, spec, project)
+	if err != nil || inForce == nil || v.Spec.Number == spec.Number {
+		return e, err
+	}
+	own, _, err := s.definition(ctx, spec, spec.Number)
+	if err != nil && !errors.Is(err, errLost) {
+		return e, err
+	}
+	if own == nil || own.Restart != inForce.Restart {
+		e.differs, e.restart = true, inForce.Restart
+	}
+	return e, nil
+}
+
+// endOtherwise returns the instances whose end has other consequences than the node was
+// told: they were frozen or thawed, or have another restart policy.
+func (s *Session) endOtherwise(ctx context.Context, records []*store.Instance) ([]*store.Instance, error) {
 	var changed []*store.Instance
 	for _, r := range records {
 		spec := r.Spec()
-		if isFrozen(spec, s.f.Picture.Projects.Get(spec.Project)) != s.frozen[r.ID] {
+		now, err := s.endingOf(ctx, spec, s.f.Picture.Projects.Get(spec.Project))
+		if err != nil {
+			return nil, err
+		}
+		if now != s.endings[r.ID] {
 			changed = append(changed, r)
 		}
 	}
-	return changed
+	return changed, nil
 }
 
 // stopTimeout returns how long an instance may take to stop: the timeout of the

@@ -65,13 +65,13 @@ type Session struct {
 	excessChanged     bool
 	machine           *mariposa.Machine
 	machineChanged    bool
-	reboots           bool            // its machine is shutting down
-	judged            bool            // its node counts as unknown, though it is connected here
-	frozen            map[string]bool // instances that the node knows to be frozen
-	keyRequested      time.Time       // the newest request for a new key that the node knows of
-	offeredKey        string          // the hash of a key that the node has stored, not yet stored here
-	servers           []string        // that the node knows of
-	ready             chan struct{}   // closed once the node knows its instances, so streams can be opened
+	reboots           bool              // its machine is shutting down
+	judged            bool              // its node counts as unknown, though it is connected here
+	endings           map[string]ending // what the node was told about the ends of instances
+	keyRequested      time.Time         // the newest request for a new key that the node knows of
+	offeredKey        string            // the hash of a key that the node has stored, not yet stored here
+	servers           []string          // that the node knows of
+	ready             chan struct{}     // closed once the node knows its instances, so streams can be opened
 }
 
 // message is one item in a session's mailbox; an empty one triggers a retry.
@@ -87,7 +87,7 @@ func newSession(f *Fleet, h *wire.Hello, spec *mariposa.NodeSpec, epoch int64, f
 	s := &Session{
 		f: f, node: h.Node, hello: c.hello(h), spec: spec, epoch: epoch, from: from, out: out, began: f.Clock.Now(),
 		pending: map[string]*mariposa.InstanceStatus{}, recent: map[string]*mariposa.InstanceStatus{}, retry: func() {}, ready: make(chan struct{}),
-		provided: map[string]wire.Provided{}, frozen: map[string]bool{}, reading: f.readings.of(h.Node),
+		provided: map[string]wire.Provided{}, endings: map[string]ending{}, reading: f.readings.of(h.Node),
 	}
 	s.machine, s.past, s.excess = s.hello.Machine, f.pastOf(h), c.excess
 	if len(c.excess) > 0 {
@@ -172,8 +172,12 @@ func (s *Session) Step(ctx context.Context) error {
 		if err := s.sendValues(ctx, records); err != nil {
 			return err
 		}
+		ends, err := s.endOtherwise(ctx, records)
+		if err != nil {
+			return err
+		}
 		// The stop timeout of those that are stopping may be shorter now.
-		if err := s.sendFrames(ctx, slices.Concat(s.frozenOrThawed(records), stoppingInstances(records))); err != nil {
+		if err := s.sendFrames(ctx, slices.Concat(ends, stoppingInstances(records))); err != nil {
 			return err
 		}
 		if err := s.sendChanges(ctx, changed); err != nil {

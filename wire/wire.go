@@ -26,7 +26,8 @@ import (
 //	9 (2026-11): assignments say whether the instance is frozen
 //	10 (2026-11): logs since a time and with timestamps; workloads with a mark for the port and a working directory
 //	11 (2026-11): heartbeats without a number, with the last frame sent; large frames in pieces, inventories in several frames; keys are rotated; bye says that the node waits for approval or was removed
-const Protocol = 11
+//	12 (2026-11): assignments with the restart policy in force
+const Protocol = 12
 
 // NodeHeader is the request header with which an agent proves which node it is: ID:KEY. A
 // node that has joined before needs no join token. A node whose key was rotated sends it
@@ -151,6 +152,8 @@ type Assignment struct {
 	Origin *mariposa.Provenance `json:"origin,omitempty"`
 	// Frozen: its service is frozen. If it ends, it is not restarted in place.
 	Frozen bool `json:"frozen,omitempty"`
+	// Restart is the restart policy in force; if nil, the workload's applies.
+	Restart *mariposa.Restart `json:"restart,omitempty"`
 	// StopTimeout is how long an instance whose goal is not running may take to stop;
 	// negative means no limit. A shorter one also applies to a stop in progress. If nil,
 	// the workload decides.
