@@ -115,6 +115,11 @@ func TestABackupIsRestoredUnderRunningInstances(t *testing.T) {
 	out, said := a.command("backup", file, "--json")
 	stopped()
 	<-ended
+	// Those that were created after the backup would be in quarantine later.
+	a.await("busy has no instances", func() bool {
+		_, _ = a.Scale(t.Context(), "busy", map[string]string{"d": "0"}) // refused while another scale is open
+		return len(a.instances("busy")) == 0
+	})
 	var made struct {
 		Objects, Revision, Bytes int64
 	}
