@@ -225,9 +225,10 @@ func (t *turn) stopDisplaced() *mariposa.Reason {
 }
 
 // leavesFirst reports whether an instance of another service leaves its node before its
-// successor starts.
+// successor starts. While its rollout waits for followers it stays: its drain comes after the
+// rollout, so whoever refers to it must not wait for the drain.
 func (t *turn) leavesFirst(d *facts, id string) bool {
-	return d.def != nil && d.def.Update.StopFirst && !d.status.Paused && !d.isFrozen() &&
+	return d.def != nil && d.def.Update.StopFirst && !d.awaitsFollowers() && !d.status.Paused && !d.isFrozen() &&
 		slices.ContainsFunc(d.displaced, func(i *Instance) bool { return i.ID == id })
 }
 

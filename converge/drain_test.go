@@ -491,3 +491,35 @@ func servedSlots(w *world) map[int]bool {
 	}
 	return slots
 }
+
+// The only instance of db that serves is on a node that is drained, and its rollout waits until
+// web follows. web does not wait for the drain, which comes after the rollout.
+func TestADrainDoesNotHoldUpWhoARolloutWaitsFor(t *testing.T) {
+	t.Parallel()
+	w := runningOn(t, 3, def("db", "one", 1, stopFirst), def("web", "one", 1, refersTo("db.id")))
+	lost := w.instances[w.of("db")[0]].Spec.Node
+	w.loseNode(lost)
+	w.wait(2 * time.Minute)
+	w.submit(def("db", "two", 1, stopFirst), def("web", "one", 1, refersTo("db.id")))
+	drained := ""
+	for range 40 {
+		w.step()
+		for _, id := range w.moving() {
+			w.move(id)
+		}
+		if all := w.of("db"); drained == "" && len(all) == 2 {
+			drained = w.instances[all[1]].Spec.Node
+			w.drain(drained, true)
+		}
+		w.wait(5 * time.Second)
+	}
+	if drained == "" || drained == lost {
+		t.Fatalf("drained %q, lost %q%s", drained, lost, w.formatHistory())
+	}
+	if on := w.on(drained); len(on) > 0 {
+		t.Errorf("%v are left on the drained node%s", on, w.formatHistory())
+	}
+	for _, name := range []string{"db", "web"} {
+		wantStatus(t, w, name, mariposa.StatusConverged, "")
+	}
+}
