@@ -44,8 +44,12 @@ func TestARunningInstanceGetsANewRestartPolicy(t *testing.T) {
 		from, to string
 		inPlace  bool
 	}{{"'no'", "always", true}, {"on-failure", "'no'", false}} {
-		if restartsInPlace(c.from, c.to) != c.inPlace && restartsInPlace(c.from, c.to) != c.inPlace {
-			t.Errorf("from %s to %s: restarted in place is %t", c.from, c.to, !c.inPlace)
+		inPlace := restartsInPlace(c.from, c.to)
+		if inPlace != c.inPlace {
+			inPlace = restartsInPlace(c.from, c.to)
+		}
+		if inPlace != c.inPlace {
+			t.Errorf("from %s to %s: restarted in place is %t", c.from, c.to, inPlace)
 		}
 	}
 }
