@@ -53,7 +53,7 @@ var examples = map[mariposa.ReasonCode][]mariposa.Reason{
 	mariposa.ReasonPaused:          {{Version: 2, Count: 1, Of: 3}},
 	mariposa.ReasonHeld:            {{Version: 2, Count: 1, Of: 3}},
 	mariposa.ReasonWaitsApproval:   {{Version: 7, Keys: []string{"db-password"}}, {Version: 8, Keys: []string{"db-password", "pin"}}},
-	mariposa.ReasonNeedsMetadata:   {{Keys: []string{"mode"}}, {Keys: []string{"mode", "pin"}, Secrets: []string{"pin"}}, {Keys: []string{"a", "b", "c", "d", "e"}}},
+	mariposa.ReasonNeedsMetadata:   {{Keys: []string{"mode"}}, {Keys: []string{"mode", "pin"}, Secrets: []string{"pin"}}, {Keys: []string{"a", "b", "c", "d", "e"}}, {Keys: []string{"a", "b", "c"}, Secrets: []string{"b"}}, {Keys: []string{"a", "b", "c"}, Secrets: []string{"a", "b", "c"}}},
 	mariposa.ReasonStartFailures:   {{Version: 1, Count: 3, Cause: failure}, {Service: "web", Version: 1, Count: 3, RolledBackTo: mariposa.NoVersion, Cause: failure}},
 	mariposa.ReasonStartDeadline:   {{Version: 1, For: 10 * time.Minute}},
 	mariposa.ReasonStoppedFailures: {{Version: 2, Count: 3, Cause: failure}, {Service: "web", Version: 2, Count: 3, RolledBackTo: 1, Cause: failure}, {Version: 2, Count: 3, RolledBackTo: mariposa.NoVersion}},

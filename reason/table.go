@@ -424,8 +424,14 @@ func keys(r *mariposa.Reason) string {
 	return "keys " + listNames(r.Keys)
 }
 
-// missingValues says which values are missing, and how to set them.
+// missingValues says which values are missing, and how to set them. The commands of many
+// would be too long to read.
 func missingValues(r *mariposa.Reason) string {
+	const few = 2
+	need := "needs the metadata " + keys(r) + ": set "
+	if len(r.Keys) > few {
+		return need + "each with " + setEach(r)
+	}
 	var how []string
 	for _, k := range r.Keys {
 		value := "VALUE"
@@ -438,7 +444,25 @@ func missingValues(r *mariposa.Reason) string {
 	if len(r.Keys) == 1 {
 		them = "it"
 	}
-	return "needs the metadata " + keys(r) + ": set " + them + " with " + listNames(how)
+	return need + them + " with " + listNames(how)
+}
+
+// setEach returns the command that sets one of many values.
+func setEach(r *mariposa.Reason) string {
+	plain, secret := command("meta set", "KEY", "VALUE"), command("meta set", "KEY", "-")
+	secrets := 0
+	for _, k := range r.Keys {
+		if slices.Contains(r.Secrets, k) {
+			secrets++
+		}
+	}
+	switch secrets {
+	case 0:
+		return plain
+	case len(r.Keys):
+		return secret
+	}
+	return plain + ", or " + secret + " if it is secret"
 }
 
 // afterThaw says what would be done to a frozen service.
