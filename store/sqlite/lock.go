@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // lock keeps other processes away from the store's file. SQLite would let them share it,
@@ -14,14 +16,26 @@ import (
 // releases it with the process, however that ends.
 type lock struct{ file *os.File }
 
+// forkTime is how long a child of a killed process may keep the lock: until it has executed its
+// program, which closes the file.
+const forkTime = 5 * time.Second
+
 func lockFile(path string) (*lock, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		err = fmt.Errorf("in use by process %s: stop that process first", owner(f))
+	for deadline := time.Now().Add(forkTime); ; {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			break
+		}
+		by := owner(f)
+		if isAlive(by) || time.Now().After(deadline) {
+			err = fmt.Errorf("in use by process %s: stop that process first", by)
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
 	}
 	if err == nil {
 		err = writePID(f)
@@ -42,7 +56,7 @@ func writePID(f *os.File) error {
 }
 
 func owner(f *os.File) string {
-	b, err := io.ReadAll(io.LimitReader(f, 32))
+	b, err := io.ReadAll(io.NewSectionReader(f, 0, 32))
 	pid := strings.TrimSpace(string(b))
 	if err != nil || pid == "" {
 		return "(unknown)"
@@ -50,6 +64,14 @@ func owner(f *os.File) string {
 	return pid
 }
 
-// free releases the lock. The file stays: removing it would race with a process that
-// opens it.
-func (l *lock) free() error { return l.file.Close() }
+// isAlive reports whether a process exists; true if it cannot be known.
+func isAlive(pid string) bool {
+	n, err := strconv.Atoi(pid)
+	return err != nil || !errors.Is(syscall.Kill(n, 0), syscall.ESRCH)
+}
+
+// free releases the lock, also for children that have not executed their program yet. The file
+// stays: removing it would race with a process that opens it.
+func (l *lock) free() error {
+	return errors.Join(syscall.Flock(int(l.file.Fd()), syscall.LOCK_UN), l.file.Close())
+}
