@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"mariposa/driver/memdir"
 )
 
 // UseFailpoints makes starts die at the stage that the file ROOT/.failpoint names. A shim
@@ -59,8 +61,8 @@ func Labelled(root string) (pids, shims []int, err error) {
 // KeepBeside makes a driver keep private directories beside instances, as on a
 // machine without a file system in memory.
 func (d *Driver) KeepBeside() {
-	_ = os.Remove(d.memory.dir) // fails unless it is empty
-	d.memory.places, d.memory.dir = nil, ""
+	d.memory.Release()
+	d.memory = memdir.New(d.root, nil)
 }
 
 // Private returns the path of an instance's private directory.

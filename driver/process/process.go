@@ -38,6 +38,7 @@ import (
 
 	"mariposa"
 	"mariposa/driver"
+	"mariposa/driver/memdir"
 )
 
 var _ driver.Driver = (*Driver)(nil)
@@ -64,7 +65,7 @@ type Options struct {
 // reports when they end.
 type Driver struct {
 	root       string
-	memory     *memory
+	memory     *memdir.Dir
 	executable string
 	options    Options
 	hierarchy  hierarchy
@@ -112,7 +113,7 @@ func New(o Options) (*Driver, error) {
 	o.Paths = slices.Clone(o.Paths)
 	d := &Driver{
 		root: root, executable: executable, options: o,
-		hierarchy: findHierarchy(), boot: bootID(), memory: &memory{places: memoryPlaces(), root: root},
+		hierarchy: findHierarchy(), boot: bootID(), memory: memdir.New(root, memdir.Places()),
 		entries: map[string]*entry{}, ports: map[int]string{}, uids: map[int]string{}, mappable: map[uint64]bool{},
 	}
 	for _, path := range append([]string{root, o.Volumes, o.Networks}, o.Hidden...) {
@@ -245,7 +246,7 @@ func (d *Driver) Close() error {
 	d.cancel()
 	d.work.Wait()
 	d.exits.close()
-	_ = os.Remove(d.memory.dir) // only if it is empty; the next driver creates it again
+	d.memory.Release() // the next driver creates it again
 	return d.rootLock.Close()
 }
 
