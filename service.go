@@ -22,6 +22,7 @@ type Service struct {
 	Command      []string
 	Entrypoint   []string
 	WorkingDir   string // empty: the instance's own directory
+	User         string // empty: that of the image
 	Environment  []Variable
 	Mdata        []Variable
 	Files        []Variable
@@ -247,6 +248,9 @@ type Workload struct {
 	Command     []string      `json:"command,omitempty"`
 	Entrypoint  []string      `json:"entrypoint,omitempty"`
 	WorkingDir  string        `json:"working_dir,omitempty"`
+	User        string        `json:"user,omitempty"`
+	DNS         []string      `json:"dns,omitempty"`
+	DNSSearch   []string      `json:"dns_search,omitempty"`
 	Environment []Variable    `json:"environment,omitempty"`
 	Memory      int64         `json:"memory,omitempty"`
 	MilliCPU    int64         `json:"milli_cpu,omitempty"`

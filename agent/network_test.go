@@ -31,7 +31,7 @@ func TestANetworkIsThereForItsInstancesAndGoesAfterThem(t *testing.T) {
 	k.want(t, "provide a1")
 	r.end(&k.manualDriver, "provide", "a1", at("/n/a1"), nil)
 	k.want(t, "start i1", "start i2")
-	if got := k.last(t, "start").instance.Networks; len(got) != 1 || got[0] != (driver.Network{Name: "backend", Source: "/n/a1"}) {
+	if got := k.last(t, "start").instance.Networks; len(got) != 1 || got[0] != (driver.Network{ID: "a1", Name: "backend", Source: "/n/a1"}) {
 		t.Errorf("started with %+v", got)
 	}
 	for _, id := range []string{"i1", "i2"} {

@@ -234,7 +234,7 @@ func (n *Node) volumes(i *instance) []driver.Volume {
 func (n *Node) networks(i *instance) []driver.Network {
 	var all []driver.Network
 	for _, j := range i.desired.Networks {
-		v := driver.Network{Name: j.Name}
+		v := driver.Network{ID: j.Attachment, Name: j.Name}
 		if r := n.resources[j.Attachment]; r != nil {
 			v.Source = r.path
 		}

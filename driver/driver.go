@@ -87,6 +87,7 @@ type Instance struct {
 
 // Network is a network that an instance uses.
 type Network struct {
+	ID     string // as given to Provide
 	Name   string
 	Source string // where the driver has its attachment, as returned by Provide
 }

@@ -13,6 +13,8 @@ needs() {
 	cat <<-'TABLE'
 		gcc                              gcc         the race detector links through cgo
 		/usr/include/stdio.h             libc6-dev   cgo needs the C library's headers
+		dockerd                          docker.io   tests start Docker engines of their own
+		/bin/busybox                     busybox-static  tests make images from it
 		ip                               iproute2    tests inspect the machine's addresses and links
 		/usr/lib/postgresql/*/bin/initdb postgresql  tests start a server for the store that replicas share
 		setsid                           util-linux  process instances run in their own sessions

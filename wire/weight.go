@@ -73,8 +73,8 @@ func (it *MdataItem) Weight() int { return 64 + quotedLength(it.ID) + variablesW
 
 // WorkloadWeight is how many bytes a workload takes in a frame, at most.
 func WorkloadWeight(w *mariposa.Workload) int {
-	n := 512 + quotedLength(string(w.Compute)) + quotedLength(w.Image) + quotedLength(string(w.Restart.Policy)) + quotedLength(w.PortMark) + quotedLength(w.WorkingDir) + 48*len(w.Ports)
-	for _, words := range [][]string{w.Command, w.Entrypoint} {
+	n := 512 + quotedLength(string(w.Compute)) + quotedLength(w.Image) + quotedLength(string(w.Restart.Policy)) + quotedLength(w.PortMark) + quotedLength(w.WorkingDir) + quotedLength(w.User) + 48*len(w.Ports)
+	for _, words := range [][]string{w.Command, w.Entrypoint, w.DNS, w.DNSSearch} {
 		for _, word := range words {
 			n += quotedLength(word) + 1
 		}

@@ -137,7 +137,8 @@ func testExecTerminal(t *testing.T, b *fixture) {
 	}
 	i := b.Runs(t, b.id())
 	b.mustStart(t, i)
-	s := b.exec(t.Context(), t, i, `stty -echo; stty size; read line; stty size; echo "$line" >&2; test -t 0 && test -t 2 && exit 3`, &driver.Size{Rows: 40, Cols: 132})
+	// An engine may set the size a moment after the start.
+	s := b.exec(t.Context(), t, i, `stty -echo; while test "$(stty size)" = "0 0"; do sleep 0.01; done; stty size; read line; stty size; echo "$line" >&2; test -t 0 && test -t 2 && exit 3`, &driver.Size{Rows: 40, Cols: 132})
 	if s.Stderr() != nil {
 		t.Error("a terminal has two outputs")
 	}

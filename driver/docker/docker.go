@@ -1,0 +1,252 @@
+// Package docker runs instances as containers of a Docker engine, through its API. It
+// works with every engine that speaks that API, Podman included.
+//
+// The engine has the truth: a container carries in its labels whose it is, which instance
+// it is and where it came from. The driver keeps only what the engine cannot: a small record
+// for each instance (how often it was restarted), and its files and values, which the
+// container sees through mounts. A container without our labels is never touched.
+//
+// One goroutine follows the engine's events (engine.go). If the engine goes away, that is
+// reported and nothing else changes: instances are what they were until the engine says
+// otherwise.
+//
+// The package owns the containers, networks and volumes with its scope in their labels, and
+// the directory Options.Dir. It does not know the desired state of an instance.
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
+	"mariposa"
+	"mariposa/driver"
+	"mariposa/driver/memdir"
+)
+
+var (
+	_ driver.Driver         = (*Driver)(nil)
+	_ driver.Conditional    = (*Driver)(nil)
+	_ driver.ValuePublisher = (*Driver)(nil)
+	_ driver.Provider       = (*Driver)(nil)
+	_ driver.Imager         = (*Driver)(nil)
+	_ driver.Execer         = (*Driver)(nil)
+)
+
+// Options configure a driver.
+type Options struct {
+	// Host is where the engine listens, such as unix:///var/run/docker.sock. If empty, the
+	// environment of the agent says so, as for Docker's own client.
+	Host string
+	// Dir is a directory for records, files and values of instances.
+	Dir string
+	// Scope names the node: the engine may be used by several.
+	Scope string
+	// Publish is the address of the node at which ports are published; all if zero.
+	Publish netip.Addr
+}
+
+// Driver runs instances in one engine.
+type Driver struct {
+	options Options
+	api     *client.Client
+	memory  *memdir.Dir
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	work   sync.WaitGroup // operations in progress, and the goroutine that follows the engine
+
+	mu       sync.Mutex
+	entries  map[string]*entry // by instance id: known or in an operation
+	report   func(driver.Event)
+	engine   engineState
+	sessions map[*session]struct{}
+	closed   bool
+}
+
+// entry is what the driver remembers of an instance between two looks at the engine.
+type entry struct {
+	mu       sync.Mutex      // held while a change is reported, so that those of one instance are in order
+	last     driver.Observed // as last seen, with its id if it exists
+	busy     bool            // an operation changes it: what happens meanwhile is its doing
+	missed   bool            // something happened meanwhile
+	changed  chan struct{}   // closed with the next change, for readers of its log
+	valuesMu sync.Mutex      // held while its values are read or written
+}
+
+// New returns a driver for an engine. It does not wait for the engine, which may be down.
+func New(o Options) (*Driver, error) {
+	if o.Dir == "" || o.Scope == "" {
+		return nil, errors.New("the docker driver needs a directory and a scope")
+	}
+	for _, dir := range []string{o.Dir, filepath.Join(o.Dir, recordDir)} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("cannot create the directory of the containers: %w", err)
+		}
+	}
+	opts := []client.Opt{client.FromEnv}
+	if o.Host != "" {
+		opts = []client.Opt{client.WithHost(o.Host)}
+	}
+	api, err := client.New(opts...)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use the Docker engine: %w", err)
+	}
+	d := &Driver{options: o, api: api, memory: memdir.New(o.Dir, memdir.Places()), entries: map[string]*entry{}, sessions: map[*session]struct{}{}, report: func(driver.Event) {}}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.probe()
+	return d, nil
+}
+
+// Compute returns the compute type docker.
+func (*Driver) Compute() mariposa.ComputeType { return mariposa.ComputeDocker }
+
+// Capabilities returns what containers can do.
+func (*Driver) Capabilities() mariposa.Capabilities {
+	return mariposa.Capabilities{
+		Logs: true, Exec: true, Mdata: true, Ports: true, Volumes: true, Networks: true, Images: true, Survives: true,
+		Updates: []string{"memory", "cpu"},
+	}
+}
+
+// Watch sets the function that receives changes, and begins to follow the engine.
+func (d *Driver) Watch(report func(driver.Event)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.report = report
+	if !d.closed {
+		d.work.Go(d.follow)
+	}
+}
+
+// Close cancels operations in progress and ends commands that run in instances; instances
+// keep running.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	d.closeSessions()
+	d.cancel()
+	d.work.Wait()
+	return d.api.Close()
+}
+
+var errClosed = errors.New("the docker driver is closed")
+
+// enter makes Close wait for an operation, and cancels the operation's context on Close.
+func (d *Driver) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, nil, errClosed
+	}
+	d.work.Add(1)
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(d.ctx, func() { cancel(errClosed) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+		d.work.Done()
+	}, nil
+}
+
+// operate runs one operation on an instance and returns its state afterwards. Changes that
+// happen meanwhile are not reported, unless the state afterwards does not show them.
+func (d *Driver) operate(ctx context.Context, id string, work func(context.Context, *entry) (driver.Observed, error)) (driver.Observed, error) {
+	ctx, leave, err := d.enter(ctx)
+	if err != nil {
+		return driver.Observed{ID: id}, err
+	}
+	defer leave()
+	e := d.entry(id)
+	e.mu.Lock()
+	e.busy, e.missed = true, false
+	e.mu.Unlock()
+	o, err := work(ctx, e)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		o = d.lookAfterError(id, e)
+	}
+	d.settle(id, e, o)
+	o.ID = id
+	return o, explain(err)
+}
+
+// lookAfterError returns the state in which a failed operation has left an instance. If the
+// engine does not say, it is as it was.
+func (d *Driver) lookAfterError(id string, e *entry) driver.Observed {
+	ctx, cancel := context.WithTimeout(d.ctx, probeTimeout)
+	defer cancel()
+	o, err := d.inspect(ctx, id)
+	switch {
+	case err == nil:
+		return o
+	case errdefs.IsNotFound(err):
+		return driver.Observed{}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.last
+}
+
+// settle ends an operation that has left an instance as it is described; without an id, it
+// does not exist.
+func (d *Driver) settle(id string, e *entry, o driver.Observed) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.note(o)
+	e.busy = false
+	if e.missed {
+		d.background(func() { d.look(id) })
+	}
+	if o.ID == "" {
+		d.mu.Lock()
+		delete(d.entries, id)
+		d.mu.Unlock()
+	}
+}
+
+// background runs work that Close waits for.
+func (d *Driver) background(work func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.closed {
+		d.work.Go(work)
+	}
+}
+
+// entry returns the entry of an instance, and adds it if there is none.
+func (d *Driver) entry(id string) *entry {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e := d.entries[id]
+	if e == nil {
+		e = &entry{changed: make(chan struct{})}
+		d.entries[id] = e
+	}
+	return e
+}
+
+// note records a state of an instance and wakes up those who wait for a change. The caller
+// holds the entry's mutex.
+func (e *entry) note(o driver.Observed) {
+	e.last = o
+	close(e.changed)
+	e.changed = make(chan struct{})
+}
+
+// now is the time of a measurement.
+func now() time.Time { return time.Now().UTC() }

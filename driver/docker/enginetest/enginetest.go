@@ -1,0 +1,307 @@
+// Package enginetest starts Docker engines for tests. Each has its own directory and its own
+// network namespace, so that any number can run beside each other and beside an engine of the
+// machine.
+package enginetest
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/moby/moby/client"
+	"golang.org/x/sys/unix"
+)
+
+// These images have a shell and the usual commands; every engine has them.
+const (
+	// Image stops at once: the first process of a container ignores signals until it has a
+	// handler for them.
+	Image = "mariposa-test/busybox:1"
+	// Graceful gets a SIGTERM to stop, as most images do.
+	Graceful = "mariposa-test/busybox:graceful"
+)
+
+// Engine is a Docker engine.
+type Engine struct {
+	Dir string // everything it has
+	API *client.Client
+
+	flags []string
+	cmd   *exec.Cmd
+	log   *os.File
+}
+
+// Host is where it listens.
+func (e *Engine) Host() string { return "unix://" + e.Socket() }
+
+// Socket is the path of its socket.
+func (e *Engine) Socket() string { return filepath.Join(e.Dir, "docker.sock") }
+
+// Start starts an engine in a directory, with further flags.
+func Start(dir string, flags ...string) (*Engine, error) {
+	e := &Engine{Dir: dir, flags: flags}
+	var err error
+	if e.log, err = os.OpenFile(filepath.Join(dir, "engine.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
+		return nil, err
+	}
+	if e.API, err = client.New(client.WithHost(e.Host())); err != nil {
+		return nil, err
+	}
+	if err := e.Launch(); err != nil {
+		_ = e.Stop() // the error is the first one
+		return nil, err
+	}
+	if err := e.importBusybox(); err != nil {
+		_ = e.Stop()
+		return nil, fmt.Errorf("cannot make a test image: %w", err)
+	}
+	return e, nil
+}
+
+// Launch starts the engine after it was killed.
+func (e *Engine) Launch() error {
+	args := []string{
+		"--data-root", filepath.Join(e.Dir, "data"), "--exec-root", filepath.Join(e.Dir, "exec"), "--pidfile", filepath.Join(e.Dir, "docker.pid"),
+		"--host", e.Host(), "--shutdown-timeout", "1",
+	}
+	// One that was killed leaves these, and takes a process that nobody has waited for as alive.
+	_ = os.Remove(filepath.Join(e.Dir, "docker.pid"))
+	_ = os.Remove(filepath.Join(e.Dir, "exec", "containerd", "containerd.pid"))
+	cmd := exec.CommandContext(context.Background(), "dockerd", append(args, e.flags...)...)
+	cmd.Stdout, cmd.Stderr = e.log, e.log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	started := make(chan error, 1)
+	go func() { // the thread that starts it must live on: the engine dies with it
+		runtime.LockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // Kill and Stop see how it ended
+		}
+	}()
+	if err := <-started; err != nil {
+		return fmt.Errorf("cannot start dockerd: %w", err)
+	}
+	e.cmd = cmd
+	deadline := time.Now().Add(2 * time.Minute)
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		_, err := e.API.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true})
+		cancel()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) || !e.isAlive() {
+			text, _ := os.ReadFile(e.log.Name())
+			return fmt.Errorf("dockerd does not answer: %w\n%s", err, text[max(0, len(text)-4000):])
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func (e *Engine) isAlive() bool {
+	return syscall.Kill(e.cmd.Process.Pid, 0) == nil && !isZombie(e.cmd.Process.Pid)
+}
+
+func isZombie(pid int) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	return err != nil || bytes.Contains(b, []byte(") Z "))
+}
+
+// Kill ends the engine at once. Containers keep running if it has the flag --live-restore.
+func (e *Engine) Kill() error {
+	err := syscall.Kill(e.cmd.Process.Pid, syscall.SIGKILL)
+	e.awaitEnd()
+	e.killLeftovers("containerd")
+	return err
+}
+
+// Freeze stops the engine without ending it; Thaw lets it go on.
+func (e *Engine) Freeze() error { return syscall.Kill(e.cmd.Process.Pid, syscall.SIGSTOP) }
+
+// Thaw continues a frozen engine.
+func (e *Engine) Thaw() error { return syscall.Kill(e.cmd.Process.Pid, syscall.SIGCONT) }
+
+func (e *Engine) awaitEnd() {
+	for deadline := time.Now().Add(time.Minute); e.isAlive() && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// Stop ends the engine with all of its containers, and removes what it has mounted.
+func (e *Engine) Stop() error {
+	if e.cmd == nil || e.cmd.Process == nil {
+		return nil
+	}
+	if e.isAlive() {
+		_ = syscall.Kill(e.cmd.Process.Pid, syscall.SIGCONT)
+		_ = syscall.Kill(e.cmd.Process.Pid, syscall.SIGTERM)
+		e.awaitEnd()
+	}
+	e.killLeftovers("containerd", "containerd-shim", "containerd-shim-runc-v2")
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	for _, line := range strings.Split(string(mounts), "\n") {
+		if fields := strings.Fields(line); len(fields) > 1 && strings.HasPrefix(fields[1], e.Dir+"/") {
+			_ = unix.Unmount(fields[1], unix.MNT_DETACH) // it may be below another one
+		}
+	}
+	return errors.Join(err, e.API.Close(), e.log.Close())
+}
+
+// killLeftovers kills programs that an engine which was killed has left, and waits for their
+// end. All have its directory among their arguments.
+func (e *Engine) killLeftovers(programs ...string) {
+	for range 500 {
+		left := false
+		dirs, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+		for _, path := range dirs {
+			b, err := os.ReadFile(path)
+			if err != nil || !bytes.Contains(b, []byte(e.Dir+"/")) || !slices.Contains(programs, filepathBase(b)) {
+				continue
+			}
+			left = true
+			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
+				_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+			}
+		}
+		if !left {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// filepathBase returns the last part of the program in a command line.
+func filepathBase(cmdline []byte) string {
+	program, _, _ := bytes.Cut(cmdline, []byte{0})
+	return filepath.Base(string(program))
+}
+
+// importBusybox makes an image from the static busybox of this machine.
+func (e *Engine) importBusybox() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "/bin/busybox", "--list").Output()
+	if err != nil {
+		return err
+	}
+	files := []tar.Header{
+		{Name: "bin/", Typeflag: tar.TypeDir, Mode: 0o755},
+		{Name: "etc/", Typeflag: tar.TypeDir, Mode: 0o755},
+		{Name: "tmp/", Typeflag: tar.TypeDir, Mode: 0o1777},
+		{Name: "run/", Typeflag: tar.TypeDir, Mode: 0o755},
+		{Name: "etc/passwd", Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(passwd))},
+		{Name: "etc/group", Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(group))},
+	}
+	content := map[string][]byte{"etc/passwd": []byte(passwd), "etc/group": []byte(group)}
+	// The stty of busybox fails now and then on a terminal of the engine, so that of the machine
+	// is used, from the machine's shell.
+	for to, from := range map[string]string{"bin/busybox": "/bin/busybox", "bin/sh": "/bin/dash", "bin/stty": "/usr/bin/stty"} {
+		if err := addProgram(ctx, content, to, from); err != nil {
+			return err
+		}
+	}
+	for name := range content {
+		if !slices.ContainsFunc(files, func(h tar.Header) bool { return h.Name == name }) {
+			files = append(files, tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(content[name]))})
+		}
+	}
+	for _, name := range strings.Fields(string(out)) {
+		if content["bin/"+name] == nil {
+			files = append(files, tar.Header{Name: "bin/" + name, Typeflag: tar.TypeSymlink, Linkname: "busybox"})
+		}
+	}
+	var image bytes.Buffer
+	w := tar.NewWriter(&image)
+	for i := range files {
+		if err := w.WriteHeader(&files[i]); err != nil {
+			return err
+		}
+		if _, err := w.Write(content[files[i].Name]); err != nil {
+			return err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	if err := e.importImage(ctx, Graceful, image.Bytes(), `CMD ["/bin/sleep", "1000000"]`, "ENV PATH=/bin"); err != nil {
+		return err
+	}
+	return e.Build(ctx, Image, "FROM "+Graceful+"\nSTOPSIGNAL SIGKILL\n")
+}
+
+// Build builds an image from a Dockerfile.
+func (e *Engine) Build(ctx context.Context, name, dockerfile string) error {
+	var files bytes.Buffer
+	w := tar.NewWriter(&files)
+	err := w.WriteHeader(&tar.Header{Name: "Dockerfile", Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(dockerfile))})
+	if err == nil {
+		_, err = w.Write([]byte(dockerfile))
+	}
+	if err = errors.Join(err, w.Close()); err != nil {
+		return err
+	}
+	r, err := e.API.ImageBuild(ctx, &files, client.ImageBuildOptions{Tags: []string{name}, Remove: true})
+	if err != nil {
+		return err
+	}
+	defer r.Body.Close() // it was only read
+	text, err := io.ReadAll(r.Body)
+	if err == nil && !bytes.Contains(text, []byte("Successfully tagged")) {
+		err = fmt.Errorf("the build of %s failed: %s", name, text)
+	}
+	return err
+}
+
+// addProgram adds a program of this machine with its libraries to the files of an image.
+func addProgram(ctx context.Context, files map[string][]byte, to, from string) error {
+	b, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	files[to] = b
+	out, err := exec.CommandContext(ctx, "ldd", from).CombinedOutput()
+	if bytes.Contains(out, []byte("not a dynamic executable")) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("ldd %s: %w: %s", from, err, out)
+	}
+	for _, word := range strings.Fields(string(out)) {
+		if !strings.HasPrefix(word, "/") {
+			continue
+		}
+		if files[word[1:]], err = os.ReadFile(word); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// importImage makes an image from the files in an archive.
+func (e *Engine) importImage(ctx context.Context, name string, archive []byte, changes ...string) error {
+	r, err := e.API.ImageImport(ctx, client.ImageImportSource{Source: bytes.NewReader(archive), SourceName: "-"}, name, client.ImageImportOptions{Changes: changes})
+	if err != nil {
+		return err
+	}
+	defer r.Close() // it was only read
+	_, err = new(bytes.Buffer).ReadFrom(r)
+	return err
+}
+
+const (
+	passwd = "root:x:0:0::/:/bin/sh\nweb:x:1234:1235::/:/bin/sh\n"
+	group  = "root:x:0:\nweb:x:1235:\n"
+)

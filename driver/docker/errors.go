@@ -1,0 +1,85 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"syscall"
+
+	"github.com/moby/moby/client"
+
+	"mariposa/driver"
+)
+
+// explained is an error of the engine in our own words.
+type explained struct {
+	text string
+	err  error
+}
+
+func (e *explained) Error() string { return e.text }
+
+func (e *explained) Unwrap() error { return e.err }
+
+var (
+	takenPort  = regexp.MustCompile(`:(\d+)(?: failed: port is already allocated|: bind: address already in use)`)
+	takenName  = regexp.MustCompile(`container name "?/?([^" ]+)"? is already in use`)
+	noProgram  = regexp.MustCompile(`exec: "([^"]+)":`)
+	daemonSays = "Error response from daemon: "
+)
+
+// explain turns an error of the engine into a sentence that says what is wrong and what to do.
+func explain(err error) error {
+	var known *explained
+	var command *driver.CommandError
+	switch {
+	case err == nil, errors.As(err, &known), errors.As(err, &command), errors.Is(err, driver.ErrNotFound), errors.Is(err, errClosed), errors.Is(err, context.Canceled):
+		return err
+	case errors.Is(err, context.DeadlineExceeded):
+		return &explained{"the Docker engine does not answer: it took too long", err}
+	case client.IsErrConnectionFailed(err), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOENT) && strings.Contains(err.Error(), "dial"):
+		return &explained{"the Docker engine cannot be reached: is it running?", err}
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return &explained{"the Docker engine cannot be reached: it ended the connection", err}
+	case errors.Is(err, syscall.EACCES), strings.Contains(err.Error(), "permission denied while trying to connect"):
+		return &explained{"the agent may not use the Docker engine: run it as root, or add its user to the group docker", err}
+	}
+	text := strings.TrimPrefix(err.Error(), daemonSays)
+	if why := inOurWords(text); why != "" {
+		return &explained{why, err}
+	}
+	return &explained{"the Docker engine says: " + strings.TrimSuffix(strings.TrimSpace(text), "."), err}
+}
+
+// inOurWords recognizes what the engine says; empty if it does not.
+func inOurWords(text string) string {
+	if m := takenPort.FindStringSubmatch(text); m != nil {
+		return fmt.Sprintf("port %s of this node is in use by another program or container: free it, or change `ports`", m[1])
+	}
+	if m := takenName.FindStringSubmatch(text); m != nil {
+		return fmt.Sprintf("another container has the name %s: remove or rename it", m[1])
+	}
+	switch {
+	case strings.Contains(text, "no space left on device"), strings.Contains(text, "disk quota exceeded"):
+		return "the disk of this node is full: free some space, for example with `docker image prune`"
+	case strings.Contains(text, "executable file not found"), strings.Contains(text, "no such file or directory") && strings.Contains(text, "exec"):
+		if m := noProgram.FindStringSubmatch(text); m != nil {
+			return fmt.Sprintf("its image has no program %s: check `command` and `entrypoint`", m[1])
+		}
+		return "its image does not have the program to run: check `command` and `entrypoint`"
+	case strings.Contains(text, "permission denied") && strings.Contains(text, "exec"):
+		return "its program cannot be executed: permission denied"
+	case strings.Contains(text, "No command specified"), strings.Contains(text, "no command specified"):
+		return "its image does not say which program to run: set `command`"
+	case strings.Contains(text, "unable to find user"), strings.Contains(text, "no matching entries in passwd"):
+		return "its image does not have the user that it is to run as: check `user`"
+	case strings.Contains(text, "invalid reference format"):
+		return "the name of its image is not valid"
+	case strings.Contains(text, "could not find an available"), strings.Contains(text, "all predefined address pools"):
+		return "the Docker engine has no address range left for another network: remove networks, or configure more default-address-pools"
+	}
+	return ""
+}

@@ -1,0 +1,197 @@
+package docker
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"mariposa"
+	"mariposa/driver"
+)
+
+// A container sees two things of the node: a directory with its live values, and its files,
+// each at its own path. Both are mounted read-only, and kept in memory where the machine can.
+const (
+	recordDir = "records"
+	mountDir  = "/run/mariposa" // inside the container
+	mdataFile = "mdata.json"
+	filesDir  = "files" // beside the directory that is mounted
+	valuesDir = "values"
+)
+
+// record is what the driver keeps of an instance on disk: the engine cannot change the labels
+// of a container.
+type record struct {
+	ManualRestarts int `json:"bounces,omitempty"`
+}
+
+func (d *Driver) recordPath(id string) string {
+	return filepath.Join(d.options.Dir, recordDir, id+".json")
+}
+
+// readRecord returns the record of an instance; an empty one if there is none.
+func (d *Driver) readRecord(id string) (r record) {
+	if b, err := os.ReadFile(d.recordPath(id)); err == nil {
+		_ = json.Unmarshal(b, &r) // a damaged one counts as none
+	}
+	return r
+}
+
+func (d *Driver) writeRecord(id string, r record) error {
+	b, err := json.Marshal(r)
+	if err == nil {
+		err = replaceFile(d.recordPath(id), b, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot record the instance on this node: %w", err)
+	}
+	return nil
+}
+
+// privatePath returns the directory of an instance's files and values.
+func (d *Driver) privatePath(id string) string {
+	if dir := d.memory.Find(); dir != "" {
+		return filepath.Join(dir, id)
+	}
+	return filepath.Join(d.options.Dir, "private", id)
+}
+
+// owner is a user of a container.
+type owner struct{ uid, gid int }
+
+// writePrivate creates the files and values of an instance. It is called while the instance
+// does not run. A file that existed keeps its inode: a container that is started again has it
+// mounted.
+func (d *Driver) writePrivate(i driver.Instance, to owner) error {
+	dir := d.privatePath(i.ID)
+	for _, sub := range []string{filesDir, valuesDir} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
+			return fmt.Errorf("cannot create the directory of its files: %w", err)
+		}
+	}
+	if err := errors.Join(os.Chown(filepath.Join(dir, valuesDir), to.uid, to.gid), os.Chmod(filepath.Join(dir, valuesDir), 0o500)); err != nil {
+		return fmt.Errorf("cannot give its values to the user of the container: %w", err)
+	}
+	for n, f := range i.Workload.Files {
+		path := filepath.Join(dir, filesDir, strconv.Itoa(n))
+		err := os.WriteFile(path, []byte(f.Value), 0o400)
+		if err == nil {
+			err = errors.Join(os.Chmod(path, 0o400), os.Chown(path, to.uid, to.gid))
+		}
+		if err != nil {
+			return fmt.Errorf("cannot create its file %q: %w", f.Name, errors.Unwrap(err))
+		}
+	}
+	return d.writeValues(i.ID, i.Mdata.Values, to)
+}
+
+// writeValues replaces the values of an instance atomically.
+func (d *Driver) writeValues(id string, values []mariposa.Variable, to owner) error {
+	object := make(map[string]string, len(values))
+	for _, v := range values {
+		object[v.Name] = v.Value
+	}
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false) // people read it too
+	err := encoder.Encode(object)
+	path := filepath.Join(d.privatePath(id), valuesDir, mdataFile)
+	if old, readErr := os.ReadFile(path); readErr == nil && bytes.Equal(old, b.Bytes()) {
+		return os.Chown(path, to.uid, to.gid) // whoever watches the file is not woken without a change
+	}
+	if err == nil {
+		err = replaceFile(path, b.Bytes(), 0o400, to)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot write the live values of an instance: %w", err)
+	}
+	return nil
+}
+
+// replaceFile writes a file so that readers see either the old or the new content.
+func replaceFile(path string, content []byte, mode os.FileMode, to ...owner) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	err = errors.Join(err, f.Chmod(mode))
+	for _, o := range to {
+		err = errors.Join(err, f.Chown(o.uid, o.gid))
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name()) // it is incomplete; the error is returned
+	}
+	return err
+}
+
+// removePrivate removes the files, values and record of an instance.
+func (d *Driver) removePrivate(id string) error {
+	if err := errors.Join(os.RemoveAll(d.privatePath(id)), ignoreMissing(os.Remove(d.recordPath(id)))); err != nil {
+		return fmt.Errorf("cannot remove the files of an instance: %w", err)
+	}
+	return nil
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// PublishValues replaces the values that a container can read.
+func (d *Driver) PublishValues(ctx context.Context, id string, values []mariposa.Variable) error {
+	_, leave, err := d.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	dir := filepath.Join(d.privatePath(id), valuesDir)
+	info, err := os.Stat(dir)
+	if err != nil {
+		return driver.ErrNotFound
+	}
+	e := d.entry(id)
+	e.valuesMu.Lock()
+	defer e.valuesMu.Unlock()
+	stat := info.Sys().(*syscall.Stat_t)
+	return d.writeValues(id, values, owner{int(stat.Uid), int(stat.Gid)})
+}
+
+// PublishedValues returns the values that a container can read.
+func (d *Driver) PublishedValues(ctx context.Context, id string) ([]mariposa.Variable, error) {
+	_, leave, err := d.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	b, err := os.ReadFile(filepath.Join(d.privatePath(id), valuesDir, mdataFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, driver.ErrNotFound
+	}
+	var values map[string]string
+	if err == nil {
+		err = json.Unmarshal(b, &values)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the live values of an instance: %w", err)
+	}
+	list := make([]mariposa.Variable, 0, len(values))
+	for name, value := range values {
+		list = append(list, mariposa.Variable{Name: name, Value: value})
+	}
+	slices.SortFunc(list, func(a, b mariposa.Variable) int { return strings.Compare(a.Name, b.Name) })
+	return list, nil
+}

@@ -1,0 +1,93 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
+	"mariposa/driver"
+)
+
+// EnsureImage makes an image present in the engine.
+func (d *Driver) EnsureImage(ctx context.Context, image string, report func(driver.Progress)) error {
+	ctx, leave, err := d.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if image == "" {
+		return errors.New("it has no image")
+	}
+	_, err = d.api.ImageInspect(ctx, image)
+	if errdefs.IsNotFound(err) {
+		err = d.pull(ctx, image, report)
+	}
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return explain(err)
+}
+
+// pull fetches an image. The engine fetches its layers at once and reports each.
+func (d *Driver) pull(ctx context.Context, image string, report func(driver.Progress)) error {
+	r, err := d.api.ImagePull(ctx, image, client.ImagePullOptions{})
+	if err != nil {
+		return pullError(image, err)
+	}
+	defer r.Close() // it was only read
+	layers := map[string]driver.Progress{}
+	var last driver.Progress
+	for m, err := range r.JSONMessages(ctx) {
+		if err != nil {
+			return pullError(image, err)
+		}
+		if m.Error != nil {
+			return pullError(image, m.Error)
+		}
+		if m.Progress == nil || m.ID == "" || m.Progress.Total <= 0 || m.Status != "Downloading" {
+			continue
+		}
+		layers[m.ID] = driver.Progress{Done: min(m.Progress.Current, m.Progress.Total), Total: m.Progress.Total}
+		var sum driver.Progress
+		for _, l := range layers {
+			sum.Done, sum.Total = sum.Done+l.Done, sum.Total+l.Total
+		}
+		if sum.Total == last.Total && sum.Done <= last.Done {
+			continue
+		}
+		last = sum
+		report(sum)
+	}
+	return nil
+}
+
+// pullError says why an image cannot be fetched.
+func pullError(image string, err error) error {
+	text := err.Error()
+	switch {
+	case strings.Contains(text, "manifest unknown"), strings.Contains(text, "not found"):
+		return fmt.Errorf("image %s does not exist in its registry: check its name and tag", image)
+	case strings.Contains(text, "access denied"), strings.Contains(text, "unauthorized"), strings.Contains(text, "denied:"), strings.Contains(text, "no basic auth"):
+		return fmt.Errorf("its registry refuses to give image %s: check the name, and the registry's credentials", image)
+	case strings.Contains(text, "no such host"), strings.Contains(text, "connection refused"), strings.Contains(text, "i/o timeout"),
+		strings.Contains(text, "network is unreachable"), strings.Contains(text, "server misbehaving"), strings.Contains(text, "request canceled"):
+		return fmt.Errorf("the registry of image %s cannot be reached: %s", image, lastPart(text))
+	}
+	return err
+}
+
+// isMissingImage reports whether a container cannot be created because the engine does not have
+// its image.
+func isMissingImage(err error) bool {
+	return strings.Contains(strings.ToLower(err.Error()), "no such image") || strings.Contains(strings.ToLower(err.Error()), "image not known")
+}
+
+// lastPart returns the innermost part of an error's text.
+func lastPart(text string) string {
+	parts := strings.Split(text, ": ")
+	return parts[len(parts)-1]
+}

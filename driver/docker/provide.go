@@ -1,0 +1,117 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
+	"mariposa"
+	"mariposa/driver"
+)
+
+// labelSize has the size of a volume that the manifest asks for.
+const labelSize = "mariposa.size"
+
+// labelsOf returns the labels of a resource.
+func (d *Driver) labelsOf(r driver.Resource) map[string]string {
+	labels := map[string]string{labelScope: d.options.Scope, labelResource: r.ID, labelName: r.Name}
+	if r.Size > 0 {
+		labels[labelSize] = strconv.FormatInt(r.Size, 10)
+	}
+	return labels
+}
+
+// Provide creates a volume or a network of the engine, unless it exists. The engine knows where
+// a network is.
+func (d *Driver) Provide(ctx context.Context, r driver.Resource) (string, error) {
+	ctx, leave, err := d.enter(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer leave()
+	switch r.Kind {
+	case mariposa.KindVolume:
+		made, err := d.api.VolumeCreate(ctx, client.VolumeCreateOptions{Name: volumeName(r.ID), Labels: d.labelsOf(r)})
+		if err != nil {
+			return "", explain(err)
+		}
+		if made.Volume.Labels[labelScope] != d.options.Scope {
+			return "", fmt.Errorf("another volume has the name %s: remove it", volumeName(r.ID))
+		}
+		return made.Volume.Mountpoint, nil
+	case mariposa.KindNetwork, mariposa.KindAttachment:
+		return "", explain(d.provideNetwork(ctx, r))
+	}
+	return "", fmt.Errorf("the docker driver has no %s: %w", r.Kind, driver.ErrNotSupported)
+}
+
+func (d *Driver) provideNetwork(ctx context.Context, r driver.Resource) error {
+	is, err := d.api.NetworkInspect(ctx, networkName(r.ID), client.NetworkInspectOptions{})
+	switch {
+	case errdefs.IsNotFound(err):
+		_, err = d.api.NetworkCreate(ctx, networkName(r.ID), client.NetworkCreateOptions{Driver: "bridge", Labels: d.labelsOf(r)})
+		return err
+	case err == nil && is.Network.Labels[labelScope] != d.options.Scope:
+		return errors.New("another network has the name " + networkName(r.ID) + ": remove it")
+	}
+	return err
+}
+
+// Withdraw removes a volume with its content, or a network.
+func (d *Driver) Withdraw(ctx context.Context, r driver.Resource) error {
+	ctx, leave, err := d.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if r.Kind == mariposa.KindVolume {
+		is, err := d.api.VolumeInspect(ctx, volumeName(r.ID), client.VolumeInspectOptions{})
+		if err == nil && is.Volume.Labels[labelScope] == d.options.Scope {
+			_, err = d.api.VolumeRemove(ctx, volumeName(r.ID), client.VolumeRemoveOptions{})
+		}
+		return explain(unlessGone(err))
+	}
+	is, err := d.api.NetworkInspect(ctx, networkName(r.ID), client.NetworkInspectOptions{})
+	if err == nil && is.Network.Labels[labelScope] == d.options.Scope {
+		_, err = d.api.NetworkRemove(ctx, networkName(r.ID), client.NetworkRemoveOptions{})
+	}
+	return explain(unlessGone(err))
+}
+
+func unlessGone(err error) error {
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// Provided returns the volumes and networks of this node.
+func (d *Driver) Provided(ctx context.Context) ([]driver.Resource, error) {
+	ctx, leave, err := d.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	ours := make(client.Filters).Add("label", labelScope+"="+d.options.Scope)
+	volumes, err := d.api.VolumeList(ctx, client.VolumeListOptions{Filters: ours})
+	if err != nil {
+		return nil, explain(err)
+	}
+	networks, err := d.api.NetworkList(ctx, client.NetworkListOptions{Filters: ours})
+	if err != nil {
+		return nil, explain(err)
+	}
+	var all []driver.Resource
+	for _, v := range volumes.Items {
+		size, _ := strconv.ParseInt(v.Labels[labelSize], 10, 64) // none if there is no label
+		all = append(all, driver.Resource{Kind: mariposa.KindVolume, ID: v.Labels[labelResource], Name: v.Labels[labelName], Size: size})
+	}
+	for _, n := range networks.Items {
+		all = append(all, driver.Resource{Kind: mariposa.KindNetwork, ID: n.Labels[labelResource], Name: n.Labels[labelName]})
+	}
+	return all, nil
+}

@@ -1,0 +1,230 @@
+package docker
+
+import (
+	"archive/tar"
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"mariposa"
+	"mariposa/driver"
+)
+
+// Start creates the container of an instance and starts it, or starts the one that has ended.
+func (d *Driver) Start(ctx context.Context, i driver.Instance) (driver.Observed, error) {
+	return d.operate(ctx, i.ID, func(ctx context.Context, _ *entry) (driver.Observed, error) {
+		plan, more, err := d.plan(i)
+		if err != nil {
+			return driver.Observed{}, err
+		}
+		c, err := d.container(ctx, i.ID)
+		switch {
+		case errdefs.IsNotFound(err):
+			c = nil
+		case err != nil:
+			return driver.Observed{}, err
+		case c.State.Running:
+			return d.observed(i.ID, c), nil
+		case c.Config.Labels[labelConfig] != plan.Config.Labels[labelConfig] || c.State.Dead:
+			if err := d.removeContainer(ctx, i.ID); err != nil {
+				return driver.Observed{}, err
+			}
+			c = nil
+		}
+		isNew := c == nil
+		if isNew {
+			err = d.create(ctx, i, plan, more)
+		} else if err = d.prepare(ctx, i, c.Config.User); err == nil {
+			err = d.limit(ctx, c, i.Workload)
+		}
+		if err == nil {
+			err = d.run(ctx, i)
+		}
+		if err != nil {
+			if isNew {
+				d.discard(i.ID)
+			}
+			return driver.Observed{}, err
+		}
+		return d.startedState(ctx, i.ID)
+	})
+}
+
+// create creates the container of an instance, and fetches its image if it is missing.
+func (d *Driver) create(ctx context.Context, i driver.Instance, plan client.ContainerCreateOptions, more []string) error {
+	if err := d.writePrivate(i, owner{}); err != nil { // the engine checks that it is there
+		return err
+	}
+	_, err := d.api.ContainerCreate(ctx, plan)
+	if errdefs.IsNotFound(err) && isMissingImage(err) {
+		if err := d.EnsureImage(ctx, plan.Config.Image, func(driver.Progress) {}); err != nil {
+			return err
+		}
+		_, err = d.api.ContainerCreate(ctx, plan)
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range more {
+		if _, err := d.api.NetworkConnect(ctx, name, client.NetworkConnectOptions{Container: containerName(i.ID), EndpointConfig: endpoint(i)}); err != nil {
+			return err
+		}
+	}
+	c, err := d.container(ctx, i.ID)
+	if err != nil {
+		return err
+	}
+	return d.prepare(ctx, i, c.Config.User)
+}
+
+// prepare writes the files and values of a container for the user that it runs as.
+func (d *Driver) prepare(ctx context.Context, i driver.Instance, user string) error {
+	to, err := d.resolveUser(ctx, i.ID, user)
+	if err != nil {
+		return err
+	}
+	return d.writePrivate(i, to)
+}
+
+// limit gives a container the limits of a workload, if it has others.
+func (d *Driver) limit(ctx context.Context, c *container.InspectResponse, w *mariposa.Workload) error {
+	if w == nil || hasLimits(c.HostConfig, w) {
+		return nil
+	}
+	r := limits(w, true)
+	_, err := d.api.ContainerUpdate(ctx, c.ID, client.ContainerUpdateOptions{Resources: &r})
+	return err
+}
+
+// run starts a container that is ready.
+func (d *Driver) run(ctx context.Context, i driver.Instance) error {
+	if err := d.writeRecord(i.ID, record{ManualRestarts: i.ManualRestarts}); err != nil {
+		return err
+	}
+	_, err := d.api.ContainerStart(ctx, containerName(i.ID), client.ContainerStartOptions{})
+	return err
+}
+
+// startedState returns a container that was just started. If it has ended already, that is
+// reported like any other end.
+func (d *Driver) startedState(ctx context.Context, id string) (driver.Observed, error) {
+	c, err := d.container(ctx, id)
+	if err != nil {
+		return driver.Observed{}, err
+	}
+	if !c.State.Running {
+		running := *c
+		state := *c.State
+		state.Running, state.FinishedAt, state.ExitCode, state.Error, state.OOMKilled = true, "", 0, "", false
+		running.State = &state
+		c = &running
+	}
+	return d.observed(id, c), nil
+}
+
+// discard removes what a failed start has created.
+func (d *Driver) discard(id string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), probeTimeout)
+	defer cancel()
+	if d.removeContainer(ctx, id) == nil {
+		_ = d.removePrivate(id) // a removal of the instance tries again
+	}
+}
+
+// Update changes the limits of a running container.
+func (d *Driver) Update(ctx context.Context, i driver.Instance) (driver.Observed, error) {
+	return d.operate(ctx, i.ID, func(ctx context.Context, _ *entry) (driver.Observed, error) {
+		c, err := d.container(ctx, i.ID)
+		if errdefs.IsNotFound(err) {
+			return driver.Observed{}, driver.ErrNotFound
+		}
+		if err != nil {
+			return driver.Observed{}, err
+		}
+		if err := d.limit(ctx, c, i.Workload); err != nil {
+			return driver.Observed{}, err
+		}
+		return d.inspect(ctx, i.ID)
+	})
+}
+
+// hasLimits reports whether a container has the limits of a workload already.
+func hasLimits(c *container.HostConfig, w *mariposa.Workload) bool {
+	if c == nil {
+		return false
+	}
+	memory, quota := c.Memory, c.CPUQuota
+	if memory == noMemoryLimit {
+		memory = 0
+	}
+	return memory == w.Memory && max(0, quota) == w.MilliCPU*cpuPeriod/1000
+}
+
+// resolveUser returns the numbers of the user that a container runs as. Names are looked up in
+// its own files.
+func (d *Driver) resolveUser(ctx context.Context, id, user string) (owner, error) {
+	name, group, hasGroup := strings.Cut(user, ":")
+	var to owner
+	if name == "" || name == "0" || name == "root" {
+		name = "0"
+	}
+	uid, err := strconv.Atoi(name)
+	if err != nil {
+		fields, err := d.lookUp(ctx, id, "/etc/passwd", name)
+		if err != nil {
+			return to, err
+		}
+		if len(fields) < 4 {
+			return to, fmt.Errorf("its image has no user %q", name)
+		}
+		uid, _ = strconv.Atoi(fields[2])
+		to.gid, _ = strconv.Atoi(fields[3])
+	}
+	to.uid = uid
+	if !hasGroup {
+		return to, nil
+	}
+	if to.gid, err = strconv.Atoi(group); err != nil {
+		fields, err := d.lookUp(ctx, id, "/etc/group", group)
+		if err != nil {
+			return to, err
+		}
+		if len(fields) < 3 {
+			return to, fmt.Errorf("its image has no group %q", group)
+		}
+		to.gid, _ = strconv.Atoi(fields[2])
+	}
+	return to, nil
+}
+
+// lookUp returns the fields of a name in a file like /etc/passwd of a container; nil if it is
+// not there.
+func (d *Driver) lookUp(ctx context.Context, id, path, name string) ([]string, error) {
+	r, err := d.api.CopyFromContainer(ctx, containerName(id), client.CopyFromContainerOptions{SourcePath: path})
+	if errdefs.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer r.Content.Close() // it was only read
+	files := tar.NewReader(r.Content)
+	if _, err := files.Next(); err != nil {
+		return nil, err
+	}
+	lines := bufio.NewScanner(io.LimitReader(files, 1<<20))
+	for lines.Scan() {
+		if fields := strings.Split(lines.Text(), ":"); fields[0] == name {
+			return fields, nil
+		}
+	}
+	return nil, errors.Join(lines.Err())
+}

@@ -1,0 +1,110 @@
+package docker
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"mariposa/driver"
+)
+
+// Stop sends a container its stop signal, and kills it after the timeout.
+func (d *Driver) Stop(ctx context.Context, id string, timeout time.Duration) (driver.Observed, error) {
+	return d.operate(ctx, id, func(ctx context.Context, _ *entry) (driver.Observed, error) {
+		c, err := d.container(ctx, id)
+		switch {
+		case errdefs.IsNotFound(err):
+			return driver.Observed{}, nil
+		case err != nil:
+			return driver.Observed{}, err
+		case c.State.Paused:
+			if _, err := d.api.ContainerUnpause(ctx, containerName(id), client.ContainerUnpauseOptions{}); err != nil && !errdefs.IsConflict(err) {
+				return driver.Observed{}, err
+			}
+		}
+		if c.State.Running {
+			if err := d.end(ctx, id, cmp.Or(c.Config.StopSignal, "SIGTERM"), timeout); err != nil {
+				return driver.Observed{}, err
+			}
+		}
+		return d.inspect(ctx, id)
+	})
+}
+
+// end sends a signal to a container and waits for its end.
+func (d *Driver) end(ctx context.Context, id, signal string, timeout time.Duration) error {
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := d.api.ContainerWait(waiting, containerName(id), client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
+	if timeout != 0 {
+		if err := d.kill(ctx, id, signal); err != nil {
+			return err
+		}
+	}
+	var force <-chan time.Time
+	if timeout >= 0 {
+		timer := time.NewTimer(timeout)
+		defer timer.Stop()
+		force = timer.C
+	}
+	for {
+		select {
+		case <-ended.Result:
+			return nil
+		case err := <-ended.Error:
+			if errdefs.IsNotFound(err) {
+				return nil
+			}
+			return err
+		case <-force:
+			if err := d.kill(ctx, id, "SIGKILL"); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// kill sends a signal to a container. It is not an error if it has ended.
+func (d *Driver) kill(ctx context.Context, id, signal string) error {
+	_, err := d.api.ContainerKill(ctx, containerName(id), client.ContainerKillOptions{Signal: signal})
+	if errdefs.IsConflict(err) || errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// Remove removes a container, running or not, with everything that belongs to it.
+func (d *Driver) Remove(ctx context.Context, id string) error {
+	_, err := d.operate(ctx, id, func(ctx context.Context, _ *entry) (driver.Observed, error) {
+		if err := d.removeContainer(ctx, id); err != nil {
+			return driver.Observed{}, err
+		}
+		return driver.Observed{}, d.removePrivate(id)
+	})
+	return err
+}
+
+// removeContainer removes the container of an instance with its anonymous volumes.
+func (d *Driver) removeContainer(ctx context.Context, id string) error {
+	for {
+		c, err := d.container(ctx, id) // whose it is may not have been checked yet
+		if err == nil {
+			_, err = d.api.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		}
+		switch {
+		case errdefs.IsNotFound(err):
+			return nil
+		case !errdefs.IsConflict(err):
+			return err
+		}
+		select { // someone else is removing it
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
