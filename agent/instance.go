@@ -27,6 +27,7 @@ type instance struct {
 	stoppedByUs        bool   // we stopped it, so it can be removed
 	mayExist           bool   // the driver may have it
 	recountRestarts    bool   // another store counts manual restarts from its own start
+	waitsForList       string // why it is not known whether its driver has it; empty if it is known
 	awaiting           bool   // its reason names a resource that it waits for
 	restarts           []time.Time
 	generation         int64            // the generation that the operation in progress applies
@@ -53,7 +54,7 @@ func (n *Node) assign(it *wire.Assignment, w *mariposa.Workload) {
 	var ended *driver.Observed
 	i := n.instances[it.ID]
 	if i == nil {
-		i, ended = n.addInstance(it)
+		i, ended = n.addInstance(it, w)
 	} else if it.Generation < i.desired.Generation {
 		return
 	}
@@ -98,15 +99,35 @@ func (n *Node) intern(text string) string {
 // addInstance records an instance that is assigned for the first time since the agent
 // started. Its state follows from what the drivers found and what the control plane
 // knew. If it ended while no agent ran, that end is returned.
-func (n *Node) addInstance(it *wire.Assignment) (*instance, *driver.Observed) {
+func (n *Node) addInstance(it *wire.Assignment, w *mariposa.Workload) (*instance, *driver.Observed) {
 	i := &instance{id: it.ID, tombstone: it.Goal == mariposa.GoalGone && it.Name == ""}
 	n.instances[it.ID] = i
 	n.dirtyInstances[it.ID] = struct{}{}
 	if it.Status != nil {
 		i.status = *it.Status
 	}
-	known, here := n.found[it.ID]
-	if st := i.status.State; !here && n.newIncarnation && it.Goal == mariposa.GoalRunning && (st == mariposa.StateRunning || st == mariposa.StateStopping) {
+	if w != nil {
+		i.compute = w.Compute
+	}
+	i.desired.Goal = it.Goal
+	if _, here := n.found[it.ID]; !here {
+		if i.waitsForList = n.whyUnlisted(i.compute); i.waitsForList != "" {
+			i.status.Reason = "its state is uncertain: " + i.waitsForList
+			if i.status.State == "" {
+				i.status.State = mariposa.StateProvisioning
+			}
+			n.initValues(i, i.compute)
+			return i, nil
+		}
+	}
+	return i, n.identify(i)
+}
+
+// identify takes over an instance that a driver has found, or concludes that no driver has it.
+// If it has ended and that end is not handled yet, the end is returned.
+func (n *Node) identify(i *instance) *driver.Observed {
+	known, here := n.found[i.id]
+	if st := i.status.State; !here && n.newIncarnation && i.desired.Goal == mariposa.GoalRunning && (st == mariposa.StateRunning || st == mariposa.StateStopping) {
 		// It was removed in a time that this store does not know, so it has not failed: it is
 		// created again.
 		i.status = mariposa.InstanceStatus{State: mariposa.StateProvisioning, Restarts: i.status.Restarts, ManualRestarts: i.status.ManualRestarts}
@@ -118,12 +139,12 @@ func (n *Node) addInstance(it *wire.Assignment) (*instance, *driver.Observed) {
 		i.status.State, i.status.Finished = mariposa.StateFailed, n.Clock.Now()
 		i.status.Reason = "an instance of another cluster on this node has the same id"
 	case here:
-		return i, n.adopt(i, known)
+		return n.adopt(i, known)
 	case i.status.State == mariposa.StateRunning || i.status.State == mariposa.StateStopping:
 		i.status.State, i.status.Finished = mariposa.StateFailed, n.Clock.Now()
 		i.status.Reason = "was gone from its node when the agent restarted"
 	}
-	return i, nil
+	return nil
 }
 
 // adopt takes over an instance that a driver found. If it has ended and that end is not

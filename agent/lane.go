@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -22,6 +23,17 @@ type lane struct {
 	limit  int           // concurrent starts, and concurrent ends; no limit if zero
 	starts slots         // starts and updates
 	ends   slots         // stops, removals, and what needs no call
+	// isUnlisted: its engine was away when the agent started, so it is not known which
+	// instances it has. Nothing is done with any until it is.
+	isUnlisted bool
+}
+
+// unavailable says why no instance can be started; empty if instances can be started.
+func (l *lane) unavailable() string {
+	if c, ok := l.driver.(driver.Conditional); ok {
+		return c.Unavailable()
+	}
+	return ""
 }
 
 // slots are the operations of one sort that run at once, and those that wait for them.
@@ -38,13 +50,31 @@ func (n *Node) addDriver(d driver.Driver) {
 	}
 	n.lanes[kind] = l
 	n.Hello.Capabilities[kind] = can
-	if c, ok := d.(driver.Conditional); ok {
-		n.Hello.Offers[kind] = mariposa.Offer{Unavailable: c.Unavailable(), Details: c.Details()}
+	n.updateOffer(kind, l)
+	d.Watch(func(e driver.Event) { n.post(func() { n.handleDriverEvent(kind, e) }) })
+}
+
+// updateOffer updates what the node says of a compute type that depends on the machine, and
+// reports whether that has changed.
+func (n *Node) updateOffer(kind mariposa.ComputeType, l *lane) bool {
+	var offer mariposa.Offer
+	c, isConditional := l.driver.(driver.Conditional)
+	if isConditional {
+		offer = mariposa.Offer{Unavailable: c.Unavailable(), Details: c.Details()}
 	}
-	if n.Hello.Offers[kind].Unavailable == "" {
+	has := slices.Contains(n.Hello.Drivers, kind)
+	if old, known := n.Hello.Offers[kind]; has == (offer.Unavailable == "") && known == isConditional && old.Unavailable == offer.Unavailable && maps.Equal(old.Details, offer.Details) {
+		return false
+	}
+	if isConditional {
+		n.Hello.Offers = maps.Clone(n.Hello.Offers) // the last hello may still be read
+		n.Hello.Offers[kind] = offer
+	}
+	n.Hello.Drivers = slices.DeleteFunc(slices.Clone(n.Hello.Drivers), func(k mariposa.ComputeType) bool { return k == kind })
+	if offer.Unavailable == "" {
 		n.Hello.Drivers = append(n.Hello.Drivers, kind)
 	}
-	d.Watch(func(e driver.Event) { n.post(func() { n.handleDriverEvent(kind, e) }) })
+	return true
 }
 
 // lane returns the lane of a compute type; this node may have no driver for it.

@@ -92,6 +92,7 @@ type Node struct {
 	dirtyInstances map[string]struct{} // instances whose status must be reported
 	staleResources map[string]struct{} // resources whose state must be reported
 	machineChanged bool                // the facts of the machine must be reported
+	offersChanged  bool                // what the node can run must be reported
 	inventory      bool                // the quarantine must be reported
 	inventoryAt    time.Time           // but not before; zero: at once
 	interned       map[string]string   // names that many instances share
@@ -145,10 +146,16 @@ func NewNode(o Options) *Node {
 }
 
 // List finds the instances that the drivers already have. It must succeed before the
-// node connects: an agent must never start an instance a second time.
+// node connects: an agent must never start an instance a second time. If the engine of a
+// driver is away, its instances wait until they can be listed.
 func (n *Node) List(ctx context.Context) error {
 	for kind, l := range n.lanes {
 		all, err := l.driver.List(ctx)
+		if err != nil && l.unavailable() != "" {
+			slog.Warn("cannot list instances yet: their engine is away", "node", n.Hello.Name, "compute", kind, "err", err)
+			l.isUnlisted = true
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("list %s instances on this node: %w", kind, err)
 		}
@@ -183,7 +190,7 @@ func (n *Node) Connected(out Outlet) {
 		if n.Seen.Incarnation != "" {
 			h.Seen = new(n.Seen)
 		}
-		n.machineChanged = false
+		n.machineChanged, n.offersChanged = false, false
 		n.send(wire.Frame{Hello: &h})
 		n.watchSilence(out)
 	})
@@ -417,6 +424,10 @@ func (n *Node) report() {
 	if n.machineChanged {
 		n.machineChanged = false
 		n.send(wire.Frame{Report: &wire.Report{Machine: n.Hello.Machine}})
+	}
+	if n.offersChanged {
+		n.offersChanged = false
+		n.send(wire.Frame{Report: &wire.Report{Abilities: &wire.Abilities{Drivers: n.Hello.Drivers, Offers: maps.Clone(n.Hello.Offers)}}})
 	}
 	n.reportProvided(false) // resources are reported made before their users, and gone after them
 	n.reportInstances()

@@ -31,6 +31,8 @@ const retryDelay = 5 * time.Second
 func (i *instance) nextAction() action {
 	state := i.status.State
 	switch {
+	case i.waitsForList != "":
+		return doNothing
 	case i.desired.Goal == mariposa.GoalGone:
 		return i.nextToRemove()
 	case i.foreign:

@@ -73,8 +73,10 @@ type rig struct {
 	woken atomic.Bool
 	wakes chan struct{}
 	inc   string
-	mdata string // where instances read their values
-	own   bool   // the node shares nothing with other clusters
+	mdata string  // where instances read their values
+	own   bool    // the node shares nothing with other clusters
+	away  *string // why the engine of the dummy driver is away, if it has one
+	tell  func(driver.Event)
 }
 
 func newRig(t *testing.T, extra ...driver.Driver) *rig {
@@ -117,7 +119,56 @@ func (r *rig) boot() {
 	}
 }
 
+// engined is a driver with an engine that may be away.
+type engined struct {
+	*dummy.Driver
+	r *rig
+}
+
+func (e engined) Unavailable() string { return *e.r.away }
+
+func (e engined) Details() map[string]string { return map[string]string{"engine": "1.0"} }
+
+func (e engined) Watch(report func(driver.Event)) {
+	e.r.tell = report
+	e.Driver.Watch(report)
+}
+
+func (e engined) List(ctx context.Context) ([]driver.Observed, error) {
+	if *e.r.away != "" {
+		return nil, errors.New(*e.r.away)
+	}
+	return e.Driver.List(ctx)
+}
+
+// setEngine makes the engine go away for a reason, or come back.
+func (r *rig) setEngine(why string) {
+	*r.away = why
+	if why != "" {
+		r.tell(driver.Event{Kind: driver.EngineLost, Reason: why})
+	} else {
+		r.tell(driver.Event{Kind: driver.EngineBack})
+	}
+	r.run()
+}
+
+// abilities returns what the node last said that it can run, over the current connection.
+func (r *rig) abilities() (drivers []mariposa.ComputeType, offers map[mariposa.ComputeType]mariposa.Offer) {
+	for _, f := range r.conn.sent() {
+		switch {
+		case f.Hello != nil:
+			drivers, offers = f.Hello.Drivers, f.Hello.Offers
+		case f.Report != nil && f.Report.Abilities != nil:
+			drivers, offers = f.Report.Abilities.Drivers, f.Report.Abilities.Offers
+		}
+	}
+	return drivers, offers
+}
+
 func (r *rig) place() driver.Driver {
+	if r.away != nil {
+		return engined{r.dummy, r}
+	}
 	if r.own {
 		return r.dummy
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -17,6 +18,7 @@ func (n *Node) handleDriverEvent(kind mariposa.ComputeType, e driver.Event) {
 	case driver.InstanceChanged:
 		n.handleInstanceChange(e.Instance)
 	case driver.EngineLost:
+		n.offersChanged = n.updateOffer(kind, n.lane(kind)) || n.offersChanged
 		slog.Warn("a driver lost its engine", "node", n.Hello.Name, "compute", kind, "reason", e.Reason)
 		for _, i := range n.instances {
 			if i.compute == kind && i.status.State == mariposa.StateRunning {
@@ -24,6 +26,8 @@ func (n *Node) handleDriverEvent(kind mariposa.ComputeType, e driver.Event) {
 			}
 		}
 	case driver.EngineBack:
+		n.offersChanged = n.updateOffer(kind, n.lane(kind)) || n.offersChanged
+		slog.Info("a driver can use its engine", "node", n.Hello.Name, "compute", kind)
 		n.relist(kind)
 	}
 }
@@ -87,6 +91,7 @@ func (n *Node) reconcile(kind mariposa.ComputeType, begun time.Time, all []drive
 		n.Clock.After(retryDelay, func() { n.post(func() { n.relist(kind) }) })
 		return
 	}
+	n.noteListed(kind, all)
 	there := map[string]bool{}
 	for _, o := range all {
 		there[o.ID] = true
@@ -106,6 +111,43 @@ func (n *Node) reconcile(kind mariposa.ComputeType, begun time.Time, all []drive
 			n.inventory = true
 		}
 	}
+}
+
+// noteListed records the instances of a driver whose engine was away when the agent started.
+// Those that have waited for it go on.
+func (n *Node) noteListed(kind mariposa.ComputeType, all []driver.Observed) {
+	l := n.lane(kind)
+	if !l.isUnlisted {
+		return
+	}
+	l.isUnlisted = false
+	for _, o := range all {
+		n.found[o.ID] = found{kind, n.Clock.Now(), o}
+	}
+	n.inventory = true
+	for _, id := range slices.Sorted(maps.Keys(n.instances)) {
+		i := n.instances[id]
+		if _, here := n.found[id]; i.waitsForList == "" || !here && n.whyUnlisted(i.compute) != "" {
+			continue
+		}
+		i.waitsForList = ""
+		if ended := n.identify(i); ended != nil {
+			n.handleEnd(i, *ended)
+		}
+		n.dirtyInstances[id] = struct{}{}
+		n.pursue(i)
+	}
+}
+
+// whyUnlisted says why it is not known whether the node has an instance of a compute type
+// (empty: of an unknown one); empty if it is known.
+func (n *Node) whyUnlisted(compute mariposa.ComputeType) string {
+	for _, kind := range slices.Sorted(maps.Keys(n.lanes)) {
+		if l := n.lanes[kind]; l.isUnlisted && (compute == "" || compute == kind) {
+			return cmp.Or(l.unavailable(), "its instances are being listed")
+		}
+	}
+	return ""
 }
 
 // factsInterval is how often the facts of the machine are read.

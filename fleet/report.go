@@ -40,6 +40,14 @@ func (s *Session) handleReport(ctx context.Context, r *wire.Report) {
 	if m := r.Machine.Bounded(); m != nil && !reflect.DeepEqual(m, s.machine) {
 		s.machine, s.machineChanged = m, true
 	}
+	if a := r.Abilities; a != nil {
+		var c cutter
+		next := c.hello(&wire.Hello{Drivers: a.Drivers, Offers: a.Offers})
+		hello := *s.hello // others may still read the old one
+		hello.Drivers, hello.Offers = next.Drivers, next.Offers
+		s.hello, s.machineChanged = &hello, true
+		s.noteExcess(c.excess)
+	}
 }
 
 // completeStatus completes a reported status and reports whether it must be stored.

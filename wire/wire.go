@@ -27,7 +27,8 @@ import (
 //	10 (2026-11): logs since a time and with timestamps; workloads with a mark for the port and a working directory
 //	11 (2026-11): heartbeats without a number, with the last frame sent; large frames in pieces, inventories in several frames; keys are rotated; bye says that the node waits for approval or was removed
 //	12 (2026-11): assignments with the restart policy in force
-const Protocol = 12
+//	13 (2026-11): reports with compute types that a node has begun or ceased to offer; workloads with a user and name servers
+const Protocol = 13
 
 // NodeHeader is the request header with which an agent proves which node it is: ID:KEY. A
 // node that has joined before needs no join token. A node whose key was rotated sends it
@@ -212,8 +213,15 @@ type Report struct {
 	Quarantined []mariposa.Quarantined `json:"quarantined,omitempty"` // a part of the inventory
 	Inventory   bool                   `json:"inventory,omitempty"`   // Quarantined is the last part of it, perhaps empty
 	Machine     *mariposa.Machine      `json:"machine,omitempty"`     // the facts of the machine have changed
+	Abilities   *Abilities             `json:"abilities,omitempty"`   // what it can run has changed
 
 	weight int // of the items, about
+}
+
+// Abilities are the compute types that a node can run, as in its hello.
+type Abilities struct {
+	Drivers []mariposa.ComputeType                  `json:"drivers,omitempty"`
+	Offers  map[mariposa.ComputeType]mariposa.Offer `json:"offers,omitempty"`
 }
 
 // Status is the actual state of one instance.
