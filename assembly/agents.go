@@ -26,6 +26,7 @@ import (
 	"mariposa/agent/machine"
 	"mariposa/clock"
 	"mariposa/driver"
+	"mariposa/driver/docker"
 	"mariposa/driver/dummy"
 	"mariposa/driver/process"
 	"mariposa/wire"
@@ -44,6 +45,9 @@ type NodeConfig struct {
 	// Process says how process instances are isolated. Where they are kept follows
 	// from Dir.
 	Process process.Options
+	// Docker says which Docker engine the node uses; nil: none. Where its records are kept
+	// follows from Dir.
+	Docker  *docker.Options
 	Release string // of this binary
 	// Moved accepts a data directory that was at another place before.
 	Moved bool
@@ -55,7 +59,7 @@ func RunNode(ctx context.Context, link agent.Link, cfg NodeConfig) error {
 	if err != nil {
 		return err
 	}
-	drivers, err := driversFor(cfg)
+	drivers, err := driversFor(cfg, hello.Node)
 	if err != nil {
 		return err
 	}
@@ -95,8 +99,8 @@ func factsOf(release string) func() *mariposa.Machine {
 	}
 }
 
-// driversFor creates every driver that the node supports.
-func driversFor(cfg NodeConfig) ([]driver.Driver, error) {
+// driversFor creates every driver that the node supports. Those whose engine is away say so.
+func driversFor(cfg NodeConfig, node string) ([]driver.Driver, error) {
 	seed := uint64(time.Now().UnixNano())
 	world := dummy.NewWorld(seed)
 	if !cfg.InMemory {
@@ -116,7 +120,18 @@ func driversFor(cfg NodeConfig) ([]driver.Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up processes on this node: %w", err)
 	}
-	return append(drivers, p), nil
+	drivers = append(drivers, p)
+	if cfg.Docker == nil {
+		return drivers, nil
+	}
+	c := *cfg.Docker
+	c.Dir, c.Scope = filepath.Join(cfg.Dir, "docker"), node
+	d, err := docker.New(c)
+	if err != nil {
+		_ = p.Close() // the first error is the one to report
+		return nil, fmt.Errorf("set up containers on this node: %w", err)
+	}
+	return append(drivers, d), nil
 }
 
 // identity is what a node stores about itself.

@@ -47,6 +47,7 @@ func facets(s *mariposa.Service) []facet {
 	f.list("command", replaces, s.Command)
 	f.list("entrypoint", replaces, s.Entrypoint)
 	f.add("working_dir", replaces, s.WorkingDir)
+	f.add("user", replaces, s.User)
 	f.pairs("environment", replaces, s.Environment)
 	f.pairs("files", replaces, s.Files)
 	f.pairs("tags", replaces, s.Tags)

@@ -82,7 +82,7 @@ func TestTheContractsExampleMadeWholeIsOnlyNotSupportedYet(t *testing.T) {
 	}
 	lines := strings.Split(string(data), "\n")
 	_, err = Parse(data)
-	if len(faultsOf(err)) < 10 {
+	if len(faultsOf(err)) < 5 {
 		t.Fatalf("too few faults: %v", listing(err))
 	}
 	for _, f := range faultsOf(err) {
@@ -282,11 +282,31 @@ func TestEachFaultIsNamed(t *testing.T) {
 	}
 }
 
-func TestAnOmittedComputeTypeIsDockerAndSaysSo(t *testing.T) {
+func TestAnOmittedComputeTypeIsDocker(t *testing.T) {
 	t.Parallel()
-	_, err := Parse([]byte("services:\n  web:\n    image: nginx\n"))
-	faults := faultsOf(err)
-	if len(faults) != 1 || faults[0].Code != mariposa.FaultNotSupported || faults[0].Field != "services.web.compute_type" || faults[0].Line != 2 {
-		t.Error(listing(err))
+	m, err := Parse([]byte("services:\n  web: {image: nginx, user: 1000:web, dns: [10.0.0.2], dns_search: [example.org], entrypoint: [/init]}\n"))
+	if err != nil {
+		t.Fatal(listing(err))
+	}
+	web := m.Services[0]
+	if web.Compute != mariposa.ComputeDocker || web.User != "1000:web" || len(web.DNS) != 1 || len(web.DNSSearch) != 1 {
+		t.Errorf("it is %+v", web)
+	}
+}
+
+// What only a container can have is refused elsewhere, and a user must look like one.
+func TestKeysOfContainersAreRefusedElsewhere(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"user: web", "dns: [10.0.0.2]", "dns_search: [example.org]", "entrypoint: [/init]"} {
+		_, err := Parse([]byte("services:\n  web: {compute_type: process, command: [x], " + key + "}\n"))
+		if faults := faultsOf(err); len(faults) != 1 || !strings.Contains(faults[0].Message, "is only allowed with compute_type docker") {
+			t.Errorf("%s: %s", key, listing(err))
+		}
+	}
+	for _, user := range []string{"''", "a b", "'web:'", "':web'", "../x", "'{{ .meta.x }}'"} {
+		_, err := Parse([]byte("services:\n  web: {image: nginx, user: " + user + "}\n"))
+		if faults := faultsOf(err); len(faults) != 1 || faults[0].Field != "services.web.user" {
+			t.Errorf("%s: %s", user, listing(err))
+		}
 	}
 }

@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -67,6 +68,7 @@ var serviceKeys = keys[draft]{
 	"command":      func(c *checker, at *spot, d *draft) { d.Command = c.readWords(at, d) },
 	"entrypoint":   func(c *checker, at *spot, d *draft) { d.Entrypoint = c.readWords(at, d) },
 	"working_dir":  workingDir,
+	"user":         user,
 	"environment": func(c *checker, at *spot, d *draft) {
 		d.Environment = c.pairs(at, d, pairRules{list: true, name: variableName})
 	},
@@ -146,6 +148,11 @@ func (c *checker) checkService(d *draft) {
 	if at := d.at.child("entrypoint"); at != nil && d.Compute != mariposa.ComputeDocker {
 		c.invalid(at, "is only allowed with compute_type docker; use command")
 	}
+	for _, key := range []string{"user", "dns", "dns_search"} {
+		if at := d.at.child(key); at != nil && d.Compute != mariposa.ComputeDocker {
+			c.invalid(at, "is only allowed with compute_type docker; remove it")
+		}
+	}
 	if at := d.at.child("dummy"); at != nil && d.Compute != mariposa.ComputeDummy {
 		c.invalid(at, "is only allowed with compute_type dummy; remove it")
 	}
@@ -199,6 +206,18 @@ func workingDir(c *checker, at *spot, d *draft) {
 		c.invalid(at, "must be an absolute path such as /srv/web, without . or .. segments")
 	default:
 		d.WorkingDir = text
+	}
+}
+
+// userName matches a user of an image by name or number, perhaps with a group.
+var userName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,63})?$`)
+
+func user(c *checker, at *spot, d *draft) {
+	if text, ok := c.text(at); ok {
+		if !userName.MatchString(text) {
+			c.invalid(at, "must be a user of the image, like 1000, web or 1000:1000")
+		}
+		d.User = text
 	}
 }
 

@@ -34,6 +34,7 @@ type devFlags struct {
 	name    string
 	verbose bool
 	process processFlags
+	docker  dockerFlags
 }
 
 func devCommand() *cobra.Command {
@@ -56,6 +57,7 @@ func devCommand() *cobra.Command {
 	c.Flags().StringVar(&f.name, "name", "", "node name of this machine (default: the host name)")
 	c.Flags().BoolVar(&f.verbose, "verbose", false, "log debug messages")
 	f.process.add(c.Flags())
+	f.docker.add(c.Flags())
 	return c
 }
 
@@ -84,6 +86,9 @@ func runDev(ctx context.Context, f devFlags, stdin io.Reader, stdout, stderr io.
 	}
 	f.process.allowUnisolated = true // a developer's laptop may not support isolation
 	if _, err := f.process.options(); err != nil {
+		return cli.Usage(err)
+	}
+	if _, err := f.docker.options(); err != nil {
 		return cli.Usage(err)
 	}
 	logTo(stderr, f.verbose, f.deploy != "")
@@ -157,11 +162,16 @@ func startDev(ctx context.Context, f devFlags) (*dev, error) {
 		control.Stop()
 		return nil, err
 	}
+	containers, err := f.docker.options()
+	if err != nil {
+		control.Stop()
+		return nil, err
+	}
 	options.Hidden = append(options.Hidden, dir)
 	if f.keyFile != "" {
 		options.Hidden = append(options.Hidden, f.keyFile)
 	}
-	d.run(ctx, link, assembly.NodeConfig{Dir: filepath.Join(dir, "node"), Name: f.name, Process: options, Release: version, Moved: true}) // the directory of a dev contains its store, so a copy is an installation of its own
+	d.run(ctx, link, assembly.NodeConfig{Dir: filepath.Join(dir, "node"), Name: f.name, Process: options, Docker: containers, Release: version, Moved: true}) // the directory of a dev contains its store, so a copy is an installation of its own
 	for _, name := range dummyNames(dir, f) {
 		d.run(ctx, link, assembly.NodeConfig{Dir: filepath.Join(dir, "nodes", name), Name: name, Dummy: true, Release: version, Moved: true})
 	}

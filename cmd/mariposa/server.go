@@ -236,6 +236,7 @@ type agentFlags struct {
 	dummies                            int
 	ca                                 string
 	process                            processFlags
+	docker                             dockerFlags
 	insecure, moved                    bool
 }
 
@@ -263,6 +264,7 @@ func agentCommand() *cobra.Command {
 	c.Flags().StringArrayVar(&f.traits, "trait", nil, "trait of the node, as key=value (repeatable)")
 	c.Flags().IntVar(&f.dummies, "dummy-nodes", 0, "run this many simulated nodes instead of this machine")
 	f.process.add(c.Flags())
+	f.docker.add(c.Flags())
 	c.Flags().BoolVar(&f.process.allowUnisolated, "allow-unisolated", false, "run process instances even if this machine cannot isolate them, as plain processes of the agent's user")
 	return c
 }
@@ -294,6 +296,9 @@ func runAgent(ctx context.Context, f agentFlags) error {
 	if f.dummies == 0 {
 		var err error
 		if base.Process, err = f.process.options(); err != nil {
+			return cli.Usage(err)
+		}
+		if base.Docker, err = f.docker.options(); err != nil {
 			return cli.Usage(err)
 		}
 		logIsolation(f.process.allowUnisolated)
