@@ -32,7 +32,9 @@ func repeated(t *testing.T, recipe string, env ...string) (string, int, string) 
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(dir, "scripts", "test-repeat.sh"))
+	// By its interpreter: a file that was just written may still be open in a child of another
+	// test, and then cannot be executed.
+	cmd := exec.CommandContext(ctx, "bash", filepath.Join(dir, "scripts", "test-repeat.sh"))
 	cmd.Env = append(append(os.Environ(), "N=3", "BUSY=", "MAKEFLAGS=", "TESTFLAGS="), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := cmd.CombinedOutput()

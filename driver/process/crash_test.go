@@ -418,8 +418,8 @@ func TestRestartedMachineAndRecycledPids(t *testing.T) {
 			killNow(t, shims[0])
 			killNow(t, pidOf(t, o))
 			eventually(t, "nothing is left of it", func() bool {
-				pids, shims, err := process.Labelled(root)
-				return err == nil && len(pids)+len(shims)+len(process.Inits(root)) == 0
+				left, err := a.Leftovers(id)
+				return err == nil && left+len(process.Inits(root)) == 0
 			})
 			changeJSON(t, filepath.Join(root, id, "state.json"), change)
 

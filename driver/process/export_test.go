@@ -58,6 +58,16 @@ func Labelled(root string) (pids, shims []int, err error) {
 	return pids, shims, err
 }
 
+// Leftovers counts the processes of an instance that an agent would find, those that are about
+// to die included.
+func (d *Driver) Leftovers(id string) (int, error) {
+	d.mu.Lock()
+	e := d.entries[id]
+	d.mu.Unlock()
+	list, err := d.leftoverProcesses(e)
+	return len(list), err
+}
+
 // KeepBeside makes a driver keep private directories beside instances, as on a
 // machine without a file system in memory.
 func (d *Driver) KeepBeside() {
