@@ -27,6 +27,13 @@ import (
 // one, but not end it.
 const envSession = "MARIPOSA_SESSION"
 
+const (
+	execTimeout = 30 * time.Second // of the start of a command
+	// startTime is how long a command may have neither a process nor an exit code. Some engines
+	// forget the process of one that has ended.
+	startTime = 5 * time.Second
+)
+
 // session is a command in a container.
 type session struct {
 	d         *Driver
@@ -53,7 +60,7 @@ func (d *Driver) Exec(ctx context.Context, i driver.Instance, o driver.ExecOptio
 	if err != nil {
 		return nil, err
 	}
-	s, err := d.exec(inner, i.ID, o)
+	s, err := d.exec(ctx, inner, i.ID, o)
 	if err != nil {
 		leave()
 		return nil, explain(err)
@@ -73,8 +80,11 @@ func (d *Driver) Exec(ctx context.Context, i driver.Instance, o driver.ExecOptio
 	return s, nil
 }
 
-// exec starts a command and waits until it runs.
-func (d *Driver) exec(ctx context.Context, id string, o driver.ExecOptions) (*session, error) {
+// exec starts a command and waits until it runs, for a while. Its connection lasts as long as
+// another context.
+func (d *Driver) exec(ctx, lasting context.Context, id string, o driver.ExecOptions) (*session, error) {
+	ctx, cancel := context.WithTimeout(ctx, execTimeout)
+	defer cancel()
 	c, err := d.container(ctx, id)
 	if errdefs.IsNotFound(err) || err == nil && !c.State.Running {
 		return nil, driver.ErrNotFound
@@ -99,7 +109,7 @@ func (d *Driver) exec(ctx context.Context, id string, o driver.ExecOptions) (*se
 		create.ConsoleSize = client.ConsoleSize{Height: uint(o.Terminal.Rows), Width: uint(o.Terminal.Cols)}
 		attach.ConsoleSize = create.ConsoleSize
 	}
-	if err := s.start(ctx, create, attach); err != nil {
+	if err := s.start(ctx, lasting, create, attach); err != nil {
 		s.closePipes()
 		return nil, err
 	}
@@ -110,7 +120,7 @@ func (d *Driver) exec(ctx context.Context, id string, o driver.ExecOptions) (*se
 }
 
 // start starts the command.
-func (s *session) start(ctx context.Context, create client.ExecCreateOptions, attach client.ExecAttachOptions) error {
+func (s *session) start(ctx, lasting context.Context, create client.ExecCreateOptions, attach client.ExecAttachOptions) error {
 	made, err := s.d.api.ExecCreate(ctx, containerName(s.id), create)
 	if errdefs.IsConflict(err) || errdefs.IsNotFound(err) { // it ended just now
 		return driver.ErrNotFound
@@ -119,7 +129,7 @@ func (s *session) start(ctx context.Context, create client.ExecCreateOptions, at
 		return err
 	}
 	s.exec = made.ID
-	attached, err := s.d.api.ExecAttach(ctx, s.exec, attach)
+	attached, err := s.d.api.ExecAttach(lasting, s.exec, attach)
 	if err != nil {
 		return commandError(err)
 	}
@@ -150,6 +160,7 @@ func (s *session) closePipes() {
 
 // awaitStart waits until the command runs, and returns why it cannot.
 func (s *session) awaitStart(ctx context.Context) error {
+	begun := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		is, err := s.d.api.ExecInspect(ctx, s.exec, client.ExecInspectOptions{})
 		switch {
@@ -160,6 +171,8 @@ func (s *session) awaitStart(ctx context.Context) error {
 		case !is.Running && is.ExitCode != 0: // it never had a process
 			text, _ := io.ReadAll(io.LimitReader(s.conn.Reader, 4<<10)) // the engine's words, if it has any
 			return commandError(errors.New(string(text)))
+		case !is.Running && time.Since(begun) > startTime: // it has ended already
+			return nil
 		}
 		select {
 		case <-ctx.Done():
@@ -297,14 +310,18 @@ func (s *session) Wait() (int, error) {
 
 // Close kills the command and what it has started.
 func (s *session) Close() error {
+	ended := false
 	select {
 	case <-s.done:
-		return nil
+		ended = true
 	default:
+		s.closed.Store(true)
 	}
-	s.closed.Store(true)
-	_ = s.out.Close() // never fails
+	_ = s.out.Close() // it may have been closed before
 	_ = s.errs.Close()
+	if ended {
+		return nil
+	}
 	_ = s.conn.CloseWrite() // it may have ended
 	for range 10 {
 		pids := pidsOf(s.mark)

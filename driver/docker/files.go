@@ -48,7 +48,7 @@ func (d *Driver) readRecord(id string) (r record) {
 func (d *Driver) writeRecord(id string, r record) error {
 	b, err := json.Marshal(r)
 	if err == nil {
-		err = replaceFile(d.recordPath(id), b, 0o600)
+		err = replaceFile(d.recordPath(id), b, nil)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot record the instance on this node: %w", err)
@@ -77,14 +77,15 @@ func (d *Driver) writePrivate(i driver.Instance, to owner) error {
 			return fmt.Errorf("cannot create the directory of its files: %w", err)
 		}
 	}
-	if err := errors.Join(os.Chown(filepath.Join(dir, valuesDir), to.uid, to.gid), os.Chmod(filepath.Join(dir, valuesDir), 0o500)); err != nil {
+	if err := give(filepath.Join(dir, valuesDir), to, 0o700); err != nil {
 		return fmt.Errorf("cannot give its values to the user of the container: %w", err)
 	}
 	for n, f := range i.Workload.Files {
 		path := filepath.Join(dir, filesDir, strconv.Itoa(n))
-		err := os.WriteFile(path, []byte(f.Value), 0o400)
+		_ = os.Chmod(path, 0o600) // it may be there from an earlier start
+		err := os.WriteFile(path, []byte(f.Value), 0o600)
 		if err == nil {
-			err = errors.Join(os.Chmod(path, 0o400), os.Chown(path, to.uid, to.gid))
+			err = give(path, to, 0o400)
 		}
 		if err != nil {
 			return fmt.Errorf("cannot create its file %q: %w", f.Name, errors.Unwrap(err))
@@ -105,10 +106,10 @@ func (d *Driver) writeValues(id string, values []mariposa.Variable, to owner) er
 	err := encoder.Encode(object)
 	path := filepath.Join(d.privatePath(id), valuesDir, mdataFile)
 	if old, readErr := os.ReadFile(path); readErr == nil && bytes.Equal(old, b.Bytes()) {
-		return os.Chown(path, to.uid, to.gid) // whoever watches the file is not woken without a change
+		return give(path, to, 0o400) // whoever watches the file is not woken without a change
 	}
 	if err == nil {
-		err = replaceFile(path, b.Bytes(), 0o400, to)
+		err = replaceFile(path, b.Bytes(), &to)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot write the live values of an instance: %w", err)
@@ -116,18 +117,27 @@ func (d *Driver) writeValues(id string, values []mariposa.Variable, to owner) er
 	return nil
 }
 
+// give gives a file or a directory to a user of a container. An agent that is not root cannot:
+// then everyone may read it, in a directory that only the agent and the container can reach.
+func give(path string, to owner, mode os.FileMode) error {
+	err := os.Chown(path, to.uid, to.gid)
+	if errors.Is(err, os.ErrPermission) && os.Geteuid() != 0 {
+		mode, err = mode|(mode>>3|mode>>6)&0o055, nil
+	}
+	return errors.Join(err, os.Chmod(path, mode))
+}
+
 // replaceFile writes a file so that readers see either the old or the new content.
-func replaceFile(path string, content []byte, mode os.FileMode, to ...owner) error {
+func replaceFile(path string, content []byte, to *owner) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-")
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(content)
-	err = errors.Join(err, f.Chmod(mode))
-	for _, o := range to {
-		err = errors.Join(err, f.Chown(o.uid, o.gid))
+	if err = errors.Join(err, f.Close()); err == nil && to != nil {
+		err = give(f.Name(), *to, 0o400)
 	}
-	if err = errors.Join(err, f.Close()); err == nil {
+	if err == nil {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {

@@ -76,9 +76,11 @@ func (d *Driver) Logs(ctx context.Context, id string, o driver.LogOptions) (io.R
 	ctx, cancel := context.WithCancel(ctx)
 	r, w := io.Pipe()
 	l := &logReader{d: d, id: id, options: o, out: w}
-	go func() { // Close waits for it: it has entered
+	stop := context.AfterFunc(ctx, func() { _ = w.Close() }) // a reader that does not read holds up no one
+	go func() {                                              // Close waits for it: it has entered
 		defer leave()
 		defer cancel()
+		defer stop()
 		_ = w.CloseWithError(l.copy(ctx)) // never fails
 	}()
 	return &logPipe{PipeReader: r, cancel: cancel}, nil

@@ -445,3 +445,45 @@ func TestFiftyContainersAtOnce(t *testing.T) {
 		t.Errorf("%d ends were reported", len(d.is))
 	}
 }
+
+// A reader that does not read, of a log or of a command, holds up neither the end of the driver
+// nor that of the command.
+func TestAReaderThatDoesNotReadHoldsUpNoOne(t *testing.T) {
+	t.Parallel()
+	d := open(t)
+	i := instance(drivertest.NewID(), "sh", "-c", "while :; do echo a line that nobody reads; done")
+	d.start(i)
+	r, err := d.Logs(t.Context(), i.ID, driver.LogOptions{Tail: -1, Follow: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(r, make([]byte, 10)); err != nil {
+		t.Fatal(err)
+	}
+	s, err := d.Driver.(driver.Execer).Exec(t.Context(), i, driver.ExecOptions{Command: []string{"yes"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if code, err := s.Wait(); code != 137 || err != nil {
+		t.Errorf("the command ended with %d, %v", code, err)
+	}
+	if err := d.Remove(t.Context(), i.ID); err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan struct{})
+	go func() {
+		_ = d.Close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(drivertest.Limit):
+		t.Fatal("the driver does not end")
+	}
+	if _, err := io.ReadAll(r); err != nil {
+		t.Errorf("its log ended with %v", err)
+	}
+}
