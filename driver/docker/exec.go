@@ -328,8 +328,11 @@ func (s *session) Close() error {
 		if len(pids) == 0 {
 			break
 		}
-		for _, pid := range pids {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+		// None goes on when another one is dead: the exit code is that of the kill.
+		for _, signal := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
+			for _, pid := range pids {
+				_ = syscall.Kill(pid, signal) // it may have ended
+			}
 		}
 	}
 	return nil

@@ -59,7 +59,11 @@ func TestALockOfAKilledProcessIsWaitedFor(t *testing.T) {
 	if err := gone.Run(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.file.WriteAt([]byte(strconv.Itoa(gone.Process.Pid)+"\n"), 0); err != nil { // as if it had died
+	// As if the owner had died.
+	if err := l.file.Truncate(0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.file.WriteAt([]byte(strconv.Itoa(gone.Process.Pid)+"\n"), 0); err != nil {
 		t.Fatal(err)
 	}
 	inherit(t, l, 200*time.Millisecond)
