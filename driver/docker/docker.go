@@ -1,5 +1,4 @@
-// Package docker runs instances as containers of a Docker engine, through its API. It
-// works with every engine that speaks that API, Podman included.
+// Package docker runs instances as containers of a Docker engine, through its API.
 //
 // The engine has the truth: a container carries in its labels whose it is, which instance
 // it is and where it came from. The driver keeps only what the engine cannot: a small record

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -296,7 +297,7 @@ func TestContainersOfANetworkFindEachOther(t *testing.T) {
 	}
 }
 
-// A volume has what the image had there, and outlives its containers.
+// A volume starts with what the image has at its path, and outlives its containers.
 func TestAVolumeOutlivesItsContainer(t *testing.T) {
 	t.Parallel()
 	d := open(t)
@@ -310,6 +311,23 @@ func TestAVolumeOutlivesItsContainer(t *testing.T) {
 	second.Volumes = []driver.Volume{{Mount: mariposa.Mount{Volume: data.ID, Name: "data", Path: "/mnt", ReadOnly: true}, Source: path}}
 	d.start(first)
 	run(t, d.Driver, first.ID, "echo kept > /var/lib/data/x")
+	fromImage := driver.Resource{Kind: mariposa.KindVolume, ID: drivertest.NewID(), Name: "etc"}
+	etc, err := d.Driver.(driver.Provider).Provide(t.Context(), fromImage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	third := instance(drivertest.NewID())
+	third.Volumes = []driver.Volume{{Mount: mariposa.Mount{Volume: fromImage.ID, Name: "etc", Path: "/etc"}, Source: etc}}
+	d.start(third)
+	if _, err := os.Stat(filepath.Join(etc, "passwd")); err != nil {
+		t.Errorf("the volume does not have what the image has: %v", err)
+	}
+	if err := d.Remove(t.Context(), third.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Driver.(driver.Provider).Withdraw(t.Context(), fromImage); err != nil {
+		t.Error(err)
+	}
 	if err := d.Driver.(driver.Provider).Withdraw(t.Context(), data); err == nil {
 		t.Error("a volume in use was removed")
 	}
