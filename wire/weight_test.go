@@ -46,6 +46,7 @@ func TestNothingWeighsMoreInAFrameThanItsWeight(t *testing.T) {
 		w := &mariposa.Workload{
 			Compute: "process", Image: texts().Draw(t, "image"), Command: rapid.SliceOf(texts()).Draw(t, "command"),
 			Entrypoint: rapid.SliceOf(texts()).Draw(t, "entrypoint"), Environment: randomVariables().Draw(t, "environment"),
+			WorkingDir: texts().Draw(t, "working_dir"), User: texts().Draw(t, "user"), DNS: rapid.SliceOf(texts()).Draw(t, "dns"), DNSSearch: rapid.SliceOf(texts()).Draw(t, "dns_search"),
 			Memory: rapid.Int64().Draw(t, "memory"), MilliCPU: rapid.Int64().Draw(t, "cpu"),
 			Ports: []mariposa.Port{{Host: rapid.Int().Draw(t, "host"), Target: rapid.Int().Draw(t, "target")}},
 			Tags:  randomVariables().Draw(t, "tags"), Files: randomVariables().Draw(t, "files"), StopTimeout: -time.Second,
