@@ -133,21 +133,46 @@ const (
 	lastPendingPause  = 15 * time.Second // while it waits until an operator accepts it
 )
 
+// The pauses after a lost connection. The control plane considers a node unknown that it
+// has not heard for 11 s, so there must be time for several attempts.
+const (
+	firstPause = 100 * time.Millisecond
+	lastPause  = 3 * time.Second
+	// steadySession is how long a session lasts after which the pauses start over.
+	steadySession = 2 * time.Second
+)
+
+// pacer decides how long to wait before the next attempt to connect: longer each time, and
+// from the start again after a session that lasted a while.
+type pacer struct{ pause time.Duration }
+
+func (p *pacer) next(lasted, shortest, longest time.Duration) time.Duration {
+	if lasted >= steadySession {
+		p.pause = 0
+	}
+	pause := min(max(p.pause, shortest), longest)
+	p.pause = 2 * pause
+	return pause
+}
+
 func keepConnected(ctx context.Context, l Link, n *Node) error {
-	pause := 100 * time.Millisecond
+	var pace pacer
 	var log reasonLog
 	failed := map[target]time.Time{}
 	var copied time.Time // since when it is refused as a copy
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := connect(ctx, l, n, failed)
+		lasted, err := connect(ctx, l, n, failed)
 		var no *refusal
 		var other *copyError
-		longest := 5 * time.Second
+		shortest, longest := firstPause, lastPause
 		if errors.As(err, &other) && copied.IsZero() {
 			copied = began
 		} else if time.Since(began) > movePatience { // it was connected
 			copied = time.Time{}
+		}
+		if lasted >= steadySession {
+			log = reasonLog{}
 		}
 		switch refused := errors.As(err, &no); {
 		case other != nil && time.Since(copied) > movePatience:
@@ -160,23 +185,19 @@ func keepConnected(ctx context.Context, l Link, n *Node) error {
 			return fmt.Errorf("the control plane rejected this node: %w", no)
 		case refused:
 			err = fmt.Errorf("the control plane rejects this node: %w", no)
-			pause, longest = max(pause, firstRefusedPause), lastRefusedPause
+			shortest, longest = firstRefusedPause, lastRefusedPause
 		case isPostponed(err):
 			longest = lastPendingPause
-		}
-		if time.Since(began) > 10*time.Second {
-			pause, log = 100*time.Millisecond, reasonLog{}
 		}
 		if ctx.Err() == nil && err != nil && log.isNew(err, time.Now()) {
 			slog.Warn("not connected to the control plane; retrying; instances keep running", "node", n.Hello.Name, "err", err)
 		}
-		pause = min(pause, longest)
+		pause := pace.next(lasted, shortest, longest)
 		wait := pause/2 + rand.N(pause) // so that a fleet does not reconnect all at once
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):
 		}
-		pause = min(2*pause, longest)
 	}
 	return ctx.Err()
 }
@@ -243,8 +264,8 @@ var errRemoved = errors.New("the node was removed")
 const failureMemory = 30 * time.Second
 
 // connect connects to one of the servers and serves the connection until it ends. It notes
-// which targets failed.
-func connect(ctx context.Context, l Link, n *Node, failed map[target]time.Time) error {
+// which targets failed, and returns how long the node had a session.
+func connect(ctx context.Context, l Link, n *Node, failed map[target]time.Time) (time.Duration, error) {
 	now := time.Now()
 	maps.DeleteFunc(failed, func(_ target, at time.Time) bool { return now.Sub(at) > failureMemory })
 	a, lost := dialAny(ctx, l.targets(ctx, failed), l, n.Hello.Node, *n.keys.Load())
@@ -252,34 +273,42 @@ func connect(ctx context.Context, l Link, n *Node, failed map[target]time.Time) 
 		failed[a.target] = now
 	}
 	if a.err != nil {
-		return a.err
+		return 0, a.err
 	}
 	delete(failed, a.target)
-	err := serve(ctx, a, l, n)
+	lasted, err := serve(ctx, a, l, n)
 	if ctx.Err() == nil {
 		failed[a.target] = time.Now() // another one first, for whatever reason it ended
 	}
-	return err
+	return lasted, err
 }
 
-// serve passes frames between a server and the node until the connection ends.
-func serve(ctx context.Context, a attempt, l Link, n *Node) error {
+// serve passes frames between a server and the node until the connection ends. It returns
+// how long the node had a session.
+func serve(ctx context.Context, a attempt, l Link, n *Node) (lasted time.Duration, err error) {
 	pipe := wire.NewPipe(ctx, a.conn)
 	defer pipe.Close()
 	pipe.Accept(n.Streams(ctx))
 	n.Connected(pipe)
 	defer n.Disconnected(pipe)
-	for isFirst := true; ; isFirst = false {
+	var began time.Time
+	defer func() {
+		if !began.IsZero() {
+			lasted = time.Since(began)
+		}
+	}()
+	for {
 		f, err := pipe.Read(ctx)
 		if err != nil {
-			return err
+			return 0, err
 		}
-		if isFirst && f.Bye == nil {
+		if began.IsZero() && f.Bye == nil {
+			began = time.Now()
 			n.hasJoined.Store(true)
 			slog.Info("connected to the control plane", "node", n.Hello.Name, "server", a.target)
 		}
 		if f.Bye != nil {
-			return endedBy(f.Bye)
+			return 0, endedBy(f.Bye)
 		}
 		l.learn(&f)
 		n.Receive(pipe, f)

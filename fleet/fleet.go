@@ -94,6 +94,7 @@ type Fleet struct {
 	regained       time.Time             // when it was renewed after that
 	servers        []string              // addresses of the living replicas
 	living         []string              // the names of the living replicas
+	lostReplica    time.Time             // when one of them was last noticed to be gone
 	neighbors      map[string]*neighbor  // the other replicas that are asked for heartbeats
 	drains         chan struct{}         // tells Run that a drain may have made progress
 }

@@ -35,6 +35,21 @@ type neighbor struct {
 	broken atomic.Int32 // how many of the next links break
 }
 
+// serveReplicas starts a server to which other replicas connect.
+func serveReplicas(own *relay.Links, serve func(context.Context, *websocket.Conn)) *httptest.Server {
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		peer, err := own.Admit(strings.TrimPrefix(r.Header.Get("Authorization"), relay.Scheme+" "))
+		if err != nil {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		w.Header().Set(relay.AnswerHeader, own.Answer(peer))
+		if conn, err := websocket.Accept(w, r, nil); err == nil {
+			serve(r.Context(), conn)
+		}
+	}))
+}
+
 // addNeighbor connects a second replica, r2, with the server, which is r1.
 func addNeighbor(t *testing.T, p *testServer) *neighbor {
 	t.Helper()
@@ -45,23 +60,14 @@ func addNeighbor(t *testing.T, p *testServer) *neighbor {
 		return l
 	}
 	own, n := links("r1"), &neighbor{p: p}
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		peer, err := own.Admit(strings.TrimPrefix(r.Header.Get("Authorization"), relay.Scheme+" "))
-		if err != nil {
-			w.WriteHeader(http.StatusUnauthorized)
+	srv := serveReplicas(own, func(ctx context.Context, conn *websocket.Conn) {
+		if n.broken.Add(-1) >= 0 { // it ends with the first request
+			_, _, _ = conn.Read(ctx)
+			_ = conn.CloseNow()
 			return
 		}
-		w.Header().Set(relay.AnswerHeader, own.Answer(peer))
-		conn, err := websocket.Accept(w, r, nil)
-		switch {
-		case err != nil:
-		case n.broken.Add(-1) >= 0: // it ends with the first request
-			_, _, _ = conn.Read(r.Context())
-			_ = conn.CloseNow()
-		default:
-			p.fleet.ServeReplica(r.Context(), conn)
-		}
-	}))
+		p.fleet.ServeReplica(ctx, conn)
+	})
 	if _, err := p.store.Hold(p.ctx, "r1", time.Hour, store.ReplicaPrefix+"r1"); err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,16 @@ type neighbor struct {
 	mu    sync.Mutex // held while it is asked
 	until time.Time  // when to ask again
 
-	answered bool // it has answered before; guarded by the fleet's lock
+	// Guarded by the fleet's lock.
+	answered bool      // it has answered before
+	failed   time.Time // when it first did not answer any more; zero if it did the last time
+	began    time.Time // when it began to listen to nodes
+}
+
+// heartbeats is what a replica answers.
+type heartbeats struct {
+	Began time.Time            `json:"began"` // to listen to nodes
+	Nodes map[string]time.Time `json:"nodes"` // when they were last heard from
 }
 
 const (
@@ -57,12 +66,12 @@ func (f *Fleet) noteAlive(node string) {
 
 // sendHeartbeats tells another replica when this one heard from nodes.
 func (w *forwards) sendHeartbeats(link *wire.Stream) {
-	all := map[string]time.Time{}
+	all := heartbeats{w.f.began, map[string]time.Time{}}
 	w.f.mu.Lock()
 	recent := w.f.Clock.Now().Add(-heartbeatsRecent)
 	for node, at := range w.f.lastHeard {
 		if w.f.sessions[node] != nil || at.After(recent) {
-			all[node] = at
+			all.Nodes[node] = at
 		}
 	}
 	w.f.mu.Unlock()
@@ -129,38 +138,65 @@ func (f *Fleet) askNeighbor(ctx context.Context, replica string, n *neighbor) {
 	if time.Now().Before(n.until) {
 		return
 	}
+	asker := ctx
 	ctx, cancel := context.WithTimeout(ctx, heartbeatsTimeout)
 	defer cancel()
-	nodes, err := f.readHeartbeats(ctx, replica)
+	all, err := f.readHeartbeats(ctx, replica)
 	if broken := (*relay.UnreachableError)(nil); errors.As(err, &broken) && broken.Sent {
-		nodes, err = f.readHeartbeats(ctx, replica) // over a new link; the old one may be dead since this process was stopped
+		all, err = f.readHeartbeats(ctx, replica) // over a new link; the old one may be dead since this process was stopped
+	}
+	if asker.Err() != nil {
+		return // nobody waits for the answer
 	}
 	if err != nil { // what it said before is still known
 		n.until = time.Now().Add(heartbeatsPause)
+		f.noteFailure(n)
 		return
 	}
 	n.until = time.Now().Add(heartbeatsFresh)
-	maps.DeleteFunc(nodes, func(node string, _ time.Time) bool { return f.Picture.Nodes.Get(node) == nil })
+	maps.DeleteFunc(all.Nodes, func(node string, _ time.Time) bool { return f.Picture.Nodes.Get(node) == nil })
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	n.answered = true
-	for node, at := range nodes {
+	n.answered, n.failed, n.began = true, time.Time{}, all.Began
+	for node, at := range all.Nodes {
 		if at.After(f.heardElsewhere[node]) {
 			f.heardElsewhere[node] = at
 		}
 	}
 }
 
-func (f *Fleet) readHeartbeats(ctx context.Context, replica string) (nodes map[string]time.Time, err error) {
+func (f *Fleet) noteFailure(n *neighbor) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n.failed.IsZero() {
+		n.failed = f.Clock.Now()
+	}
+}
+
+// lostWord returns when a replica was last lost: it died, began anew, or is alive and does
+// not answer. A node may have tried to connect to it until then, which nobody else knows.
+func (f *Fleet) lostWord() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at := f.lostReplica
+	for _, replica := range f.living {
+		if n := f.neighbors[replica]; n != nil {
+			at = laterOf(at, laterOf(n.failed, n.began))
+		}
+	}
+	return at
+}
+
+func (f *Fleet) readHeartbeats(ctx context.Context, replica string) (all heartbeats, err error) {
 	st, err := f.Links.Open(ctx, replica, wire.Forward{Heartbeats: true})
 	if err != nil {
-		return nil, err
+		return heartbeats{}, err
 	}
 	defer st.Close()
 	defer context.AfterFunc(ctx, func() { _ = st.Close() })()
 	r := &reader{stream: &stream{channel: st, endReason: st.EndReason}}
-	err = json.NewDecoder(io.LimitReader(r, maxHeartbeats)).Decode(&nodes)
-	return nodes, err
+	err = json.NewDecoder(io.LimitReader(r, maxHeartbeats)).Decode(&all)
+	return all, err
 }
 
 // LastHeartbeat returns when a node was last heard from; nil if this replica does not know.
@@ -191,6 +227,13 @@ func (f *Fleet) lastSeenAround(node string, gone time.Time) time.Time {
 		return at
 	}
 	return gone
+}
+
+// heardByOthers returns when another replica last heard from a node, as far as it said.
+func (f *Fleet) heardByOthers(node string) time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.heardElsewhere[node]
 }
 
 func laterOf(a, b time.Time) time.Time {

@@ -33,32 +33,58 @@ func (f *Fleet) Tick(ctx context.Context) {
 		if st == nil || st.State != mariposa.NodeRunning {
 			continue
 		}
-		heard, s := f.LastHeard(r.ID)
-		seen := heard
-		if st.Replica != f.Replica && s == nil {
-			gone, dead := others.goneSince(st.Replica, now)
-			if !dead {
-				continue // its own replica watches it
-			}
-			heard = f.laterStored(r.ID, gone)
-			seen = f.lastSeenAround(r.ID, heard)
-			heard = laterOf(heard, seen) // it has tried to connect since: it lives, whatever keeps it from getting a session
+		sign, mine := f.lastSign(r.ID, st, others, now)
+		if mine && sign.session == nil && now.Sub(sign.counts) > f.lifetime() {
+			others.ask(ctx)
+			sign, mine = f.lastSign(r.ID, st, others, now)
 		}
-		why, bye := &mariposa.Reason{Code: mariposa.ReasonNotSeen, Since: seen.UTC()}, "no heartbeat for too long"
+		if !mine {
+			continue // its own replica watches it
+		}
+		why, bye := &mariposa.Reason{Code: mariposa.ReasonNotSeen, Since: sign.heard.UTC()}, "no heartbeat for too long"
 		if r.Spec().Lost {
 			why, bye = &mariposa.Reason{Code: mariposa.ReasonPlaysDead}, "the node is simulating a failure"
-		} else if now.Sub(f.watchedSince(heard)) <= f.lifetime() {
+		} else if now.Sub(sign.counts) <= f.lifetime() {
 			continue
 		}
-		if s != nil {
-			s.end(bye)
+		if sign.session != nil {
+			sign.session.end(bye)
 		}
-		f.markUnknown(ctx, r, st, seen, why)
+		f.markUnknown(ctx, r, st, sign.heard, why)
 	}
 	f.renewSessions(now)
 	f.expirePending(ctx, now)
 	f.watchStorm(ctx)
 	f.watchDrains(ctx)
+}
+
+// sign is the last sign of life of a node.
+type sign struct {
+	session *Session  // here; nil if there is none
+	heard   time.Time // when it was
+	counts  time.Time // from when on the node's silence counts
+}
+
+// lastSign returns the last sign of life of a node as far as this replica knows; false if
+// the node's own replica is alive and watches it.
+func (f *Fleet) lastSign(node string, st *mariposa.NodeStatus, others *replicas, now time.Time) (sign, bool) {
+	heard, session := f.LastHeard(node)
+	if session != nil {
+		return sign{session, heard, f.watchedSince(heard)}, true
+	}
+	since := heard
+	if st.Replica == f.Replica {
+		heard = laterOf(heard, f.heardByOthers(node))
+	} else {
+		gone, dead := others.goneSince(st.Replica, now)
+		if !dead {
+			return sign{}, false
+		}
+		since = f.laterStored(node, gone)
+		heard = f.lastSeenAround(node, since)
+	}
+	since = laterOf(since, heard) // it has tried to connect since: it lives, whatever keeps it from getting a session
+	return sign{nil, heard, laterOf(f.watchedSince(since), f.lostWord())}, true
 }
 
 func (f *Fleet) markUnknown(ctx context.Context, r *store.Node, st *mariposa.NodeStatus, heard time.Time, why *mariposa.Reason) {

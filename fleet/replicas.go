@@ -18,6 +18,7 @@ type replicas struct {
 	known  bool
 	all    []relay.Replica
 	living map[string]bool
+	asked  bool // when they last heard from nodes
 }
 
 // findReplicas reads from the store which replicas are alive.
@@ -47,9 +48,6 @@ func (f *Fleet) findReplicas(ctx context.Context) *replicas {
 // noteReplicas notes the names of the living replicas, and their addresses, which nodes
 // learn.
 func (f *Fleet) noteReplicas(all []relay.Replica) {
-	if f.Links == nil {
-		return
-	}
 	var names, urls []string
 	for _, r := range all {
 		names = append(names, r.Name)
@@ -60,7 +58,12 @@ func (f *Fleet) noteReplicas(all []relay.Replica) {
 	slices.Sort(urls)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.living, f.servers = names, slices.Compact(urls)
+	if slices.ContainsFunc(f.living, func(name string) bool { return !slices.Contains(names, name) }) {
+		f.lostReplica = f.Clock.Now()
+	}
+	if f.living = names; f.Links != nil {
+		f.servers = slices.Compact(urls)
+	}
 }
 
 // newServers returns the addresses of the living replicas if they are not those that the
@@ -99,6 +102,14 @@ func (r *replicas) goneSince(replica string, now time.Time) (time.Time, bool) {
 		r.f.goneReplicas[replica] = since
 	}
 	return since, true
+}
+
+// ask asks the living replicas when they last heard from nodes, once.
+func (r *replicas) ask(ctx context.Context) {
+	if !r.asked {
+		r.asked = true
+		r.f.AskHeartbeats(ctx)
+	}
 }
 
 // Reachable reports whether a node is connected, as far as this replica knows: to this

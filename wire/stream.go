@@ -51,7 +51,7 @@ type Forward struct {
 	Open       *Open  `json:"open,omitempty"`       // a stream to the node; its Input is a stream of the same link
 	Crash      string `json:"crash,omitempty"`      // an instance of the node to crash
 	Quarantine bool   `json:"quarantine,omitempty"` // all quarantined instances of the node: a JSON list of mariposa.Quarantined
-	Heartbeats bool   `json:"heartbeats,omitempty"` // when nodes were last heard from: a JSON object of times by node
+	Heartbeats bool   `json:"heartbeats,omitempty"` // when nodes were last heard from, as JSON
 }
 
 // Open says what a stream is for: an instance's log, unless Usage, Command or Input is
