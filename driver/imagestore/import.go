@@ -169,7 +169,7 @@ func store(path string, src io.Reader, i *Image) (File, error) {
 	case DiskFile:
 		head := bufio.NewReaderSize(src, diskHead)
 		first, err := head.Peek(diskHead)
-		if err != nil && err != io.EOF {
+		if err != nil && !errors.Is(err, io.EOF) {
 			return File{}, err
 		}
 		format, err := checkDisk(first)
@@ -218,7 +218,7 @@ func syncDir(path string) error {
 func decompress(src io.Reader) (io.ReadCloser, error) {
 	in := bufio.NewReaderSize(src, 64<<10)
 	head, err := in.Peek(6)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	is := func(magic string) bool { return bytes.HasPrefix(head, []byte(magic)) }
