@@ -3,6 +3,7 @@ package main_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -258,13 +259,28 @@ func (h *devServer) state(project string) contract.ProjectState {
 // converged waits until a project is at rest with n running instances of a service.
 func (h *devServer) converged(project, service string, n int) {
 	h.t.Helper()
+	var s contract.ProjectState
+	defer func() {
+		if h.t.Failed() {
+			h.t.Logf("%s is %s", project, h.describe(s))
+		}
+	}()
 	h.await(fmt.Sprintf("%s is converged with %d of %s", project, n, service), func() bool {
-		s := h.state(project)
+		s = h.state(project)
 		if s.Status != mariposa.StatusConverged {
 			return false
 		}
 		return slices.ContainsFunc(s.Services, func(s contract.ServiceState) bool { return s.Name == service && s.Running == n && s.Goal == n })
 	})
+}
+
+// describe returns the state of a project, and those of its instances, for the log of a
+// failed test.
+func (h *devServer) describe(s contract.ProjectState) string {
+	h.t.Helper()
+	list, listErr := h.AllInstances(context.WithoutCancel(h.t.Context()), client.InstanceFilter{Project: s.Name})
+	b, err := json.MarshalIndent(map[string]any{"state": s, "instances": list}, "", " ")
+	return fmt.Sprintf("%s %v", b, errors.Join(err, listErr))
 }
 
 // instances lists a project's instances by name.
