@@ -67,7 +67,7 @@ func (d *Driver) plan(i driver.Instance) (c client.ContainerCreateOptions, more 
 	if err := d.publish(&c, w); err != nil {
 		return c, nil, err
 	}
-	more = connect(&c, i)
+	more = d.joinNetworks(&c, i)
 	sum, err := digest(&c, more)
 	if err != nil {
 		return c, nil, err
@@ -128,21 +128,6 @@ func (d *Driver) publish(c *client.ContainerCreateOptions, w *mariposa.Workload)
 	}
 	c.Config.Labels[labelPorts] = strings.Join(all, ",")
 	return nil
-}
-
-// connect puts a container into the first network of its instance, where it is known by the
-// name of its service and its own, and returns the others.
-func connect(c *client.ContainerCreateOptions, i driver.Instance) (more []string) {
-	for n, net := range i.Networks {
-		name := networkName(net.ID)
-		if n > 0 {
-			more = append(more, name)
-			continue
-		}
-		c.HostConfig.NetworkMode = container.NetworkMode(name)
-		c.NetworkingConfig = &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{name: endpoint(i)}}
-	}
-	return more
 }
 
 func endpoint(i driver.Instance) *network.EndpointSettings {

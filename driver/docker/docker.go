@@ -63,6 +63,9 @@ type Driver struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup // operations in progress, and the goroutine that follows the engine
 
+	networks sync.RWMutex // held by those who create containers, and exclusively to remove the network of a project
+	ensuring sync.Mutex   // held while such a network is created
+
 	mu       sync.Mutex
 	entries  map[string]*entry // by instance id: known or in an operation
 	report   func(driver.Event)

@@ -293,6 +293,9 @@ func (d *Driver) lookAtAll(ctx context.Context, tell bool) error {
 			d.look(id) // it may have been created meanwhile
 		}
 	}
+	if err := d.sweepNetworks(ctx); err != nil {
+		return explain(err)
+	}
 	return nil
 }
 

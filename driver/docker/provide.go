@@ -111,6 +111,9 @@ func (d *Driver) Provided(ctx context.Context) ([]driver.Resource, error) {
 		all = append(all, driver.Resource{Kind: mariposa.KindVolume, ID: v.Labels[labelResource], Name: v.Labels[labelName], Size: size})
 	}
 	for _, n := range networks.Items {
+		if n.Labels[labelResource] == "" {
+			continue // the network of a project
+		}
 		all = append(all, driver.Resource{Kind: mariposa.KindNetwork, ID: n.Labels[labelResource], Name: n.Labels[labelName]})
 	}
 	return all, nil

@@ -24,9 +24,10 @@ import (
 // opened opens a driver and collects what it reports.
 type opened struct {
 	driver.Driver
-	t  *testing.T
-	mu sync.Mutex
-	is []driver.Event
+	t     *testing.T
+	scope string
+	mu    sync.Mutex
+	is    []driver.Event
 }
 
 func openOn(t *testing.T, host, dir, scope string) *opened {
@@ -35,7 +36,7 @@ func openOn(t *testing.T, host, dir, scope string) *opened {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &opened{Driver: d, t: t}
+	o := &opened{Driver: d, t: t, scope: scope}
 	d.Watch(func(e driver.Event) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
@@ -135,7 +136,7 @@ func TestAContainerHasWhatItsWorkloadSays(t *testing.T) {
 	})
 	for command, want := range map[string]string{
 		"cat /run/secrets/db": "s3cret", "cat /etc/app.conf": "a=1\n", "stat -c '%a %u' /run/secrets/db": "400 1234\n", "id -u; id -g": "1234\n1235\n",
-		"grep nameserver /etc/resolv.conf": "nameserver 10.0.0.2\n", "grep search /etc/resolv.conf": "search my.example.com\n", "pwd": "/tmp\n",
+		"grep nameserver /etc/resolv.conf": "nameserver 127.0.0.11\n" /* the engine's, which asks the others */, "grep search /etc/resolv.conf": "search my.example.com\n", "pwd": "/tmp\n",
 		"echo $GREETING $PORT $PORT_9090": "hello $HOME 8080 9090\n", "cat $MARIPOSA_MDATA_FILE": "{}\n",
 		"touch /run/mariposa/x || echo refused": "refused\n", "touch /run/secrets/db || echo refused": "refused\n",
 	} {
@@ -146,6 +147,9 @@ func TestAContainerHasWhatItsWorkloadSays(t *testing.T) {
 	c := inspect(t, o.PhysicalID)
 	if c.Config.Labels["role"] != "front" || c.Config.Labels["mariposa.node"] == "forged" || c.Config.Labels["mariposa.project"] != "shop" {
 		t.Errorf("its labels are %v", c.Config.Labels)
+	}
+	if dns := c.HostConfig.DNS; len(dns) != 1 || dns[0].String() != "10.0.0.2" {
+		t.Errorf("its name servers are %v", dns)
 	}
 	if c.HostConfig.Memory != 64<<20 || c.HostConfig.CPUQuota != 25_000 || c.HostConfig.Privileged || c.HostConfig.RestartPolicy.Name != container.RestartPolicyDisabled {
 		t.Errorf("it has %+v", c.HostConfig)
@@ -294,6 +298,91 @@ func TestContainersOfANetworkFindEachOther(t *testing.T) {
 	}
 	if err := d.Driver.(driver.Provider).Withdraw(t.Context(), back); err != nil {
 		t.Error(err)
+	}
+}
+
+// networks returns the networks of projects that a node has.
+func (o *opened) networks() (names []string) {
+	o.t.Helper()
+	list, err := engine.API.NetworkList(o.t.Context(), client.NetworkListOptions{Filters: make(client.Filters).Add("label", "mariposa.node="+o.scope)})
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	for _, n := range list.Items {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
+// Containers without networks are in one of their project. It comes with the first and goes
+// with the last, also if that does not run any more.
+func TestProjectsDoNotReachEachOther(t *testing.T) {
+	t.Parallel()
+	d := open(t)
+	of := func(i driver.Instance, project string) driver.Instance {
+		i.Origin = &mariposa.Provenance{Project: project}
+		return i
+	}
+	shop, blog := drivertest.NewID(), drivertest.NewID()
+	db := of(instance(drivertest.NewID(), "nc", "-ll", "-p", "5432", "-e", "echo", "hello from db"), shop)
+	db.Service, db.Workload.Ports = "db", []mariposa.Port{{Target: 5432}}
+	web, stranger := of(instance(drivertest.NewID()), shop), of(instance(drivertest.NewID()), blog)
+	host, _ := mariposa.SplitAddress(d.start(db).Addresses[0])
+	d.start(web)
+	d.start(stranger)
+	await(t, "web reaches db by its name", func() bool {
+		return strings.Contains(run(t, d.Driver, web.ID, "nc -w 2 db 5432 < /dev/null || true"), "hello from db")
+	})
+	if out := run(t, d.Driver, stranger.ID, "nc -w 1 "+host+" 5432 < /dev/null 2>&1 || true"); strings.Contains(out, "hello") {
+		t.Errorf("a container of another project reaches it: %q", out)
+	}
+	if all := d.networks(); len(all) != 2 {
+		t.Errorf("networks %v", all)
+	}
+	if all, err := d.Driver.(driver.Provider).Provided(t.Context()); err != nil || len(all) > 0 {
+		t.Errorf("they are shown as %v, %v", all, err)
+	}
+	for _, id := range []string{db.ID, stranger.ID} {
+		if err := d.Remove(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := d.Stop(t.Context(), web.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	if all := d.networks(); len(all) != 1 || !strings.Contains(all[0], shop) {
+		t.Fatalf("networks %v", all)
+	}
+	if _, err := engine.API.NetworkRemove(t.Context(), d.networks()[0], client.NetworkRemoveOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	d.start(web) // someone has removed its network
+	if err := d.Remove(t.Context(), web.ID); err != nil || len(d.networks()) > 0 {
+		t.Errorf("%v is left, %v", d.networks(), err)
+	}
+}
+
+// Many containers of a project begin and end at the same time: none is without its network.
+func TestTheNetworkOfAProjectIsNotRemovedUnderAStart(t *testing.T) {
+	t.Parallel()
+	d := open(t)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 4 {
+				i := instance(drivertest.NewID())
+				if _, err := d.Start(t.Context(), i); err != nil {
+					t.Error(err)
+				}
+				if err := d.Remove(t.Context(), i.ID); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if left := d.networks(); len(left) > 0 {
+		t.Errorf("%v is left", left)
 	}
 }
 

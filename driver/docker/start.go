@@ -48,9 +48,18 @@ func (d *Driver) Start(ctx context.Context, i driver.Instance) (driver.Observed,
 		if err == nil {
 			err = d.run(ctx, i)
 		}
+		if !isNew && isMissingNetwork(err) { // someone has removed it
+			if err = d.removeContainer(ctx, i.ID); err == nil {
+				err = d.create(ctx, i, plan, more)
+			}
+			if err == nil {
+				err = d.run(ctx, i)
+			}
+			isNew = true
+		}
 		if err != nil {
 			if isNew {
-				d.discard(i.ID)
+				d.discard(i.ID, plan.Config.Labels[labelNetwork])
 			}
 			return driver.Observed{}, err
 		}
@@ -63,12 +72,12 @@ func (d *Driver) create(ctx context.Context, i driver.Instance, plan client.Cont
 	if err := d.writePrivate(i, owner{}); err != nil { // the engine checks that it is there
 		return err
 	}
-	_, err := d.api.ContainerCreate(ctx, plan)
+	err := d.createContainer(ctx, i, plan)
 	if errdefs.IsNotFound(err) && isMissingImage(err) {
 		if err := d.EnsureImage(ctx, plan.Config.Image, func(driver.Progress) {}); err != nil {
 			return err
 		}
-		_, err = d.api.ContainerCreate(ctx, plan)
+		err = d.createContainer(ctx, i, plan)
 	}
 	if err != nil {
 		return err
@@ -131,11 +140,12 @@ func (d *Driver) startedState(ctx context.Context, id string) (driver.Observed, 
 }
 
 // discard removes what a failed start has created.
-func (d *Driver) discard(id string) {
+func (d *Driver) discard(id, network string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), probeTimeout)
 	defer cancel()
 	if d.removeContainer(ctx, id) == nil {
-		_ = d.removePrivate(id) // a removal of the instance tries again
+		_ = d.removePrivate(id)          // a removal of the instance tries again
+		_ = d.removeUnused(ctx, network) // as above
 	}
 }
 

@@ -3,6 +3,7 @@ package docker
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -80,8 +81,15 @@ func (d *Driver) kill(ctx context.Context, id, signal string) error {
 // Remove removes a container, running or not, with everything that belongs to it.
 func (d *Driver) Remove(ctx context.Context, id string) error {
 	_, err := d.operate(ctx, id, func(ctx context.Context, _ *entry) (driver.Observed, error) {
+		network := ""
+		if c, err := d.container(ctx, id); err == nil {
+			network = c.Config.Labels[labelNetwork]
+		}
 		if err := d.removeContainer(ctx, id); err != nil {
 			return driver.Observed{}, err
+		}
+		if err := d.removeUnused(ctx, network); err != nil {
+			slog.Warn("cannot remove the network of a project; it is tried again later", "network", network, "err", explain(err))
 		}
 		return driver.Observed{}, d.removePrivate(id)
 	})

@@ -75,6 +75,7 @@ func (e *Engine) Launch() error {
 	args := []string{
 		"--data-root", filepath.Join(e.Dir, "data"), "--exec-root", filepath.Join(e.Dir, "exec"), "--pidfile", filepath.Join(e.Dir, "docker.pid"),
 		"--host", e.Host(), "--shutdown-timeout", "1",
+		"--default-address-pool", "base=10.64.0.0/12,size=24", // tests need more networks than the engine has by default
 	}
 	// One that was killed leaves these, and takes a process that nobody has waited for as alive.
 	_ = os.Remove(filepath.Join(e.Dir, "docker.pid"))

@@ -1,0 +1,132 @@
+package docker
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/network"
+	"github.com/moby/moby/client"
+
+	"mariposa/driver"
+)
+
+// Containers whose manifest names no networks are in a network of their project: those of
+// other projects cannot reach them. The driver creates it with the first container of the
+// project on this node, and removes it with the last.
+
+// labelNetwork marks the network of a project.
+const labelNetwork = "mariposa.project.network"
+
+// projectNetwork returns the name of the network of an instance's project on this node; empty
+// if its project is unknown. The engine may be used by several nodes.
+func (d *Driver) projectNetwork(i driver.Instance) string {
+	project := i.Project
+	if i.Origin != nil {
+		project = cmp.Or(i.Origin.Project, project)
+	}
+	if project == "" {
+		return ""
+	}
+	return "mariposa-" + project + "-" + d.options.Scope[max(0, len(d.options.Scope)-12):]
+}
+
+// joinNetworks puts a container into the first network of its instance, where it is known by the
+// name of its service and its own, and returns the others.
+func (d *Driver) joinNetworks(c *client.ContainerCreateOptions, i driver.Instance) (more []string) {
+	var all []string
+	for _, net := range i.Networks {
+		all = append(all, networkName(net.ID))
+	}
+	if own := d.projectNetwork(i); len(all) == 0 && own != "" {
+		all = []string{own}
+		c.Config.Labels[labelNetwork] = own
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	c.HostConfig.NetworkMode = container.NetworkMode(all[0])
+	c.NetworkingConfig = &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{all[0]: endpoint(i)}}
+	return all[1:]
+}
+
+// createContainer creates a container, and the network of its project if it needs that.
+func (d *Driver) createContainer(ctx context.Context, i driver.Instance, plan client.ContainerCreateOptions) error {
+	own := plan.Config.Labels[labelNetwork]
+	if own == "" {
+		_, err := d.api.ContainerCreate(ctx, plan)
+		return err
+	}
+	d.networks.RLock() // until the container is there, so that the network is not removed
+	defer d.networks.RUnlock()
+	if err := d.ensureNetwork(ctx, own, i.Project); err != nil {
+		return err
+	}
+	_, err := d.api.ContainerCreate(ctx, plan)
+	return err
+}
+
+// ensureNetwork creates the network of a project unless it exists.
+func (d *Driver) ensureNetwork(ctx context.Context, name, project string) error {
+	d.ensuring.Lock() // an engine may have two networks with one name
+	defer d.ensuring.Unlock()
+	is, err := d.api.NetworkInspect(ctx, name, client.NetworkInspectOptions{})
+	switch {
+	case errdefs.IsNotFound(err):
+		_, err = d.api.NetworkCreate(ctx, name, client.NetworkCreateOptions{
+			Driver: "bridge", Labels: map[string]string{labelScope: d.options.Scope, labelNetwork: name, labelProject: project},
+		})
+		return err
+	case err == nil && is.Network.Labels[labelScope] != d.options.Scope:
+		return fmt.Errorf("another network has the name %s: remove it", name)
+	}
+	return err
+}
+
+// sweepNetworks removes the networks of projects that have no containers here any more.
+func (d *Driver) sweepNetworks(ctx context.Context) error {
+	ours := make(client.Filters).Add("label", labelScope+"="+d.options.Scope).Add("label", labelNetwork)
+	list, err := d.api.NetworkList(ctx, client.NetworkListOptions{Filters: ours})
+	if err != nil {
+		return err
+	}
+	for _, n := range list.Items {
+		if err := d.removeUnused(ctx, n.Labels[labelNetwork]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeUnused removes the network of a project unless a container uses it, running or not.
+func (d *Driver) removeUnused(ctx context.Context, name string) error {
+	if name == "" {
+		return nil
+	}
+	used := func() (bool, error) {
+		list, err := d.api.ContainerList(ctx, client.ContainerListOptions{All: true, Limit: 1, Filters: make(client.Filters).Add("label", labelNetwork+"="+name)})
+		return err != nil || len(list.Items) > 0, err
+	}
+	if is, err := used(); is { // most often
+		return err
+	}
+	d.networks.Lock()
+	defer d.networks.Unlock()
+	if is, err := used(); is {
+		return err
+	}
+	is, err := d.api.NetworkInspect(ctx, name, client.NetworkInspectOptions{})
+	if err != nil || is.Network.Labels[labelScope] != d.options.Scope || is.Network.Labels[labelNetwork] != name || len(is.Network.Containers) > 0 {
+		return unlessGone(err)
+	}
+	_, err = d.api.NetworkRemove(ctx, name, client.NetworkRemoveOptions{})
+	return unlessGone(err)
+}
+
+// isMissingNetwork reports whether a container cannot start because its network is gone.
+func isMissingNetwork(err error) bool {
+	return errdefs.IsNotFound(err) && strings.Contains(err.Error(), "network")
+}
