@@ -259,14 +259,13 @@ func (h *devServer) state(project string) contract.ProjectState {
 // converged waits until a project is at rest with n running instances of a service.
 func (h *devServer) converged(project, service string, n int) {
 	h.t.Helper()
-	var s contract.ProjectState
 	defer func() {
 		if h.t.Failed() {
-			h.t.Logf("%s is %s", project, h.describe(s))
+			h.t.Logf("%s is %s", project, h.describe(project))
 		}
 	}()
 	h.await(fmt.Sprintf("%s is converged with %d of %s", project, n, service), func() bool {
-		s = h.state(project)
+		s := h.state(project)
 		if s.Status != mariposa.StatusConverged {
 			return false
 		}
@@ -276,11 +275,14 @@ func (h *devServer) converged(project, service string, n int) {
 
 // describe returns the state of a project, and those of its instances, for the log of a
 // failed test.
-func (h *devServer) describe(s contract.ProjectState) string {
+func (h *devServer) describe(project string) string {
 	h.t.Helper()
-	list, listErr := h.AllInstances(context.WithoutCancel(h.t.Context()), client.InstanceFilter{Project: s.Name})
-	b, err := json.MarshalIndent(map[string]any{"state": s, "instances": list}, "", " ")
-	return fmt.Sprintf("%s %v", b, errors.Join(err, listErr))
+	ctx := context.WithoutCancel(h.t.Context())
+	state, stateErr := h.State(ctx, project, "")
+	list, listErr := h.AllInstances(ctx, client.InstanceFilter{Project: project})
+	queue, queueErr := h.Queue(ctx, client.TaskFilter{Project: project})
+	b, err := json.MarshalIndent(map[string]any{"state": state, "instances": list, "queue": queue}, "", " ")
+	return fmt.Sprintf("%s %v", b, errors.Join(err, stateErr, listErr, queueErr))
 }
 
 // instances lists a project's instances by name.
