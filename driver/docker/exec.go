@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -46,6 +47,7 @@ type session struct {
 	errsEnd   *os.File
 	terminal  bool
 	closed    atomic.Bool   // its processes were killed on request
+	killing   sync.Once     // guards killLater
 	done      chan struct{} // closed when it has ended, with the next two
 	code      int
 	err       error
@@ -323,10 +325,30 @@ func (s *session) Close() error {
 		return nil
 	}
 	_ = s.conn.CloseWrite() // it may have ended
+	s.kill()
+	s.killing.Do(func() { go s.killLater() })
+	return nil
+}
+
+// killLater kills the command as long as it has not ended: while it was being started, its
+// processes could not be found.
+func (s *session) killLater() {
+	for pause := time.Millisecond; ; pause = min(2*pause, time.Second) {
+		select {
+		case <-s.done:
+			return
+		case <-time.After(pause):
+			s.kill()
+		}
+	}
+}
+
+// kill kills the processes of the command that can be found.
+func (s *session) kill() {
 	for range 10 {
 		pids := pidsOf(s.mark)
 		if len(pids) == 0 {
-			break
+			return
 		}
 		// None goes on when another one is dead: the exit code is that of the kill.
 		for _, signal := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
@@ -335,7 +357,6 @@ func (s *session) Close() error {
 			}
 		}
 	}
-	return nil
 }
 
 // closeSessions ends all commands, and waits for them a little.

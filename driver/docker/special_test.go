@@ -553,6 +553,35 @@ func TestFiftyContainersAtOnce(t *testing.T) {
 	}
 }
 
+// A command can be closed before it has a process, or before that is the command's own.
+func TestACommandThatIsClosedAtOnceEnds(t *testing.T) {
+	t.Parallel()
+	d := open(t)
+	i := instance(drivertest.NewID())
+	d.start(i)
+	for range 25 {
+		for _, command := range [][]string{{"yes"}, {"sleep", "1000"}} {
+			s, err := d.Driver.(driver.Execer).Exec(t.Context(), i, driver.ExecOptions{Command: command})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan struct{})
+			go func() {
+				_, _ = s.Wait() // that it ends is what matters
+				close(ended)
+			}()
+			select {
+			case <-ended:
+			case <-time.After(drivertest.Limit):
+				t.Fatalf("%v does not end", command)
+			}
+		}
+	}
+}
+
 // A reader that does not read, of a log or of a command, holds up neither the end of the driver
 // nor that of the command.
 func TestAReaderThatDoesNotReadHoldsUpNoOne(t *testing.T) {
