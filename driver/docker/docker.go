@@ -66,12 +66,13 @@ type Driver struct {
 	networks sync.RWMutex // held by those who create containers, and exclusively to remove the network of a project
 	ensuring sync.Mutex   // held while such a network is created
 
-	mu       sync.Mutex
-	entries  map[string]*entry // by instance id: known or in an operation
-	report   func(driver.Event)
-	engine   engineState
-	sessions map[*session]struct{}
-	closed   bool
+	mu        sync.Mutex
+	entries   map[string]*entry // by instance id: known or in an operation
+	report    func(driver.Event)
+	engine    engineState
+	shortages map[string]time.Time // when containers ran out of memory, by their ids
+	sessions  map[*session]struct{}
+	closed    bool
 }
 
 // entry is what the driver remembers of an instance between two looks at the engine.
@@ -102,7 +103,7 @@ func New(o Options) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot use the Docker engine: %w", err)
 	}
-	d := &Driver{options: o, api: api, memory: memdir.New(o.Dir, memdir.Places()), entries: map[string]*entry{}, sessions: map[*session]struct{}{}, report: func(driver.Event) {}}
+	d := &Driver{options: o, api: api, memory: memdir.New(o.Dir, memdir.Places()), entries: map[string]*entry{}, sessions: map[*session]struct{}{}, shortages: map[string]time.Time{}, report: func(driver.Event) {}}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.probe()
 	return d, nil

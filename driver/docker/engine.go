@@ -133,7 +133,7 @@ func (d *Driver) readEvents(from *client.EventsResult) error {
 			}
 		case m := <-from.Messages:
 			if id := m.Actor.Attributes[labelInstance]; id != "" {
-				d.look(id)
+				d.handle(id, m)
 			}
 		}
 	}
