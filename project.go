@@ -226,6 +226,17 @@ type VersionSpec struct {
 	Counter  string                 `json:"counter,omitempty"`  // the key that it incremented, if it changed nothing else
 	From     int                    `json:"from,omitempty"`     // of a revert: the version made current again
 	Packages map[string]PackageSpec `json:"packages,omitempty"` // the sizes it names, as they were then
+	Images   map[string]ImagePin    `json:"images,omitempty"`   // what the images of its containers meant then, by their names
+	// Refreshed: its images were resolved anew after the manifest was submitted, so they are
+	// part of its hash.
+	Refreshed bool `json:"refreshed,omitempty"`
+}
+
+// ImagePin is what the name of an image meant when a version was created. A tag may move
+// later; instances of the version are created from the same image nevertheless.
+type ImagePin struct {
+	Digest string `json:"digest,omitempty"` // sha256:…; empty: the name could not be resolved
+	Why    string `json:"why,omitempty"`    // why not, as a sentence part
 }
 
 // Cause is the kind of change that created a version.
@@ -235,6 +246,7 @@ const (
 	CauseManifest Cause = "manifest"
 	CauseMetadata Cause = "metadata" // with the manifest of the version before
 	CauseRevert   Cause = "revert"
+	CauseRefresh  Cause = "refresh" // with the manifest of the version before, and images resolved anew
 )
 
 // VersionStatus says whether a version ever completed.

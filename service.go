@@ -15,7 +15,8 @@ type Service struct {
 	Type         string // continuous | scheduled | event
 	Compute      ComputeType
 	Image        string
-	Scale        *int // nil: leave as it is; 1 for a new service
+	ImageDigest  string // what the image means in this version; empty if that is not known
+	Scale        *int   // nil: leave as it is; 1 for a new service
 	Package      string
 	Memory       int64 // bytes; 0: no limit
 	MilliCPU     int64 // thousandths of a core; 0: no limit

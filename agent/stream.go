@@ -58,6 +58,9 @@ func (s *streams) serve(st *wire.Stream) {
 
 // sendAnswer sends what a stream requests, to the end.
 func (s *streams) sendAnswer(ctx context.Context, st *wire.Stream, o *wire.Open) (exit int, err error) {
+	if len(o.Images) > 0 {
+		return 0, s.resolveImages(ctx, st, o)
+	}
 	of, err := s.find(ctx, o.Instance)
 	if err == nil && o.Ack {
 		err = st.Send(wire.Message{Ack: true}) // fails only if the peer is gone

@@ -145,7 +145,7 @@ func TestEveryChangeCanBeRepeated(t *testing.T) {
 	t.Parallel()
 	bodies := map[string]string{
 		"put-project-user": `{"role":"operator"}`, "act-on-project": `{"action":"freeze"}`,
-		"create-service": `{"name":"more","compute_type":"dummy"}`, "put-service": `{"compute_type":"dummy"}`,
+		"refresh-images": `{}`, "create-service": `{"name":"more","compute_type":"dummy"}`, "put-service": `{"compute_type":"dummy"}`,
 		"put-service-manifest": `{"compute_type":"dummy","scale":7}`,
 		"put-member":           `{"role":"member"}`, "act-on-instance": `{"action":"stop"}`,
 	}

@@ -240,7 +240,7 @@ func (v *viewer) versionDoc(r *store.Version) contract.Version {
 	doc := contract.Version{
 		Version: spec.Version, Number: spec.Number, Created: spec.Created, Author: spec.Author, Message: spec.Message,
 		Tags: []string{}, ServicesChanged: neverNil(spec.Changed), Completed: st != nil && !st.Completed.IsZero(),
-		Cause: cmp.Or(spec.Cause, mariposa.CauseManifest), MetadataChanged: neverNil(spec.Keys),
+		Cause: cmp.Or(spec.Cause, mariposa.CauseManifest), MetadataChanged: neverNil(spec.Keys), Images: contract.ImagesOf(spec.Images),
 	}
 	if v.isPast() {
 		return doc

@@ -97,7 +97,9 @@ func (s *server) diffVersions(ctx context.Context, in *diffVersionsInput) (*docu
 	}
 	doc := contract.Diff{From: v.versionDoc(from), To: v.versionDoc(to), Services: []contract.ServiceDiff{}, Metadata: []contract.ValueDiff{}}
 	doc.From.Manifest, doc.To.Manifest = string(yamlOf(a.Spec)), string(yamlOf(b.Spec))
-	for _, d := range manifest.Diff(a.Manifest, b.Manifest) {
+	diffs := manifest.Diff(a.Manifest, b.Manifest)
+	manifest.AddImages(diffs, a.Services, b.Services)
+	for _, d := range diffs {
 		if d.Change != manifest.Unchanged {
 			doc.Services = append(doc.Services, change.ServiceDiff(d))
 		}

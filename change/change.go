@@ -26,7 +26,7 @@ import (
 	"mariposa/store"
 )
 
-// Options are what a Changer is made from. All but Quarantine and KeepVersions are required.
+// Options are what a Changer is made from. All but Quarantine, Resolve and KeepVersions are required.
 type Options struct {
 	Store     store.Store
 	Picture   *picture.Picture
@@ -42,6 +42,8 @@ type Options struct {
 	// Quarantine returns all quarantined instances of a node, if its status has only some; nil
 	// if none has that many.
 	Quarantine func(ctx context.Context, node string) ([]mariposa.Quarantined, error)
+	// Resolve finds out what images mean; nil if nobody can.
+	Resolve ResolveFunc
 	// KeepVersions is how many versions of a project are kept; DefaultKeep if zero.
 	KeepVersions int
 }

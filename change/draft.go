@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"mariposa"
+	"mariposa/contract"
 	"mariposa/converge"
 	"mariposa/manifest"
 	"mariposa/picture"
@@ -33,6 +34,12 @@ type draft struct {
 	message string
 	counter string // the key that is incremented, when nothing else changes
 	from    int    // the version that becomes current again
+
+	// resolved are the images that were looked up for it: those that the newest version does
+	// not use, or that are refreshed. images are what the others mean, whatever they mean in the
+	// newest version.
+	images, resolved map[string]mariposa.ImagePin
+	refreshed        bool // of a revert: they are part of its hash
 
 	// given are the keys whose values the caller set, so the caller knows them. Others
 	// must not learn what is wrong with a secret, or with a manifest that refers to it.
@@ -66,7 +73,7 @@ func (e *edit) makeVersion(d draft) (*draftResult, error) {
 		if was == nil {
 			return nil, e.errNewestLost()
 		}
-		d.bytes, d.json, d.parsed = was.Spec.Manifest, was.Spec.JSON, was.Manifest
+		d.bytes, d.json, d.parsed, d.images = was.Spec.Manifest, was.Spec.JSON, was.Manifest, was.Spec.Images
 	}
 	before, err := e.c.Cache.Values(e.ctx, e.record.ID, e.spec.Metadata)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
@@ -79,7 +86,7 @@ func (e *edit) makeVersion(d draft) (*draftResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	if was != nil && bytes.Equal(was.Spec.Manifest, d.bytes) && values == before && d.cause != mariposa.CauseRevert {
+	if was != nil && bytes.Equal(was.Spec.Manifest, d.bytes) && values == before && d.cause != mariposa.CauseRevert && d.cause != mariposa.CauseRefresh {
 		return nil, nil
 	}
 	m := &draftResult{manifest: d.parsed, missing: d.parsed.Missing(values)}
@@ -108,7 +115,7 @@ func (e *edit) manifestForValues(newest *picture.Version) (*picture.Version, err
 	if err != nil || inForce == nil {
 		return newest, err
 	}
-	if newest != nil && bytes.Equal(newest.Spec.Manifest, inForce.Spec.Manifest) {
+	if newest != nil && sameDefinition(newest.Spec, inForce.Spec) {
 		return newest, nil
 	}
 	e.answer.Reason = fmt.Sprintf("version %d is not in force: the values are applied to the manifest of version %d", e.spec.Number, st.Number)
@@ -195,7 +202,7 @@ func (e *edit) needsNoTask(v *picture.Version) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		if was != nil && bytes.Equal(was.Spec.Manifest, v.Spec.Manifest) {
+		if was != nil && sameDefinition(was.Spec, v.Spec) {
 			return true, nil
 		}
 	}
@@ -270,7 +277,8 @@ func (e *edit) addVersion(d draft, m *draftResult, was *picture.Version, values 
 	if box != nil {
 		mac = box.MAC
 	}
-	e.fresh = manifest.Bind(d.parsed, values, packages, mac)
+	images := pinImages(d, was)
+	e.fresh = manifest.Bind(d.parsed, values, packages, images, mac)
 	if d.cause != mariposa.CauseMetadata {
 		if err := e.requireAllowed(d.bytes, e.fresh); err != nil {
 			return err
@@ -279,10 +287,11 @@ func (e *edit) addVersion(d draft, m *draftResult, was *picture.Version, values 
 	var approves string
 	m.unapproved, approves = e.judgeApproval(d, was, values, mac)
 	m.difference = differ(servicesOf(was), m.manifest, e.fresh)
+	refreshed := isRefreshed(d, was)
 	spec := &mariposa.VersionSpec{
-		Project: e.record.ID, Version: versionHash(d.bytes, values, mac), Manifest: d.bytes, JSON: d.json, Created: e.now, Author: e.req.actor(),
+		Project: e.record.ID, Version: versionHash(d.bytes, values, hashedImages(images, refreshed), mac), Manifest: d.bytes, JSON: d.json, Created: e.now, Author: e.req.actor(),
 		Message: d.message, Changed: append([]string{}, m.changed...), Metadata: e.spec.Metadata, Cause: d.cause, Keys: m.keys, Counter: d.counter, From: d.from,
-		Packages: packages,
+		Packages: packages, Images: images, Refreshed: refreshed,
 	}
 	if e.coalesces(d, was, m) {
 		spec.Created = was.Spec.Created
@@ -298,6 +307,7 @@ func (e *edit) addVersion(d draft, m *draftResult, was *picture.Version, values 
 	}
 	e.spec.Version, spec.Number = spec.Version, e.spec.Number
 	e.spec.Services = serviceIDs(e.record.ID, e.spec.Services, d.parsed)
+	e.answer.Images = contract.ImagesOf(d.resolved)
 	e.answer.Version, e.answer.Number, e.answer.Missing, e.answer.NeedsApproval = e.spec.Version, e.spec.Number, m.missing, m.unapproved
 	why := mariposa.Asked(cmp.Or(d.message, "version "+strconv.Itoa(e.spec.Number)))
 	if len(m.unapproved) > 0 {
@@ -309,9 +319,12 @@ func (e *edit) addVersion(d draft, m *draftResult, was *picture.Version, values 
 
 // versionHash names a version: a SHA-1 over the manifest and a keyed digest of the
 // values. With a plain hash of the values, its readers could guess secrets.
-func versionHash(doc []byte, values *manifest.Values, mac func(...string) string) string {
+func versionHash(doc []byte, values *manifest.Values, images []string, mac func(...string) string) string {
 	h := sha1.New() //nolint:gosec // see the import
 	h.Write(doc)
+	for _, image := range images {
+		h.Write([]byte("\x00" + image))
+	}
 	if keys := values.Keys(); len(keys) > 0 && mac != nil {
 		parts := make([]string, 0, 2*len(keys))
 		for _, key := range keys {

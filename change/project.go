@@ -20,6 +20,7 @@ func (c *Changer) CreateProject(ctx context.Context, req *Request, org *store.Or
 	if err != nil {
 		return nil, err
 	}
+	d.resolved = c.resolveNew(ctx, d.parsed, nil)
 	return c.commit(ctx, req, mariposa.NameID(org.ID, name), func() (*attempt, error) {
 		return c.beginProject(ctx, req, org, name, d, "the project was created")
 	})
@@ -257,7 +258,7 @@ func (c *Changer) copyDraft(ctx context.Context, req *Request, from *store.Proje
 	if err := c.requireSecretReader(req, from, values, keys); err != nil {
 		return nil, err
 	}
-	d := &draft{cause: mariposa.CauseManifest, bytes: newest.Spec.Manifest, json: newest.Spec.JSON, parsed: newest.Manifest, given: map[string]bool{}}
+	d := &draft{cause: mariposa.CauseManifest, bytes: newest.Spec.Manifest, json: newest.Spec.JSON, parsed: newest.Manifest, images: newest.Spec.Images, given: map[string]bool{}}
 	d.message = "copied from " + spec.Name + ", version " + versionLabel(spec.Version, spec.Number)
 	for _, key := range keys {
 		value, set := values.Get(key)

@@ -206,7 +206,7 @@ func (e *edit) lastCompleted() (*picture.Version, error) {
 
 // revertDraft returns the draft that restores a version.
 func (e *edit) revertDraft(to *picture.Version) (*draft, error) {
-	d := &draft{cause: mariposa.CauseRevert, bytes: to.Spec.Manifest, json: to.Spec.JSON, parsed: to.Manifest, from: to.Spec.Number}
+	d := &draft{cause: mariposa.CauseRevert, bytes: to.Spec.Manifest, json: to.Spec.JSON, parsed: to.Manifest, from: to.Spec.Number, images: to.Spec.Images, refreshed: to.Spec.Refreshed}
 	if e.spec.Metadata == 0 {
 		return d, nil
 	}

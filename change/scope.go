@@ -37,6 +37,7 @@ func servicesOf(v *picture.Version) services {
 // differ compares a version with former services.
 func differ(was services, is *manifest.Project, bound converge.Definitions) difference {
 	d := difference{diffs: manifest.Diff(was.manifest, is)}
+	manifest.AddImages(d.diffs, was.bound, bound)
 	d.changed = manifest.Changed(d.diffs)
 	for name, def := range bound {
 		old := was.bound[name]

@@ -26,7 +26,8 @@ type Submission struct {
 	Previous string // the newest version that the caller knows, by hash or number
 	Force    bool   // accept any newest version
 
-	edits bool // the manifest is an edit of the newest one
+	edits    bool                         // the manifest is an edit of the newest one
+	resolved map[string]mariposa.ImagePin // what the images mean that the newest version does not use
 }
 
 // maxMessage bounds the message of a version.
@@ -63,6 +64,9 @@ func (c *Changer) UpdateProject(ctx context.Context, req *Request, project, name
 		if parsed, err = sub.read(); err != nil {
 			return nil, err
 		}
+		resolved := *sub
+		resolved.resolved = c.resolveNew(ctx, parsed, c.newestOf(ctx, project))
+		sub = &resolved
 	}
 	return c.change(ctx, req, project, func(e *edit) (*attempt, error) {
 		var reason string
@@ -93,6 +97,7 @@ func (c *Changer) UpdateProject(ctx context.Context, req *Request, project, name
 func (c *Changer) EditManifest(ctx context.Context, req *Request, project string, sub Submission,
 	rewrite func(newest *mariposa.VersionSpec, of *mariposa.ProjectSpec) ([]byte, error),
 ) (*contract.Changed, error) {
+	sub.resolved = c.resolveEdit(ctx, project, rewrite)
 	return c.change(ctx, req, project, func(e *edit) (*attempt, error) {
 		newest, err := e.newest()
 		if err != nil {
@@ -142,7 +147,7 @@ func (e *edit) submit(sub *Submission, parsed *manifest.Project) (bool, error) {
 
 // draft returns the draft of a submission.
 func (s *Submission) draft(parsed *manifest.Project) draft {
-	return draft{cause: mariposa.CauseManifest, bytes: s.Manifest, json: s.JSON, parsed: parsed, message: s.Message, edits: s.edits}
+	return draft{cause: mariposa.CauseManifest, bytes: s.Manifest, json: s.JSON, parsed: parsed, message: s.Message, edits: s.edits, resolved: s.resolved}
 }
 
 // addVersionTask makes a version from a draft and adds the task that brings it into

@@ -63,6 +63,9 @@ func (a *app) versionGet() *cobra.Command {
 				return a.printJSON(v)
 			}
 			a.note("%s", a.introduce(name, v))
+			for _, i := range v.Images {
+				a.note("image %s", imageWords(i))
+			}
 			switch {
 			case v.Approval != nil:
 				a.note("approved by %s, %s", v.Approval.By, a.stamp(v.Approval.At))

@@ -212,6 +212,11 @@ func (a *app) printConsequences(ctx context.Context, c *client.Client, org strin
 	if done.Reason != "" {
 		a.note("%s", a.suggest(project, "", done.Reason))
 	}
+	for _, i := range done.Images {
+		if i.Digest == "" {
+			a.note("image %s", imageWords(i))
+		}
+	}
 	if len(done.Missing) == 0 {
 		return
 	}

@@ -18,7 +18,7 @@ import (
 func (a *app) projectCommand() *cobra.Command {
 	return a.group("project", "Create, update, scale, inspect and delete projects",
 		a.projectList(), a.projectCreate(), a.projectShow(), a.projectSet(), a.projectUnset(), a.projectUpdate(),
-		a.projectVersions(), a.projectVersion(), a.projectTag(), a.projectRevert(), a.projectCopy(), a.projectRename(), a.projectMove(), a.projectRemove(),
+		a.projectVersions(), a.projectVersion(), a.projectTag(), a.projectRevert(), a.projectRefresh(), a.projectCopy(), a.projectRename(), a.projectMove(), a.projectRemove(),
 		a.projectUsers(), a.projectAddUser(), a.projectRemoveUser(), a.projectScale(), a.projectInstances(), a.projectPlan(), a.projectGraph(),
 		a.newActionCommand("start"), a.newActionCommand("stop"), a.newActionCommand("reprovision"), a.newActionCommand("freeze"), a.newActionCommand("thaw"),
 		a.newActionCommand("pause"), a.newActionCommand("resume"), a.newActionCommand("converge"), a.newActionCommand("accept"))

@@ -74,6 +74,20 @@ func (c *Client) Revert(ctx context.Context, project string, r Revert) (*contrac
 	return c.Act(ctx, project, ask)
 }
 
+// Refresh contains the options of a refresh of images.
+type Refresh struct {
+	Services []string // only their images; empty: all
+	Rolling  string   // how many at a time, such as 2 or 25%; empty: as the services specify
+	Canary   string   // hold after this many
+	Message  string   // describes the version in its history
+}
+
+// Refresh resolves the images of a project anew, and rolls out those that have moved.
+func (c *Client) Refresh(ctx context.Context, project string, r Refresh) (*contract.Changed, error) {
+	ask := contract.Refresh{Services: r.Services, Message: r.Message, Rolling: Amount(r.Rolling), Canary: Amount(r.Canary)}
+	return send[contract.Changed](ctx, c, post(pathOf(project, "refresh"), ask).with(c.organizationQuery()))
+}
+
 // PlanNew previews the creation of a project from a manifest in YAML. It changes nothing.
 func (c *Client) PlanNew(ctx context.Context, project string, manifest []byte) (*contract.Plan, error) {
 	q := c.organizationQuery()

@@ -48,6 +48,8 @@ type Changed struct {
 
 	Ended []EndedTask `json:"ended,omitempty" doc:"tasks that this change terminated early"`
 
+	Images []Image `json:"images,omitempty" doc:"the images that were looked up for this change, and what they mean"`
+
 	Adoptions []Adoption     `json:"adoptions,omitempty" doc:"for each quarantined instance, whether it was adopted; of those that were not, at most 500"`
 	Remaining int            `json:"remaining,omitempty" doc:"quarantined instances that were not looked at, because one request adopts at most 500: send it again"`
 	Drain     *DrainForecast `json:"drain,omitempty" doc:"for the dry run of a drain: what it would do"`
@@ -104,10 +106,11 @@ type Version struct {
 	ServicesChanged []string       `json:"services_changed"`
 	Completed       bool           `json:"completed" doc:"the version was fully rolled out at least once; metadata values that services do not apply automatically (on_metadata) do not count"`
 	Outdated        int            `json:"outdated,omitempty" doc:"for the version in force: the number of instances that still run an earlier configuration"`
-	Cause           mariposa.Cause `json:"cause" doc:"manifest, metadata or revert"`
+	Cause           mariposa.Cause `json:"cause" doc:"manifest, metadata, revert or refresh"`
 	MetadataChanged []string       `json:"metadata_changed" doc:"metadata keys that differ from the previous version"`
 	NeedsApproval   []string       `json:"needs_approval,omitempty" doc:"protected secrets that the version uses without an approval; it comes into force after an operator approves it"`
 	Approval        *Approval      `json:"approval,omitempty" doc:"the approval to use protected secrets, if any"`
+	Images          []Image        `json:"images" doc:"what the images of its containers mean, whatever their tags mean now"`
 	Manifest        string         `json:"manifest,omitempty" doc:"the YAML as submitted, or generated if it was submitted as JSON; only when a single version is requested"`
 }
 

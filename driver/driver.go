@@ -212,6 +212,14 @@ type Imager interface {
 	EnsureImage(ctx context.Context, image string, report func(Progress)) error
 }
 
+// Resolver is implemented by drivers whose images have names that can mean another image
+// later.
+type Resolver interface {
+	// ResolveImage returns the digest of the image that a name means now: according to its
+	// registry, or if that cannot be reached, on this node.
+	ResolveImage(ctx context.Context, image string) (digest string, err error)
+}
+
 // Progress is the progress of an image fetch.
 type Progress struct {
 	Done, Total int64 // bytes; Total is 0 until it is known

@@ -15,29 +15,33 @@ import (
 //
 // Mac returns a keyed hash of texts: with a plain hash, everybody who sees a digest could
 // guess secrets. Mac and v may be nil while no value is set.
-func Bind(p *Project, v *Values, packages map[string]mariposa.PackageSpec, mac func(parts ...string) string) map[string]*mariposa.Service {
+func Bind(p *Project, v *Values, packages map[string]mariposa.PackageSpec, images map[string]mariposa.ImagePin, mac func(parts ...string) string) map[string]*mariposa.Service {
 	missing := p.Missing(v)
 	bound := make(map[string]*mariposa.Service, len(p.Services))
 	for _, svc := range p.Services {
-		bound[svc.Name] = p.bind(svc, v, missing, packages, mac)
+		bound[svc.Name] = p.bind(svc, v, missing, packages, images, mac)
 	}
 	return bound
 }
 
 // BindService is like Bind, but for one service, which need not be in the project.
-func BindService(p *Project, svc *mariposa.Service, v *Values, packages map[string]mariposa.PackageSpec, mac func(parts ...string) string) *mariposa.Service {
-	return p.bind(svc, v, p.Missing(v), packages, mac)
+func BindService(p *Project, svc *mariposa.Service, v *Values, packages map[string]mariposa.PackageSpec, images map[string]mariposa.ImagePin, mac func(parts ...string) string) *mariposa.Service {
+	return p.bind(svc, v, p.Missing(v), packages, images, mac)
 }
 
-func (p *Project) bind(svc *mariposa.Service, v *Values, missing []string, packages map[string]mariposa.PackageSpec, mac func(parts ...string) string) *mariposa.Service {
+func (p *Project) bind(svc *mariposa.Service, v *Values, missing []string, packages map[string]mariposa.PackageSpec, images map[string]mariposa.ImagePin, mac func(parts ...string) string) *mariposa.Service {
 	size, sized := packages[svc.Package]
 	sized = sized && (svc.Package != "" || svc.Memory == 0 || svc.MilliCPU == 0)
 	uses := usesOf(svc)
 	needs := p.needs(v, uses, missing)
-	if !sized && len(uses) == 0 && len(needs) == 0 {
+	digest := pinned(svc, images)
+	if !sized && digest == "" && len(uses) == 0 && len(needs) == 0 {
 		return svc
 	}
 	b := *svc
+	if b.ImageDigest = digest; digest != "" {
+		b.Digest, b.Live = digests(&b)
+	}
 	if sized {
 		bindSize(&b, size)
 	}
@@ -46,6 +50,20 @@ func (p *Project) bind(svc *mariposa.Service, v *Values, missing []string, packa
 	}
 	b.Needs, b.Secrets = needs, p.secrets(needs)
 	return &b
+}
+
+// pinned returns the digest of a service's image; empty if it is not known.
+func pinned(svc *mariposa.Service, images map[string]mariposa.ImagePin) string {
+	if !IsPinnable(svc) {
+		return ""
+	}
+	return images[svc.Image].Digest
+}
+
+// IsPinnable reports whether the name of a service's image can mean another image later. A
+// name that has a digest cannot.
+func IsPinnable(svc *mariposa.Service) bool {
+	return svc.Compute == mariposa.ComputeDocker && svc.Image != "" && !strings.Contains(svc.Image, "@")
 }
 
 // bindSize sets the size of a service from its package. The size is part of the digest:

@@ -47,7 +47,7 @@ func TestUsesListsWhatIsProvisioned(t *testing.T) {
 func TestBindSharesWhatNeedsNothing(t *testing.T) {
 	t.Parallel()
 	p := mustParse(t, threeServices)
-	bound := Bind(p, nil, nil, nil)
+	bound := Bind(p, nil, nil, nil, nil)
 	if bound["web"] != p.ByName["web"] {
 		t.Error("web was copied")
 	}
@@ -60,7 +60,7 @@ func TestBindSharesWhatNeedsNothing(t *testing.T) {
 	if !slices.Equal(bound["api"].Secrets, []string{"key"}) {
 		t.Errorf("of its needs, %v are secret", bound["api"].Secrets)
 	}
-	if one := BindService(p, p.ByName["api"], nil, nil, nil); one.Digest != bound["api"].Digest {
+	if one := BindService(p, p.ByName["api"], nil, nil, nil, nil); one.Digest != bound["api"].Digest {
 		t.Error("alone it is another")
 	}
 }
@@ -69,12 +69,12 @@ func TestARequiredKeyIsNeededByEveryService(t *testing.T) {
 	t.Parallel()
 	p := mustParse(t, strings.Replace(threeServices, "unused: {}", "unused: {required: true}", 1))
 	v := mustImport(t, nil, "key: k\nname: n\n")
-	for name, svc := range Bind(p, v, nil, someMac) {
+	for name, svc := range Bind(p, v, nil, nil, someMac) {
 		if !slices.Equal(svc.Needs, []string{"unused"}) {
 			t.Errorf("%s needs %v", name, svc.Needs)
 		}
 	}
-	for name, svc := range Bind(p, mustSet(t, v, "unused", "", false), nil, someMac) {
+	for name, svc := range Bind(p, mustSet(t, v, "unused", "", false), nil, nil, someMac) {
 		if len(svc.Needs) > 0 {
 			t.Errorf("%s needs %v", name, svc.Needs)
 		}
@@ -84,9 +84,9 @@ func TestARequiredKeyIsNeededByEveryService(t *testing.T) {
 func TestADefaultSpelledOutChangesNothing(t *testing.T) {
 	t.Parallel()
 	p := mustParse(t, "services: {a: {compute_type: dummy, tags: {t: '{{ .meta.mode }}'}}}\nmetadata: {mode: {default: fast}, other: {}}")
-	unset := Bind(p, nil, nil, nil)["a"].Digest
+	unset := Bind(p, nil, nil, nil, nil)["a"].Digest
 	for doc, same := range map[string]bool{"other: 1": true, "mode: fast": true, "mode: slow": false, "mode: ''": false} {
-		if got := Bind(p, mustImport(t, nil, doc), nil, someMac)["a"].Digest; (got == unset) != same {
+		if got := Bind(p, mustImport(t, nil, doc), nil, nil, someMac)["a"].Digest; (got == unset) != same {
 			t.Errorf("%s: %s and %s", doc, got, unset)
 		}
 	}
@@ -97,7 +97,7 @@ func TestPackagesGiveTheSizesThatAServiceDoesNotSay(t *testing.T) {
 	small := mariposa.PackageSpec{Name: "small", Memory: 512 << 20, MilliCPU: 500, Disk: 1 << 30}
 	bind := func(keys string, size mariposa.PackageSpec) *mariposa.Service {
 		p := mustParse(t, in("package: small\n"+keys))
-		return Bind(p, nil, map[string]mariposa.PackageSpec{"small": size}, nil)["web"]
+		return Bind(p, nil, map[string]mariposa.PackageSpec{"small": size}, nil, nil)["web"]
 	}
 	if got := bind("", small); got.Memory != 512<<20 || got.MilliCPU != 500 {
 		t.Errorf("got %+v", got)
@@ -106,7 +106,7 @@ func TestPackagesGiveTheSizesThatAServiceDoesNotSay(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	unknown := mustParse(t, in("package: other"))
-	if got := Bind(unknown, nil, map[string]mariposa.PackageSpec{"small": small}, nil)["web"]; got != unknown.ByName["web"] {
+	if got := Bind(unknown, nil, map[string]mariposa.PackageSpec{"small": small}, nil, nil)["web"]; got != unknown.ByName["web"] {
 		t.Errorf("got %+v", got)
 	}
 	for name, tt := range map[string]struct {
@@ -186,10 +186,10 @@ func TestBindDependsOnTheUsedValuesAlone(t *testing.T) {
 			return v
 		}
 		v := build(keys)
-		want := digestsOf(Bind(p, v, nil, someMac))
+		want := digestsOf(Bind(p, v, nil, nil, someMac))
 		shuffled := slices.Clone(keys)
 		rand.New(rand.NewSource(rapid.Int64().Draw(t, "seed"))).Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
-		if got := digestsOf(Bind(p, build(shuffled), nil, someMac)); !maps.Equal(got, want) {
+		if got := digestsOf(Bind(p, build(shuffled), nil, nil, someMac)); !maps.Equal(got, want) {
 			t.Fatalf("in another order: %v and %v", got, want)
 		}
 		key := rapid.SampledFrom(keys).Draw(t, "changed")
@@ -197,11 +197,11 @@ func TestBindDependsOnTheUsedValuesAlone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		checkUsers(t, p, key, want, digestsOf(Bind(p, next, nil, someMac)))
+		checkUsers(t, p, key, want, digestsOf(Bind(p, next, nil, nil, someMac)))
 		if was, set := p.Value(v, key); set {
 			gone := next.Delete(key)
 			if is, still := p.Value(gone, key); !still || is != was {
-				checkUsers(t, p, key, want, digestsOf(Bind(p, gone, nil, someMac)))
+				checkUsers(t, p, key, want, digestsOf(Bind(p, gone, nil, nil, someMac)))
 			}
 		}
 	})
@@ -231,7 +231,7 @@ func TestABoundServiceWithoutNeedsResolves(t *testing.T) {
 		}
 		scope := someScope
 		scope.Meta = func(key string) (string, bool) { return p.Value(v, key) }
-		for name, svc := range Bind(p, v, nil, someMac) {
+		for name, svc := range Bind(p, v, nil, nil, someMac) {
 			_, err := Resolve(svc, scope)
 			if len(svc.Needs) == 0 && err != nil || err == nil && len(p.Missing(v)) == 0 && len(svc.Needs) > 0 {
 				t.Fatalf("%s needs %v: %v", name, svc.Needs, err)

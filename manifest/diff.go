@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"slices"
+	"strings"
 
 	"mariposa"
 )
@@ -59,6 +60,23 @@ func Diff(old, new *Project) []Difference {
 		}
 	}
 	return diffs
+}
+
+// imageDigest is the field of what an image means. No manifest has it.
+const imageDigest = "image.digest"
+
+// AddImages adds to differences what images mean in both versions, by the bound services.
+func AddImages(diffs []Difference, old, new map[string]*mariposa.Service) {
+	for i := range diffs {
+		d := &diffs[i]
+		was, is := old[d.Service], new[d.Service]
+		if was == nil || is == nil || was.ImageDigest == is.ImageDigest {
+			continue
+		}
+		d.Change = Replaced
+		d.Fields = append(slices.Clone(d.Fields), FieldChange{Field: imageDigest, Old: was.ImageDigest, New: is.ImageDigest})
+		slices.SortFunc(d.Fields, func(a, b FieldChange) int { return strings.Compare(a.Field, b.Field) })
+	}
 }
 
 // Changed lists the names of the services that differ at all.

@@ -41,6 +41,7 @@ func facets(s *mariposa.Service) []facet {
 	f.add("service_type", replaces, s.Type)
 	f.add("compute_type", replaces, string(s.Compute))
 	f.add("image", replaces, s.Image)
+	f.add(imageDigest, replaces, s.ImageDigest)
 	f.add("package", replaces, s.Package)
 	f.add("memory", size, number(s.Memory))
 	f.add("cpu", size, number(s.MilliCPU))

@@ -25,7 +25,7 @@ func resolve(svc *mariposa.Service, scope Scope) (*mariposa.Workload, error) {
 	r := resolver{svc: svc, scope: scope}
 	w := &mariposa.Workload{
 		Compute:     svc.Compute,
-		Image:       svc.Image,
+		Image:       pinnedImage(svc),
 		Command:     r.words("command", svc.Command),
 		Entrypoint:  r.words("entrypoint", svc.Entrypoint),
 		WorkingDir:  svc.WorkingDir,
@@ -46,6 +46,14 @@ func resolve(svc *mariposa.Service, scope Scope) (*mariposa.Workload, error) {
 		return nil, r.err
 	}
 	return w, nil
+}
+
+// pinnedImage returns the name of a service's image with its digest, as engines accept it.
+func pinnedImage(svc *mariposa.Service) string {
+	if svc.ImageDigest == "" {
+		return svc.Image
+	}
+	return svc.Image + "@" + svc.ImageDigest
 }
 
 // ResolveMdata returns what an instance can read of its metadata at this

@@ -119,7 +119,7 @@ func (s *VersionCache) read(ctx context.Context, spec *mariposa.VersionSpec) (*V
 		}
 		v.mac = box.MAC
 	}
-	v.Services = manifest.Bind(m, v.Values, spec.Packages, v.mac)
+	v.Services = manifest.Bind(m, v.Values, spec.Packages, spec.Images, v.mac)
 	return v, nil
 }
 

@@ -14,6 +14,7 @@ needs() {
 		gcc                              gcc         the race detector links through cgo
 		/usr/include/stdio.h             libc6-dev   cgo needs the C library's headers
 		dockerd                          docker.io   tests start Docker engines of their own
+		docker-registry                  docker-registry  tests pull images from it
 		/bin/busybox                     busybox-static  tests make images from it
 		ip                               iproute2    tests inspect the machine's addresses and links
 		/usr/lib/postgresql/*/bin/initdb postgresql  tests start a server for the store that replicas share

@@ -54,14 +54,17 @@ type Forward struct {
 	Heartbeats bool   `json:"heartbeats,omitempty"` // when nodes were last heard from, as JSON
 }
 
-// Open says what a stream is for: an instance's log, unless Usage, Command or Input is
-// set.
+// Open says what a stream is for: an instance's log, unless Usage, Command, Images or Input
+// is set.
 type Open struct {
 	Instance string `json:"instance,omitempty"`
 	mariposa.LogOptions
 	Usage    bool     `json:"usage,omitempty"`    // the resource usage of the instance
 	Command  []string `json:"command,omitempty"`  // a command to run inside the instance
 	Terminal *Size    `json:"terminal,omitempty"` // run the command in a terminal of this size
+	// Images are names of images; the answer is what they mean, as a JSON object of
+	// mariposa.ImagePin by name.
+	Images []string `json:"images,omitempty"`
 	// Input is the number of a stream with a running command: this one carries its input.
 	// A command that does not read blocks only its input, not its resizes, signals or
 	// end.

@@ -37,6 +37,7 @@ var (
 	_ driver.ValuePublisher = (*Driver)(nil)
 	_ driver.Provider       = (*Driver)(nil)
 	_ driver.Imager         = (*Driver)(nil)
+	_ driver.Resolver       = (*Driver)(nil)
 	_ driver.Execer         = (*Driver)(nil)
 )
 

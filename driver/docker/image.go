@@ -80,6 +80,48 @@ func pullError(image string, err error) error {
 	return err
 }
 
+// ResolveImage returns the digest of the image that a name means now. An image that was built
+// here and has never been in a registry is meant by its name, whatever a registry says.
+func (d *Driver) ResolveImage(ctx context.Context, image string) (string, error) {
+	ctx, leave, err := d.enter(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer leave()
+	here, err := d.api.ImageInspect(ctx, image)
+	isHere := err == nil
+	switch {
+	case isHere && len(here.RepoDigests) == 0:
+		return "", errors.New("it was built on a node, and no registry knows it")
+	case err != nil && !errdefs.IsNotFound(err):
+		return "", explain(err)
+	}
+	is, err := d.api.DistributionInspect(ctx, image, client.DistributionInspectOptions{})
+	if err == nil {
+		return is.Descriptor.Digest.String(), nil
+	}
+	if isHere { // what it meant when this node fetched it
+		if digest := digestIn(here.RepoDigests, image); digest != "" {
+			return digest, nil
+		}
+	}
+	if ctx.Err() != nil {
+		return "", errors.New("its registry does not answer")
+	}
+	return "", explain(pullError(image, err))
+}
+
+// digestIn returns the digest that an image has in the repository of a name.
+func digestIn(digests []string, image string) string {
+	for _, known := range digests {
+		repository, digest, ok := strings.Cut(known, "@")
+		if rest, is := strings.CutPrefix(image, repository); ok && is && (rest == "" || rest[0] == ':' && !strings.Contains(rest, "/")) {
+			return digest
+		}
+	}
+	return ""
+}
+
 // isMissingImage reports whether a container cannot be created because the engine does not have
 // its image.
 func isMissingImage(err error) bool {

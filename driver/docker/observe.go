@@ -105,9 +105,21 @@ func howEnded(s *container.State, ranOut bool) string {
 	return fmt.Sprintf("exited with code %d", code)
 }
 
+// maxLabel bounds the labels of an image that are shown.
+const maxLabel = 200
+
 // details are what people may want to know of a container.
 func details(c *container.InspectResponse) map[string]string {
-	out := map[string]string{"container": c.ID[:min(12, len(c.ID))], "image": c.Config.Image, "image_id": c.Image}
+	name, digest, _ := strings.Cut(c.Config.Image, "@")
+	out := map[string]string{"container": c.ID[:min(12, len(c.ID))], "image": name, "image_id": c.Image}
+	if digest != "" {
+		out["image_digest"] = digest
+	}
+	for label, key := range map[string]string{"org.opencontainers.image.revision": "image_revision", "org.opencontainers.image.version": "image_version"} {
+		if value := c.Config.Labels[label]; value != "" { // a container has the labels of its image
+			out[key] = value[:min(len(value), maxLabel)]
+		}
+	}
 	if c.State.Running && c.State.Pid > 0 {
 		out["pid"] = strconv.Itoa(c.State.Pid)
 	}

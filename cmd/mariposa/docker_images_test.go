@@ -1,0 +1,131 @@
+package main_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	dockerclient "github.com/moby/moby/client"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/driver/docker/enginetest"
+)
+
+// digests returns the digests of the images that the running instances of a project have.
+func (a *containers) digests(project string) string {
+	a.t.Helper()
+	all := map[string]int{}
+	for _, i := range a.instances(project) {
+		if i.State == mariposa.StateRunning {
+			all[i.Details["image_digest"]]++
+		}
+	}
+	var texts []string
+	for digest, n := range all {
+		texts = append(texts, fmt.Sprintf("%d of %s", n, digest))
+	}
+	return strings.Join(texts, ", ")
+}
+
+// A tag that moves changes nothing that a version deploys: neither a larger scale, nor a
+// repair, nor another version with the same image. A refresh does, and a revert goes back.
+func TestAMovedTagChangesNothingWithoutARefresh(t *testing.T) {
+	t.Parallel()
+	a := newContainers(t)
+	registry, err := a.engine.StartRegistry()
+	must(t, err)
+	t.Cleanup(registry.Stop)
+	push := func(commit string) string {
+		t.Helper()
+		digest, err := registry.Push(t.Context(), "shop/web:1", "FROM "+enginetest.Image+"\nLABEL org.opencontainers.image.revision="+commit+" org.opencontainers.image.version=1.4\n")
+		must(t, err)
+		return digest
+	}
+	want := func(when string, n int, digest string) {
+		t.Helper()
+		a.await(fmt.Sprintf("%s, %d run %s", when, n, digest), func() bool {
+			return len(a.physical("shop")) == n && a.digests("shop") == fmt.Sprintf("%d of %s", n, digest)
+		})
+	}
+	first := push("abc123")
+	a.start()
+	image := enginetest.RegistryHost + "/shop/web:1"
+	manifest := func(more string) string {
+		return "services:\n  web:\n    image: " + image + "\n    update: {min_healthy: 0}\n" + more
+	}
+	made, err := a.CreateProject(t.Context(), "shop", []byte(manifest("")), "")
+	must(t, err)
+	if len(made.Images) != 1 || made.Images[0] != (contract.Image{Image: image, Digest: first}) {
+		t.Fatalf("the images are %+v, want %s", made.Images, first)
+	}
+	want("at first", 1, first)
+	for _, i := range a.instances("shop") {
+		if i.Details["image"] != image || i.Details["image_revision"] != "abc123" || i.Details["image_version"] != "1.4" {
+			t.Errorf("it is shown as %v", i.Details)
+		}
+	}
+
+	second := push("def456")
+	if second == first {
+		t.Fatal("both images are the same")
+	}
+	a.ok("-j", "shop", "project", "scale", "web=2", "--wait")
+	want("with a larger scale", 2, first)
+	for _, id := range a.physical("shop") {
+		_, err := a.engine.API.ContainerKill(t.Context(), id, dockerclient.ContainerKillOptions{Signal: "KILL"})
+		must(t, err)
+		break
+	}
+	want("after a repair", 2, first)
+	a.ok("-j", "shop", "project", "update", "-m", fileOf(t, manifest("    environment: {A: b}\n")), "--force", "--wait")
+	want("with another version", 2, first)
+
+	out := a.ok("-j", "shop", "project", "refresh", "--wait")
+	if !strings.Contains(out, image+" is sha256:"+strings.TrimPrefix(second, "sha256:")[:12]) {
+		t.Errorf("the refresh says\n%s", out)
+	}
+	want("after a refresh", 2, second)
+	if out := a.ok("-j", "shop", "project", "refresh", "web"); !strings.Contains(out, "nothing to do, no image has moved") {
+		t.Errorf("the second refresh says\n%s", out)
+	}
+	if out := a.ok("-j", "shop", "project", "version", "diff", "2", "3"); !strings.Contains(out, "web: replace (image.digest)") {
+		t.Errorf("the difference is\n%s", out)
+	}
+	versions, err := a.Versions(t.Context(), "shop")
+	must(t, err)
+	if v := versions.Versions[0]; v.Cause != "refresh" || v.Message != "image "+image+" has moved" || v.Images[0].Digest != second || v.Version == versions.Versions[1].Version {
+		t.Errorf("the newest version is %+v", v)
+	}
+	a.ok("-j", "shop", "meta", "set", "unused", "1")
+	want("after a change of values", 2, second)
+	a.ok("-j", "shop", "project", "revert", "2", "--wait")
+	want("after a revert", 2, first)
+
+	// Without the registry, a refresh fails and says why. What is pinned runs on.
+	registry.Stop()
+	if _, said, code := a.mariposa("", "-j", "shop", "project", "refresh"); code != 1 || !strings.Contains(said, "cannot resolve image "+image) {
+		t.Errorf("exit code %d: %s", code, said)
+	}
+	if _, said, code := a.mariposa("", "-j", "shop", "project", "refresh", "nothing"); code == 0 || !strings.Contains(said, "has no service nothing") {
+		t.Errorf("exit code %d: %s", code, said)
+	}
+	a.ok("-j", "shop", "project", "scale", "web=3", "--wait")
+	want("without the registry", 3, first)
+}
+
+// An image that was built on the node is not pinned, and the answer says so.
+func TestAnImageThatNoRegistryKnowsIsNotPinned(t *testing.T) {
+	t.Parallel()
+	a := newContainers(t)
+	a.start()
+	made, err := a.CreateProject(t.Context(), "shop", []byte(boxes(1, "")), "")
+	must(t, err)
+	if len(made.Images) != 1 || made.Images[0].Digest != "" || !strings.Contains(made.Images[0].Reason, "no registry knows it") {
+		t.Errorf("the images are %+v", made.Images)
+	}
+	a.converged("shop", "web", 1)
+	if _, said, code := a.mariposa("", "-j", "shop", "project", "refresh"); code != 1 || !strings.Contains(said, "no registry knows it") {
+		t.Errorf("exit code %d: %s", code, said)
+	}
+}

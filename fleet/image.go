@@ -1,0 +1,99 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"mariposa"
+	"mariposa/store"
+	"mariposa/wire"
+)
+
+const (
+	// resolveTimeout is how long the nodes may take to find out what images mean.
+	resolveTimeout = 6 * time.Second
+	// maxResolvers is how many nodes are asked, one after the other.
+	maxResolvers = 3
+	// maxPins bounds the size of a node's answer, in bytes.
+	maxPins = 256 << 10
+)
+
+var digests = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+// ResolveImages asks a node with a Docker engine what names of images mean now. The node's
+// engine knows the way to the registries, and it will fetch the images from there too. What
+// cannot be resolved has the reason.
+func (f *Fleet) ResolveImages(ctx context.Context, names []string) map[string]mariposa.ImagePin {
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
+	defer cancel()
+	why := "no node with a Docker engine is connected"
+	for _, node := range f.resolvers() {
+		pins, err := f.askImages(ctx, node.ID, names)
+		if err == nil {
+			return pins
+		}
+		slog.Warn("a node does not say what images mean", "node", node.Spec().Name, "err", err)
+		if why = "no node said in time what it means"; ctx.Err() != nil {
+			break
+		}
+	}
+	pins := map[string]mariposa.ImagePin{}
+	for _, name := range names {
+		pins[name] = mariposa.ImagePin{Why: why}
+	}
+	return pins
+}
+
+// resolvers returns nodes to ask: first those that are connected to this replica.
+func (f *Fleet) resolvers() []*store.Node {
+	var all []*store.Node
+	for _, r := range f.Picture.Nodes.All() {
+		st := r.Status()
+		if st == nil || st.State != mariposa.NodeRunning || r.Spec().Lost || !slices.Contains(st.Drivers, mariposa.ComputeDocker) ||
+			st.Offers[mariposa.ComputeDocker].Unavailable != "" || !f.Reachable(r) {
+			continue
+		}
+		all = append(all, r)
+	}
+	elsewhere := func(r *store.Node) int {
+		if _, s := f.LastHeard(r.ID); s == nil {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(all, func(a, b *store.Node) int { return cmp.Compare(elsewhere(a), elsewhere(b)) })
+	return all[:min(maxResolvers, len(all))]
+}
+
+func (f *Fleet) askImages(ctx context.Context, node string, names []string) (map[string]mariposa.ImagePin, error) {
+	r, err := f.read(ctx, node, wire.Open{Images: names})
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	var said map[string]mariposa.ImagePin
+	if err := json.NewDecoder(io.LimitReader(timedReader{r}, maxPins)).Decode(&said); err != nil {
+		return nil, err
+	}
+	pins := map[string]mariposa.ImagePin{}
+	for _, name := range names { // a node may be hostile
+		pin := said[name]
+		switch {
+		case digests.MatchString(pin.Digest):
+			pin.Why = ""
+		case pin.Digest != "":
+			pin = mariposa.ImagePin{Why: "its node gave an invalid digest"}
+		default:
+			pin.Why = strings.TrimSpace(clean(shorten(cmp.Or(pin.Why, "its node does not know it"), maxReason)))
+		}
+		pins[name] = pin
+	}
+	return pins, nil
+}

@@ -1,0 +1,62 @@
+package manifest
+
+import (
+	"strings"
+	"testing"
+
+	"mariposa"
+)
+
+// What an image means is part of the digest of a service, and of its workload. What cannot
+// move is not looked up.
+func TestImagesArePinned(t *testing.T) {
+	t.Parallel()
+	p := mustParse(t, `services:
+  web: {image: "shop/web:1.4"}
+  same: {image: "shop/web:1.4", package: small}
+  fixed: {image: "shop/db@sha256:`+strings.Repeat("ab", 32)+`"}
+  plain: {compute_type: process, command: [sleep, "1"]}
+`)
+	bind := func(digest string) map[string]*mariposa.Service {
+		pins := map[string]mariposa.ImagePin{"shop/web:1.4": {Digest: digest}, p.ByName["fixed"].Image: {Digest: "sha256:other"}, "": {Digest: "sha256:none"}}
+		return Bind(p, nil, map[string]mariposa.PackageSpec{"small": {Memory: 1 << 20}}, pins, nil)
+	}
+	none, one, two := bind(""), bind("sha256:one"), bind("sha256:two")
+	for name, pinned := range map[string]bool{"web": true, "same": true, "fixed": false, "plain": false} {
+		if IsPinnable(p.ByName[name]) != pinned {
+			t.Errorf("%s: IsPinnable is wrong", name)
+		}
+		if differ := none[name].Digest != one[name].Digest && one[name].Digest != two[name].Digest; differ != pinned {
+			t.Errorf("%s: the digests are %s, %s and %s", name, none[name].Digest, one[name].Digest, two[name].Digest)
+		}
+		w, err := Resolve(one[name], Scope{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := p.ByName[name].Image
+		if pinned {
+			want += "@sha256:one"
+		}
+		if w.Image != want || one[name].Image != p.ByName[name].Image {
+			t.Errorf("%s: the workload has image %s, and the service %s", name, w.Image, one[name].Image)
+		}
+	}
+	if none["web"].Digest != p.ByName["web"].Digest {
+		t.Error("a service without a pin has another digest than before")
+	}
+	diffs := Diff(p, p)
+	AddImages(diffs, one, two)
+	want := FieldChange{Field: "image.digest", Old: "sha256:one", New: "sha256:two"}
+	for _, d := range diffs {
+		switch d.Service {
+		case "web", "same":
+			if d.Change != Replaced || len(d.Fields) != 1 || d.Fields[0] != want {
+				t.Errorf("%s differs by %+v", d.Service, d)
+			}
+		default:
+			if d.Change != Unchanged {
+				t.Errorf("%s differs by %+v", d.Service, d)
+			}
+		}
+	}
+}
