@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"mariposa/driver"
+	"mariposa/driver/streams"
 )
 
 var _ driver.Execer = (*Driver)(nil)
@@ -109,8 +110,8 @@ type session struct {
 	reports *os.File    // from the supervisor
 	control *os.File    // closing it ends the command; each byte is a signal
 	in      *os.File
-	out     *output
-	errs    *output // nil with a terminal
+	out     *streams.Output
+	errs    *streams.Output // nil with a terminal
 	tty     bool
 	label   string
 	main    proc // the command
@@ -159,16 +160,16 @@ func (s *session) streams(size *driver.Size, in *execContext) (theirs []*os.File
 		if in.confinement != nil { // a terminal that the instance sees
 			multiplexer = "/proc/" + strconv.Itoa(in.main.pid) + "/root/dev/pts/ptmx"
 		}
-		ours, its, err := openTerminal(multiplexer, *size)
+		ours, its, err := streams.OpenTerminal(multiplexer, *size)
 		if err != nil {
 			return nil, fmt.Errorf("cannot open a terminal: %w", err)
 		}
-		s.in, s.out = ours, &output{ours}
+		s.in, s.out = ours, &streams.Output{ours}
 		return []*os.File{its, its, its}, nil
 	}
 	ours := make([]*os.File, 3)
 	for n := range ours {
-		reads, writes, err := pipe(n != 0)
+		reads, writes, err := streams.Pipe(n != 0)
 		if err != nil {
 			closeAll(ours)
 			return theirs, fmt.Errorf("cannot open a pipe: %w", err)
@@ -179,7 +180,7 @@ func (s *session) streams(size *driver.Size, in *execContext) (theirs []*os.File
 			ours[n], theirs = reads, append(theirs, writes)
 		}
 	}
-	s.in, s.out, s.errs = ours[0], &output{ours[1]}, &output{ours[2]}
+	s.in, s.out, s.errs = ours[0], &streams.Output{ours[1]}, &streams.Output{ours[2]}
 	return theirs, nil
 }
 
@@ -191,13 +192,13 @@ func (s *session) spawn(id string, in *execContext, theirs []*os.File, requestFi
 		return err
 	}
 	defer null.Close()
-	reports, theirReports, err := pipe(true)
+	reports, theirReports, err := streams.Pipe(true)
 	if err != nil {
 		return err
 	}
 	s.reports = reports
 	defer theirReports.Close()
-	theirControl, line, err := pipe(false)
+	theirControl, line, err := streams.Pipe(false)
 	if err != nil {
 		return err
 	}
@@ -255,9 +256,9 @@ func (s *session) awaitStart(ctx context.Context, in *execContext) error {
 			s.err = driver.ErrInstanceEnded
 		}
 		close(s.done)
-		s.out.finish()
+		s.out.Finish()
 		if s.errs != nil {
-			s.errs.finish()
+			s.errs.Finish()
 		}
 		close(over)
 	}()
@@ -344,7 +345,7 @@ func (s *session) Resize(size driver.Size) error {
 	if !s.tty {
 		return nil
 	}
-	return resize(s.in, size)
+	return streams.Resize(s.in, size)
 }
 
 func (s *session) Signal(n syscall.Signal) error {
@@ -373,12 +374,18 @@ func (s *session) Close() error {
 	s.closeOnce.Do(func() {
 		s.abandon()
 		files := []*os.File{s.in}
-		for _, o := range []*output{s.out, s.errs} {
+		for _, o := range []*streams.Output{s.out, s.errs} {
 			if o != nil {
-				files = append(files, o.file)
+				files = append(files, o.File)
 			}
 		}
 		closeAll(files) // with a terminal, one of them is closed twice, which is harmless
 	})
 	return nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
 }

@@ -27,6 +27,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,6 +39,7 @@ import (
 
 	"mariposa"
 	"mariposa/driver"
+	"mariposa/driver/logfile"
 	"mariposa/driver/memdir"
 )
 
@@ -217,6 +219,15 @@ func (d *Driver) List(ctx context.Context) ([]driver.Observed, error) {
 	}
 	slices.SortFunc(list, func(a, b driver.Observed) int { return strings.Compare(a.ID, b.ID) })
 	return list, nil
+}
+
+// Logs reads the standard output and error of an instance, across log rotations.
+func (d *Driver) Logs(ctx context.Context, id string, o driver.LogOptions) (io.ReadCloser, error) {
+	e, _, err := d.findEntry(id)
+	if err != nil {
+		return nil, err
+	}
+	return logfile.Read(ctx, filepath.Join(e.dir, logFile), d.options.LogFiles, o), nil
 }
 
 // Update cannot change a running process: the same workload is reported as it is, and

@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"mariposa/driver/logfile"
+	"mariposa/driver/streams"
 )
 
 // ShimMain is the supervisor of one instance: `mariposa shim DIR`. Only the driver starts
@@ -121,7 +124,7 @@ func (s *shim) readRequest() error {
 func (s *shim) start() error {
 	root := filepath.Dir(s.dir)
 	failpoint(root, "born")
-	log, err := openRotatingLog(s.file(logFile), s.spec.LogSize, s.spec.LogFiles)
+	log, err := logfile.Open(s.file(logFile), s.spec.LogSize, s.spec.LogFiles)
 	if err != nil {
 		return fmt.Errorf("cannot open the log: %w", err)
 	}
@@ -132,7 +135,7 @@ func (s *shim) start() error {
 	ossignal.Notify(s.signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR1)
 	ossignal.Notify(s.deaths, unix.SIGCHLD)
 	s.group, s.limits = s.spec.Cgroups.makeGroup(&s.spec)
-	output, input, err := pipe(true)
+	output, input, err := streams.Pipe(true)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"mariposa"
 	"mariposa/driver"
+	"mariposa/driver/logfile"
 )
 
 // Usage adds up the usage of an instance's processes from /proc: those of its session and
@@ -43,22 +44,12 @@ func (d *Driver) Usage(ctx context.Context, id string) (mariposa.Usage, error) {
 	if err != nil {
 		return mariposa.Usage{}, err
 	}
-	log := d.logBytes(e.dir)
+	log := logfile.Size(filepath.Join(e.dir, logFile), d.options.LogFiles)
 	u := mariposa.Usage{At: time.Now().UTC(), CPU: &sum.cpu, Memory: &sum.memory, Log: &log}
 	if !sum.diskUnknown {
 		u.DiskRead, u.DiskWritten = &sum.read, &sum.written
 	}
 	return u, nil
-}
-
-// logBytes adds up the files of an instance's log.
-func (d *Driver) logBytes(dir string) (sum int64) {
-	for n := range d.options.LogFiles {
-		if info, err := os.Stat(rotated(filepath.Join(dir, logFile), n)); err == nil {
-			sum += info.Size()
-		}
-	}
-	return sum
 }
 
 // usageSum is the usage of several processes, including children that they have waited

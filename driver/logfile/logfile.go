@@ -1,4 +1,7 @@
-package process
+// Package logfile writes the output of an instance to files that rotate, with the time of each
+// line, and reads them back from any position. It owns the format of these files; it does not
+// know where the output comes from.
+package logfile
 
 import (
 	"bytes"
@@ -49,9 +52,9 @@ func parseStamp(b []byte) (at time.Time, continues, ok bool) {
 	return time.UnixMicro(micros), b[logDigits] == stampContinues, true
 }
 
-// rotatingLog appends to a log, with the time of each line. When the file is full, it is
+// Writer appends to a log, with the time of each line. When the file is full, it is
 // renamed to log.1, log.1 to log.2 and so on, and the oldest is deleted.
-type rotatingLog struct {
+type Writer struct {
 	path string
 	max  int64
 	keep int // files in all
@@ -66,8 +69,10 @@ type rotatingLog struct {
 	ready  []byte    // not written yet
 }
 
-func openRotatingLog(path string, max int64, keep int) (*rotatingLog, error) {
-	r := &rotatingLog{path: path, max: max, keep: keep, now: time.Now}
+// Open opens a log for writing, after what an earlier writer has left. Each file has up to max
+// bytes, and keep files are kept in all.
+func Open(path string, max int64, keep int) (*Writer, error) {
+	r := &Writer{path: path, max: max, keep: keep, now: time.Now}
 	if err := r.open(); err != nil {
 		return nil, err
 	}
@@ -78,7 +83,20 @@ func openRotatingLog(path string, max int64, keep int) (*rotatingLog, error) {
 	return r, nil
 }
 
-func (r *rotatingLog) open() error {
+// Close closes the log.
+func (r *Writer) Close() error { return r.file.Close() }
+
+// Size adds up the files of a log.
+func Size(path string, keep int) (sum int64) {
+	for n := range keep {
+		if info, err := os.Stat(rotated(path, n)); err == nil {
+			sum += info.Size()
+		}
+	}
+	return sum
+}
+
+func (r *Writer) open() error {
 	f, err := os.OpenFile(r.path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
@@ -94,7 +112,7 @@ func (r *rotatingLog) open() error {
 
 // takeOver continues the log of an earlier run. A file without timestamps is left as it
 // is. A line that a killed writer left incomplete is removed.
-func (r *rotatingLog) takeOver() error {
+func (r *Writer) takeOver() error {
 	if r.size == 0 {
 		return nil
 	}
@@ -130,7 +148,7 @@ func hasTimes(f *os.File) (timed, known bool) {
 }
 
 // Write adds output that the command has just written.
-func (r *rotatingLog) Write(p []byte) (int, error) {
+func (r *Writer) Write(p []byte) (int, error) {
 	now := r.now()
 	for rest := p; len(rest) > 0; {
 		part := rest
@@ -146,7 +164,7 @@ func (r *rotatingLog) Write(p []byte) (int, error) {
 }
 
 // add adds a line or a part of one.
-func (r *rotatingLog) add(part []byte, now time.Time) error {
+func (r *Writer) add(part []byte, now time.Time) error {
 	if r.cut {
 		r.ready = append(r.ready, '\n')
 		r.inLine, r.cut = false, false
@@ -177,7 +195,7 @@ func (r *rotatingLog) add(part []byte, now time.Time) error {
 
 // flush writes the pending output. If the disk is full, all of it is lost, and later
 // output starts a new line.
-func (r *rotatingLog) flush() error {
+func (r *Writer) flush() error {
 	n, err := r.file.Write(r.ready)
 	r.ready = r.ready[:0]
 	if err == nil {
@@ -193,14 +211,14 @@ func (r *rotatingLog) flush() error {
 	return err
 }
 
-func (r *rotatingLog) rotate() error {
+func (r *Writer) rotate() error {
 	if r.keep < 2 {
 		r.size = 0
 		return r.file.Truncate(0)
 	}
 	for n := r.keep - 1; n > 0; n-- {
 		err := os.Rename(rotated(r.path, n-1), rotated(r.path, n))
-		if err != nil && !isGone(err) {
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 	}

@@ -1,4 +1,6 @@
-package process
+// Package streams opens the input and output of commands that run in instances: terminals and
+// pipes whose ends can be given to a program.
+package streams
 
 import (
 	"errors"
@@ -11,8 +13,8 @@ import (
 	"mariposa/driver"
 )
 
-// openTerminal creates a terminal: our end, and the end of the command.
-func openTerminal(multiplexer string, size driver.Size) (ours, theirs *os.File, err error) {
+// OpenTerminal creates a terminal: our end, and the end of the command.
+func OpenTerminal(multiplexer string, size driver.Size) (ours, theirs *os.File, err error) {
 	fd, err := unix.Open(multiplexer, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, err
@@ -26,7 +28,7 @@ func openTerminal(multiplexer string, size driver.Size) (ours, theirs *os.File, 
 	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
 		return nil, nil, err
 	}
-	if err := resize(ours, size); err != nil {
+	if err := Resize(ours, size); err != nil {
 		return nil, nil, err
 	}
 	peer, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
@@ -36,7 +38,8 @@ func openTerminal(multiplexer string, size driver.Size) (ours, theirs *os.File, 
 	return ours, os.NewFile(peer, "terminal"), nil
 }
 
-func resize(terminal *os.File, size driver.Size) error {
+// Resize changes the size of a terminal.
+func Resize(terminal *os.File, size driver.Size) error {
 	raw, err := terminal.SyscallConn()
 	if err != nil {
 		return err
@@ -48,9 +51,9 @@ func resize(terminal *os.File, size driver.Size) error {
 	return errors.Join(err, failed)
 }
 
-// pipe creates a pipe of which one end is ours: the reading or the writing one. Only that
+// Pipe creates a pipe of which one end is ours: the reading or the writing one. Only that
 // end may be non-blocking: programs do not expect it of theirs.
-func pipe(weRead bool) (reads, writes *os.File, err error) {
+func Pipe(weRead bool) (reads, writes *os.File, err error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
 		return nil, nil, err
@@ -66,15 +69,16 @@ func pipe(weRead bool) (reads, writes *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "reads"), os.NewFile(uintptr(fds[1]), "writes"), nil
 }
 
-// output is the output of a command.
-type output struct{ file *os.File }
+// Output is the output of a command.
+type Output struct{ File *os.File }
 
-// finish ends the output. A waiting reader gets the data that is there, then the end,
+// Finish ends the output. A waiting reader gets the data that is there, then the end,
 // even if another process still has the other end open.
-func (o *output) finish() { _ = o.file.SetReadDeadline(time.Now()) }
+func (o *Output) Finish() { _ = o.File.SetReadDeadline(time.Now()) }
 
-func (o *output) Read(p []byte) (n int, err error) {
-	n, err = o.file.Read(p)
+// Read reads the output; its end is that of the command.
+func (o *Output) Read(p []byte) (n int, err error) {
+	n, err = o.File.Read(p)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		n, err = o.rest(p)
 	}
@@ -85,8 +89,8 @@ func (o *output) Read(p []byte) (n int, err error) {
 }
 
 // rest reads what has been written, without waiting for more.
-func (o *output) rest(p []byte) (n int, err error) {
-	raw, err := o.file.SyscallConn()
+func (o *Output) rest(p []byte) (n int, err error) {
+	raw, err := o.File.SyscallConn()
 	if err != nil {
 		return 0, err
 	}

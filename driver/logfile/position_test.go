@@ -1,4 +1,4 @@
-package process
+package logfile
 
 import (
 	"fmt"
@@ -23,7 +23,7 @@ func TestAReaderContinuesFromAPosition(t *testing.T) {
 		run++
 		path := filepath.Join(dir, fmt.Sprint("log", run))
 		const keep = 50 // no file is deleted
-		log, err := openRotatingLog(path, rapid.Int64Range(60, 300).Draw(t, "max"), keep)
+		log, err := Open(path, rapid.Int64Range(60, 300).Draw(t, "max"), keep)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,7 +39,7 @@ func TestAReaderContinuesFromAPosition(t *testing.T) {
 			if !rapid.Bool().Draw(t, "read") {
 				continue
 			}
-			r := &logReader{ctx: t.Context(), path: path, keep: keep, closed: make(chan struct{})}
+			r := &reader{ctx: t.Context(), path: path, keep: keep, closed: make(chan struct{})}
 			r.open(driver.LogOptions{Tail: -1, Positions: true, From: from})
 			all, err := io.ReadAll(r)
 			_ = r.Close()

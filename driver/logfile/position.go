@@ -1,4 +1,4 @@
-package process
+package logfile
 
 import (
 	"fmt"
@@ -48,7 +48,7 @@ func fileKey(f *os.File) string {
 
 // skipToPosition skips to a position. If its file was deleted, everything that is left is
 // newer.
-func (r *logReader) skipToPosition(position string) {
+func (r *reader) skipToPosition(position string) {
 	dot := strings.LastIndexByte(position, '.')
 	if dot < 0 {
 		return // the beginning
@@ -74,7 +74,7 @@ func (r *logReader) skipToPosition(position string) {
 
 // startPosition returns the position where reading starts; empty if it has none yet. kept
 // is the number of files that there are.
-func (r *logReader) startPosition(kept int) string {
+func (r *reader) startPosition(kept int) string {
 	if len(r.files) > 0 {
 		f := r.files[0]
 		at, err := f.Seek(0, io.SeekCurrent)

@@ -1,4 +1,4 @@
-package process
+package logfile
 
 import (
 	"bytes"
@@ -14,20 +14,17 @@ import (
 	"mariposa/driver"
 )
 
-// Logs reads the standard output and error of an instance, across log rotations.
-func (d *Driver) Logs(ctx context.Context, id string, o driver.LogOptions) (io.ReadCloser, error) {
-	e, _, err := d.findEntry(id)
-	if err != nil {
-		return nil, err
-	}
-	r := &logReader{ctx: ctx, path: filepath.Join(e.dir, logFile), keep: d.options.LogFiles, closed: make(chan struct{})}
+// Read opens a log as LogOptions ask for. keep is the number of files that its writer keeps.
+// A reader that follows ends when the log's directory is gone, or with ctx.
+func Read(ctx context.Context, path string, keep int, o driver.LogOptions) io.ReadCloser {
+	r := &reader{ctx: ctx, path: path, keep: keep, closed: make(chan struct{})}
 	r.open(o)
-	return r, nil
+	return r
 }
 
-// logReader reads the files of a log from the oldest on and, if it follows, waits for
+// reader reads the files of a log from the oldest on and, if it follows, waits for
 // more. The writer may rotate at any time, so the open file matters, not its name.
-type logReader struct {
+type reader struct {
 	ctx    context.Context
 	path   string
 	keep   int
@@ -44,7 +41,7 @@ type logReader struct {
 	closed chan struct{}
 }
 
-func (r *logReader) open(o driver.LogOptions) {
+func (r *reader) open(o driver.LogOptions) {
 	r.follow, r.files = o.Follow, r.nextFile(nil)
 	kept := len(r.files)
 	r.text = logText{since: o.Since, stamps: o.Timestamps, positions: o.Positions}
@@ -67,7 +64,7 @@ func (r *logReader) open(o driver.LogOptions) {
 
 // skipTo skips to the last lines. The files are one stream: a line may begin in one and
 // end in the next.
-func (r *logReader) skipTo(lines int) {
+func (r *reader) skipTo(lines int) {
 	ends, last := lines, true // line ends to skip backwards; the last line is not reached yet
 	for n := len(r.files) - 1; n >= 0; n-- {
 		f := r.files[n]
@@ -95,7 +92,7 @@ func (r *logReader) skipTo(lines int) {
 
 // skipOld skips files that were last written before a time, without reading them. In the
 // newest file, lines are checked one by one if they have timestamps.
-func (r *logReader) skipOld(since time.Time) {
+func (r *reader) skipOld(since time.Time) {
 	for len(r.files) > 0 {
 		f := r.files[0]
 		info, err := f.Stat()
@@ -153,7 +150,7 @@ func endsLine(f *os.File, end int64) bool {
 	return err == nil && last[0] == '\n'
 }
 
-func (r *logReader) Read(p []byte) (int, error) {
+func (r *reader) Read(p []byte) (int, error) {
 	for {
 		n, err := r.readNow(p)
 		if n > 0 || (err != nil && !errors.Is(err, io.EOF)) {
@@ -162,7 +159,7 @@ func (r *logReader) Read(p []byte) (int, error) {
 		if !r.follow {
 			return 0, io.EOF
 		}
-		if _, err := os.Stat(filepath.Dir(r.path)); isGone(err) {
+		if _, err := os.Stat(filepath.Dir(r.path)); errors.Is(err, os.ErrNotExist) {
 			return 0, io.EOF // the instance was removed
 		}
 		select {
@@ -176,7 +173,7 @@ func (r *logReader) Read(p []byte) (int, error) {
 }
 
 // readNow reads the available log as text.
-func (r *logReader) readNow(p []byte) (int, error) {
+func (r *reader) readNow(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.buffer == nil {
@@ -195,7 +192,7 @@ func (r *logReader) readNow(p []byte) (int, error) {
 }
 
 // readFile reads what is available and continues with the next file when one is complete.
-func (r *logReader) readFile(p []byte) (int, error) {
+func (r *reader) readFile(p []byte) (int, error) {
 	for {
 		if isClosed(r.closed) {
 			return 0, os.ErrClosed
@@ -233,7 +230,7 @@ func (r *logReader) readFile(p []byte) (int, error) {
 }
 
 // begin checks once whether a file has timestamps; false if that is not known yet.
-func (r *logReader) begin(f *os.File) bool {
+func (r *reader) begin(f *os.File) bool {
 	if r.begun {
 		return true
 	}
@@ -269,7 +266,7 @@ func lineTime(f *os.File) time.Time {
 }
 
 // nextFile opens the files after a file, or all files if it is nil, the oldest first.
-func (r *logReader) nextFile(f *os.File) []*os.File {
+func (r *reader) nextFile(f *os.File) []*os.File {
 	var list []*os.File
 	// The newest first: a rotation meanwhile then shows one file twice, which is
 	// detected, instead of hiding one.
@@ -291,7 +288,7 @@ func (r *logReader) nextFile(f *os.File) []*os.File {
 	return list // it was rotated away, so all files are newer
 }
 
-func (r *logReader) Close() error {
+func (r *reader) Close() error {
 	r.once.Do(func() { close(r.closed) })
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -310,4 +307,13 @@ func sameFile(a, b *os.File) bool {
 	x, err1 := a.Stat()
 	y, err2 := b.Stat()
 	return err1 == nil && err2 == nil && os.SameFile(x, y)
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }

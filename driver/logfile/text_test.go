@@ -1,4 +1,4 @@
-package process
+package logfile
 
 import (
 	"errors"
@@ -27,9 +27,9 @@ func (c *logClock) now() time.Time {
 	return c.at
 }
 
-func (c *logClock) log(t testing.TB, path string, max int64, keep int) *rotatingLog {
+func (c *logClock) log(t testing.TB, path string, max int64, keep int) *Writer {
 	t.Helper()
-	l, err := openRotatingLog(path, max, keep)
+	l, err := Open(path, max, keep)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func (c *logClock) log(t testing.TB, path string, max int64, keep int) *rotating
 	return l
 }
 
-func writeLog(t testing.TB, l *rotatingLog, parts ...string) {
+func writeLog(t testing.TB, l *Writer, parts ...string) {
 	t.Helper()
 	for _, p := range parts {
 		if _, err := l.Write([]byte(p)); err != nil {
@@ -49,7 +49,7 @@ func writeLog(t testing.TB, l *rotatingLog, parts ...string) {
 
 func readLog(t testing.TB, path string, keep int, o driver.LogOptions) string {
 	t.Helper()
-	r := &logReader{ctx: t.Context(), path: path, keep: keep, closed: make(chan struct{})}
+	r := &reader{ctx: t.Context(), path: path, keep: keep, closed: make(chan struct{})}
 	r.open(o)
 	defer r.Close()
 	b, err := io.ReadAll(r)
@@ -123,7 +123,7 @@ func TestSinceWithoutTimesGoesByTheAgeOfTheFile(t *testing.T) {
 			t.Errorf("since %v: %q", since, got)
 		}
 	}
-	r := &logReader{ctx: t.Context(), path: path, keep: 3, closed: make(chan struct{})}
+	r := &reader{ctx: t.Context(), path: path, keep: 3, closed: make(chan struct{})}
 	r.open(driver.LogOptions{Tail: -1, Since: second(1), Follow: true})
 	defer r.Close()
 	clock := newLogClock()
@@ -211,7 +211,7 @@ func TestFollowingFromTheMiddleOfALine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	log := newLogClock().log(t, path, 1000, 3)
 	writeLog(t, log, "one\ntw")
-	r := &logReader{ctx: t.Context(), path: path, keep: 3, closed: make(chan struct{})}
+	r := &reader{ctx: t.Context(), path: path, keep: 3, closed: make(chan struct{})}
 	r.open(driver.LogOptions{Follow: true, Timestamps: true})
 	defer r.Close()
 	writeLog(t, log, "o is a long line\n")
@@ -232,7 +232,7 @@ func TestLogsOfAnyShapeAreReadBack(t *testing.T) {
 		path := filepath.Join(dir, fmt.Sprint("log", run))
 		max, keep := rapid.Int64Range(60, 300).Draw(t, "max"), rapid.IntRange(1, 4).Draw(t, "keep")
 		clock := newLogClock()
-		log, err := openRotatingLog(path, max, keep)
+		log, err := Open(path, max, keep)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -250,7 +250,7 @@ func TestLogsOfAnyShapeAreReadBack(t *testing.T) {
 				t.Fatalf("file %d has %d bytes", n, info.Size())
 			}
 		}
-		r := &logReader{ctx: t.Context(), path: path, keep: keep, closed: make(chan struct{})}
+		r := &reader{ctx: t.Context(), path: path, keep: keep, closed: make(chan struct{})}
 		r.open(driver.LogOptions{Tail: -1})
 		got, err := io.ReadAll(r)
 		_ = r.Close()
@@ -258,7 +258,7 @@ func TestLogsOfAnyShapeAreReadBack(t *testing.T) {
 			t.Fatalf("%q was read back as %q, %v", text.String(), got, err)
 		}
 		tail := rapid.IntRange(0, 10).Draw(t, "tail")
-		r = &logReader{ctx: t.Context(), path: path, keep: keep, closed: make(chan struct{})}
+		r = &reader{ctx: t.Context(), path: path, keep: keep, closed: make(chan struct{})}
 		r.open(driver.LogOptions{Tail: tail})
 		last, err := io.ReadAll(r)
 		_ = r.Close()
