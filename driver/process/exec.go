@@ -164,7 +164,7 @@ func (s *session) streams(size *driver.Size, in *execContext) (theirs []*os.File
 		if err != nil {
 			return nil, fmt.Errorf("cannot open a terminal: %w", err)
 		}
-		s.in, s.out = ours, &streams.Output{ours}
+		s.in, s.out = ours, &streams.Output{File: ours}
 		return []*os.File{its, its, its}, nil
 	}
 	ours := make([]*os.File, 3)
@@ -180,7 +180,7 @@ func (s *session) streams(size *driver.Size, in *execContext) (theirs []*os.File
 			ours[n], theirs = reads, append(theirs, writes)
 		}
 	}
-	s.in, s.out, s.errs = ours[0], &streams.Output{ours[1]}, &streams.Output{ours[2]}
+	s.in, s.out, s.errs = ours[0], &streams.Output{File: ours[1]}, &streams.Output{File: ours[2]}
 	return theirs, nil
 }
 

@@ -1,0 +1,159 @@
+package lxc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// These are the reasons of ends that no supervisor recorded.
+const (
+	reasonKilled       = "its supervisor was killed"
+	reasonRestarted    = "the machine was restarted"
+	reasonNeverStarted = "it never started"
+)
+
+// adoptAll finds what an earlier agent left.
+func (d *Driver) adoptAll() error {
+	dir := filepath.Join(d.options.Dir, instancesDir)
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("cannot list the system containers: %w", err)
+	}
+	for _, f := range list {
+		switch name := f.Name(); {
+		case strings.HasPrefix(name, newPrefix), strings.HasPrefix(name, gonePrefix):
+			// The first was never started, and nothing of the second runs any more.
+			_ = os.RemoveAll(filepath.Join(dir, name))
+		case f.IsDir() && checkID(name) == nil:
+			if err := d.adopt(name); err != nil {
+				return fmt.Errorf("cannot adopt instance %s: %w", name, err)
+			}
+		}
+	}
+	d.clearMemory()
+	d.clearVolumes()
+	return nil
+}
+
+// adopt takes over the instance of one directory.
+func (d *Driver) adopt(id string) error {
+	e := newEntry(id, filepath.Join(d.options.Dir, instancesDir, id))
+	e.op <- struct{}{} // its supervisor may end meanwhile
+	defer e.release()
+	if err := readJSON(filepath.Join(e.dir, recordFile), &e.record); err != nil || e.record.ID != id {
+		e.record = record{ID: id, Private: d.privatePath(e)}
+		e.exit.Reason = "its record cannot be read"
+	}
+	pidfd, err := d.awaitSupervisor(e)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	e.held = held{ids: e.record.IDs, links: e.record.Links, volumes: e.record.Volumes}
+	d.entries[id] = e
+	d.mu.Unlock()
+	if pidfd >= 0 {
+		e.live = true
+		d.watch(e, pidfd)
+		d.killSessions(e)
+	} else {
+		d.recordDeadEnd(e)
+	}
+	d.refresh(e)
+	return nil
+}
+
+// awaitSupervisor returns a pidfd of the supervisor of an instance; -1 if it has none. It waits
+// for one that has just started until that has written its state. One that does not do so in time
+// is killed.
+func (d *Driver) awaitSupervisor(e *entry) (pidfd int, err error) {
+	deadline := time.Now().Add(supervisorTimeout)
+	for {
+		lock, err := tryLock(filepath.Join(e.dir, lockFile))
+		if err == nil {
+			return -1, lock.Close()
+		}
+		if !errors.Is(err, errLocked) {
+			return -1, err
+		}
+		if s, ok := readState(e.dir, e.record.Run); ok {
+			e.state = s
+			if fd, ok := e.supervisor().open(); ok {
+				return fd, nil
+			}
+		}
+		if time.Now().After(deadline) {
+			return -1, fmt.Errorf("its supervisor does not answer, and still holds %s: kill it", filepath.Join(e.dir, lockFile))
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// recordDeadEnd records the end of an instance that has no supervisor.
+func (d *Driver) recordDeadEnd(e *entry) {
+	var started, ended bool
+	e.state, started = readState(e.dir, e.record.Run)
+	x, ended := readExit(e.dir, e.record.Run)
+	e.live = false
+	switch {
+	case ended:
+		e.exit = x
+	case started && e.state.Boot != d.boot:
+		d.clearAndRecordEnd(e, reasonRestarted)
+	case started:
+		d.clearAndRecordEnd(e, reasonKilled)
+	default: // it was killed before the container ran
+		d.clearAndRecordEnd(e, reasonNeverStarted)
+	}
+}
+
+// clearAndRecordEnd kills what is left of an instance without a supervisor, and records its end.
+func (d *Driver) clearAndRecordEnd(e *entry, reason string) {
+	g := d.groupOf(e.id)
+	_ = g.killAll() // the removal of the instance tries again
+	_ = g.remove()
+	e.live = false
+	e.exit = exit{Run: e.record.Run, Reason: reason, At: time.Now().UTC()}
+	_ = writeJSON(filepath.Join(e.dir, exitFile), e.exit) // fails if the directory is lost
+}
+
+// handleEnd handles the end of an instance whose supervisor has just ended. The caller holds the
+// entry.
+func (d *Driver) handleEnd(e *entry) {
+	e.unwatch()
+	if x, ok := readExit(e.dir, e.record.Run); ok {
+		e.exit, e.live = x, false
+	} else {
+		d.clearAndRecordEnd(e, reasonKilled)
+	}
+	d.refresh(e)
+}
+
+// killSessions ends commands that a killed agent has left in an instance.
+func (d *Driver) killSessions(e *entry) {
+	for _, p := range marked(d.groupOf(e.id).pids(), envSession+"=") {
+		p.kill(unix.SIGKILL)
+	}
+}
+
+// clearMemory removes the private directories of instances that no longer exist.
+func (d *Driver) clearMemory() {
+	dir := d.memory.Find()
+	if dir == "" {
+		return
+	}
+	list, _ := os.ReadDir(dir) // unreadable ones are removed another time
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, f := range list {
+		if d.entries[f.Name()] == nil {
+			_ = os.RemoveAll(filepath.Join(dir, f.Name()))
+		}
+	}
+}

@@ -1,0 +1,187 @@
+package lxc
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"mariposa/driver"
+)
+
+// entry is the driver's state of one instance. The driver's mutex guards the last fields; the
+// others belong to the operation that holds op.
+type entry struct {
+	id  string
+	dir string
+	op  chan struct{} // contains one token while an operation is in progress
+
+	record record
+	state  state
+	exit   exit
+	live   bool // started, and its end is not handled yet
+	limits string
+
+	pidfd *os.File      // of the supervisor; nil if none
+	gone  chan struct{} // closed once the supervisor has ended
+
+	values sync.Mutex // held while its values are read or written
+
+	held     held            // what no other instance may have
+	observed driver.Observed // the zero value: no such instance yet
+	known    record          // as of its last start
+	in       *inside         // for commands that run in the instance; nil if it is not running
+}
+
+// held is what an instance has of the node, from its first start to its removal.
+type held struct {
+	ids     int
+	links   []link
+	volumes []string
+}
+
+func newEntry(id, dir string) *entry { return &entry{id: id, dir: dir, op: make(chan struct{}, 1)} }
+
+func (e *entry) release() { <-e.op }
+
+func (e *entry) supervisor() proc {
+	return proc{pid: e.state.Supervisor, start: e.state.SupervisorStart}
+}
+
+// watch waits for the end of the supervisor. If no operation waits for it too, the instance has
+// ended by itself, which is reported. The caller holds the entry.
+func (d *Driver) watch(e *entry, pidfd int) {
+	e.pidfd, e.gone = os.NewFile(uintptr(pidfd), "supervisor"), make(chan struct{})
+	file, gone := e.pidfd, e.gone
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return
+	}
+	stop := context.AfterFunc(d.ctx, func() { _ = file.Close() }) // ends the wait
+	d.work.Go(func() {
+		defer stop()
+		if awaitEnd(file) != nil || d.ctx.Err() != nil {
+			return // the driver is closed, or the end was handled
+		}
+		_ = reap(file)
+		close(gone)
+		select {
+		case e.op <- struct{}{}:
+		case <-d.ctx.Done():
+			return
+		}
+		defer e.release()
+		if e.live && e.gone == gone {
+			d.handleEnd(e)
+			d.tell(d.look(e))
+		}
+	})
+}
+
+// reap removes the zombie of a supervisor that this agent has started. For one of an earlier
+// agent it fails, as expected.
+func reap(pidfd *os.File) (err error) {
+	raw, err := pidfd.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		failed = unix.Waitid(unix.P_PIDFD, int(fd), nil, unix.WEXITED|unix.WNOHANG, nil)
+	})
+	if err != nil {
+		return err
+	}
+	return failed
+}
+
+// unwatch releases the pidfd of a supervisor whose end is handled.
+func (e *entry) unwatch() {
+	if e.pidfd != nil {
+		_ = e.pidfd.Close()
+		e.pidfd = nil
+	}
+}
+
+// look returns an instance as other goroutines see it.
+func (d *Driver) look(e *entry) driver.Observed {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return e.observed
+}
+
+// refresh updates what other goroutines see of an instance.
+func (d *Driver) refresh(e *entry) {
+	o := e.observe()
+	var in *inside
+	if e.live {
+		in = &inside{record: e.record, init: proc{pid: e.state.PID, start: e.state.Start}, gone: e.gone}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e.observed, e.in, e.known = o, in, e.record
+}
+
+func (e *entry) observe() driver.Observed {
+	r := &e.record
+	o := driver.Observed{
+		ID: e.id, Labels: r.Labels, Origin: r.Origin, Name: r.Name, Project: r.Project, Running: e.live,
+		PhysicalID: containerName(e.id), Started: e.state.Started, ManualRestarts: e.state.ManualRestarts, Details: e.details(),
+	}
+	if e.live {
+		o.Addresses = r.addresses()
+		return o
+	}
+	o.Finished, o.ExitCode, o.Reason = e.exit.At, e.exit.Code, e.exit.Reason
+	return o
+}
+
+// containerName returns the name of an instance's container.
+func containerName(id string) string { return "mariposa-" + id }
+
+func (e *entry) details() map[string]string {
+	r := &e.record
+	m := map[string]string{"container": containerName(e.id), "image": r.Ref, "image_id": r.Image, "isolation": r.isolation()}
+	if e.live && e.state.PID != 0 {
+		m["pid"] = strconv.Itoa(e.state.PID)
+	}
+	var all []string
+	for _, l := range r.Links {
+		all = append(all, l.Address.Addr().String())
+	}
+	m["addresses"] = strings.Join(all, ", ")
+	if e.limits != "" {
+		m["limits"] = e.limits
+	}
+	return m
+}
+
+// isolation says for people how an instance is isolated.
+func (r *record) isolation() string {
+	if r.IDs == 0 {
+		return "privileged: root inside is root of the machine"
+	}
+	return fmt.Sprintf("unprivileged: ids %d to %d", r.IDs, r.IDs+idCount-1)
+}
+
+// addresses returns where an instance is reached: its address in its first network with each of
+// its ports, or that alone if it has none.
+func (r *record) addresses() (all []string) {
+	if len(r.Links) == 0 {
+		return nil
+	}
+	ip := r.Links[0].Address.Addr().String()
+	if len(r.Ports) == 0 {
+		return []string{ip}
+	}
+	for _, p := range r.Ports {
+		all = append(all, net.JoinHostPort(ip, strconv.Itoa(p)))
+	}
+	return all
+}

@@ -1,0 +1,132 @@
+package lxc
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+)
+
+const noFirewall = "none: this machine has neither iptables nor nft, so containers reach the node and each other only"
+
+// bridged is a bridge with the addresses of its network.
+type bridged struct {
+	name      string
+	addresses netip.Prefix
+}
+
+// bridges returns the bridges of the node. The caller holds the mutex.
+func (n *networks) bridges() ([]bridged, error) {
+	all, err := n.list()
+	if err != nil {
+		return nil, err
+	}
+	ids := []string{""}
+	for _, r := range all {
+		ids = append(ids, r.ID)
+	}
+	var list []bridged
+	for _, id := range ids {
+		p, err := n.addresses(id)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, bridged{n.bridge(id), p})
+	}
+	return list, nil
+}
+
+// applyRules lets containers reach what is outside the node, by its address, and keeps networks
+// apart. Without a firewall the node does not forward, so they are apart as well. The caller
+// holds the mutex.
+func (n *networks) applyRules(ctx context.Context) error {
+	list, err := n.bridges()
+	if err != nil {
+		return err
+	}
+	hash := hashOf(n.options.Scope + "\x00" + n.options.Dir)
+	switch {
+	case findTool("iptables-restore") != "":
+		err = applyIPTables(ctx, fmt.Sprintf("MARIPOSA-LXC-%08x", hash), list)
+	case findTool("nft") != "":
+		_, err = runToolWith(ctx, nftRules(fmt.Sprintf("mariposa_lxc_%08x", hash), list), "nft", "-f", "-")
+	default:
+		n.outgoing = noFirewall
+		return nil
+	}
+	if err == nil {
+		err = os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot set the firewall rules of the networks of system containers: %w", err)
+	}
+	n.outgoing = "by the address of the node"
+	return nil
+}
+
+// applyIPTables replaces the rules of our own chains, and makes sure that they are used.
+func applyIPTables(ctx context.Context, chain string, list []bridged) error {
+	if _, err := runToolWith(ctx, iptablesRules(chain, list), "iptables-restore", "--noflush", "--wait=10"); err != nil {
+		return err
+	}
+	for _, jump := range [][]string{{"filter", "FORWARD"}, {"nat", "POSTROUTING"}} {
+		if _, err := runTool(ctx, "iptables", "--wait=10", "-t", jump[0], "-C", jump[1], "-j", chain); err == nil {
+			continue
+		}
+		if _, err := runTool(ctx, "iptables", "--wait=10", "-t", jump[0], "-I", jump[1], "-j", chain); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// iptablesRules returns the rules as iptables-restore reads them.
+func iptablesRules(chain string, list []bridged) string {
+	var b strings.Builder
+	line := func(format string, args ...any) { _, _ = fmt.Fprintf(&b, format+"\n", args...) } // never fails
+	line("*filter\n:%s - [0:0]\n-F %s", chain, chain)
+	for _, x := range list {
+		line("-A %s -i %s -o %s -j ACCEPT", chain, x.name, x.name)
+	}
+	for _, x := range list {
+		for _, y := range list {
+			if x != y {
+				line("-A %s -i %s -o %s -j DROP", chain, x.name, y.name)
+			}
+		}
+	}
+	for _, x := range list {
+		line("-A %s -i %s -j ACCEPT", chain, x.name)
+		line("-A %s -o %s -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", chain, x.name)
+	}
+	line("COMMIT\n*nat\n:%s - [0:0]\n-F %s", chain, chain)
+	for _, x := range list {
+		line("-A %s -s %s ! -o %s -j MASQUERADE", chain, x.addresses, x.name)
+	}
+	line("COMMIT")
+	return b.String()
+}
+
+// nftRules returns the rules as nft reads them: a table of our own, replaced at once.
+func nftRules(table string, list []bridged) string {
+	var b strings.Builder
+	line := func(format string, args ...any) { _, _ = fmt.Fprintf(&b, format+"\n", args...) } // never fails
+	names := make([]string, len(list))
+	for n, x := range list {
+		names[n] = `"` + x.name + `"`
+	}
+	set := "{ " + strings.Join(names, ", ") + " }"
+	line("table inet %s {}\ndelete table inet %s\ntable inet %s {", table, table, table)
+	line("chain forward {\ntype filter hook forward priority filter; policy accept;")
+	for _, x := range list {
+		line(`iifname "%s" oifname "%s" accept`, x.name, x.name)
+	}
+	line("iifname %s oifname %s drop\n}", set, set)
+	line("chain postrouting {\ntype nat hook postrouting priority srcnat; policy accept;")
+	for _, x := range list {
+		line(`ip saddr %s oifname != "%s" masquerade`, x.addresses, x.name)
+	}
+	line("}\n}")
+	return b.String()
+}

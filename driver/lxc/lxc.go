@@ -1,0 +1,321 @@
+// Package lxc runs instances as system containers, with the LXC tools of the distribution.
+//
+// Each instance has a directory and a small supervisor: our own binary, started as `mariposa
+// lxc-supervisor DIR`. The supervisor has a mount namespace of its own, in which it mounts the
+// root file system; it starts the container with lxc-start, writes its console to a log, and
+// records how it ended. It outlives the agent, so an agent that is killed at any moment finds
+// every container again, and later its exit code.
+//
+// A container has its own user namespace with a range of ids that no other container has, its
+// own network namespace, always, and its own cgroups with the limits of its workload. Its root
+// file system is an overlay on that of its image, which all containers of the image share. Where
+// the machine cannot do that, Details says so.
+//
+// Environments may contain secrets, so the configuration of a container, its files and its
+// values are in a private directory, on a file system in memory if the machine has one.
+//
+// The package owns the directory Options.Dir, the cgroups below Options.Cgroup, its bridges and
+// their firewall rules. It does not know the desired state of an instance.
+package lxc
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"mariposa"
+	"mariposa/driver"
+	"mariposa/driver/imagestore"
+	"mariposa/driver/logfile"
+	"mariposa/driver/memdir"
+)
+
+var (
+	_ driver.Driver         = (*Driver)(nil)
+	_ driver.Conditional    = (*Driver)(nil)
+	_ driver.ValuePublisher = (*Driver)(nil)
+	_ driver.Provider       = (*Driver)(nil)
+	_ driver.Imager         = (*Driver)(nil)
+	_ driver.Execer         = (*Driver)(nil)
+)
+
+// Options configure a driver. Containers are attached to bridges in the network namespace that
+// the agent runs in.
+type Options struct {
+	// Dir is a directory for everything that instances have on this node.
+	Dir string
+	// Images is the image store of the node.
+	Images *imagestore.Store
+	// Scope names the node: several may run on one machine.
+	Scope string
+	// Bridge is the name of the bridge of instances without networks; one of our own if empty.
+	Bridge string
+	// Subnet is a private range of IPv4 addresses for all networks of this node. If zero, one
+	// that the machine does not use is chosen once, and kept.
+	Subnet netip.Prefix
+	// Cgroup is the name of the cgroups' parent; mariposa-lxc if empty.
+	Cgroup string
+
+	LogSize  int64 // bytes after which a log is rotated; 8 MiB if zero
+	LogFiles int   // how many files of that size are kept; 3 if zero
+}
+
+// Driver runs the system containers of one node.
+type Driver struct {
+	options    Options
+	executable string
+	memory     *memdir.Dir
+	boot       string
+	support    support
+	groups     hierarchy
+	network    *networks
+	lock       *os.File
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	work   sync.WaitGroup // operations in progress, and everything that waits for an end
+
+	imageMu sync.Mutex // held while a root file system is extracted
+
+	mu         sync.Mutex
+	entries    map[string]*entry
+	report     func(driver.Event)
+	unreported []driver.Event // from before Watch was called
+	sessions   map[*session]struct{}
+	closed     bool
+}
+
+// New opens a directory and finds the instances that run or have ended there. Only one driver
+// may have a directory open.
+func New(o Options) (*Driver, error) {
+	if o.Dir == "" || o.Scope == "" || o.Images == nil {
+		return nil, errors.New("the driver of system containers needs a directory, a scope and an image store")
+	}
+	dir, err := filepath.Abs(o.Dir)
+	for _, sub := range []string{instancesDir, volumesDir, networksDir} {
+		if err == nil {
+			err = os.MkdirAll(filepath.Join(dir, sub), 0o700)
+		}
+	}
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot create the directory of the system containers: %w", err)
+	}
+	executable, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("cannot find the mariposa executable: %w", err)
+	}
+	o.Dir = dir
+	o.Cgroup, o.LogSize, o.LogFiles = cmp.Or(o.Cgroup, "mariposa-lxc"), cmp.Or(o.LogSize, 8<<20), cmp.Or(o.LogFiles, 3)
+	d := &Driver{
+		options: o, executable: executable, memory: memdir.New(dir, memdir.Places()), boot: bootID(), groups: findHierarchy(),
+		entries: map[string]*entry{}, sessions: map[*session]struct{}{},
+	}
+	if d.lock, err = lockWithin(filepath.Join(dir, ".lock"), 2*time.Second); err != nil {
+		return nil, fmt.Errorf("cannot use %s: another agent has it open: %w", dir, err)
+	}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.support = d.findSupport()
+	d.network = newNetworks(o)
+	if err := d.adoptAll(); err != nil {
+		_ = d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// Compute returns the compute type infrastructure.
+func (*Driver) Compute() mariposa.ComputeType { return mariposa.ComputeInfrastructure }
+
+// Capabilities returns what system containers can do.
+func (*Driver) Capabilities() mariposa.Capabilities {
+	return mariposa.Capabilities{
+		Logs: true, Exec: true, Mdata: true, Ports: true, Volumes: true, Networks: true, Images: true, Survives: true,
+		Updates: []string{"memory", "cpu"},
+	}
+}
+
+// Watch sets the function that receives ends, the only change that happens to a container by
+// itself. There is no engine that could be lost.
+func (d *Driver) Watch(report func(driver.Event)) {
+	d.mu.Lock()
+	d.report = report
+	early := d.unreported
+	d.unreported = nil
+	d.mu.Unlock()
+	for _, e := range early {
+		report(e)
+	}
+}
+
+// tell reports a change that no operation made.
+func (d *Driver) tell(o driver.Observed) {
+	e := driver.Event{Kind: driver.InstanceChanged, Instance: o}
+	d.mu.Lock()
+	report := d.report
+	if report == nil {
+		d.unreported = append(d.unreported, e)
+	}
+	d.mu.Unlock()
+	if report != nil {
+		report(e)
+	}
+}
+
+// List returns every instance of this node.
+func (d *Driver) List(ctx context.Context) ([]driver.Observed, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, errClosed
+	}
+	list := make([]driver.Observed, 0, len(d.entries))
+	for _, e := range d.entries {
+		if e.observed.ID != "" {
+			list = append(list, e.observed)
+		}
+	}
+	slices.SortFunc(list, func(a, b driver.Observed) int { return strings.Compare(a.ID, b.ID) })
+	return list, nil
+}
+
+// Logs reads the console of an instance and the output of its script.
+func (d *Driver) Logs(ctx context.Context, id string, o driver.LogOptions) (io.ReadCloser, error) {
+	e, err := d.find(id)
+	if err != nil {
+		return nil, err
+	}
+	return logfile.Read(ctx, filepath.Join(e.dir, logFile), d.options.LogFiles, o), nil
+}
+
+// Close cancels operations in progress and ends commands that run in instances; instances keep
+// running.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	d.mu.Unlock()
+	d.closeSessions()
+	d.cancel()
+	d.work.Wait()
+	for _, e := range d.entries { // nothing changes them any more
+		e.unwatch()
+	}
+	d.memory.Release()
+	return d.lock.Close()
+}
+
+var errClosed = errors.New("the driver of system containers is closed")
+
+// operate runs one operation on an instance, after any other operation on it, and returns the
+// resulting state.
+func (d *Driver) operate(ctx context.Context, id string, work func(context.Context, *entry) error) (driver.Observed, error) {
+	if err := checkID(id); err != nil {
+		return driver.Observed{ID: id}, err
+	}
+	ctx, leave, err := d.enter(ctx)
+	if err != nil {
+		return driver.Observed{ID: id}, err
+	}
+	defer leave()
+	e, err := d.acquire(ctx, id)
+	if err != nil {
+		return driver.Observed{ID: id}, err
+	}
+	defer e.release()
+	if err = work(ctx, e); err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	o := e.observed
+	if o.ID == "" && d.entries[id] == e {
+		delete(d.entries, id)
+	}
+	o.ID = id
+	return o, err
+}
+
+// enter makes Close wait for an operation, and cancels the operation's context on Close.
+func (d *Driver) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, nil, errClosed
+	}
+	d.work.Add(1)
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(d.ctx, func() { cancel(errClosed) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+		d.work.Done()
+	}, nil
+}
+
+// acquire reserves an instance for one operation, and creates its entry if there is none.
+func (d *Driver) acquire(ctx context.Context, id string) (*entry, error) {
+	for {
+		d.mu.Lock()
+		e := d.entries[id]
+		if e == nil {
+			e = newEntry(id, filepath.Join(d.options.Dir, instancesDir, id))
+			d.entries[id] = e
+		}
+		d.mu.Unlock()
+		select {
+		case e.op <- struct{}{}:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		d.mu.Lock()
+		current := d.entries[id] == e
+		d.mu.Unlock()
+		if current {
+			return e, nil
+		}
+		e.release() // it was removed while we waited
+	}
+}
+
+// find returns an instance that exists.
+func (d *Driver) find(id string) (*entry, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e := d.entries[id]
+	switch {
+	case d.closed:
+		return nil, errClosed
+	case e == nil || e.observed.ID == "":
+		return nil, driver.ErrNotFound
+	}
+	return e, nil
+}
+
+// ownExecutable returns the program that supervisors run.
+func (d *Driver) ownExecutable() string {
+	if _, err := os.Stat(d.executable); err != nil {
+		return "/proc/self/exe" // the file was replaced or deleted; this path still works
+	}
+	return d.executable
+}

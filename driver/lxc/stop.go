@@ -1,0 +1,157 @@
+package lxc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"mariposa/driver"
+)
+
+// Stop asks the init of a container to shut down, and kills it after the timeout.
+func (d *Driver) Stop(ctx context.Context, id string, timeout time.Duration) (driver.Observed, error) {
+	return d.operate(ctx, id, func(ctx context.Context, e *entry) error {
+		if !e.live {
+			return nil
+		}
+		return d.end(ctx, e, timeout)
+	})
+}
+
+// end ends a running instance and handles its end.
+func (d *Driver) end(ctx context.Context, e *entry, timeout time.Duration) error {
+	if timeout != 0 {
+		if init, ok := d.initOf(ctx, e); ok {
+			init.kill(haltSignal(init.pid, e.record.HasInit))
+		}
+	}
+	var force <-chan time.Time
+	if timeout >= 0 {
+		timer := time.NewTimer(timeout)
+		defer timer.Stop()
+		force = timer.C
+	}
+	for {
+		select {
+		case <-e.gone:
+			d.handleEnd(e)
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-force:
+			if err := d.killContainer(ctx, e); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// killContainer kills the init of a container, and with it all of its processes. If that has no
+// effect, everything is killed.
+func (d *Driver) killContainer(ctx context.Context, e *entry) error {
+	if init, ok := d.initOf(ctx, e); ok {
+		init.kill(unix.SIGKILL)
+		select {
+		case <-e.gone:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(supervisorTimeout):
+		}
+	}
+	e.supervisor().kill(unix.SIGKILL)
+	return d.groupOf(e.id).killAll()
+}
+
+// initOf returns the first process of a running container. It is another one after the container
+// has rebooted.
+func (d *Driver) initOf(ctx context.Context, e *entry) (proc, bool) {
+	return findInit(ctx, e.dir, e.id, proc{pid: e.state.PID, start: e.state.Start})
+}
+
+func findInit(ctx context.Context, dir, id string, known proc) (proc, bool) {
+	if known.alive() {
+		return known, true
+	}
+	out, err := runTool(ctx, "lxc-info", "-P", dir, "-n", containerName(id), "-H", "-p")
+	if err != nil {
+		return proc{}, false
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(out))
+	if err != nil {
+		return proc{}, false
+	}
+	p, _, ok := readProc(pid)
+	return p, ok
+}
+
+// Remove removes an instance, running or not, with everything that belongs to it.
+func (d *Driver) Remove(ctx context.Context, id string) error {
+	_, err := d.operate(ctx, id, func(ctx context.Context, e *entry) error {
+		if e.live {
+			if err := d.end(ctx, e, 0); err != nil {
+				return err
+			}
+		}
+		if e.record.ID == "" {
+			return nil
+		}
+		return d.removeTraces(e)
+	})
+	return err
+}
+
+// removeTraces removes everything of an instance that does not run. Its directory is renamed
+// first: a half-removed one must not be taken for a complete one.
+func (d *Driver) removeTraces(e *entry) error {
+	gone := filepath.Join(filepath.Dir(e.dir), gonePrefix+e.id)
+	if err := os.Rename(e.dir, gone); err != nil && !isGone(err) {
+		return fmt.Errorf("cannot remove the files of an instance: %w", err)
+	}
+	g := d.groupOf(e.id)
+	err := errors.Join(removeAll(gone), removeAll(filepath.Join(filepath.Dir(e.dir), newPrefix+e.id)), removeAll(d.privatePath(e)), g.remove())
+	if err == nil {
+		err = d.options.Images.Release(d.holder(e.id))
+	}
+	if err != nil {
+		return err
+	}
+	e.record, e.state, e.exit, e.limits = record{}, state{}, exit{}, ""
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e.held, e.observed, e.known, e.in = held{}, driver.Observed{}, record{}, nil
+	return nil
+}
+
+// Update changes the limits of a running container.
+func (d *Driver) Update(ctx context.Context, i driver.Instance) (driver.Observed, error) {
+	if _, err := d.find(i.ID); err != nil {
+		return driver.Observed{ID: i.ID}, err
+	}
+	return d.operate(ctx, i.ID, func(_ context.Context, e *entry) error {
+		if e.record.ID == "" {
+			return driver.ErrNotFound
+		}
+		if i.Workload == nil || i.Workload.Memory == e.record.Memory && i.Workload.MilliCPU == e.record.MilliCPU {
+			return nil
+		}
+		r := e.record
+		r.Memory, r.MilliCPU = i.Workload.Memory, i.Workload.MilliCPU
+		if e.live {
+			e.limits = d.groupOf(e.id).limit(r.Memory, r.MilliCPU)
+		}
+		if err := writeJSON(filepath.Join(e.dir, recordFile), r); err != nil {
+			return fmt.Errorf("cannot record the limits of the instance: %w", err)
+		}
+		e.record = r
+		d.refresh(e)
+		return nil
+	})
+}

@@ -1,0 +1,353 @@
+package lxc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	ossignal "os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"mariposa/driver/logfile"
+)
+
+// SupervisorCommand is the argument that makes the mariposa binary a supervisor.
+const SupervisorCommand = "lxc-supervisor"
+
+// holdArgument starts a program that does nothing: it keeps a namespace alive until that has been
+// opened, and is then killed.
+const holdArgument = "hold"
+
+const (
+	supervisorTimeout = 10 * time.Second // of work that waits for nothing else
+	startTimeout      = 2 * time.Minute  // of the start of a container
+	supervisorLog     = "supervisor.log"
+)
+
+// These are the open files of a supervisor.
+const (
+	lockFD    = 3
+	reportFD  = 4
+	requestFD = 5
+)
+
+// request says what a supervisor is to run. It is passed in memory.
+type request struct {
+	Record   record   `json:"record"`
+	Lower    string   `json:"lower"` // the files of its image
+	Binds    []bind   `json:"binds"`
+	Command  []string `json:"command"`          // the first process
+	Script   []string `json:"script,omitempty"` // run once, after the first boot
+	Group    string   `json:"group"`
+	LogSize  int64    `json:"log_size"`
+	LogFiles int      `json:"log_files"`
+}
+
+// report is sent once by a supervisor to the agent that started it.
+type report struct {
+	State state  `json:"state,omitzero"`
+	Error string `json:"error,omitempty"`
+}
+
+// SupervisorMain is the supervisor of one container. Only the driver starts it. args is what
+// follows SupervisorCommand; the result is the exit code of the program.
+func SupervisorMain(args []string) int {
+	if len(args) == 1 && args[0] == holdArgument {
+		time.Sleep(time.Minute)
+		return 0
+	}
+	if len(args) != 1 || !holdsLock(args[0]) {
+		fmt.Fprintln(os.Stderr, "mariposa "+SupervisorCommand+" is started by the agent: do not run it by hand")
+		return 2
+	}
+	for fd := lockFD; fd <= requestFD; fd++ {
+		unix.CloseOnExec(fd)
+	}
+	s := supervisor{dir: args[0], reports: os.NewFile(reportFD, "report"), group: group{h: findHierarchy()}}
+	requests := os.NewFile(requestFD, "request")
+	if err := json.NewDecoder(requests).Decode(&s.request); err != nil {
+		return s.refuse(fmt.Errorf("cannot read the start request: %w", err))
+	}
+	_ = requests.Close() // its memory is no longer needed
+	s.group.name = s.Group
+	if err := s.start(); err != nil {
+		return s.refuse(err)
+	}
+	s.supervise()
+	s.finish()
+	return 0
+}
+
+// holdsLock checks that the inherited file is the lock of this directory, and locked: an instance
+// must never have two supervisors.
+func holdsLock(dir string) bool {
+	var ours, named unix.Stat_t
+	return unix.Fstat(lockFD, &ours) == nil &&
+		unix.Stat(filepath.Join(dir, lockFile), &named) == nil &&
+		ours.Dev == named.Dev && ours.Ino == named.Ino &&
+		unix.Flock(lockFD, unix.LOCK_EX|unix.LOCK_NB) == nil
+}
+
+type supervisor struct {
+	request
+	dir     string
+	reports *os.File // for one report to the agent
+	group   group
+
+	log     lockedWriter
+	console *os.File
+	copied  chan struct{} // closed when the console was copied
+	oom     *oomWatch
+	lxc     *exec.Cmd // lxc-start
+	ended   chan struct{}
+	init    proc
+	signals chan os.Signal
+}
+
+// lockedWriter is a log that the console and the script write to.
+type lockedWriter struct {
+	mu sync.Mutex
+	to *logfile.Writer
+}
+
+// Write adds output. A log that cannot be written (a full disk) loses lines, but never blocks.
+func (w *lockedWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, _ = w.to.Write(p)
+	return len(p), nil
+}
+
+// refuse reports why the container does not run, and leaves nothing of it behind.
+func (s *supervisor) refuse(err error) int {
+	if s.group.name != "" {
+		_ = s.group.killAll() // the agent tries again
+	}
+	_ = json.NewEncoder(s.reports).Encode(report{Error: err.Error()}) // fails if the agent was killed; it records the end itself
+	return 1
+}
+
+// start mounts the files of the container and starts it.
+func (s *supervisor) start() (err error) {
+	s.signals = make(chan os.Signal, 8)
+	ossignal.Notify(s.signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
+	if s.log.to, err = logfile.Open(filepath.Join(s.dir, logFile), s.LogSize, s.LogFiles); err != nil {
+		return fmt.Errorf("cannot open the log: %w", err)
+	}
+	if err := s.mountAll(); err != nil {
+		return err
+	}
+	config := filepath.Join(s.Record.Private, configFile)
+	text, err := os.ReadFile(config)
+	if err == nil {
+		err = checkPrivateNetwork(string(text)) // the last look before it matters
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.openConsole(); err != nil {
+		return fmt.Errorf("cannot open its console: %w", err)
+	}
+	s.oom = s.group.watchOOM()
+	if err := s.startContainer(config); err != nil {
+		return err
+	}
+	if err := s.awaitRunning(); err != nil {
+		return err
+	}
+	self, _, _ := readProc(os.Getpid())
+	is := state{
+		Run: s.Record.Run, Boot: bootID(), Supervisor: self.pid, SupervisorStart: self.start, PID: s.init.pid, Start: s.init.start,
+		Started: time.Now().UTC(), ManualRestarts: s.Record.ManualRestarts,
+	}
+	if err := writeJSON(filepath.Join(s.dir, stateFile), is); err != nil {
+		return fmt.Errorf("cannot record its state: %w", err)
+	}
+	_ = json.NewEncoder(s.reports).Encode(report{State: is}) // fails if the agent was killed; the next one reads the state
+	_ = s.reports.Close()
+	return nil
+}
+
+// openConsole opens the pipe that lxc-start writes the console to, and copies it into the log. It
+// stays open for writing, so that it has no end before the container.
+func (s *supervisor) openConsole() (err error) {
+	s.console, err = os.OpenFile(filepath.Join(s.dir, consoleFile), os.O_RDWR|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	s.copied = make(chan struct{})
+	go func() { // ends with the deadline that finish sets
+		defer close(s.copied)
+		out := &lineEnds{to: &s.log}
+		buffer := make([]byte, 32<<10)
+		for {
+			n, err := s.console.Read(buffer)
+			out.write(buffer[:n])
+			if err != nil {
+				break
+			}
+		}
+		s.drain(out, buffer)
+	}()
+	return nil
+}
+
+// drain copies what the console still has.
+func (s *supervisor) drain(out *lineEnds, buffer []byte) {
+	raw, err := s.console.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		for {
+			n, err := unix.Read(int(fd), buffer)
+			if n <= 0 || err != nil {
+				return
+			}
+			out.write(buffer[:n])
+		}
+	})
+	out.flush()
+}
+
+// lineEnds turns the line ends of a terminal into those of a file.
+type lineEnds struct {
+	to      io.Writer
+	pending bool // a carriage return that may be the first half of a line end
+}
+
+func (l *lineEnds) write(p []byte) {
+	out := make([]byte, 0, len(p)+1)
+	for _, c := range p {
+		if l.pending && c != '\n' {
+			out = append(out, '\r')
+		}
+		if l.pending = c == '\r'; !l.pending {
+			out = append(out, c)
+		}
+	}
+	if len(out) > 0 {
+		_, _ = l.to.Write(out) // never fails
+	}
+}
+
+func (l *lineEnds) flush() {
+	if l.pending {
+		_, _ = l.to.Write([]byte{'\r'})
+	}
+}
+
+// startContainer starts lxc-start. It does not find newuidmap, which would only let it use ids
+// that /etc/subuid gives to root: it is root, and sets the ids itself.
+func (s *supervisor) startContainer(config string) error {
+	log := filepath.Join(s.dir, lxcLogFile)
+	if err := ignoreMissing(os.Remove(log)); err != nil {
+		return err
+	}
+	args := []string{"-F", "-P", s.dir, "-n", containerName(s.Record.ID), "-f", config, "-o", log, "-l", "INFO", "--"}
+	s.lxc = exec.CommandContext(context.Background(), findTool("lxc-start"), append(args, s.Command...)...) //nolint:gosec // it is what we run
+	s.lxc.Dir, s.lxc.Env = "/", []string{"PATH=/nonexistent"}
+	s.lxc.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := s.lxc.Start(); err != nil {
+		return fmt.Errorf("cannot start lxc-start: %w", err)
+	}
+	s.ended = make(chan struct{})
+	go func() { // ends with the container
+		defer close(s.ended)
+		_ = s.lxc.Wait() // its log says how the container ended
+	}()
+	return nil
+}
+
+// awaitRunning waits until the container runs, and returns why it does not.
+func (s *supervisor) awaitRunning() error {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		select {
+		case <-s.ended:
+			return s.startedShortly()
+		case <-ctx.Done():
+			return errors.New("its container did not start in time")
+		case <-time.After(pause):
+		}
+		if out, err := runTool(ctx, "lxc-info", "-P", s.dir, "-n", containerName(s.Record.ID), "-H", "-s"); err != nil || strings.TrimSpace(out) != "RUNNING" {
+			continue
+		}
+		out, err := runTool(ctx, "lxc-info", "-P", s.dir, "-n", containerName(s.Record.ID), "-H", "-p")
+		if pid, parseErr := strconv.Atoi(strings.TrimSpace(out)); err == nil && parseErr == nil {
+			s.init, _, _ = readProc(pid)
+			s.init.pid = pid
+			return nil
+		}
+	}
+}
+
+// startedShortly returns why a container has ended before it was seen running: nil if it ran, but
+// not for long.
+func (s *supervisor) startedShortly() error {
+	b, err := os.ReadFile(filepath.Join(s.dir, lxcLogFile))
+	if err != nil {
+		return errors.New("lxc-start did not start the container")
+	}
+	if pid, ok := startedPID(string(b)); ok {
+		s.init = proc{pid: pid}
+		return nil
+	}
+	return explainLog(string(b))
+}
+
+// supervise runs the script at the first boot, and waits for the end of the container.
+func (s *supervisor) supervise() {
+	go s.runScript() // ends with the container
+	for {
+		select {
+		case <-s.ended:
+			return
+		case signal := <-s.signals:
+			if signal == unix.SIGTERM { // the machine is shut down
+				s.init.kill(haltSignal(s.init.pid, s.Record.HasInit))
+			}
+		}
+	}
+}
+
+// runScript runs the script of an instance, once in its life.
+func (s *supervisor) runScript() {
+	if len(s.Script) == 0 {
+		return
+	}
+	mark, err := os.OpenFile(filepath.Join(s.dir, bootedFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return // it was started before
+	}
+	_ = mark.Close()                                                                                                       // it is empty
+	cmd := exec.CommandContext(context.Background(), findTool("lxc-attach"), s.Record.attachArgs(s.dir, nil, s.Script)...) //nolint:gosec // it is what we run
+	cmd.Dir, cmd.Env, cmd.SysProcAttr = "/", []string{}, &syscall.SysProcAttr{Setsid: true}
+	cmd.Stdout, cmd.Stderr = &s.log, &s.log
+	if err := cmd.Run(); err != nil {
+		_, _ = fmt.Fprintf(&s.log, "mariposa: the command of the first boot failed: %v\n", err)
+	}
+}
+
+// finish completes the log and records the end of the container.
+func (s *supervisor) finish() {
+	_ = s.console.SetReadDeadline(time.Now()) // never fails for a pipe
+	<-s.copied
+	_ = s.group.killAll() // nothing is left, unless lxc-start was killed
+	x := exit{Run: s.Record.Run, At: time.Now().UTC()}
+	b, _ := os.ReadFile(filepath.Join(s.dir, lxcLogFile)) // without it, the code is unknown
+	x.Code, x.Reason = howEnded(string(b), s.oom.happened())
+	_ = s.group.remove()                             // the agent tries again
+	_ = writeJSON(filepath.Join(s.dir, exitFile), x) // the agent records an end without a code
+}

@@ -1,0 +1,224 @@
+package lxc
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"mariposa/driver/imagestore"
+)
+
+// toolTimeout is how long a tool may take that only looks something up or changes one thing.
+const toolTimeout = 10 * time.Second
+
+// support is what this machine can do.
+type support struct {
+	unavailable string // why it can run no system container; empty if it can
+	version     string // of LXC
+	userNS      bool   // containers can have ids of their own
+	overlay     bool   // they can share the files of their image
+	noUserNS    string // why they cannot have ids of their own
+	seccomp     string // the distribution's profile; empty if it has none
+}
+
+// findSupport finds out what this machine can do.
+func (d *Driver) findSupport() (s support) {
+	switch {
+	case os.Geteuid() != 0:
+		s.unavailable = "the agent must run as root to run system containers"
+		return s
+	case len(d.groups.all) == 0:
+		s.unavailable = "this machine has no cgroups: mount them, for example by a boot with systemd"
+		return s
+	}
+	for _, tool := range []string{"lxc-start", "lxc-attach", "lxc-info", "ip"} {
+		if findTool(tool) == "" {
+			s.unavailable = "this machine does not have the program " + tool + ": install " + packageOf(tool)
+			return s
+		}
+	}
+	ctx, cancel := context.WithTimeout(d.ctx, toolTimeout)
+	defer cancel()
+	out, err := runTool(ctx, "lxc-start", "--version")
+	if err != nil {
+		s.unavailable = "lxc-start does not work here: " + err.Error()
+		return s
+	}
+	s.version = strings.TrimSpace(out)
+	if major, _, _ := strings.Cut(s.version, "."); len(major) == 1 && major < "4" {
+		s.unavailable = "LXC " + s.version + " is too old: install version 4 or later"
+		return s
+	}
+	if path := "/usr/share/lxc/config/common.seccomp"; isFile(path) {
+		s.seccomp = path
+	}
+	ns, err := mapNamespace(d.ownExecutable(), 0, firstIDs)
+	if err != nil {
+		s.noUserNS = "this machine has no user namespaces: " + lastPart(err)
+		s.overlay = true
+		return s
+	}
+	defer unix.Close(ns)
+	s.userNS = true
+	s.overlay = kernelAtLeast(5, 19) && canMap(d.options.Images.Dir(), ns) == nil
+	return s
+}
+
+func packageOf(tool string) string {
+	if tool == "ip" {
+		return "the package iproute2"
+	}
+	return "the package lxc"
+}
+
+// Unavailable explains why no system container can be started here.
+func (d *Driver) Unavailable() string { return d.support.unavailable }
+
+// Details describe how system containers run here.
+func (d *Driver) Details() map[string]string {
+	if d.support.unavailable != "" {
+		return nil
+	}
+	m := map[string]string{"lxc": d.support.version, "cgroups": "version 1", "seccomp": "the distribution's profile"}
+	if d.groups.isV2() {
+		m["cgroups"] = "version 2"
+	}
+	if d.support.seccomp == "" {
+		m["seccomp"] = "none: the distribution has no profile"
+	}
+	switch {
+	case !d.support.userNS:
+		m["isolation"] = "privileged: root inside is root of the machine, because " + d.support.noUserNS
+	case d.support.overlay:
+		m["isolation"] = "unprivileged: each container has ids of its own"
+	default:
+		m["isolation"] = "unprivileged: each container has ids of its own, and a full copy of its image, because the kernel cannot map the ids of the image's files"
+	}
+	maps.Copy(m, d.network.details())
+	return m
+}
+
+// isFile reports whether a file exists.
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// findTool returns the path of a program of the machine; empty if it does not have it.
+func findTool(name string) string {
+	if path, err := exec.LookPath(name); err == nil {
+		return path
+	}
+	for _, dir := range []string{"/usr/sbin", "/sbin", "/usr/bin", "/bin"} {
+		if path := filepath.Join(dir, name); isFile(path) {
+			return path
+		}
+	}
+	return ""
+}
+
+// runTool runs a program of the machine and returns its output.
+func runTool(ctx context.Context, name string, args ...string) (string, error) {
+	return runToolWith(ctx, "", name, args...)
+}
+
+// runToolWith runs a program with an input.
+func runToolWith(ctx context.Context, input, name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, findTool(name), args...) //nolint:gosec // our own arguments
+	cmd.Dir, cmd.Env, cmd.WaitDelay = "/", []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, time.Second
+	cmd.Stdin = strings.NewReader(input)
+	var text strings.Builder
+	cmd.Stderr = &text
+	out, err := cmd.Output()
+	if err != nil {
+		if ctx.Err() != nil {
+			return "", ctx.Err()
+		}
+		if line := strings.TrimSpace(text.String()); line != "" {
+			err = errors.New(line)
+		}
+		return "", errors.New(name + ": " + err.Error())
+	}
+	return string(out), nil
+}
+
+// mapNamespace opens a user namespace that maps the ids of a container to those from a first one
+// on. It outlives the process that it is created with.
+func mapNamespace(executable string, inside, outside int) (int, error) {
+	ids := []syscall.SysProcIDMap{{ContainerID: inside, HostID: outside, Size: idCount}}
+	pid, err := syscall.ForkExec(executable, []string{"mariposa", SupervisorCommand, holdArgument}, &syscall.ProcAttr{
+		Dir: "/", Env: []string{},
+		Sys: &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids, Setsid: true},
+	})
+	if err != nil {
+		return -1, err
+	}
+	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/ns/user", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	_ = unix.Kill(pid, unix.SIGKILL) // our child: its pid is not reused until it is reaped
+	_, _ = syscall.Wait4(pid, nil, 0, nil)
+	return fd, err
+}
+
+// canMap reports why the ids of files on the file system of a directory cannot be mapped.
+func canMap(path string, userNS int) error {
+	tree, err := cloneTree(path, unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userNS)})
+	if err != nil {
+		return err
+	}
+	return unix.Close(tree)
+}
+
+// cloneTree copies the mount at a path and sets its attributes.
+func cloneTree(path string, attr unix.MountAttr) (int, error) {
+	tree, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return -1, err
+	}
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		_ = unix.Close(tree)
+		return -1, err
+	}
+	return tree, nil
+}
+
+// kernelAtLeast compares the version of the kernel.
+func kernelAtLeast(major, minor int) bool {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return false
+	}
+	parts := strings.FieldsFunc(unix.ByteSliceToString(u.Release[:]), func(r rune) bool { return r == '.' || r == '-' })
+	if len(parts) < 2 {
+		return false
+	}
+	x, _ := strconv.Atoi(parts[0])
+	y, _ := strconv.Atoi(parts[1])
+	return x > major || x == major && y >= minor
+}
+
+// lastPart returns the innermost part of an error's text.
+func lastPart(err error) string {
+	parts := strings.Split(err.Error(), ": ")
+	return parts[len(parts)-1]
+}
+
+func hashOf(text string) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(text)) // never fails
+	return h.Sum32()
+}
+
+// isMissingImage reports whether the image store does not have an image.
+func isMissingImage(err error) bool { return errors.Is(err, imagestore.ErrNotFound) }
