@@ -20,7 +20,8 @@ const maxPIDs = 4096
 const cpuPeriod = 100_000 // microseconds, the kernel's default
 
 // hierarchy has the places of this machine's cgroups: version 1 with a tree for each controller,
-// or version 2 with one tree. LXC creates the cgroup of a container in every one of them.
+// or version 2 with one tree. LXC creates the cgroup of a container in every one of them, below
+// that of the machine's first process.
 type hierarchy struct {
 	v1      map[string]string // by controller; empty on a machine with version 2 only
 	unified string
@@ -28,29 +29,49 @@ type hierarchy struct {
 }
 
 func findHierarchy() hierarchy {
-	b, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
+	mounts, err1 := os.ReadFile("/proc/self/mounts")
+	first, err2 := os.ReadFile("/proc/1/cgroup")
+	if err1 != nil || err2 != nil {
 		return hierarchy{}
 	}
-	return parseHierarchy(string(b))
+	return parseHierarchy(string(mounts), string(first))
 }
 
-func parseHierarchy(mounts string) hierarchy {
-	h := hierarchy{v1: map[string]string{}}
-	for line := range strings.Lines(mounts) {
-		f := strings.Fields(line)
-		if len(f) < 4 || f[2] != "cgroup" && f[2] != "cgroup2" || slices.Contains(h.all, f[1]) {
+func parseHierarchy(mounts, first string) hierarchy {
+	base := map[string]string{} // by controller; "" is version 2
+	for line := range strings.Lines(first) {
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(f) != 3 {
 			continue
 		}
-		h.all = append(h.all, f[1])
+		for _, controller := range strings.Split(f[1], ",") {
+			base[controller] = strings.TrimSuffix(f[2], "/init.scope") // of systemd itself
+		}
+	}
+	h := hierarchy{v1: map[string]string{}}
+	mounted := map[string]bool{}
+	for line := range strings.Lines(mounts) {
+		f := strings.Fields(line)
+		if len(f) < 4 || f[2] != "cgroup" && f[2] != "cgroup2" || mounted[f[1]] {
+			continue
+		}
+		mounted[f[1]] = true
 		if f[2] == "cgroup2" {
-			h.unified = f[1]
+			h.unified = filepath.Join(f[1], base[""])
+			h.all = append(h.all, h.unified)
 			continue
 		}
 		for _, option := range strings.Split(f[3], ",") {
-			switch option {
-			case "memory", "cpu", "cpuacct", "pids", "blkio", "devices", "freezer":
-				h.v1[option] = f[1]
+			at, known := base[option]
+			if !known {
+				continue
+			}
+			dir := filepath.Join(f[1], at)
+			if !slices.Contains(h.all, dir) {
+				h.all = append(h.all, dir)
+			}
+			if !strings.HasPrefix(option, "name=") {
+				h.v1[option] = dir
 			}
 		}
 	}

@@ -10,7 +10,8 @@ import (
 )
 
 // stageDir is where a supervisor mounts what its container is to have, in a mount namespace of
-// its own: the root of a user namespace could not reach the places where we keep it.
+// its own: the root of a user namespace could not reach the places where we keep it. For LXC it is
+// also the place of all containers.
 const stageDir = "/run/mariposa-lxc"
 
 // These are below it.

@@ -40,9 +40,9 @@ type inside struct {
 
 // attachArgs returns the arguments of lxc-attach that run a command in an instance, with its
 // environment and as its user.
-func (r *record) attachArgs(dir string, env, command []string) []string {
+func (r *record) attachArgs(env, command []string) []string {
 	args := []string{
-		"-q", "-P", dir, "-n", containerName(r.ID), "-f", filepath.Join(r.Private, configFile), "--clear-env",
+		"-q", "-P", stageDir, "-n", containerName(r.ID), "-f", filepath.Join(r.Private, configFile), "--clear-env",
 		"-u", strconv.Itoa(r.User.UID), "-g", strconv.Itoa(r.User.GID),
 	}
 	for _, v := range env {
@@ -58,7 +58,7 @@ func (r *record) attachArgs(dir string, env, command []string) []string {
 // session is a command in an instance.
 type session struct {
 	d        *Driver
-	id, dir  string
+	id       string
 	in       *inside
 	cmd      *exec.Cmd
 	mark     string
@@ -66,6 +66,7 @@ type session struct {
 	input    *os.File
 	out      *streams.Output
 	errs     *streams.Output // nil with a terminal
+	stdout   io.Reader       // out, as the command wrote it
 
 	closed  atomic.Bool
 	closing sync.Once
@@ -112,11 +113,11 @@ func (d *Driver) Exec(ctx context.Context, i driver.Instance, o driver.ExecOptio
 
 // exec starts a command.
 func (d *Driver) exec(ctx context.Context, id string, o driver.ExecOptions) (*session, error) {
-	e, in, err := d.running(id)
+	_, in, err := d.running(id)
 	if err != nil {
 		return nil, err
 	}
-	init, ok := findInit(ctx, e.dir, id, in.init)
+	init, ok := findInit(ctx, id, in.init)
 	if !ok {
 		return nil, driver.ErrNotFound // it has just ended
 	}
@@ -125,14 +126,14 @@ func (d *Driver) exec(ctx context.Context, id string, o driver.ExecOptions) (*se
 	if err := findProgram(init.pid, &in.record, o.Command[0]); err != nil {
 		return nil, &driver.CommandError{Err: err}
 	}
-	s := &session{d: d, id: id, dir: e.dir, in: &current, mark: rand.Text(), terminal: o.Terminal != nil, done: make(chan struct{})}
+	s := &session{d: d, id: id, in: &current, mark: rand.Text(), terminal: o.Terminal != nil, done: make(chan struct{})}
 	env := []string{envSession + "=" + s.mark}
 	for _, v := range o.Environment {
 		if !slices.Contains(in.record.Variables, v.Name) {
 			env = append(env, v.Name+"="+v.Value)
 		}
 	}
-	s.cmd = exec.CommandContext(context.WithoutCancel(ctx), findTool("lxc-attach"), in.record.attachArgs(e.dir, env, o.Command)...) //nolint:gosec // it is what we run
+	s.cmd = exec.CommandContext(context.WithoutCancel(ctx), findTool("lxc-attach"), in.record.attachArgs(env, o.Command)...) //nolint:gosec // it is what we run
 	s.cmd.Dir, s.cmd.Env, s.cmd.SysProcAttr = "/", []string{}, &syscall.SysProcAttr{Setsid: true, Setctty: s.terminal}
 	theirs, err := s.open(o.Terminal)
 	if err == nil {
@@ -156,6 +157,7 @@ func (s *session) open(size *driver.Size) (theirs []*os.File, err error) {
 			return nil, err
 		}
 		s.input, s.out = ours, &streams.Output{File: ours}
+		s.stdout = newTerminalOutput(s.out)
 		s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr = its, its, its
 		return []*os.File{its}, nil
 	}
@@ -170,6 +172,7 @@ func (s *session) open(size *driver.Size) (theirs []*os.File, err error) {
 			s.input, ends[n] = writes, reads
 		case 1:
 			s.out, ends[n] = &streams.Output{File: reads}, writes
+			s.stdout = s.out
 		default:
 			s.errs, ends[n] = &streams.Output{File: reads}, writes
 		}
@@ -248,7 +251,7 @@ func (s *session) endedWithInstance() bool {
 }
 
 // Stdout is the output of the command; with a terminal, all of it.
-func (s *session) Stdout() io.Reader { return s.out }
+func (s *session) Stdout() io.Reader { return s.stdout }
 
 // Stderr is its standard error; nil with a terminal.
 func (s *session) Stderr() io.Reader {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -200,6 +201,12 @@ func checkID(id string) error {
 		return fmt.Errorf("invalid id of a system container: %q", id)
 	}
 	return nil
+}
+
+// ownerOf returns the owner of a file.
+func ownerOf(info os.FileInfo) owner {
+	stat := info.Sys().(*syscall.Stat_t)
+	return owner{int(stat.Uid), int(stat.Gid)}
 }
 
 func isGone(err error) bool { return errors.Is(err, os.ErrNotExist) }

@@ -219,12 +219,11 @@ func makeUpper(dir string, r *record, lower string) error {
 	if err != nil {
 		return err
 	}
-	stat := info.Sys().(*syscall.Stat_t)
 	upper := filepath.Join(dir, upperDir)
 	if err := errors.Join(os.Mkdir(upper, 0o700), os.Mkdir(filepath.Join(dir, workDir), 0o700)); err != nil {
 		return err
 	}
-	return give(upper, r.shifted(owner{int(stat.Uid), int(stat.Gid)}), info.Mode())
+	return give(upper, r.shifted(ownerOf(info)), info.Mode())
 }
 
 // request writes the files of an instance and its configuration, and returns what its supervisor

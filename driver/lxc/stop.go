@@ -73,14 +73,14 @@ func (d *Driver) killContainer(ctx context.Context, e *entry) error {
 // initOf returns the first process of a running container. It is another one after the container
 // has rebooted.
 func (d *Driver) initOf(ctx context.Context, e *entry) (proc, bool) {
-	return findInit(ctx, e.dir, e.id, proc{pid: e.state.PID, start: e.state.Start})
+	return findInit(ctx, e.id, proc{pid: e.state.PID, start: e.state.Start})
 }
 
-func findInit(ctx context.Context, dir, id string, known proc) (proc, bool) {
+func findInit(ctx context.Context, id string, known proc) (proc, bool) {
 	if known.alive() {
 		return known, true
 	}
-	out, err := runTool(ctx, "lxc-info", "-P", dir, "-n", containerName(id), "-H", "-p")
+	out, err := runTool(ctx, "lxc-info", "-P", stageDir, "-n", containerName(id), "-H", "-p")
 	if err != nil {
 		return proc{}, false
 	}

@@ -254,7 +254,7 @@ func (s *supervisor) startContainer(config string) error {
 	if err := ignoreMissing(os.Remove(log)); err != nil {
 		return err
 	}
-	args := []string{"-F", "-P", s.dir, "-n", containerName(s.Record.ID), "-f", config, "-o", log, "-l", "INFO", "--"}
+	args := []string{"-F", "-P", stageDir, "-n", containerName(s.Record.ID), "-f", config, "-o", log, "-l", "INFO", "--"}
 	s.lxc = exec.CommandContext(context.Background(), findTool("lxc-start"), append(args, s.Command...)...) //nolint:gosec // it is what we run
 	s.lxc.Dir, s.lxc.Env = "/", []string{"PATH=/nonexistent"}
 	s.lxc.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -281,10 +281,10 @@ func (s *supervisor) awaitRunning() error {
 			return errors.New("its container did not start in time")
 		case <-time.After(pause):
 		}
-		if out, err := runTool(ctx, "lxc-info", "-P", s.dir, "-n", containerName(s.Record.ID), "-H", "-s"); err != nil || strings.TrimSpace(out) != "RUNNING" {
+		if out, err := runTool(ctx, "lxc-info", "-P", stageDir, "-n", containerName(s.Record.ID), "-H", "-s"); err != nil || strings.TrimSpace(out) != "RUNNING" {
 			continue
 		}
-		out, err := runTool(ctx, "lxc-info", "-P", s.dir, "-n", containerName(s.Record.ID), "-H", "-p")
+		out, err := runTool(ctx, "lxc-info", "-P", stageDir, "-n", containerName(s.Record.ID), "-H", "-p")
 		if pid, parseErr := strconv.Atoi(strings.TrimSpace(out)); err == nil && parseErr == nil {
 			s.init, _, _ = readProc(pid)
 			s.init.pid = pid
@@ -331,8 +331,8 @@ func (s *supervisor) runScript() {
 	if err != nil {
 		return // it was started before
 	}
-	_ = mark.Close()                                                                                                       // it is empty
-	cmd := exec.CommandContext(context.Background(), findTool("lxc-attach"), s.Record.attachArgs(s.dir, nil, s.Script)...) //nolint:gosec // it is what we run
+	_ = mark.Close()                                                                                                // it is empty
+	cmd := exec.CommandContext(context.Background(), findTool("lxc-attach"), s.Record.attachArgs(nil, s.Script)...) //nolint:gosec // it is what we run
 	cmd.Dir, cmd.Env, cmd.SysProcAttr = "/", []string{}, &syscall.SysProcAttr{Setsid: true}
 	cmd.Stdout, cmd.Stderr = &s.log, &s.log
 	if err := cmd.Run(); err != nil {

@@ -27,7 +27,7 @@ func (d *Driver) Usage(ctx context.Context, id string) (mariposa.Usage, error) {
 	log := logfile.Size(filepath.Join(e.dir, logFile), d.options.LogFiles)
 	u := mariposa.Usage{At: time.Now().UTC(), Log: &log}
 	d.groupOf(id).measure(&u)
-	if init, ok := findInit(ctx, e.dir, id, in.init); ok {
+	if init, ok := findInit(ctx, id, in.init); ok {
 		if b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(init.pid), "net/dev")); err == nil {
 			received, sent := traffic(string(b))
 			u.NetworkIn, u.NetworkOut = &received, &sent

@@ -1,0 +1,309 @@
+package lxc
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// No configuration that we write lacks a network namespace, whatever the workload contains.
+func TestEveryConfigurationHasItsOwnNetwork(t *testing.T) {
+	t.Parallel()
+	address := netip.MustParsePrefix("10.1.0.2/22")
+	links := []link{{Bridge: "mplx-1", Address: address, Gateway: address.Masked().Addr().Next()}, {Network: "n", Bridge: "mplx-2", Address: address}}
+	evil := "x\nlxc.net.0.type = none"
+	for name, c := range map[string]container{
+		"no interface":      {},
+		"one":               {Links: links[:1], Pairs: []string{"a"}},
+		"two":               {Links: links, Pairs: []string{"a", "b"}},
+		"an init":           {HasInit: true, IDs: firstIDs, Links: links[:1], Pairs: []string{"a"}},
+		"a variable":        {Variables: []string{"A=" + evil}},
+		"a name":            {Hostname: evil},
+		"a directory":       {Dir: evil},
+		"a file":            {Mounts: []mountEntry{{Source: "/s", Target: "/" + evil, Options: "bind"}}},
+		"a bridge":          {Links: []link{{Bridge: evil, Address: address}}, Pairs: []string{"a"}},
+		"a carriage return": {Variables: []string{"A=x\rlxc.net.0.type = none"}},
+	} {
+		text, err := c.config()
+		if err != nil {
+			continue // it is refused
+		}
+		own := 0
+		for line := range strings.Lines(text) {
+			if key, value, _ := strings.Cut(line, " = "); strings.HasPrefix(key, "lxc.net.") && strings.HasSuffix(key, ".type") {
+				own++
+				if value = strings.TrimSpace(value); value != "veth" && value != "empty" {
+					t.Errorf("%s: %s", name, line)
+				}
+			}
+		}
+		if own != max(1, len(c.Links)) {
+			t.Errorf("%s: %d network types in %s", name, own, text)
+		}
+	}
+}
+
+// A supervisor refuses every configuration with which a container could change the network of
+// the machine, also one that someone else has written.
+func TestAConfigurationWithoutItsOwnNetworkIsRefused(t *testing.T) {
+	t.Parallel()
+	for text, ok := range map[string]bool{
+		"lxc.net.0.type = veth\n":  true,
+		"lxc.net.0.type = empty\n": true,
+		"":                         false,
+		"lxc.uts.name = a\n":       false,
+		"lxc.net.0.type = none\n":  false,
+		"lxc.net.0.type=none\n":    false,
+		"lxc.net.0.type = \n":      false,
+		"lxc.net.0.type = veth\nlxc.net.1.type = none\n":                   false,
+		"lxc.net.0.type = veth\nlxc.net.1.type = phys\n":                   false,
+		"lxc.net.0.type = veth\n  lxc.net.0.type = none\n":                 false,
+		"lxc.net.0.type = veth\nlxc.net = \n":                              false,
+		"lxc.net.0.type = veth\nlxc.namespace.keep = net\n":                false,
+		"lxc.net.0.type = veth\nlxc.namespace.share.net = 1\n":             false,
+		"lxc.net.0.type = veth\nlxc.namespace.clone = pid\n":               false,
+		"lxc.net.0.type = veth\nlxc.include = /etc/lxc/other\n":            false,
+		"lxc.net.0.type = veth\nlxc.network.type = none\n":                 false,
+		"lxc.net.0.type = veth\nlxc.hook.start-host = /bin/true\n":         false,
+		"#lxc.net.0.type = veth\n":                                         false,
+		"lxc.net.0.type = veth\nlxc.environment = lxc.net.0.type = none\n": true,
+	} {
+		if err := checkPrivateNetwork(text); (err == nil) != ok {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func archive(t *testing.T, headers ...tar.Header) io.Reader {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, h := range headers {
+		content := "text"
+		if h.Typeflag != tar.TypeReg {
+			content = ""
+		}
+		h.Size = int64(len(content))
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte(content)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return &b
+}
+
+// Nothing is written outside of the root file system.
+func TestExtractionStaysInside(t *testing.T) {
+	t.Parallel()
+	for name, headers := range map[string][]tar.Header{
+		"a path":               {{Name: "../out", Typeflag: tar.TypeReg, Mode: 0o644}},
+		"a path in the middle": {{Name: "a/../../out", Typeflag: tar.TypeReg, Mode: 0o644}},
+		"a link to a directory": {
+			{Name: "up", Typeflag: tar.TypeSymlink, Linkname: ".."}, {Name: "up/out", Typeflag: tar.TypeReg, Mode: 0o644},
+		},
+		"an absolute link to a directory": {
+			{Name: "up", Typeflag: tar.TypeSymlink, Linkname: "/tmp"}, {Name: "up/out", Typeflag: tar.TypeReg, Mode: 0o644},
+		},
+		"a hard link":                    {{Name: "out", Typeflag: tar.TypeLink, Linkname: "../secret"}},
+		"a hard link through a link":     {{Name: "up", Typeflag: tar.TypeSymlink, Linkname: ".."}, {Name: "out", Typeflag: tar.TypeLink, Linkname: "up/secret"}},
+		"an owner that cannot be mapped": {{Name: "a", Typeflag: tar.TypeReg, Mode: 0o644, Uid: 70000}},
+	} {
+		outside := t.TempDir()
+		if err := os.WriteFile(filepath.Join(outside, "secret"), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		dir := filepath.Join(outside, "root")
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := extract(t.Context(), archive(t, headers...), dir, 0); err == nil {
+			t.Errorf("%s: it was extracted", name)
+		}
+		list, err := os.ReadDir(outside)
+		if err != nil || len(list) != 2 {
+			t.Errorf("%s: outside are %v, %v", name, list, err)
+		}
+	}
+}
+
+// Files keep their kinds, modes and owners; devices are left out, and a later file replaces an
+// earlier one.
+func TestExtraction(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	err := extract(t.Context(), archive(
+		t,
+		tar.Header{Name: "./", Typeflag: tar.TypeDir, Mode: 0o711},
+		tar.Header{Name: "/deep/er/file", Typeflag: tar.TypeReg, Mode: 0o4755, Uid: 5, Gid: 6},
+		tar.Header{Name: "hard", Typeflag: tar.TypeLink, Linkname: "deep/er/file"},
+		tar.Header{Name: "link", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd", Uid: 7},
+		tar.Header{Name: "disk", Typeflag: tar.TypeBlock, Devmajor: 8},
+		tar.Header{Name: "memory", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 1},
+		tar.Header{Name: "twice", Typeflag: tar.TypeSymlink, Linkname: "/etc/shadow"},
+		tar.Header{Name: "twice", Typeflag: tar.TypeReg, Mode: 0o600},
+	), dir, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := os.ReadDir(dir)
+	var names []string
+	for _, f := range list {
+		names = append(names, f.Name())
+	}
+	if err != nil || !slices.Equal(names, []string{"deep", "hard", "link", "twice"}) {
+		t.Errorf("there are %v, %v", names, err)
+	}
+	for name, want := range map[string]owner{".": {1000, 1000}, "deep/er": {1000, 1000}, "deep/er/file": {1005, 1006}, "hard": {1005, 1006}, "link": {1007, 1000}} {
+		info, err := os.Lstat(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := ownerOf(info); got != want {
+			t.Errorf("%s belongs to %v, want %v", name, got, want)
+		}
+	}
+	if info, err := os.Stat(filepath.Join(dir, "deep/er/file")); err != nil || info.Mode() != 0o755|os.ModeSetuid {
+		t.Errorf("its mode is %v, %v", info.Mode(), err)
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o711 {
+		t.Errorf("the mode of the root is %v, %v", info.Mode(), err)
+	}
+	if err := extract(t.Context(), strings.NewReader("not an archive"), t.TempDir(), 0); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("what is no archive: %v", err)
+	}
+}
+
+// The end of a container is read from the log of lxc-start.
+func TestHowAContainerEnded(t *testing.T) {
+	t.Parallel()
+	const prefix = "lxc-start a 20261117200640.850 INFO     error - ../src/lxc/error.c:lxc_error_set_and_log:31 - "
+	for log, want := range map[string]string{
+		prefix + "Child <18943> ended on error (3)\n":                                                "exited with code 3",
+		prefix + "Child <18943> ended on signal Killed(9)\n":                                         "killed by signal 9 (SIGKILL)",
+		prefix + "Child <18943> ended on signal (15)\n":                                              "killed by signal 15 (SIGTERM)",
+		prefix + "Child <18943> ended on signal Interrupt(2)\n":                                      "was shut down",
+		prefix + "something else\n":                                                                  "exited with code 0",
+		prefix + "Child <1> ended on signal Hangup(1)\n" + prefix + "Child <2> ended on error (7)\n": "exited with code 7",
+		"": "ended; how is unknown, because the log of lxc-start is gone",
+	} {
+		if _, got := howEnded(log, false); got != want {
+			t.Errorf("%q: %q, want %q", log, got, want)
+		}
+	}
+	if code, got := howEnded(prefix+"Child <1> ended on signal Killed(9)\n", true); *code != 137 || got != "ran out of memory and was killed" {
+		t.Errorf("%q, %d", got, *code)
+	}
+	if code, got := howEnded(prefix+"Child <1> ended on error (1)\n", true); *code != 1 || got != "exited with code 1" {
+		t.Errorf("%q, %d", got, *code)
+	}
+}
+
+func TestHierarchyOfEachKindOfMachine(t *testing.T) {
+	t.Parallel()
+	v1 := parseHierarchy("cgroup /c/memory cgroup rw,memory 0 0\ncgroup /c/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\ncgroup2 /c/unified cgroup2 rw 0 0\n", "3:memory:/\n2:cpu,cpuacct:/box\n0::/\n")
+	if v1.isV2() || v1.mount("memory") != "/c/memory" || v1.mount("cpu") != "/c/cpu,cpuacct/box" || len(v1.all) != 3 {
+		t.Errorf("version 1: %+v", v1)
+	}
+	v2 := parseHierarchy("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n", "0::/init.scope\n")
+	if !v2.isV2() || v2.mount("memory") != "/sys/fs/cgroup" {
+		t.Errorf("version 2: %+v", v2)
+	}
+	g := group{h: v2, name: "mariposa-lxc/a"}
+	if g.dir("memory") != "/sys/fs/cgroup/mariposa-lxc/a" || g.payload() != "mariposa-lxc/a/container" {
+		t.Errorf("%q, %q", g.dir("memory"), g.payload())
+	}
+}
+
+func TestLimitsOfVersion2(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	g := group{h: hierarchy{unified: dir}, name: "a"}
+	if err := os.Mkdir(filepath.Join(dir, "a"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	check := func(memory, cpu int64, want map[string]string) {
+		t.Helper()
+		if missed := g.limit(memory, cpu); missed != "" {
+			t.Error(missed)
+		}
+		for name, value := range want {
+			if b, _ := os.ReadFile(filepath.Join(dir, "a", name)); string(b) != value {
+				t.Errorf("%s has %q, want %q", name, b, value)
+			}
+		}
+	}
+	check(64<<20, 1500, map[string]string{"memory.max": "67108864", "memory.swap.max": "0", "cpu.max": "150000 100000", "pids.max": "4096"})
+	check(0, 0, map[string]string{"memory.max": "max", "memory.swap.max": "max", "cpu.max": "max 100000"})
+	if err := os.WriteFile(filepath.Join(dir, "a", "memory.events"), []byte("low 0\noom 3\noom_kill 2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if n := g.oomKills(); n != 2 {
+		t.Errorf("%d kills, want 2", n)
+	}
+}
+
+func TestBlocksOfAddresses(t *testing.T) {
+	t.Parallel()
+	subnet := netip.MustParsePrefix("10.7.0.0/16")
+	for index, want := range map[int]string{0: "10.7.0.0/22", 1: "10.7.4.0/22", 63: "10.7.252.0/22"} {
+		if got, err := block(subnet, index); err != nil || got.String() != want {
+			t.Errorf("block %d is %v, %v", index, got, err)
+		}
+	}
+	if got, err := block(subnet, 64); err == nil {
+		t.Errorf("block 64 is %v", got)
+	}
+	if got := broadcast(netip.MustParsePrefix("10.7.4.9/22")); got.String() != "10.7.7.255" {
+		t.Errorf("the last address is %v", got)
+	}
+	if p, err := chooseSubnet(7); err != nil || p.Bits() != 16 {
+		t.Errorf("chosen is %v, %v", p, err)
+	}
+}
+
+func TestRulesKeepNetworksApart(t *testing.T) {
+	t.Parallel()
+	list := []bridged{{"a", netip.MustParsePrefix("10.7.0.0/22")}, {"b", netip.MustParsePrefix("10.7.4.0/22")}}
+	for text, wants := range map[string][]string{
+		iptablesRules("C", list): {"-A C -i a -o a -j ACCEPT\n", "-A C -i a -o b -j DROP\n", "-A C -i b -o a -j DROP\n", "-A C -s 10.7.4.0/22 ! -o b -j MASQUERADE\n"},
+		nftRules("t", list):      {`iifname "a" oifname "a" accept`, `iifname { "a", "b" } oifname { "a", "b" } drop`, `ip saddr 10.7.4.0/22 oifname != "b" masquerade`},
+	} {
+		at := 0
+		for _, want := range wants {
+			n := strings.Index(text[at:], want)
+			if n < 0 {
+				t.Errorf("%q is not in its place in\n%s", want, text)
+				break
+			}
+			at += n
+		}
+	}
+}
+
+func TestLineEndsOfTerminals(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	l := lineEnds{to: &out}
+	for _, part := range []string{"a\r\nb\r", "\nc\rd", "\r", "\r\n", "end\r"} {
+		l.write([]byte(part))
+	}
+	l.flush()
+	if got := out.String(); got != "a\nb\nc\rd\r\nend\r" {
+		t.Errorf("%q", got)
+	}
+	if got := string(withoutAdded([]byte("a\r\r\nb\n\r\nc\rd"))); got != "a\r\nb\n\nc\rd" {
+		t.Errorf("%q", got)
+	}
+}

@@ -1,0 +1,512 @@
+package lxc_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"mariposa"
+	"mariposa/driver"
+	"mariposa/driver/drivertest"
+	"mariposa/driver/lxc"
+)
+
+// node is a driver that collects what it reports.
+type node struct {
+	*lxc.Driver
+	t  *testing.T
+	w  *world
+	mu sync.Mutex
+	is []driver.Event
+}
+
+func openNode(t *testing.T) *node {
+	t.Helper()
+	n := &node{t: t, w: newWorld(t)}
+	n.open()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+		defer cancel()
+		list, _ := n.List(ctx)
+		for _, i := range list {
+			if err := n.Remove(ctx, i.ID); err != nil {
+				t.Error(err)
+			}
+		}
+		_ = n.Close()
+	})
+	return n
+}
+
+func (n *node) open() {
+	n.t.Helper()
+	d, err := lxc.New(n.w.options)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.Driver = d
+	d.Watch(func(e driver.Event) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.is = append(n.is, e)
+	})
+}
+
+func (n *node) start(i driver.Instance) driver.Observed {
+	n.t.Helper()
+	o, err := n.Start(n.t.Context(), i)
+	if err != nil {
+		n.t.Fatalf("Start: %v", err)
+	}
+	return o
+}
+
+func (n *node) stop(id string, timeout time.Duration) driver.Observed {
+	n.t.Helper()
+	o, err := n.Stop(n.t.Context(), id, timeout)
+	if err != nil {
+		n.t.Fatalf("Stop: %v", err)
+	}
+	return o
+}
+
+// cannotStart wants a start to fail with a sentence, and to leave nothing.
+func (n *node) cannotStart(i driver.Instance, words ...string) {
+	n.t.Helper()
+	_, err := n.Start(n.t.Context(), i)
+	for _, word := range words {
+		if err == nil || !strings.Contains(err.Error(), word) {
+			n.t.Errorf("Start: %v, want %q", err, word)
+		}
+	}
+	if list, err := n.List(n.t.Context()); err != nil || len(list) != 0 {
+		n.t.Errorf("after a start that failed there are %v, %v", list, err)
+	}
+}
+
+// end returns the end of an instance, once it is reported.
+func (n *node) end(id string) (found driver.Observed) {
+	n.t.Helper()
+	await(n.t, "its end is reported", func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		for _, e := range n.is {
+			if e.Kind == driver.InstanceChanged && e.Instance.ID == id && !e.Instance.Running {
+				found = e.Instance
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+func (n *node) log(id string) string {
+	n.t.Helper()
+	r, err := n.Logs(n.t.Context(), id, driver.LogOptions{Tail: -1})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer r.Close() // it was only read
+	text, err := io.ReadAll(r)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return string(text)
+}
+
+func system(id string, command ...string) driver.Instance {
+	i := instance(id, command...)
+	i.Workload.Image = "system"
+	return i
+}
+
+// A container has its own ids, network, files and processes, whatever else the machine has.
+func TestAContainerIsIsolated(t *testing.T) {
+	t.Parallel()
+	d := openNode(t)
+	first, second := d.start(system(drivertest.NewID())), d.start(system(drivertest.NewID()))
+	ids := map[string]bool{}
+	for _, o := range []driver.Observed{first, second} {
+		pid := pidOf(t, o)
+		for _, kind := range []string{"uid_map", "gid_map"} {
+			b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), kind))
+			f := strings.Fields(string(b))
+			if err != nil || len(f) != 3 || f[0] != "0" || f[2] != "65536" {
+				t.Fatalf("its %s is %q, %v", kind, b, err)
+			}
+			if outside, _ := strconv.Atoi(f[1]); outside < 1<<29 {
+				t.Errorf("its ids begin at %d", outside)
+			}
+			ids[f[1]] = true
+		}
+		for _, kind := range []string{"net", "user", "mnt", "pid", "ipc", "uts", "cgroup"} {
+			inside, err1 := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
+			outside, err2 := os.Readlink("/proc/self/ns/" + kind)
+			if err1 != nil || err2 != nil || inside == outside {
+				t.Errorf("its namespace %s is %s, that of the machine %s (%v, %v)", kind, inside, outside, err1, err2)
+			}
+		}
+		if o.Details["isolation"] == "" || !strings.HasPrefix(o.Details["isolation"], "unprivileged") {
+			t.Errorf("its details are %v", o.Details)
+		}
+	}
+	if len(ids) != 2 {
+		t.Errorf("two containers have the ids %v", ids)
+	}
+	if first.Addresses[0] == second.Addresses[0] {
+		t.Errorf("two containers have the address %v", first.Addresses)
+	}
+	for command, want := range map[string]string{
+		"id -u":                         "0\n",
+		"stat -c '%u:%g %a' /srv/owned": "1234:1235 4751\n",
+		"stat -c '%u:%g' / /etc":        "0:0\n0:0\n",
+		"hostname":                      strings.ReplaceAll(first.Name, ".", "-") + "\n",
+		"mknod /tmp/disk b 8 0 2>&1 && head -c1 /tmp/disk; test -e /dev/mem || echo none": "none\n",
+		"ip -o link | grep -c eth": "1\n",
+	} {
+		got := run(t, d, first.ID, command)
+		if strings.HasPrefix(command, "mknod") {
+			got = got[strings.LastIndex(strings.TrimSuffix(got, "\n"), "\n")+1:]
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", command, got, want)
+		}
+	}
+	if details := d.Details(); !strings.HasPrefix(details["isolation"], "unprivileged") || details["network"] == "" || details["lxc"] == "" {
+		t.Errorf("the details are %v", details)
+	}
+}
+
+// The command of an image with an init is a script that runs once, after the first boot.
+func TestTheCommandIsAScriptAtTheFirstBoot(t *testing.T) {
+	t.Parallel()
+	d := openNode(t)
+	i := system(drivertest.NewID(), "sh", "-c", `echo "script of $GREETING, as $(id -u) in $(pwd)"; echo "$PEM"; ps | grep -c '[i]nit'; date > /srv/ran; exit 3`)
+	i.Workload.Environment = []mariposa.Variable{{Name: "GREETING", Value: ` "a" 'b' $HOME # `}, {Name: "PEM", Value: "line 1\nline '2'"}}
+	i.Workload.WorkingDir = "/srv"
+	d.start(i)
+	want := "script of  \"a\" 'b' $HOME # , as 0 in /srv\nline 1\nline '2'\n1\nmariposa: the command of the first boot failed: exit status 3\n"
+	await(t, "the script has run", func() bool { return strings.Contains(d.log(i.ID), "failed") })
+	if got := d.log(i.ID); !strings.Contains(got, want) || !strings.Contains(got, "booted\n") || strings.Contains(got, "\r") {
+		t.Errorf("its log is %q, want %q in it", got, want)
+	}
+	ran := run(t, d, i.ID, "cat /srv/ran")
+	if o := d.stop(i.ID, drivertest.Limit); o.Reason != "was shut down" || o.ExitCode == nil || *o.ExitCode != 0 {
+		t.Errorf("it ended: %+v", o)
+	}
+	if !strings.Contains(d.log(i.ID), "going down\n") {
+		t.Errorf("its log is %q", d.log(i.ID))
+	}
+	d.start(i)
+	if again := run(t, d, i.ID, "cat /srv/ran"); again != ran {
+		t.Errorf("its files were %q, and after a restart %q", ran, again)
+	}
+	await(t, "it has booted again", func() bool { return strings.Count(d.log(i.ID), "booted\n") == 2 })
+	if got := d.log(i.ID); strings.Count(got, "script of") != 1 {
+		t.Errorf("the script has run again: %q", got)
+	}
+}
+
+// Everything of a workload reaches the container.
+func TestAContainerHasWhatItsWorkloadSays(t *testing.T) {
+	t.Parallel()
+	d := openNode(t)
+	i := instance(drivertest.NewID(), "-c", "echo $GREETING; pwd; id -u; exec sleep 1000")
+	i.Workload.Entrypoint, i.Workload.WorkingDir, i.Workload.User = []string{"sh"}, "/tmp", "web"
+	i.Workload.Environment = []mariposa.Variable{{Name: "GREETING", Value: "hello $HOME"}}
+	i.Workload.Files = []mariposa.Variable{{Name: "/run/secrets/db", Value: "s3cret"}, {Name: "/etc/app with space.conf", Value: "a=1\n"}}
+	i.Workload.DNS, i.Workload.DNSSearch = []string{"10.0.0.2"}, []string{"my.example.com"}
+	i.Workload.Ports = []mariposa.Port{{Target: 8080}, {Target: 9090}}
+	volume := driver.Resource{Kind: mariposa.KindVolume, ID: drivertest.NewID(), Name: "data"}
+	path, err := d.Provide(t.Context(), volume)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.Volumes = []driver.Volume{{Mount: mariposa.Mount{Volume: volume.ID, Name: "data", Path: "/var/data"}, Source: path}}
+	if err := os.WriteFile(filepath.Join(path, "old"), []byte("kept"), 0o644); err != nil { //nolint:gosec // anyone may read it
+		t.Fatal(err)
+	}
+	o := d.start(i)
+	if len(o.Addresses) != 2 || !strings.HasSuffix(o.Addresses[0], ":8080") || !strings.HasSuffix(o.Addresses[1], ":9090") {
+		t.Errorf("its addresses are %v", o.Addresses)
+	}
+	await(t, "its log shows what its command sees", func() bool { return d.log(i.ID) == "hello $HOME\n/tmp\n1234\n" })
+	for command, want := range map[string]string{
+		"cat /run/secrets/db": "s3cret", "cat '/etc/app with space.conf'": "a=1\n", "stat -c '%a %u' /run/secrets/db": "400 1234\n", "id -u; id -g": "1234\n1235\n",
+		"grep nameserver /etc/resolv.conf": "nameserver 10.0.0.2\n", "grep search /etc/resolv.conf": "search my.example.com\n", "pwd": "/tmp\n",
+		"echo $GREETING $PORT $PORT_9090": "hello $HOME 8080 9090\n", "cat $MARIPOSA_MDATA_FILE": "{}\n",
+		"touch $MARIPOSA_MDATA_FILE.x || echo refused": "refused\n", "echo x > /run/secrets/db || echo refused": "refused\n",
+		"cat /var/data/old; stat -c %u /var/data/old": "kept0\n",
+	} {
+		if got := run(t, d, i.ID, command, "2>/dev/null"); got != want {
+			t.Errorf("%s: %q, want %q", command, got, want)
+		}
+	}
+	if err := d.Withdraw(t.Context(), volume); err == nil {
+		t.Error("a volume in use was removed")
+	}
+}
+
+// A volume keeps the owners of its files when another container, with other ids, uses it.
+func TestAVolumeOutlivesItsContainer(t *testing.T) {
+	t.Parallel()
+	d := openNode(t)
+	volume := driver.Resource{Kind: mariposa.KindVolume, ID: drivertest.NewID(), Name: "data"}
+	path, err := d.Provide(t.Context(), volume)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mounts := []driver.Volume{{Mount: mariposa.Mount{Volume: volume.ID, Name: "data", Path: "/data"}, Source: path}}
+	writer, reader := graceful(drivertest.NewID()), graceful(drivertest.NewID())
+	writer.Volumes, reader.Volumes = mounts, mounts
+	d.start(writer)
+	run(t, d, writer.ID, "echo precious > /data/file; chown 1234:1235 /data/file")
+	d.start(reader) // while the other still runs, so that it has other ids
+	if got := run(t, d, reader.ID, "cat /data/file; stat -c %u:%g /data/file"); got != "precious\n1234:1235\n" {
+		t.Errorf("it reads %q", got)
+	}
+}
+
+// Limits are in place, and change while a container runs.
+func TestLimitsAreInPlace(t *testing.T) {
+	t.Parallel()
+	d := openNode(t)
+	i := graceful(drivertest.NewID())
+	i.Workload.Memory, i.Workload.MilliCPU = 64<<20, 250
+	o := d.start(i)
+	if o.Details["limits"] != "" {
+		t.Errorf("limits: %s", o.Details["limits"])
+	}
+	read := func(controller, v1, v2 string) string {
+		dir, name := lxc.GroupDir(d.Driver, i.ID, controller), v1
+		if _, err := os.Stat(filepath.Join(dir, v1)); err != nil {
+			name = v2
+		}
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Fields(string(b))[0]
+	}
+	check := func(memory, cpu string) {
+		t.Helper()
+		if got := read("memory", "memory.limit_in_bytes", "memory.max"); got != memory {
+			t.Errorf("its memory is limited to %s, want %s", got, memory)
+		}
+		if got := read("cpu", "cpu.cfs_quota_us", "cpu.max"); got != cpu {
+			t.Errorf("its cpu is limited to %s, want %s", got, cpu)
+		}
+		if got := read("pids", "pids.max", "pids.max"); got != "4096" {
+			t.Errorf("its processes are limited to %s", got)
+		}
+	}
+	check("67108864", "25000")
+	i.Workload.Memory, i.Workload.MilliCPU = 128<<20, 500
+	now, err := d.Update(t.Context(), i)
+	if err != nil || now.PhysicalID != o.PhysicalID || !now.Started.Equal(o.Started) {
+		t.Fatalf("Update: %+v, %v", now, err)
+	}
+	check("134217728", "50000")
+	i.Workload.Memory = 32 << 20
+	if _, err = d.Update(t.Context(), i); err != nil {
+		t.Fatal(err)
+	}
+	check("33554432", "50000")
+	if got := run(t, d, i.ID, "x=x; (while :; do x=$x$x; done) 2>/dev/null; echo $?"); got != "137\n" {
+		t.Errorf("a command in it is not limited: %q", got)
+	}
+}
+
+// How an instance ended is said in words.
+func TestTheEndOfAContainerIsExplained(t *testing.T) {
+	t.Parallel()
+	d := openNode(t)
+	for name, c := range map[string]struct {
+		command string
+		memory  int64
+		code    int
+		reason  string
+	}{
+		"code":   {"exit 3", 0, 3, "exited with code 3"},
+		"zero":   {"exit 0", 0, 0, "exited with code 0"},
+		"memory": {"x=x; while :; do x=$x$x$x$x; done", 16 << 20, 137, "ran out of memory and was killed"},
+	} {
+		i := instance(drivertest.NewID(), "sh", "-c", c.command)
+		i.Workload.Memory = c.memory
+		if o := d.start(i); !o.Running {
+			t.Errorf("%s: Start returned %+v", name, o)
+		}
+		if o := d.end(i.ID); o.Reason != c.reason || o.ExitCode == nil || *o.ExitCode != c.code {
+			t.Errorf("%s: it ended: %+v", name, o)
+		}
+	}
+	i := graceful(drivertest.NewID())
+	if err := unix.Kill(pidOf(t, d.start(i)), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if o := d.end(i.ID); o.Reason != "killed by signal 9 (SIGKILL)" || o.ExitCode == nil || *o.ExitCode != 137 {
+		t.Errorf("it ended: %+v", o)
+	}
+}
+
+// What cannot run is refused with a sentence that says why.
+func TestErrorsAreExplained(t *testing.T) {
+	t.Parallel()
+	d := openNode(t)
+	missing := instance(drivertest.NewID())
+	missing.Workload.Image = "no-such-image"
+	d.cannotStart(missing, "no-such-image", "mariposa image import")
+	none := instance(drivertest.NewID())
+	none.Workload.Image = ""
+	d.cannotStart(none, "it has no image")
+	d.cannotStart(instance(drivertest.NewID()), "its image has no init", "set `command`")
+	d.cannotStart(instance(drivertest.NewID(), "/no/such/program"), "its image has no program /no/such/program", "check `command`")
+	d.cannotStart(instance(drivertest.NewID(), "/etc/passwd"), "its program /etc/passwd cannot be executed")
+	nobody := graceful(drivertest.NewID())
+	nobody.Workload.User = "stranger"
+	d.cannotStart(nobody, `its image has no user "stranger"`)
+	published := graceful(drivertest.NewID())
+	published.Workload.Ports = []mariposa.Port{{Host: 443, Target: 8443}}
+	d.cannotStart(published, "port 443 of the node", "write 8443 alone")
+	relative := graceful(drivertest.NewID())
+	relative.Workload.Files = []mariposa.Variable{{Name: "relative", Value: "x"}}
+	d.cannotStart(relative, `cannot create its file "relative"`)
+	nowhere := graceful(drivertest.NewID())
+	nowhere.Workload.WorkingDir = "/no/such/directory"
+	d.cannotStart(nowhere, "/no/such/directory", "check `working_dir`")
+}
+
+// An instance keeps its address, its ids and its files when it is started again, and when the
+// agent is.
+func TestAnInstanceStaysTheSame(t *testing.T) {
+	t.Parallel()
+	d := openNode(t)
+	other, i := graceful(drivertest.NewID()), graceful(drivertest.NewID())
+	d.start(other)
+	first := d.start(i)
+	run(t, d, i.ID, "echo mine > /srv/mine")
+	if err := d.Remove(t.Context(), other.ID); err != nil { // its address is free now
+		t.Fatal(err)
+	}
+	d.stop(i.ID, drivertest.Limit)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d.open()
+	again := d.start(i)
+	if again.Addresses[0] != first.Addresses[0] || again.Details["isolation"] != first.Details["isolation"] {
+		t.Errorf("it was %+v and is %+v", first, again)
+	}
+	if got := run(t, d, i.ID, "cat /srv/mine"); got != "mine\n" {
+		t.Errorf("its file has %q", got)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d.open()
+	if got := run(t, d, i.ID, "cat /srv/mine"); got != "mine\n" {
+		t.Errorf("after a restart of the agent, its file has %q", got)
+	}
+}
+
+// A supervisor that is killed takes its container with it, and the end is reported.
+func TestAKilledSupervisorEndsItsContainer(t *testing.T) {
+	t.Parallel()
+	d := openNode(t)
+	i := graceful(drivertest.NewID())
+	pid := pidOf(t, d.start(i))
+	if err := unix.Kill(lxc.SupervisorPID(d.Driver, i.ID), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if o := d.end(i.ID); o.Reason != "its supervisor was killed" {
+		t.Errorf("it ended: %+v", o)
+	}
+	await(t, "its processes are gone", func() bool { return unix.Kill(pid, 0) != nil })
+	d.start(i)
+}
+
+// Containers of one network reach each other; others do not.
+func TestNetworksAreApart(t *testing.T) {
+	t.Parallel()
+	d := openNode(t)
+	back := driver.Resource{Kind: mariposa.KindNetwork, ID: drivertest.NewID(), Name: "backend"}
+	if _, err := d.Provide(t.Context(), back); err != nil {
+		t.Fatal(err)
+	}
+	db := instance(drivertest.NewID(), "nc", "-ll", "-p", "5432", "-e", "echo", "hello from db")
+	db.Networks = []driver.Network{{ID: back.ID, Name: "backend"}}
+	db.Workload.Ports = []mariposa.Port{{Target: 5432}}
+	web, stranger := graceful(drivertest.NewID()), graceful(drivertest.NewID())
+	web.Networks = db.Networks
+	o := d.start(db)
+	d.start(web)
+	d.start(stranger)
+	host, _ := mariposa.SplitAddress(o.Addresses[0])
+	ask := func(id string) string { return run(t, d, id, "nc -w 2", host, "5432 < /dev/null 2>&1 || true") }
+	await(t, "web reaches db", func() bool { return strings.Contains(ask(web.ID), "hello from db") })
+	if out := ask(stranger.ID); strings.Contains(out, "hello") {
+		t.Errorf("a container of another network reaches it: %q", out)
+	}
+	c, err := net.DialTimeout("tcp", o.Addresses[0], 5*time.Second)
+	if err != nil {
+		t.Errorf("the node does not reach it: %v", err)
+	} else {
+		_ = c.Close()
+	}
+	if err := d.Withdraw(t.Context(), back); err == nil {
+		t.Error("a network in use was removed")
+	}
+	for _, id := range []string{db.ID, web.ID} {
+		if err := d.Remove(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := d.Withdraw(t.Context(), back); err != nil {
+		t.Error(err)
+	}
+}
+
+// An image in use cannot be removed; afterwards it can.
+func TestAnImageInUseIsKept(t *testing.T) {
+	t.Parallel()
+	d := openNode(t)
+	i := graceful(drivertest.NewID())
+	d.start(i)
+	users := func() int {
+		image, err := d.w.options.Images.Find("plain")
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := d.w.options.Images.Users(image)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, user := range all {
+			if strings.HasSuffix(user, i.ID) {
+				n++
+			}
+		}
+		return n
+	}
+	if users() != 1 {
+		t.Error("the image does not know its instance")
+	}
+	if err := d.Remove(t.Context(), i.ID); err != nil {
+		t.Fatal(err)
+	}
+	if users() != 0 {
+		t.Error("the image still knows a removed instance")
+	}
+}
