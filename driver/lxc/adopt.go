@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -61,7 +63,7 @@ func (d *Driver) adopt(id string) error {
 	if pidfd >= 0 {
 		e.live = true
 		d.watch(e, pidfd)
-		d.killSessions(e)
+		killSessions(d.groupOf(id), id)
 	} else {
 		d.recordDeadEnd(e)
 	}
@@ -89,7 +91,12 @@ func (d *Driver) awaitSupervisor(e *entry) (pidfd int, err error) {
 			}
 		}
 		if time.Now().After(deadline) {
-			return -1, fmt.Errorf("its supervisor does not answer, and still holds %s: kill it", filepath.Join(e.dir, lockFile))
+			for pid, args := range findArgs(SupervisorCommand) {
+				if p, _, ok := readProc(pid); ok && slices.Contains(args, e.dir) {
+					p.kill(unix.SIGKILL)
+				}
+			}
+			deadline = time.Now().Add(supervisorTimeout)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -135,11 +142,36 @@ func (d *Driver) handleEnd(e *entry) {
 	d.refresh(e)
 }
 
-// killSessions ends commands that a killed agent has left in an instance.
-func (d *Driver) killSessions(e *entry) {
-	for _, p := range marked(d.groupOf(e.id).pids(), envSession+"=") {
-		p.kill(unix.SIGKILL)
+// killSessions ends commands that a killed agent has left in an instance. What other commands
+// have left running is the instance's own.
+func killSessions(g group, id string) {
+	for _, args := range findArgs("lxc-attach") {
+		at := slices.Index(args, containerName(id))
+		mark := slices.IndexFunc(args, func(a string) bool { return strings.HasPrefix(a, envSession+"=") })
+		if at < 1 || args[at-1] != "-n" || mark < at {
+			continue
+		}
+		for _, p := range marked(g.pids(), args[mark]+"\x00") {
+			p.kill(unix.SIGKILL)
+		}
 	}
+}
+
+// findArgs returns the arguments of all processes that run a program, by pid.
+func findArgs(program string) map[int][]string {
+	found := map[int][]string{}
+	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, path := range paths {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		args := strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00")
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil && (filepath.Base(args[0]) == program || len(args) > 1 && args[1] == program) {
+			found[pid] = args
+		}
+	}
+	return found
 }
 
 // clearMemory removes the private directories of instances that no longer exist.

@@ -217,7 +217,9 @@ func findProgram(init int, r *record, name string) error {
 // wait waits for the end of the command, and finds out how it ended.
 func (s *session) wait() {
 	err := s.cmd.Wait()
-	s.killAll() // what it has started
+	if s.closed.Load() {
+		s.killAll() // what it has started
+	}
 	s.code = s.cmd.ProcessState.ExitCode()
 	if status, ok := s.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		s.code = 128 + int(status.Signal())

@@ -11,3 +11,12 @@ func SupervisorPID(d *Driver, id string) int {
 	}
 	return e.state.Supervisor
 }
+
+// KillSessions does what a restarted agent does with commands of an earlier one.
+func KillSessions(d *Driver, id string) { killSessions(d.groupOf(id), id) }
+
+// WithoutOverlay makes a driver assume that the kernel cannot map the ids of files.
+func WithoutOverlay(d *Driver) { d.support.overlay = false }
+
+// WithoutUserNS makes a driver assume that the kernel has no user namespaces.
+func WithoutUserNS(d *Driver) { d.support.userNS, d.support.noUserNS = false, "tests say so" }

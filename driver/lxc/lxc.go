@@ -128,6 +128,9 @@ func New(o Options) (*Driver, error) {
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.support = d.findSupport()
 	d.network = newNetworks(o)
+	if d.support.unavailable == "" {
+		d.network.restore(d.ctx)
+	}
 	if err := d.adoptAll(); err != nil {
 		_ = d.Close()
 		return nil, err

@@ -41,6 +41,23 @@ type networkRecord struct {
 
 func newNetworks(o Options) *networks { return &networks{options: o} }
 
+// restore sets the firewall rules again if there are bridges: someone may have removed them.
+func (n *networks) restore(ctx context.Context) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all, err := n.list()
+	has := hasInterface(n.bridge(""))
+	for _, r := range all {
+		has = has || hasInterface(n.bridge(r.ID))
+	}
+	if err == nil && has {
+		err = n.applyRules(ctx)
+	}
+	if err != nil {
+		n.outgoing = "unknown: " + err.Error()
+	}
+}
+
 // details describe the networks for people.
 func (n *networks) details() map[string]string {
 	n.mu.Lock()

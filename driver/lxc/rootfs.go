@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -64,9 +65,9 @@ func (d *Driver) extracted(ctx context.Context, i *imagestore.Image, report func
 	if err != nil {
 		return "", err
 	}
-	lock, err := lockWithin(filepath.Join(cache, lockFile), supervisorTimeout) // other nodes of this machine may use the store
+	lock, err := awaitLock(ctx, filepath.Join(cache, lockFile)) // other nodes of this machine may use the store
 	if err != nil {
-		return "", fmt.Errorf("image %s is being extracted by another program: try again", i.Name)
+		return "", err
 	}
 	defer lock.Close() // it was only held
 	dir := filepath.Join(cache, rootfsDir)
@@ -82,6 +83,21 @@ func (d *Driver) extracted(ctx context.Context, i *imagestore.Image, report func
 		return "", err
 	}
 	return dir, os.Rename(unfinished, dir)
+}
+
+// awaitLock takes a lock as soon as nobody else has it.
+func awaitLock(ctx context.Context, path string) (*os.File, error) {
+	for {
+		lock, err := tryLock(path)
+		if !errors.Is(err, errLocked) {
+			return lock, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 // extractTo extracts an image into a new directory.

@@ -195,7 +195,11 @@ func TestTheCommandIsAScriptAtTheFirstBoot(t *testing.T) {
 	i := system(drivertest.NewID(), "sh", "-c", `echo "script of $GREETING, as $(id -u) in $(pwd)"; echo "$PEM"; ps | grep -c '[i]nit'; date > /srv/ran; exit 3`)
 	i.Workload.Environment = []mariposa.Variable{{Name: "GREETING", Value: ` "a" 'b' $HOME # `}, {Name: "PEM", Value: "line 1\nline '2'"}}
 	i.Workload.WorkingDir = "/srv"
+	i.Workload.Files = []mariposa.Variable{{Name: "/run/secrets/db", Value: "s3cret"}}
 	d.start(i)
+	if got := run(t, d, i.ID, "cat /run/secrets/db"); got != "s3cret" {
+		t.Errorf("its file has %q", got)
+	}
 	want := "script of  \"a\" 'b' $HOME # , as 0 in /srv\nline 1\nline '2'\n1\nmariposa: the command of the first boot failed: exit status 3\n"
 	await(t, "the script has run", func() bool { return strings.Contains(d.log(i.ID), "failed") })
 	if got := d.log(i.ID); !strings.Contains(got, want) || !strings.Contains(got, "booted\n") || strings.Contains(got, "\r") {
@@ -283,7 +287,7 @@ func TestLimitsAreInPlace(t *testing.T) {
 	t.Parallel()
 	d := openNode(t)
 	i := graceful(drivertest.NewID())
-	i.Workload.Memory, i.Workload.MilliCPU = 64<<20, 250
+	i.Workload.Memory, i.Workload.MilliCPU = 64<<20, 100
 	o := d.start(i)
 	if o.Details["limits"] != "" {
 		t.Errorf("limits: %s", o.Details["limits"])
@@ -311,18 +315,18 @@ func TestLimitsAreInPlace(t *testing.T) {
 			t.Errorf("its processes are limited to %s", got)
 		}
 	}
-	check("67108864", "25000")
-	i.Workload.Memory, i.Workload.MilliCPU = 128<<20, 500
+	check("67108864", "10000")
+	i.Workload.Memory, i.Workload.MilliCPU = 128<<20, 200
 	now, err := d.Update(t.Context(), i)
 	if err != nil || now.PhysicalID != o.PhysicalID || !now.Started.Equal(o.Started) {
 		t.Fatalf("Update: %+v, %v", now, err)
 	}
-	check("134217728", "50000")
+	check("134217728", "20000")
 	i.Workload.Memory = 32 << 20
 	if _, err = d.Update(t.Context(), i); err != nil {
 		t.Fatal(err)
 	}
-	check("33554432", "50000")
+	check("33554432", "20000")
 	if got := run(t, d, i.ID, "x=x; (while :; do x=$x$x; done) 2>/dev/null; echo $?"); got != "137\n" {
 		t.Errorf("a command in it is not limited: %q", got)
 	}
@@ -474,6 +478,64 @@ func TestNetworksAreApart(t *testing.T) {
 	}
 	if err := d.Withdraw(t.Context(), back); err != nil {
 		t.Error(err)
+	}
+}
+
+// What a command leaves running goes on after it, as on any machine; what a killed agent leaves
+// does not.
+func TestCommandsMayStartServices(t *testing.T) {
+	t.Parallel()
+	d := openNode(t)
+	i := graceful(drivertest.NewID())
+	d.start(i)
+	run(t, d, i.ID, "setsid sleep 54321 < /dev/null > /dev/null 2>&1 &")
+	s, err := d.Exec(t.Context(), i, driver.ExecOptions{Command: []string{"sh", "-c", "sleep 12345; exit 1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close() // never fails
+	await(t, "both run", func() bool { return strings.Count(run(t, d, i.ID, "ps | grep '[s]leep [15]'"), "\n") >= 2 })
+	lxc.KillSessions(d.Driver, i.ID)
+	if code, err := s.Wait(); code != 137 || err != nil {
+		t.Errorf("it ended with %d, %v", code, err)
+	}
+	if got := run(t, d, i.ID, "ps | grep -c '[s]leep 12345'; ps | grep -c '[s]leep 54321'; true"); got != "0\n1\n" {
+		t.Errorf("running are %q", got)
+	}
+}
+
+// Where the kernel cannot map ids, each container has a copy of its image; where it has no user
+// namespaces, containers are privileged, and that is said.
+func TestOlderKernels(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		limit     func(*lxc.Driver)
+		isolation string
+	}{
+		"no mapped ids":      {lxc.WithoutOverlay, "unprivileged"},
+		"no user namespaces": {lxc.WithoutUserNS, "privileged"},
+	} {
+		d := openNode(t)
+		c.limit(d.Driver)
+		i := system(drivertest.NewID(), "sh", "-c", "echo mine > /srv/mine")
+		o := d.start(i)
+		if !strings.HasPrefix(o.Details["isolation"], c.isolation) || !strings.HasPrefix(d.Details()["isolation"], c.isolation) {
+			t.Errorf("%s: %v, %v", name, o.Details, d.Details())
+		}
+		inside, err1 := os.Readlink("/proc/" + o.Details["pid"] + "/ns/net")
+		outside, err2 := os.Readlink("/proc/self/ns/net")
+		if err1 != nil || err2 != nil || inside == outside {
+			t.Errorf("%s: its network is %q, that of the machine %q", name, inside, outside)
+		}
+		await(t, "its script has run", func() bool { return strings.Contains(run(t, d, i.ID, "cat /srv/mine || true"), "mine") })
+		if got := run(t, d, i.ID, "stat -c '%u:%g %a' /srv/owned; id -u"); got != "1234:1235 4751\n0\n" {
+			t.Errorf("%s: %q", name, got)
+		}
+		d.stop(i.ID, 0)
+		d.start(i)
+		if got := run(t, d, i.ID, "cat /srv/mine"); got != "mine\n" {
+			t.Errorf("%s: after a restart its file has %q", name, got)
+		}
 	}
 }
 

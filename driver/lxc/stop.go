@@ -1,6 +1,7 @@
 package lxc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -116,7 +117,7 @@ func (d *Driver) removeTraces(e *entry) error {
 		return fmt.Errorf("cannot remove the files of an instance: %w", err)
 	}
 	g := d.groupOf(e.id)
-	err := errors.Join(removeAll(gone), removeAll(filepath.Join(filepath.Dir(e.dir), newPrefix+e.id)), removeAll(d.privatePath(e)), g.remove())
+	err := errors.Join(removeAll(gone), removeAll(filepath.Join(filepath.Dir(e.dir), newPrefix+e.id)), removeAll(cmp.Or(e.record.Private, d.privatePath(e))), g.remove())
 	if err == nil {
 		err = d.options.Images.Release(d.holder(e.id))
 	}
