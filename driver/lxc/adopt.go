@@ -63,6 +63,7 @@ func (d *Driver) adopt(id string) error {
 	if pidfd >= 0 {
 		e.live = true
 		d.watch(e, pidfd)
+		d.watchInit(e)
 		killSessions(d.groupOf(id), id)
 	} else {
 		d.recordDeadEnd(e)

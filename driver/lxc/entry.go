@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -58,13 +59,8 @@ func (e *entry) supervisor() proc {
 func (d *Driver) watch(e *entry, pidfd int) {
 	e.pidfd, e.gone = os.NewFile(uintptr(pidfd), "supervisor"), make(chan struct{})
 	file, gone := e.pidfd, e.gone
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return
-	}
-	stop := context.AfterFunc(d.ctx, func() { _ = file.Close() }) // ends the wait
-	d.work.Go(func() {
+	d.background(func() {
+		stop := context.AfterFunc(d.ctx, func() { _ = file.Close() }) // ends the wait
 		defer stop()
 		if awaitEnd(file) != nil || d.ctx.Err() != nil {
 			return // the driver is closed, or the end was handled
@@ -82,6 +78,65 @@ func (d *Driver) watch(e *entry, pidfd int) {
 			d.tell(d.look(e))
 		}
 	})
+}
+
+// watchInit notices that a container has rebooted: its first process has ended, and then it has
+// another one, which its supervisor records. The caller holds the entry.
+func (d *Driver) watchInit(e *entry) {
+	init, gone, run := proc{pid: e.state.PID, start: e.state.Start}, e.gone, e.record.Run
+	pidfd, alive := init.open()
+	d.background(func() {
+		if alive {
+			file := os.NewFile(uintptr(pidfd), "init") //nolint:gosec // a file descriptor is positive
+			stop := context.AfterFunc(d.ctx, func() { _ = file.Close() })
+			_ = awaitEnd(file) // if that fails, the next look shows it
+			stop()
+			_ = file.Close() // a second time if the driver is closed
+		}
+		for {
+			select {
+			case <-gone: // it has not rebooted, but ended
+				return
+			case <-d.ctx.Done():
+				return
+			case <-time.After(rebootPause):
+			}
+			if s, ok := readState(e.dir, run); ok && (s.PID != init.pid || s.Start != init.start) {
+				d.handleReboot(e, gone, s)
+				return
+			}
+		}
+	})
+}
+
+// rebootPause is how often the state of an instance is read between the end of its first process
+// and its own end or its reboot.
+const rebootPause = 50 * time.Millisecond
+
+// handleReboot reports that a container runs again.
+func (d *Driver) handleReboot(e *entry, gone chan struct{}, now state) {
+	select {
+	case e.op <- struct{}{}:
+	case <-d.ctx.Done():
+		return
+	}
+	defer e.release()
+	if !e.live || e.gone != gone {
+		return
+	}
+	e.state = now
+	d.refresh(e)
+	d.watchInit(e)
+	d.tell(d.look(e))
+}
+
+// background runs work that Close waits for.
+func (d *Driver) background(work func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.closed {
+		d.work.Go(work)
+	}
 }
 
 // reap removes the zombie of a supervisor that this agent has started. For one of an earlier

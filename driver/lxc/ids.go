@@ -22,8 +22,8 @@ const (
 
 // assignIDs returns the ids of an instance: those that it has, or a range that no other instance
 // has. Nodes on one machine begin to look at different places. The caller holds the mutex.
-func (d *Driver) assignIDs(e *entry) (int, error) {
-	if !d.support.userNS {
+func (d *Driver) assignIDs(e *entry, is support) (int, error) {
+	if !is.userNS {
 		return 0, nil
 	}
 	if e.held.ids != 0 {

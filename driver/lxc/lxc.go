@@ -75,7 +75,6 @@ type Driver struct {
 	executable string
 	memory     *memdir.Dir
 	boot       string
-	support    support
 	groups     hierarchy
 	network    *networks
 	lock       *os.File
@@ -83,6 +82,10 @@ type Driver struct {
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	work   sync.WaitGroup // operations in progress, and everything that waits for an end
+
+	supportMu sync.Mutex
+	support   support
+	probed    time.Time // when that was found out
 
 	imageMu sync.Mutex // held while a root file system is extracted
 
@@ -126,7 +129,7 @@ func New(o Options) (*Driver, error) {
 		return nil, fmt.Errorf("cannot use %s: another agent has it open: %w", dir, err)
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
-	d.support = d.findSupport()
+	d.support, d.probed = d.findSupport(), time.Now()
 	d.network = newNetworks(o)
 	if d.support.unavailable == "" {
 		d.network.restore(d.ctx)

@@ -139,6 +139,14 @@ func TestConformance(t *testing.T) {
 				}
 				return values
 			},
+			Restart: func(t *testing.T, d driver.Driver, o driver.Observed) {
+				s, err := d.(driver.Execer).Exec(t.Context(), driver.Instance{ID: o.ID}, driver.ExecOptions{Command: []string{"reboot", "-f"}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, _ = s.Wait() // it ends with the processes of the container
+				_ = s.Close()
+			},
 			Script: func(script string) []string { return []string{"sh", "-c", script} },
 			Writes: func(_ *testing.T, id string, lines ...string) driver.Instance {
 				return instance(id, "sh", "-c", "printf '"+strings.Join(lines, "\\n")+"\\n'; exec sleep 1000")

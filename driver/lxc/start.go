@@ -142,7 +142,8 @@ func (d *Driver) describe(ctx context.Context, e *entry, i driver.Instance, imag
 	if !r.HasInit && len(w.Command)+len(w.Entrypoint) == 0 {
 		return r, errors.New("its image has no init (/sbin/init, /bin/init or /init): set `command`")
 	}
-	if d.support.userNS && !d.support.overlay {
+	is := d.supported()
+	if is.userNS && !is.overlay {
 		r.Rootfs = rootfsCopy
 	}
 	if e.record.ID != "" { // its files are there
@@ -168,7 +169,7 @@ func (d *Driver) describe(ctx context.Context, e *entry, i driver.Instance, imag
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	e.held.volumes = r.Volumes
-	r.IDs, err = d.assignIDs(e)
+	r.IDs, err = d.assignIDs(e, is)
 	return r, err
 }
 
@@ -236,7 +237,7 @@ func (d *Driver) request(e *entry, i driver.Instance, lower string) (*request, e
 	}
 	c := container{
 		Hostname: hostname(i.Name, i.ID), HasInit: r.HasInit, IDs: r.IDs, Links: r.Links, Console: filepath.Join(e.dir, consoleFile),
-		Group: d.groupOf(e.id), Seccomp: d.support.seccomp, User: r.User, Dir: r.Dir,
+		Group: d.groupOf(e.id), Seccomp: d.supported().seccomp, User: r.User, Dir: r.Dir,
 	}
 	for n := range r.Links {
 		c.Pairs = append(c.Pairs, pairName(d.options.Dir+e.id, r.Run, n))
@@ -356,6 +357,7 @@ func (d *Driver) launch(ctx context.Context, e *entry, q *request) error {
 	}
 	e.state, e.live = answer.State, true
 	d.refresh(e)
+	d.watchInit(e)
 	return nil
 }
 

@@ -165,17 +165,26 @@ func (s *supervisor) start() (err error) {
 	if err := s.awaitRunning(); err != nil {
 		return err
 	}
+	is, err := s.writeState()
+	if err != nil {
+		return err
+	}
+	_ = json.NewEncoder(s.reports).Encode(report{State: is}) // fails if the agent was killed; the next one reads the state
+	_ = s.reports.Close()
+	return nil
+}
+
+// writeState records that the container runs.
+func (s *supervisor) writeState() (state, error) {
 	self, _, _ := readProc(os.Getpid())
 	is := state{
 		Run: s.Record.Run, Boot: bootID(), Supervisor: self.pid, SupervisorStart: self.start, PID: s.init.pid, Start: s.init.start,
 		Started: time.Now().UTC(), ManualRestarts: s.Record.ManualRestarts,
 	}
 	if err := writeJSON(filepath.Join(s.dir, stateFile), is); err != nil {
-		return fmt.Errorf("cannot record its state: %w", err)
+		return is, fmt.Errorf("cannot record its state: %w", err)
 	}
-	_ = json.NewEncoder(s.reports).Encode(report{State: is}) // fails if the agent was killed; the next one reads the state
-	_ = s.reports.Close()
-	return nil
+	return is, nil
 }
 
 // openConsole opens the pipe that lxc-start writes the console to, and copies it into the log. It
@@ -281,14 +290,60 @@ func (s *supervisor) awaitRunning() error {
 			return errors.New("its container did not start in time")
 		case <-time.After(pause):
 		}
-		if out, err := runTool(ctx, "lxc-info", "-P", stageDir, "-n", containerName(s.Record.ID), "-H", "-s"); err != nil || strings.TrimSpace(out) != "RUNNING" {
-			continue
-		}
-		out, err := runTool(ctx, "lxc-info", "-P", stageDir, "-n", containerName(s.Record.ID), "-H", "-p")
-		if pid, parseErr := strconv.Atoi(strings.TrimSpace(out)); err == nil && parseErr == nil {
-			s.init, _, _ = readProc(pid)
-			s.init.pid = pid
+		var ok bool
+		if s.init, ok = s.askInit(ctx); ok {
 			return nil
+		}
+	}
+}
+
+// askInit returns the first process of the container, if that runs.
+func (s *supervisor) askInit(ctx context.Context) (proc, bool) {
+	name := containerName(s.Record.ID)
+	if out, err := runTool(ctx, "lxc-info", "-P", stageDir, "-n", name, "-H", "-s"); err != nil || strings.TrimSpace(out) != "RUNNING" {
+		return proc{}, false
+	}
+	out, err := runTool(ctx, "lxc-info", "-P", stageDir, "-n", name, "-H", "-p")
+	pid, parseErr := strconv.Atoi(strings.TrimSpace(out))
+	if err != nil || parseErr != nil || pid <= 0 {
+		return proc{}, false
+	}
+	p, _, _ := readProc(pid)
+	p.pid = pid // it may have just ended
+	return p, true
+}
+
+// followInit reports each first process that a container has after it has rebooted.
+func (s *supervisor) followInit(init proc, reboots chan<- proc) {
+	for {
+		if fd, ok := init.open(); ok {
+			file := os.NewFile(uintptr(fd), "init") //nolint:gosec // a file descriptor is positive
+			_ = awaitEnd(file)                      // if that fails, the next look shows it
+			_ = file.Close()
+		}
+		next, ok := s.awaitReboot(init)
+		if !ok {
+			return
+		}
+		init = next
+		select {
+		case reboots <- init:
+		case <-s.ended:
+			return
+		}
+	}
+}
+
+// awaitReboot waits until a container has another first process; false if it has ended.
+func (s *supervisor) awaitReboot(before proc) (proc, bool) {
+	for {
+		select {
+		case <-s.ended:
+			return proc{}, false
+		case <-time.After(rebootPause):
+		}
+		if p, ok := s.askInit(context.Background()); ok && p != before && p.start != 0 {
+			return p, true
 		}
 	}
 }
@@ -310,10 +365,14 @@ func (s *supervisor) startedShortly() error {
 // supervise runs the script at the first boot, and waits for the end of the container.
 func (s *supervisor) supervise() {
 	go s.runScript() // ends with the container
+	reboots := make(chan proc)
+	go s.followInit(s.init, reboots) // the same
 	for {
 		select {
 		case <-s.ended:
 			return
+		case s.init = <-reboots:
+			_, _ = s.writeState() // the agent still has the state of before
 		case signal := <-s.signals:
 			if signal == unix.SIGTERM { // the machine is shut down
 				s.init.kill(haltSignal(s.init.pid, s.Record.HasInit))

@@ -19,7 +19,7 @@ import (
 )
 
 // toolTimeout is how long a tool may take that only looks something up or changes one thing.
-const toolTimeout = 10 * time.Second
+const toolTimeout = time.Minute
 
 // support is what this machine can do.
 type support struct {
@@ -81,25 +81,40 @@ func packageOf(tool string) string {
 	return "the package lxc"
 }
 
+// probeInterval is how often a machine that can run no system container is looked at again:
+// someone may have installed what was missing.
+const probeInterval = 30 * time.Second
+
 // Unavailable explains why no system container can be started here.
-func (d *Driver) Unavailable() string { return d.support.unavailable }
+func (d *Driver) Unavailable() string { return d.supported().unavailable }
+
+// supported returns what this machine can do.
+func (d *Driver) supported() support {
+	d.supportMu.Lock()
+	defer d.supportMu.Unlock()
+	if d.support.unavailable != "" && time.Since(d.probed) > probeInterval && d.ctx.Err() == nil {
+		d.support, d.probed = d.findSupport(), time.Now()
+	}
+	return d.support
+}
 
 // Details describe how system containers run here.
 func (d *Driver) Details() map[string]string {
-	if d.support.unavailable != "" {
+	is := d.supported()
+	if is.unavailable != "" {
 		return nil
 	}
-	m := map[string]string{"lxc": d.support.version, "cgroups": "version 1", "seccomp": "the distribution's profile"}
+	m := map[string]string{"lxc": is.version, "cgroups": "version 1", "seccomp": "the distribution's profile"}
 	if d.groups.isV2() {
 		m["cgroups"] = "version 2"
 	}
-	if d.support.seccomp == "" {
+	if is.seccomp == "" {
 		m["seccomp"] = "none: the distribution has no profile"
 	}
 	switch {
-	case !d.support.userNS:
-		m["isolation"] = "privileged: root inside is root of the machine, because " + d.support.noUserNS
-	case d.support.overlay:
+	case !is.userNS:
+		m["isolation"] = "privileged: root inside is root of the machine, because " + is.noUserNS
+	case is.overlay:
 		m["isolation"] = "unprivileged: each container has ids of its own"
 	default:
 		m["isolation"] = "unprivileged: each container has ids of its own, and a full copy of its image, because the kernel cannot map the ids of the image's files"
@@ -137,7 +152,7 @@ func runToolWith(ctx context.Context, input, name string, args ...string) (strin
 	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, findTool(name), args...) //nolint:gosec // our own arguments
-	cmd.Dir, cmd.Env, cmd.WaitDelay = "/", []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, time.Second
+	cmd.Dir, cmd.Env, cmd.WaitDelay = "/", []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, toolTimeout
 	cmd.Stdin = strings.NewReader(input)
 	var text strings.Builder
 	cmd.Stderr = &text
