@@ -16,8 +16,10 @@ needs() {
 		dockerd                          docker.io   tests start Docker engines of their own
 		docker-registry                  docker-registry  tests pull images from it
 		/bin/busybox                     busybox-static  tests make images from it
+		lxc-start                        lxc         tests run system containers, in a network namespace of their own
 		ip                               iproute2    tests inspect the machine's addresses and links
 		/usr/lib/postgresql/*/bin/initdb postgresql  tests start a server for the store that replicas share
+		iptables-restore                 iptables    system containers reach other machines through it
 		setsid                           util-linux  process instances run in their own sessions
 	TABLE
 }
