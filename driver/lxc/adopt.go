@@ -152,9 +152,7 @@ func killSessions(g group, id string) {
 		if at < 1 || args[at-1] != "-n" || mark < at {
 			continue
 		}
-		for _, p := range marked(g.pids(), args[mark]+"\x00") {
-			p.kill(unix.SIGKILL)
-		}
+		killTogether(marked(g.pids(), args[mark]+"\x00"))
 	}
 }
 

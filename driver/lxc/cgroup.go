@@ -230,8 +230,8 @@ func (g group) pids() (list []int) {
 	for _, mount := range g.h.all {
 		for _, name := range []string{g.name, g.monitor()} {
 			_ = filepath.WalkDir(filepath.Join(mount, name), func(path string, entry fs.DirEntry, err error) error {
-				if err != nil || !entry.IsDir() {
-					return nil // it is gone, or no cgroup
+				if err == nil && !entry.IsDir() {
+					return nil
 				}
 				b, _ := os.ReadFile(filepath.Join(path, "cgroup.procs")) // it may be gone
 				for _, text := range strings.Fields(string(b)) {

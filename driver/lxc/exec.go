@@ -362,18 +362,23 @@ func (s *session) kill() {
 	}
 }
 
-// killAll kills the processes of the command. None goes on when another one is dead: the exit code
-// is that of the kill.
+// killAll kills the processes of the command.
 func (s *session) killAll() {
 	for range 10 {
 		all := marked(append(s.d.groupOf(s.id).pids(), childrenOf(s.cmd.Process.Pid)...), envSession+"="+s.mark+"\x00")
 		if len(all) == 0 {
 			return
 		}
-		for _, signal := range []unix.Signal{unix.SIGSTOP, unix.SIGKILL} {
-			for _, p := range all {
-				p.kill(signal)
-			}
+		killTogether(all)
+	}
+}
+
+// killTogether kills processes. None goes on when another one is dead: the exit code is that of
+// the kill.
+func killTogether(all []proc) {
+	for _, signal := range []unix.Signal{unix.SIGSTOP, unix.SIGKILL} {
+		for _, p := range all {
+			p.kill(signal)
 		}
 	}
 }

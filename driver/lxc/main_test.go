@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -40,6 +41,7 @@ func TestMain(m *testing.M) {
 
 const (
 	envStage     = "TEST_LXC_STAGE"
+	envUnified   = "TEST_LXC_UNIFIED" // there are cgroups of version 2 only
 	envNamespace = "TEST_LXC_NETWORK" // the network namespace that the tests must not be in
 )
 
@@ -81,7 +83,7 @@ func runAgain(stage string, attr *syscall.SysProcAttr, env ...string) int {
 		var status syscall.WaitStatus
 		pid, err := syscall.Wait4(-1, &status, 0, nil)
 		switch {
-		case err != nil && err != syscall.EINTR: //nolint:errorlint // a plain error number
+		case err != nil && !errors.Is(err, syscall.EINTR):
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		case pid == cmd.Process.Pid && status.Exited():
@@ -108,10 +110,17 @@ func prepareNamespaces() error {
 	if err := unix.Mount("/sys/fs/cgroup", cgroups, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return err
 	}
+	if err := unix.Unmount("/sys", unix.MNT_DETACH); err != nil {
+		return err
+	}
 	if err := unix.Mount("sysfs", "/sys", "sysfs", 0, ""); err != nil {
 		return err
 	}
-	if err := unix.Mount(cgroups, "/sys/fs/cgroup", "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+	if os.Getenv(envUnified) != "" {
+		if err := unix.Mount("cgroup2", "/sys/fs/cgroup", "cgroup2", 0, ""); err != nil {
+			return err
+		}
+	} else if err := unix.Mount(cgroups, "/sys/fs/cgroup", "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return err
 	}
 	if err := unix.Unmount(cgroups, unix.MNT_DETACH); err != nil {

@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"mariposa/driver/imagestore"
 )
 
 // toolTimeout is how long a tool may take that only looks something up or changes one thing.
@@ -234,6 +232,3 @@ func hashOf(text string) uint32 {
 	_, _ = h.Write([]byte(text)) // never fails
 	return h.Sum32()
 }
-
-// isMissingImage reports whether the image store does not have an image.
-func isMissingImage(err error) bool { return errors.Is(err, imagestore.ErrNotFound) }
