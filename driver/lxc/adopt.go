@@ -1,6 +1,7 @@
 package lxc
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -40,6 +41,7 @@ func (d *Driver) adoptAll() error {
 	}
 	d.clearMemory()
 	d.clearVolumes()
+	d.clearNetworks()
 	return nil
 }
 
@@ -64,7 +66,9 @@ func (d *Driver) adopt(id string) error {
 		e.live = true
 		d.watch(e, pidfd)
 		d.watchInit(e)
-		killSessions(d.groupOf(id), id)
+		for _, s := range leftSessions(id) {
+			d.background(func() { s.kill(d.ctx, d.groupOf(id)) })
+		}
 	} else {
 		d.recordDeadEnd(e)
 	}
@@ -143,17 +147,35 @@ func (d *Driver) handleEnd(e *entry) {
 	d.refresh(e)
 }
 
-// killSessions ends commands that a killed agent has left in an instance. What other commands
+// leftSession is a command that a killed agent has left in an instance.
+type leftSession struct {
+	attach proc   // lxc-attach
+	mark   string // in the environment of its processes
+}
+
+// leftSessions finds the commands that a killed agent has left in an instance. What other commands
 // have left running is the instance's own.
-func killSessions(g group, id string) {
-	for _, args := range findArgs("lxc-attach") {
+func leftSessions(id string) (all []leftSession) {
+	for pid, args := range findArgs("lxc-attach") {
 		at := slices.Index(args, containerName(id))
 		mark := slices.IndexFunc(args, func(a string) bool { return strings.HasPrefix(a, envSession+"=") })
 		if at < 1 || args[at-1] != "-n" || mark < at {
 			continue
 		}
-		killTogether(marked(g.pids(), args[mark]+"\x00"))
+		if p, _, ok := readProc(pid); ok {
+			all = append(all, leftSession{p, args[mark]})
+		}
 	}
+	return all
+}
+
+// kill kills the processes of the command until lxc-attach has ended: it may be about to start
+// them.
+func (s leftSession) kill(ctx context.Context, g group) {
+	for deadline := time.Now().Add(supervisorTimeout); s.attach.alive() && time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+		killTogether(marked(g.pids(), s.mark+"\x00"))
+	}
+	s.attach.kill(unix.SIGKILL) // if it hangs
 }
 
 // findArgs returns the arguments of all processes that run a program, by pid.

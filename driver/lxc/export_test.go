@@ -13,10 +13,27 @@ func SupervisorPID(d *Driver, id string) int {
 }
 
 // KillSessions does what a restarted agent does with commands of an earlier one.
-func KillSessions(d *Driver, id string) { killSessions(d.groupOf(id), id) }
+func KillSessions(d *Driver, id string) {
+	for _, s := range leftSessions(id) {
+		s.kill(d.ctx, d.groupOf(id))
+	}
+}
 
 // WithoutOverlay makes a driver assume that the kernel cannot map the ids of files.
 func WithoutOverlay(d *Driver) { d.support.overlay = false }
 
 // WithoutUserNS makes a driver assume that the kernel has no user namespaces.
 func WithoutUserNS(d *Driver) { d.support.userNS, d.support.noUserNS = false, "tests say so" }
+
+// Bridges returns the bridges that a driver has, except that of instances without a project.
+func Bridges(d *Driver) (names []string) {
+	d.network.mu.Lock()
+	defer d.network.mu.Unlock()
+	all, _ := d.network.bridges()
+	for _, b := range all {
+		if hasInterface(b.name) && b.name != d.network.bridge("") {
+			names = append(names, b.name)
+		}
+	}
+	return names
+}

@@ -85,19 +85,14 @@ func applyIPTables(ctx context.Context, chain string, list []bridged) error {
 func iptablesRules(chain string, list []bridged) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(&b, format+"\n", args...) } // never fails
-	line("*filter\n:%s - [0:0]\n-F %s", chain, chain)
+	line("*filter\n:%s - [0:0]\n:%s-OUT - [0:0]\n-F %s\n-F %s-OUT", chain, chain, chain, chain)
 	for _, x := range list {
 		line("-A %s -i %s -o %s -j ACCEPT", chain, x.name, x.name)
+		line("-A %s -i %s -j %s-OUT", chain, x.name, chain)
+		line("-A %s-OUT -o %s -j DROP", chain, x.name)
 	}
+	line("-A %s-OUT -j ACCEPT", chain)
 	for _, x := range list {
-		for _, y := range list {
-			if x != y {
-				line("-A %s -i %s -o %s -j DROP", chain, x.name, y.name)
-			}
-		}
-	}
-	for _, x := range list {
-		line("-A %s -i %s -j ACCEPT", chain, x.name)
 		line("-A %s -o %s -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", chain, x.name)
 	}
 	line("COMMIT\n*nat\n:%s - [0:0]\n-F %s", chain, chain)

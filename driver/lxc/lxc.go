@@ -57,7 +57,7 @@ type Options struct {
 	Images *imagestore.Store
 	// Scope names the node: several may run on one machine.
 	Scope string
-	// Bridge is the name of the bridge of instances without networks; one of our own if empty.
+	// Bridge begins the names of the bridges, with up to 7 characters; mplx- if empty.
 	Bridge string
 	// Subnet is a private range of IPv4 addresses for all networks of this node. If zero, one
 	// that the machine does not use is chosen once, and kept.
@@ -118,6 +118,9 @@ func New(o Options) (*Driver, error) {
 	executable, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("cannot find the mariposa executable: %w", err)
+	}
+	if o.Bridge = cmp.Or(o.Bridge, "mplx-"); len(o.Bridge) > 7 {
+		return nil, fmt.Errorf("the bridges of system containers cannot begin with %s: it has more than 7 characters", o.Bridge)
 	}
 	o.Dir = dir
 	o.Cgroup, o.LogSize, o.LogFiles = cmp.Or(o.Cgroup, "mariposa-lxc"), cmp.Or(o.LogSize, 8<<20), cmp.Or(o.LogFiles, 3)

@@ -1,10 +1,14 @@
 package lxc
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -12,15 +16,19 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"mariposa/driver"
 )
 
 // All networks of a node are blocks of one private range of addresses. Each has a bridge on the
-// node; the first address of a block is that of the bridge. Block 0 is the network of instances
-// without networks.
+// node; the first address of a block is that of the bridge.
+//
+// Instances whose manifest names no networks are in a network of their project, which comes with
+// the first of them on this node and goes with the last. Block 0 is for those without a project.
 
 const (
 	subnetFile = "subnet.json"
-	blockBits  = 22 // 1,021 instances in a network
+	blockBits  = 24 // 253 instances in a network
 )
 
 // networks are the networks of a node.
@@ -76,10 +84,7 @@ func (n *networks) details() map[string]string {
 
 // bridge returns the name of a network's bridge. A name of an interface has up to 15 characters.
 func (n *networks) bridge(id string) string {
-	if id == "" && n.options.Bridge != "" {
-		return n.options.Bridge
-	}
-	return fmt.Sprintf("mplx-%08x", hashOf(n.options.Scope+"\x00"+n.options.Dir+"\x00"+id))
+	return fmt.Sprintf("%s%08x", n.options.Bridge, hashOf(n.options.Scope+"\x00"+n.options.Dir+"\x00"+id))
 }
 
 // open returns the range of addresses of the node. It is chosen once. The caller holds the mutex.
@@ -169,10 +174,34 @@ func (n *networks) list() (all []networkRecord, err error) {
 	return all, err
 }
 
+// projectPrefix begins the ids of the networks of projects. No id of a resource begins so.
+const projectPrefix = ".project-"
+
+// projectNetwork returns the id of the network of an instance's project; empty if that is unknown.
+func projectNetwork(i driver.Instance) string {
+	project := i.Project
+	if i.Origin != nil {
+		project = cmp.Or(i.Origin.Project, project)
+	}
+	if project == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(project))
+	return projectPrefix + hex.EncodeToString(sum[:8])
+}
+
+// isProject reports whether a network is that of a project.
+func (r *networkRecord) isProject() bool { return strings.HasPrefix(r.ID, projectPrefix) }
+
 // provide creates a network, unless it exists.
 func (n *networks) provide(ctx context.Context, id, name string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	return n.create(ctx, id, name)
+}
+
+// create creates a network, unless it exists. The caller holds the mutex.
+func (n *networks) create(ctx context.Context, id, name string) error {
 	all, err := n.list()
 	if err != nil {
 		return err
@@ -201,6 +230,11 @@ func (n *networks) provide(ctx context.Context, id, name string) error {
 func (n *networks) withdraw(ctx context.Context, id string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	return n.remove(ctx, id)
+}
+
+// remove removes a network, if it exists. The caller holds the mutex.
+func (n *networks) remove(ctx context.Context, id string) error {
 	if !isFile(n.path(id)) {
 		return nil
 	}
@@ -273,13 +307,22 @@ func hasAddress(name string, p netip.Prefix) bool {
 }
 
 // connect returns the links of an instance, with the addresses that it has or new ones.
-func (d *Driver) connect(ctx context.Context, e *entry, ids []string) ([]link, error) {
-	if len(ids) == 0 {
-		ids = []string{""}
-	}
+func (d *Driver) connect(ctx context.Context, e *entry, i driver.Instance) ([]link, error) {
 	n := d.network
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	var ids []string
+	for _, network := range i.Networks {
+		ids = append(ids, network.ID)
+	}
+	if len(ids) == 0 {
+		ids = []string{projectNetwork(i)}
+		if ids[0] != "" {
+			if err := n.create(ctx, ids[0], i.Project); err != nil {
+				return nil, err
+			}
+		}
+	}
 	var links []link
 	for _, id := range ids {
 		p, err := n.ensure(ctx, id)
@@ -296,6 +339,37 @@ func (d *Driver) connect(ctx context.Context, e *entry, ids []string) ([]link, e
 	defer d.mu.Unlock()
 	e.held.links = links
 	return links, nil
+}
+
+// clearNetworks removes the networks of projects that have no instance here any more. One that
+// cannot be removed now is removed with the next instance, or when the agent starts.
+func (d *Driver) clearNetworks() {
+	ctx, cancel := context.WithTimeout(d.ctx, toolTimeout)
+	defer cancel()
+	n := d.network
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all, err := n.list()
+	for _, r := range all {
+		if err == nil && r.isProject() && !d.hasLink(r.ID) {
+			err = n.remove(ctx, r.ID)
+		}
+	}
+	if err != nil && d.ctx.Err() == nil {
+		slog.Warn("cannot remove the network of a project; it is tried again later", "err", err)
+	}
+}
+
+// hasLink reports whether an instance is in a network.
+func (d *Driver) hasLink(network string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, e := range d.entries {
+		if slices.ContainsFunc(e.held.links, func(l link) bool { return l.Network == network }) {
+			return true
+		}
+	}
+	return false
 }
 
 // assignAddress returns the address that an instance has in a network, or one that is free.

@@ -116,6 +116,9 @@ func (d *Driver) Provided(ctx context.Context) ([]driver.Resource, error) {
 	defer d.network.mu.Unlock()
 	networks, err := d.network.list()
 	for _, n := range networks {
+		if n.isProject() {
+			continue
+		}
 		all = append(all, driver.Resource{Kind: mariposa.KindNetwork, ID: n.ID, Name: n.Name})
 	}
 	return all, err

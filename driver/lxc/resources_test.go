@@ -11,6 +11,7 @@ import (
 	"mariposa"
 	"mariposa/driver"
 	"mariposa/driver/drivertest"
+	"mariposa/driver/lxc"
 )
 
 // Everything of a workload reaches the container.
@@ -111,6 +112,35 @@ func TestNetworksAreApart(t *testing.T) {
 	}
 	if err := d.Withdraw(t.Context(), back); err != nil {
 		t.Error(err)
+	}
+}
+
+// Instances without networks reach those of their project, and no others. The network of a project
+// goes with its last instance.
+func TestProjectsAreApart(t *testing.T) {
+	t.Parallel()
+	d := openNode(t)
+	server := instance(drivertest.NewID(), "nc", "-ll", "-p", "80", "-e", "echo", "hello")
+	same, other := graceful(drivertest.NewID()), graceful(drivertest.NewID())
+	other.Project = "blog"
+	o := d.start(server)
+	d.start(same)
+	d.start(other)
+	ask := func(id string) string { return run(t, d, id, "nc -w 2", o.Addresses[0], "80 < /dev/null 2>&1 || true") }
+	await(t, "its own project reaches it", func() bool { return strings.Contains(ask(same.ID), "hello") })
+	if out := ask(other.ID); strings.Contains(out, "hello") {
+		t.Errorf("another project reaches it: %q", out)
+	}
+	if list, err := d.Provided(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("provided are %v, %v", list, err)
+	}
+	for _, i := range []driver.Instance{server, same, other} {
+		if err := d.Remove(t.Context(), i.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left := lxc.Bridges(d.Driver); len(left) != 0 {
+		t.Errorf("left are the bridges %v", left)
 	}
 }
 

@@ -163,7 +163,7 @@ func (d *Driver) describe(ctx context.Context, e *entry, i driver.Instance, imag
 		r.Volumes = append(r.Volumes, v.Volume)
 	}
 	var err error
-	if r.Links, err = d.connect(ctx, e, networkIDs(i)); err != nil {
+	if r.Links, err = d.connect(ctx, e, i); err != nil {
 		return r, err
 	}
 	d.mu.Lock()
@@ -171,13 +171,6 @@ func (d *Driver) describe(ctx context.Context, e *entry, i driver.Instance, imag
 	e.held.volumes = r.Volumes
 	r.IDs, err = d.assignIDs(e, is)
 	return r, err
-}
-
-func networkIDs(i driver.Instance) (all []string) {
-	for _, n := range i.Networks {
-		all = append(all, n.ID)
-	}
-	return all
 }
 
 // roots returns where the files of an instance are: first those that it has changed.

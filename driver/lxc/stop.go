@@ -126,8 +126,9 @@ func (d *Driver) removeTraces(e *entry) error {
 	}
 	e.record, e.state, e.exit, e.limits = record{}, state{}, exit{}, ""
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	e.held, e.observed, e.known, e.in = held{}, driver.Observed{}, record{}, nil
+	d.mu.Unlock()
+	d.clearNetworks()
 	return nil
 }
 
