@@ -28,11 +28,7 @@ import (
 
 // images is the image store of all tests: "system" boots an init, "plain" has none.
 var images = sync.OnceValues(func() (*imagestore.Store, error) {
-	dir, err := os.MkdirTemp("", "mariposa-images-")
-	if err != nil {
-		return nil, err
-	}
-	store, err := imagestore.Open(dir)
+	store, err := imagestore.Open(os.Getenv(envImages))
 	if err != nil {
 		return nil, err
 	}

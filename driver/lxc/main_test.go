@@ -36,12 +36,16 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "the tests are in the network namespace of the machine: they do not run there")
 		os.Exit(1)
 	}
+	if len(os.Args) == 4 && os.Args[1] == "agent" {
+		os.Exit(agentMain(os.Args[2], os.Args[3]))
+	}
 	leaktest.Main(m)
 }
 
 const (
 	envStage     = "TEST_LXC_STAGE"
 	envUnified   = "TEST_LXC_UNIFIED" // there are cgroups of version 2 only
+	envImages    = "TEST_LXC_IMAGES"  // the directory of the image store
 	envNamespace = "TEST_LXC_NETWORK" // the network namespace that the tests must not be in
 )
 
@@ -67,7 +71,13 @@ func firstProcess() int {
 		fmt.Fprintln(os.Stderr, "cannot prepare the namespaces of the tests:", err)
 		return 1
 	}
-	return runAgain("tests", &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL})
+	images, err := os.MkdirTemp("", "mariposa-images-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(images)
+	return runAgain("tests", &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}, envImages+"="+images)
 }
 
 func runAgain(stage string, attr *syscall.SysProcAttr, env ...string) int {

@@ -1,0 +1,141 @@
+package lxc_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"mariposa/driver"
+	"mariposa/driver/drivertest"
+	"mariposa/driver/imagestore"
+	"mariposa/driver/lxc"
+)
+
+// agentMain is an agent that starts an instance and runs a command in it, and then waits to be
+// killed: `agent OPTIONS ID`.
+func agentMain(options, id string) int {
+	var o lxc.Options
+	err := json.Unmarshal([]byte(options), &o)
+	if err == nil {
+		o.Images, err = imagestore.Open(os.Getenv(envImages)) // the tests have filled it
+	}
+	var d *lxc.Driver
+	if err == nil {
+		d, err = lxc.New(o)
+	}
+	if err == nil {
+		d.Watch(func(driver.Event) {})
+		fmt.Println("begins")
+		_, err = d.Start(context.Background(), graceful(id))
+	}
+	if err == nil {
+		_, err = d.Exec(context.Background(), driver.Instance{ID: id}, driver.ExecOptions{Command: []string{"sh", "-c", "sleep 4242; exit 1"}})
+	}
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	fmt.Println("runs")
+	select {}
+}
+
+// startAgent starts an agent and waits until it has written a line.
+func startAgent(t *testing.T, w *world, id, line string) *exec.Cmd {
+	t.Helper()
+	o := w.options
+	o.Images = nil
+	options, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "/proc/self/exe", "agent", string(options), id) //nolint:gosec // ourselves
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { kill(cmd) })
+	for lines := bufio.NewScanner(out); ; {
+		if !lines.Scan() {
+			t.Fatal("the agent has ended")
+		}
+		switch lines.Text() {
+		case line:
+			return cmd
+		case "begins":
+		default:
+			t.Fatal(lines.Text())
+		}
+	}
+}
+
+func kill(cmd *exec.Cmd) {
+	_ = cmd.Process.Kill() // it may have ended
+	_ = cmd.Wait()
+}
+
+// An agent that is killed finds its container again, and the command that it has run in it is
+// gone.
+func TestAKilledAgentFindsItsContainers(t *testing.T) {
+	t.Parallel()
+	d, id := openNode(t), drivertest.NewID()
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	kill(startAgent(t, d.w, id, "runs"))
+	d.open()
+	list, err := d.List(t.Context())
+	if err != nil || len(list) != 1 || list[0].ID != id || !list[0].Running || list[0].Labels.Cluster != "c1" {
+		t.Fatalf("List: %+v, %v", list, err)
+	}
+	await(t, "the command has ended", func() bool { return run(t, d, id, "ps | grep -c '[s]leep 4242'; true") == "0\n" })
+	if o := d.start(graceful(id)); !o.Started.Equal(list[0].Started) || o.Details["pid"] != list[0].Details["pid"] {
+		t.Errorf("it was %+v and is %+v", list[0], o)
+	}
+	if o := d.stop(id, drivertest.Limit); o.Reason != "exited with code 0" {
+		t.Errorf("it ended: %+v", o)
+	}
+}
+
+// An agent may be killed at any moment of a start: the next one finds the instance running, ended
+// or not at all, and starts it.
+func TestAnAgentKilledDuringAStartLeavesNothingHalf(t *testing.T) {
+	t.Parallel()
+	d := openNode(t)
+	for n := range 6 {
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		id := drivertest.NewID()
+		cmd := startAgent(t, d.w, id, "begins")
+		entries := func() int {
+			list, _ := os.ReadDir(d.w.dir + "/instances")
+			files, _ := os.ReadDir(d.w.dir + "/instances/" + id)
+			return len(list) + len(files)
+		}
+		await(t, "it has got that far", func() bool { return entries() >= 2*n })
+		kill(cmd)
+		d.open()
+		o := d.start(graceful(id))
+		if got := run(t, d, id, "echo up"); got != "up\n" || !o.Running {
+			t.Errorf("it is %+v", o)
+		}
+		if err := d.Remove(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		if list, err := os.ReadDir(d.w.dir + "/instances"); err != nil || len(list) != 0 {
+			t.Errorf("left are %v, %v", list, err)
+		}
+	}
+	if left := lxc.Bridges(d.Driver); len(left) != 0 || strings.Contains(fmt.Sprint(d.Details()), "unknown") {
+		t.Errorf("left are the bridges %v; %v", left, d.Details())
+	}
+}
