@@ -28,6 +28,8 @@ import (
 	"mariposa/driver"
 	"mariposa/driver/docker"
 	"mariposa/driver/dummy"
+	"mariposa/driver/imagestore"
+	"mariposa/driver/lxc"
 	"mariposa/driver/process"
 	"mariposa/wire"
 )
@@ -47,7 +49,10 @@ type NodeConfig struct {
 	Process process.Options
 	// Docker says which Docker engine the node uses; nil: none. Where its records are kept
 	// follows from Dir.
-	Docker  *docker.Options
+	Docker *docker.Options
+	// LXC says how the node runs system containers; nil: not at all. Where everything of them is
+	// kept follows from Dir.
+	LXC     *lxc.Options
 	Release string // of this binary
 	// Moved accepts a data directory that was at another place before.
 	Moved bool
@@ -121,17 +126,44 @@ func driversFor(cfg NodeConfig, node string) ([]driver.Driver, error) {
 		return nil, fmt.Errorf("set up processes on this node: %w", err)
 	}
 	drivers = append(drivers, p)
-	if cfg.Docker == nil {
-		return drivers, nil
+	if cfg.Docker != nil {
+		c := *cfg.Docker
+		c.Dir, c.Scope = filepath.Join(cfg.Dir, "docker"), node
+		d, err := docker.New(c)
+		if err != nil {
+			closeAll(drivers)
+			return nil, fmt.Errorf("set up containers on this node: %w", err)
+		}
+		drivers = append(drivers, d)
 	}
-	c := *cfg.Docker
-	c.Dir, c.Scope = filepath.Join(cfg.Dir, "docker"), node
-	d, err := docker.New(c)
+	if cfg.LXC != nil {
+		d, err := systemContainers(*cfg.LXC, cfg.Dir, node)
+		if err != nil {
+			closeAll(drivers)
+			return nil, fmt.Errorf("set up system containers on this node: %w", err)
+		}
+		drivers = append(drivers, d)
+	}
+	return drivers, nil
+}
+
+// ImagesDir is the image store in the directory of a node.
+const ImagesDir = "images"
+
+func systemContainers(o lxc.Options, dir, node string) (driver.Driver, error) {
+	images, err := imagestore.Open(filepath.Join(dir, ImagesDir))
 	if err != nil {
-		_ = p.Close() // the first error is the one to report
-		return nil, fmt.Errorf("set up containers on this node: %w", err)
+		return nil, err
 	}
-	return append(drivers, d), nil
+	o.Dir, o.Images, o.Scope = filepath.Join(dir, "lxc"), images, node
+	return lxc.New(o)
+}
+
+// closeAll closes drivers; another error is reported.
+func closeAll(drivers []driver.Driver) {
+	for _, d := range drivers {
+		_ = d.Close()
+	}
 }
 
 // identity is what a node stores about itself.

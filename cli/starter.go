@@ -19,7 +19,7 @@ const starterManifest = `# A Mariposa manifest. Check it with "mariposa validate
 # "mariposa project create NAME --wait". Every key is described in docs/manifest.md.
 services:
   web:
-    compute_type: process          # required: process or dummy; docker is not supported yet
+    compute_type: process          # docker (the default), infrastructure, process or dummy
     command: [sh, -c, "while true; do date; sleep 5; done"]
     scale: 2
     update: {rolling: 1}           # replace one instance at a time

@@ -34,7 +34,7 @@ type facet struct {
 // digests.
 func facets(s *mariposa.Service) []facet {
 	size := replaces
-	if s.Compute == mariposa.ComputeDocker {
+	if s.Compute == mariposa.ComputeDocker || s.Compute == mariposa.ComputeInfrastructure {
 		size = live
 	}
 	f := &facetList{all: make([]facet, 0, 32)}

@@ -145,13 +145,17 @@ func (c *checker) checkService(d *draft) {
 			c.fault(d.at.missing("image"), mariposa.FaultMissing, "is missing; compute_type %s needs an image", d.Compute)
 		}
 	}
-	if at := d.at.child("entrypoint"); at != nil && d.Compute != mariposa.ComputeDocker {
-		c.invalid(at, "is only allowed with compute_type docker; use command")
+	isContainer := d.Compute == mariposa.ComputeDocker || d.Compute == mariposa.ComputeInfrastructure
+	if at := d.at.child("entrypoint"); at != nil && !isContainer {
+		c.invalid(at, "is only allowed with compute_type docker or infrastructure; use command")
 	}
 	for _, key := range []string{"user", "dns", "dns_search"} {
-		if at := d.at.child(key); at != nil && d.Compute != mariposa.ComputeDocker {
-			c.invalid(at, "is only allowed with compute_type docker; remove it")
+		if at := d.at.child(key); at != nil && !isContainer {
+			c.invalid(at, "is only allowed with compute_type docker or infrastructure; remove it")
 		}
+	}
+	if at := d.at.child("ports"); at != nil && d.Compute == mariposa.ComputeInfrastructure && slices.ContainsFunc(d.Ports, func(p mariposa.Port) bool { return p.Host != 0 }) {
+		c.invalid(at, "cannot have a port of the node: a system container is reached at its own address; write the container's port alone, such as 8080")
 	}
 	if at := d.at.child("dummy"); at != nil && d.Compute != mariposa.ComputeDummy {
 		c.invalid(at, "is only allowed with compute_type dummy; remove it")

@@ -126,8 +126,9 @@ func atoi(s string) int {
 // program returns a command of the binary with a minimal environment.
 func program(ctx context.Context, home string, env []string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "mariposa"), args...)
-	// Only tests of containers use an engine, one of their own.
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "MARIPOSA_DOCKER=off"}, env...)
+	// Only tests of containers use an engine, one of their own, or bridges, in a network of
+	// their own.
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "MARIPOSA_DOCKER=off", "MARIPOSA_LXC=off"}, env...)
 	return cmd
 }
 

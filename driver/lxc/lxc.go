@@ -166,6 +166,24 @@ func (d *Driver) Watch(report func(driver.Event)) {
 	for _, e := range early {
 		report(e)
 	}
+	d.background(d.awaitSupport)
+}
+
+// awaitSupport reports that a machine which could run no system container can do so now.
+func (d *Driver) awaitSupport() {
+	for d.Unavailable() != "" {
+		select {
+		case <-d.ctx.Done():
+			return
+		case <-time.After(probeInterval + time.Second):
+		}
+		if d.Unavailable() == "" {
+			d.mu.Lock()
+			report := d.report
+			d.mu.Unlock()
+			report(driver.Event{Kind: driver.EngineBack})
+		}
+	}
 }
 
 // tell reports a change that no operation made.
