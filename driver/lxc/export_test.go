@@ -20,10 +20,18 @@ func KillSessions(d *Driver, id string) {
 }
 
 // WithoutOverlay makes a driver assume that the kernel cannot map the ids of files.
-func WithoutOverlay(d *Driver) { d.support.overlay = false }
+func WithoutOverlay(d *Driver) {
+	d.supportMu.Lock()
+	defer d.supportMu.Unlock()
+	d.support.overlay = false
+}
 
 // WithoutUserNS makes a driver assume that the kernel has no user namespaces.
-func WithoutUserNS(d *Driver) { d.support.userNS, d.support.noUserNS = false, "tests say so" }
+func WithoutUserNS(d *Driver) {
+	d.supportMu.Lock()
+	defer d.supportMu.Unlock()
+	d.support.userNS, d.support.noUserNS = false, "tests say so"
+}
 
 // Bridges returns the bridges that a driver has, except that of instances without a project.
 func Bridges(d *Driver) (names []string) {
