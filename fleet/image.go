@@ -27,26 +27,52 @@ const (
 
 var digests = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
-// ResolveImages asks a node with a Docker engine what names of images mean now. The node's
-// engine knows the way to the registries, and it will fetch the images from there too. What
-// cannot be resolved has the reason.
+// ResolveImages asks nodes with a Docker engine what names of images mean now. The engines know
+// the way to the registries, and they will fetch the images from there too. A few nodes are
+// asked at once: one may be slow, or not reach a registry. What cannot be resolved has the
+// reason.
 func (f *Fleet) ResolveImages(ctx context.Context, names []string) map[string]mariposa.ImagePin {
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
-	why := "no node with a Docker engine is connected"
-	for _, node := range f.resolvers() {
-		pins, err := f.askImages(ctx, node.ID, names)
-		if err == nil {
-			return pins
-		}
-		slog.Warn("a node does not say what images mean", "node", node.Spec().Name, "err", err)
-		if why = "no node said in time what it means"; ctx.Err() != nil {
-			break
-		}
+	nodes := f.resolvers()
+	answers := make(chan map[string]mariposa.ImagePin, len(nodes))
+	for _, node := range nodes {
+		go func() { // ends with the context
+			pins, err := f.askImages(ctx, node.ID, names)
+			if err != nil && ctx.Err() == nil {
+				slog.Warn("a node does not say what images mean", "node", node.Spec().Name, "err", err)
+			}
+			answers <- pins
+		}()
 	}
-	pins := map[string]mariposa.ImagePin{}
+	why := "no node with a Docker engine is connected"
+	if len(nodes) > 0 {
+		why = "no node said in time what it means"
+	}
+	pins, open := map[string]mariposa.ImagePin{}, len(names)
 	for _, name := range names {
 		pins[name] = mariposa.ImagePin{Why: why}
+	}
+	for range nodes {
+		var said map[string]mariposa.ImagePin
+		select {
+		case said = <-answers:
+		case <-ctx.Done():
+			return pins
+		}
+		for name, pin := range said {
+			switch {
+			case pins[name].Digest != "":
+			case pin.Digest != "":
+				open--
+				pins[name] = pin
+			case pins[name].Why == why:
+				pins[name] = pin
+			}
+		}
+		if open == 0 {
+			break
+		}
 	}
 	return pins
 }

@@ -16,7 +16,7 @@ type lxcFlags struct {
 }
 
 func (f *lxcFlags) add(to *pflag.FlagSet) {
-	to.StringVar(&f.use, "lxc", "on", "run system containers with LXC if this machine can: on or off")
+	to.StringVar(&f.use, "lxc", "on", "run system containers with LXC if this machine can: on or off; privileged: even if it cannot give them ids of their own, so that root inside is root of the machine")
 	to.StringVar(&f.subnet, "lxc-subnet", "", "private range of IPv4 addresses for system containers, such as 10.96.0.0/16 (default: one that the machine does not use, chosen once)")
 }
 
@@ -25,11 +25,11 @@ func (f *lxcFlags) options() (*lxc.Options, error) {
 	switch f.use {
 	case "off":
 		return nil, nil
-	case "on":
+	case "on", "privileged":
 	default:
-		return nil, errors.New("--lxc must be on or off")
+		return nil, errors.New("--lxc must be on, off or privileged")
 	}
-	o := &lxc.Options{}
+	o := &lxc.Options{Privileged: f.use == "privileged"}
 	if f.subnet != "" {
 		p, err := netip.ParsePrefix(f.subnet)
 		if err != nil || !p.Addr().Is4() || p.Bits() > 24 || !p.Addr().IsPrivate() {

@@ -30,9 +30,10 @@ func (d *Driver) adoptAll() error {
 	}
 	for _, f := range list {
 		switch name := f.Name(); {
-		case strings.HasPrefix(name, newPrefix), strings.HasPrefix(name, gonePrefix):
-			// The first was never started, and nothing of the second runs any more.
-			_ = os.RemoveAll(filepath.Join(dir, name))
+		case strings.HasPrefix(name, newPrefix): // it was never started
+			_ = removeAll(filepath.Join(dir, name)) // the next start tries again
+		case strings.HasPrefix(name, gonePrefix): // nothing of it runs any more; it may be large
+			d.background(func() { _ = removeAll(filepath.Join(dir, name)) })
 		case f.IsDir() && checkID(name) == nil:
 			if err := d.adopt(name); err != nil {
 				return fmt.Errorf("cannot adopt instance %s: %w", name, err)
@@ -42,7 +43,23 @@ func (d *Driver) adoptAll() error {
 	d.clearMemory()
 	d.clearVolumes()
 	d.clearNetworks()
+	d.releaseImages()
 	return nil
+}
+
+// releaseImages releases the images of instances that are gone: an agent may have been killed in
+// the middle of a start or of a removal.
+func (d *Driver) releaseImages() {
+	all, _ := d.options.Images.List() // what cannot be read is released later
+	for _, i := range all {
+		users, _ := d.options.Images.Users(i)
+		for _, user := range users {
+			id, ours := strings.CutPrefix(user, d.holder(""))
+			if ours && d.entries[id] == nil {
+				_ = d.options.Images.Release(user) // tried again with the next start of the agent
+			}
+		}
+	}
 }
 
 // adopt takes over the instance of one directory.
@@ -51,8 +68,12 @@ func (d *Driver) adopt(id string) error {
 	e.op <- struct{}{} // its supervisor may end meanwhile
 	defer e.release()
 	if err := readJSON(filepath.Join(e.dir, recordFile), &e.record); err != nil || e.record.ID != id {
+		// What it has is kept: a person may repair the record, or remove the instance.
+		e.damaged = fmt.Sprintf("its record %s cannot be read: repair it, or replace the instance", filepath.Join(e.dir, recordFile))
 		e.record = record{ID: id, Private: d.privatePath(e)}
-		e.exit.Reason = "its record cannot be read"
+		if s, ok := readState(e.dir, anyRun); ok {
+			e.record.Run = s.Run
+		}
 	}
 	pidfd, err := d.awaitSupervisor(e)
 	if err != nil {
@@ -206,7 +227,7 @@ func (d *Driver) clearMemory() {
 	defer d.mu.Unlock()
 	for _, f := range list {
 		if d.entries[f.Name()] == nil {
-			_ = os.RemoveAll(filepath.Join(dir, f.Name()))
+			_ = removeAll(filepath.Join(dir, f.Name()))
 		}
 	}
 }

@@ -34,12 +34,16 @@ func startedPID(log string) (int, bool) {
 
 // howEnded describes the end of a container. Its init ends with a signal when it is shut down:
 // the kernel tells lxc-start so.
-func howEnded(log string, outOfMemory bool) (*int, string) {
-	if log == "" {
+func howEnded(log string, outOfMemory bool, lxc syscall.WaitStatus) (*int, string) {
+	all := logEnded.FindAllStringSubmatch(log, -1)
+	switch {
+	case len(all) == 0 && lxc.Signaled():
+		return nil, fmt.Sprintf("ended; how is unknown, because lxc-start was killed by signal %d (%s)", lxc.Signal(), unix.SignalName(lxc.Signal()))
+	case log == "":
 		return nil, "ended; how is unknown, because the log of lxc-start is gone"
 	}
 	code, signal := 0, 0
-	if all := logEnded.FindAllStringSubmatch(log, -1); len(all) > 0 {
+	if len(all) > 0 {
 		last := all[len(all)-1]
 		code, _ = strconv.Atoi(last[1])
 		signal, _ = strconv.Atoi(last[2])

@@ -27,6 +27,8 @@ type entry struct {
 	exit   exit
 	live   bool // started, and its end is not handled yet
 	limits string
+	// damaged says why nothing is known of the instance but that it is there; empty if all is.
+	damaged string
 
 	pidfd *os.File      // of the supervisor; nil if none
 	gone  chan struct{} // closed once the supervisor has ended

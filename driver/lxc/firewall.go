@@ -10,6 +10,13 @@ import (
 
 const noFirewall = "none: this machine has neither iptables nor nft, so containers reach the node and each other only"
 
+// bridgePrefix begins the names of our bridges.
+const bridgePrefix = "mplx-"
+
+// others begin the names of the bridges of Docker engines and of other nodes on this machine:
+// what is there belongs to other projects.
+var others = []string{"docker", "br-", bridgePrefix}
+
 // bridged is a bridge with the addresses of its network.
 type bridged struct {
 	name      string
@@ -91,9 +98,15 @@ func iptablesRules(chain string, list []bridged) string {
 		line("-A %s -i %s -j %s-OUT", chain, x.name, chain)
 		line("-A %s-OUT -o %s -j DROP", chain, x.name)
 	}
+	for _, other := range others {
+		line("-A %s-OUT -o %s+ -j DROP", chain, other)
+	}
 	line("-A %s-OUT -j ACCEPT", chain)
 	for _, x := range list {
 		line("-A %s -o %s -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", chain, x.name)
+		for _, other := range others {
+			line("-A %s -i %s+ -o %s -j DROP", chain, other, x.name)
+		}
 	}
 	line("COMMIT\n*nat\n:%s - [0:0]\n-F %s", chain, chain)
 	for _, x := range list {
@@ -117,7 +130,12 @@ func nftRules(table string, list []bridged) string {
 	for _, x := range list {
 		line(`iifname "%s" oifname "%s" accept`, x.name, x.name)
 	}
-	line("iifname %s oifname %s drop\n}", set, set)
+	line("iifname %s oifname %s drop", set, set)
+	for _, other := range others {
+		line(`iifname %s oifname "%s*" drop`, set, other)
+		line(`iifname "%s*" oifname %s ct state new drop`, other, set)
+	}
+	line("}")
 	line("chain postrouting {\ntype nat hook postrouting priority srcnat; policy accept;")
 	for _, x := range list {
 		line(`ip saddr %s oifname != "%s" masquerade`, x.addresses, x.name)

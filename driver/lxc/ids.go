@@ -24,6 +24,9 @@ const (
 // has. Nodes on one machine begin to look at different places. The caller holds the mutex.
 func (d *Driver) assignIDs(e *entry, is support) (int, error) {
 	if !is.userNS {
+		if e.held.ids != 0 {
+			return 0, errors.New("it was created with ids of its own, which this machine cannot give it any more: " + is.noUserNS)
+		}
 		return 0, nil
 	}
 	if e.held.ids != 0 {

@@ -7,10 +7,14 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // No configuration that we write lacks a network namespace, whatever the workload contains.
@@ -198,14 +202,17 @@ func TestHowAContainerEnded(t *testing.T) {
 		prefix + "Child <1> ended on signal Hangup(1)\n" + prefix + "Child <2> ended on error (7)\n": "exited with code 7",
 		"": "ended; how is unknown, because the log of lxc-start is gone",
 	} {
-		if _, got := howEnded(log, false); got != want {
+		if _, got := howEnded(log, false, 0); got != want {
 			t.Errorf("%q: %q, want %q", log, got, want)
 		}
 	}
-	if code, got := howEnded(prefix+"Child <1> ended on signal Killed(9)\n", true); *code != 137 || got != "ran out of memory and was killed" {
+	if code, got := howEnded(prefix+"Child <1> ended on signal Killed(9)\n", true, 0); *code != 137 || got != "ran out of memory and was killed" {
 		t.Errorf("%q, %d", got, *code)
 	}
-	if code, got := howEnded(prefix+"Child <1> ended on error (1)\n", true); *code != 1 || got != "exited with code 1" {
+	if code, got := howEnded(prefix+"something else\n", false, syscall.WaitStatus(unix.SIGKILL)); code != nil || !strings.Contains(got, "lxc-start was killed by signal 9") {
+		t.Errorf("%q, %v", got, code)
+	}
+	if code, got := howEnded(prefix+"Child <1> ended on error (1)\n", true, 0); *code != 1 || got != "exited with code 1" {
 		t.Errorf("%q, %d", got, *code)
 	}
 }
@@ -277,8 +284,8 @@ func TestRulesKeepNetworksApart(t *testing.T) {
 	t.Parallel()
 	list := []bridged{{"a", netip.MustParsePrefix("10.7.0.0/22")}, {"b", netip.MustParsePrefix("10.7.4.0/22")}}
 	for text, wants := range map[string][]string{
-		iptablesRules("C", list): {"-A C -i a -o a -j ACCEPT\n", "-A C -i a -j C-OUT\n", "-A C-OUT -o a -j DROP\n", "-A C -i b -j C-OUT\n", "-A C-OUT -o b -j DROP\n", "-A C-OUT -j ACCEPT\n", "-A C -s 10.7.4.0/22 ! -o b -j MASQUERADE\n"},
-		nftRules("t", list):      {`iifname "a" oifname "a" accept`, `iifname { "a", "b" } oifname { "a", "b" } drop`, `ip saddr 10.7.4.0/22 oifname != "b" masquerade`},
+		iptablesRules("C", list): {"-A C -i a -o a -j ACCEPT\n", "-A C -i a -j C-OUT\n", "-A C-OUT -o a -j DROP\n", "-A C -i b -j C-OUT\n", "-A C-OUT -o b -j DROP\n", "-A C-OUT -o br-+ -j DROP\n-A C-OUT -o mplx-+ -j DROP\n-A C-OUT -j ACCEPT\n", "-A C -o b -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n-A C -i docker+ -o b -j DROP\n", "-A C -s 10.7.4.0/22 ! -o b -j MASQUERADE\n"},
+		nftRules("t", list):      {`iifname "a" oifname "a" accept`, `iifname { "a", "b" } oifname { "a", "b" } drop`, `iifname "docker*" oifname { "a", "b" } ct state new drop`, `iifname { "a", "b" } oifname "br-*" drop`, `ip saddr 10.7.4.0/22 oifname != "b" masquerade`},
 	} {
 		at := 0
 		for _, want := range wants {
@@ -305,5 +312,34 @@ func TestLineEndsOfTerminals(t *testing.T) {
 	}
 	if got := string(withoutAdded([]byte("a\r\r\nb\n\r\nc\rd"))); got != "a\r\nb\n\nc\rd" {
 		t.Errorf("%q", got)
+	}
+}
+
+// A container can nest directories deeper than the agent has file descriptors.
+func TestADeepTreeIsRemoved(t *testing.T) {
+	t.Parallel()
+	top := filepath.Join(t.TempDir(), "deep")
+	if out, err := exec.CommandContext(t.Context(), "sh", "-c", `mkdir "$0" && cd "$0" && n=0 && while [ $n -lt 3000 ]; do mkdir d && cd -P d || exit 1; n=$((n+1)); done`, top).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := removeAll(top); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(top); !isGone(err) {
+		t.Errorf("it is left: %v", err)
+	}
+	if err := removeAll(top); err != nil {
+		t.Errorf("what is gone: %v", err)
+	}
+}
+
+// An instance with ids of its own never becomes privileged.
+func TestIDsAreNotGivenUp(t *testing.T) {
+	t.Parallel()
+	d := &Driver{entries: map[string]*entry{}}
+	e := newEntry("a", t.TempDir())
+	e.held.ids = firstIDs
+	if ids, err := d.assignIDs(e, support{noUserNS: "it is full"}); err == nil || !strings.Contains(err.Error(), "it is full") {
+		t.Errorf("it gets %d, %v", ids, err)
 	}
 }

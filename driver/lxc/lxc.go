@@ -62,6 +62,9 @@ type Options struct {
 	// Subnet is a private range of IPv4 addresses for all networks of this node. If zero, one
 	// that the machine does not use is chosen once, and kept.
 	Subnet netip.Prefix
+	// Privileged allows containers in which root is root of the machine, on a machine without
+	// user namespaces.
+	Privileged bool
 	// Cgroup is the name of the cgroups' parent; mariposa-lxc if empty.
 	Cgroup string
 
@@ -86,8 +89,6 @@ type Driver struct {
 	supportMu sync.Mutex
 	support   support
 	probed    time.Time // when that was found out
-
-	imageMu sync.Mutex // held while a root file system is extracted
 
 	mu         sync.Mutex
 	entries    map[string]*entry
@@ -119,7 +120,7 @@ func New(o Options) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot find the mariposa executable: %w", err)
 	}
-	if o.Bridge = cmp.Or(o.Bridge, "mplx-"); len(o.Bridge) > 7 {
+	if o.Bridge = cmp.Or(o.Bridge, bridgePrefix); len(o.Bridge) > 7 {
 		return nil, fmt.Errorf("the bridges of system containers cannot begin with %s: it has more than 7 characters", o.Bridge)
 	}
 	o.Dir = dir

@@ -38,6 +38,8 @@ type networks struct {
 	mu       sync.Mutex
 	subnet   netip.Prefix // once it is known
 	outgoing string       // how traffic leaves the node, for people
+	// protected: the firewall rules of all networks were set, and none was added since.
+	protected bool
 }
 
 // networkRecord is a network as it is kept on disk.
@@ -257,9 +259,15 @@ func (n *networks) ensure(ctx context.Context, id string) (netip.Prefix, error) 
 		return p, err
 	}
 	bridge := n.bridge(id)
-	if hasAddress(bridge, p) {
+	if hasAddress(bridge, p) && n.protected {
 		return p, nil
 	}
+	// The rules come first, so that no container is ever in a network without them.
+	n.protected = false
+	if err := n.applyRules(ctx); err != nil {
+		return p, err
+	}
+	n.protected = true
 	gateway := netip.PrefixFrom(p.Addr().Next(), p.Bits())
 	if !hasInterface(bridge) {
 		if _, err = runTool(ctx, "ip", "link", "add", bridge, "type", "bridge"); err != nil {
@@ -271,7 +279,7 @@ func (n *networks) ensure(ctx context.Context, id string) (netip.Prefix, error) 
 			return p, fmt.Errorf("cannot set up the bridge of its network: %w", err)
 		}
 	}
-	return p, n.applyRules(ctx)
+	return p, nil
 }
 
 // addresses returns the addresses of a network. The caller holds the mutex.

@@ -73,7 +73,7 @@ func (d *Driver) Withdraw(ctx context.Context, r driver.Resource) error {
 	if err := os.Rename(d.volumePath(r.ID), gone); err != nil && !isGone(err) {
 		return fmt.Errorf("cannot remove the directory of the volume: %w", err)
 	}
-	if err := os.RemoveAll(gone); err != nil {
+	if err := removeAll(gone); err != nil {
 		return fmt.Errorf("cannot remove the directory of the volume: %w", err)
 	}
 	return nil
@@ -130,7 +130,7 @@ func (d *Driver) clearVolumes() {
 	list, _ := os.ReadDir(dir) // unreadable ones are removed another time
 	for _, f := range list {
 		if strings.HasPrefix(f.Name(), gonePrefix) {
-			_ = os.RemoveAll(filepath.Join(dir, f.Name()))
+			_ = removeAll(filepath.Join(dir, f.Name()))
 		}
 	}
 }

@@ -128,7 +128,7 @@ func replaceFile(path string, content []byte, mode os.FileMode, to owner) error 
 		return err
 	}
 	_, err = f.Write(content)
-	if err = errors.Join(err, f.Chmod(mode), f.Close()); err == nil {
+	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err == nil {
 		err = os.Lchown(f.Name(), to.UID, to.GID)
 	}
 	if err == nil {
@@ -148,10 +148,13 @@ func readJSON(path string, v any) error {
 	return json.Unmarshal(b, v)
 }
 
+// anyRun means the last run, whichever it was.
+const anyRun = -1
+
 // readState reads the state of a run; false if that run did not get that far.
 func readState(dir string, run int) (s state, ok bool) {
 	err := readJSON(filepath.Join(dir, stateFile), &s)
-	return s, err == nil && s.Run == run
+	return s, err == nil && (s.Run == run || run == anyRun)
 }
 
 // readExit reads the end of a run; false if it was not recorded.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -59,11 +60,12 @@ func (d *Driver) findImage(ref string) (*imagestore.Image, error) {
 
 // extracted returns the directory with the files of an image.
 func (d *Driver) extracted(ctx context.Context, i *imagestore.Image, report func(driver.Progress)) (string, error) {
-	d.imageMu.Lock()
-	defer d.imageMu.Unlock()
 	cache, err := d.options.Images.CacheDir(i, "lxc")
 	if err != nil {
 		return "", err
+	}
+	if done := filepath.Join(cache, rootfsDir); isDir(done) { // others may be extracted meanwhile
+		return done, nil
 	}
 	lock, err := awaitLock(ctx, filepath.Join(cache, lockFile)) // other nodes of this machine may use the store
 	if err != nil {
@@ -82,6 +84,9 @@ func (d *Driver) extracted(ctx context.Context, i *imagestore.Image, report func
 		_ = os.RemoveAll(unfinished) // the error is returned; the next attempt removes it
 		return "", err
 	}
+	if err := syncFS(unfinished); err != nil { // it is used for ever
+		return "", err
+	}
 	return dir, os.Rename(unfinished, dir)
 }
 
@@ -98,6 +103,20 @@ func awaitLock(ctx context.Context, path string) (*os.File, error) {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// syncFS writes the file system of a directory to its disk.
+func syncFS(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.Syncfs(int(f.Fd())), f.Close())
 }
 
 // extractTo extracts an image into a new directory.
@@ -232,10 +251,21 @@ func lookUp(roots []string, path, name string) []string {
 	return nil
 }
 
-// removeAll deletes a tree, including directories that are not accessible.
+// removeAll deletes a tree that a container may have written. A container can nest directories
+// as deep as it likes: a program of its own deletes them, which does not need a file descriptor
+// for each level, and cannot harm the agent.
 func removeAll(path string) error {
-	if err := os.RemoveAll(path); err != nil {
-		return fmt.Errorf("cannot remove the files of an instance: %w", err)
+	if _, err := os.Lstat(path); isGone(err) {
+		return nil
+	}
+	rm := findTool("rm")
+	if rm == "" {
+		return errors.New("cannot remove the files of an instance: this machine does not have the program rm")
+	}
+	out, err := exec.CommandContext(context.Background(), rm, "-rf", "--one-file-system", "--", path).CombinedOutput() //nolint:gosec // it is what we run
+	if err != nil {
+		text := strings.TrimSpace(string(out))
+		return fmt.Errorf("cannot remove the files of an instance: %w: %s", err, text[:min(300, len(text))])
 	}
 	return nil
 }

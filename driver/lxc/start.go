@@ -30,6 +30,9 @@ func (d *Driver) Start(ctx context.Context, i driver.Instance) (driver.Observed,
 		if why := d.Unavailable(); why != "" {
 			return errors.New("this node cannot run it: " + why)
 		}
+		if e.damaged != "" {
+			return errors.New(e.damaged)
+		}
 		if err := checkWorkload(i); err != nil {
 			return err
 		}
@@ -100,6 +103,9 @@ func (d *Driver) start(ctx context.Context, e *entry, i driver.Instance) error {
 		return err
 	}
 	g := d.groupOf(e.id)
+	if err := g.killAll(); err != nil { // of the last run; it would share the files and the address with them
+		return fmt.Errorf("processes of its last run cannot be killed: restart the machine: %w", err)
+	}
 	if err := g.make(); err != nil {
 		return err
 	}
@@ -332,9 +338,13 @@ func (d *Driver) launch(ctx context.Context, e *entry, q *request) error {
 	}
 	p, _, _ := readProc(pid) // our child: its pid is not reused
 	e.state = state{Supervisor: p.pid, SupervisorStart: p.start}
-	if pidfd, ok := p.open(); ok {
-		d.watch(e, pidfd)
+	pidfd, ok := p.open()
+	if !ok { // its end would not be noticed
+		_ = syscall.Kill(pid, syscall.SIGKILL) // our child: it is there until it is waited for
+		_, _ = syscall.Wait4(pid, nil, 0, nil)
+		return errors.New("the supervisor of its container ended at once, or cannot be watched: " + lastLine(filepath.Join(e.dir, supervisorLog)))
 	}
+	d.watch(e, pidfd)
 	stop := context.AfterFunc(ctx, func() { _ = reader.SetReadDeadline(time.Now()) })
 	defer stop()
 	b, err := io.ReadAll(reader)

@@ -102,7 +102,7 @@ func (d *Driver) Remove(ctx context.Context, id string) error {
 			}
 		}
 		if e.record.ID == "" {
-			return nil
+			return d.options.Images.Release(d.holder(id)) // of a start that was interrupted
 		}
 		return d.removeTraces(e)
 	})
@@ -124,7 +124,7 @@ func (d *Driver) removeTraces(e *entry) error {
 	if err != nil {
 		return err
 	}
-	e.record, e.state, e.exit, e.limits = record{}, state{}, exit{}, ""
+	e.record, e.state, e.exit, e.limits, e.damaged = record{}, state{}, exit{}, "", ""
 	d.mu.Lock()
 	e.held, e.observed, e.known, e.in = held{}, driver.Observed{}, record{}, nil
 	d.mu.Unlock()

@@ -405,8 +405,9 @@ func (s *supervisor) finish() {
 	<-s.copied
 	_ = s.group.killAll() // nothing is left, unless lxc-start was killed
 	x := exit{Run: s.Record.Run, At: time.Now().UTC()}
-	b, _ := os.ReadFile(filepath.Join(s.dir, lxcLogFile)) // without it, the code is unknown
-	x.Code, x.Reason = howEnded(string(b), s.oom.happened())
+	b, _ := os.ReadFile(filepath.Join(s.dir, lxcLogFile))      // without it, the code is unknown
+	status, _ := s.lxc.ProcessState.Sys().(syscall.WaitStatus) // always is one
+	x.Code, x.Reason = howEnded(string(b), s.oom.happened(), status)
 	_ = s.group.remove()                             // the agent tries again
 	_ = writeJSON(filepath.Join(s.dir, exitFile), x) // the agent records an end without a code
 }

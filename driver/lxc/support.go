@@ -62,8 +62,11 @@ func (d *Driver) findSupport() (s support) {
 	}
 	ns, err := mapNamespace(d.ownExecutable(), 0, firstIDs)
 	if err != nil {
+		// A full machine must not make containers privileged that a tenant controls.
 		s.noUserNS = "this machine has no user namespaces: " + lastPart(err)
-		s.overlay = true
+		if s.overlay = true; !d.options.Privileged {
+			s.unavailable = s.noUserNS + ": check user.max_user_namespaces, or allow privileged system containers with --lxc privileged"
+		}
 		return s
 	}
 	defer unix.Close(ns)
