@@ -3,10 +3,13 @@ package lxc
 import (
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,6 +24,37 @@ var (
 	logWorkDir  = regexp.MustCompile(`Could not change directory to "(.*)"`)
 	rootfsMount = regexp.MustCompile(`^.*/lxc/rootfs`)
 )
+
+const (
+	// maxLog bounds the log of lxc-start, which grows with every reboot of its container.
+	maxLog       = 1 << 20
+	trimInterval = 5 * time.Second
+	// endSize is how much of it is read when the container has ended.
+	endSize = 64 << 10
+)
+
+// trimLog empties a log that has become too large. What is written later counts.
+func trimLog(path string) {
+	if info, err := os.Stat(path); err == nil && info.Size() > maxLog {
+		_ = os.Truncate(path, 0) // tried again later
+	}
+}
+
+// tailOf returns the end of a file; empty if it cannot be read.
+func tailOf(path string, size int64) []byte {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close() // it was only read
+	if info, err := f.Stat(); err == nil && info.Size() > size {
+		if _, err := f.Seek(-size, io.SeekEnd); err != nil {
+			return nil
+		}
+	}
+	b, _ := io.ReadAll(io.LimitReader(f, 2*size)) // what was read counts
+	return b
+}
 
 // startedPID returns the first process that a container last had.
 func startedPID(log string) (int, bool) {

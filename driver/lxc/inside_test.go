@@ -343,3 +343,30 @@ func TestIDsAreNotGivenUp(t *testing.T) {
 		t.Errorf("it gets %d, %v", ids, err)
 	}
 }
+
+// The log of lxc-start is bounded, and its end is found in a large one.
+func TestALargeLogIsTrimmedAndItsEndRead(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "log")
+	text := strings.Repeat("x", maxLog) + "the end"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if b := tailOf(path, 7); string(b) != "the end" {
+		t.Errorf("the end is %q", b)
+	}
+	trimLog(path)
+	if b := tailOf(path, 7); len(b) != 0 {
+		t.Errorf("%q is left", b)
+	}
+	if err := os.WriteFile(path, []byte("short"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	trimLog(path)
+	if b := tailOf(path, 7); string(b) != "short" {
+		t.Errorf("a small one is %q", b)
+	}
+	if b := tailOf(path+"x", 7); b != nil {
+		t.Errorf("none is %q", b)
+	}
+}

@@ -367,10 +367,14 @@ func (s *supervisor) supervise() {
 	go s.runScript() // ends with the container
 	reboots := make(chan proc)
 	go s.followInit(s.init, reboots) // the same
+	trims := time.NewTicker(trimInterval)
+	defer trims.Stop()
 	for {
 		select {
 		case <-s.ended:
 			return
+		case <-trims.C:
+			trimLog(filepath.Join(s.dir, lxcLogFile))
 		case s.init = <-reboots:
 			_, _ = s.writeState() // the agent still has the state of before
 		case signal := <-s.signals:
@@ -405,7 +409,7 @@ func (s *supervisor) finish() {
 	<-s.copied
 	_ = s.group.killAll() // nothing is left, unless lxc-start was killed
 	x := exit{Run: s.Record.Run, At: time.Now().UTC()}
-	b, _ := os.ReadFile(filepath.Join(s.dir, lxcLogFile))      // without it, the code is unknown
+	b := tailOf(filepath.Join(s.dir, lxcLogFile), endSize)     // without it, the code is unknown
 	status, _ := s.lxc.ProcessState.Sys().(syscall.WaitStatus) // always is one
 	x.Code, x.Reason = howEnded(string(b), s.oom.happened(), status)
 	_ = s.group.remove()                             // the agent tries again
