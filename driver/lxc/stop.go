@@ -28,10 +28,12 @@ func (d *Driver) Stop(ctx context.Context, id string, timeout time.Duration) (dr
 
 // end ends a running instance and handles its end.
 func (d *Driver) end(ctx context.Context, e *entry, timeout time.Duration) error {
-	if timeout != 0 {
-		if init, ok := d.initOf(ctx, e); ok {
-			init.kill(haltSignal(init.pid, e.record.HasInit))
-		}
+	// The kernel drops a signal for the first process of a container that it does not handle yet.
+	var ask <-chan time.Time
+	if timeout != 0 && !d.askToEnd(ctx, e, true) {
+		ticker := time.NewTicker(askInterval)
+		defer ticker.Stop()
+		ask = ticker.C
 	}
 	var force <-chan time.Time
 	if timeout >= 0 {
@@ -46,12 +48,35 @@ func (d *Driver) end(ctx context.Context, e *entry, timeout time.Duration) error
 			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		case <-ask:
+			if d.askToEnd(ctx, e, false) {
+				ask = nil
+			}
 		case <-force:
 			if err := d.killContainer(ctx, e); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// askInterval is how often a container that was just started is looked at, until it handles the
+// signal that ends it.
+const askInterval = 50 * time.Millisecond
+
+// askToEnd sends a container the signal that ends it; false if it does not seem to handle it
+// yet. Then it is only sent if it is to be tried.
+func (d *Driver) askToEnd(ctx context.Context, e *entry, try bool) bool {
+	init, ok := d.initOf(ctx, e)
+	if !ok {
+		return false
+	}
+	signal := haltSignal(init.pid, e.record.HasInit)
+	handled := handles(init.pid, int(signal))
+	if handled || try {
+		init.kill(signal)
+	}
+	return handled
 }
 
 // killContainer kills the init of a container, and with it all of its processes. If that has no
