@@ -173,9 +173,9 @@ func (f *Fleet) noteFailure(n *neighbor) {
 	}
 }
 
-// lostWord returns when a replica was last lost: it died, began anew, or is alive and does
-// not answer. A node may have tried to connect to it until then, which nobody else knows.
-func (f *Fleet) lostWord() time.Time {
+// lastReplicaLoss returns when a replica was last lost: it died, restarted, or is alive but does
+// not answer. Until then a node may have tried to connect to it, and no other replica knows.
+func (f *Fleet) lastReplicaLoss() time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	at := f.lostReplica

@@ -62,7 +62,7 @@ func (f *Fleet) Tick(ctx context.Context) {
 type sign struct {
 	session *Session  // here; nil if there is none
 	heard   time.Time // when it was
-	counts  time.Time // from when on the node's silence counts
+	counts  time.Time // the start of the silence that counts against the node
 }
 
 // lastSign returns the last sign of life of a node as far as this replica knows; false if
@@ -84,7 +84,7 @@ func (f *Fleet) lastSign(node string, st *mariposa.NodeStatus, others *replicas,
 		heard = f.lastSeenAround(node, since)
 	}
 	since = laterOf(since, heard) // it has tried to connect since: it lives, whatever keeps it from getting a session
-	return sign{nil, heard, laterOf(f.watchedSince(since), f.lostWord())}, true
+	return sign{nil, heard, laterOf(f.watchedSince(since), f.lastReplicaLoss())}, true
 }
 
 func (f *Fleet) markUnknown(ctx context.Context, r *store.Node, st *mariposa.NodeStatus, heard time.Time, why *mariposa.Reason) {
