@@ -28,6 +28,7 @@ import (
 
 	"mariposa"
 	"mariposa/driver"
+	"mariposa/driver/gate"
 	"mariposa/driver/memdir"
 )
 
@@ -60,20 +61,18 @@ type Driver struct {
 	api     *client.Client
 	memory  *memdir.Dir
 
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	work   sync.WaitGroup // operations in progress, and the goroutine that follows the engine
+	ctx  context.Context // ends with Close
+	gate *gate.Gate      // of operations, and of the goroutine that follows the engine
 
 	networks sync.RWMutex // held by those who create containers, and exclusively to remove the network of a project
 	ensuring sync.Mutex   // held while such a network is created
 
-	mu        sync.Mutex
-	entries   map[string]*entry // by instance id: known or in an operation
-	report    func(driver.Event)
-	engine    engineState
-	shortages map[string]time.Time // when containers ran out of memory, by their ids
-	sessions  map[*session]struct{}
-	closed    bool
+	mu       sync.Mutex
+	entries  map[string]*entry // by instance id: known or in an operation
+	report   func(driver.Event)
+	engine   engineState
+	ooms     map[string]time.Time // when containers ran out of memory, by container id
+	sessions map[*session]struct{}
 }
 
 // entry is what the driver remembers of an instance between two looks at the engine.
@@ -104,8 +103,8 @@ func New(o Options) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot use the Docker engine: %w", err)
 	}
-	d := &Driver{options: o, api: api, memory: memdir.New(o.Dir, memdir.Places()), entries: map[string]*entry{}, sessions: map[*session]struct{}{}, shortages: map[string]time.Time{}, report: func(driver.Event) {}}
-	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d := &Driver{options: o, gate: gate.New(errClosed), api: api, memory: memdir.New(o.Dir, memdir.Places()), entries: map[string]*entry{}, sessions: map[*session]struct{}{}, ooms: map[string]time.Time{}, report: func(driver.Event) {}}
+	d.ctx = d.gate.Context()
 	d.probe()
 	return d, nil
 }
@@ -126,49 +125,24 @@ func (d *Driver) Watch(report func(driver.Event)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.report = report
-	if !d.closed {
-		d.work.Go(d.follow)
-	}
+	d.gate.Go(d.follow)
 }
 
 // Close cancels operations in progress and ends commands that run in instances; instances
 // keep running.
 func (d *Driver) Close() error {
-	d.mu.Lock()
-	d.closed = true
-	d.mu.Unlock()
+	d.gate.Shut()
 	d.closeSessions()
-	d.cancel()
-	d.work.Wait()
+	d.gate.Wait()
 	return d.api.Close()
 }
 
 var errClosed = errors.New("the docker driver is closed")
 
-// enter makes Close wait for an operation, and cancels the operation's context on Close.
-func (d *Driver) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
-	if err := ctx.Err(); err != nil {
-		return nil, nil, err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return nil, nil, errClosed
-	}
-	d.work.Add(1)
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(d.ctx, func() { cancel(errClosed) })
-	return ctx, func() {
-		stop()
-		cancel(nil)
-		d.work.Done()
-	}, nil
-}
-
 // operate runs one operation on an instance and returns its state afterwards. Changes that
 // happen meanwhile are not reported, unless the state afterwards does not show them.
 func (d *Driver) operate(ctx context.Context, id string, work func(context.Context, *entry) (driver.Observed, error)) (driver.Observed, error) {
-	ctx, leave, err := d.enter(ctx)
+	ctx, leave, err := d.gate.Enter(ctx)
 	if err != nil {
 		return driver.Observed{ID: id}, err
 	}
@@ -214,21 +188,12 @@ func (d *Driver) settle(id string, e *entry, o driver.Observed) {
 	e.note(o)
 	e.busy = false
 	if e.missed {
-		d.background(func() { d.look(id) })
+		d.gate.Go(func() { d.look(id) })
 	}
 	if o.ID == "" {
 		d.mu.Lock()
 		delete(d.entries, id)
 		d.mu.Unlock()
-	}
-}
-
-// background runs work that Close waits for.
-func (d *Driver) background(work func()) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.closed {
-		d.work.Go(work)
 	}
 }
 

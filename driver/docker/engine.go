@@ -115,7 +115,7 @@ func (d *Driver) readEvents(from *client.EventsResult) error {
 	ctx, cancel := context.WithCancel(d.ctx)
 	defer cancel()
 	hangs := make(chan error, 1)
-	d.background(func() { d.watchPulse(ctx, hangs) })
+	d.gate.Go(func() { d.watchPulse(ctx, hangs) })
 	for {
 		select {
 		case <-d.ctx.Done():
@@ -345,7 +345,7 @@ func (d *Driver) inspectAll(ctx context.Context, ids []string, found func(id str
 
 // List returns every instance of this node.
 func (d *Driver) List(ctx context.Context) ([]driver.Observed, error) {
-	ctx, leave, err := d.enter(ctx)
+	ctx, leave, err := d.gate.Enter(ctx)
 	if err != nil {
 		return nil, err
 	}

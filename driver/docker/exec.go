@@ -58,7 +58,7 @@ func (d *Driver) Exec(ctx context.Context, i driver.Instance, o driver.ExecOptio
 	if len(o.Command) == 0 {
 		return nil, &driver.CommandError{Err: errors.New("there is no command")}
 	}
-	inner, leave, err := d.enter(context.WithoutCancel(ctx))
+	inner, leave, err := d.gate.Enter(context.WithoutCancel(ctx))
 	if err != nil {
 		return nil, err
 	}

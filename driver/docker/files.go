@@ -163,7 +163,7 @@ func ignoreMissing(err error) error {
 
 // PublishValues replaces the values that a container can read.
 func (d *Driver) PublishValues(ctx context.Context, id string, values []mariposa.Variable) error {
-	_, leave, err := d.enter(ctx)
+	_, leave, err := d.gate.Enter(ctx)
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (d *Driver) PublishValues(ctx context.Context, id string, values []mariposa
 
 // PublishedValues returns the values that a container can read.
 func (d *Driver) PublishedValues(ctx context.Context, id string) ([]mariposa.Variable, error) {
-	_, leave, err := d.enter(ctx)
+	_, leave, err := d.gate.Enter(ctx)
 	if err != nil {
 		return nil, err
 	}

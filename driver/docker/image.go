@@ -14,7 +14,7 @@ import (
 
 // EnsureImage makes an image present in the engine.
 func (d *Driver) EnsureImage(ctx context.Context, image string, report func(driver.Progress)) error {
-	ctx, leave, err := d.enter(ctx)
+	ctx, leave, err := d.gate.Enter(ctx)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func pullError(image string, err error) error {
 // ResolveImage returns the digest of the image that a name means now. An image that was built
 // here and has never been in a registry is meant by its name, whatever a registry says.
 func (d *Driver) ResolveImage(ctx context.Context, image string) (string, error) {
-	ctx, leave, err := d.enter(ctx)
+	ctx, leave, err := d.gate.Enter(ctx)
 	if err != nil {
 		return "", err
 	}

@@ -62,7 +62,7 @@ type line struct {
 
 // Logs opens the log of a container.
 func (d *Driver) Logs(ctx context.Context, id string, o driver.LogOptions) (io.ReadCloser, error) {
-	ctx, leave, err := d.enter(ctx)
+	ctx, leave, err := d.gate.Enter(ctx)
 	if err != nil {
 		return nil, err
 	}

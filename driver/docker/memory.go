@@ -8,31 +8,31 @@ import (
 	"github.com/moby/moby/api/types/events"
 )
 
-// The engine learns of the end of a container and of its lack of memory by two paths, in any
-// order. If it hears of the end first, only an event says later why the container was killed.
+// The engine learns that a container has ended and that it ran out of memory on two separate
+// paths, in any order. If the end arrives first, the container is not marked as OOM-killed; only
+// an event that follows says so.
 
 const (
-	// shortageWait is how long the report of a container that may have run out of memory waits
-	// for that event.
-	shortageWait = 300 * time.Millisecond
-	// shortageTime is how long before its end a container can have run out of memory. What was
-	// killed before that was another of its processes.
-	shortageTime = 5 * time.Second
+	// oomWait is how long to wait for that event before an end is reported.
+	oomWait = 300 * time.Millisecond
+	// oomTime is how recent that event must be when the container ends. An earlier one was about
+	// another process in it.
+	oomTime = 5 * time.Second
 )
 
 // handle handles an event about an instance.
 func (d *Driver) handle(id string, m events.Message) {
 	switch m.Action {
 	case events.ActionOOM:
-		d.noteShortage(m.Actor.ID, time.Unix(0, m.TimeNano))
+		d.noteOOM(m.Actor.ID, time.Unix(0, m.TimeNano))
 	case events.ActionStart, events.ActionDestroy:
-		d.noteShortage(m.Actor.ID, time.Time{})
+		d.noteOOM(m.Actor.ID, time.Time{})
 	case events.ActionDie:
-		if d.mayLackMemory(id) {
-			d.background(func() {
+		if d.mayBeOOM(id) {
+			d.gate.Go(func() {
 				select {
 				case <-d.ctx.Done():
-				case <-time.After(shortageWait): // the event itself ends the wait: it is looked at then
+				case <-time.After(oomWait): // the event itself ends the wait: it is looked at then
 					d.look(id)
 				}
 			})
@@ -42,32 +42,32 @@ func (d *Driver) handle(id string, m events.Message) {
 	d.look(id)
 }
 
-// noteShortage notes when a container ran out of memory; zero: it has not, or is gone.
-func (d *Driver) noteShortage(physical string, at time.Time) {
+// noteOOM records when a container ran out of memory; the zero time forgets it.
+func (d *Driver) noteOOM(physical string, at time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if at.IsZero() {
-		delete(d.shortages, physical)
+		delete(d.ooms, physical)
 		return
 	}
-	d.shortages[physical] = at
+	d.ooms[physical] = at
 }
 
-// ranOut reports whether a container that has ended had run out of memory just before.
-func (d *Driver) ranOut(c *container.InspectResponse) bool {
+// wasOOMKilled reports whether a container ended because it ran out of memory.
+func (d *Driver) wasOOMKilled(c *container.InspectResponse) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	at, noted := d.shortages[c.ID]
-	return c.State.OOMKilled || noted && c.State.ExitCode == killedCode && parseTime(c.State.FinishedAt).Sub(at) < shortageTime
+	at, noted := d.ooms[c.ID]
+	return c.State.OOMKilled || noted && c.State.ExitCode == killedCode && parseTime(c.State.FinishedAt).Sub(at) < oomTime
 }
 
 // killedCode is the exit code of a process that was killed.
 const killedCode = 137
 
-// mayLackMemory reports whether an instance was killed, and nobody knows yet why.
-func (d *Driver) mayLackMemory(id string) bool {
+// mayBeOOM reports whether an instance was killed and the reason is not known yet.
+func (d *Driver) mayBeOOM(id string) bool {
 	ctx, cancel := context.WithTimeout(d.ctx, probeTimeout)
 	defer cancel()
 	c, err := d.container(ctx, id)
-	return err == nil && !c.State.Running && c.State.ExitCode == killedCode && c.HostConfig.Memory > 0 && !d.ranOut(c)
+	return err == nil && !c.State.Running && c.State.ExitCode == killedCode && c.HostConfig.Memory > 0 && !d.wasOOMKilled(c)
 }

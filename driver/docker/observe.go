@@ -83,7 +83,7 @@ func (d *Driver) observed(id string, c *container.InspectResponse) driver.Observ
 		return o
 	}
 	if o.Finished = parseTime(c.State.FinishedAt); !o.Started.IsZero() {
-		o.Reason = howEnded(c.State, d.ranOut(c))
+		o.Reason = howEnded(c.State, d.wasOOMKilled(c))
 		if code := c.State.ExitCode; c.State.Error == "" || code != 0 {
 			o.ExitCode = &code
 		}
@@ -92,10 +92,10 @@ func (d *Driver) observed(id string, c *container.InspectResponse) driver.Observ
 }
 
 // howEnded describes the end of a container as the rest of a sentence.
-func howEnded(s *container.State, ranOut bool) string {
+func howEnded(s *container.State, oom bool) string {
 	code := s.ExitCode
 	switch signal := code - 128; {
-	case ranOut:
+	case oom:
 		return "ran out of memory and was killed"
 	case s.Error != "":
 		return strings.TrimSuffix(s.Error, ".")

@@ -28,7 +28,7 @@ func (d *Driver) labelsOf(r driver.Resource) map[string]string {
 // Provide creates a volume or a network of the engine, unless it exists. The engine knows where
 // a network is.
 func (d *Driver) Provide(ctx context.Context, r driver.Resource) (string, error) {
-	ctx, leave, err := d.enter(ctx)
+	ctx, leave, err := d.gate.Enter(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -63,7 +63,7 @@ func (d *Driver) provideNetwork(ctx context.Context, r driver.Resource) error {
 
 // Withdraw removes a volume with its content, or a network.
 func (d *Driver) Withdraw(ctx context.Context, r driver.Resource) error {
-	ctx, leave, err := d.enter(ctx)
+	ctx, leave, err := d.gate.Enter(ctx)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func unlessGone(err error) error {
 
 // Provided returns the volumes and networks of this node.
 func (d *Driver) Provided(ctx context.Context) ([]driver.Resource, error) {
-	ctx, leave, err := d.enter(ctx)
+	ctx, leave, err := d.gate.Enter(ctx)
 	if err != nil {
 		return nil, err
 	}

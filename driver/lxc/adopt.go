@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"mariposa/driver/lockfile"
 )
 
 // These are the reasons of ends that no supervisor recorded.
@@ -33,7 +35,7 @@ func (d *Driver) adoptAll() error {
 		case strings.HasPrefix(name, newPrefix): // it was never started
 			_ = removeAll(filepath.Join(dir, name)) // the next start tries again
 		case strings.HasPrefix(name, gonePrefix): // nothing of it runs any more; it may be large
-			d.background(func() { _ = removeAll(filepath.Join(dir, name)) })
+			d.gate.Go(func() { _ = removeAll(filepath.Join(dir, name)) })
 		case f.IsDir() && checkID(name) == nil:
 			if err := d.adopt(name); err != nil {
 				return fmt.Errorf("cannot adopt instance %s: %w", name, err)
@@ -88,7 +90,7 @@ func (d *Driver) adopt(id string) error {
 		d.watch(e, pidfd)
 		d.watchInit(e)
 		for _, s := range leftSessions(id) {
-			d.background(func() { s.kill(d.ctx, d.groupOf(id)) })
+			d.gate.Go(func() { s.kill(d.ctx, d.groupOf(id)) })
 		}
 	} else {
 		d.recordDeadEnd(e)
@@ -103,11 +105,11 @@ func (d *Driver) adopt(id string) error {
 func (d *Driver) awaitSupervisor(e *entry) (pidfd int, err error) {
 	deadline := time.Now().Add(supervisorTimeout)
 	for {
-		lock, err := tryLock(filepath.Join(e.dir, lockFile))
+		lock, err := lockfile.Try(filepath.Join(e.dir, lockFile))
 		if err == nil {
 			return -1, lock.Close()
 		}
-		if !errors.Is(err, errLocked) {
+		if !errors.Is(err, lockfile.ErrLocked) {
 			return -1, err
 		}
 		if s, ok := readState(e.dir, e.record.Run); ok {

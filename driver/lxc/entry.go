@@ -61,7 +61,7 @@ func (e *entry) supervisor() proc {
 func (d *Driver) watch(e *entry, pidfd int) {
 	e.pidfd, e.gone = os.NewFile(uintptr(pidfd), "supervisor"), make(chan struct{})
 	file, gone := e.pidfd, e.gone
-	d.background(func() {
+	d.gate.Go(func() {
 		stop := context.AfterFunc(d.ctx, func() { _ = file.Close() }) // ends the wait
 		defer stop()
 		if awaitEnd(file) != nil || d.ctx.Err() != nil {
@@ -87,7 +87,7 @@ func (d *Driver) watch(e *entry, pidfd int) {
 func (d *Driver) watchInit(e *entry) {
 	init, gone, run := proc{pid: e.state.PID, start: e.state.Start}, e.gone, e.record.Run
 	pidfd, alive := init.open()
-	d.background(func() {
+	d.gate.Go(func() {
 		if alive {
 			file := os.NewFile(uintptr(pidfd), "init") //nolint:gosec // a file descriptor is positive
 			stop := context.AfterFunc(d.ctx, func() { _ = file.Close() })
@@ -130,15 +130,6 @@ func (d *Driver) handleReboot(e *entry, gone chan struct{}, now state) {
 	d.refresh(e)
 	d.watchInit(e)
 	d.tell(d.look(e))
-}
-
-// background runs work that Close waits for.
-func (d *Driver) background(work func()) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.closed {
-		d.work.Go(work)
-	}
 }
 
 // reap removes the zombie of a supervisor that this agent has started. For one of an earlier

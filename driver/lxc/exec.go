@@ -83,7 +83,7 @@ func (d *Driver) Exec(ctx context.Context, i driver.Instance, o driver.ExecOptio
 	if slices.ContainsFunc(o.Command, func(word string) bool { return strings.Contains(word, "\x00") }) {
 		return nil, &driver.CommandError{Err: errors.New("the command cannot contain a NUL character")}
 	}
-	_, leave, err := d.enter(ctx)
+	_, leave, err := d.gate.Enter(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,6 @@ func (d *Driver) Exec(ctx context.Context, i driver.Instance, o driver.ExecOptio
 	}
 	d.mu.Lock()
 	d.sessions[s] = struct{}{}
-	closed := d.closed
 	d.mu.Unlock()
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
 	go func() { // Close of the driver waits for it: it has entered
@@ -105,7 +104,7 @@ func (d *Driver) Exec(ctx context.Context, i driver.Instance, o driver.ExecOptio
 		delete(d.sessions, s)
 		d.mu.Unlock()
 	}()
-	if closed {
+	if d.gate.IsShut() {
 		_ = s.Close() // the driver was closed meanwhile
 	}
 	return s, nil

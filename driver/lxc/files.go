@@ -191,7 +191,7 @@ func (r *record) mdataPath() string {
 
 // kept returns an instance with its record, for what may happen during another operation.
 func (d *Driver) kept(ctx context.Context, id string) (e *entry, r record, leave func(), err error) {
-	_, leave, err = d.enter(ctx)
+	_, leave, err = d.gate.Enter(ctx)
 	if err != nil {
 		return nil, r, nil, err
 	}

@@ -10,12 +10,12 @@ import (
 
 const noFirewall = "none: this machine has neither iptables nor nft, so containers reach the node and each other only"
 
-// bridgePrefix begins the names of our bridges.
+// bridgePrefix is the prefix of our bridges.
 const bridgePrefix = "mplx-"
 
-// others begin the names of the bridges of Docker engines and of other nodes on this machine:
-// what is there belongs to other projects.
-var others = []string{"docker", "br-", bridgePrefix}
+// foreignBridges are prefixes of the bridges of Docker and of other nodes on this machine. They
+// belong to other projects.
+var foreignBridges = []string{"docker", "br-", bridgePrefix}
 
 // bridged is a bridge with the addresses of its network.
 type bridged struct {
@@ -98,13 +98,13 @@ func iptablesRules(chain string, list []bridged) string {
 		line("-A %s -i %s -j %s-OUT", chain, x.name, chain)
 		line("-A %s-OUT -o %s -j DROP", chain, x.name)
 	}
-	for _, other := range others {
+	for _, other := range foreignBridges {
 		line("-A %s-OUT -o %s+ -j DROP", chain, other)
 	}
 	line("-A %s-OUT -j ACCEPT", chain)
 	for _, x := range list {
 		line("-A %s -o %s -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", chain, x.name)
-		for _, other := range others {
+		for _, other := range foreignBridges {
 			line("-A %s -i %s+ -o %s -j DROP", chain, other, x.name)
 		}
 	}
@@ -131,7 +131,7 @@ func nftRules(table string, list []bridged) string {
 		line(`iifname "%s" oifname "%s" accept`, x.name, x.name)
 	}
 	line("iifname %s oifname %s drop", set, set)
-	for _, other := range others {
+	for _, other := range foreignBridges {
 		line(`iifname %s oifname "%s*" drop`, set, other)
 		line(`iifname "%s*" oifname %s ct state new drop`, other, set)
 	}

@@ -34,7 +34,9 @@ import (
 
 	"mariposa"
 	"mariposa/driver"
+	"mariposa/driver/gate"
 	"mariposa/driver/imagestore"
+	"mariposa/driver/lockfile"
 	"mariposa/driver/logfile"
 	"mariposa/driver/memdir"
 )
@@ -57,7 +59,7 @@ type Options struct {
 	Images *imagestore.Store
 	// Scope names the node: several may run on one machine.
 	Scope string
-	// Bridge begins the names of the bridges, with up to 7 characters; mplx- if empty.
+	// Bridge is the prefix of the bridges, at most 7 characters; mplx- if empty.
 	Bridge string
 	// Subnet is a private range of IPv4 addresses for all networks of this node. If zero, one
 	// that the machine does not use is chosen once, and kept.
@@ -82,9 +84,8 @@ type Driver struct {
 	network    *networks
 	lock       *os.File
 
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	work   sync.WaitGroup // operations in progress, and everything that waits for an end
+	ctx  context.Context // ends with Close
+	gate *gate.Gate      // of operations, and of everything that waits for an end
 
 	supportMu sync.Mutex
 	support   support
@@ -95,7 +96,6 @@ type Driver struct {
 	report     func(driver.Event)
 	unreported []driver.Event // from before Watch was called
 	sessions   map[*session]struct{}
-	closed     bool
 }
 
 // New opens a directory and finds the instances that run or have ended there. Only one driver
@@ -126,13 +126,13 @@ func New(o Options) (*Driver, error) {
 	o.Dir = dir
 	o.Cgroup, o.LogSize, o.LogFiles = cmp.Or(o.Cgroup, "mariposa-lxc"), cmp.Or(o.LogSize, 8<<20), cmp.Or(o.LogFiles, 3)
 	d := &Driver{
-		options: o, executable: executable, memory: memdir.New(dir, memdir.Places()), boot: bootID(), groups: findHierarchy(),
+		gate: gate.New(errClosed), options: o, executable: executable, memory: memdir.New(dir, memdir.Places()), boot: bootID(), groups: findHierarchy(),
 		entries: map[string]*entry{}, sessions: map[*session]struct{}{},
 	}
-	if d.lock, err = lockWithin(filepath.Join(dir, ".lock"), 2*time.Second); err != nil {
+	if d.lock, err = lockfile.Within(filepath.Join(dir, ".lock"), 2*time.Second); err != nil {
 		return nil, fmt.Errorf("cannot use %s: another agent has it open: %w", dir, err)
 	}
-	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.ctx = d.gate.Context()
 	d.support, d.probed = d.findSupport(), time.Now()
 	d.network = newNetworks(o)
 	if d.support.unavailable == "" {
@@ -167,7 +167,7 @@ func (d *Driver) Watch(report func(driver.Event)) {
 	for _, e := range early {
 		report(e)
 	}
-	d.background(d.awaitSupport)
+	d.gate.Go(d.awaitSupport)
 }
 
 // awaitSupport reports that a machine which could run no system container can do so now.
@@ -208,7 +208,7 @@ func (d *Driver) List(ctx context.Context) ([]driver.Observed, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
+	if d.gate.IsShut() {
 		return nil, errClosed
 	}
 	list := make([]driver.Observed, 0, len(d.entries))
@@ -233,16 +233,11 @@ func (d *Driver) Logs(ctx context.Context, id string, o driver.LogOptions) (io.R
 // Close cancels operations in progress and ends commands that run in instances; instances keep
 // running.
 func (d *Driver) Close() error {
-	d.mu.Lock()
-	if d.closed {
-		d.mu.Unlock()
+	if !d.gate.Shut() {
 		return nil
 	}
-	d.closed = true
-	d.mu.Unlock()
 	d.closeSessions()
-	d.cancel()
-	d.work.Wait()
+	d.gate.Wait()
 	for _, e := range d.entries { // nothing changes them any more
 		e.unwatch()
 	}
@@ -258,7 +253,7 @@ func (d *Driver) operate(ctx context.Context, id string, work func(context.Conte
 	if err := checkID(id); err != nil {
 		return driver.Observed{ID: id}, err
 	}
-	ctx, leave, err := d.enter(ctx)
+	ctx, leave, err := d.gate.Enter(ctx)
 	if err != nil {
 		return driver.Observed{ID: id}, err
 	}
@@ -279,26 +274,6 @@ func (d *Driver) operate(ctx context.Context, id string, work func(context.Conte
 	}
 	o.ID = id
 	return o, err
-}
-
-// enter makes Close wait for an operation, and cancels the operation's context on Close.
-func (d *Driver) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
-	if err := ctx.Err(); err != nil {
-		return nil, nil, err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return nil, nil, errClosed
-	}
-	d.work.Add(1)
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(d.ctx, func() { cancel(errClosed) })
-	return ctx, func() {
-		stop()
-		cancel(nil)
-		d.work.Done()
-	}, nil
 }
 
 // acquire reserves an instance for one operation, and creates its entry if there is none.
@@ -332,7 +307,7 @@ func (d *Driver) find(id string) (*entry, error) {
 	defer d.mu.Unlock()
 	e := d.entries[id]
 	switch {
-	case d.closed:
+	case d.gate.IsShut():
 		return nil, errClosed
 	case e == nil || e.observed.ID == "":
 		return nil, driver.ErrNotFound

@@ -50,7 +50,7 @@ func (d *Driver) enterResource(ctx context.Context, r driver.Resource) (context.
 	if checkID(r.ID) != nil {
 		return nil, nil, fmt.Errorf("invalid id %q of a %s", r.ID, r.Kind)
 	}
-	return d.enter(ctx)
+	return d.gate.Enter(ctx)
 }
 
 func (d *Driver) volumePath(id string) string { return filepath.Join(d.options.Dir, volumesDir, id) }
@@ -97,7 +97,7 @@ func (d *Driver) usedBy(r driver.Resource) string {
 
 // Provided returns the volumes and networks of this node.
 func (d *Driver) Provided(ctx context.Context) ([]driver.Resource, error) {
-	_, leave, err := d.enter(ctx)
+	_, leave, err := d.gate.Enter(ctx)
 	if err != nil {
 		return nil, err
 	}

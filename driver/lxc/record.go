@@ -11,8 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"mariposa"
 	"mariposa/driver"
 )
@@ -161,39 +159,6 @@ func readState(dir string, run int) (s state, ok bool) {
 func readExit(dir string, run int) (x exit, ok bool) {
 	err := readJSON(filepath.Join(dir, exitFile), &x)
 	return x, err == nil && x.Run == run
-}
-
-// errLocked means that another process holds the lock, so that process is alive.
-var errLocked = errors.New("locked by another process")
-
-// tryLock takes a lock file, or returns errLocked. The lock lasts as long as any copy of the
-// open file, so the agent can pass its copy to a supervisor without a gap.
-func tryLock(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, errLocked
-		}
-		return nil, err
-	}
-	return f, nil
-}
-
-// lockWithin retries for a while: between fork and exec, any child of ours has a copy of every
-// file that we have open.
-func lockWithin(path string, d time.Duration) (*os.File, error) {
-	deadline := time.Now().Add(d)
-	for {
-		f, err := tryLock(path)
-		if !errors.Is(err, errLocked) || time.Now().After(deadline) {
-			return f, err
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
 }
 
 // checkID rejects ids that cannot be names of containers and directories.

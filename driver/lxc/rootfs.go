@@ -10,12 +10,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"mariposa/driver"
 	"mariposa/driver/imagestore"
+	"mariposa/driver/lockfile"
 )
 
 // rootfsKind says how an instance has its root file system.
@@ -30,7 +30,7 @@ const (
 
 // EnsureImage extracts the root file system of an image, once.
 func (d *Driver) EnsureImage(ctx context.Context, image string, report func(driver.Progress)) error {
-	ctx, leave, err := d.enter(ctx)
+	ctx, leave, err := d.gate.Enter(ctx)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (d *Driver) extracted(ctx context.Context, i *imagestore.Image, report func
 	if done := filepath.Join(cache, rootfsDir); isDir(done) { // others may be extracted meanwhile
 		return done, nil
 	}
-	lock, err := awaitLock(ctx, filepath.Join(cache, lockFile)) // other nodes of this machine may use the store
+	lock, err := lockfile.Wait(ctx, filepath.Join(cache, lockFile)) // other nodes of this machine may use the store
 	if err != nil {
 		return "", err
 	}
@@ -88,21 +88,6 @@ func (d *Driver) extracted(ctx context.Context, i *imagestore.Image, report func
 		return "", err
 	}
 	return dir, os.Rename(unfinished, dir)
-}
-
-// awaitLock takes a lock as soon as nobody else has it.
-func awaitLock(ctx context.Context, path string) (*os.File, error) {
-	for {
-		lock, err := tryLock(path)
-		if !errors.Is(err, errLocked) {
-			return lock, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
 }
 
 func isDir(path string) bool {

@@ -191,7 +191,7 @@ func TestAContainerIsIsolated(t *testing.T) {
 func TestTheCommandIsAScriptAtTheFirstBoot(t *testing.T) {
 	t.Parallel()
 	d := openNode(t)
-	i := system(drivertest.NewID(), "sh", "-c", `echo "script of $GREETING, as $(id -u) in $(pwd)"; echo "$PEM"; ps | grep -c '[i]nit'; date > /srv/ran; exit 3`)
+	i := system(drivertest.NewID(), "sh", "-c", `echo "script of $GREETING, as $(id -u) in $(pwd)"; echo "$PEM"; ps | grep -c '^ *1 .*init'; date > /srv/ran; exit 3`)
 	i.Workload.Environment = []mariposa.Variable{{Name: "GREETING", Value: ` "a" 'b' $HOME # `}, {Name: "PEM", Value: "line 1\nline '2'"}}
 	i.Workload.WorkingDir = "/srv"
 	i.Workload.Files = []mariposa.Variable{{Name: "/run/secrets/db", Value: "s3cret"}}

@@ -19,6 +19,7 @@ import (
 	"mariposa"
 	"mariposa/driver"
 	"mariposa/driver/imagestore"
+	"mariposa/driver/lockfile"
 )
 
 // Start creates the container of an instance and starts it, or starts the one that has ended.
@@ -316,7 +317,7 @@ func binds(r *record, i driver.Instance) (all []bind, mounts []mountEntry, err e
 
 // launch starts a supervisor, passes it the lock and its request, and waits for its report.
 func (d *Driver) launch(ctx context.Context, e *entry, q *request) error {
-	lock, err := lockWithin(filepath.Join(e.dir, lockFile), supervisorTimeout)
+	lock, err := lockfile.Within(filepath.Join(e.dir, lockFile), supervisorTimeout)
 	if err != nil {
 		return fmt.Errorf("cannot start instance %s: %w", e.id, err)
 	}

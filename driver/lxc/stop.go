@@ -28,10 +28,10 @@ func (d *Driver) Stop(ctx context.Context, id string, timeout time.Duration) (dr
 
 // end ends a running instance and handles its end.
 func (d *Driver) end(ctx context.Context, e *entry, timeout time.Duration) error {
-	// The kernel drops a signal for the first process of a container that it does not handle yet.
+	// The kernel drops signals for which the first process of a container has no handler yet.
 	var ask <-chan time.Time
-	if timeout != 0 && !d.askToEnd(ctx, e, true) {
-		ticker := time.NewTicker(askInterval)
+	if timeout != 0 && !d.requestStop(ctx, e, true) {
+		ticker := time.NewTicker(stopInterval)
 		defer ticker.Stop()
 		ask = ticker.C
 	}
@@ -49,7 +49,7 @@ func (d *Driver) end(ctx context.Context, e *entry, timeout time.Duration) error
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-ask:
-			if d.askToEnd(ctx, e, false) {
+			if d.requestStop(ctx, e, false) {
 				ask = nil
 			}
 		case <-force:
@@ -60,13 +60,12 @@ func (d *Driver) end(ctx context.Context, e *entry, timeout time.Duration) error
 	}
 }
 
-// askInterval is how often a container that was just started is looked at, until it handles the
-// signal that ends it.
-const askInterval = 50 * time.Millisecond
+// stopInterval is how often a container is checked that does not handle its stop signal yet.
+const stopInterval = 50 * time.Millisecond
 
-// askToEnd sends a container the signal that ends it; false if it does not seem to handle it
-// yet. Then it is only sent if it is to be tried.
-func (d *Driver) askToEnd(ctx context.Context, e *entry, try bool) bool {
+// requestStop sends a container its stop signal. It returns false if the container does not seem
+// to handle the signal yet; the signal is then sent only if try is set.
+func (d *Driver) requestStop(ctx context.Context, e *entry, try bool) bool {
 	init, ok := d.initOf(ctx, e)
 	if !ok {
 		return false

@@ -15,7 +15,7 @@ import (
 
 // Usage reads what an instance uses from its cgroups, and its traffic from its interfaces.
 func (d *Driver) Usage(ctx context.Context, id string) (mariposa.Usage, error) {
-	ctx, leave, err := d.enter(ctx)
+	ctx, leave, err := d.gate.Enter(ctx)
 	if err != nil {
 		return mariposa.Usage{}, err
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"mariposa/driver/lockfile"
 )
 
 // shimTimeout limits the work of a shim that does not wait for anything else.
@@ -132,11 +134,11 @@ func (d *Driver) adoptDamaged(e *entry) error {
 func (d *Driver) awaitShim(e *entry) (*os.File, error) {
 	deadline := time.Now().Add(shimTimeout)
 	for {
-		lock, err := tryLock(filepath.Join(e.dir, lockFile))
+		lock, err := lockfile.Try(filepath.Join(e.dir, lockFile))
 		if err == nil {
 			return lock, nil
 		}
-		if !errors.Is(err, errLocked) {
+		if !errors.Is(err, lockfile.ErrLocked) {
 			return nil, err
 		}
 		if s, ok := readState(e.dir, e.spec.Run); ok {
@@ -242,7 +244,7 @@ func (d *Driver) adoptStrays() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for id, l := range oldest {
-		if d.closed || d.entries[id] != nil {
+		if d.gate.IsShut() || d.entries[id] != nil {
 			continue
 		}
 		pidfd, ok := l.open()
@@ -250,6 +252,7 @@ func (d *Driver) adoptStrays() error {
 			continue // it has ended meanwhile
 		}
 		e := newEntry(id, filepath.Join(d.root, id))
+		e.op <- struct{}{} // it may end meanwhile
 		e.stray, e.live, e.private.path = true, true, d.privatePath(e)
 		e.spec = spec{ID: id, Labels: l.labels, Ports: portsOf(l.env), Volumes: sourcesOf(l.env)}
 		e.state = state{PID: l.pid, Start: l.start, Boot: d.boot, Started: startTime(l.start)}
@@ -262,6 +265,7 @@ func (d *Driver) adoptStrays() error {
 		}
 		e.observed, e.uses = e.observe(), e.spec.Volumes
 		d.entries[id] = e
+		e.release()
 	}
 	return nil
 }
@@ -269,14 +273,7 @@ func (d *Driver) adoptStrays() error {
 // shimGone is called by the exit loop when the shim of an instance has ended. An
 // operation in progress handles that itself; otherwise the instance ended by itself.
 func (d *Driver) shimGone(e *entry, gone chan struct{}) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return // the next driver finds it in the directory
-	}
-	d.work.Add(1)
-	go func() {
-		defer d.work.Done()
+	d.gate.Go(func() { // after Close, the next driver finds it in the directory
 		select {
 		case e.op <- struct{}{}:
 		case <-d.ctx.Done():
@@ -287,7 +284,7 @@ func (d *Driver) shimGone(e *entry, gone chan struct{}) {
 			d.handleEnd(e)
 			d.report(e.observed)
 		}
-	}()
+	})
 }
 
 // handleEnd handles the end of an instance whose shim has just ended. The caller holds

@@ -73,7 +73,7 @@ func (d *Driver) Exec(ctx context.Context, i driver.Instance, o driver.ExecOptio
 	if err := checkExec(i, o); err != nil {
 		return nil, err
 	}
-	_, leave, err := d.enter(ctx)
+	_, leave, err := d.gate.Enter(ctx)
 	if err != nil {
 		return nil, err
 	}

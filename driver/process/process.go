@@ -39,6 +39,8 @@ import (
 
 	"mariposa"
 	"mariposa/driver"
+	"mariposa/driver/gate"
+	"mariposa/driver/lockfile"
 	"mariposa/driver/logfile"
 	"mariposa/driver/memdir"
 )
@@ -80,9 +82,8 @@ type Driver struct {
 	mapMu    sync.Mutex
 	mappable map[uint64]bool // whether a file system supports ID-mapped mounts, by device
 
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	work   sync.WaitGroup // operations in progress
+	ctx  context.Context // ends with Close
+	gate *gate.Gate      // of operations
 
 	mu          sync.Mutex
 	entries     map[string]*entry
@@ -90,7 +91,6 @@ type Driver struct {
 	uids        map[int]string // the instance that has a uid
 	reportEvent func(driver.Event)
 	unreported  []driver.Event // from before Watch was called
-	closed      bool
 }
 
 // New opens a root and finds the instances that run or have ended there. Only one driver
@@ -114,7 +114,7 @@ func New(o Options) (*Driver, error) {
 	o.UIDs, o.TmpSize, o.Processes = cmp.Or(o.UIDs, DefaultUIDs), cmp.Or(o.TmpSize, DefaultTmpSize), cmp.Or(o.Processes, DefaultProcesses)
 	o.Paths = slices.Clone(o.Paths)
 	d := &Driver{
-		root: root, executable: executable, options: o,
+		root: root, executable: executable, options: o, gate: gate.New(errClosed),
 		hierarchy: findHierarchy(), boot: bootID(), memory: memdir.New(root, memdir.Places()),
 		entries: map[string]*entry{}, ports: map[int]string{}, uids: map[int]string{}, mappable: map[uint64]bool{},
 	}
@@ -131,14 +131,14 @@ func New(o Options) (*Driver, error) {
 		return nil, err
 	}
 	// A fork in progress when an agent was killed may hold the lock for a moment.
-	if d.rootLock, err = lockWithin(filepath.Join(root, ".lock"), 2*time.Second); err != nil {
+	if d.rootLock, err = lockfile.Within(filepath.Join(root, ".lock"), 2*time.Second); err != nil {
 		return nil, fmt.Errorf("cannot use %s: another agent has it open: %w", root, err)
 	}
 	if d.exits, err = watchExits(d.shimGone); err != nil {
 		_ = d.rootLock.Close()
 		return nil, err
 	}
-	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.ctx = d.gate.Context()
 	if err := d.adoptAll(); err != nil {
 		_ = d.Close()
 		return nil, err
@@ -208,7 +208,7 @@ func (d *Driver) List(ctx context.Context) ([]driver.Observed, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
+	if d.gate.IsShut() {
 		return nil, errClosed
 	}
 	list := make([]driver.Observed, 0, len(d.entries))
@@ -247,15 +247,10 @@ func (d *Driver) Update(ctx context.Context, i driver.Instance) (driver.Observed
 // Close cancels operations in progress and releases the root; instances keep running. A
 // canceled Start may still succeed: the next driver of the root then finds the instance.
 func (d *Driver) Close() error {
-	d.mu.Lock()
-	if d.closed {
-		d.mu.Unlock()
+	if !d.gate.Shut() {
 		return nil
 	}
-	d.closed = true
-	d.mu.Unlock()
-	d.cancel()
-	d.work.Wait()
+	d.gate.Wait()
 	d.exits.close()
 	d.memory.Release() // the next driver creates it again
 	return d.rootLock.Close()
@@ -269,7 +264,7 @@ func (d *Driver) operate(ctx context.Context, id string, work func(context.Conte
 	if err := checkID(id); err != nil {
 		return driver.Observed{ID: id}, err
 	}
-	ctx, leave, err := d.enter(ctx)
+	ctx, leave, err := d.gate.Enter(ctx)
 	if err != nil {
 		return driver.Observed{ID: id}, err
 	}
@@ -284,26 +279,6 @@ func (d *Driver) operate(ctx context.Context, id string, work func(context.Conte
 	o.ID = id
 	d.dropUnused(e)
 	return o, err
-}
-
-// enter makes Close wait for an operation, and cancels the operation's context on Close.
-func (d *Driver) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
-	if err := ctx.Err(); err != nil {
-		return nil, nil, err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return nil, nil, errClosed
-	}
-	d.work.Add(1)
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(d.ctx, func() { cancel(errClosed) })
-	return ctx, func() {
-		stop()
-		cancel(nil)
-		d.work.Done()
-	}, nil
 }
 
 // acquire reserves an instance for one operation, and creates its entry if there is none.

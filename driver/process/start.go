@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"mariposa/driver"
+	"mariposa/driver/lockfile"
 )
 
 // failpoint lets tests kill an agent or a shim in the middle of a start.
@@ -150,7 +151,7 @@ func (d *Driver) prepare(e *entry, i driver.Instance, first bool) (*os.File, err
 		s.Processes = d.options.Processes
 	}
 	if !first {
-		lock, err := lockWithin(filepath.Join(e.dir, lockFile), shimTimeout)
+		lock, err := lockfile.Within(filepath.Join(e.dir, lockFile), shimTimeout)
 		if err != nil {
 			return nil, fmt.Errorf("cannot restart instance %s: %w", e.id, err)
 		}
@@ -190,7 +191,7 @@ func (d *Driver) makeDirectory(e *entry, s spec) (*os.File, error) {
 		return nil, err
 	}
 	failpoint(d.root, "written")
-	lock, err := tryLock(filepath.Join(tmp, lockFile))
+	lock, err := lockfile.Try(filepath.Join(tmp, lockFile))
 	if err != nil {
 		return nil, err
 	}

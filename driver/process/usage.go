@@ -17,7 +17,7 @@ import (
 // Usage adds up the usage of an instance's processes from /proc: those of its session and
 // of its cgroups. Processes share the node's network, so network usage is not measured.
 func (d *Driver) Usage(ctx context.Context, id string) (mariposa.Usage, error) {
-	_, leave, err := d.enter(ctx)
+	_, leave, err := d.gate.Enter(ctx)
 	if err != nil {
 		return mariposa.Usage{}, err
 	}

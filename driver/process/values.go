@@ -11,7 +11,7 @@ var _ driver.ValuePublisher = (*Driver)(nil)
 
 // PublishValues replaces the file that an instance reads its values from.
 func (d *Driver) PublishValues(ctx context.Context, id string, values []mariposa.Variable) error {
-	_, leave, err := d.enter(ctx)
+	_, leave, err := d.gate.Enter(ctx)
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (d *Driver) findEntry(id string) (*entry, *execContext, error) {
 	defer d.mu.Unlock()
 	e := d.entries[id]
 	switch {
-	case d.closed:
+	case d.gate.IsShut():
 		return nil, nil, errClosed
 	case e == nil || e.observed.ID == "":
 		return nil, nil, driver.ErrNotFound

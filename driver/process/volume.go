@@ -43,7 +43,7 @@ func (d *Driver) Provide(ctx context.Context, r driver.Resource) (string, error)
 // enterResource returns the path of a resource, and makes Close wait for the operation.
 func (d *Driver) enterResource(ctx context.Context, r driver.Resource) (path string, leave func(), err error) {
 	if path, err = d.resourcePath(r); err == nil {
-		_, leave, err = d.enter(ctx)
+		_, leave, err = d.gate.Enter(ctx)
 	}
 	return path, leave, err
 }
