@@ -59,9 +59,9 @@ type realServer struct {
 // a plus runs an instance of another installation.
 func newRealServer(t *testing.T, nodes ...string) *realServer {
 	t.Helper()
-	// Under the race detector, a fourth of the tests is enough, always the same ones: they
+	// Under the race detector, an eighth of the tests is enough, always the same ones: they
 	// take several times as long there, and the server's own tests run there too.
-	if testing.Short() && crc32.ChecksumIEEE([]byte(t.Name()))%4 > 0 {
+	if testing.Short() && crc32.ChecksumIEEE([]byte(t.Name()))%8 > 0 {
 		t.Skip("the run without the race detector has it")
 	}
 	s := &realServer{t: t, token: assembly.Secret(), begun: time.Now(), stable: map[string]string{}, original: map[string]string{}, counts: map[int]int{}, stop: map[string]func(){}}

@@ -107,6 +107,7 @@ func TestAHeartbeatOvertakesFramesAndStreams(t *testing.T) {
 
 func TestALargeFrameArrivesWhole(t *testing.T) {
 	t.Parallel()
+	long(t)
 	ctx := soon(t)
 	a, b := wiretest.Pair(t)
 	near, far := wire.NewPipe(ctx, a), wire.NewPipe(ctx, b)
@@ -134,6 +135,7 @@ func TestALargeFrameArrivesWhole(t *testing.T) {
 
 func TestPiecesBeyondTheBoundAreRefused(t *testing.T) {
 	t.Parallel()
+	long(t)
 	ctx := soon(t)
 	near, far := wiretest.Pair(t)
 	a := wire.NewPipe(ctx, near)

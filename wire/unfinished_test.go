@@ -106,6 +106,15 @@ func TestAConnectionThatEndsLeavesNoUnfinishedFrame(t *testing.T) {
 	}
 }
 
+// long marks a test with much data. It is skipped under the race detector, where it would take
+// several times as long and find nothing.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("the run without the race detector has it")
+	}
+}
+
 // pieces divides a frame as a pipe does.
 func pieces(frame string) (all []string) {
 	for ; len(frame) > 64<<10; frame = frame[64<<10:] {
@@ -116,6 +125,7 @@ func pieces(frame string) (all []string) {
 
 func TestAnAgentCannotSendWhatIsExpensiveToDecode(t *testing.T) {
 	t.Parallel()
+	long(t)
 	var keys strings.Builder
 	for i := range 150_000 {
 		fmt.Fprintf(&keys, `"%d":"",`, i)
@@ -163,6 +173,7 @@ func honest(n int) []mariposa.Quarantined {
 // What agents send has half of what servers accept, at most.
 func TestTheFramesOfAnHonestAgentAreAccepted(t *testing.T) {
 	t.Parallel()
+	long(t)
 	all := honest(10_000)
 	var frames []wire.Frame
 	count := 0

@@ -36,8 +36,9 @@ func withStandby(t *testing.T, first *pgtest.Server, target string) (second *pgt
 type writer struct {
 	name, token string
 	urls        []string
-	acked       int // changes that were acknowledged, of each kind
-	failed      int // attempts that were not
+	pause       time.Duration // after each pair of changes
+	acked       int           // changes that were acknowledged, of each kind
+	failed      int           // attempts that were not
 	wrong       []string
 }
 
@@ -47,6 +48,10 @@ func (w *writer) run(ctx context.Context) {
 		w.change("PUT", "/v1/projects/shop/metadata/"+key, itoa(n), "text/plain", key+"-value")
 		w.change("POST", "/v1/projects/shop/metadata/count/incr", "", "application/json", key+"-count")
 		w.acked = n
+		select {
+		case <-ctx.Done():
+		case <-time.After(w.pause):
+		}
 	}
 }
 
