@@ -23,18 +23,27 @@ const (
 	oneWeb      = "services:\n  web: {compute_type: dummy, update: {min_healthy: 0}}\n"
 )
 
+// beside returns a function that calls do on a goroutine, which ends before the test does.
+func (s *realServer) beside(do func()) func() {
+	var all sync.WaitGroup
+	s.t.Cleanup(all.Wait)
+	return func() { all.Go(do) }
+}
+
 // whenFollowed calls do once somebody follows the feed.
 func (s *realServer) whenFollowed(f *proxy, do func()) {
+	start := s.beside(do)
 	f.feed(func(w http.ResponseWriter, r *http.Request) {
-		go do()
+		start()
 		s.ServeHTTP(w, r)
 	})
 }
 
 // whenTold calls do once an event with a text has been passed on.
 func (s *realServer) whenTold(f *proxy, text string, do func()) {
+	start := s.beside(do)
 	f.feed(func(w http.ResponseWriter, r *http.Request) {
-		s.ServeHTTP(&listening{ResponseWriter: w, text: text, do: sync.OnceFunc(func() { go do() })}, r)
+		s.ServeHTTP(&listening{ResponseWriter: w, text: text, do: sync.OnceFunc(start)}, r)
 	})
 }
 
@@ -58,7 +67,7 @@ func (l *listening) Flush() { l.ResponseWriter.(http.Flusher).Flush() }
 // scaleTo scales web.
 func (s *realServer) scaleTo(n string) {
 	s.t.Helper()
-	_, err := s.Scale(s.t.Context(), "hello", map[string]string{"web": n})
+	_, err := s.Scale(context.WithoutCancel(s.t.Context()), "hello", map[string]string{"web": n})
 	must(s.t, err)
 }
 

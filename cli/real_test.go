@@ -204,7 +204,7 @@ var (
 	aHash     = regexp.MustCompile(`\b[0-9a-f]{40}\b`)
 	aKey      = regexp.MustCompile(`SHA256:[A-Za-z0-9+/]{43}`)
 	aTime     = regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
-	anHour    = regexp.MustCompile(`\b\d\d:\d\d:\d\d( UTC)?\b`)
+	anHour    = regexp.MustCompile(`\b(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d( UTC)?\b`) // of today, or after midnight with its date
 	aRingKey  = regexp.MustCompile(`"key": ?"[0-9a-f]{16}"`)
 	aUsage    = regexp.MustCompile(`"usage": ?\{[^{}]*\}`) // reported now and then
 	aSecret   = regexp.MustCompile(`\bmr[pj]_[A-Za-z0-9_-]+`)

@@ -15,7 +15,7 @@ import (
 // act lets ann act on hello, and waits until what she began has ended.
 func (s *realServer) act(a contract.Action) {
 	s.t.Helper()
-	_, err := s.Act(s.t.Context(), "hello", a)
+	_, err := s.Act(context.WithoutCancel(s.t.Context()), "hello", a)
 	must(s.t, err)
 	s.quiet()
 }

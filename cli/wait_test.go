@@ -123,7 +123,7 @@ func TestTheBarShowsHowFarAndHowLong(t *testing.T) {
 // faster lets bob update hello just before the next update arrives.
 func (s *realServer) faster(f *proxy, bob *client.Client) {
 	s.t.Helper()
-	_, err := s.PutProjectUser(s.t.Context(), "hello", "bob", mariposa.RoleDeployer)
+	_, err := s.PutProjectUser(context.WithoutCancel(s.t.Context()), "hello", "bob", mariposa.RoleDeployer)
 	must(s.t, err)
 	first := sync.OnceFunc(func() {
 		_, err := bob.UpdateManifest(context.Background(), "hello", []byte(bobsManifest), client.Update{Force: true, Message: "tune the database"})
