@@ -185,8 +185,8 @@ func TestAnInstanceWithVolumesOnALostNodeStartsWhenTheNodeReturns(t *testing.T) 
 	h.create("shop", "services:\n  db: {compute_type: dummy, scale: 3, volumes: [\"data:/data\"], update: {min_healthy: 0}, reschedule: {after: 900}}\nvolumes: {data: {}}\n")
 	h.awaitRest("shop")
 	h.actOnNode("n3", contract.NodeAction{Action: "lose"})
-	h.until("the state to count the lost node", func() bool { return h.of("shop", "db").Running == 2 })
-	s := h.of("shop", "db")
+	var s contract.ServiceState
+	h.until("the planner to see the lost node", func() bool { s = h.of("shop", "db"); return s.Running == 2 && s.ReasonCode != "" })
 	if s.ReasonCode != mariposa.ReasonNodeAwayVolumes || !strings.Contains(s.Reason, ", and has volumes there: data; it starts when the node returns; if the node will not return, ") || strings.Contains(s.Reason, "reschedule-now") {
 		t.Errorf("db: %+v", s)
 	}

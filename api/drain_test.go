@@ -234,10 +234,10 @@ func TestAStormOfLostNodesStopsRescheduling(t *testing.T) {
 	}
 	h.until("the storm to be an event", func() bool { return h.eventKinds()["nodes.storm_began"] == 1 })
 	h.actOnNode("n1", contract.NodeAction{Action: "reschedule-now"})
-	h.until("the given-up node to be replaced", func() bool { return h.of("shop", "web").Running == 4 })
-	if s := h.of("shop", "web"); s.ReasonCode != mariposa.ReasonStorm {
-		t.Errorf("%+v", s)
-	}
+	h.until("the given-up node to be replaced, and no other", func() bool {
+		s := h.of("shop", "web")
+		return s.Running == 4 && s.ReasonCode == mariposa.ReasonStorm
+	})
 	h.call("PUT", "/v1/nodes/n5", contract.NodeAction{Action: "reschedule-now"}).wantError(409, mariposa.Conflict, "node drain host-n5")
 	for _, n := range lost {
 		h.actOnNode(n, contract.NodeAction{Action: "restore"})
