@@ -36,6 +36,7 @@ var floors = []struct {
 	{[]string{"reason"}, "a reason becomes a sentence from the nouns alone, so that API, CLI and web page show the same text"},
 	{[]string{"contract"}, "API documents contain nouns and no implementation details"},
 	{[]string{"manifest"}, "a manifest is parsed and checked with the nouns alone"},
+	{[]string{"compose"}, "a Compose file becomes a manifest, which is checked by the same rules as any other"},
 	{[]string{"converge", "queue", "place", "pace"}, "pure rooms decide from their arguments alone, so that every decision can be replayed"},
 	{[]string{"clock", "mailbox"}, "clocks and mailboxes wake actors and know nothing about them"},
 	{[]string{"listener"}, "connections are accepted and limited before the peer is authenticated"},
@@ -76,7 +77,7 @@ var narrow = map[string]struct {
 		"the client is for outside programs: it knows the contract, not the implementation",
 	},
 	"cli": {
-		[]string{nouns, "reason", "contract", "manifest", "client", "clock"},
+		[]string{nouns, "reason", "contract", "manifest", "compose", "client", "clock"},
 		"the terminal talks to the server only through the client, so that nothing works here that a user's program cannot do",
 	},
 }
@@ -86,6 +87,10 @@ var callers = map[string]struct {
 	only []string
 	why  string
 }{
+	"compose": {
+		[]string{"cli", "cmd"},
+		"Compose files are on the user's machine, so they are translated there; the system knows only manifests",
+	},
 	"contract": {
 		[]string{"change", "api", "client", "cli", "bench", "simulate", "assembly", "cmd"},
 		"only interfaces use API documents; actors use nouns. A change stores its response in its own commit, so it needs them too",
@@ -101,7 +106,7 @@ var callers = map[string]struct {
 }
 
 // pureRooms get all input as arguments and return what is to be done.
-var pureRooms = []string{"reason", "manifest", "converge", "queue", "place", "pace"}
+var pureRooms = []string{"reason", "manifest", "compose", "converge", "queue", "place", "pace"}
 
 // forbidden are the packages that no pure room may import. An entry that ends in "/"
 // matches everything under it.
