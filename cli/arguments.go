@@ -13,7 +13,7 @@ import (
 
 // pathFlags are the flags whose values are paths on this machine, which can contain any
 // bytes and are not sent to the server.
-var pathFlags = []string{"ca", "data", "deploy", "from-file", "key-file", "manifest", "metadata", "process-path", "profiles", "store", "tls-cert", "tls-key"}
+var pathFlags = []string{"ca", "compose", "data", "deploy", "from-file", "key-file", "manifest", "metadata", "process-path", "profiles", "store", "tls-cert", "tls-key"}
 
 // checkEncoding rejects arguments and values of flags that are not UTF-8: in JSON, invalid
 // bytes would silently become other characters. It never shows them, because they may be

@@ -38,6 +38,7 @@ type Env struct {
 	Stdout  io.Writer
 	Stderr  io.Writer
 	Getenv  func(string) string
+	Environ func() []string // NAME=value; all that Compose files can refer to
 	Version string
 
 	// Now returns the current time; times are shown in its zone.
@@ -59,6 +60,9 @@ func (e Env) withDefaults() Env {
 	e.Version = cmp.Or(e.Version, "unknown")
 	if e.Getenv == nil {
 		e.Getenv = os.Getenv
+	}
+	if e.Environ == nil {
+		e.Environ = os.Environ
 	}
 	if e.Now == nil {
 		e.Now = time.Now

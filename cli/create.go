@@ -16,15 +16,21 @@ import (
 )
 
 func (a *app) projectCreate() *cobra.Command {
-	var file, values, message string
+	var source manifestSource
+	var values, message string
 	var wait bool
 	cmd := &cobra.Command{
-		Use: "create NAME -m FILE", Short: "Create a project from a manifest", Args: argsBetween(1, 1),
-		Long: "Create a project from a manifest.\n\n" +
+		Use: "create NAME -m FILE | --compose FILE", Short: "Create a project from a manifest or a Compose file", Args: argsBetween(1, 1),
+		Long: "Create a project from a manifest, or from a Compose file (docker-compose.yml).\n\n" +
+			"A Compose file is translated into a manifest. What is not carried over is listed on standard\nerror, with its line; --strict refuses the file instead. With --dry-run, the manifest is\nprinted and nothing is created.\n\n" +
 			"On a terminal, you are asked for required metadata that --metadata does not contain.\nElsewhere, the project is created, but nothing starts until all required metadata is set.",
+		Example:           "  mariposa project create shop -m mariposa.yaml --wait\n  mariposa project create shop --compose docker-compose.yml --dry-run > mariposa.yaml\n  mariposa project create shop --compose docker-compose.yml --wait",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := a.readProject(file, values)
+			if source.dryRun {
+				return a.printTranslation(cmd.Context(), &source, args[0])
+			}
+			p, err := a.readProject(cmd.Context(), &source, args[0], values)
 			if err != nil {
 				return err
 			}
@@ -33,7 +39,9 @@ func (a *app) projectCreate() *cobra.Command {
 			})
 		},
 	}
-	manifestFlag(cmd, &file)
+	manifestFlag(cmd, &source.file)
+	source.add(cmd)
+	source.addDryRun(cmd)
 	cmd.Flags().StringVar(&values, "metadata", "", "file with metadata values in YAML; - reads standard input")
 	cmd.Flags().StringVar(&message, "message", "", "description of the change, shown in the list of versions")
 	waitFlag(cmd, &wait)
@@ -47,14 +55,14 @@ type submission struct {
 	values   *manifest.Values  // nil: none given
 }
 
-// readProject reads a manifest, and a file of values if one is given.
-func (a *app) readProject(file, values string) (*submission, error) {
-	if file == "-" && values == "-" {
+// readProject reads the manifest of a project, and a file of values if one is given.
+func (a *app) readProject(ctx context.Context, source *manifestSource, name, values string) (*submission, error) {
+	if (source.file == "-" || source.compose == "-") && values == "-" {
 		return nil, Usage(errTwice)
 	}
 	var s submission
 	var err error
-	if s.document, err = a.readManifest(file); err != nil {
+	if s.document, err = a.readSource(ctx, source, name); err != nil {
 		return nil, err
 	}
 	if p, err := manifest.Parse(s.document); err == nil {

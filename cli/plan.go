@@ -17,9 +17,10 @@ import (
 )
 
 func (a *app) projectPlan() *cobra.Command {
-	var file, rolling, canary string
+	var source manifestSource
+	var rolling, canary string
 	cmd := a.projectArgument(&cobra.Command{
-		Use: "plan [NAME] [-m FILE]", Short: "Show what would be done, without changing anything",
+		Use: "plan [NAME] [-m FILE | --compose FILE]", Short: "Show what would be done, without changing anything",
 		Long: "Show what would be done, step by step with reasons, if you submitted a manifest; without a\nmanifest, show what would be done now. The plan assumes that every step succeeds. Nothing is\nchanged.\n\n" +
 			"If the project does not exist yet, the plan shows what would be created.",
 		Example: "  mariposa -j shop project plan -m shop.yaml\n  mariposa -j shop project plan --json",
@@ -27,7 +28,11 @@ func (a *app) projectPlan() *cobra.Command {
 			if err := checkAmounts("rolling", rolling, "canary", canary); err != nil {
 				return err
 			}
-			if file == "" && rolling+canary != "" {
+			if err := source.check(); err != nil {
+				return err
+			}
+			given := source.flags()
+			if given == "" && rolling+canary != "" {
 				return Usage(errors.New("--rolling and --canary apply to a new manifest: name its file with -m"))
 			}
 			name, err := a.projectName(args)
@@ -35,8 +40,8 @@ func (a *app) projectPlan() *cobra.Command {
 				return err
 			}
 			var text []byte
-			if file != "" {
-				if text, err = a.readManifest(file); err != nil {
+			if given != "" {
+				if text, err = a.readSource(cmd.Context(), &source, name); err != nil {
 					return err
 				}
 			}
@@ -44,15 +49,15 @@ func (a *app) projectPlan() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			apply := prefixed(a.commandPrefix(name)+" project update -m ", file) + prefixed(" --rolling ", rolling) + prefixed(" --canary ", canary)
+			apply := prefixed(a.commandPrefix(name)+" project update", given) + prefixed(" --rolling ", rolling) + prefixed(" --canary ", canary)
 			p, err := c.Plan(cmd.Context(), name, text, rolling, canary)
 			if isNew, create, fault := a.planNew(cmd.Context(), c, name, text, err); isNew {
 				return show(a, create, fault, func() {
 					a.note("project %s does not exist yet", name)
-					a.printPlan(create, name, a.commandPrefix("")+" project create "+name+" -m "+file)
+					a.printPlan(create, name, a.commandPrefix("")+" project create "+name+given)
 				})
 			}
-			return show(a, p, a.noProject(a.noManifest(cmd.Context(), c, name, file, err)), func() {
+			return show(a, p, a.noProject(a.noManifest(cmd.Context(), c, name, given, err)), func() {
 				a.printPlan(p, name, apply)
 				if len(p.Steps)+len(p.Waits) == 0 {
 					a.printHeldServices(cmd.Context(), c, name)
@@ -60,7 +65,8 @@ func (a *app) projectPlan() *cobra.Command {
 			})
 		},
 	})
-	documentFlag(cmd, &file, "manifest")
+	documentFlag(cmd, &source.file, "manifest")
+	source.add(cmd)
 	rollingFlag(cmd, &rolling)
 	canaryFlag(cmd, &canary)
 	return cmd
@@ -81,14 +87,14 @@ func (a *app) planNew(ctx context.Context, c *client.Client, name string, text [
 
 // noManifest explains that a plan of a project that does not exist yet requires a
 // manifest.
-func (a *app) noManifest(ctx context.Context, c *client.Client, name, file string, err error) error {
-	if mariposa.CodeOf(err) != mariposa.ResourceNotFound || file != "" {
+func (a *app) noManifest(ctx context.Context, c *client.Client, name, given string, err error) error {
+	if mariposa.CodeOf(err) != mariposa.ResourceNotFound || given != "" {
 		return err
 	}
 	if _, there := c.Project(ctx, name); mariposa.CodeOf(there) != mariposa.ResourceNotFound {
 		return err
 	}
-	file = "FILE"
+	file := "FILE"
 	if _, missing := os.Stat(manifestName); missing == nil {
 		file = manifestName
 	}

@@ -44,17 +44,18 @@ func ptr[T any](v T) *T { return &v }
 
 // A run is one command line and its result.
 type run struct {
-	t     *testing.T
-	f     *proxy
-	home  string // directory of the profile and the data directory
-	env   map[string]string
-	tty   bool // all three streams are terminals
-	stdin string
-	types []string        // lines typed without echo
-	ctx   context.Context //nolint:containedctx // a run is one call
-	out   io.Writer
-	errs  io.Writer
-	quiet time.Duration // see Env; 0: an hour
+	t       *testing.T
+	f       *proxy
+	home    string // directory of the profile and the data directory
+	env     map[string]string
+	environ []string // variables of Compose files
+	tty     bool     // all three streams are terminals
+	stdin   string
+	types   []string        // lines typed without echo
+	ctx     context.Context //nolint:containedctx // a run is one call
+	out     io.Writer
+	errs    io.Writer
+	quiet   time.Duration // see Env; 0: an hour
 
 	args           []string
 	code           int
@@ -85,6 +86,7 @@ func (r *run) do(t *testing.T, args ...string) *run {
 			r.types = r.types[1:]
 			return line, nil
 		},
+		Environ: func() []string { return r.environ },
 		Getenv: func(name string) string {
 			switch {
 			case r.env[name] != "":

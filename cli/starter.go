@@ -53,12 +53,13 @@ func (a *app) initCommand() *cobra.Command {
 }
 
 func (a *app) validateCommand() *cobra.Command {
-	var file string
+	var source manifestSource
 	cmd := &cobra.Command{
-		Use: "validate [-m FILE]", Short: "Check a manifest without a server", Args: argsBetween(0, 0),
-		Long: "Check a manifest, by default ./" + manifestName + ", without a server. All errors are listed with their\nlines. To check what only a server knows, such as quotas and packages, use `project plan`.",
-		RunE: func(*cobra.Command, []string) error {
-			text, err := a.readManifest(file)
+		Use: "validate [-m FILE | --compose FILE]", Short: "Check a manifest or a Compose file without a server", Args: argsBetween(0, 0),
+		Long: "Check a manifest, by default ./" + manifestName + ", without a server. All errors are listed with their\nlines. To check what only a server knows, such as quotas and packages, use `project plan`.\n\n" +
+			"With --compose, check that a Compose file can be translated, and list what is not carried over.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			text, err := a.readSource(cmd.Context(), &source, "")
 			if err != nil {
 				return err
 			}
@@ -74,6 +75,7 @@ func (a *app) validateCommand() *cobra.Command {
 			return changed(a, &found, nil, "%s is valid: %s (%s)", a.file, plural(len(names), "service", "services"), strings.Join(names, ", "))
 		},
 	}
-	manifestFlag(cmd, &file)
+	manifestFlag(cmd, &source.file)
+	source.add(cmd)
 	return cmd
 }

@@ -18,15 +18,25 @@ import (
 
 func (a *app) projectUpdate() *cobra.Command {
 	var u client.Update
-	var file string
+	var source manifestSource
 	var wait, sure bool
 	cmd := a.projectArgument(&cobra.Command{
-		Use: "update [NAME] -m FILE", Short: "Update a project to a new manifest",
-		Long: "Update a project to a new manifest.\n\n" +
+		Use: "update [NAME] -m FILE | --compose FILE", Short: "Update a project to a new manifest",
+		Long: "Update a project to a new manifest, or to the translation of a Compose file.\n\n" +
 			"On a terminal, you see the difference from the newest version and are asked to confirm.\nElsewhere, --previous must name the version that the file is based on, or --force must say\nthat it replaces whatever is there.\n\n" +
 			"If somebody else has submitted a version since then, nothing is changed. On a terminal, you\nsee their change and what your update would change now, and are asked again.",
 		Example: "  mariposa -j shop project update -m mariposa.yaml --wait\n  mariposa -j shop project update -m mariposa.yaml --previous 7 --message \"$GIT_SHA\" --wait\n  mariposa -j shop project update -m - --force < mariposa.yaml",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := source.check(); err != nil {
+				return err
+			}
+			if source.dryRun {
+				name, err := a.projectName(args)
+				if err != nil {
+					return err
+				}
+				return a.printTranslation(cmd.Context(), &source, name)
+			}
 			if u.Force && u.Previous != "" {
 				return Usage(errors.New("--previous and --force cannot be combined"))
 			}
@@ -41,7 +51,7 @@ func (a *app) projectUpdate() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			text, err := a.readManifest(file)
+			text, err := a.readSource(cmd.Context(), &source, name)
 			if err != nil {
 				return err
 			}
@@ -50,7 +60,9 @@ func (a *app) projectUpdate() *cobra.Command {
 			})
 		},
 	})
-	manifestFlag(cmd, &file)
+	manifestFlag(cmd, &source.file)
+	source.add(cmd)
+	source.addDryRun(cmd)
 	f := cmd.Flags()
 	f.StringVar(&u.Previous, "previous", "", "version that the change is based on")
 	f.BoolVar(&u.Force, "force", false, "replace the newest version, whatever it is")

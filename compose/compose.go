@@ -7,6 +7,7 @@ package compose
 
 import (
 	"context"
+	"path/filepath"
 	"slices"
 
 	"mariposa"
@@ -21,7 +22,7 @@ const maxInlined = 64 << 10
 
 // Input is a Compose file and what it can refer to.
 type Input struct {
-	Project     string            // name of the project to be
+	Project     string            // name of the project to be; empty: that of the directory
 	File        string            // name of the file, for messages
 	Dir         string            // absolute path of the directory that its paths are relative to
 	Text        []byte            // content of the file
@@ -47,6 +48,9 @@ type Note struct {
 func Translate(ctx context.Context, in Input) ([]byte, []Note, error) {
 	if len(in.Text) > MaxBytes {
 		return nil, nil, mariposa.Errorf(mariposa.TooLarge, "the Compose file has %s; the limit is %s", mariposa.SizeUp(int64(len(in.Text))), mariposa.SizeUp(MaxBytes))
+	}
+	if in.Project == "" {
+		in.Project = label(filepath.Base(in.Dir))
 	}
 	src, err := readSource(in.Text)
 	if err != nil {

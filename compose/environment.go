@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"path/filepath"
 	"regexp"
 	"slices"
 
@@ -18,7 +19,7 @@ func (d *draft) environment() {
 	own := d.from.Environment
 	values, from := map[string]string{}, map[string][]string{} // by name: value, and steps to where it is written
 	for _, file := range d.from.EnvFiles {
-		at := []string{"env_file", d.shown(file.Path)}
+		at := []string{"env_file", d.fileStep("env_file", file.Path)}
 		for name, value := range d.readVariables(file, at) {
 			values[name], from[name] = value, at
 		}
@@ -42,6 +43,26 @@ func (d *draft) environment() {
 		}
 	}
 	d.to.Environment = d.acceptPairs("environment", all, values, from)
+}
+
+// fileStep returns how a file is found in a list of the Compose file.
+func (d *draft) fileStep(key, name string) string {
+	for i, item := range d.src.items(d.at(key)...) {
+		if item = target(item); item == nil {
+			continue
+		}
+		if _, path := d.src.child(item, "path", maxFollowed); path != nil {
+			item = path
+		}
+		written := d.substituted(item.Value)
+		if !filepath.IsAbs(written) {
+			written = filepath.Join(d.Dir, written)
+		}
+		if filepath.Clean(written) == filepath.Clean(name) {
+			return fmt.Sprintf("[%d]", i)
+		}
+	}
+	return d.shown(name)
 }
 
 // isInherited reports whether the file names a variable without giving it a value.
@@ -77,7 +98,7 @@ func (d *draft) readVariables(file types.EnvFile, at []string) (vars map[string]
 		d.lost(d.at(at...), "is not carried over: %s %s", d.shown(file.Path), phrase(err))
 		return nil
 	}
-	d.inform(d.at(at...), "its %s are now part of the manifest; later changes of the file have no effect", plural(len(vars), "variable", "variables"))
+	d.inform(d.at(at...), "%s became part of the manifest; later changes of %s have no effect", plural(len(vars), "variable", "variables"), d.shown(file.Path))
 	return vars
 }
 
@@ -96,7 +117,7 @@ func (d *draft) resolve(name string) (string, bool) {
 func (d *draft) labels() {
 	values, from := map[string]string{}, map[string][]string{}
 	for _, file := range d.from.LabelFiles {
-		at := []string{"label_file", d.shown(file)}
+		at := []string{"label_file", d.fileStep("label_file", file)}
 		for name, value := range d.readVariables(types.EnvFile{Path: file, Required: true}, at) {
 			values[name], from[name] = value, at
 		}

@@ -15,7 +15,7 @@ func isNotFound(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
 var (
 	// preamble matches how compose-go begins its messages, which the user sees in other words.
-	preamble = regexp.MustCompile(`^(validating \S+?: |failed to parse \S+?: |error while interpolating |(yaml: )?unmarshal errors: |yaml: )+`)
+	preamble = regexp.MustCompile(`^(validating \S+?: |failed to parse \S+?: |error while interpolating |(yaml: )?(unmarshal|construct) errors:|yaml: )+`)
 	// fieldPath matches a path that a message begins with.
 	fieldPath = regexp.MustCompile(`^((?:services|networks|volumes|secrets|configs|include|jobs|models)(?:\.[^\s:]+)*):? `)
 	// serviceName matches the service that a message is about.
@@ -30,8 +30,8 @@ func explain(err error, in Input, src *source) error {
 	}
 	var faults []mariposa.Fault
 	for line := range strings.Lines(err.Error()) {
-		if line = strings.TrimSpace(line); line != "" {
-			faults = append(faults, explainLine(line, in, src))
+		if f := explainLine(strings.TrimSpace(line), in, src); f.Message != "" {
+			faults = append(faults, f)
 		}
 	}
 	slices.SortStableFunc(faults, func(a, b mariposa.Fault) int { return a.Line - b.Line })
@@ -43,11 +43,11 @@ func explain(err error, in Input, src *source) error {
 
 func explainLine(message string, in Input, src *source) mariposa.Fault {
 	message = strings.ReplaceAll(message, strings.TrimSuffix(in.Dir, "/")+"/", "")
-	message = strings.TrimSuffix(preamble.ReplaceAllString(message, ""), ": invalid compose project")
+	message = strings.TrimSpace(strings.TrimSuffix(preamble.ReplaceAllString(message, ""), ": invalid compose project"))
 	f := mariposa.Fault{Code: mariposa.FaultInvalid, Message: message}
 	if m := lineNumber.FindStringSubmatch(message); m != nil {
 		f.Line, _ = strconv.Atoi(m[1])
-		f.Message = lineNumber.ReplaceAllString(message, "")
+		f.Message = strings.TrimPrefix(lineNumber.ReplaceAllString(message, ""), "yaml: ")
 		return f
 	}
 	if m := fieldPath.FindStringSubmatch(message); m != nil {

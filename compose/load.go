@@ -50,11 +50,7 @@ func load(ctx context.Context, in Input, src *source) (m *model, err error) {
 		o.Profiles = profiles(env)
 		o.ResourceLoaders = []loader.ResourceLoader{guard{in, src}}
 		o.Interpolate.Substitute = m.substitute
-		name := loader.NormalizeProjectName(in.Project)
-		if name == "" {
-			name = "project"
-		}
-		o.SetProjectName(name, true)
+		o.SetProjectName(label(in.Project), true)
 	}})
 	dict, err := loader.LoadModelWithContext(ctx, details, func(o *loader.Options) { *o = *opts; o.ResourceLoaders = o.ResourceLoaders[:1] })
 	if err != nil {

@@ -1,6 +1,7 @@
 package compose
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -11,11 +12,11 @@ import (
 // ports sets the ports: those of the node, then those that the service only exposes.
 func (d *draft) ports() {
 	targets, hosts := map[uint32]bool{}, map[int]bool{}
-	items := d.src.items(d.at("ports")...)
+	steps := d.portSteps()
 	for _, p := range d.from.Ports {
 		at := []string{"ports"}
-		if i := d.portIndex(items, p); i >= 0 {
-			at = append(at, "["+strconv.Itoa(i)+"]")
+		if step, ok := steps[keyOf(p)]; ok {
+			at = append(at, step)
 		}
 		d.port(p, at, targets, hosts)
 	}
@@ -90,40 +91,46 @@ func (d *draft) expose(ports string, targets map[uint32]bool) {
 	}
 }
 
-// portIndex returns which entry of a list a port comes from; -1 if none.
-func (d *draft) portIndex(items []*yaml.Node, p types.ServicePortConfig) int {
-	for i, item := range items {
-		switch item = target(item); {
-		case item == nil:
-		case item.Kind == yaml.ScalarNode:
-			for _, one := range d.parsePorts(item.Value) {
-				if one.Target == p.Target && one.Published == p.Published && one.HostIP == p.HostIP && (p.Protocol == "" || one.Protocol == p.Protocol) {
-					return i
-				}
-			}
-		default:
-			_, number := d.src.child(item, "target", maxFollowed)
-			_, published := d.src.child(item, "published", maxFollowed)
-			if number != nil && d.substituted(number.Value) == strconv.FormatUint(uint64(p.Target), 10) && (published == nil || d.substituted(published.Value) == p.Published) {
-				return i
-			}
+// portKey identifies a port of a service.
+type portKey struct{ target, published, address, protocol string }
+
+func keyOf(p types.ServicePortConfig) portKey {
+	return portKey{strconv.FormatUint(uint64(p.Target), 10), p.Published, p.HostIP, cmp.Or(p.Protocol, "tcp")}
+}
+
+// portSteps returns which entry of the list each port comes from.
+func (d *draft) portSteps() map[portKey]string {
+	steps := map[portKey]string{}
+	for i, item := range d.src.items(d.at("ports")...) {
+		step := "[" + strconv.Itoa(i) + "]"
+		if item = target(item); item == nil {
+			continue
 		}
+		if item.Kind == yaml.ScalarNode {
+			for _, p := range parsePorts(d.substituted(item.Value)) {
+				steps[keyOf(p)] = step
+			}
+			continue
+		}
+		text := func(key string) string {
+			if _, value := d.src.child(item, key, maxFollowed); value != nil {
+				return d.substituted(value.Value)
+			}
+			return ""
+		}
+		steps[portKey{text("target"), text("published"), text("host_ip"), cmp.Or(text("protocol"), "tcp")}] = step
 	}
-	return -1
+	return steps
 }
 
 // parsePorts reads a port in its short form.
-func (d *draft) parsePorts(text string) (all []types.ServicePortConfig) {
-	if known, ok := d.parsed[text]; ok {
-		return known
-	}
+func parsePorts(text string) (all []types.ServicePortConfig) {
 	defer func() {
 		if recover() != nil { // bugs of the library can cause a panic
 			all = nil
 		}
-		d.parsed[text] = all
 	}()
-	all, err := types.ParsePortConfig(d.substituted(text))
+	all, err := types.ParsePortConfig(text)
 	if err != nil {
 		return nil
 	}

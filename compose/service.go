@@ -15,7 +15,7 @@ import (
 
 // service translates one service.
 func (t *translation) service(name string, from *types.ServiceConfig) error {
-	d := &draft{translation: t, name: name, from: from, parsed: map[string][]types.ServicePortConfig{}}
+	d := &draft{translation: t, name: name, from: from}
 	if err := d.image(); err != nil {
 		return err
 	}
@@ -41,8 +41,7 @@ type draft struct {
 	from *types.ServiceConfig
 	to   service
 
-	mounted []string                             // paths of volumes
-	parsed  map[string][]types.ServicePortConfig // by their short form
+	mounted []string // paths of volumes
 }
 
 // at returns the steps to a key of the service.

@@ -124,7 +124,7 @@ func (d *draft) bind(v types.ServiceVolumeConfig, at []string) {
 		return
 	}
 	if d.file(path.Clean(v.Target), text, shown, at) {
-		d.inform(d.at(at...), "the content of %s is now part of the manifest, as a file that the container can only read; later changes of %s have no effect", shown, shown)
+		d.inform(d.at(at...), "the content of %s became part of the manifest, as a file that the container can only read; later changes of %s have no effect", shown, shown)
 	}
 }
 
@@ -201,7 +201,7 @@ func (d *draft) config(c types.ServiceConfigObjConfig) {
 		return
 	}
 	if d.file(where, text, origin, at) && origin != "" {
-		d.inform(d.at(at...), "the content of %s is now part of the manifest; later changes of it have no effect", origin)
+		d.inform(d.at(at...), "the content of %s became part of the manifest; later changes of it have no effect", origin)
 	}
 }
 
