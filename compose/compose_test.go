@@ -121,3 +121,31 @@ func TestFilesBecomeManifestsAndNotes(t *testing.T) {
 		})
 	}
 }
+
+// The example of the documentation is what a user gets.
+func TestTheExampleOfTheDocumentationIsTrue(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/compose.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, _ := strings.Cut(string(page), "## Example\n")
+	blocks := strings.Split(example, "```")
+	file, manifest, notes := strings.TrimPrefix(blocks[1], "yaml\n"), strings.TrimPrefix(blocks[3], "yaml\n"), strings.TrimPrefix(blocks[5], "\n")
+	in := input(t, file)
+	in.File, in.Environment["TAG"] = "docker-compose.yml", "1.4"
+	doc, all, err := Translate(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(doc) != manifest {
+		t.Errorf("the manifest is\n%s\nnot\n%s", doc, manifest)
+	}
+	var got strings.Builder
+	for _, n := range all {
+		fmt.Fprintf(&got, "docker-compose.yml:%d: %s: %s\n", n.Line, n.Path, n.Message)
+	}
+	if got.String() != notes {
+		t.Errorf("the notes are\n%s\nnot\n%s", got.String(), notes)
+	}
+}
