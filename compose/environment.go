@@ -26,14 +26,13 @@ func (d *draft) environment() {
 	}
 	for name, value := range own {
 		at := []string{"environment", name}
-		switch {
-		case value == nil:
+		if value == nil {
 			d.lost(d.at(at...), "is not carried over: it has no value here, and your environment has none")
-		default:
-			values[name], from[name] = *value, at
-			if d.isInherited(name) {
-				d.inform(d.at(at...), "its value comes from your environment and is now part of the manifest")
-			}
+			continue
+		}
+		values[name], from[name] = *value, at
+		if d.isInherited(name) {
+			d.inform(d.at(at...), "its value comes from your environment and became part of the manifest")
 		}
 	}
 	all := d.sortByLine(slices.Collect(maps.Keys(values)), d.at("environment")...)
@@ -69,8 +68,7 @@ func (d *draft) fileStep(key, name string) string {
 func (d *draft) isInherited(name string) bool {
 	services, _ := d.written["services"].(map[string]any)
 	svc, _ := services[d.name].(map[string]any)
-	switch env := svc["environment"].(type) {
-	case map[string]any:
+	if env, ok := svc["environment"].(map[string]any); ok {
 		value, set := env[name]
 		return set && value == nil
 	}
