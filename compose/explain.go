@@ -18,6 +18,8 @@ var (
 	preamble = regexp.MustCompile(`^(validating \S+?: |failed to parse \S+?: |error while interpolating |(yaml: )?(unmarshal|construct) errors:|yaml: )+`)
 	// fieldPath matches a path that a message begins with.
 	fieldPath = regexp.MustCompile(`^((?:services|networks|volumes|secrets|configs|include|jobs|models)(?:\.[^\s:]+)*):? `)
+	// additional matches the message for an unknown key.
+	additional = regexp.MustCompile(`^Additional property (\S+) is not allowed$`)
 	// serviceName matches the service that a message is about.
 	serviceName = regexp.MustCompile(`\bservice "([^"]+)"`)
 )
@@ -52,6 +54,12 @@ func explainLine(message string, in Input, src *source) mariposa.Fault {
 	}
 	if m := fieldPath.FindStringSubmatch(message); m != nil {
 		f.Field, f.Message = m[1], strings.TrimPrefix(message, m[0])
+		if name := additional.FindStringSubmatch(f.Message); name != nil {
+			f.Field += "." + name[1]
+			f.Code, f.Message = mariposa.FaultUnknown, "is not a key of Compose files"
+			f.Line = src.find(strings.Split(strings.ReplaceAll(f.Field, "[", ".["), ".")...).line
+			return f
+		}
 		if f.Message == "false schema" || strings.HasPrefix(f.Message, "additional properties ") {
 			f.Code, f.Message = mariposa.FaultUnknown, "is not a key of Compose files"
 		}

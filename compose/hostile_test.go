@@ -168,7 +168,7 @@ func TestEveryKeyOfComposeFilesHasARule(t *testing.T) {
 		Defs       map[string]struct {
 			Properties map[string]any   `json:"properties"`
 			AllOf      []map[string]any `json:"allOf"`
-		} `json:"$defs"`
+		} `json:"definitions"`
 	}
 	if err := json.Unmarshal([]byte(schema.Schema), &spec); err != nil {
 		t.Fatal(err)

@@ -45,26 +45,68 @@ func load(ctx context.Context, in Input, src *source) (m *model, err error) {
 		WorkingDir: in.Dir, Environment: env,
 		ConfigFiles: []types.ConfigFile{{Filename: filepath.Join(in.Dir, filepath.Base(in.File)), Content: in.Text}},
 	}
-	opts := loader.ToOptions(&details, []func(*loader.Options){func(o *loader.Options) {
-		o.SkipNormalization, o.SkipResolveEnvironment, o.SkipResolveLabels = true, true, true
+	options := func(o *loader.Options) {
+		o.SkipNormalization, o.SkipResolveEnvironment = true, true
 		o.Profiles = profiles(env)
 		o.ResourceLoaders = []loader.ResourceLoader{guard{in, src}}
 		o.Interpolate.Substitute = m.substitute
 		o.SetProjectName(label(in.Project), true)
-	}})
-	dict, err := loader.LoadModelWithContext(ctx, details, func(o *loader.Options) { *o = *opts; o.ResourceLoaders = o.ResourceLoaders[:1] })
-	if err != nil {
-		return nil, explain(err, in, src)
 	}
-	m.written = clone(dict).(map[string]any)
-	dict["name"], _ = opts.GetProjectName()
-	if dict, err = loader.Normalize(dict, env); err == nil {
-		m.project, err = loader.ModelToProject(dict, opts, details)
+	if m.written, err = loader.LoadModelWithContext(ctx, details, options); err == nil {
+		m.project, err = complete(ctx, m.written, details, options)
 	}
 	if err != nil {
 		return nil, explain(err, in, src)
 	}
 	return m, nil
+}
+
+// complete returns a file whose variables, includes and extends are resolved as a project.
+func complete(ctx context.Context, written map[string]any, details types.ConfigDetails, options func(*loader.Options)) (*types.Project, error) {
+	dict := clone(written).(map[string]any)
+	labels := map[string]types.StringList{} // files, which the library would read by itself
+	eachMapping(dict["services"], func(name string, service map[string]any) {
+		switch files := service["label_file"].(type) {
+		case string:
+			labels[name] = types.StringList{files}
+		case []any:
+			for _, file := range files {
+				labels[name] = append(labels[name], fmt.Sprint(file))
+			}
+		}
+		delete(service, "label_file")
+	})
+	for _, kind := range []string{"configs", "secrets"} {
+		eachMapping(dict[kind], func(_ string, file map[string]any) {
+			if _, set := file["environment"]; set {
+				delete(file, "content") // it is its value
+			}
+		})
+	}
+	details.ConfigFiles = []types.ConfigFile{{Filename: details.ConfigFiles[0].Filename, Config: dict}}
+	p, err := loader.LoadWithContext(ctx, details, options, func(o *loader.Options) {
+		o.SkipNormalization, o.SkipInterpolation, o.SkipInclude, o.SkipExtends = false, true, true, true
+	})
+	if err != nil {
+		return nil, err
+	}
+	for name, files := range labels {
+		if service, active := p.Services[name]; active {
+			service.LabelFiles = files
+			p.Services[name] = service
+		}
+	}
+	return p, nil
+}
+
+// eachMapping calls a function for each mapping in a mapping.
+func eachMapping(all any, f func(name string, one map[string]any)) {
+	named, _ := all.(map[string]any)
+	for name, one := range named {
+		if one, ok := one.(map[string]any); ok {
+			f(name, one)
+		}
+	}
 }
 
 // environment returns the variables for a Compose file: those of .env, overridden by those

@@ -57,7 +57,36 @@ func readSource(text []byte) (s *source, err error) {
 	if len(s.docs) == 0 {
 		return nil, mariposa.Errorf(mariposa.InvalidArgument, "the Compose file is empty")
 	}
+	sizes := map[*yaml.Node]int{}
+	for _, doc := range s.docs {
+		if expanded(doc, sizes) > maxExpanded {
+			return nil, mariposa.Errorf(mariposa.TooLarge, "the Compose file has too many values, because aliases (*name) repeat parts of it: it may have %d", maxExpanded)
+		}
+	}
 	return s, nil
+}
+
+// maxExpanded bounds the values of a file whose aliases are replaced by what they stand for.
+const maxExpanded = 200_000
+
+// expanded counts the values of a node; at most one more than maxExpanded. An alias that contains
+// itself counts as too many.
+func expanded(n *yaml.Node, sizes map[*yaml.Node]int) int {
+	if size, known := sizes[n]; known {
+		return size
+	}
+	sizes[n] = maxExpanded + 1 // until it is known
+	size := 1
+	if n.Alias != nil {
+		size += expanded(n.Alias, sizes)
+	}
+	for _, below := range n.Content {
+		if size = min(size+expanded(below, sizes), maxExpanded+1); size > maxExpanded {
+			break
+		}
+	}
+	sizes[n] = size
+	return size
 }
 
 var lineNumber = regexp.MustCompile(`\bline (\d+)(?:, column \d+)?: ?`)
