@@ -85,7 +85,7 @@ func (d *draft) readVariables(file types.EnvFile, at []string) (vars map[string]
 		}
 	}()
 	text, err := d.read(file.Path, MaxBytes)
-	if isNotFound(err) && !bool(file.Required) {
+	if isNotFound(err) && !file.Required {
 		return nil
 	}
 	vars = map[string]string{}
