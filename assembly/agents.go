@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	mathrand "math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -26,9 +27,11 @@ import (
 	"mariposa/agent/machine"
 	"mariposa/clock"
 	"mariposa/driver"
+	"mariposa/driver/bridge"
 	"mariposa/driver/docker"
 	"mariposa/driver/dummy"
 	"mariposa/driver/imagestore"
+	"mariposa/driver/kvm"
 	"mariposa/driver/lxc"
 	"mariposa/driver/process"
 	"mariposa/wire"
@@ -52,7 +55,13 @@ type NodeConfig struct {
 	Docker *docker.Options
 	// LXC says how the node runs system containers; nil: not at all. Where everything of them is
 	// kept follows from Dir.
-	LXC     *lxc.Options
+	LXC *lxc.Options
+	// KVM says the same of virtual machines.
+	KVM *kvm.Options
+	// UserNetwork puts virtual machines into networks of QEMU instead of those of the node.
+	UserNetwork bool
+	// Subnet is the range of addresses for the networks of the node; chosen if zero.
+	Subnet  netip.Prefix
 	Release string // of this binary
 	// Moved accepts a data directory that was at another place before.
 	Moved bool
@@ -136,27 +145,54 @@ func driversFor(cfg NodeConfig, node string) ([]driver.Driver, error) {
 		}
 		drivers = append(drivers, d)
 	}
-	if cfg.LXC != nil {
-		d, err := systemContainers(*cfg.LXC, cfg.Dir, node)
-		if err != nil {
-			closeAll(drivers)
-			return nil, fmt.Errorf("set up system containers on this node: %w", err)
-		}
-		drivers = append(drivers, d)
+	systems, err := systemDrivers(cfg, node)
+	if err != nil {
+		closeAll(drivers)
+		return nil, err
 	}
-	return drivers, nil
+	return append(drivers, systems...), nil
 }
 
 // ImagesDir is the image store in the directory of a node.
 const ImagesDir = "images"
 
-func systemContainers(o lxc.Options, dir, node string) (driver.Driver, error) {
-	images, err := imagestore.Open(filepath.Join(dir, ImagesDir))
-	if err != nil {
-		return nil, err
+// systemDrivers creates the drivers of system containers and virtual machines. They share the images
+// and the networks of the node.
+func systemDrivers(cfg NodeConfig, node string) (drivers []driver.Driver, err error) {
+	if cfg.LXC == nil && cfg.KVM == nil {
+		return nil, nil
 	}
-	o.Dir, o.Images, o.Scope = filepath.Join(dir, "lxc"), images, node
-	return lxc.New(o)
+	images, err := imagestore.Open(filepath.Join(cfg.Dir, ImagesDir))
+	if err != nil {
+		return nil, fmt.Errorf("open the images of this node: %w", err)
+	}
+	networks, err := bridge.Open(bridge.Options{Dir: filepath.Join(cfg.Dir, "lxc"), Scope: node, Subnet: cfg.Subnet}) // where system containers had them first
+	if err != nil {
+		return nil, fmt.Errorf("open the networks of this node: %w", err)
+	}
+	if cfg.LXC != nil {
+		o := *cfg.LXC
+		o.Dir, o.Images, o.Networks, o.Scope = filepath.Join(cfg.Dir, "lxc"), images, networks, node
+		d, err := lxc.New(o)
+		if err != nil {
+			return nil, fmt.Errorf("set up system containers on this node: %w", err)
+		}
+		drivers = append(drivers, d)
+	}
+	if cfg.KVM != nil {
+		o := *cfg.KVM
+		o.Dir, o.Images, o.Scope = filepath.Join(cfg.Dir, "kvm"), images, node
+		if !cfg.UserNetwork {
+			o.Networks = networks
+		}
+		d, err := kvm.New(o)
+		if err != nil {
+			closeAll(drivers)
+			return nil, fmt.Errorf("set up virtual machines on this node: %w", err)
+		}
+		drivers = append(drivers, d)
+	}
+	return drivers, nil
 }
 
 // closeAll closes drivers; another error is reported.

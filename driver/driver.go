@@ -232,6 +232,38 @@ type Crasher interface {
 	Crash(id string) error
 }
 
+// Consoler is implemented by drivers whose instances have a console.
+type Consoler interface {
+	// Console attaches to the console of a running instance: what is read is its output from now
+	// on, what is written its input. It ends with the instance. It returns ErrNotFound if the
+	// instance is not running here.
+	Console(ctx context.Context, id string) (io.ReadWriteCloser, error)
+}
+
+// Snapshotter is implemented by drivers that can save the state of an instance and return to it.
+// All methods return ErrNotFound if the instance is unknown, and a *CommandError if the request
+// cannot be carried out in the instance's present state.
+type Snapshotter interface {
+	// Snapshot saves the state of an instance under a name that is not in use.
+	Snapshot(ctx context.Context, id, name string) error
+
+	// Restore makes an instance as it was when a snapshot was taken.
+	Restore(ctx context.Context, id, name string) error
+
+	// DeleteSnapshot deletes a snapshot.
+	DeleteSnapshot(ctx context.Context, id, name string) error
+
+	// Snapshots lists the snapshots of an instance, the oldest first.
+	Snapshots(ctx context.Context, id string) ([]Snapshot, error)
+}
+
+// Snapshot is a saved state of an instance.
+type Snapshot struct {
+	Name    string
+	Created time.Time
+	Memory  int64 // bytes of its memory; zero if it was not running
+}
+
 // NonBlocker is implemented by drivers with operations that never block. The agent calls
 // these on its own loop, which saves a goroutine and a report each.
 type NonBlocker interface {

@@ -145,20 +145,30 @@ func (c *checker) checkService(d *draft) {
 			c.fault(d.at.missing("image"), mariposa.FaultMissing, "is missing; compute_type %s needs an image", d.Compute)
 		}
 	}
-	isContainer := d.Compute == mariposa.ComputeDocker || d.Compute == mariposa.ComputeInfrastructure
-	if at := d.at.child("entrypoint"); at != nil && !isContainer {
-		c.invalid(at, "is only allowed with compute_type docker or infrastructure; use command")
-	}
-	for _, key := range []string{"user", "dns", "dns_search"} {
-		if at := d.at.child(key); at != nil && !isContainer {
-			c.invalid(at, "is only allowed with compute_type docker or infrastructure; remove it")
-		}
-	}
+	c.checkImageKeys(d)
 	if at := d.at.child("ports"); at != nil && d.Compute == mariposa.ComputeInfrastructure && slices.ContainsFunc(d.Ports, func(p mariposa.Port) bool { return p.Host != 0 }) {
 		c.invalid(at, "cannot have a port of the node: a system container is reached at its own address; write the container's port alone, such as 8080")
 	}
 	if at := d.at.child("dummy"); at != nil && d.Compute != mariposa.ComputeDummy {
 		c.invalid(at, "is only allowed with compute_type dummy; remove it")
+	}
+}
+
+// checkImageKeys refuses keys that only some instances with images can have.
+func (c *checker) checkImageKeys(d *draft) {
+	isContainer := d.Compute == mariposa.ComputeDocker || d.Compute == mariposa.ComputeInfrastructure
+	if at := d.at.child("entrypoint"); at != nil && !isContainer {
+		c.invalid(at, "is only allowed with compute_type docker or infrastructure; use command")
+	}
+	for _, key := range []string{"user", "dns", "dns_search"} {
+		at := d.at.child(key)
+		switch {
+		case at == nil || isContainer:
+		case key == "user":
+			c.invalid(at, "is only allowed with compute_type docker or infrastructure; remove it")
+		case d.Compute != mariposa.ComputeKVM:
+			c.invalid(at, "is only allowed with compute_type docker, infrastructure or kvm; remove it")
+		}
 	}
 }
 

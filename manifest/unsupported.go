@@ -13,7 +13,6 @@ import (
 var unsupportedKeys = map[string]struct{ values, fine []string }{
 	"load_balancers":            {},
 	"services.*.service_type":   {values: []string{"scheduled", "event"}},
-	"services.*.compute_type":   {values: []string{"kvm", "vm", "hvm"}},
 	"services.*.affinity":       {},
 	"services.*.healthchecks":   {},
 	"services.*.containerpilot": {fine: []string{"false", "False", "FALSE"}},

@@ -20,6 +20,8 @@ needs() {
 		ip                               iproute2    tests inspect the machine's addresses and links
 		/usr/lib/postgresql/*/bin/initdb postgresql  tests start a server for the store that replicas share
 		iptables-restore                 iptables    system containers reach other machines through it
+		qemu-system-x86_64               qemu-system-x86  tests run virtual machines
+		qemu-img                         qemu-utils  tests make disks of virtual machines
 		setsid                           util-linux  process instances run in their own sessions
 	TABLE
 }
@@ -89,6 +91,29 @@ install_packages() {
 	done < <(needs)
 }
 
+# The kernel of the guests in tests. The package is unpacked, not installed: it would change how
+# this machine boots.
+fetch_kernel() {
+	compgen -G ".cache/kernel/boot/vmlinuz-*" >/dev/null && return
+	local package dir=.cache/kernel.new
+	say "fetching a kernel for virtual machines into .cache/kernel (once)"
+	rm -rf "$dir" && mkdir -p "$dir"
+	# The first word after Depends: is the package of the current kernel.
+	package=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null | awk '/Depends:/ { print $2; exit }')
+	if [ -z "$package" ]; then
+		quietly as_root apt-get update || die "apt-get update failed; see its output above"
+		package=$(apt-cache depends linux-image-cloud-amd64 | awk '/Depends:/ { print $2; exit }')
+	fi
+	[ -n "$package" ] || die "the package linux-image-cloud-amd64 is not known here"
+	(cd "$dir" && quietly apt-get download "$package") ||
+		die "apt-get could not download $package; see its output above"
+	dpkg-deb -x "$dir"/*.deb "$dir/root"
+	rm -rf .cache/kernel
+	mkdir .cache/kernel
+	mv "$dir/root/boot" "$dir/root/lib" .cache/kernel/
+	rm -rf "$dir"
+}
+
 # A tool is current if it was built from the pinned version with the installed Go: a
 # linter built with an older Go rejects newer code.
 tool_is_current() {
@@ -117,6 +142,7 @@ all)
 	[ "$(id -u)" -eq 0 ] ||
 		die "run make test as root: the tests mount file systems, set cgroup limits and start servers as other users"
 	install_packages
+	fetch_kernel
 	install_tools
 	;;
 tools) install_tools ;;

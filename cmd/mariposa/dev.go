@@ -35,7 +35,7 @@ type devFlags struct {
 	verbose bool
 	process processFlags
 	docker  dockerFlags
-	lxc     lxcFlags
+	systems systemFlags
 }
 
 func devCommand() *cobra.Command {
@@ -59,7 +59,7 @@ func devCommand() *cobra.Command {
 	c.Flags().BoolVar(&f.verbose, "verbose", false, "log debug messages")
 	f.process.add(c.Flags())
 	f.docker.add(c.Flags())
-	f.lxc.add(c.Flags())
+	f.systems.add(c.Flags())
 	return c
 }
 
@@ -169,16 +169,16 @@ func startDev(ctx context.Context, f devFlags) (*dev, error) {
 		control.Stop()
 		return nil, err
 	}
-	systems, err := f.lxc.options()
-	if err != nil {
-		control.Stop()
-		return nil, err
-	}
 	options.Hidden = append(options.Hidden, dir)
 	if f.keyFile != "" {
 		options.Hidden = append(options.Hidden, f.keyFile)
 	}
-	d.run(ctx, link, assembly.NodeConfig{Dir: filepath.Join(dir, "node"), Name: f.name, Process: options, Docker: containers, LXC: systems, Release: version, Moved: true}) // the directory of a dev contains its store, so a copy is an installation of its own
+	node := assembly.NodeConfig{Dir: filepath.Join(dir, "node"), Name: f.name, Process: options, Docker: containers, Release: version, Moved: true}
+	if err := f.systems.apply(&node); err != nil {
+		control.Stop()
+		return nil, err
+	}
+	d.run(ctx, link, node) // the directory of a dev contains its store, so a copy is an installation of its own
 	for _, name := range dummyNames(dir, f) {
 		d.run(ctx, link, assembly.NodeConfig{Dir: filepath.Join(dir, "nodes", name), Name: name, Dummy: true, Release: version, Moved: true})
 	}

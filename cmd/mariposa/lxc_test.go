@@ -50,7 +50,7 @@ exec sleep 100000`, t.TempDir())
 
 // inside returns a command of the binary in the network of the island.
 func (i *island) inside(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := program(ctx, i.dir, []string{"MARIPOSA_DATA=" + i.dir, "MARIPOSA_LXC=on"}, args...)
+	cmd := program(ctx, i.dir, []string{"MARIPOSA_DATA=" + i.dir, "MARIPOSA_LXC=on", "MARIPOSA_KVM=emulate"}, args...)
 	cmd.Args = append([]string{"nsenter", "--target", strconv.Itoa(i.anchor.Process.Pid), "--net", "--mount", "--", cmd.Path}, args...)
 	path, err := exec.LookPath("nsenter")
 	must(i.t, err)

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"mariposa/cli"
+	"mariposa/driver/kvm"
 	"mariposa/driver/lxc"
 	"mariposa/driver/process"
 )
@@ -20,6 +21,9 @@ var version = "dev"
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == "shim" {
 		os.Exit(process.ShimMain(os.Args[2:])) // before anything else: a shim runs next to every process instance
+	}
+	if len(os.Args) > 1 && os.Args[1] == kvm.SupervisorCommand {
+		os.Exit(kvm.SupervisorMain(os.Args[2:])) // the same next to every virtual machine
 	}
 	if len(os.Args) > 1 && os.Args[1] == lxc.SupervisorCommand {
 		os.Exit(lxc.SupervisorMain(os.Args[2:])) // the same next to every system container

@@ -237,7 +237,7 @@ type agentFlags struct {
 	ca                                 string
 	process                            processFlags
 	docker                             dockerFlags
-	lxc                                lxcFlags
+	systems                            systemFlags
 	insecure, moved                    bool
 }
 
@@ -266,7 +266,7 @@ func agentCommand() *cobra.Command {
 	c.Flags().IntVar(&f.dummies, "dummy-nodes", 0, "run this many simulated nodes instead of this machine")
 	f.process.add(c.Flags())
 	f.docker.add(c.Flags())
-	f.lxc.add(c.Flags())
+	f.systems.add(c.Flags())
 	c.Flags().BoolVar(&f.process.allowUnisolated, "allow-unisolated", false, "run process instances even if this machine cannot isolate them, as plain processes of the agent's user")
 	return c
 }
@@ -303,7 +303,7 @@ func runAgent(ctx context.Context, f agentFlags) error {
 		if base.Docker, err = f.docker.options(); err != nil {
 			return cli.Usage(err)
 		}
-		if base.LXC, err = f.lxc.options(); err != nil {
+		if err := f.systems.apply(&base); err != nil {
 			return cli.Usage(err)
 		}
 		logIsolation(f.process.allowUnisolated)

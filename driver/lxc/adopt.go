@@ -2,18 +2,19 @@ package lxc
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"mariposa/driver/lockfile"
+	"mariposa/driver/cgroup"
+	"mariposa/driver/osproc"
+	"mariposa/driver/statefile"
+	"mariposa/driver/supervise"
 )
 
 // These are the reasons of ends that no supervisor recorded.
@@ -44,7 +45,7 @@ func (d *Driver) adoptAll() error {
 	}
 	d.clearMemory()
 	d.clearVolumes()
-	d.clearNetworks()
+	d.options.Networks.Clear(d.ctx)
 	d.releaseImages()
 	return nil
 }
@@ -57,7 +58,7 @@ func (d *Driver) releaseImages() {
 		users, _ := d.options.Images.Users(i)
 		for _, user := range users {
 			id, ours := strings.CutPrefix(user, d.holder(""))
-			if ours && d.entries[id] == nil {
+			if ours && !d.roster.Has(id) {
 				_ = d.options.Images.Release(user) // tried again with the next start of the agent
 			}
 		}
@@ -66,27 +67,26 @@ func (d *Driver) releaseImages() {
 
 // adopt takes over the instance of one directory.
 func (d *Driver) adopt(id string) error {
-	e := newEntry(id, filepath.Join(d.options.Dir, instancesDir, id))
-	e.op <- struct{}{} // its supervisor may end meanwhile
-	defer e.release()
-	if err := readJSON(filepath.Join(e.dir, recordFile), &e.record); err != nil || e.record.ID != id {
+	e := d.newEntry(id)
+	e.Hold() // its supervisor may end meanwhile
+	defer e.Release()
+	if err := statefile.Read(filepath.Join(e.dir, recordFile), &e.record); err != nil || e.record.ID != id {
 		// What it has is kept: a person may repair the record, or remove the instance.
 		e.damaged = fmt.Sprintf("its record %s cannot be read: repair it, or replace the instance", filepath.Join(e.dir, recordFile))
 		e.record = record{ID: id, Private: d.privatePath(e)}
-		if s, ok := readState(e.dir, anyRun); ok {
+		if s, ok := supervise.ReadState(e.dir, supervise.AnyRun); ok {
 			e.record.Run = s.Run
 		}
 	}
-	pidfd, err := d.awaitSupervisor(e)
+	s, pidfd, err := supervise.Find(e.dir, e.record.Run, SupervisorCommand)
 	if err != nil {
 		return err
 	}
-	d.mu.Lock()
+	d.options.Networks.Keep(owned(id), e.record.Links)
 	e.held = held{ids: e.record.IDs, links: e.record.Links, volumes: e.record.Volumes}
-	d.entries[id] = e
-	d.mu.Unlock()
-	if pidfd >= 0 {
-		e.live = true
+	d.roster.Add(e)
+	if pidfd != nil {
+		e.state, e.live = s, true
 		d.watch(e, pidfd)
 		d.watchInit(e)
 		for _, s := range leftSessions(id) {
@@ -99,42 +99,11 @@ func (d *Driver) adopt(id string) error {
 	return nil
 }
 
-// awaitSupervisor returns a pidfd of the supervisor of an instance; -1 if it has none. It waits
-// for one that has just started until that has written its state. One that does not do so in time
-// is killed.
-func (d *Driver) awaitSupervisor(e *entry) (pidfd int, err error) {
-	deadline := time.Now().Add(supervisorTimeout)
-	for {
-		lock, err := lockfile.Try(filepath.Join(e.dir, lockFile))
-		if err == nil {
-			return -1, lock.Close()
-		}
-		if !errors.Is(err, lockfile.ErrLocked) {
-			return -1, err
-		}
-		if s, ok := readState(e.dir, e.record.Run); ok {
-			e.state = s
-			if fd, ok := e.supervisor().open(); ok {
-				return fd, nil
-			}
-		}
-		if time.Now().After(deadline) {
-			for pid, args := range findArgs(SupervisorCommand) {
-				if p, _, ok := readProc(pid); ok && slices.Contains(args, e.dir) {
-					p.kill(unix.SIGKILL)
-				}
-			}
-			deadline = time.Now().Add(supervisorTimeout)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
-
 // recordDeadEnd records the end of an instance that has no supervisor.
 func (d *Driver) recordDeadEnd(e *entry) {
 	var started, ended bool
-	e.state, started = readState(e.dir, e.record.Run)
-	x, ended := readExit(e.dir, e.record.Run)
+	e.state, started = supervise.ReadState(e.dir, e.record.Run)
+	x, ended := supervise.ReadExit(e.dir, e.record.Run)
 	e.live = false
 	switch {
 	case ended:
@@ -150,19 +119,19 @@ func (d *Driver) recordDeadEnd(e *entry) {
 
 // clearAndRecordEnd kills what is left of an instance without a supervisor, and records its end.
 func (d *Driver) clearAndRecordEnd(e *entry, reason string) {
-	g := d.groupOf(e.id)
-	_ = g.killAll() // the removal of the instance tries again
-	_ = g.remove()
+	g := d.groupOf(e.ID)
+	_ = g.KillAll() // the removal of the instance tries again
+	_ = g.Remove()
 	e.live = false
-	e.exit = exit{Run: e.record.Run, Reason: reason, At: time.Now().UTC()}
-	_ = writeJSON(filepath.Join(e.dir, exitFile), e.exit) // fails if the directory is lost
+	e.exit = supervise.Exit{Run: e.record.Run, Reason: reason, At: time.Now().UTC()}
+	_ = supervise.WriteExit(e.dir, e.exit) // fails if the directory is lost
 }
 
 // handleEnd handles the end of an instance whose supervisor has just ended. The caller holds the
 // entry.
 func (d *Driver) handleEnd(e *entry) {
 	e.unwatch()
-	if x, ok := readExit(e.dir, e.record.Run); ok {
+	if x, ok := supervise.ReadExit(e.dir, e.record.Run); ok {
 		e.exit, e.live = x, false
 	} else {
 		d.clearAndRecordEnd(e, reasonKilled)
@@ -172,20 +141,20 @@ func (d *Driver) handleEnd(e *entry) {
 
 // leftSession is a command that a killed agent has left in an instance.
 type leftSession struct {
-	attach proc   // lxc-attach
-	mark   string // in the environment of its processes
+	attach osproc.Process // lxc-attach
+	mark   string         // in the environment of its processes
 }
 
 // leftSessions finds the commands that a killed agent has left in an instance. What other commands
 // have left running is the instance's own.
 func leftSessions(id string) (all []leftSession) {
-	for pid, args := range findArgs("lxc-attach") {
+	for pid, args := range osproc.FindArgs("lxc-attach") {
 		at := slices.Index(args, containerName(id))
 		mark := slices.IndexFunc(args, func(a string) bool { return strings.HasPrefix(a, envSession+"=") })
 		if at < 1 || args[at-1] != "-n" || mark < at {
 			continue
 		}
-		if p, _, ok := readProc(pid); ok {
+		if p, _, ok := osproc.Read(pid); ok {
 			all = append(all, leftSession{p, args[mark]})
 		}
 	}
@@ -194,28 +163,11 @@ func leftSessions(id string) (all []leftSession) {
 
 // kill kills the processes of the command until lxc-attach has ended: it may be about to start
 // them.
-func (s leftSession) kill(ctx context.Context, g group) {
-	for deadline := time.Now().Add(supervisorTimeout); s.attach.alive() && time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
-		killTogether(marked(g.pids(), s.mark+"\x00"))
+func (s leftSession) kill(ctx context.Context, g cgroup.Group) {
+	for deadline := time.Now().Add(supervise.Timeout); s.attach.Alive() && time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+		killTogether(marked(g.PIDs(), s.mark+"\x00"))
 	}
-	s.attach.kill(unix.SIGKILL) // if it hangs
-}
-
-// findArgs returns the arguments of all processes that run a program, by pid.
-func findArgs(program string) map[int][]string {
-	found := map[int][]string{}
-	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, path := range paths {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			continue // it has ended
-		}
-		args := strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00")
-		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil && (filepath.Base(args[0]) == program || len(args) > 1 && args[1] == program) {
-			found[pid] = args
-		}
-	}
-	return found
+	s.attach.Kill(unix.SIGKILL) // if it hangs
 }
 
 // clearMemory removes the private directories of instances that no longer exist.
@@ -225,10 +177,8 @@ func (d *Driver) clearMemory() {
 		return
 	}
 	list, _ := os.ReadDir(dir) // unreadable ones are removed another time
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	for _, f := range list {
-		if d.entries[f.Name()] == nil {
+		if !d.roster.Has(f.Name()) {
 			_ = removeAll(filepath.Join(dir, f.Name()))
 		}
 	}

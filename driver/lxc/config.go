@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"mariposa/driver/bridge"
+	"mariposa/driver/cgroup"
 )
 
 // stageDir is where a supervisor mounts what its container is to have, in a mount namespace of
@@ -27,10 +30,10 @@ type container struct {
 	Hostname  string
 	HasInit   bool
 	IDs       int // the first of its ids; 0 if it is privileged
-	Links     []link
+	Links     []bridge.Link
 	Pairs     []string // the names of its interfaces on the node
 	Console   string
-	Group     group
+	Group     cgroup.Group
 	Seccomp   string
 	Variables []string // NAME=VALUE
 	User      owner    // of its first process, if that is not an init
@@ -112,9 +115,9 @@ func (c *container) setNetworks(l *configLines) {
 		set("link", link.Bridge)
 		set("veth.pair", c.Pairs[n])
 		set("name", "eth"+strconv.Itoa(n))
-		set("hwaddr", hardwareAddress(link.Address.Addr()))
+		set("hwaddr", link.HardwareAddress())
 		set("flags", "up")
-		set("ipv4.address", link.Address.String()+" "+broadcast(link.Address).String())
+		set("ipv4.address", link.Address.String()+" "+link.Broadcast().String())
 		if n == 0 && link.Gateway != (netip.Addr{}) {
 			set("ipv4.gateway", link.Gateway.String())
 		}
@@ -127,13 +130,13 @@ func (c *container) setConfinement(l *configLines) {
 	if c.Seccomp != "" {
 		l.set("lxc.seccomp.profile", c.Seccomp)
 	}
-	l.set("lxc.cgroup.dir.monitor", c.Group.monitor())
-	l.set("lxc.cgroup.dir.monitor.pivot", c.Group.pivot())
-	l.set("lxc.cgroup.dir.container", c.Group.payload())
+	l.set("lxc.cgroup.dir.monitor", monitorOf(c.Group.Name))
+	l.set("lxc.cgroup.dir.monitor.pivot", pivotOf(c.Group.Name))
+	l.set("lxc.cgroup.dir.container", payloadOf(c.Group.Name))
 	devices := "lxc.cgroup.devices."
-	if c.Group.h.isV2() {
+	if c.Group.IsV2() {
 		devices = "lxc.cgroup2.devices."
-	} else if c.Group.h.mount("devices") == "" {
+	} else if c.Group.Dir("devices") == "" {
 		return
 	}
 	l.set(devices+"deny", "a")

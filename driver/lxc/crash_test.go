@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
@@ -12,21 +13,27 @@ import (
 
 	"mariposa/driver"
 	"mariposa/driver/drivertest"
+	"mariposa/driver/drivertest/island"
 	"mariposa/driver/imagestore"
 	"mariposa/driver/lxc"
 )
 
+type agentOptions struct {
+	lxc.Options
+	Subnet netip.Prefix
+}
+
 // agentMain is an agent that starts an instance and runs a command in it, and then waits to be
 // killed: `agent OPTIONS ID`.
 func agentMain(options, id string) int {
-	var o lxc.Options
+	var o agentOptions
 	err := json.Unmarshal([]byte(options), &o)
 	if err == nil {
-		o.Images, err = imagestore.Open(os.Getenv(envImages)) // the tests have filled it
+		o.Images, err = imagestore.Open(island.Dir()) // the tests have filled it
 	}
 	var d *lxc.Driver
 	if err == nil {
-		d, err = lxc.New(o)
+		d, err = newDriver(o.Options, o.Subnet)
 	}
 	if err == nil {
 		d.Watch(func(driver.Event) {})
@@ -47,8 +54,8 @@ func agentMain(options, id string) int {
 // startAgent starts an agent and waits until it has written a line.
 func startAgent(t *testing.T, w *world, id, line string) *exec.Cmd {
 	t.Helper()
-	o := w.options
-	o.Images = nil
+	o := agentOptions{w.options, w.subnet}
+	o.Images, o.Networks = nil, nil
 	options, err := json.Marshal(o)
 	if err != nil {
 		t.Fatal(err)

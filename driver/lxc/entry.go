@@ -5,26 +5,30 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"mariposa"
 	"mariposa/driver"
+	"mariposa/driver/bridge"
+	"mariposa/driver/osproc"
+	"mariposa/driver/roster"
+	"mariposa/driver/supervise"
 )
 
-// entry is the driver's state of one instance. The driver's mutex guards the last fields; the
-// others belong to the operation that holds op.
+// entry is the driver's state of one instance. The roster's mutex guards the last fields; the
+// others belong to the operation that holds the entry.
 type entry struct {
-	id  string
+	roster.Slot
+
 	dir string
-	op  chan struct{} // contains one token while an operation is in progress
 
 	record record
-	state  state
-	exit   exit
+	state  supervise.State
+	exit   supervise.Exit
 	live   bool // started, and its end is not handled yet
 	limits string
 	// damaged says why nothing is known of the instance but that it is there; empty if all is.
@@ -35,49 +39,47 @@ type entry struct {
 
 	values sync.Mutex // held while its values are read or written
 
-	held     held            // what no other instance may have
-	observed driver.Observed // the zero value: no such instance yet
-	known    record          // as of its last start
-	in       *inside         // for commands that run in the instance; nil if it is not running
+	held  held    // what no other instance may have
+	known record  // as of its last start
+	in    *inside // for commands that run in the instance; nil if it is not running
 }
 
 // held is what an instance has of the node, from its first start to its removal.
 type held struct {
 	ids     int
-	links   []link
+	links   []bridge.Link
 	volumes []string
 }
 
-func newEntry(id, dir string) *entry { return &entry{id: id, dir: dir, op: make(chan struct{}, 1)} }
+// owned returns an instance as the networks know it.
+func owned(id string) bridge.Owner {
+	return bridge.Owner{Compute: mariposa.ComputeInfrastructure, ID: id}
+}
 
-func (e *entry) release() { <-e.op }
-
-func (e *entry) supervisor() proc {
-	return proc{pid: e.state.Supervisor, start: e.state.SupervisorStart}
+func (d *Driver) newEntry(id string) *entry {
+	return &entry{Slot: roster.NewSlot(id), dir: filepath.Join(d.options.Dir, instancesDir, id)}
 }
 
 // watch waits for the end of the supervisor. If no operation waits for it too, the instance has
 // ended by itself, which is reported. The caller holds the entry.
-func (d *Driver) watch(e *entry, pidfd int) {
-	e.pidfd, e.gone = os.NewFile(uintptr(pidfd), "supervisor"), make(chan struct{})
+func (d *Driver) watch(e *entry, pidfd *os.File) {
+	e.pidfd, e.gone = pidfd, make(chan struct{})
 	file, gone := e.pidfd, e.gone
 	d.gate.Go(func() {
 		stop := context.AfterFunc(d.ctx, func() { _ = file.Close() }) // ends the wait
 		defer stop()
-		if awaitEnd(file) != nil || d.ctx.Err() != nil {
+		if osproc.AwaitEnd(file) != nil || d.ctx.Err() != nil {
 			return // the driver is closed, or the end was handled
 		}
-		_ = reap(file)
+		_ = osproc.Reap(file)
 		close(gone)
-		select {
-		case e.op <- struct{}{}:
-		case <-d.ctx.Done():
+		if e.Acquire(d.ctx) != nil {
 			return
 		}
-		defer e.release()
+		defer e.Release()
 		if e.live && e.gone == gone {
 			d.handleEnd(e)
-			d.tell(d.look(e))
+			d.roster.TellChange(e)
 		}
 	})
 }
@@ -85,13 +87,13 @@ func (d *Driver) watch(e *entry, pidfd int) {
 // watchInit notices that a container has rebooted: its first process has ended, and then it has
 // another one, which its supervisor records. The caller holds the entry.
 func (d *Driver) watchInit(e *entry) {
-	init, gone, run := proc{pid: e.state.PID, start: e.state.Start}, e.gone, e.record.Run
-	pidfd, alive := init.open()
+	init, gone, run := e.state.Main(), e.gone, e.record.Run
+	pidfd, alive := init.Open()
 	d.gate.Go(func() {
 		if alive {
 			file := os.NewFile(uintptr(pidfd), "init") //nolint:gosec // a file descriptor is positive
 			stop := context.AfterFunc(d.ctx, func() { _ = file.Close() })
-			_ = awaitEnd(file) // if that fails, the next look shows it
+			_ = osproc.AwaitEnd(file) // if that fails, the next look shows it
 			stop()
 			_ = file.Close() // a second time if the driver is closed
 		}
@@ -103,7 +105,7 @@ func (d *Driver) watchInit(e *entry) {
 				return
 			case <-time.After(rebootPause):
 			}
-			if s, ok := readState(e.dir, run); ok && (s.PID != init.pid || s.Start != init.start) {
+			if s, ok := supervise.ReadState(e.dir, run); ok && (s.PID != init.PID || s.Start != init.Start) {
 				d.handleReboot(e, gone, s)
 				return
 			}
@@ -116,37 +118,18 @@ func (d *Driver) watchInit(e *entry) {
 const rebootPause = 50 * time.Millisecond
 
 // handleReboot reports that a container runs again.
-func (d *Driver) handleReboot(e *entry, gone chan struct{}, now state) {
-	select {
-	case e.op <- struct{}{}:
-	case <-d.ctx.Done():
+func (d *Driver) handleReboot(e *entry, gone chan struct{}, now supervise.State) {
+	if e.Acquire(d.ctx) != nil {
 		return
 	}
-	defer e.release()
+	defer e.Release()
 	if !e.live || e.gone != gone {
 		return
 	}
 	e.state = now
 	d.refresh(e)
 	d.watchInit(e)
-	d.tell(d.look(e))
-}
-
-// reap removes the zombie of a supervisor that this agent has started. For one of an earlier
-// agent it fails, as expected.
-func reap(pidfd *os.File) (err error) {
-	raw, err := pidfd.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var failed error
-	err = raw.Control(func(fd uintptr) {
-		failed = unix.Waitid(unix.P_PIDFD, int(fd), nil, unix.WEXITED|unix.WNOHANG, nil)
-	})
-	if err != nil {
-		return err
-	}
-	return failed
+	d.roster.TellChange(e)
 }
 
 // unwatch releases the pidfd of a supervisor whose end is handled.
@@ -157,30 +140,23 @@ func (e *entry) unwatch() {
 	}
 }
 
-// look returns an instance as other goroutines see it.
-func (d *Driver) look(e *entry) driver.Observed {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return e.observed
-}
-
 // refresh updates what other goroutines see of an instance.
 func (d *Driver) refresh(e *entry) {
 	o := e.observe()
 	var in *inside
 	if e.live {
-		in = &inside{record: e.record, init: proc{pid: e.state.PID, start: e.state.Start}, gone: e.gone}
+		in = &inside{record: e.record, init: e.state.Main(), gone: e.gone}
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	e.observed, e.in, e.known = o, in, e.record
+	d.roster.Lock()
+	defer d.roster.Unlock()
+	e.Observed, e.in, e.known = o, in, e.record
 }
 
 func (e *entry) observe() driver.Observed {
 	r := &e.record
 	o := driver.Observed{
-		ID: e.id, Labels: r.Labels, Origin: r.Origin, Name: r.Name, Project: r.Project, Running: e.live,
-		PhysicalID: containerName(e.id), Started: e.state.Started, ManualRestarts: e.state.ManualRestarts, Details: e.details(),
+		ID: e.ID, Labels: r.Labels, Origin: r.Origin, Name: r.Name, Project: r.Project, Running: e.live,
+		PhysicalID: containerName(e.ID), Started: e.state.Started, ManualRestarts: e.state.ManualRestarts, Details: e.details(),
 	}
 	if e.live {
 		o.Addresses = r.addresses()
@@ -195,7 +171,7 @@ func containerName(id string) string { return "mariposa-" + id }
 
 func (e *entry) details() map[string]string {
 	r := &e.record
-	m := map[string]string{"container": containerName(e.id), "image": r.Ref, "image_id": r.Image, "isolation": r.isolation()}
+	m := map[string]string{"container": containerName(e.ID), "image": r.Ref, "image_id": r.Image, "isolation": r.isolation()}
 	if e.live && e.state.PID != 0 {
 		m["pid"] = strconv.Itoa(e.state.PID)
 	}

@@ -22,7 +22,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"mariposa/driver"
+	"mariposa/driver/osproc"
+	"mariposa/driver/ostool"
 	"mariposa/driver/streams"
+	"mariposa/driver/supervise"
 )
 
 // envSession marks the processes of a command that runs in an instance, so that all of them can be
@@ -34,7 +37,7 @@ const killedCode = 128 + int(unix.SIGKILL)
 // inside is what it takes to run a command in an instance.
 type inside struct {
 	record record
-	init   proc
+	init   osproc.Process
 	gone   chan struct{} // closed once its supervisor has ended
 }
 
@@ -92,17 +95,17 @@ func (d *Driver) Exec(ctx context.Context, i driver.Instance, o driver.ExecOptio
 		leave()
 		return nil, err
 	}
-	d.mu.Lock()
+	d.roster.Lock()
 	d.sessions[s] = struct{}{}
-	d.mu.Unlock()
+	d.roster.Unlock()
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
 	go func() { // Close of the driver waits for it: it has entered
 		defer leave()
 		s.wait()
 		stop()
-		d.mu.Lock()
+		d.roster.Lock()
 		delete(d.sessions, s)
-		d.mu.Unlock()
+		d.roster.Unlock()
 	}()
 	if d.gate.IsShut() {
 		_ = s.Close() // the driver was closed meanwhile
@@ -112,7 +115,7 @@ func (d *Driver) Exec(ctx context.Context, i driver.Instance, o driver.ExecOptio
 
 // exec starts a command.
 func (d *Driver) exec(ctx context.Context, id string, o driver.ExecOptions) (*session, error) {
-	_, in, err := d.running(id)
+	_, in, err := d.running(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +125,7 @@ func (d *Driver) exec(ctx context.Context, id string, o driver.ExecOptions) (*se
 	}
 	current := *in
 	current.init = init
-	if err := findProgram(init.pid, &in.record, o.Command[0]); err != nil {
+	if err := findProgram(init.PID, &in.record, o.Command[0]); err != nil {
 		return nil, &driver.CommandError{Err: err}
 	}
 	s := &session{d: d, id: id, in: &current, mark: rand.Text(), terminal: o.Terminal != nil, done: make(chan struct{})}
@@ -132,7 +135,7 @@ func (d *Driver) exec(ctx context.Context, id string, o driver.ExecOptions) (*se
 			env = append(env, v.Name+"="+v.Value)
 		}
 	}
-	s.cmd = exec.CommandContext(context.WithoutCancel(ctx), findTool("lxc-attach"), in.record.attachArgs(env, o.Command)...) //nolint:gosec // it is what we run
+	s.cmd = exec.CommandContext(context.WithoutCancel(ctx), ostool.Find("lxc-attach"), in.record.attachArgs(env, o.Command)...) //nolint:gosec // it is what we run
 	s.cmd.Dir, s.cmd.Env, s.cmd.SysProcAttr = "/", []string{}, &syscall.SysProcAttr{Setsid: true, Setctty: s.terminal}
 	theirs, err := s.open(o.Terminal)
 	if err == nil {
@@ -240,7 +243,7 @@ func (s *session) wait() {
 // a moment before its init is gone.
 func (s *session) endedWithInstance() bool {
 	for range 40 {
-		if !s.in.init.alive() {
+		if !s.in.init.Alive() {
 			return true
 		}
 		if s.code != killedCode || s.closed.Load() {
@@ -291,18 +294,18 @@ func (s *session) Resize(size driver.Size) error {
 
 // Signal sends a signal to the command and its process group.
 func (s *session) Signal(signal syscall.Signal) error {
-	for deadline := time.Now().Add(supervisorTimeout); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(supervise.Timeout); time.Now().Before(deadline); {
 		select {
 		case <-s.done:
 			return nil
 		default:
 		}
 		for _, p := range marked(childrenOf(s.cmd.Process.Pid), envSession+"="+s.mark+"\x00") {
-			group, err := unix.Getpgid(p.pid)
-			if err == nil && group == p.pid {
-				return ignoreEnded(unix.Kill(-p.pid, signal))
+			group, err := unix.Getpgid(p.PID)
+			if err == nil && group == p.PID {
+				return ignoreEnded(unix.Kill(-p.PID, signal))
 			}
-			return ignoreEnded(unix.Kill(p.pid, signal))
+			return ignoreEnded(unix.Kill(p.PID, signal))
 		}
 		time.Sleep(5 * time.Millisecond) // it is about to start
 	}
@@ -364,7 +367,7 @@ func (s *session) kill() {
 // killAll kills the processes of the command.
 func (s *session) killAll() {
 	for range 10 {
-		all := marked(append(s.d.groupOf(s.id).pids(), childrenOf(s.cmd.Process.Pid)...), envSession+"="+s.mark+"\x00")
+		all := marked(append(s.d.groupOf(s.id).PIDs(), childrenOf(s.cmd.Process.Pid)...), envSession+"="+s.mark+"\x00")
 		if len(all) == 0 {
 			return
 		}
@@ -374,20 +377,20 @@ func (s *session) killAll() {
 
 // killTogether kills processes. None goes on when another one is dead: the exit code is that of
 // the kill.
-func killTogether(all []proc) {
+func killTogether(all []osproc.Process) {
 	for _, signal := range []unix.Signal{unix.SIGSTOP, unix.SIGKILL} {
 		for _, p := range all {
-			p.kill(signal)
+			p.Kill(signal)
 		}
 	}
 }
 
 // closeSessions ends all commands, and waits for them a little.
 func (d *Driver) closeSessions() {
-	d.mu.Lock()
+	d.roster.Lock()
 	all := slices.Collect(maps.Keys(d.sessions))
-	d.mu.Unlock()
-	late := time.After(supervisorTimeout)
+	d.roster.Unlock()
+	late := time.After(supervise.Timeout)
 	for _, s := range all {
 		_ = s.Close() // never fails
 	}
@@ -416,10 +419,10 @@ func childrenOf(pid int) (list []int) {
 
 // marked returns those of some processes that have a variable in their environment, and what they
 // have started.
-func marked(pids []int, mark string) (list []proc) {
-	parents, ours, procs := map[int]int{}, map[int]bool{}, map[int]proc{}
+func marked(pids []int, mark string) (list []osproc.Process) {
+	parents, ours, procs := map[int]int{}, map[int]bool{}, map[int]osproc.Process{}
 	for _, pid := range pids {
-		p, parent, ok := readProc(pid)
+		p, parent, ok := osproc.Read(pid)
 		if !ok {
 			continue
 		}

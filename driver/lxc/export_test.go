@@ -1,11 +1,13 @@
 package lxc
 
+import "context"
+
 // GroupDir returns the directory of an instance's cgroup.
-func GroupDir(d *Driver, id, controller string) string { return d.groupOf(id).dir(controller) }
+func GroupDir(d *Driver, id, controller string) string { return d.groupOf(id).Dir(controller) }
 
 // SupervisorPID returns the process id of an instance's supervisor.
 func SupervisorPID(d *Driver, id string) int {
-	e, err := d.find(id)
+	e, err := d.roster.Find(context.Background(), id)
 	if err != nil {
 		return 0
 	}
@@ -34,14 +36,4 @@ func WithoutUserNS(d *Driver) {
 }
 
 // Bridges returns the bridges that a driver has, except that of instances without a project.
-func Bridges(d *Driver) (names []string) {
-	d.network.mu.Lock()
-	defer d.network.mu.Unlock()
-	all, _ := d.network.bridges()
-	for _, b := range all {
-		if hasInterface(b.name) && b.name != d.network.bridge("") {
-			names = append(names, b.name)
-		}
-	}
-	return names
-}
+func Bridges(d *Driver) []string { return d.options.Networks.Bridges() }

@@ -15,11 +15,12 @@ import (
 
 	"mariposa"
 	"mariposa/driver"
+	"mariposa/driver/bridge"
+	"mariposa/driver/statefile"
 )
 
 // A container sees a directory of the node at nativeDir, and its files at their own paths, all
-// read-only. The name leaves room for the metadata socket that guests of other clouds look for
-// below /native.
+// read-only.
 const (
 	nativeDir       = "/native"
 	mdataFile       = "mdata.json"
@@ -38,7 +39,7 @@ const (
 // privatePath returns the directory of an instance's configuration, files and values.
 func (d *Driver) privatePath(e *entry) string {
 	if dir := d.memory.Find(); dir != "" {
-		return filepath.Join(dir, e.id)
+		return filepath.Join(dir, e.ID)
 	}
 	return filepath.Join(e.dir, privateDir)
 }
@@ -90,7 +91,7 @@ func give(path string, to owner, mode os.FileMode) error {
 func resolvConf(w *mariposa.Workload) string {
 	servers := w.DNS
 	if len(servers) == 0 {
-		servers = nameServers()
+		servers = bridge.NameServers()
 	}
 	var b strings.Builder
 	for _, s := range servers {
@@ -195,12 +196,12 @@ func (d *Driver) kept(ctx context.Context, id string) (e *entry, r record, leave
 	if err != nil {
 		return nil, r, nil, err
 	}
-	if e, err = d.find(id); err != nil {
+	if e, err = d.roster.Find(ctx, id); err != nil {
 		leave()
 		return nil, r, nil, err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.roster.Lock()
+	defer d.roster.Unlock()
 	return e, e.known, leave, nil
 }
 
@@ -214,7 +215,7 @@ func (d *Driver) PublishValues(ctx context.Context, id string, values []mariposa
 	e.values.Lock()
 	defer e.values.Unlock()
 	if err := writeValues(&r, values); err != nil {
-		if _, statErr := os.Stat(filepath.Dir(r.mdataPath())); isGone(statErr) {
+		if _, statErr := os.Stat(filepath.Dir(r.mdataPath())); statefile.IsGone(statErr) {
 			return driver.ErrNotFound
 		}
 		return err
@@ -232,7 +233,7 @@ func (d *Driver) PublishedValues(ctx context.Context, id string) ([]mariposa.Var
 	e.values.Lock()
 	defer e.values.Unlock()
 	var values map[string]string
-	if err := readJSON(r.mdataPath(), &values); err != nil && !isGone(err) {
+	if err := statefile.Read(r.mdataPath(), &values); err != nil && !statefile.IsGone(err) {
 		return nil, fmt.Errorf("cannot read the live values of an instance: %w", err)
 	}
 	list := make([]mariposa.Variable, 0, len(values))

@@ -33,9 +33,7 @@ func (d *Driver) assignIDs(e *entry, is support) (int, error) {
 		return e.held.ids, nil
 	}
 	used := map[int]bool{}
-	for _, other := range d.entries {
-		used[other.held.ids] = true
-	}
+	d.roster.Each(func(other *entry) { used[other.held.ids] = true })
 	reserved := append(readRanges(subUIDs), readRanges(subGIDs)...)
 	at := int(hashOf(d.options.Scope) % idRanges)
 	for n := range idRanges {

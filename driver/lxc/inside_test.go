@@ -15,13 +15,17 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"mariposa/driver/bridge"
+	"mariposa/driver/roster"
+	"mariposa/driver/statefile"
 )
 
 // No configuration that we write lacks a network namespace, whatever the workload contains.
 func TestEveryConfigurationHasItsOwnNetwork(t *testing.T) {
 	t.Parallel()
 	address := netip.MustParsePrefix("10.1.0.2/22")
-	links := []link{{Bridge: "mplx-1", Address: address, Gateway: address.Masked().Addr().Next()}, {Network: "n", Bridge: "mplx-2", Address: address}}
+	links := []bridge.Link{{Bridge: "mplx-1", Address: address, Gateway: address.Masked().Addr().Next()}, {Network: "n", Bridge: "mplx-2", Address: address}}
 	evil := "x\nlxc.net.0.type = none"
 	for name, c := range map[string]container{
 		"no interface":      {},
@@ -32,7 +36,7 @@ func TestEveryConfigurationHasItsOwnNetwork(t *testing.T) {
 		"a name":            {Hostname: evil},
 		"a directory":       {Dir: evil},
 		"a file":            {Mounts: []mountEntry{{Source: "/s", Target: "/" + evil, Options: "bind"}}},
-		"a bridge":          {Links: []link{{Bridge: evil, Address: address}}, Pairs: []string{"a"}},
+		"a bridge":          {Links: []bridge.Link{{Bridge: evil, Address: address}}, Pairs: []string{"a"}},
 		"a carriage return": {Variables: []string{"A=x\rlxc.net.0.type = none"}},
 	} {
 		text, err := c.config()
@@ -217,88 +221,6 @@ func TestHowAContainerEnded(t *testing.T) {
 	}
 }
 
-func TestHierarchyOfEachKindOfMachine(t *testing.T) {
-	t.Parallel()
-	v1 := parseHierarchy("cgroup /c/memory cgroup rw,memory 0 0\ncgroup /c/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\ncgroup2 /c/unified cgroup2 rw 0 0\n", "3:memory:/\n2:cpu,cpuacct:/box\n0::/\n")
-	if v1.isV2() || v1.mount("memory") != "/c/memory" || v1.mount("cpu") != "/c/cpu,cpuacct/box" || len(v1.all) != 3 {
-		t.Errorf("version 1: %+v", v1)
-	}
-	v2 := parseHierarchy("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n", "0::/init.scope\n")
-	if !v2.isV2() || v2.mount("memory") != "/sys/fs/cgroup" {
-		t.Errorf("version 2: %+v", v2)
-	}
-	g := group{h: v2, name: "mariposa-lxc/a"}
-	if g.dir("memory") != "/sys/fs/cgroup/mariposa-lxc/a" || g.payload() != "mariposa-lxc/a/container" {
-		t.Errorf("%q, %q", g.dir("memory"), g.payload())
-	}
-}
-
-func TestLimitsOfVersion2(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	g := group{h: hierarchy{unified: dir}, name: "a"}
-	if err := os.Mkdir(filepath.Join(dir, "a"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	check := func(memory, cpu int64, want map[string]string) {
-		t.Helper()
-		if missed := g.limit(memory, cpu); missed != "" {
-			t.Error(missed)
-		}
-		for name, value := range want {
-			if b, _ := os.ReadFile(filepath.Join(dir, "a", name)); string(b) != value {
-				t.Errorf("%s has %q, want %q", name, b, value)
-			}
-		}
-	}
-	check(64<<20, 1500, map[string]string{"memory.max": "67108864", "memory.swap.max": "0", "cpu.max": "150000 100000", "pids.max": "4096"})
-	check(0, 0, map[string]string{"memory.max": "max", "memory.swap.max": "max", "cpu.max": "max 100000"})
-	if err := os.WriteFile(filepath.Join(dir, "a", "memory.events"), []byte("low 0\noom 3\noom_kill 2\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if n := g.oomKills(); n != 2 {
-		t.Errorf("%d kills, want 2", n)
-	}
-}
-
-func TestBlocksOfAddresses(t *testing.T) {
-	t.Parallel()
-	subnet := netip.MustParsePrefix("10.7.0.0/16")
-	for index, want := range map[int]string{0: "10.7.0.0/24", 1: "10.7.1.0/24", 255: "10.7.255.0/24"} {
-		if got, err := block(subnet, index); err != nil || got.String() != want {
-			t.Errorf("block %d is %v, %v", index, got, err)
-		}
-	}
-	if got, err := block(subnet, 256); err == nil {
-		t.Errorf("block 256 is %v", got)
-	}
-	if got := broadcast(netip.MustParsePrefix("10.7.4.9/22")); got.String() != "10.7.7.255" {
-		t.Errorf("the last address is %v", got)
-	}
-	if p, err := chooseSubnet(7); err != nil || p.Bits() != 16 {
-		t.Errorf("chosen is %v, %v", p, err)
-	}
-}
-
-func TestRulesKeepNetworksApart(t *testing.T) {
-	t.Parallel()
-	list := []bridged{{"a", netip.MustParsePrefix("10.7.0.0/22")}, {"b", netip.MustParsePrefix("10.7.4.0/22")}}
-	for text, wants := range map[string][]string{
-		iptablesRules("C", list): {"-A C -i a -o a -j ACCEPT\n", "-A C -i a -j C-OUT\n", "-A C-OUT -o a -j DROP\n", "-A C -i b -j C-OUT\n", "-A C-OUT -o b -j DROP\n", "-A C-OUT -o br-+ -j DROP\n-A C-OUT -o mplx-+ -j DROP\n-A C-OUT -j ACCEPT\n", "-A C -o b -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n-A C -i docker+ -o b -j DROP\n", "-A C -s 10.7.4.0/22 ! -o b -j MASQUERADE\n"},
-		nftRules("t", list):      {`iifname "a" oifname "a" accept`, `iifname { "a", "b" } oifname { "a", "b" } drop`, `iifname "docker*" oifname { "a", "b" } ct state new drop`, `iifname { "a", "b" } oifname "br-*" drop`, `ip saddr 10.7.4.0/22 oifname != "b" masquerade`},
-	} {
-		at := 0
-		for _, want := range wants {
-			n := strings.Index(text[at:], want)
-			if n < 0 {
-				t.Errorf("%q is not in its place in\n%s", want, text)
-				break
-			}
-			at += n
-		}
-	}
-}
-
 func TestLineEndsOfTerminals(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -325,7 +247,7 @@ func TestADeepTreeIsRemoved(t *testing.T) {
 	if err := removeAll(top); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Lstat(top); !isGone(err) {
+	if _, err := os.Lstat(top); !statefile.IsGone(err) {
 		t.Errorf("it is left: %v", err)
 	}
 	if err := removeAll(top); err != nil {
@@ -336,8 +258,8 @@ func TestADeepTreeIsRemoved(t *testing.T) {
 // An instance with ids of its own never becomes privileged.
 func TestIDsAreNotGivenUp(t *testing.T) {
 	t.Parallel()
-	d := &Driver{entries: map[string]*entry{}}
-	e := newEntry("a", t.TempDir())
+	d := &Driver{}
+	e := &entry{Slot: roster.NewSlot("a"), dir: t.TempDir()}
 	e.held.ids = firstIDs
 	if ids, err := d.assignIDs(e, support{noUserNS: "it is full"}); err == nil || !strings.Contains(err.Error(), "it is full") {
 		t.Errorf("it gets %d, %v", ids, err)

@@ -14,8 +14,8 @@
 // Environments may contain secrets, so the configuration of a container, its files and its
 // values are in a private directory, on a file system in memory if the machine has one.
 //
-// The package owns the directory Options.Dir, the cgroups below Options.Cgroup, its bridges and
-// their firewall rules. It does not know the desired state of an instance.
+// The package owns the directory Options.Dir and the cgroups below Options.Cgroup. It does not know
+// the desired state of an instance.
 package lxc
 
 import (
@@ -24,21 +24,22 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"mariposa"
 	"mariposa/driver"
+	"mariposa/driver/bridge"
+	"mariposa/driver/cgroup"
 	"mariposa/driver/gate"
 	"mariposa/driver/imagestore"
 	"mariposa/driver/lockfile"
 	"mariposa/driver/logfile"
 	"mariposa/driver/memdir"
+	"mariposa/driver/osproc"
+	"mariposa/driver/roster"
 )
 
 var (
@@ -50,8 +51,7 @@ var (
 	_ driver.Execer         = (*Driver)(nil)
 )
 
-// Options configure a driver. Containers are attached to bridges in the network namespace that
-// the agent runs in.
+// Options configure a driver.
 type Options struct {
 	// Dir is a directory for everything that instances have on this node.
 	Dir string
@@ -59,11 +59,8 @@ type Options struct {
 	Images *imagestore.Store
 	// Scope names the node: several may run on one machine.
 	Scope string
-	// Bridge is the prefix of the bridges, at most 7 characters; mplx- if empty.
-	Bridge string
-	// Subnet is a private range of IPv4 addresses for all networks of this node. If zero, one
-	// that the machine does not use is chosen once, and kept.
-	Subnet netip.Prefix
+	// Networks are the networks of the node.
+	Networks *bridge.Networks
 	// Privileged allows containers in which root is root of the machine, on a machine without
 	// user namespaces.
 	Privileged bool
@@ -80,8 +77,7 @@ type Driver struct {
 	executable string
 	memory     *memdir.Dir
 	boot       string
-	groups     hierarchy
-	network    *networks
+	groups     cgroup.Hierarchy
 	lock       *os.File
 
 	ctx  context.Context // ends with Close
@@ -91,21 +87,18 @@ type Driver struct {
 	support   support
 	probed    time.Time // when that was found out
 
-	mu         sync.Mutex
-	entries    map[string]*entry
-	report     func(driver.Event)
-	unreported []driver.Event // from before Watch was called
-	sessions   map[*session]struct{}
+	roster   *roster.Roster[*entry]
+	sessions map[*session]struct{} // guarded by the roster
 }
 
 // New opens a directory and finds the instances that run or have ended there. Only one driver
 // may have a directory open.
 func New(o Options) (*Driver, error) {
-	if o.Dir == "" || o.Scope == "" || o.Images == nil {
-		return nil, errors.New("the driver of system containers needs a directory, a scope and an image store")
+	if o.Dir == "" || o.Scope == "" || o.Images == nil || o.Networks == nil {
+		return nil, errors.New("the driver of system containers needs a directory, a scope, an image store and networks")
 	}
 	dir, err := filepath.Abs(o.Dir)
-	for _, sub := range []string{instancesDir, volumesDir, networksDir} {
+	for _, sub := range []string{instancesDir, volumesDir} {
 		if err == nil {
 			err = os.MkdirAll(filepath.Join(dir, sub), 0o700)
 		}
@@ -120,23 +113,20 @@ func New(o Options) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot find the mariposa executable: %w", err)
 	}
-	if o.Bridge = cmp.Or(o.Bridge, bridgePrefix); len(o.Bridge) > 7 {
-		return nil, fmt.Errorf("the bridges of system containers cannot begin with %s: it has more than 7 characters", o.Bridge)
-	}
 	o.Dir = dir
 	o.Cgroup, o.LogSize, o.LogFiles = cmp.Or(o.Cgroup, "mariposa-lxc"), cmp.Or(o.LogSize, 8<<20), cmp.Or(o.LogFiles, 3)
 	d := &Driver{
-		gate: gate.New(errClosed), options: o, executable: executable, memory: memdir.New(dir, memdir.Places()), boot: bootID(), groups: findHierarchy(),
-		entries: map[string]*entry{}, sessions: map[*session]struct{}{},
+		gate: gate.New(errClosed), options: o, executable: executable, memory: memdir.New(dir, memdir.Places()), boot: osproc.BootID(), groups: cgroup.Find(),
+		sessions: map[*session]struct{}{},
 	}
+	d.roster = roster.New(d.gate, d.newEntry)
 	if d.lock, err = lockfile.Within(filepath.Join(dir, ".lock"), 2*time.Second); err != nil {
 		return nil, fmt.Errorf("cannot use %s: another agent has it open: %w", dir, err)
 	}
 	d.ctx = d.gate.Context()
 	d.support, d.probed = d.findSupport(), time.Now()
-	d.network = newNetworks(o)
 	if d.support.unavailable == "" {
-		d.network.restore(d.ctx)
+		o.Networks.Restore(d.ctx)
 	}
 	if err := d.adoptAll(); err != nil {
 		_ = d.Close()
@@ -159,14 +149,7 @@ func (*Driver) Capabilities() mariposa.Capabilities {
 // Watch sets the function that receives ends, the only change that happens to a container by
 // itself. There is no engine that could be lost.
 func (d *Driver) Watch(report func(driver.Event)) {
-	d.mu.Lock()
-	d.report = report
-	early := d.unreported
-	d.unreported = nil
-	d.mu.Unlock()
-	for _, e := range early {
-		report(e)
-	}
+	d.roster.Watch(report)
 	d.gate.Go(d.awaitSupport)
 }
 
@@ -179,51 +162,17 @@ func (d *Driver) awaitSupport() {
 		case <-time.After(probeInterval + time.Second):
 		}
 		if d.Unavailable() == "" {
-			d.mu.Lock()
-			report := d.report
-			d.mu.Unlock()
-			report(driver.Event{Kind: driver.EngineBack})
+			d.roster.Tell(driver.Event{Kind: driver.EngineBack})
 		}
-	}
-}
-
-// tell reports a change that no operation made.
-func (d *Driver) tell(o driver.Observed) {
-	e := driver.Event{Kind: driver.InstanceChanged, Instance: o}
-	d.mu.Lock()
-	report := d.report
-	if report == nil {
-		d.unreported = append(d.unreported, e)
-	}
-	d.mu.Unlock()
-	if report != nil {
-		report(e)
 	}
 }
 
 // List returns every instance of this node.
-func (d *Driver) List(ctx context.Context) ([]driver.Observed, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.gate.IsShut() {
-		return nil, errClosed
-	}
-	list := make([]driver.Observed, 0, len(d.entries))
-	for _, e := range d.entries {
-		if e.observed.ID != "" {
-			list = append(list, e.observed)
-		}
-	}
-	slices.SortFunc(list, func(a, b driver.Observed) int { return strings.Compare(a.ID, b.ID) })
-	return list, nil
-}
+func (d *Driver) List(ctx context.Context) ([]driver.Observed, error) { return d.roster.List(ctx) }
 
 // Logs reads the console of an instance and the output of its script.
 func (d *Driver) Logs(ctx context.Context, id string, o driver.LogOptions) (io.ReadCloser, error) {
-	e, err := d.find(id)
+	e, err := d.roster.Find(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -238,81 +187,19 @@ func (d *Driver) Close() error {
 	}
 	d.closeSessions()
 	d.gate.Wait()
-	for _, e := range d.entries { // nothing changes them any more
-		e.unwatch()
-	}
+	d.roster.Each(func(e *entry) { e.unwatch() }) // nothing changes them any more
 	d.memory.Release()
 	return d.lock.Close()
 }
 
 var errClosed = errors.New("the driver of system containers is closed")
 
-// operate runs one operation on an instance, after any other operation on it, and returns the
-// resulting state.
+// operate runs one operation on an instance.
 func (d *Driver) operate(ctx context.Context, id string, work func(context.Context, *entry) error) (driver.Observed, error) {
 	if err := checkID(id); err != nil {
 		return driver.Observed{ID: id}, err
 	}
-	ctx, leave, err := d.gate.Enter(ctx)
-	if err != nil {
-		return driver.Observed{ID: id}, err
-	}
-	defer leave()
-	e, err := d.acquire(ctx, id)
-	if err != nil {
-		return driver.Observed{ID: id}, err
-	}
-	defer e.release()
-	if err = work(ctx, e); err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	o := e.observed
-	if o.ID == "" && d.entries[id] == e {
-		delete(d.entries, id)
-	}
-	o.ID = id
-	return o, err
-}
-
-// acquire reserves an instance for one operation, and creates its entry if there is none.
-func (d *Driver) acquire(ctx context.Context, id string) (*entry, error) {
-	for {
-		d.mu.Lock()
-		e := d.entries[id]
-		if e == nil {
-			e = newEntry(id, filepath.Join(d.options.Dir, instancesDir, id))
-			d.entries[id] = e
-		}
-		d.mu.Unlock()
-		select {
-		case e.op <- struct{}{}:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-		d.mu.Lock()
-		current := d.entries[id] == e
-		d.mu.Unlock()
-		if current {
-			return e, nil
-		}
-		e.release() // it was removed while we waited
-	}
-}
-
-// find returns an instance that exists.
-func (d *Driver) find(id string) (*entry, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	e := d.entries[id]
-	switch {
-	case d.gate.IsShut():
-		return nil, errClosed
-	case e == nil || e.observed.ID == "":
-		return nil, driver.ErrNotFound
-	}
-	return e, nil
+	return d.roster.Operate(ctx, id, work)
 }
 
 // ownExecutable returns the program that supervisors run.

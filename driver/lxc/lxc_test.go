@@ -21,14 +21,16 @@ import (
 
 	"mariposa"
 	"mariposa/driver"
+	"mariposa/driver/bridge"
 	"mariposa/driver/drivertest"
+	"mariposa/driver/drivertest/island"
 	"mariposa/driver/imagestore"
 	"mariposa/driver/lxc"
 )
 
 // images is the image store of all tests: "system" boots an init, "plain" has none.
 var images = sync.OnceValues(func() (*imagestore.Store, error) {
-	store, err := imagestore.Open(os.Getenv(envImages))
+	store, err := imagestore.Open(island.Dir())
 	if err != nil {
 		return nil, err
 	}
@@ -49,6 +51,7 @@ var images = sync.OnceValues(func() (*imagestore.Store, error) {
 type world struct {
 	dir     string
 	options lxc.Options
+	subnet  netip.Prefix
 }
 
 var worlds atomic.Int64
@@ -63,16 +66,23 @@ func newWorld(t *testing.T) *world {
 	cgroup := fmt.Sprintf("mariposa-lxc-test-%d", n)
 	w := &world{dir: t.TempDir(), options: lxc.Options{
 		Images: store, Scope: drivertest.NewID(), Cgroup: cgroup,
-		Subnet: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(n), 0, 0}), 16),
 	}}
-	w.options.Dir = w.dir
+	w.options.Dir, w.subnet = w.dir, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(n), 0, 0}), 16)
 	t.Cleanup(func() { removeCgroups(cgroup) })
 	return w
 }
 
+// newDriver opens a driver as a restarted agent does.
+func newDriver(o lxc.Options, subnet netip.Prefix) (d *lxc.Driver, err error) {
+	if o.Networks, err = bridge.Open(bridge.Options{Dir: o.Dir, Scope: o.Scope, Subnet: subnet}); err != nil {
+		return nil, err
+	}
+	return lxc.New(o)
+}
+
 func (w *world) open(t *testing.T) driver.Driver {
 	t.Helper()
-	d, err := lxc.New(w.options)
+	d, err := newDriver(w.options, w.subnet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,16 +195,11 @@ func await(t *testing.T, what string, ok func() bool) {
 // machine that the tests run on: its controllers may belong to version 1.
 func TestWithVersion2OfCgroups(t *testing.T) {
 	t.Parallel()
-	if os.Getenv(envUnified) != "" {
+	if os.Getenv(island.Unified) != "" {
 		return // this is that run
 	}
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.parallel=2", "-test.run=TestConformance/(Start_returns|a_stop|remove|a_restarted|a_command_ends)|TestAContainerIs|TestTheCommand")
-	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, envStage+"=") {
-			cmd.Env = append(cmd.Env, v)
-		}
-	}
-	cmd.Env = append(cmd.Env, envUnified+"=1")
+	cmd.Env = append(island.Outside(), island.Unified+"=1")
 	if out, err := cmd.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("PASS")) {
 		t.Errorf("%v: %s", err, out)
 	}

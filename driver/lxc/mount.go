@@ -88,7 +88,7 @@ func (s *supervisor) mountStage(userNS int) error {
 		return fail(err)
 	}
 	defer unix.Close(lower) // its mount stays
-	instance, err := cloneTree(s.dir, unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE})
+	instance, err := cloneTree(s.task.Dir, unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE})
 	if err != nil {
 		return fail(err)
 	}

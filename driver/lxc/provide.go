@@ -11,6 +11,8 @@ import (
 
 	"mariposa"
 	"mariposa/driver"
+	"mariposa/driver/bridge"
+	"mariposa/driver/statefile"
 )
 
 // A volume is a directory named by its id. Its files have the ids that containers see, so that
@@ -24,7 +26,7 @@ func (d *Driver) Provide(ctx context.Context, r driver.Resource) (string, error)
 	}
 	defer leave()
 	if r.Kind != mariposa.KindVolume {
-		return "", d.network.provide(ctx, r.ID, r.Name)
+		return "", d.options.Networks.Provide(ctx, mariposa.ComputeInfrastructure, r.ID, r.Name)
 	}
 	path := d.volumePath(r.ID)
 	err = os.Mkdir(path, 0o700)
@@ -67,10 +69,10 @@ func (d *Driver) Withdraw(ctx context.Context, r driver.Resource) error {
 		return fmt.Errorf("instance %s still uses it", by)
 	}
 	if r.Kind != mariposa.KindVolume {
-		return d.network.withdraw(ctx, r.ID)
+		return d.options.Networks.Withdraw(ctx, r.ID)
 	}
 	gone := d.volumePath(gonePrefix + r.ID)
-	if err := os.Rename(d.volumePath(r.ID), gone); err != nil && !isGone(err) {
+	if err := os.Rename(d.volumePath(r.ID), gone); err != nil && !statefile.IsGone(err) {
 		return fmt.Errorf("cannot remove the directory of the volume: %w", err)
 	}
 	if err := removeAll(gone); err != nil {
@@ -82,17 +84,18 @@ func (d *Driver) Withdraw(ctx context.Context, r driver.Resource) error {
 // usedBy returns the id of an instance that uses a resource: a running one for a volume; any for
 // a network, in which it keeps its address.
 func (d *Driver) usedBy(r driver.Resource) string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for id, e := range d.entries {
-		if r.Kind == mariposa.KindVolume && e.observed.Running && slices.Contains(e.held.volumes, r.ID) {
-			return id
+	d.roster.Lock()
+	defer d.roster.Unlock()
+	by := ""
+	d.roster.Each(func(e *entry) {
+		switch {
+		case !e.Observed.Running:
+		case r.Kind == mariposa.KindVolume && slices.Contains(e.held.volumes, r.ID),
+			r.Kind != mariposa.KindVolume && slices.ContainsFunc(e.held.links, func(l bridge.Link) bool { return l.Network == r.ID }):
+			by = e.ID
 		}
-		if r.Kind != mariposa.KindVolume && e.observed.Running && slices.ContainsFunc(e.held.links, func(l link) bool { return l.Network == r.ID }) {
-			return id
-		}
-	}
-	return ""
+	})
+	return by
 }
 
 // Provided returns the volumes and networks of this node.
@@ -112,16 +115,8 @@ func (d *Driver) Provided(ctx context.Context) ([]driver.Resource, error) {
 			all = append(all, driver.Resource{Kind: mariposa.KindVolume, ID: f.Name()})
 		}
 	}
-	d.network.mu.Lock()
-	defer d.network.mu.Unlock()
-	networks, err := d.network.list()
-	for _, n := range networks {
-		if n.isProject() {
-			continue
-		}
-		all = append(all, driver.Resource{Kind: mariposa.KindNetwork, ID: n.ID, Name: n.Name})
-	}
-	return all, err
+	networks, err := d.options.Networks.Provided(mariposa.ComputeInfrastructure)
+	return append(all, networks...), err
 }
 
 // clearVolumes completes removals that were interrupted because the agent was killed.

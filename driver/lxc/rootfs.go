@@ -16,6 +16,8 @@ import (
 	"mariposa/driver"
 	"mariposa/driver/imagestore"
 	"mariposa/driver/lockfile"
+	"mariposa/driver/ostool"
+	"mariposa/driver/statefile"
 )
 
 // rootfsKind says how an instance has its root file system.
@@ -67,7 +69,7 @@ func (d *Driver) extracted(ctx context.Context, i *imagestore.Image, report func
 	if done := filepath.Join(cache, rootfsDir); isDir(done) { // others may be extracted meanwhile
 		return done, nil
 	}
-	lock, err := lockfile.Wait(ctx, filepath.Join(cache, lockFile)) // other nodes of this machine may use the store
+	lock, err := lockfile.Wait(ctx, filepath.Join(cache, "lock")) // other nodes of this machine may use the store
 	if err != nil {
 		return "", err
 	}
@@ -240,10 +242,10 @@ func lookUp(roots []string, path, name string) []string {
 // as deep as it likes: a program of its own deletes them, which does not need a file descriptor
 // for each level, and cannot harm the agent.
 func removeAll(path string) error {
-	if _, err := os.Lstat(path); isGone(err) {
+	if _, err := os.Lstat(path); statefile.IsGone(err) {
 		return nil
 	}
-	rm := findTool("rm")
+	rm := ostool.Find("rm")
 	if rm == "" {
 		return errors.New("cannot remove the files of an instance: this machine does not have the program rm")
 	}

@@ -17,6 +17,7 @@ import (
 	"mariposa"
 	"mariposa/driver"
 	"mariposa/driver/drivertest"
+	"mariposa/driver/kvm/guesttest"
 	"mariposa/driver/lxc"
 )
 
@@ -49,7 +50,7 @@ func openNode(t *testing.T) *node {
 
 func (n *node) open() {
 	n.t.Helper()
-	d, err := lxc.New(n.w.options)
+	d, err := newDriver(n.w.options, n.w.subnet)
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -436,4 +437,44 @@ func TestOlderKernels(t *testing.T) {
 			t.Errorf("%s: after a restart its file has %q", name, got)
 		}
 	}
+}
+
+// Root of a container reads and sets values with the tools that guests of Triton have.
+func TestMetadataToolsWorkInside(t *testing.T) {
+	t.Parallel()
+	d := openNode(t)
+	tool, err := guesttest.Tool(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	volume := driver.Resource{Kind: mariposa.KindVolume, ID: drivertest.NewID(), Name: "tools"}
+	source, err := d.Provide(t.Context(), volume)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(source, "mdata"), tool, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := graceful(drivertest.NewID())
+	i.Volumes = []driver.Volume{{Mount: mariposa.Mount{Volume: volume.ID, Name: "tools", Path: "/tools"}, Source: source}}
+	i.Mdata.Values = []mariposa.Variable{{Name: "color", Value: "blue"}}
+	d.start(i)
+	check := func(command, want string) {
+		t.Helper()
+		if got := run(t, d, i.ID, command); got != want {
+			t.Errorf("%s: %q, want %q", command, got, want)
+		}
+	}
+	check("/tools/mdata get color", "blue\n")
+	check("/tools/mdata get sdc:uuid", i.ID+"\n")
+	check("/tools/mdata put mine 'a b' && /tools/mdata get mine && /tools/mdata list", "a b\ncolor\nmine\n")
+	check("/tools/mdata put color red 2>&1 || true", "mdata: the project sets the key color\n")
+	check("su -s /bin/sh web -c '/tools/mdata get color' 2>/dev/null || echo refused", "refused\n")
+	if err := d.PublishValues(t.Context(), i.ID, []mariposa.Variable{{Name: "color", Value: "green"}}); err != nil {
+		t.Error(err)
+	}
+	check("/tools/mdata get color", "green\n")
+	d.stop(i.ID, drivertest.Limit)
+	d.start(i)
+	check("/tools/mdata get mine", "a b\n")
 }

@@ -2,24 +2,24 @@ package lxc
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"mariposa"
 	"mariposa/driver"
+	"mariposa/driver/bridge"
 	"mariposa/driver/imagestore"
-	"mariposa/driver/lockfile"
+	"mariposa/driver/mdata"
+	"mariposa/driver/statefile"
+	"mariposa/driver/supervise"
 )
 
 // Start creates the container of an instance and starts it, or starts the one that has ended.
@@ -89,9 +89,9 @@ func (d *Driver) start(ctx context.Context, e *entry, i driver.Instance) error {
 	}
 	if e.record.ID == "" {
 		if err := d.makeDirectory(ctx, e, &r, image, lower); err != nil {
-			return fmt.Errorf("cannot create the directory of instance %s: %w", e.id, err)
+			return fmt.Errorf("cannot create the directory of instance %s: %w", e.ID, err)
 		}
-	} else if err := writeJSON(filepath.Join(e.dir, recordFile), r); err != nil {
+	} else if err := statefile.Write(filepath.Join(e.dir, recordFile), r); err != nil {
 		return fmt.Errorf("cannot record the instance on this node: %w", err)
 	}
 	e.record = r
@@ -103,15 +103,15 @@ func (d *Driver) start(ctx context.Context, e *entry, i driver.Instance) error {
 	if err != nil {
 		return err
 	}
-	g := d.groupOf(e.id)
-	if err := g.killAll(); err != nil { // of the last run; it would share the files and the address with them
+	g := d.groupOf(e.ID)
+	if err := g.KillAll(); err != nil { // of the last run; it would share the files and the address with them
 		return fmt.Errorf("processes of its last run cannot be killed: restart the machine: %w", err)
 	}
-	if err := g.make(); err != nil {
+	if err := g.Make(false); err != nil {
 		return err
 	}
-	e.limits = g.limit(r.Memory, r.MilliCPU)
-	if err := writeJSON(filepath.Join(e.dir, recordFile), r); err != nil {
+	e.limits = g.Limit(r.Memory, r.MilliCPU)
+	if err := statefile.Write(filepath.Join(e.dir, recordFile), r); err != nil {
 		return fmt.Errorf("cannot record the instance on this node: %w", err)
 	}
 	return d.launch(ctx, e, request)
@@ -127,7 +127,7 @@ func (d *Driver) imageOf(e *entry, ref string) (*imagestore.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := d.options.Images.Hold(i, d.holder(e.id)); err != nil {
+	if err := d.options.Images.Hold(i, d.holder(e.ID)); err != nil {
 		return nil, fmt.Errorf("cannot use image %s: %w", i.Name, err)
 	}
 	return i, nil
@@ -170,12 +170,12 @@ func (d *Driver) describe(ctx context.Context, e *entry, i driver.Instance, imag
 		r.Volumes = append(r.Volumes, v.Volume)
 	}
 	var err error
-	if r.Links, err = d.connect(ctx, e, i); err != nil {
+	if r.Links, err = d.options.Networks.Connect(ctx, owned(e.ID), i); err != nil {
 		return r, err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	e.held.volumes = r.Volumes
+	d.roster.Lock()
+	defer d.roster.Unlock()
+	e.held.links, e.held.volumes = r.Links, r.Volumes
 	r.IDs, err = d.assignIDs(e, is)
 	return r, err
 }
@@ -191,7 +191,7 @@ func roots(dir string, kind rootfsKind, lower string) []string {
 // makeDirectory creates the directory of an instance. It gets its final name only when it is
 // complete, so that every directory that an agent finds has a record.
 func (d *Driver) makeDirectory(ctx context.Context, e *entry, r *record, image *imagestore.Image, lower string) error {
-	tmp := filepath.Join(filepath.Dir(e.dir), newPrefix+e.id)
+	tmp := filepath.Join(filepath.Dir(e.dir), newPrefix+e.ID)
 	if err := removeAll(tmp); err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ func (d *Driver) makeDirectory(ctx context.Context, e *entry, r *record, image *
 	if err := unix.Mkfifo(filepath.Join(tmp, consoleFile), 0o600); err != nil {
 		return err
 	}
-	if err := writeJSON(filepath.Join(tmp, recordFile), r); err != nil {
+	if err := statefile.Write(filepath.Join(tmp, recordFile), r); err != nil {
 		return err
 	}
 	return os.Rename(tmp, e.dir)
@@ -237,10 +237,10 @@ func (d *Driver) request(e *entry, i driver.Instance, lower string) (*request, e
 	}
 	c := container{
 		Hostname: hostname(i.Name, i.ID), HasInit: r.HasInit, IDs: r.IDs, Links: r.Links, Console: filepath.Join(e.dir, consoleFile),
-		Group: d.groupOf(e.id), Seccomp: d.supported().seccomp, User: r.User, Dir: r.Dir,
+		Group: d.groupOf(e.ID), Seccomp: d.supported().seccomp, User: r.User, Dir: r.Dir,
 	}
 	for n := range r.Links {
-		c.Pairs = append(c.Pairs, pairName(d.options.Dir+e.id, r.Run, n))
+		c.Pairs = append(c.Pairs, pairName(d.options.Dir+e.ID, r.Run, n))
 	}
 	for _, v := range all {
 		if v.isOneLine() {
@@ -248,8 +248,8 @@ func (d *Driver) request(e *entry, i driver.Instance, lower string) (*request, e
 		}
 	}
 	q := &request{
-		Record: *r, Lower: lower, Group: c.Group.name, LogSize: d.options.LogSize, LogFiles: d.options.LogFiles,
-		Command: firstProcess(r, w, lower), Script: script(r, w),
+		Record: *r, Lower: lower, Group: c.Group.Name, LogSize: d.options.LogSize, LogFiles: d.options.LogFiles,
+		Command: firstProcess(r, w, lower), Script: script(r, w), Fixed: describeGuest(r, i),
 	}
 	var err error
 	if q.Binds, c.Mounts, err = binds(r, i); err != nil {
@@ -263,6 +263,15 @@ func (d *Driver) request(e *entry, i driver.Instance, lower string) (*request, e
 		return nil, fmt.Errorf("cannot write the configuration of its container: %w", err)
 	}
 	return q, nil
+}
+
+// describeGuest returns what a container can read of itself over the metadata protocol.
+func describeGuest(r *record, i driver.Instance) map[string]string {
+	g := mdata.Guest{ID: r.ID, Name: r.Name, Hostname: hostname(i.Name, i.ID), Image: r.Image, Links: r.Links, Resolvers: i.Workload.DNS}
+	if len(g.Resolvers) == 0 {
+		g.Resolvers = bridge.NameServers()
+	}
+	return g.Fixed()
 }
 
 // firstProcess returns what a container runs: the init of its image; or its entrypoint with its
@@ -315,99 +324,22 @@ func binds(r *record, i driver.Instance) (all []bind, mounts []mountEntry, err e
 	return all, mounts, nil
 }
 
-// launch starts a supervisor, passes it the lock and its request, and waits for its report.
+// launch starts the supervisor of an instance, and waits until the container runs.
 func (d *Driver) launch(ctx context.Context, e *entry, q *request) error {
-	lock, err := lockfile.Within(filepath.Join(e.dir, lockFile), supervisorTimeout)
+	s, err := supervise.Starter{Executable: d.executable, Command: SupervisorCommand, Cloneflags: unix.CLONE_NEWNS}.Start(e.dir, q)
 	if err != nil {
-		return fmt.Errorf("cannot start instance %s: %w", e.id, err)
+		return fmt.Errorf("cannot start instance %s: %w", e.ID, err)
 	}
-	defer lock.Close() // the supervisor has its own copy
-	file, err := writeRequest(q)
-	if err != nil {
-		return fmt.Errorf("cannot send the start request to the supervisor: %w", err)
-	}
-	defer file.Close() // the same
-	reader, writer, err := os.Pipe()
+	e.state = supervise.State{Supervisor: s.PID, SupervisorStart: s.Process.Start}
+	d.watch(e, s.PIDFD)
+	is, err := s.Report(ctx)
 	if err != nil {
 		return err
 	}
-	defer reader.Close() // it was only read
-	pid, err := d.spawn(e.dir, lock, writer, file)
-	_ = writer.Close() // the supervisor has its own copy
-	if err != nil {
-		return fmt.Errorf("cannot start the supervisor: %w", err)
-	}
-	p, _, _ := readProc(pid) // our child: its pid is not reused
-	e.state = state{Supervisor: p.pid, SupervisorStart: p.start}
-	pidfd, ok := p.open()
-	if !ok { // its end would not be noticed
-		_ = syscall.Kill(pid, syscall.SIGKILL) // our child: it is there until it is waited for
-		_, _ = syscall.Wait4(pid, nil, 0, nil)
-		return errors.New("the supervisor of its container ended at once, or cannot be watched: " + lastLine(filepath.Join(e.dir, supervisorLog)))
-	}
-	d.watch(e, pidfd)
-	stop := context.AfterFunc(ctx, func() { _ = reader.SetReadDeadline(time.Now()) })
-	defer stop()
-	b, err := io.ReadAll(reader)
-	if cause := context.Cause(ctx); err != nil && cause != nil {
-		return cause
-	}
-	var answer report
-	if json.Unmarshal(b, &answer) != nil {
-		return errors.New("the supervisor of its container failed: " + lastLine(filepath.Join(e.dir, supervisorLog)))
-	}
-	if answer.Error != "" {
-		return errors.New(answer.Error)
-	}
-	e.state, e.live = answer.State, true
+	e.state, e.live = is, true
 	d.refresh(e)
 	d.watchInit(e)
 	return nil
-}
-
-// writeRequest writes a request into an anonymous file in memory: it is complete before a
-// supervisor starts.
-func writeRequest(q *request) (*os.File, error) {
-	b, err := json.Marshal(q)
-	if err != nil {
-		return nil, err
-	}
-	fd, err := unix.MemfdCreate("request", unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, err
-	}
-	f := os.NewFile(uintptr(fd), "request") //nolint:gosec // a file descriptor is positive
-	if _, err = f.Write(b); err == nil {
-		_, err = f.Seek(0, io.SeekStart)
-	}
-	if err != nil {
-		_ = f.Close() // the error is returned
-		return nil, err
-	}
-	return f, nil
-}
-
-// spawn starts a supervisor in its own session and mount namespace. Its environment is built from
-// scratch, because the agent's may contain tokens.
-func (d *Driver) spawn(dir string, lock, report, request *os.File) (pid int, err error) {
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return 0, err
-	}
-	defer null.Close() // it was only passed on
-	log, err := os.OpenFile(filepath.Join(dir, supervisorLog), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return 0, err
-	}
-	defer log.Close() // the same
-	pid, _, err = syscall.StartProcess(d.ownExecutable(), []string{"mariposa", SupervisorCommand, dir}, &syscall.ProcAttr{
-		Dir: "/",
-		// One scheduler thread and a frequent garbage collection keep a supervisor small.
-		Env:   []string{"GOMAXPROCS=1", "GOGC=20"},
-		Files: []uintptr{null.Fd(), null.Fd(), log.Fd(), lock.Fd(), report.Fd(), request.Fd()},
-		Sys:   &syscall.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWNS},
-	})
-	return pid, err
 }
 
 // undoStart cleans up a failed start. Nothing is left of a first start; an instance that had run
@@ -415,29 +347,19 @@ func (d *Driver) spawn(dir string, lock, report, request *os.File) (pid int, err
 func (d *Driver) undoStart(e *entry, first bool, cause error) {
 	e.live = false
 	if e.pidfd != nil {
-		e.supervisor().kill(unix.SIGKILL)
+		e.state.Process().Kill(unix.SIGKILL)
 		<-e.gone
 		e.unwatch()
 	}
-	g := d.groupOf(e.id)
-	_ = g.killAll() // what is left is found when it is removed
-	_ = g.remove()
+	g := d.groupOf(e.ID)
+	_ = g.KillAll() // what is left is found when it is removed
+	_ = g.Remove()
 	if first {
 		if d.removeTraces(e) == nil {
 			return
 		}
 	}
-	e.exit = exit{Run: e.record.Run, Reason: cause.Error(), At: time.Now().UTC()}
-	_ = writeJSON(filepath.Join(e.dir, exitFile), e.exit) // the next start tries again
+	e.exit = supervise.Exit{Run: e.record.Run, Reason: cause.Error(), At: time.Now().UTC()}
+	_ = supervise.WriteExit(e.dir, e.exit) // the next start tries again
 	d.refresh(e)
-}
-
-// lastLine returns the last line of a file, for an error.
-func lastLine(path string) string {
-	b, _ := os.ReadFile(path) // it may be empty
-	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
-	if text := lines[len(lines)-1]; text != "" {
-		return text
-	}
-	return "it was killed"
 }

@@ -14,6 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"mariposa/driver"
+	"mariposa/driver/osproc"
+	"mariposa/driver/ostool"
+	"mariposa/driver/statefile"
+	"mariposa/driver/supervise"
 )
 
 // Stop asks the init of a container to shut down, and kills it after the timeout.
@@ -70,10 +74,10 @@ func (d *Driver) requestStop(ctx context.Context, e *entry, try bool) bool {
 	if !ok {
 		return false
 	}
-	signal := haltSignal(init.pid, e.record.HasInit)
-	handled := handles(init.pid, int(signal))
+	signal := haltSignal(init.PID, e.record.HasInit)
+	handled := handles(init.PID, int(signal))
 	if handled || try {
-		init.kill(signal)
+		init.Kill(signal)
 	}
 	return handled
 }
@@ -82,38 +86,38 @@ func (d *Driver) requestStop(ctx context.Context, e *entry, try bool) bool {
 // effect, everything is killed.
 func (d *Driver) killContainer(ctx context.Context, e *entry) error {
 	if init, ok := d.initOf(ctx, e); ok {
-		init.kill(unix.SIGKILL)
+		init.Kill(unix.SIGKILL)
 		select {
 		case <-e.gone:
 			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(supervisorTimeout):
+		case <-time.After(supervise.Timeout):
 		}
 	}
-	e.supervisor().kill(unix.SIGKILL)
-	return d.groupOf(e.id).killAll()
+	e.state.Process().Kill(unix.SIGKILL)
+	return d.groupOf(e.ID).KillAll()
 }
 
 // initOf returns the first process of a running container. It is another one after the container
 // has rebooted.
-func (d *Driver) initOf(ctx context.Context, e *entry) (proc, bool) {
-	return findInit(ctx, e.id, proc{pid: e.state.PID, start: e.state.Start})
+func (d *Driver) initOf(ctx context.Context, e *entry) (osproc.Process, bool) {
+	return findInit(ctx, e.ID, e.state.Main())
 }
 
-func findInit(ctx context.Context, id string, known proc) (proc, bool) {
-	if known.alive() {
+func findInit(ctx context.Context, id string, known osproc.Process) (osproc.Process, bool) {
+	if known.Alive() {
 		return known, true
 	}
-	out, err := runTool(ctx, "lxc-info", "-P", stageDir, "-n", containerName(id), "-H", "-p")
+	out, err := ostool.Run(ctx, "lxc-info", "-P", stageDir, "-n", containerName(id), "-H", "-p")
 	if err != nil {
-		return proc{}, false
+		return osproc.Process{}, false
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(out))
 	if err != nil {
-		return proc{}, false
+		return osproc.Process{}, false
 	}
-	p, _, ok := readProc(pid)
+	p, _, ok := osproc.Read(pid)
 	return p, ok
 }
 
@@ -136,29 +140,30 @@ func (d *Driver) Remove(ctx context.Context, id string) error {
 // removeTraces removes everything of an instance that does not run. Its directory is renamed
 // first: a half-removed one must not be taken for a complete one.
 func (d *Driver) removeTraces(e *entry) error {
-	gone := filepath.Join(filepath.Dir(e.dir), gonePrefix+e.id)
-	if err := os.Rename(e.dir, gone); err != nil && !isGone(err) {
+	gone := filepath.Join(filepath.Dir(e.dir), gonePrefix+e.ID)
+	if err := os.Rename(e.dir, gone); err != nil && !statefile.IsGone(err) {
 		return fmt.Errorf("cannot remove the files of an instance: %w", err)
 	}
-	g := d.groupOf(e.id)
-	err := errors.Join(removeAll(gone), removeAll(filepath.Join(filepath.Dir(e.dir), newPrefix+e.id)), removeAll(cmp.Or(e.record.Private, d.privatePath(e))), g.remove())
+	g := d.groupOf(e.ID)
+	err := errors.Join(removeAll(gone), removeAll(filepath.Join(filepath.Dir(e.dir), newPrefix+e.ID)), removeAll(cmp.Or(e.record.Private, d.privatePath(e))), g.Remove())
 	if err == nil {
-		err = d.options.Images.Release(d.holder(e.id))
+		err = d.options.Images.Release(d.holder(e.ID))
 	}
 	if err != nil {
 		return err
 	}
-	e.record, e.state, e.exit, e.limits, e.damaged = record{}, state{}, exit{}, "", ""
-	d.mu.Lock()
-	e.held, e.observed, e.known, e.in = held{}, driver.Observed{}, record{}, nil
-	d.mu.Unlock()
-	d.clearNetworks()
+	e.record, e.state, e.exit, e.limits, e.damaged = record{}, supervise.State{}, supervise.Exit{}, "", ""
+	d.roster.Lock()
+	e.held, e.Observed, e.known, e.in = held{}, driver.Observed{}, record{}, nil
+	d.roster.Unlock()
+	d.options.Networks.Disconnect(owned(e.ID))
+	d.options.Networks.Clear(d.ctx)
 	return nil
 }
 
 // Update changes the limits of a running container.
 func (d *Driver) Update(ctx context.Context, i driver.Instance) (driver.Observed, error) {
-	if _, err := d.find(i.ID); err != nil {
+	if _, err := d.roster.Find(ctx, i.ID); err != nil {
 		return driver.Observed{ID: i.ID}, err
 	}
 	return d.operate(ctx, i.ID, func(_ context.Context, e *entry) error {
@@ -171,9 +176,9 @@ func (d *Driver) Update(ctx context.Context, i driver.Instance) (driver.Observed
 		r := e.record
 		r.Memory, r.MilliCPU = i.Workload.Memory, i.Workload.MilliCPU
 		if e.live {
-			e.limits = d.groupOf(e.id).limit(r.Memory, r.MilliCPU)
+			e.limits = d.groupOf(e.ID).Limit(r.Memory, r.MilliCPU)
 		}
-		if err := writeJSON(filepath.Join(e.dir, recordFile), r); err != nil {
+		if err := statefile.Write(filepath.Join(e.dir, recordFile), r); err != nil {
 			return fmt.Errorf("cannot record the limits of the instance: %w", err)
 		}
 		e.record = r

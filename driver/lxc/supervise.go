@@ -2,7 +2,6 @@ package lxc
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,7 +17,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"mariposa/driver/cgroup"
 	"mariposa/driver/logfile"
+	"mariposa/driver/osproc"
+	"mariposa/driver/ostool"
+	"mariposa/driver/statefile"
+	"mariposa/driver/supervise"
 )
 
 // SupervisorCommand is the argument that makes the mariposa binary a supervisor.
@@ -28,35 +32,19 @@ const SupervisorCommand = "lxc-supervisor"
 // opened, and is then killed.
 const holdArgument = "hold"
 
-const (
-	supervisorTimeout = 10 * time.Second // of work that waits for nothing else
-	startTimeout      = 2 * time.Minute  // of the start of a container
-	supervisorLog     = "supervisor.log"
-)
-
-// These are the open files of a supervisor.
-const (
-	lockFD    = 3
-	reportFD  = 4
-	requestFD = 5
-)
+const startTimeout = 2 * time.Minute // of the start of a container
 
 // request says what a supervisor is to run. It is passed in memory.
 type request struct {
-	Record   record   `json:"record"`
-	Lower    string   `json:"lower"` // the files of its image
-	Binds    []bind   `json:"binds"`
-	Command  []string `json:"command"`          // the first process
-	Script   []string `json:"script,omitempty"` // run once, after the first boot
-	Group    string   `json:"group"`
-	LogSize  int64    `json:"log_size"`
-	LogFiles int      `json:"log_files"`
-}
-
-// report is sent once by a supervisor to the agent that started it.
-type report struct {
-	State state  `json:"state,omitzero"`
-	Error string `json:"error,omitempty"`
+	Record   record            `json:"record"`
+	Lower    string            `json:"lower"` // the files of its image
+	Binds    []bind            `json:"binds"`
+	Command  []string          `json:"command"`          // the first process
+	Script   []string          `json:"script,omitempty"` // run once, after the first boot
+	Fixed    map[string]string `json:"fixed"`            // what the guest can read of itself
+	Group    string            `json:"group"`
+	LogSize  int64             `json:"log_size"`
+	LogFiles int               `json:"log_files"`
 }
 
 // SupervisorMain is the supervisor of one container. Only the driver starts it. args is what
@@ -66,20 +54,17 @@ func SupervisorMain(args []string) int {
 		time.Sleep(time.Minute)
 		return 0
 	}
-	if len(args) != 1 || !holdsLock(args[0]) {
-		fmt.Fprintln(os.Stderr, "mariposa "+SupervisorCommand+" is started by the agent: do not run it by hand")
+	s := supervisor{}
+	task, err := supervise.Accept(args, &s.request)
+	if task == nil {
+		fmt.Fprintf(os.Stderr, "mariposa %s: %v\n", SupervisorCommand, err)
 		return 2
 	}
-	for fd := lockFD; fd <= requestFD; fd++ {
-		unix.CloseOnExec(fd)
+	s.task = task
+	if err != nil {
+		return s.refuse(err)
 	}
-	s := supervisor{dir: args[0], reports: os.NewFile(reportFD, "report"), group: group{h: findHierarchy()}}
-	requests := os.NewFile(requestFD, "request")
-	if err := json.NewDecoder(requests).Decode(&s.request); err != nil {
-		return s.refuse(fmt.Errorf("cannot read the start request: %w", err))
-	}
-	_ = requests.Close() // its memory is no longer needed
-	s.group.name = s.Group
+	s.group = groupNamed(cgroup.Find(), s.Group)
 	if err := s.start(); err != nil {
 		return s.refuse(err)
 	}
@@ -88,29 +73,18 @@ func SupervisorMain(args []string) int {
 	return 0
 }
 
-// holdsLock checks that the inherited file is the lock of this directory, and locked: an instance
-// must never have two supervisors.
-func holdsLock(dir string) bool {
-	var ours, named unix.Stat_t
-	return unix.Fstat(lockFD, &ours) == nil &&
-		unix.Stat(filepath.Join(dir, lockFile), &named) == nil &&
-		ours.Dev == named.Dev && ours.Ino == named.Ino &&
-		unix.Flock(lockFD, unix.LOCK_EX|unix.LOCK_NB) == nil
-}
-
 type supervisor struct {
 	request
-	dir     string
-	reports *os.File // for one report to the agent
-	group   group
+	task  *supervise.Task
+	group cgroup.Group
 
 	log     lockedWriter
 	console *os.File
 	copied  chan struct{} // closed when the console was copied
-	oom     *oomWatch
+	oom     *cgroup.OOMWatch
 	lxc     *exec.Cmd // lxc-start
 	ended   chan struct{}
-	init    proc
+	init    osproc.Process
 	signals chan os.Signal
 }
 
@@ -130,10 +104,10 @@ func (w *lockedWriter) Write(p []byte) (int, error) {
 
 // refuse reports why the container does not run, and leaves nothing of it behind.
 func (s *supervisor) refuse(err error) int {
-	if s.group.name != "" {
-		_ = s.group.killAll() // the agent tries again
+	if s.group.Name != "" {
+		_ = s.group.KillAll() // the agent tries again
 	}
-	_ = json.NewEncoder(s.reports).Encode(report{Error: err.Error()}) // fails if the agent was killed; it records the end itself
+	s.task.Refuse(err)
 	return 1
 }
 
@@ -141,8 +115,11 @@ func (s *supervisor) refuse(err error) int {
 func (s *supervisor) start() (err error) {
 	s.signals = make(chan os.Signal, 8)
 	ossignal.Notify(s.signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
-	if s.log.to, err = logfile.Open(filepath.Join(s.dir, logFile), s.LogSize, s.LogFiles); err != nil {
+	if s.log.to, err = logfile.Open(filepath.Join(s.task.Dir, logFile), s.LogSize, s.LogFiles); err != nil {
 		return fmt.Errorf("cannot open the log: %w", err)
+	}
+	if err := s.serveMdata(); err != nil {
+		return fmt.Errorf("cannot open its metadata socket: %w", err)
 	}
 	if err := s.mountAll(); err != nil {
 		return err
@@ -158,39 +135,25 @@ func (s *supervisor) start() (err error) {
 	if err := s.openConsole(); err != nil {
 		return fmt.Errorf("cannot open its console: %w", err)
 	}
-	s.oom = s.group.watchOOM()
+	s.oom = s.group.WatchOOM()
 	if err := s.startContainer(config); err != nil {
 		return err
 	}
 	if err := s.awaitRunning(); err != nil {
 		return err
 	}
-	is, err := s.writeState()
+	is, err := s.task.Write(s.Record.Run, s.Record.ManualRestarts, s.init)
 	if err != nil {
 		return err
 	}
-	_ = json.NewEncoder(s.reports).Encode(report{State: is}) // fails if the agent was killed; the next one reads the state
-	_ = s.reports.Close()
+	s.task.Ready(is)
 	return nil
-}
-
-// writeState records that the container runs.
-func (s *supervisor) writeState() (state, error) {
-	self, _, _ := readProc(os.Getpid())
-	is := state{
-		Run: s.Record.Run, Boot: bootID(), Supervisor: self.pid, SupervisorStart: self.start, PID: s.init.pid, Start: s.init.start,
-		Started: time.Now().UTC(), ManualRestarts: s.Record.ManualRestarts,
-	}
-	if err := writeJSON(filepath.Join(s.dir, stateFile), is); err != nil {
-		return is, fmt.Errorf("cannot record its state: %w", err)
-	}
-	return is, nil
 }
 
 // openConsole opens the pipe that lxc-start writes the console to, and copies it into the log. It
 // stays open for writing, so that it has no end before the container.
 func (s *supervisor) openConsole() (err error) {
-	s.console, err = os.OpenFile(filepath.Join(s.dir, consoleFile), os.O_RDWR|unix.O_NONBLOCK, 0)
+	s.console, err = os.OpenFile(filepath.Join(s.task.Dir, consoleFile), os.O_RDWR|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
@@ -259,12 +222,12 @@ func (l *lineEnds) flush() {
 // startContainer starts lxc-start. It does not find newuidmap, which would only let it use ids
 // that /etc/subuid gives to root: it is root, and sets the ids itself.
 func (s *supervisor) startContainer(config string) error {
-	log := filepath.Join(s.dir, lxcLogFile)
-	if err := ignoreMissing(os.Remove(log)); err != nil {
+	log := filepath.Join(s.task.Dir, lxcLogFile)
+	if err := statefile.IgnoreMissing(os.Remove(log)); err != nil {
 		return err
 	}
 	args := []string{"-F", "-P", stageDir, "-n", containerName(s.Record.ID), "-f", config, "-o", log, "-l", "INFO", "--"}
-	s.lxc = exec.CommandContext(context.Background(), findTool("lxc-start"), append(args, s.Command...)...) //nolint:gosec // it is what we run
+	s.lxc = exec.CommandContext(context.Background(), ostool.Find("lxc-start"), append(args, s.Command...)...) //nolint:gosec // it is what we run
 	s.lxc.Dir, s.lxc.Env = "/", []string{"PATH=/nonexistent"}
 	s.lxc.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := s.lxc.Start(); err != nil {
@@ -298,27 +261,27 @@ func (s *supervisor) awaitRunning() error {
 }
 
 // askInit returns the first process of the container, if that runs.
-func (s *supervisor) askInit(ctx context.Context) (proc, bool) {
+func (s *supervisor) askInit(ctx context.Context) (osproc.Process, bool) {
 	name := containerName(s.Record.ID)
-	if out, err := runTool(ctx, "lxc-info", "-P", stageDir, "-n", name, "-H", "-s"); err != nil || strings.TrimSpace(out) != "RUNNING" {
-		return proc{}, false
+	if out, err := ostool.Run(ctx, "lxc-info", "-P", stageDir, "-n", name, "-H", "-s"); err != nil || strings.TrimSpace(out) != "RUNNING" {
+		return osproc.Process{}, false
 	}
-	out, err := runTool(ctx, "lxc-info", "-P", stageDir, "-n", name, "-H", "-p")
+	out, err := ostool.Run(ctx, "lxc-info", "-P", stageDir, "-n", name, "-H", "-p")
 	pid, parseErr := strconv.Atoi(strings.TrimSpace(out))
 	if err != nil || parseErr != nil || pid <= 0 {
-		return proc{}, false
+		return osproc.Process{}, false
 	}
-	p, _, _ := readProc(pid)
-	p.pid = pid // it may have just ended
+	p, _, _ := osproc.Read(pid)
+	p.PID = pid // it may have just ended
 	return p, true
 }
 
 // followInit reports each first process that a container has after it has rebooted.
-func (s *supervisor) followInit(init proc, reboots chan<- proc) {
+func (s *supervisor) followInit(init osproc.Process, reboots chan<- osproc.Process) {
 	for {
-		if fd, ok := init.open(); ok {
+		if fd, ok := init.Open(); ok {
 			file := os.NewFile(uintptr(fd), "init") //nolint:gosec // a file descriptor is positive
-			_ = awaitEnd(file)                      // if that fails, the next look shows it
+			_ = osproc.AwaitEnd(file)               // if that fails, the next look shows it
 			_ = file.Close()
 		}
 		next, ok := s.awaitReboot(init)
@@ -335,14 +298,14 @@ func (s *supervisor) followInit(init proc, reboots chan<- proc) {
 }
 
 // awaitReboot waits until a container has another first process; false if it has ended.
-func (s *supervisor) awaitReboot(before proc) (proc, bool) {
+func (s *supervisor) awaitReboot(before osproc.Process) (osproc.Process, bool) {
 	for {
 		select {
 		case <-s.ended:
-			return proc{}, false
+			return osproc.Process{}, false
 		case <-time.After(rebootPause):
 		}
-		if p, ok := s.askInit(context.Background()); ok && p != before && p.start != 0 {
+		if p, ok := s.askInit(context.Background()); ok && p != before && p.Start != 0 {
 			return p, true
 		}
 	}
@@ -351,12 +314,12 @@ func (s *supervisor) awaitReboot(before proc) (proc, bool) {
 // startedShortly returns why a container has ended before it was seen running: nil if it ran, but
 // not for long.
 func (s *supervisor) startedShortly() error {
-	b, err := os.ReadFile(filepath.Join(s.dir, lxcLogFile))
+	b, err := os.ReadFile(filepath.Join(s.task.Dir, lxcLogFile))
 	if err != nil {
 		return errors.New("lxc-start did not start the container")
 	}
 	if pid, ok := startedPID(string(b)); ok {
-		s.init = proc{pid: pid}
+		s.init = osproc.Process{PID: pid}
 		return nil
 	}
 	return explainLog(string(b))
@@ -365,7 +328,7 @@ func (s *supervisor) startedShortly() error {
 // supervise runs the script at the first boot, and waits for the end of the container.
 func (s *supervisor) supervise() {
 	go s.runScript() // ends with the container
-	reboots := make(chan proc)
+	reboots := make(chan osproc.Process)
 	go s.followInit(s.init, reboots) // the same
 	trims := time.NewTicker(trimInterval)
 	defer trims.Stop()
@@ -374,12 +337,12 @@ func (s *supervisor) supervise() {
 		case <-s.ended:
 			return
 		case <-trims.C:
-			trimLog(filepath.Join(s.dir, lxcLogFile))
+			trimLog(filepath.Join(s.task.Dir, lxcLogFile))
 		case s.init = <-reboots:
-			_, _ = s.writeState() // the agent still has the state of before
+			_, _ = s.task.Write(s.Record.Run, s.Record.ManualRestarts, s.init) // the agent still has the state of before
 		case signal := <-s.signals:
 			if signal == unix.SIGTERM { // the machine is shut down
-				s.init.kill(haltSignal(s.init.pid, s.Record.HasInit))
+				s.init.Kill(haltSignal(s.init.PID, s.Record.HasInit))
 			}
 		}
 	}
@@ -390,12 +353,12 @@ func (s *supervisor) runScript() {
 	if len(s.Script) == 0 {
 		return
 	}
-	mark, err := os.OpenFile(filepath.Join(s.dir, bootedFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	mark, err := os.OpenFile(filepath.Join(s.task.Dir, bootedFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return // it was started before
 	}
-	_ = mark.Close()                                                                                                // it is empty
-	cmd := exec.CommandContext(context.Background(), findTool("lxc-attach"), s.Record.attachArgs(nil, s.Script)...) //nolint:gosec // it is what we run
+	_ = mark.Close()                                                                                                   // it is empty
+	cmd := exec.CommandContext(context.Background(), ostool.Find("lxc-attach"), s.Record.attachArgs(nil, s.Script)...) //nolint:gosec // it is what we run
 	cmd.Dir, cmd.Env, cmd.SysProcAttr = "/", []string{}, &syscall.SysProcAttr{Setsid: true}
 	cmd.Stdout, cmd.Stderr = &s.log, &s.log
 	if err := cmd.Run(); err != nil {
@@ -407,11 +370,11 @@ func (s *supervisor) runScript() {
 func (s *supervisor) finish() {
 	_ = s.console.SetReadDeadline(time.Now()) // never fails for a pipe
 	<-s.copied
-	_ = s.group.killAll() // nothing is left, unless lxc-start was killed
-	x := exit{Run: s.Record.Run, At: time.Now().UTC()}
-	b := tailOf(filepath.Join(s.dir, lxcLogFile), endSize)     // without it, the code is unknown
-	status, _ := s.lxc.ProcessState.Sys().(syscall.WaitStatus) // always is one
-	x.Code, x.Reason = howEnded(string(b), s.oom.happened(), status)
-	_ = s.group.remove()                             // the agent tries again
-	_ = writeJSON(filepath.Join(s.dir, exitFile), x) // the agent records an end without a code
+	_ = s.group.KillAll() // nothing is left, unless lxc-start was killed
+	x := supervise.Exit{Run: s.Record.Run, At: time.Now().UTC()}
+	b := tailOf(filepath.Join(s.task.Dir, lxcLogFile), endSize) // without it, the code is unknown
+	status, _ := s.lxc.ProcessState.Sys().(syscall.WaitStatus)  // always is one
+	x.Code, x.Reason = howEnded(string(b), s.oom.Happened(), status)
+	_ = s.group.Remove()                   // the agent tries again
+	_ = supervise.WriteExit(s.task.Dir, x) // the agent records an end without a code
 }

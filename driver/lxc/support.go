@@ -2,22 +2,18 @@ package lxc
 
 import (
 	"context"
-	"errors"
 	"hash/fnv"
 	"maps"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-// toolTimeout is how long a tool may take that only looks something up or changes one thing.
-const toolTimeout = time.Minute
+	"mariposa/driver/ostool"
+)
 
 // support is what this machine can do.
 type support struct {
@@ -35,19 +31,19 @@ func (d *Driver) findSupport() (s support) {
 	case os.Geteuid() != 0:
 		s.unavailable = "the agent must run as root to run system containers"
 		return s
-	case len(d.groups.all) == 0:
+	case !d.groups.Exists():
 		s.unavailable = "this machine has no cgroups: mount them, for example by a boot with systemd"
 		return s
 	}
 	for _, tool := range []string{"lxc-start", "lxc-attach", "lxc-info", "ip"} {
-		if findTool(tool) == "" {
+		if ostool.Find(tool) == "" {
 			s.unavailable = "this machine does not have the program " + tool + ": install " + packageOf(tool)
 			return s
 		}
 	}
-	ctx, cancel := context.WithTimeout(d.ctx, toolTimeout)
+	ctx, cancel := context.WithTimeout(d.ctx, ostool.Timeout)
 	defer cancel()
-	out, err := runTool(ctx, "lxc-start", "--version")
+	out, err := ostool.Run(ctx, "lxc-start", "--version")
 	if err != nil {
 		s.unavailable = "lxc-start does not work here: " + err.Error()
 		return s
@@ -106,7 +102,7 @@ func (d *Driver) Details() map[string]string {
 		return nil
 	}
 	m := map[string]string{"lxc": is.version, "cgroups": "version 1", "seccomp": "the distribution's profile"}
-	if d.groups.isV2() {
+	if d.groups.IsV2() {
 		m["cgroups"] = "version 2"
 	}
 	if is.seccomp == "" {
@@ -120,7 +116,7 @@ func (d *Driver) Details() map[string]string {
 	default:
 		m["isolation"] = "unprivileged: each container has ids of its own, and a full copy of its image, because the kernel cannot map the ids of the image's files"
 	}
-	maps.Copy(m, d.network.details())
+	maps.Copy(m, d.options.Networks.Details())
 	return m
 }
 
@@ -128,46 +124,6 @@ func (d *Driver) Details() map[string]string {
 func isFile(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular()
-}
-
-// findTool returns the path of a program of the machine; empty if it does not have it.
-func findTool(name string) string {
-	if path, err := exec.LookPath(name); err == nil {
-		return path
-	}
-	for _, dir := range []string{"/usr/sbin", "/sbin", "/usr/bin", "/bin"} {
-		if path := filepath.Join(dir, name); isFile(path) {
-			return path
-		}
-	}
-	return ""
-}
-
-// runTool runs a program of the machine and returns its output.
-func runTool(ctx context.Context, name string, args ...string) (string, error) {
-	return runToolWith(ctx, "", name, args...)
-}
-
-// runToolWith runs a program with an input.
-func runToolWith(ctx context.Context, input, name string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, findTool(name), args...) //nolint:gosec // our own arguments
-	cmd.Dir, cmd.Env, cmd.WaitDelay = "/", []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, toolTimeout
-	cmd.Stdin = strings.NewReader(input)
-	var text strings.Builder
-	cmd.Stderr = &text
-	out, err := cmd.Output()
-	if err != nil {
-		if ctx.Err() != nil {
-			return "", ctx.Err()
-		}
-		if line := strings.TrimSpace(text.String()); line != "" {
-			err = errors.New(line)
-		}
-		return "", errors.New(name + ": " + err.Error())
-	}
-	return string(out), nil
 }
 
 // mapNamespace opens a user namespace that maps the ids of a container to those from a first one

@@ -1,4 +1,4 @@
-package lxc
+package bridge
 
 import (
 	"context"
@@ -6,16 +6,18 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+
+	"mariposa/driver/ostool"
 )
 
-const noFirewall = "none: this machine has neither iptables nor nft, so containers reach the node and each other only"
+const noFirewall = "none: this machine has neither iptables nor nft, so instances reach the node and each other only"
 
-// bridgePrefix is the prefix of our bridges.
-const bridgePrefix = "mplx-"
+// DefaultPrefix begins the names of our bridges.
+const DefaultPrefix = "mplx-"
 
 // foreignBridges are prefixes of the bridges of Docker and of other nodes on this machine. They
 // belong to other projects.
-var foreignBridges = []string{"docker", "br-", bridgePrefix}
+var foreignBridges = []string{"docker", "br-", DefaultPrefix}
 
 // bridged is a bridge with the addresses of its network.
 type bridged struct {
@@ -24,7 +26,7 @@ type bridged struct {
 }
 
 // bridges returns the bridges of the node. The caller holds the mutex.
-func (n *networks) bridges() ([]bridged, error) {
+func (n *Networks) bridges() ([]bridged, error) {
 	all, err := n.list()
 	if err != nil {
 		return nil, err
@@ -44,20 +46,20 @@ func (n *networks) bridges() ([]bridged, error) {
 	return list, nil
 }
 
-// applyRules lets containers reach what is outside the node, by its address, and keeps networks
+// applyRules lets instances reach what is outside the node, by its address, and keeps networks
 // apart. Without a firewall the node does not forward, so they are apart as well. The caller
 // holds the mutex.
-func (n *networks) applyRules(ctx context.Context) error {
+func (n *Networks) applyRules(ctx context.Context) error {
 	list, err := n.bridges()
 	if err != nil {
 		return err
 	}
-	hash := hashOf(n.options.Scope + "\x00" + n.options.Dir)
+	hash := hash(n.options.Scope + "\x00" + n.options.Dir)
 	switch {
-	case findTool("iptables-restore") != "":
+	case ostool.Find("iptables-restore") != "":
 		err = applyIPTables(ctx, fmt.Sprintf("MARIPOSA-LXC-%08x", hash), list)
-	case findTool("nft") != "":
-		_, err = runToolWith(ctx, nftRules(fmt.Sprintf("mariposa_lxc_%08x", hash), list), "nft", "-f", "-")
+	case ostool.Find("nft") != "":
+		_, err = ostool.RunWith(ctx, nftRules(fmt.Sprintf("mariposa_lxc_%08x", hash), list), "nft", "-f", "-")
 	default:
 		n.outgoing = noFirewall
 		return nil
@@ -66,7 +68,7 @@ func (n *networks) applyRules(ctx context.Context) error {
 		err = os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot set the firewall rules of the networks of system containers: %w", err)
+		return fmt.Errorf("cannot set the firewall rules of the networks: %w", err)
 	}
 	n.outgoing = "by the address of the node"
 	return nil
@@ -74,14 +76,14 @@ func (n *networks) applyRules(ctx context.Context) error {
 
 // applyIPTables replaces the rules of our own chains, and makes sure that they are used.
 func applyIPTables(ctx context.Context, chain string, list []bridged) error {
-	if _, err := runToolWith(ctx, iptablesRules(chain, list), "iptables-restore", "--noflush", "--wait=10"); err != nil {
+	if _, err := ostool.RunWith(ctx, iptablesRules(chain, list), "iptables-restore", "--noflush", "--wait=10"); err != nil {
 		return err
 	}
 	for _, jump := range [][]string{{"filter", "FORWARD"}, {"nat", "POSTROUTING"}} {
-		if _, err := runTool(ctx, "iptables", "--wait=10", "-t", jump[0], "-C", jump[1], "-j", chain); err == nil {
+		if _, err := ostool.Run(ctx, "iptables", "--wait=10", "-t", jump[0], "-C", jump[1], "-j", chain); err == nil {
 			continue
 		}
-		if _, err := runTool(ctx, "iptables", "--wait=10", "-t", jump[0], "-I", jump[1], "-j", chain); err != nil {
+		if _, err := ostool.Run(ctx, "iptables", "--wait=10", "-t", jump[0], "-I", jump[1], "-j", chain); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,130 @@
+package kvm
+
+import (
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"mariposa/driver/logfile"
+)
+
+// console is the serial console of a machine. What the machine writes goes to the log and to
+// everyone who is attached; what they write goes to the machine.
+type console struct {
+	conn   net.Conn
+	log    *logfile.Writer
+	copied chan struct{} // closed when everything was copied
+
+	mu       sync.Mutex
+	attached map[net.Conn]chan []byte
+}
+
+// backlog is how much one who is attached may be behind, in pieces, before it is detached.
+const backlog = 256
+
+func newConsole(conn net.Conn, log *logfile.Writer) *console {
+	c := &console{conn: conn, log: log, copied: make(chan struct{}), attached: map[net.Conn]chan []byte{}}
+	go c.copy() // ends with QEMU
+	return c
+}
+
+func (c *console) copy() {
+	defer close(c.copied)
+	out := &lineEnds{to: c.log}
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := c.conn.Read(buffer)
+		out.write(buffer[:n])
+		c.broadcast(buffer[:n])
+		if err != nil {
+			out.flush()
+			return
+		}
+	}
+}
+
+// broadcast sends output to everyone who is attached. One who does not read is detached, so that
+// nobody holds up the machine.
+func (c *console) broadcast(p []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for conn, to := range c.attached {
+		select {
+		case to <- append([]byte(nil), p...):
+		default:
+			_ = conn.Close() // ends attach
+			delete(c.attached, conn)
+			close(to)
+		}
+	}
+}
+
+// attach connects a client to the console until it leaves, or the machine ends.
+func (c *console) attach(client net.Conn) {
+	output := make(chan []byte, backlog)
+	c.mu.Lock()
+	c.attached[client] = output
+	c.mu.Unlock()
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for p := range output {
+			_ = client.SetWriteDeadline(time.Now().Add(writeTimeout))
+			if _, err := client.Write(p); err != nil {
+				_ = client.Close() // ends the copy below
+			}
+		}
+		_ = client.Close() // the same
+	})
+	_, _ = io.Copy(c.conn, client) // ends with either
+	c.mu.Lock()
+	if c.attached[client] != nil {
+		delete(c.attached, client)
+		close(output)
+	}
+	c.mu.Unlock()
+	writer.Wait()
+}
+
+// writeTimeout is how long a client may take to read.
+const writeTimeout = 10 * time.Second
+
+// finish copies what is left, and detaches everyone.
+func (c *console) finish() {
+	_ = c.conn.SetReadDeadline(time.Now().Add(time.Second)) // QEMU has ended, so there is an end
+	<-c.copied
+	_ = c.conn.Close() // nothing is left
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for conn, to := range c.attached {
+		delete(c.attached, conn)
+		close(to)
+	}
+}
+
+// lineEnds turns the line ends of a terminal into those of a file.
+type lineEnds struct {
+	to      io.Writer
+	pending bool // a carriage return that may be the first half of a line end
+}
+
+func (l *lineEnds) write(p []byte) {
+	out := make([]byte, 0, len(p)+1)
+	for _, c := range p {
+		if l.pending && c != '\n' {
+			out = append(out, '\r')
+		}
+		if l.pending = c == '\r'; !l.pending {
+			out = append(out, c)
+		}
+	}
+	if len(out) > 0 {
+		_, _ = l.to.Write(out) // a full disk loses lines
+	}
+}
+
+func (l *lineEnds) flush() {
+	if l.pending {
+		_, _ = l.to.Write([]byte{'\r'})
+	}
+}

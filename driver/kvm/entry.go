@@ -1,0 +1,160 @@
+package kvm
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"mariposa"
+	"mariposa/driver"
+	"mariposa/driver/bridge"
+	"mariposa/driver/cgroup"
+	"mariposa/driver/osproc"
+	"mariposa/driver/roster"
+	"mariposa/driver/supervise"
+)
+
+// entry is the driver's state of one instance. The roster's mutex guards the last fields; the
+// others belong to the operation that holds the entry.
+type entry struct {
+	roster.Slot
+
+	dir    string
+	record record
+	state  supervise.State
+	exit   supervise.Exit
+	live   bool // started, and its end is not handled yet
+	limits string
+	// damaged says why nothing is known of the instance but that it is there; empty if all is.
+	damaged string
+
+	pidfd *os.File      // of the supervisor; nil if none
+	gone  chan struct{} // closed once the supervisor has ended
+
+	values sync.Mutex // held while its values are read or written
+
+	held  held // what no other instance may have
+	known record
+}
+
+// held is what an instance has of the node, from its first start to its removal.
+type held struct {
+	uid      int
+	links    []bridge.Link
+	forwards []forward
+	volumes  []string
+}
+
+// owned returns an instance as the networks know it.
+func owned(id string) bridge.Owner {
+	return bridge.Owner{Compute: mariposa.ComputeKVM, ID: id}
+}
+
+func (d *Driver) newEntry(id string) *entry {
+	return &entry{Slot: roster.NewSlot(id), dir: filepath.Join(d.options.Dir, instancesDir, id)}
+}
+
+// groupOf returns the cgroups that an instance has or would have.
+func (d *Driver) groupOf(id string) cgroup.Group {
+	return cgroup.Group{Hierarchy: d.groups, Name: filepath.Join(d.options.Cgroup, fmt.Sprintf("%s.%08x", id, hash(d.options.Dir)))}
+}
+
+// watch waits for the end of the supervisor. If no operation waits for it too, the instance has
+// ended by itself, which is reported. The caller holds the entry.
+func (d *Driver) watch(e *entry, pidfd *os.File) {
+	e.pidfd, e.gone = pidfd, make(chan struct{})
+	file, gone := e.pidfd, e.gone
+	d.gate.Go(func() {
+		stop := context.AfterFunc(d.ctx, func() { _ = file.Close() }) // ends the wait
+		defer stop()
+		if osproc.AwaitEnd(file) != nil || d.ctx.Err() != nil {
+			return // the driver is closed, or the end was handled
+		}
+		_ = osproc.Reap(file) // fails for the supervisor of an earlier agent
+		close(gone)
+		if e.Acquire(d.ctx) != nil {
+			return
+		}
+		defer e.Release()
+		if e.live && e.gone == gone {
+			d.handleEnd(e)
+			d.roster.TellChange(e)
+		}
+	})
+}
+
+// unwatch releases the pidfd of a supervisor whose end is handled.
+func (e *entry) unwatch() {
+	if e.pidfd != nil {
+		_ = e.pidfd.Close()
+		e.pidfd = nil
+	}
+}
+
+// refresh updates what other goroutines see of an instance.
+func (d *Driver) refresh(e *entry) {
+	o := e.observe()
+	d.roster.Lock()
+	defer d.roster.Unlock()
+	e.Observed, e.known = o, e.record
+}
+
+func (e *entry) observe() driver.Observed {
+	r := &e.record
+	o := driver.Observed{
+		ID: e.ID, Labels: r.Labels, Origin: r.Origin, Name: r.Name, Project: r.Project, Running: e.live,
+		PhysicalID: machineName(e.ID), Started: e.state.Started, ManualRestarts: e.state.ManualRestarts, Details: e.details(),
+	}
+	if e.live {
+		o.Addresses = r.addresses()
+		return o
+	}
+	o.Finished, o.ExitCode, o.Reason = e.exit.At, e.exit.Code, e.exit.Reason
+	return o
+}
+
+func (e *entry) details() map[string]string {
+	r := &e.record
+	m := map[string]string{
+		"machine": machineName(e.ID), "image": r.Ref, "image_id": r.Image, "acceleration": accelNames[r.Accel],
+		"memory": strconv.FormatInt(r.Memory>>20, 10) + " MiB", "cpus": strconv.Itoa(r.CPUs),
+	}
+	if e.live && e.state.PID != 0 {
+		m["pid"] = strconv.Itoa(e.state.PID)
+	}
+	var all []string
+	for _, l := range r.Links {
+		all = append(all, l.Address.Addr().String())
+	}
+	if len(all) > 0 {
+		m["addresses"] = strings.Join(all, ", ")
+	}
+	if e.limits != "" {
+		m["limits"] = e.limits
+	}
+	return m
+}
+
+// addresses returns where an instance is reached: its address in its first network with each of
+// its ports, or that alone if it has none; or the ports of the node that lead to it.
+func (r *record) addresses() (all []string) {
+	for _, f := range r.Forwards {
+		all = append(all, net.JoinHostPort(f.Address, strconv.Itoa(f.Port)))
+	}
+	if len(r.Links) == 0 {
+		return all
+	}
+	ip := r.Links[0].Address.Addr().String()
+	if len(r.Ports) == 0 {
+		return []string{ip}
+	}
+	for _, p := range r.Ports {
+		all = append(all, net.JoinHostPort(ip, strconv.Itoa(p)))
+	}
+	return all
+}

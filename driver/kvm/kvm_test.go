@@ -1,0 +1,64 @@
+package kvm_test
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"mariposa/driver"
+	"mariposa/driver/drivertest"
+)
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	drivertest.Run(t, func(t *testing.T) drivertest.Harness {
+		w := newWorld(t)
+		plain := guest(t, "")
+		return drivertest.Harness{
+			Open:   func(t *testing.T) driver.Driver { return w.open(t) },
+			Runs:   func(_ *testing.T, id string) driver.Instance { return instance(id, plain) },
+			Broken: func(_ *testing.T, id string) driver.Instance { return instance(id, "no-such-image") },
+			Stubborn: func(t *testing.T, id string) driver.Instance {
+				return instance(id, guest(t, "s", "ready"))
+			},
+			Ready: func(t *testing.T, o driver.Observed) {
+				await(t, "it ignores its power button", func() bool {
+					b, _ := os.ReadFile(filepath.Join(w.dir, "instances", o.ID, "log"))
+					return strings.Contains(string(b), "ready")
+				})
+			},
+			End: func(t *testing.T, _ driver.Driver, o driver.Observed) {
+				pid, err := strconv.Atoi(o.Details["pid"])
+				if err == nil {
+					err = unix.Kill(pid, unix.SIGKILL)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			},
+			Restart: func(t *testing.T, d driver.Driver, o driver.Observed) {
+				c, err := d.(driver.Consoler).Console(t.Context(), o.ID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				before, _ := d.List(t.Context())
+				await(t, "it has reset itself", func() bool {
+					if _, err := io.WriteString(c, "r"); err != nil {
+						t.Fatal(err)
+					}
+					now, _ := d.List(t.Context())
+					return len(now) == 1 && !now[0].Started.Equal(before[0].Started)
+				})
+			},
+			Writes: func(t *testing.T, id string, lines ...string) driver.Instance {
+				return instance(id, guest(t, "", lines...))
+			},
+		}
+	})
+}

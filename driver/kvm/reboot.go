@@ -1,0 +1,76 @@
+package kvm
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"mariposa/driver/supervise"
+)
+
+// watchReboots reports that a machine was restarted by its guest: its supervisor says so. The caller
+// holds the entry.
+func (d *Driver) watchReboots(e *entry) {
+	gone := e.gone
+	d.gate.Go(func() {
+		conn, out, _, err := dial(d.ctx, e.dir, order{Do: orderWatch})
+		if err != nil {
+			return // it has just ended, which is noticed otherwise
+		}
+		defer conn.Close() // it was only read
+		stop := context.AfterFunc(d.ctx, func() { _ = conn.SetDeadline(time.Now()) })
+		defer stop()
+		for {
+			if _, err := out.ReadByte(); err != nil {
+				return
+			}
+			if !d.handleReboot(e, gone) {
+				return
+			}
+		}
+	})
+}
+
+// handleReboot reports that a machine runs again. It returns false if it has ended.
+func (d *Driver) handleReboot(e *entry, gone chan struct{}) bool {
+	if e.Acquire(d.ctx) != nil {
+		return false
+	}
+	defer e.Release()
+	if !e.live || e.gone != gone {
+		return false
+	}
+	if s, ok := supervise.ReadState(e.dir, e.record.Run); ok {
+		e.state = s
+		d.refresh(e)
+		d.roster.TellChange(e)
+	}
+	return true
+}
+
+// tellWatchers tells the agent that the state has changed.
+func (s *supervisor) tellWatchers() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for conn := range s.watchers {
+		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
+		if _, err := conn.Write([]byte{'\n'}); err != nil {
+			_ = conn.Close() // an agent that hangs asks again when it is restarted
+			delete(s.watchers, conn)
+		}
+	}
+}
+
+// addWatcher keeps a connection until its other end is closed.
+func (s *supervisor) addWatcher(conn net.Conn) {
+	s.mu.Lock()
+	if s.watchers == nil {
+		s.watchers = map[net.Conn]struct{}{}
+	}
+	s.watchers[conn] = struct{}{}
+	s.mu.Unlock()
+	_, _ = conn.Read(make([]byte, 1)) // nothing is sent
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.watchers, conn)
+}
