@@ -125,7 +125,7 @@ func TestBadManifestsAreRefusedAndChangeNothing(t *testing.T) {
 		"not UTF-8":         "services: {\xff\xfe: {compute_type: dummy}}",
 		"not a DNS label":   "services: {Not_a_label: {compute_type: dummy}}",
 		"nothing":           "",
-		"not supported yet": "services: {d: {compute_type: kvm, image: x}}",
+		"not supported yet": "services: {d: {compute_type: dummy, service_type: event}}",
 		"a cycle":           "services: {a: {compute_type: dummy, depends_on: [b]}, b: {compute_type: dummy, depends_on: [a]}}",
 	}
 	for name, body := range bad {

@@ -214,16 +214,7 @@ func TestALinuxGuestHasWhatItsManifestSays(t *testing.T) {
 	}
 	// It is reached at its address, and reaches its gateway.
 	s.run("{ (while :; do echo hello | nc -l -p 8080; done) >/dev/null 2>&1 & }")
-	await(t, "it answers at "+o.Addresses[0], func() bool {
-		c, err := net.DialTimeout("tcp", o.Addresses[0], time.Second)
-		if err != nil {
-			return false
-		}
-		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(5 * time.Second))
-		b, _ := io.ReadAll(c)
-		return string(b) == "hello\n"
-	})
+	await(t, "it answers at "+o.Addresses[0], func() bool { return says(o.Addresses[0]) == "hello\n" })
 	if err := d.PublishValues(t.Context(), i.ID, []mariposa.Variable{{Name: "color", Value: "green"}}); err != nil {
 		t.Error(err)
 	}
@@ -268,4 +259,35 @@ func (n *node) ends(id string) (all []driver.Observed) {
 		}
 	}
 	return all
+}
+
+// says returns what one hears at an address.
+func says(address string) string {
+	c, err := (&net.Dialer{Timeout: time.Second}).Dial("tcp", address)
+	if err != nil {
+		return ""
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	b, _ := io.ReadAll(c) // what was heard counts
+	return string(b)
+}
+
+// userMode opens the driver again, without networks of the node.
+func (n *node) userMode() {
+	n.t.Helper()
+	if err := n.Close(); err != nil {
+		n.t.Fatal(err)
+	}
+	n.w.user = true
+	n.open()
+}
+
+// restart stops an instance and starts it again.
+func (n *node) restart(i driver.Instance) driver.Observed {
+	n.t.Helper()
+	if _, err := n.Stop(n.t.Context(), i.ID, 0); err != nil {
+		n.t.Fatal(err)
+	}
+	return n.start(i)
 }

@@ -46,6 +46,7 @@ type world struct {
 	dir     string
 	options kvm.Options
 	subnet  netip.Prefix
+	user    bool // it has no networks of its own
 }
 
 var worlds atomic.Int64
@@ -74,6 +75,9 @@ func (w *world) open(t *testing.T) *kvm.Driver {
 	var err error
 	if o.Networks, err = bridge.Open(bridge.Options{Dir: filepath.Join(w.dir, "networks"), Scope: o.Scope, Subnet: w.subnet}); err != nil {
 		t.Fatal(err)
+	}
+	if w.user {
+		o.Networks = nil
 	}
 	d, err := kvm.New(o)
 	if err != nil {
