@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -61,4 +62,32 @@ func TestConformance(t *testing.T) {
 			},
 		}
 	})
+}
+
+// A node says whether machines are accelerated, also if the device for that hangs.
+func TestANodeSaysHowMachinesRun(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.options.Emulate = false
+	begun := time.Now()
+	d := w.open(t)
+	defer d.Close()
+	if took := time.Since(begun); took > time.Minute {
+		t.Errorf("it took %s to find out", took)
+	}
+	m := d.Details()
+	if m["qemu"] == "" || m["acceleration"] != "KVM" && !strings.HasPrefix(m["acceleration"], "none: the processor is emulated, which is slow (") {
+		t.Errorf("it says %v", m)
+	}
+	i := instance(drivertest.NewID(), guest(t, "", "ready"))
+	if _, err := d.Start(t.Context(), i); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "it runs", func() bool {
+		b, _ := os.ReadFile(filepath.Join(w.dir, "instances", i.ID, "log"))
+		return strings.Contains(string(b), "ready")
+	})
+	if err := d.Remove(t.Context(), i.ID); err != nil {
+		t.Error(err)
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"time"
 
 	"mariposa/driver"
@@ -118,6 +119,7 @@ func tryKVM(ctx context.Context) error {
 	// -no-reboot ends QEMU.
 	cmd := exec.CommandContext(ctx, ostool.Find(qemuProgram), "-nodefaults", "-no-user-config", "-display", "none", "-machine", "pc", "-accel", "kvm", "-m", "16", "-no-reboot", "-boot", "reboot-timeout=1")
 	cmd.Dir, cmd.Env, cmd.WaitDelay = "/", []string{}, time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: firstUID, Gid: firstUID, Groups: kvmGroups()}} // like that of an instance
 	var out bytes.Buffer
 	cmd.Stderr = &out
 	err := cmd.Run()
