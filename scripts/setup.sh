@@ -91,22 +91,25 @@ install_packages() {
 	done < <(needs)
 }
 
+# download_kernel DIR: downloads the package of the current kernel for virtual machines.
+download_kernel() {
+	local package
+	# linux-image-cloud-amd64 itself is empty: it depends on the current kernel.
+	package=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null | awk '/Depends:/ && !name { name = $2 } END { print name }') || true
+	[ -n "$package" ] && (cd "$1" && rm -f ./*.deb && quietly apt-get download "$package")
+}
+
 # The kernel of the guests in tests. The package is unpacked, not installed: it would change how
 # this machine boots.
 fetch_kernel() {
 	compgen -G ".cache/kernel/boot/vmlinuz-*" >/dev/null && return
-	local package dir=.cache/kernel.new
-	say "fetching a kernel for virtual machines into .cache/kernel (once)"
+	local dir=.cache/kernel.new
+	say "downloading a kernel for virtual machines into .cache/kernel (once)"
 	rm -rf "$dir" && mkdir -p "$dir"
-	# The first word after Depends: is the package of the current kernel.
-	package=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null | awk '/Depends:/ { print $2; exit }')
-	if [ -z "$package" ]; then
+	if ! download_kernel "$dir"; then # the package lists may be missing or out of date
 		quietly as_root apt-get update || die "apt-get update failed; see its output above"
-		package=$(apt-cache depends linux-image-cloud-amd64 | awk '/Depends:/ { print $2; exit }')
+		download_kernel "$dir" || die "apt-get could not download the kernel of linux-image-cloud-amd64; see its output above"
 	fi
-	[ -n "$package" ] || die "the package linux-image-cloud-amd64 is not known here"
-	(cd "$dir" && quietly apt-get download "$package") ||
-		die "apt-get could not download $package; see its output above"
 	dpkg-deb -x "$dir"/*.deb "$dir/root"
 	rm -rf .cache/kernel
 	mkdir .cache/kernel
