@@ -18,7 +18,7 @@ import (
 //go:embed init
 var initScript []byte
 
-// modules are what the guest needs of the kernel, in the order in which they are loaded.
+// modules are what the guest needs of the kernel.
 var modules = []string{
 	"virtio", "virtio_ring", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci", "virtio_blk",
 	"failover", "net_failover", "virtio_net", "cdrom", "isofs", "button", "evdev", "pvpanic", "pvpanic-mmio",
