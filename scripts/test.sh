@@ -66,8 +66,10 @@ mapfile -t short < <(echo "$both" | slow)
 [ ${#plain[@]} -gt 0 ] || { echo "make test: found no packages" >&2; exit 1; }
 
 # -vet=off: lint runs vet. -ldflags=-w: without debug information, linking takes half
-# the time. -parallel: many tests wait instead of using a CPU.
-common=(-vet=off -ldflags=-w -parallel 4 -timeout 20m)
+# the time. -parallel: many tests wait instead of using a CPU. -timeout: the slowest
+# package takes five minutes on a slow machine, the tests of the program twice as long. A
+# test that hangs must end before the CI job does, to be named.
+common=(-vet=off -ldflags=-w -parallel 4 -timeout 12m)
 # SQLite is C translated to Go. The race detector makes it slow and finds nothing of
 # ours there, so its packages are compiled without it. Do not add packages with generic
 # code: the linker can use their copy of a standard library function everywhere, and the
@@ -83,7 +85,7 @@ CGO_ENABLED=0 go build ./... || exit 1
 
 check lint make --no-print-directory lint
 check test env CGO_ENABLED=0 go test "${common[@]}" "${flags[@]}" "${plain[@]}"
-check program env CGO_ENABLED=0 go test "${common[@]}" -parallel 6 "${flags[@]}" "$program"
+check program env CGO_ENABLED=0 go test "${common[@]}" -parallel 6 -timeout 18m "${flags[@]}" "$program"
 # Both halves run at the same time: one after the other, each would wait for its last
 # package. The first has one more package at a time, because it takes longer.
 races() {
@@ -105,11 +107,12 @@ export CGO_ENABLED=1
 [ ${#race[@]} -eq 0 ] || check race races
 wait
 
-# digest LOG: prints the result of each package, and the first lines of what each failed
-# test said.
+# digest LOG: prints the result of each package, the first lines of what each failed test
+# said, and the tests that were running if there was no time left.
 digest() {
 	awk '
-		/^(ok|FAIL|panic:)([[:space:]]|$)/ { print; left = 0; next }
+		/^panic:/ { print; left = 20; next }
+		/^(ok|FAIL)([[:space:]]|$)/ { print; left = 0; next }
 		/^ *--- FAIL:/ { print; left = 60; next }
 		/^[[:space:]]/ && left > 0 { print substr($0, 1, 300); left-- }
 	' "$1"

@@ -58,10 +58,12 @@ const (
 	pieceSize    = 64 << 10
 	pieceMore    = '+'
 	pieceLast    = '.'
-	writeTimeout = 30 * time.Second
 	closeTimeout = 5 * time.Second // for the frames queued when the pipe is closed, and for a node to close its end of a stream
 	serveTimeout = 5 * time.Minute // for the end of a stream to be read
 )
+
+// writeTimeout bounds a single write. Only tests change it.
+var writeTimeout = 30 * time.Second
 
 // NewPipe takes over a connection. One goroutine writes until Close, or until the context
 // ends. Frames queued before Close are written even if the context ends right after: a

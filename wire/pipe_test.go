@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,13 +16,42 @@ import (
 	"mariposa/wire/wiretest"
 )
 
-func TestMain(m *testing.M) { leaktest.Main(m) }
+// A machine that stops for half a minute, as virtual ones do, must not end connections.
+func TestMain(m *testing.M) {
+	wire.WriteWithin(patience)
+	leaktest.Main(m)
+}
+
+// patience is longer than any test takes: only one that hangs gets there.
+const patience = 4 * time.Minute
 
 func soon(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute) // only a test that hangs gets there
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// await waits for a value, or for the channel to be closed.
+func await[T any](t *testing.T, c <-chan T) (value T) {
+	t.Helper()
+	select {
+	case value = <-c:
+	case <-soon(t).Done():
+		t.Fatal("nothing came")
+	}
+	return value
+}
+
+// awaitAll waits for a group.
+func awaitAll(t *testing.T, group *sync.WaitGroup) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		group.Wait()
+		close(done)
+	}()
+	await(t, done)
 }
 
 func crash(seq int64) wire.Frame { return wire.Frame{Seq: seq, Crash: &wire.Crash{Instance: "a"}} }

@@ -107,12 +107,12 @@ func TestASlowReaderHoldsUpItsOwnStreamAlone(t *testing.T) {
 	for range idle {
 		dial(t, near, wire.Open{Instance: "flood"})
 	}
-	full.Wait()
+	awaitAll(t, &full)
 	for range 500 {
 		far.Send(wire.Frame{Seq: 1, Heartbeat: &wire.Heartbeat{}})
 	}
 	for range 500 {
-		<-frames
+		await(t, frames)
 	}
 	if m, err := dial(t, near, wire.Open{Instance: "quick"}).Receive(); string(m.Bytes) != "here" || err != nil {
 		t.Errorf("beside the others came %q (%v)", m.Bytes, err)
@@ -146,10 +146,10 @@ func TestWhoWaitsToSendEndsQuicklyWithTheConnection(t *testing.T) {
 	for range streams {
 		dial(t, p, wire.Open{})
 	}
-	full.Wait()
+	awaitAll(t, &full)
 	before := processorTime(t)
 	p.Close()
-	ended.Wait()
+	awaitAll(t, &ended)
 	if took := processorTime(t) - before; took > 2*time.Second {
 		t.Errorf("to end %d streams took %v of processor time", streams, took)
 	}
@@ -185,7 +185,7 @@ func TestFramesComeBeforeTheStreamsThatAreOpenedAfterThem(t *testing.T) {
 			near.Send(wire.Frame{Seq: 1, Heartbeat: &wire.Heartbeat{}})
 		}
 		dial(t, near, wire.Open{Instance: "i1"})
-		if got := <-at; got < 1000*n {
+		if got := await(t, at); got < 1000*n {
 			t.Fatalf("a stream came after %d frames of %d", got, 1000*n)
 		}
 	}
@@ -224,10 +224,10 @@ func TestNobodyWaitsForAStreamThatHasEnded(t *testing.T) {
 			p, cut := wiretest.Streams(t, wait)
 			s := dial(t, p, wire.Open{})
 			wait(s)
-			<-busy
-			<-busy
+			await(t, busy)
+			await(t, busy)
 			end(s, p, cut)
-			all.Wait()
+			awaitAll(t, &all)
 			if _, err := s.Receive(); err == nil {
 				t.Error("it can still be read")
 			}
@@ -272,7 +272,7 @@ func TestAClosedStreamIsNotReadOn(t *testing.T) {
 		}
 	})
 	s := dial(t, p, wire.Open{})
-	<-full
+	await(t, full)
 	if _, err := s.Receive(); err != nil {
 		t.Fatal(err)
 	}
