@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -42,6 +43,28 @@ type execContext struct {
 func (in *execContext) ended() bool {
 	main, alive := readProc(in.main.pid)
 	return isClosed(in.gone) || !alive || main.start != in.main.start
+}
+
+// How long an instance may take to end after a command in it was killed. Processes of a cgroup
+// are killed together, and end in any order.
+const (
+	endsAfterShim    = 5 * time.Second // only who kills the supervisor of a command waits for so long
+	endsAfterCommand = time.Second / 2
+)
+
+// endsWith reports whether the instance of a killed command has ended, or does so in time.
+func (s *session) endsWith(in *execContext, d time.Duration) bool {
+	if in.ended() || s.abandoned.Load() {
+		return in.ended()
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-in.gone:
+		return true
+	case <-timer.C:
+		return in.ended()
+	}
 }
 
 // asSeenInside returns an instance with its volumes and networks where its command sees
@@ -117,6 +140,7 @@ type session struct {
 	main    proc // the command
 
 	closeOnce sync.Once
+	abandoned atomic.Bool   // the command is being killed here
 	done      chan struct{} // closed once the supervisor is gone
 	code      int
 	err       error
@@ -248,11 +272,11 @@ func (s *session) awaitStart(ctx context.Context, in *execContext) error {
 		// The supervisor of a command in an isolated instance ends with the instance.
 		// Without isolation, it may be killed with the instance's cgroups, by the thread
 		// that put the command there.
-		if lost != nil && in.ended() {
+		if lost != nil && s.endsWith(in, endsAfterShim) {
 			s.code, s.err = killed, driver.ErrInstanceEnded
 		} else if lost != nil {
 			s.code, s.err = -1, errors.New("its supervisor was killed")
-		} else if s.code = last.Code; s.code == killed && in.ended() {
+		} else if s.code = last.Code; s.code == killed && s.endsWith(in, endsAfterCommand) {
 			s.err = driver.ErrInstanceEnded
 		}
 		close(s.done)
@@ -364,6 +388,7 @@ func (s *session) Wait() (int, error) {
 // abandon ends the command. It does not wait for a supervisor that does not respond because
 // the instance has stopped it.
 func (s *session) abandon() {
+	s.abandoned.Store(true)
 	closeAll([]*os.File{s.control})
 	if s.reports != nil {
 		_ = s.reports.SetReadDeadline(time.Now().Add(shimTimeout))

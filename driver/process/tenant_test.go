@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -40,10 +41,15 @@ func tenantMain(args []string) int {
 var programs = map[string]func(argument string) error{
 	"ptrace": func(pid string) error {
 		n, _ := strconv.Atoi(pid)
+		runtime.LockOSThread() // only the thread that attached may detach
 		if err := syscall.PtraceAttach(n); err != nil {
 			return err
 		}
-		_, _ = syscall.Wait4(n, nil, 0, nil)
+		for {
+			if _, err := syscall.Wait4(n, nil, 0, nil); err != syscall.EINTR {
+				break
+			}
+		}
 		return syscall.PtraceDetach(n)
 	},
 	"signal": func(pid string) error {
