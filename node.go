@@ -244,7 +244,10 @@ type Capabilities struct {
 	Networks bool `json:"networks,omitempty"` // instances can join networks
 	Images   bool `json:"images,omitempty"`   // instances are created from images
 	Crash    bool `json:"crash,omitempty"`    // instances can be made to fail, for tests and demonstrations
-	Survives bool `json:"survives,omitempty"` // instances keep running while the agent is down
+	Console  bool `json:"console,omitempty"`  // instances have a console
+	// Snapshots: the state of instances can be saved and restored.
+	Snapshots bool `json:"snapshots,omitempty"`
+	Survives  bool `json:"survives,omitempty"` // instances keep running while the agent is down
 	// Updates are the fields of a workload that Update can change, by their
 	// names in a manifest.
 	Updates []string `json:"updates,omitempty"`

@@ -17,16 +17,11 @@ func (s *streams) exec(ctx context.Context, st *wire.Stream, in streamTarget, o 
 	if in.instance.ID == "" || in.isForeign {
 		return 0, mariposa.Errorf(mariposa.Unavailable, "the instance is not on this node")
 	}
-	d, ok := in.driver.(driver.Execer)
-	if !ok {
-		return 0, mariposa.Errorf(mariposa.Conflict, "instances of compute type %s cannot run commands", in.compute)
+	open := openCommand
+	if o.Console {
+		open = openConsole
 	}
-	options := driver.ExecOptions{Command: o.Command}
-	if o.Terminal != nil {
-		options.Terminal = &driver.Size{Rows: o.Terminal.Rows, Cols: o.Terminal.Cols}
-		options.Environment = []mariposa.Variable{{Name: "TERM", Value: "xterm-256color"}}
-	}
-	session, err := d.Exec(ctx, in.instance, options)
+	session, err := open(ctx, in, o)
 	if err == nil {
 		exit, err = s.sendOutput(ctx, st, session)
 	}
@@ -40,6 +35,19 @@ func (s *streams) exec(ctx context.Context, st *wire.Stream, in streamTarget, o 
 		err = mariposa.Errorf(mariposa.Conflict, "%w", err)
 	}
 	return exit, err
+}
+
+func openCommand(ctx context.Context, in streamTarget, o *wire.Open) (driver.Session, error) {
+	d, ok := in.driver.(driver.Execer)
+	if !ok {
+		return nil, mariposa.Errorf(mariposa.Conflict, "instances of compute type %s cannot run commands", in.compute)
+	}
+	options := driver.ExecOptions{Command: o.Command}
+	if o.Terminal != nil {
+		options.Terminal = &driver.Size{Rows: o.Terminal.Rows, Cols: o.Terminal.Cols}
+		options.Environment = []mariposa.Variable{{Name: "TERM", Value: "xterm-256color"}}
+	}
+	return d.Exec(ctx, in.instance, options)
 }
 
 // sendOutput sends the output of a command until it ends.

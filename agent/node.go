@@ -68,11 +68,12 @@ type Node struct {
 	found            map[string]found // found by the drivers, not assigned
 	listed           bool
 	newIncarnation   bool            // the store has another incarnation than when this node last knew its instances
-	snapshot         map[string]bool // ids in the snapshot being received; nil between snapshots
+	snapshot         map[string]bool // ids in the control plane's snapshot being received; nil between snapshots
 	resources        map[string]*resource
 	offeredResources map[string]bool // resource ids in the snapshot being received; nil between snapshots
 	valuesServer     *valuesServer
 	earlyValues      earlyValues
+	snapshots        snapshots
 
 	keys      atomic.Pointer[Keys]
 	keyHash   string      // of the key that the control plane admitted it with

@@ -68,8 +68,10 @@ func (s *streams) sendAnswer(ctx context.Context, st *wire.Stream, o *wire.Open)
 	switch {
 	case err != nil:
 		return 0, err
-	case len(o.Command) > 0:
+	case o.IsInteractive():
 		return s.exec(ctx, st, of, o)
+	case o.Snapshot != nil:
+		return 0, s.handleSnapshots(ctx, st, of, o.Snapshot)
 	case of.driver == nil:
 		return 0, errors.New("the instance is not on this node")
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -38,6 +39,7 @@ const (
 type execInput struct {
 	Instance string   `path:"instance" doc:"id of the instance, a prefix of the id, or its name" maxLength:"255"`
 	Command  []string `query:"command,explode" doc:"the command; repeat the parameter for each argument. Default: /bin/sh" maxItems:"1000"`
+	Console  bool     `query:"console" doc:"attach to the console of the instance instead of running a command"`
 	TTY      bool     `query:"tty" doc:"run the command in a terminal"`
 	Rows     uint16   `query:"rows" default:"24" minimum:"1" doc:"height of the terminal"`
 	Cols     uint16   `query:"cols" default:"80" minimum:"1" doc:"width of the terminal"`
@@ -50,20 +52,37 @@ func (in *execInput) terminal() *wire.Size {
 	return &wire.Size{Rows: in.Rows, Cols: in.Cols}
 }
 
+// request says what is requested, in front of the name of the instance.
+func (in *execInput) request() string {
+	if in.Console {
+		return "cannot attach to the console of "
+	}
+	return "cannot run a command inside "
+}
+
 func (s *server) exec(ctx context.Context, in *execInput) (*huma.StreamResponse, error) {
 	r, err := s.findInstance(ctx, in.Instance)
 	if err != nil {
 		return nil, err
 	}
 	spec := r.Spec()
-	if err := s.requireCapability(spec, func(c mariposa.Capabilities) bool { return c.Exec }, "running commands"); err != nil {
+	able, action := func(c mariposa.Capabilities) bool { return c.Exec }, "running commands"
+	if in.Console {
+		able, action = func(c mariposa.Capabilities) bool { return c.Console }, "a console"
+	}
+	if err := s.requireCapability(spec, able, action); err != nil {
 		return nil, err
 	}
-	switch state := mariposa.StateOf(spec, r.Status()); state {
-	case mariposa.StatePending, mariposa.StateProvisioning, mariposa.StateStopped, mariposa.StateFailed, mariposa.StateDestroyed:
+	state := mariposa.StateOf(spec, r.Status())
+	switch {
+	case in.Console && (len(in.Command) > 0 || in.TTY):
+		return nil, invalid("console: cannot be combined with command or tty")
+	case slices.Contains([]mariposa.State{mariposa.StatePending, mariposa.StateProvisioning, mariposa.StateStopped, mariposa.StateFailed, mariposa.StateDestroyed}, state):
+		if in.Console {
+			return nil, conflict("instance %s is %s: only a running instance has a console; `instance logs` shows what was printed there", spec.Name, state)
+		}
 		return nil, conflict("instance %s is %s: commands can run only inside a running instance", spec.Name, state)
-	}
-	if len(in.Command) == 0 {
+	case len(in.Command) == 0 && !in.Console:
 		in.Command = []string{"/bin/sh"}
 	}
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
@@ -87,13 +106,13 @@ func (s *server) shell(w http.ResponseWriter, req *http.Request, r *store.Instan
 	defer release()
 	opening, cancel := context.WithTimeout(req.Context(), s.RequestTimeout)
 	defer cancel()
-	if err := s.recordExec(opening, r, in.Command); err != nil {
+	if err := s.recordExec(opening, r, in); err != nil {
 		return err // no command runs without an audit record
 	}
 	spec := r.Spec()
-	x, err := s.Fleet.Exec(opening, spec.Node, r.ID, in.Command, in.terminal())
+	x, err := s.openShell(opening, spec.Node, r.ID, in)
 	if err != nil {
-		return execFailure(spec, err)
+		return nodeFailure(err, in.request()+spec.Name)
 	}
 	defer x.Close()
 	conn, err := websocket.Accept(w, req, nil)
@@ -106,6 +125,13 @@ func (s *server) shell(w http.ResponseWriter, req *http.Request, r *store.Instan
 	t := &execSession{s: s, conn: conn, shell: x, checkAccess: func() error { return s.requireShellAccess(c, spec) }}
 	t.run(req.Context(), spec)
 	return nil
+}
+
+func (s *server) openShell(ctx context.Context, node, instance string, in *execInput) (*fleet.Shell, error) {
+	if in.Console {
+		return s.Fleet.Console(ctx, node, instance)
+	}
+	return s.Fleet.Exec(ctx, node, instance, in.Command, in.terminal())
 }
 
 // checkUpgrade rejects a request that is not for a WebSocket, has an invalid query string,
@@ -151,24 +177,24 @@ func (s *server) maskCommand(ctx context.Context, spec *mariposa.InstanceSpec) (
 }
 
 // recordExec audits who runs which command, with secrets masked.
-func (s *server) recordExec(ctx context.Context, r *store.Instance, command []string) error {
+func (s *server) recordExec(ctx context.Context, r *store.Instance, in *execInput) error {
+	if in.Console {
+		a := s.auditOf(ctx, r)
+		a.Reason = "console"
+		return s.change.RecordAudit(ctx, a)
+	}
 	mask, err := s.maskCommand(ctx, r.Spec())
 	if err != nil {
 		return err
 	}
-	words := make([]string, len(command))
-	for n, word := range command {
+	words := make([]string, len(in.Command))
+	for n, word := range in.Command {
 		if words[n] = mask.Text(word); words[n] == "" || strings.ContainsAny(words[n], " \t\n'\"") {
 			words[n] = strconv.Quote(words[n])
 		}
 	}
-	spec := r.Spec()
-	a := sessionOf(ctx).Audit()
-	a.Kind, a.Object, a.ObjectName, a.Project = string(mariposa.KindInstance), r.ID, spec.Name, spec.Project
+	a := s.auditOf(ctx, r)
 	a.Reason = truncate(mask.Text(strings.Join(words, " ")), 2000)
-	if p := s.Picture.Projects.Get(spec.Project); p != nil {
-		a.ProjectName, a.Organization = p.Spec().Name, p.Spec().Organization
-	}
 	return s.change.RecordAudit(ctx, a)
 }
 
@@ -192,17 +218,6 @@ func (s *server) requireShellAccess(c *auth.Caller, spec *mariposa.InstanceSpec)
 		return notFound("there is no such project")
 	}
 	return s.directory.Require(now, auth.Shell, project.Record())
-}
-
-// execFailure adds the name of the instance to an error of its node.
-func execFailure(spec *mariposa.InstanceSpec, err error) error {
-	var known *mariposa.Error
-	if errors.As(err, &known) {
-		e := mariposa.Errorf(known.Code, "cannot run a command inside %s: %s", spec.Name, known.Message)
-		e.Node = known.Node
-		return e
-	}
-	return mariposa.Errorf(mariposa.Unavailable, "cannot run a command inside %s: %w", spec.Name, err)
 }
 
 // execSession is the connection between a caller and a command.

@@ -257,11 +257,8 @@ func (s *server) actOnInstance(ctx context.Context, in *actOnInstanceInput) (*do
 		if err := s.Fleet.Crash(ctx, spec.Node, r.ID); err != nil {
 			return nil, err
 		}
-		a, doc := sessionOf(ctx).Audit(), contract.Changed{ID: r.ID, Name: spec.Name}
-		a.Kind, a.Object, a.ObjectName, a.Project, a.Reason = string(mariposa.KindInstance), r.ID, spec.Name, spec.Project, "crash"
-		if p := s.Picture.Projects.Get(spec.Project); p != nil {
-			a.ProjectName, a.Organization = p.Spec().Name, p.Spec().Organization
-		}
+		a, doc := s.auditOf(ctx, r), contract.Changed{ID: r.ID, Name: spec.Name}
+		a.Reason = "crash"
 		s.recordAnswer(ctx, a, doc)
 		return answer(doc)
 	}

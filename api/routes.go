@@ -196,7 +196,17 @@ var topics = []topic{
 			needs(auth.Shell).on(instanceInPath).audits("instance.exec").answers(http.StatusSwitchingProtocols).
 			describe("All messages are binary. The first byte is the type: 0 stdin (empty: end of input), 1 stdout, 2 stderr, 3 the command ended " +
 				`({"exit_code": N}, or an error), 4 terminal size ({"rows": N, "cols": N}), 5 signal ({"signal": "TERM"}). The command is terminated when the ` +
-				"connection closes."),
+				"connection closes. With console=true, input and output are those of the instance's serial console."),
+		handle("GET /v1/instances/{instance}/snapshots", "list-snapshots", "List the snapshots of an instance", (*server).listSnapshots).needs(auth.ReadProject).on(instanceInPath),
+		handle("POST /v1/instances/{instance}/snapshots", "create-snapshot", "Save the state of an instance", (*server).createSnapshot).
+			needs(auth.ManageInstances).on(instanceInPath).audits("instance.snapshot").answers(http.StatusAccepted).
+			describe("Only virtual machines have snapshots. A snapshot of a running instance contains its memory. The request waits up to 20 seconds; a snapshot that takes longer is " +
+				"in the list with the state creating, then ready or failed."),
+		handle("POST /v1/instances/{instance}/snapshots/{snapshot}/restore", "restore-snapshot", "Return an instance to a snapshot", (*server).restoreSnapshot).
+			needs(auth.ManageInstances).on(instanceInPath).audits("instance.restore").answers(http.StatusAccepted).
+			describe("The present state of the instance is lost. A snapshot with memory needs a running instance, one without memory a stopped instance."),
+		handle("DELETE /v1/instances/{instance}/snapshots/{snapshot}", "delete-snapshot", "Delete a snapshot", (*server).deleteSnapshot).
+			needs(auth.ManageInstances).on(instanceInPath).audits("instance.snapshot_delete").answers(http.StatusAccepted),
 	}},
 	{"volumes", "Storage that outlives instances.", []route{
 		handle("GET /v1/volumes", "list-volumes", "List volumes", (*server).listVolumes).needs(auth.Ask),

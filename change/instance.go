@@ -170,10 +170,7 @@ func (e *edit) refuseFrozen(spec *mariposa.InstanceSpec) error {
 	if !spec.Managed {
 		return nil
 	}
-	who := ""
-	if st := e.record.Status(); st != nil && st.Services[spec.ServiceName] != nil && st.Services[spec.ServiceName].Frozen != nil {
-		who = cmp.Or(st.Services[spec.ServiceName].Frozen.By, "another user")
-	}
+	who := frozenBy(e.record.Status(), spec)
 	for _, t := range e.tasks {
 		if t.IsFreeze() && queue.Overlap(t.Spec.Services, []string{spec.ServiceName}) {
 			who = t.Spec.Author
@@ -182,8 +179,32 @@ func (e *edit) refuseFrozen(spec *mariposa.InstanceSpec) error {
 	if who == "" {
 		return nil
 	}
-	return conflict("instance %s cannot be restarted because %s froze service %s: thaw it first with %s", spec.Name, who, spec.ServiceName,
-		e.command("project thaw --service "+spec.ServiceName))
+	return errFrozen(spec, "restarted", who, e.command("project thaw --service "+spec.ServiceName))
+}
+
+func errFrozen(spec *mariposa.InstanceSpec, action, who, thaw string) error {
+	return conflict("instance %s cannot be %s because %s froze service %s: thaw it first with %s", spec.Name, action, who, spec.ServiceName, thaw)
+}
+
+// RefuseFrozen refuses an action on an instance whose service is frozen. The action changes
+// nothing in the store.
+func (c *Changer) RefuseFrozen(spec *mariposa.InstanceSpec, action string) error {
+	project := c.Picture.Projects.Get(spec.Project)
+	if project == nil || !spec.Managed {
+		return nil
+	}
+	if who := frozenBy(project.Status(), spec); who != "" {
+		return errFrozen(spec, action, who, "mariposa -j "+project.Spec().Name+" project thaw --service "+spec.ServiceName)
+	}
+	return nil
+}
+
+// frozenBy returns who froze the service of an instance; empty if it is not frozen.
+func frozenBy(st *mariposa.ProjectStatus, spec *mariposa.InstanceSpec) string {
+	if st == nil || st.Services[spec.ServiceName] == nil || st.Services[spec.ServiceName].Frozen == nil {
+		return ""
+	}
+	return cmp.Or(st.Services[spec.ServiceName].Frozen.By, "another user")
 }
 
 // RemoveInstance removes an unmanaged instance, or kills one that is stopping.

@@ -19,15 +19,17 @@ import (
 // execution contains the options of a command that runs inside an instance.
 type execution struct {
 	tty, input bool
+	console    bool
 }
 
 func (a *app) instanceExec() *cobra.Command {
 	var e execution
 	cmd := &cobra.Command{
-		Use: "exec [-t] [-i] INSTANCE [-- COMMAND ARG...]", Short: "Run a command or a shell inside an instance", ValidArgsFunction: a.wordsFrom(instanceNames), Annotations: map[string]string{nameArguments: "1"},
+		Use: "exec [-t] [-i] [--console] INSTANCE [-- COMMAND ARG...]", Short: "Run a command or a shell inside an instance", ValidArgsFunction: a.wordsFrom(instanceNames), Annotations: map[string]string{nameArguments: "1"},
 		Long: "Run a command inside an instance, with the same environment and limits. Without a command,\nrun /bin/sh, which reads standard input; on a terminal, it is interactive.\n\n" +
-			"The exit code is that of the command. The command ends when the connection ends: it cannot\ncontinue at another server, and the exit code is 255 then. This requires the role operator\nand is recorded in the audit log.",
-		Example: "  mariposa instance exec web.1\n  mariposa instance exec web.1 -- ps aux\n  mariposa instance exec -i db.1 -- psql < dump.sql",
+			"The exit code is that of the command. The command ends when the connection ends: it cannot\ncontinue at another server, and the exit code is 255 then. This requires the role operator\nand is recorded in the audit log.\n\n" +
+			"With --console, attach to the serial console of a virtual machine instead. Press Ctrl-] to\ndetach; the machine keeps running.",
+		Example: "  mariposa instance exec web.1\n  mariposa instance exec web.1 -- ps aux\n  mariposa instance exec -i db.1 -- psql < dump.sql\n  mariposa instance exec --console vm.1",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("no instance given")
@@ -39,6 +41,9 @@ func (a *app) instanceExec() *cobra.Command {
 		if dash := cmd.ArgsLenAtDash(); dash == 0 || dash > 1 {
 			return Usage(errors.New("give one instance before -- and the command after it"))
 		}
+		if e.console && len(args) > 1 {
+			return Usage(errors.New("--console attaches to the console and runs no command: omit the command, or --console"))
+		}
 		id, err := a.instanceRef(ctx, c, args[0])
 		if err != nil {
 			return err
@@ -47,12 +52,16 @@ func (a *app) instanceExec() *cobra.Command {
 	})
 	cmd.Flags().BoolVarP(&e.tty, "tty", "t", false, "run the command in a terminal (default: if no command is given and you are on a terminal)")
 	cmd.Flags().BoolVarP(&e.input, "stdin", "i", false, "pass standard input to the command (default: if no command is given, or with -t)")
+	cmd.Flags().BoolVar(&e.console, "console", false, "attach to the serial console of a virtual machine; Ctrl-] detaches")
 	return cmd
 }
 
 // exec runs a command to its end and exits with its exit code.
 func (a *app) exec(ctx context.Context, c *client.Client, id string, command []string, e execution) error {
 	typed := a.env.Terminal(a.env.Stdin)
+	if e.console {
+		return a.attach(ctx, c, id, typed)
+	}
 	if len(command) == 0 {
 		e.input, e.tty = true, e.tty || (typed && a.env.Terminal(a.env.Stdout))
 	}
@@ -85,6 +94,11 @@ func (a *app) exec(ctx context.Context, c *client.Client, id string, command []s
 	}
 	go a.copyInput(s, e.input || e.tty) // a read of standard input cannot be canceled: it ends with the program
 	code, err := s.Output(a.env.Stdout, a.env.Stderr)
+	return endOf(ctx, code, err)
+}
+
+// endOf returns how the program exits after a command that ran inside an instance.
+func endOf(ctx context.Context, code int, err error) error {
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return Exit(130, nil)

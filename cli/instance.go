@@ -17,7 +17,7 @@ import (
 
 func (a *app) instanceCommand() *cobra.Command {
 	return a.group("instance", "Show instances and their logs; create, restart and remove single ones",
-		a.instanceList(), a.instanceShow(), a.instanceLogs(), a.instanceExec(), a.instanceCreate(),
+		a.instanceList(), a.instanceShow(), a.instanceLogs(), a.instanceExec(), a.snapshotCommand(), a.instanceRestore(), a.instanceCreate(),
 		a.instanceAct("start", "Start a stopped unmanaged instance", "is starting"),
 		a.instanceAct("stop", "Stop an unmanaged instance and keep it", "is stopping"),
 		a.instanceAct("restart", "Restart an instance in place", "is restarting"),

@@ -21,6 +21,7 @@ import (
 // ExecOptions configure a command to run inside an instance.
 type ExecOptions struct {
 	Command    []string // empty: /bin/sh
+	Console    bool     // attach to the console of the instance instead
 	TTY        bool     // in a terminal
 	Rows, Cols int      // of the terminal; 0: the server's choice
 }
@@ -45,6 +46,7 @@ func (c *Client) Exec(ctx context.Context, id string, o ExecOptions) (*Shell, er
 	for _, word := range o.Command {
 		q.Add("command", word)
 	}
+	setIf(q, "console", o.Console)
 	if o.TTY {
 		q.Set("tty", "true")
 		if o.Rows > 0 && o.Cols > 0 {

@@ -254,14 +254,7 @@ type Snapshotter interface {
 	DeleteSnapshot(ctx context.Context, id, name string) error
 
 	// Snapshots lists the snapshots of an instance, the oldest first.
-	Snapshots(ctx context.Context, id string) ([]Snapshot, error)
-}
-
-// Snapshot is a saved state of an instance.
-type Snapshot struct {
-	Name    string
-	Created time.Time
-	Memory  int64 // bytes of its memory; zero if it was not running
+	Snapshots(ctx context.Context, id string) ([]mariposa.Snapshot, error)
 }
 
 // NonBlocker is implemented by drivers with operations that never block. The agent calls

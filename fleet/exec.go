@@ -21,7 +21,16 @@ type Shell struct {
 // Exec runs a command in an instance, in a terminal if its size is given, and returns
 // once it is running. The context limits the start only: the caller must close the shell.
 func (f *Fleet) Exec(ctx context.Context, node, instance string, command []string, terminal *wire.Size) (*Shell, error) {
-	st, err := f.openStream(ctx, node, wire.Open{Instance: instance, Command: command, Terminal: terminal})
+	return f.openShell(ctx, node, wire.Open{Instance: instance, Command: command, Terminal: terminal})
+}
+
+// Console attaches to the console of an instance, which is used like a command in a terminal.
+func (f *Fleet) Console(ctx context.Context, node, instance string) (*Shell, error) {
+	return f.openShell(ctx, node, wire.Open{Instance: instance, Console: true})
+}
+
+func (f *Fleet) openShell(ctx context.Context, node string, o wire.Open) (*Shell, error) {
+	st, err := f.openStream(ctx, node, o)
 	if err != nil {
 		return nil, err
 	}

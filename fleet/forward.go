@@ -90,7 +90,7 @@ func (w *forwards) serveStream(ctx context.Context, link *wire.Stream, s *Sessio
 	var gone *disconnectedError
 	var known *mariposa.Error
 	switch {
-	case errors.As(err, &gone) && !(gone.sent && len(o.Command) > 0): // the other replica may ask again
+	case errors.As(err, &gone) && !(gone.sent && o.IsOnce()): // the other replica may ask again
 		_ = link.Send(wire.Message{Absent: true})
 		return
 	case errors.As(err, &gone):
@@ -101,7 +101,7 @@ func (w *forwards) serveStream(ctx context.Context, link *wire.Stream, s *Sessio
 		return
 	}
 	defer node.Close()
-	if len(o.Command) > 0 {
+	if o.IsInteractive() {
 		w.commands.Store(link.Number(), &forwarded{s, node.Number()})
 		defer w.commands.Delete(link.Number())
 	}

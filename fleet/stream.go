@@ -69,7 +69,7 @@ func (f *Fleet) read(ctx context.Context, node string, o wire.Open) (*reader, er
 // openStream opens a stream to a node, wherever it is connected.
 func (f *Fleet) openStream(ctx context.Context, node string, o wire.Open) (st *stream, err error) {
 	err = f.reach(ctx, errand{
-		node: node, instance: o.Instance, once: len(o.Command) > 0,
+		node: node, instance: o.Instance, once: o.IsOnce(),
 		here: func(s *Session) (err error) {
 			st, err = s.newStream(ctx, o)
 			return err

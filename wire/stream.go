@@ -54,14 +54,16 @@ type Forward struct {
 	Heartbeats bool   `json:"heartbeats,omitempty"` // when nodes were last heard from, as JSON
 }
 
-// Open says what a stream is for: an instance's log, unless Usage, Command, Images or Input
-// is set.
+// Open says what a stream is for: an instance's log, unless Usage, Command, Console, Snapshot,
+// Images or Input is set.
 type Open struct {
 	Instance string `json:"instance,omitempty"`
 	mariposa.LogOptions
 	Usage    bool     `json:"usage,omitempty"`    // the resource usage of the instance
 	Command  []string `json:"command,omitempty"`  // a command to run inside the instance
 	Terminal *Size    `json:"terminal,omitempty"` // run the command in a terminal of this size
+	Console  bool     `json:"console,omitempty"`  // attach to the console of the instance, which is used like a command
+	Snapshot *Saving  `json:"snapshot,omitempty"` // what to do with the snapshots of the instance
 	// Images are names of images; the answer is what they mean, as a JSON object of
 	// mariposa.ImagePin by name.
 	Images []string `json:"images,omitempty"`
@@ -73,6 +75,20 @@ type Open struct {
 	// can be told from one that has nothing to send. Only nodes that say Acks in their hello
 	// are asked.
 	Ack bool `json:"ack,omitempty"`
+}
+
+// IsInteractive reports whether the stream has input.
+func (o *Open) IsInteractive() bool { return len(o.Command) > 0 || o.Console }
+
+// IsOnce reports whether the request must not be repeated if it may have been carried out.
+func (o *Open) IsOnce() bool {
+	return len(o.Command) > 0 || o.Snapshot != nil && o.Snapshot.To != ""
+}
+
+// Saving is a request about the snapshots of an instance. A change continues if the stream ends.
+type Saving struct {
+	To   mariposa.SnapshotState `json:"to,omitempty"` // creating, restoring or deleting; none: list them, as a JSON list of mariposa.Snapshot
+	Name string                 `json:"name,omitempty"`
 }
 
 // Size is the size of a terminal.

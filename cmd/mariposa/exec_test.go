@@ -235,6 +235,12 @@ func (x *terminal) runs(h *devServer, program string, args ...string) *exec.Cmd 
 	x.t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = []string{"PATH=" + binaries + ":" + os.Getenv("PATH"), "HOME=" + h.dir, "MARIPOSA_DATA=" + h.dir, "TERM=vt100"}
+	return x.starts(cmd)
+}
+
+// starts starts a command on the terminal.
+func (x *terminal) starts(cmd *exec.Cmd) *exec.Cmd {
+	x.t.Helper()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = x.theirs, x.theirs, x.theirs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	must(x.t, cmd.Start())

@@ -162,6 +162,8 @@ func guessKind(head []byte) imagestore.Kind {
 		return imagestore.Disk
 	case is(0x202, "HdrS"): // of Linux on x86
 		return imagestore.Kernel
+	case is(0x1fe, "\x55\xaa"): // the boot sector of a raw disk; kernels have one, too
+		return imagestore.Disk
 	case is(257, "ustar"), is(0, "\x1f\x8b"), is(0, "\xfd7zXZ\x00"), is(0, "BZh"), is(0, "\x28\xb5\x2f\xfd"):
 		return imagestore.Rootfs
 	}

@@ -147,7 +147,7 @@ func (*Driver) Compute() mariposa.ComputeType { return mariposa.ComputeKVM }
 // Capabilities returns what virtual machines can do.
 func (*Driver) Capabilities() mariposa.Capabilities {
 	return mariposa.Capabilities{
-		Logs: true, Mdata: true, Ports: true, Volumes: true, Networks: true, Images: true, Survives: true, Updates: []string{"cpu"},
+		Logs: true, Mdata: true, Ports: true, Volumes: true, Networks: true, Images: true, Survives: true, Console: true, Snapshots: true, Updates: []string{"cpu"},
 	}
 }
 

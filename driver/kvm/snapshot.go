@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"mariposa"
 	"mariposa/driver"
 	"mariposa/driver/ostool"
 	"mariposa/driver/supervise"
@@ -103,7 +104,7 @@ func (s *supervisor) snapshot(ctx context.Context, command, name string) error {
 }
 
 // Snapshots lists the snapshots of an instance, the oldest first.
-func (d *Driver) Snapshots(ctx context.Context, id string) (all []driver.Snapshot, err error) {
+func (d *Driver) Snapshots(ctx context.Context, id string) (all []mariposa.Snapshot, err error) {
 	_, err = d.existing(ctx, id, func(ctx context.Context, e *entry) error {
 		all, err = listSnapshots(ctx, e)
 		return err
@@ -124,7 +125,7 @@ func (d *Driver) existing(ctx context.Context, id string, work func(context.Cont
 	})
 }
 
-func listSnapshots(ctx context.Context, e *entry) ([]driver.Snapshot, error) {
+func listSnapshots(ctx context.Context, e *entry) ([]mariposa.Snapshot, error) {
 	if !e.record.HasDisk {
 		return nil, nil
 	}
@@ -143,11 +144,11 @@ func listSnapshots(ctx context.Context, e *entry) ([]driver.Snapshot, error) {
 	if err := json.Unmarshal([]byte(out), &info); err != nil {
 		return nil, err
 	}
-	all := make([]driver.Snapshot, 0, len(info.Snapshots))
+	all := make([]mariposa.Snapshot, 0, len(info.Snapshots))
 	for _, s := range info.Snapshots {
-		all = append(all, driver.Snapshot{Name: s.Name, Created: time.Unix(s.Seconds, s.Nanos).UTC(), Memory: s.Memory})
+		all = append(all, mariposa.Snapshot{State: mariposa.SnapshotReady, Name: s.Name, Created: time.Unix(s.Seconds, s.Nanos).UTC(), Memory: s.Memory})
 	}
-	slices.SortStableFunc(all, func(a, b driver.Snapshot) int { return a.Created.Compare(b.Created) })
+	slices.SortStableFunc(all, func(a, b mariposa.Snapshot) int { return a.Created.Compare(b.Created) })
 	return all, nil
 }
 
@@ -214,7 +215,7 @@ func (d *Driver) change(ctx context.Context, e *entry, do, option, name string) 
 	return err
 }
 
-func find(all []driver.Snapshot, name string) *driver.Snapshot {
+func find(all []mariposa.Snapshot, name string) *mariposa.Snapshot {
 	for n := range all {
 		if all[n].Name == name {
 			return &all[n]
@@ -223,7 +224,7 @@ func find(all []driver.Snapshot, name string) *driver.Snapshot {
 	return nil
 }
 
-func mustFind(ctx context.Context, e *entry, name string) (*driver.Snapshot, error) {
+func mustFind(ctx context.Context, e *entry, name string) (*mariposa.Snapshot, error) {
 	all, err := listSnapshots(ctx, e)
 	if err != nil {
 		return nil, err

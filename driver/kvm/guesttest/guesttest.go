@@ -12,11 +12,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
 //go:embed init
 var initScript []byte
+
+//go:embed memory.bin
+var memory []byte
+
+// Memory returns a disk that boots, and remembers the last byte of the console. It answers a ? with
+// that byte, as a capital letter.
+func Memory() []byte { return append(slices.Clone(memory), make([]byte, 1<<20-len(memory))...) }
 
 // modules are what the guest needs of the kernel.
 var modules = []string{
