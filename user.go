@@ -36,8 +36,10 @@ type OrganizationSpec struct {
 	Base     Role               `json:"base_role"`          // what every member may do in every project
 	Quota    Quota              `json:"quota,omitzero"`
 	Policy   *Policy            `json:"policy,omitempty"` // nil: everything is allowed, as it was before there were policies
-	Created  time.Time          `json:"created"`
-	Author   string             `json:"author,omitempty"`
+	// Registries are its logins to registries of images, by their hosts.
+	Registries map[string]RegistrySpec `json:"registries,omitempty"`
+	Created    time.Time               `json:"created"`
+	Author     string                  `json:"author,omitempty"`
 }
 
 // OrganizationStatus is empty: what an organization uses is in the ledger.

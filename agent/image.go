@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,7 +36,7 @@ func (s *streams) resolveImages(ctx context.Context, st *wire.Stream, o *wire.Op
 		each.Go(func() {
 			turns <- struct{}{}
 			defer func() { <-turns }()
-			pin := s.n.resolveImage(ctx, name)
+			pin := s.n.resolveImage(ctx, name, o.Logins)
 			mu.Lock()
 			defer mu.Unlock()
 			all[name] = pin
@@ -50,13 +51,17 @@ func (s *streams) resolveImages(ctx context.Context, st *wire.Stream, o *wire.Op
 	return err
 }
 
-func (n *Node) resolveImage(ctx context.Context, name string) mariposa.ImagePin {
+func (n *Node) resolveImage(ctx context.Context, name string, logins []mariposa.Login) mariposa.ImagePin {
 	for _, d := range n.Drivers {
 		r, ok := d.(driver.Resolver)
 		if !ok || d.Compute() != mariposa.ComputeDocker {
 			continue
 		}
-		digest, err := r.ResolveImage(ctx, name)
+		var login *mariposa.Login
+		if at := slices.IndexFunc(logins, func(l mariposa.Login) bool { return l.Registry == mariposa.RegistryOf(name) }); at >= 0 {
+			login = &logins[at]
+		}
+		digest, err := r.ResolveImage(ctx, name, login)
 		if err != nil {
 			return mariposa.ImagePin{Why: err.Error()}
 		}

@@ -17,6 +17,7 @@ type instance struct {
 	id                 string
 	desired            wire.Assignment
 	workload           *mariposa.Workload
+	login              *mariposa.Login // to the registry of its image; nil if it has none
 	compute            mariposa.ComputeType
 	status             mariposa.InstanceStatus
 	inOperation        bool   // an operation is in progress or queued
@@ -50,7 +51,7 @@ const (
 
 // assign sets a new goal for an instance. A generation older than the known one is
 // ignored.
-func (n *Node) assign(it *wire.Assignment, w *mariposa.Workload) {
+func (n *Node) assign(it *wire.Assignment, w *mariposa.Workload, login *mariposa.Login) {
 	var ended *driver.Observed
 	i := n.instances[it.ID]
 	if i == nil {
@@ -66,7 +67,7 @@ func (n *Node) assign(it *wire.Assignment, w *mariposa.Workload) {
 	i.desired.Project, i.desired.Service = n.intern(it.Project), n.intern(it.Service)
 	i.desired.Workload, i.desired.Status = "", nil // they are kept elsewhere
 	if w != nil {
-		i.workload, i.compute = w, w.Compute
+		i.workload, i.compute, i.login = w, w.Compute, login
 		i.status.Details = withTags(i.status.Details, w)
 	}
 	n.useResources(i)

@@ -199,7 +199,7 @@ func (n *Node) startWithImage(base context.Context, i *instance, d driver.Driver
 		fetching, cancel := context.WithTimeout(base, fetchTimeout)
 		defer cancel()
 		image, tenth := in.Workload.Image, int64(-1)
-		err := im.EnsureImage(fetching, image, func(p driver.Progress) {
+		err := im.EnsureImage(fetching, image, in.Login, func(p driver.Progress) {
 			if now := 10 * p.Done / max(p.Total, 1); now != tenth {
 				tenth = now
 				n.post(func() { n.noteFetchProgress(i, image, 10*now) })

@@ -399,7 +399,7 @@ func (n *Node) handleAssign(a *wire.Assign) {
 		if a.Snapshot && n.snapshot != nil {
 			n.snapshot[it.ID] = true
 		}
-		n.assign(it, a.Workloads[it.Workload])
+		n.assign(it, a.Workloads[it.Workload], a.Logins[it.Login])
 	}
 	if !a.Snapshot || !a.Last {
 		return

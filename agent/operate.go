@@ -186,7 +186,7 @@ func (n *Node) callDriver(ctx context.Context, i *instance, l *lane, op operatio
 func (n *Node) driverInstance(i *instance) driver.Instance {
 	return driver.Instance{
 		ID: i.id, Name: i.desired.Name, Project: i.desired.Project, Service: i.desired.Service, Labels: n.labels, Origin: i.desired.Origin,
-		Workload: i.workload, Mdata: n.mdata(i), Volumes: n.volumes(i), Networks: n.networks(i),
+		Workload: i.workload, Login: i.login, Mdata: n.mdata(i), Volumes: n.volumes(i), Networks: n.networks(i),
 	}
 }
 

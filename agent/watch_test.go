@@ -125,7 +125,7 @@ type imageDriver struct {
 	progress func(driver.Progress)
 }
 
-func (s *imageDriver) EnsureImage(ctx context.Context, image string, report func(driver.Progress)) error {
+func (s *imageDriver) EnsureImage(ctx context.Context, image string, _ *mariposa.Login, report func(driver.Progress)) error {
 	s.progress = report
 	_, err := s.do(&call{what: "fetch", id: image, ctx: ctx})
 	return err

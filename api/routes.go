@@ -135,6 +135,13 @@ var topics = []topic{
 		handle("PUT /v1/organizations/{organization}/policy", "put-policy", "Change the policy of an organization", (*server).putPolicy).
 			needs(auth.RunInstallation).audits("policy.put").
 			describe("Omitted fields remain unchanged. Versions are checked when they are submitted and when they are restored. Running instances are not affected."),
+		handle("GET /v1/organizations/{organization}/registries", "list-registries", "List the logins of an organization to registries of images", (*server).listRegistries).
+			needs(auth.ReadOrganization).on(organizationInPath),
+		handle("PUT /v1/organizations/{organization}/registries/{registry}", "put-registry", "Set the login of an organization to a registry of images", (*server).putRegistry).
+			needs(auth.AdministerOrganization).on(organizationInPath).audits("registry.put").
+			describe("Nodes that fetch images of the organization from this registry use the login. The password is stored encrypted, and no response contains it."),
+		handle("DELETE /v1/organizations/{organization}/registries/{registry}", "delete-registry", "Remove the login of an organization to a registry", (*server).deleteRegistry).
+			needs(auth.AdministerOrganization).on(organizationInPath).audits("registry.delete"),
 		// Join tokens also need RunInstallation.
 		handle("GET /v1/tokens", "list-tokens", "List the caller's tokens, or the join tokens", (*server).listTokens).needs(auth.Ask),
 		handle("POST /v1/tokens", "create-token", "Create a token", (*server).createToken).

@@ -3,6 +3,7 @@ package change
 import (
 	"bytes"
 	"context"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"mariposa/manifest"
 	"mariposa/picture"
 	"mariposa/reason"
+	"mariposa/store"
 )
 
 // A tag such as shop/web:1.4 can move. What it means is found out when a version is created
@@ -21,11 +23,37 @@ import (
 
 // ResolveFunc finds out what names of images mean now. It takes a few seconds at most. A
 // name that cannot be resolved has no digest, and the reason.
-type ResolveFunc func(ctx context.Context, names []string) map[string]mariposa.ImagePin
+type ResolveFunc func(ctx context.Context, logins []mariposa.Login, names []string) map[string]mariposa.ImagePin
+
+// resolve resolves names of images with the logins of an organization, which may be nil.
+func (c *Changer) resolve(ctx context.Context, org *store.Organization, names []string) map[string]mariposa.ImagePin {
+	var logins []mariposa.Login
+	if org != nil && len(org.Spec().Registries) > 0 {
+		var registries []string
+		for _, name := range names {
+			registries = append(registries, mariposa.RegistryOf(name))
+		}
+		all, err := c.Cache.Logins(ctx, org, registries...)
+		if err != nil {
+			slog.Warn("images are resolved without logins to their registries", "organization", org.Spec().Name, "err", err)
+		}
+		logins = all
+	}
+	return c.Resolve(ctx, logins, names)
+}
+
+// organizationOf returns the organization of a project; nil if there is none.
+func (c *Changer) organizationOf(project string) *store.Organization {
+	r := c.Picture.Projects.Get(project)
+	if r == nil {
+		return nil
+	}
+	return c.Picture.Orgs.Get(r.Spec().Organization)
+}
 
 // resolveNew resolves the images of a manifest that a version does not use yet. It is called
 // before a change begins: a registry may take its time.
-func (c *Changer) resolveNew(ctx context.Context, m *manifest.Project, was *picture.Version) map[string]mariposa.ImagePin {
+func (c *Changer) resolveNew(ctx context.Context, org *store.Organization, m *manifest.Project, was *picture.Version) map[string]mariposa.ImagePin {
 	if m == nil || c.Resolve == nil {
 		return nil
 	}
@@ -39,7 +67,7 @@ func (c *Changer) resolveNew(ctx context.Context, m *manifest.Project, was *pict
 	if len(names) == 0 {
 		return nil
 	}
-	return c.Resolve(ctx, names)
+	return c.resolve(ctx, org, names)
 }
 
 // resolveEdit resolves the images of a rewritten manifest that the newest version does not
@@ -57,7 +85,7 @@ func (c *Changer) resolveEdit(ctx context.Context, project string, rewrite func(
 	if err != nil {
 		return nil
 	}
-	return c.resolveNew(ctx, m, newest)
+	return c.resolveNew(ctx, c.organizationOf(project), m, newest)
 }
 
 // newestOf returns the newest version of a project; nil if there is none.
@@ -160,7 +188,7 @@ func (c *Changer) RefreshImages(ctx context.Context, req *Request, project strin
 			}
 		}
 	}
-	now, err := c.resolveAll(ctx, newest, r.Services)
+	now, err := c.resolveAll(ctx, c.organizationOf(project), newest, r.Services)
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +247,7 @@ func moveText(moved []string) string {
 
 // resolveAll resolves images of a version. It fails if one cannot be resolved: the caller
 // wants to know, and nothing has changed.
-func (c *Changer) resolveAll(ctx context.Context, v *picture.Version, services []string) (map[string]mariposa.ImagePin, error) {
+func (c *Changer) resolveAll(ctx context.Context, org *store.Organization, v *picture.Version, services []string) (map[string]mariposa.ImagePin, error) {
 	if v == nil || c.Resolve == nil {
 		return nil, nil
 	}
@@ -227,7 +255,7 @@ func (c *Changer) resolveAll(ctx context.Context, v *picture.Version, services [
 	if len(names) == 0 {
 		return nil, nil
 	}
-	pins := c.Resolve(ctx, names)
+	pins := c.resolve(ctx, org, names)
 	for _, name := range names {
 		if pin := pins[name]; pin.Digest == "" {
 			return nil, &mariposa.Error{Code: mariposa.Unavailable, Message: "cannot resolve image " + name + ": " + pin.Why}

@@ -108,6 +108,7 @@ func (c *Changer) DeleteOrganization(ctx context.Context, req *Request, id strin
 		}
 		requireNoProjects(unit, id)
 		unit.Delete(mariposa.KindOrg, id, req.event("organization.deleted", "", nil))
+		unit.Delete(mariposa.KindKey, id, mariposa.Event{})
 		unit.Delete(mariposa.KindName, mariposa.NameID("", spec.Name), mariposa.Event{})
 		return nil
 	})

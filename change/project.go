@@ -20,7 +20,7 @@ func (c *Changer) CreateProject(ctx context.Context, req *Request, org *store.Or
 	if err != nil {
 		return nil, err
 	}
-	d.resolved = c.resolveNew(ctx, d.parsed, nil)
+	d.resolved = c.resolveNew(ctx, org, d.parsed, nil)
 	return c.commit(ctx, req, mariposa.NameID(org.ID, name), func() (*attempt, error) {
 		return c.beginProject(ctx, req, org, name, d, "the project was created")
 	})

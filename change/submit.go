@@ -65,7 +65,7 @@ func (c *Changer) UpdateProject(ctx context.Context, req *Request, project, name
 			return nil, err
 		}
 		resolved := *sub
-		resolved.resolved = c.resolveNew(ctx, parsed, c.newestOf(ctx, project))
+		resolved.resolved = c.resolveNew(ctx, c.organizationOf(project), parsed, c.newestOf(ctx, project))
 		sub = &resolved
 	}
 	return c.change(ctx, req, project, func(e *edit) (*attempt, error) {

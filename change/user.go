@@ -115,6 +115,7 @@ func (c *Changer) DeleteUser(ctx context.Context, req *Request, id string, casca
 		unit.Delete(mariposa.KindUser, id, req.event("user.deleted", "", nil))
 		unit.Delete(mariposa.KindName, mariposa.NameID("", spec.Name), mariposa.Event{})
 		unit.Delete(mariposa.KindOrg, spec.Organization, req.event("organization.deleted", "", nil))
+		unit.Delete(mariposa.KindKey, spec.Organization, mariposa.Event{})
 		made, err := c.madeForOthers(id, spec.Name, cascade)
 		if err != nil {
 			return err

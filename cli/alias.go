@@ -28,7 +28,7 @@ var verbAliases = map[string][]string{
 var groupAliases = map[string][]string{
 	"project": {"projects"}, "service": {"services"}, "instance": {"instances"}, "meta": {"metas", "metadata"}, "node": {"nodes"}, "volume": {"volumes"},
 	"network": {"networks"}, "org": {"orgs", "organization", "organizations"}, "user": {"users"}, "token": {"tokens"}, "package": {"packages"}, "queue": {"tasks"},
-	"tag": {"tags"}, "snapshot": {"snapshots"},
+	"tag": {"tags"}, "snapshot": {"snapshots"}, "registry": {"registries"},
 }
 
 // addAliases adds the other spellings to every command of a tree, unless a sibling

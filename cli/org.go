@@ -17,7 +17,7 @@ import (
 func (a *app) orgCommand() *cobra.Command {
 	return a.group("org", "Manage organizations, their members, quotas and policies",
 		a.orgList(), a.orgCreate(), a.orgShow(), a.orgSet(), a.orgUnset(), a.orgUpdate(), a.orgRename(), a.orgDelete(),
-		a.orgMembers(), a.orgAdd(), a.orgRemove(), a.orgLeave(), a.orgQuota(), a.orgPolicy())
+		a.orgMembers(), a.orgAdd(), a.orgRemove(), a.orgLeave(), a.orgQuota(), a.orgPolicy(), a.orgRegistry())
 }
 
 // onOrg creates a command for one organization: the first argument, or else the

@@ -131,6 +131,21 @@ func (c *Client) SetPolicy(ctx context.Context, org string, change contract.Poli
 	return send[contract.Policy](ctx, c, put(inOrg(org, "policy"), change))
 }
 
+// Registries lists the logins of an organization to registries of images.
+func (c *Client) Registries(ctx context.Context, org string) (*contract.Registries, error) {
+	return send[contract.Registries](ctx, c, get(inOrg(org, "registries"), nil))
+}
+
+// SetRegistry sets the login of an organization to a registry of images.
+func (c *Client) SetRegistry(ctx context.Context, org, registry string, login contract.RegistryLogin) (*contract.Registry, error) {
+	return send[contract.Registry](ctx, c, put(inOrg(org, "registries", registry), login))
+}
+
+// RemoveRegistry removes the login of an organization to a registry.
+func (c *Client) RemoveRegistry(ctx context.Context, org, registry string) (*contract.Registry, error) {
+	return send[contract.Registry](ctx, c, remove(inOrg(org, "registries", registry), nil))
+}
+
 // Settings returns the settings of the installation.
 func (c *Client) Settings(ctx context.Context) (*contract.Settings, error) {
 	return send[contract.Settings](ctx, c, get("/v1/settings", nil))

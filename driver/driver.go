@@ -80,6 +80,7 @@ type Instance struct {
 	Origin         *mariposa.Provenance // kept with the instance; nil if unknown
 	ManualRestarts int                  // the manual restarts requested before this start
 	Workload       *mariposa.Workload
+	Login          *mariposa.Login // to the registry of its image; nil if it has none. It is not stored
 	Mdata          Mdata
 	Volumes        []Volume
 	Networks       []Network
@@ -207,17 +208,19 @@ type Resource struct {
 
 // Imager is implemented by drivers whose instances are created from images.
 type Imager interface {
-	// EnsureImage makes an image present on this node, and reports its progress. Start
-	// may be called without it; then it fetches a missing image itself.
-	EnsureImage(ctx context.Context, image string, report func(Progress)) error
+	// EnsureImage makes an image present on this node, and reports its progress. The login to
+	// its registry may be nil. Start may be called without it; then it fetches a missing image
+	// itself.
+	EnsureImage(ctx context.Context, image string, login *mariposa.Login, report func(Progress)) error
 }
 
 // Resolver is implemented by drivers whose images have names that can mean another image
 // later.
 type Resolver interface {
 	// ResolveImage returns the digest of the image that a name means now: according to its
-	// registry, or if that cannot be reached, on this node.
-	ResolveImage(ctx context.Context, image string) (digest string, err error)
+	// registry, or if that cannot be reached, on this node. The login to the registry may be
+	// nil.
+	ResolveImage(ctx context.Context, image string, login *mariposa.Login) (digest string, err error)
 }
 
 // Progress is the progress of an image fetch.

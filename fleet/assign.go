@@ -97,13 +97,16 @@ func (s *Session) packFrames(ctx context.Context, records []*store.Instance, sna
 			a, bytes = &wire.Assign{Snapshot: snapshot}, 0
 			all = append(all, a)
 		}
-		before := len(a.Workloads)
+		before, logins := len(a.Workloads), len(a.Logins)
 		if err := s.addAssignment(ctx, a, r, snapshot); err != nil {
 			return nil, err
 		}
 		bytes += wire.MountsWeight(a.Items[len(a.Items)-1].Mounts) + wire.JoinsWeight(a.Items[len(a.Items)-1].Networks)
 		if len(a.Workloads) > before {
 			bytes += wire.WorkloadWeight(a.Workloads[a.Items[len(a.Items)-1].Workload])
+		}
+		if len(a.Logins) > logins {
+			bytes += wire.LoginWeight(a.Logins[a.Items[len(a.Items)-1].Login])
 		}
 	}
 	return all, nil
@@ -150,6 +153,9 @@ func (s *Session) addAssignment(ctx context.Context, a *wire.Assign, r *store.In
 			return err
 		}
 		it.Workload = key
+		if w := a.Workloads[key]; w != nil && spec.Compute == mariposa.ComputeDocker && spec.Goal == mariposa.GoalRunning {
+			it.Login = s.addLogin(ctx, a, project, mariposa.RegistryOf(w.Image))
+		}
 	}
 	if spec.Goal != mariposa.GoalRunning && project != nil {
 		var err error

@@ -31,14 +31,14 @@ var digests = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 // the way to the registries, and they will fetch the images from there too. A few nodes are
 // asked at once: one may be slow, or not reach a registry. What cannot be resolved has the
 // reason.
-func (f *Fleet) ResolveImages(ctx context.Context, names []string) map[string]mariposa.ImagePin {
+func (f *Fleet) ResolveImages(ctx context.Context, logins []mariposa.Login, names []string) map[string]mariposa.ImagePin {
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
 	nodes := f.resolvers()
 	answers := make(chan map[string]mariposa.ImagePin, len(nodes))
 	for _, node := range nodes {
 		go func() { // ends with the context
-			pins, err := f.askImages(ctx, node.ID, names)
+			pins, err := f.askImages(ctx, node.ID, logins, names)
 			if err != nil && ctx.Err() == nil {
 				slog.Warn("a node does not say what images mean", "node", node.Spec().Name, "err", err)
 			}
@@ -98,8 +98,8 @@ func (f *Fleet) resolvers() []*store.Node {
 	return all[:min(maxResolvers, len(all))]
 }
 
-func (f *Fleet) askImages(ctx context.Context, node string, names []string) (map[string]mariposa.ImagePin, error) {
-	r, err := f.read(ctx, node, wire.Open{Images: names})
+func (f *Fleet) askImages(ctx context.Context, node string, logins []mariposa.Login, names []string) (map[string]mariposa.ImagePin, error) {
+	r, err := f.read(ctx, node, wire.Open{Images: names, Logins: logins})
 	if err != nil {
 		return nil, err
 	}

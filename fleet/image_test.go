@@ -20,9 +20,11 @@ func TestANodeIsAskedWhatImagesMean(t *testing.T) {
 	answer := func(said map[string]mariposa.ImagePin, names ...string) map[string]mariposa.ImagePin {
 		t.Helper()
 		got := make(chan map[string]mariposa.ImagePin, 1)
-		go func() { got <- p.fleet.ResolveImages(p.ctx, names) }()
+		go func() {
+			got <- p.fleet.ResolveImages(p.ctx, []mariposa.Login{{Registry: "docker.io", Username: "u", Password: "p"}}, names)
+		}()
 		s := a.next()
-		if strings.Join(s.open.Images, " ") != strings.Join(names, " ") {
+		if strings.Join(s.open.Images, " ") != strings.Join(names, " ") || len(s.open.Logins) != 1 || s.open.Logins[0].Password != "p" {
 			t.Errorf("asked %+v", s.open)
 		}
 		b, err := json.Marshal(said)
@@ -44,7 +46,7 @@ func TestANodeIsAskedWhatImagesMean(t *testing.T) {
 func TestImagesAreNotResolvedWithoutANode(t *testing.T) {
 	t.Parallel()
 	p, _ := play(t) // it runs no containers
-	if got := p.fleet.ResolveImages(p.ctx, []string{"web:1"}); len(got) != 1 || got["web:1"].Why != "no node with a Docker engine is connected" {
+	if got := p.fleet.ResolveImages(p.ctx, nil, []string{"web:1"}); len(got) != 1 || got["web:1"].Why != "no node with a Docker engine is connected" {
 		t.Errorf("got %+v", got)
 	}
 }

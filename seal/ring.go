@@ -185,7 +185,7 @@ func ownerName(owner string) string {
 	if owner == mariposa.StoreKey {
 		return "this store"
 	}
-	return "project " + owner
+	return "project or organization " + owner
 }
 
 // newOuter returns a random key; the system's random source never fails.

@@ -69,7 +69,7 @@ func TestAnOwnersKeyIsMadeOnceAndFoundAgain(t *testing.T) {
 	t.Parallel()
 	st, path := newStore(), keyFile(t)
 	v := ready(t, mustOpen(t, path), st)
-	if _, err := v.Box(t.Context(), "p1"); !errors.Is(err, store.ErrNotFound) || !strings.Contains(err.Error(), "project p1") {
+	if _, err := v.Box(t.Context(), "p1"); !errors.Is(err, store.ErrNotFound) || !strings.Contains(err.Error(), "project or organization p1") {
 		t.Fatal(err)
 	}
 	box, spec, err := v.NewBox("p1", birth)
@@ -193,7 +193,7 @@ func TestAKeyThatIsCopiedWhileWeRunIsFound(t *testing.T) {
 	other := NewVault(mustOpen(t, here), st)
 	_, err := other.Box(t.Context(), "p1")
 	unavailable(t, err, key, here)
-	if !strings.Contains(err.Error(), "project p1") {
+	if !strings.Contains(err.Error(), "project or organization p1") {
 		t.Fatal(err)
 	}
 	_, _, err = other.NewKey(t.Context(), "p2", birth)
@@ -260,7 +260,7 @@ func TestAKeyIsOfNoUseInAnotherPlace(t *testing.T) {
 				t.Fatal(r[0].Err)
 			}
 			_, err = v.Box(t.Context(), "p1")
-			if mariposa.CodeOf(err) != mariposa.Internal || !strings.Contains(err.Error(), "project p1") || !strings.Contains(err.Error(), "backup") {
+			if mariposa.CodeOf(err) != mariposa.Internal || !strings.Contains(err.Error(), "project or organization p1") || !strings.Contains(err.Error(), "backup") {
 				t.Fatal(err)
 			}
 			if _, _, err := v.Rotate(t.Context(), st, nil); mariposa.CodeOf(err) != mariposa.Internal {

@@ -66,7 +66,8 @@ type Open struct {
 	Snapshot *Saving  `json:"snapshot,omitempty"` // what to do with the snapshots of the instance
 	// Images are names of images; the answer is what they mean, as a JSON object of
 	// mariposa.ImagePin by name.
-	Images []string `json:"images,omitempty"`
+	Images []string         `json:"images,omitempty"`
+	Logins []mariposa.Login `json:"logins,omitempty"` // to their registries
 	// Input is the number of a stream with a running command: this one carries its input.
 	// A command that does not read blocks only its input, not its resizes, signals or
 	// end.

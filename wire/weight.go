@@ -88,6 +88,11 @@ func WorkloadWeight(w *mariposa.Workload) int {
 	return n
 }
 
+// LoginWeight is how many bytes a login takes in a frame, at most.
+func LoginWeight(l *mariposa.Login) int {
+	return 128 + quotedLength(l.Registry) + quotedLength(l.Username) + quotedLength(l.Password)
+}
+
 // MountsWeight is how many bytes an instance's mounts take in a frame, at most.
 func MountsWeight(list []mariposa.Mount) int {
 	n := 0

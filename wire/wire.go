@@ -129,6 +129,7 @@ type Assign struct {
 	Snapshot  bool                          `json:"snapshot,omitempty"`
 	Last      bool                          `json:"last,omitempty"`
 	Workloads map[string]*mariposa.Workload `json:"workloads,omitempty"`
+	Logins    map[string]*mariposa.Login    `json:"logins,omitempty"` // to registries of images
 	Items     []Assignment                  `json:"items,omitempty"`
 	Revision  int64                         `json:"revision,omitempty"` // of the store
 	Proof     string                        `json:"proof,omitempty"`    // of that revision, for Seen
@@ -145,6 +146,7 @@ type Assignment struct {
 	Goal           mariposa.Goal            `json:"goal"`
 	ManualRestarts int                      `json:"bounces,omitempty"`  // manual restarts requested so far; it restarts in place until its status has as many
 	Workload       string                   `json:"workload,omitempty"` // key into Workloads of the same frame
+	Login          string                   `json:"login,omitempty"`    // key into Logins of the same frame
 	Status         *mariposa.InstanceStatus `json:"status,omitempty"`   // in snapshots: its last known status
 	Mounts         []mariposa.Mount         `json:"mounts,omitempty"`   // volumes that must be there before it starts
 	Networks       []mariposa.Join          `json:"networks,omitempty"` // networks that must be there before it starts

@@ -60,6 +60,7 @@ type Driver struct {
 	options Options
 	api     *client.Client
 	memory  *memdir.Dir
+	private *privateRepositories
 
 	ctx  context.Context // ends with Close
 	gate *gate.Gate      // of operations, and of the goroutine that follows the engine
@@ -103,7 +104,11 @@ func New(o Options) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot use the Docker engine: %w", err)
 	}
-	d := &Driver{options: o, gate: gate.New(errClosed), api: api, memory: memdir.New(o.Dir, memdir.Places()), entries: map[string]*entry{}, sessions: map[*session]struct{}{}, ooms: map[string]time.Time{}, report: func(driver.Event) {}}
+	private, err := openPrivate(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	d := &Driver{options: o, private: private, gate: gate.New(errClosed), api: api, memory: memdir.New(o.Dir, memdir.Places()), entries: map[string]*entry{}, sessions: map[*session]struct{}{}, ooms: map[string]time.Time{}, report: func(driver.Event) {}}
 	d.ctx = d.gate.Context()
 	d.probe()
 	return d, nil

@@ -2,18 +2,22 @@ package docker
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/registry"
 	"github.com/moby/moby/client"
 
+	"mariposa"
 	"mariposa/driver"
 )
 
 // EnsureImage makes an image present in the engine.
-func (d *Driver) EnsureImage(ctx context.Context, image string, report func(driver.Progress)) error {
+func (d *Driver) EnsureImage(ctx context.Context, image string, login *mariposa.Login, report func(driver.Progress)) error {
 	ctx, leave, err := d.gate.Enter(ctx)
 	if err != nil {
 		return err
@@ -22,9 +26,12 @@ func (d *Driver) EnsureImage(ctx context.Context, image string, report func(driv
 	if image == "" {
 		return errors.New("it has no image")
 	}
-	_, err = d.api.ImageInspect(ctx, image)
-	if errdefs.IsNotFound(err) {
-		err = d.pull(ctx, image, report)
+	here, err := d.api.ImageInspect(ctx, image)
+	switch {
+	case err == nil:
+		err = d.checkAccess(ctx, image, here.RepoDigests, login)
+	case errdefs.IsNotFound(err):
+		err = d.pull(ctx, image, login, report)
 	}
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -33,8 +40,13 @@ func (d *Driver) EnsureImage(ctx context.Context, image string, report func(driv
 }
 
 // pull fetches an image. The engine fetches its layers at once and reports each.
-func (d *Driver) pull(ctx context.Context, image string, report func(driver.Progress)) error {
-	r, err := d.api.ImagePull(ctx, image, client.ImagePullOptions{})
+func (d *Driver) pull(ctx context.Context, image string, login *mariposa.Login, report func(driver.Progress)) error {
+	if login != nil {
+		if err := d.private.mark(repositoryOf(image)); err != nil {
+			return err
+		}
+	}
+	r, err := d.api.ImagePull(ctx, image, client.ImagePullOptions{RegistryAuth: encodeLogin(login)})
 	if err != nil {
 		return pullError(image, err)
 	}
@@ -62,7 +74,20 @@ func (d *Driver) pull(ctx context.Context, image string, report func(driver.Prog
 		last = sum
 		report(sum)
 	}
-	return nil
+	return d.private.allow(repositoryOf(image), login)
+}
+
+// encodeLogin returns a login as the engine expects it; empty if there is none.
+func encodeLogin(login *mariposa.Login) string {
+	if login == nil {
+		return ""
+	}
+	host := login.Registry
+	if host == mariposa.DefaultRegistry {
+		host = "https://index.docker.io/v1/" // its name among engines
+	}
+	b, _ := json.Marshal(registry.AuthConfig{Username: login.Username, Password: login.Password, ServerAddress: host}) // always marshals
+	return base64.URLEncoding.EncodeToString(b)
 }
 
 // pullError says why an image cannot be fetched.
@@ -72,7 +97,7 @@ func pullError(image string, err error) error {
 	case strings.Contains(text, "manifest unknown"), strings.Contains(text, "not found"):
 		return fmt.Errorf("image %s does not exist in its registry: check its name and tag", image)
 	case strings.Contains(text, "access denied"), strings.Contains(text, "unauthorized"), strings.Contains(text, "denied:"), strings.Contains(text, "no basic auth"):
-		return fmt.Errorf("its registry refuses to give image %s: check the name, and the registry's credentials", image)
+		return fmt.Errorf("its registry refuses to give image %s: check the name, and the login of the organization (`mariposa org registry list`)", image)
 	case strings.Contains(text, "no such host"), strings.Contains(text, "connection refused"), strings.Contains(text, "i/o timeout"),
 		strings.Contains(text, "network is unreachable"), strings.Contains(text, "server misbehaving"), strings.Contains(text, "request canceled"):
 		return fmt.Errorf("the registry of image %s cannot be reached: %s", image, lastPart(text))
@@ -82,7 +107,7 @@ func pullError(image string, err error) error {
 
 // ResolveImage returns the digest of the image that a name means now. An image that was built
 // here and has never been in a registry is meant by its name, whatever a registry says.
-func (d *Driver) ResolveImage(ctx context.Context, image string) (string, error) {
+func (d *Driver) ResolveImage(ctx context.Context, image string, login *mariposa.Login) (string, error) {
 	ctx, leave, err := d.gate.Enter(ctx)
 	if err != nil {
 		return "", err
@@ -96,7 +121,7 @@ func (d *Driver) ResolveImage(ctx context.Context, image string) (string, error)
 	case err != nil && !errdefs.IsNotFound(err):
 		return "", explain(err)
 	}
-	is, err := d.api.DistributionInspect(ctx, image, client.DistributionInspectOptions{})
+	is, err := d.api.DistributionInspect(ctx, image, client.DistributionInspectOptions{EncodedRegistryAuth: encodeLogin(login)})
 	if err == nil {
 		return is.Descriptor.Digest.String(), nil
 	}

@@ -74,7 +74,7 @@ func (d *Driver) create(ctx context.Context, i driver.Instance, plan client.Cont
 	}
 	err := d.createContainer(ctx, i, plan)
 	if errdefs.IsNotFound(err) && isMissingImage(err) {
-		if err := d.EnsureImage(ctx, plan.Config.Image, func(driver.Progress) {}); err != nil {
+		if err := d.EnsureImage(ctx, plan.Config.Image, i.Login, func(driver.Progress) {}); err != nil {
 			return err
 		}
 		err = d.createContainer(ctx, i, plan)

@@ -72,12 +72,12 @@ func testImages(t *testing.T, b *fixture) {
 	image := b.Runs(t, NewID()).Workload.Image
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := d.EnsureImage(over, image, func(driver.Progress) {}); !errors.Is(err, context.Canceled) {
+	if err := d.EnsureImage(over, image, nil, func(driver.Progress) {}); !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled EnsureImage returned %v", err)
 	}
 	var steps []driver.Progress
 	for range 2 {
-		if err := d.EnsureImage(within(t), image, func(p driver.Progress) { steps = append(steps, p) }); err != nil {
+		if err := d.EnsureImage(within(t), image, nil, func(p driver.Progress) { steps = append(steps, p) }); err != nil {
 			t.Fatalf("EnsureImage: %v", err)
 		}
 	}

@@ -3,6 +3,7 @@ package dummy
 import (
 	"context"
 
+	"mariposa"
 	"mariposa/driver"
 )
 
@@ -13,7 +14,7 @@ var (
 
 // EnsureImage simulates pulling an image that is new to the world: at once, with two
 // reports. Images are kept in memory only.
-func (d *Driver) EnsureImage(ctx context.Context, image string, report func(driver.Progress)) error {
+func (d *Driver) EnsureImage(ctx context.Context, image string, _ *mariposa.Login, report func(driver.Progress)) error {
 	d.world.mu.Lock()
 	err, known := d.usableLocked(ctx), d.world.images[image]
 	if err == nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
+	"mariposa"
 	"mariposa/driver"
 	"mariposa/driver/imagestore"
 	"mariposa/driver/ostool"
@@ -127,7 +128,7 @@ func (d *Driver) findImage(ref string) (*imagestore.Image, error) {
 }
 
 // EnsureImage checks that the node has an image. There is nothing to fetch.
-func (d *Driver) EnsureImage(ctx context.Context, image string, _ func(driver.Progress)) error {
+func (d *Driver) EnsureImage(ctx context.Context, image string, _ *mariposa.Login, _ func(driver.Progress)) error {
 	_, leave, err := d.gate.Enter(ctx)
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"mariposa"
 	"mariposa/driver"
 	"mariposa/driver/imagestore"
 	"mariposa/driver/lockfile"
@@ -31,7 +32,7 @@ const (
 )
 
 // EnsureImage extracts the root file system of an image, once.
-func (d *Driver) EnsureImage(ctx context.Context, image string, report func(driver.Progress)) error {
+func (d *Driver) EnsureImage(ctx context.Context, image string, _ *mariposa.Login, report func(driver.Progress)) error {
 	ctx, leave, err := d.gate.Enter(ctx)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"os"
@@ -33,10 +34,28 @@ storage:
 http: {addr: %s}
 `
 
+// The login to a private registry, and its entry in a password file.
+const (
+	RegistryUser     = "builder"
+	RegistryPassword = "let-me-in"
+	registryEntry    = RegistryUser + ":$2b$04$NRgJJ.yZlcrgEQtPEf4U5OtJSw.inS4gsa7wsFphRvqUziTT8LXbu\n"
+)
+
 // StartRegistry starts a registry in the network namespace of the engine. It ends with Stop.
-func (e *Engine) StartRegistry() (*Registry, error) {
+func (e *Engine) StartRegistry() (*Registry, error) { return e.startRegistry("") }
+
+// StartPrivateRegistry starts a registry that wants a login.
+func (e *Engine) StartPrivateRegistry() (*Registry, error) {
+	passwords := filepath.Join(e.Dir, "registry.passwords")
+	if err := os.WriteFile(passwords, []byte(registryEntry), 0o600); err != nil {
+		return nil, err
+	}
+	return e.startRegistry("auth: {htpasswd: {realm: test, path: " + passwords + "}}\n")
+}
+
+func (e *Engine) startRegistry(more string) (*Registry, error) {
 	config := filepath.Join(e.Dir, "registry.yml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, registryConfig, filepath.Join(e.Dir, "registry"), RegistryHost), 0o600); err != nil {
+	if err := os.WriteFile(config, append(fmt.Appendf(nil, registryConfig, filepath.Join(e.Dir, "registry"), RegistryHost), more...), 0o600); err != nil {
 		return nil, err
 	}
 	space := "--net=/proc/" + strconv.Itoa(e.cmd.Process.Pid) + "/ns/net"
@@ -45,6 +64,7 @@ func (e *Engine) StartRegistry() (*Registry, error) {
 	if out, err := exec.CommandContext(ctx, "nsenter", space, "ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("cannot set up the network of the engine: %w: %s", err, out)
 	}
+	basic := base64.StdEncoding.EncodeToString([]byte(RegistryUser + ":" + RegistryPassword)) // an open one ignores it
 	r := &Registry{engine: e, done: make(chan struct{})}
 	r.cmd = exec.CommandContext(context.Background(), "nsenter", space, "docker-registry", "serve", config)
 	r.cmd.Stdout, r.cmd.Stderr = e.log, e.log
@@ -57,7 +77,7 @@ func (e *Engine) StartRegistry() (*Registry, error) {
 		close(r.done)
 	}()
 	for {
-		if err := exec.CommandContext(ctx, "nsenter", space, "/bin/busybox", "wget", "-q", "-O", "/dev/null", "http://"+RegistryHost+"/v2/").Run(); err == nil {
+		if err := exec.CommandContext(ctx, "nsenter", space, "/bin/busybox", "wget", "-q", "-O", "/dev/null", "--header", "Authorization: Basic "+basic, "http://"+RegistryHost+"/v2/").Run(); err == nil {
 			return r, nil
 		}
 		select {
@@ -77,6 +97,11 @@ func (r *Registry) Stop() {
 	<-r.done
 }
 
+// registryAuth is the login as the engine expects it; an open registry ignores it.
+func registryAuth() string {
+	return base64.URLEncoding.EncodeToString([]byte(`{"username":"` + RegistryUser + `","password":"` + RegistryPassword + `"}`))
+}
+
 // Push builds an image from a Dockerfile and pushes it under a name such as shop/web:1. It
 // returns its digest. The engine keeps no copy of it.
 func (r *Registry) Push(ctx context.Context, name, dockerfile string) (digest string, err error) {
@@ -84,7 +109,7 @@ func (r *Registry) Push(ctx context.Context, name, dockerfile string) (digest st
 	if err := r.engine.Build(ctx, ref, dockerfile); err != nil {
 		return "", err
 	}
-	pushed, err := r.engine.API.ImagePush(ctx, ref, client.ImagePushOptions{RegistryAuth: "e30="}) // {}: nobody
+	pushed, err := r.engine.API.ImagePush(ctx, ref, client.ImagePushOptions{RegistryAuth: registryAuth()})
 	if err != nil {
 		return "", err
 	}
