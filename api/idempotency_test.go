@@ -153,6 +153,9 @@ func TestEveryChangeCanBeRepeated(t *testing.T) {
 		if rt.Method == "GET" || rt.Audit == "" { // which changes nothing
 			continue
 		}
+		if strings.HasSuffix(rt.ID, "-snapshot") { // no instance here has one; a test with a virtual machine repeats them
+			continue
+		}
 		t.Run(rt.ID, func(t *testing.T) { // each with a server that ends with it
 			canBeRepeated(t, rt, bodies[rt.ID])
 		})
@@ -186,6 +189,8 @@ func canBeRepeated(t *testing.T, rt api.Route, body string) {
 	case "delete-node":
 		w.node("n9", mariposa.NodeSpec{Name: "n9"}, mariposa.NodeStatus{State: mariposa.NodeUnknown})
 		q.path = "/v1/nodes/n9"
+	case "delete-registry":
+		w.logIn()
 	case "move-project":
 		q.body = `{"organization":"umbra"}`
 	case "approve-version", "withdraw-approval": // whoever submits it approves it

@@ -189,6 +189,7 @@ func (w *testTeams) sample(rt api.Route) request {
 	for name, value := range map[string]string{
 		"project": w.shop.ID, "task": *w.shop.Task, "instance": w.single, "organization": w.acme, "service": "web", "key": "mode", "version": "1",
 		"tag": "latest", "node": "n1", "user": w.users[user], "token": w.token, "package": "small", "volume": w.volume, "network": w.network,
+		"registry": "registry.example.com", "snapshot": "before",
 	} {
 		path = strings.ReplaceAll(path, "{"+name+"}", value)
 	}
@@ -222,6 +223,8 @@ func (w *testTeams) bodies() map[string]string {
 		"put-member":          `{"role":"owner"}`,
 		"put-quota":           `{"instances":1}`,
 		"put-policy":          `{"host_ports":true}`,
+		"put-registry":        `{"username":"builder","password":"let-me-in"}`,
+		"create-snapshot":     `{"name":"before"}`,
 		"put-settings":        `{"organizations_per_user":100}`,
 		"create-token":        `{"name":"another"}`,
 		"act-on-token":        `{"action":"adopt"}`,
@@ -376,6 +379,12 @@ func (w *testTeams) expect(v visitor, q request) (auth.Verdict, string) {
 	return auth.Allowed, ""
 }
 
+// logIn sets the login to the registry of the samples.
+func (w *testTeams) logIn() {
+	w.t.Helper()
+	want[contract.Registry](w.call("PUT", "/v1/organizations/"+w.acme+"/registries/registry.example.com", contract.RegistryLogin{Username: "builder", Password: "let-me-in"}), 200)
+}
+
 func (w *testTeams) send(v visitor, q request) reply {
 	path := strings.ReplaceAll(q.path, "SELF", w.users[v.user])
 	var body any
@@ -393,6 +402,7 @@ func TestEveryRouteAnswersEverybodyAsTheTableSays(t *testing.T) {
 	t.Parallel()
 	c := &recordingStore{}
 	w := newTestTeams(t, withStore(func(s store.Store) store.Store { c.Store = s; return c }))
+	w.logIn()
 	visitors, requests := w.visitors(), w.requests()
 	c.now.Store(true)
 	for _, q := range requests {

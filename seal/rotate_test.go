@@ -336,7 +336,7 @@ func TestARotationKeepsTheOldKeysWhileSomethingDoesNotOpen(t *testing.T) {
 	}
 	_, _, err = v.Rotate(t.Context(), st, nil)
 	unavailable(t, err, spec.Key, path)
-	if !strings.Contains(err.Error(), "project lost") {
+	if !strings.Contains(err.Error(), "organization lost") {
 		t.Fatal(err)
 	}
 	if _, names := v.ring.Names(); !slices.Contains(names, old) {

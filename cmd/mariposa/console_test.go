@@ -52,6 +52,25 @@ func (i *island) ask(machine, bytes, answer string) {
 	}
 }
 
+// post sends a request with an idempotency key that is always the same.
+func (i *island) post(path, body string) string {
+	i.t.Helper()
+	url, err := os.ReadFile(filepath.Join(i.dir, "url"))
+	must(i.t, err)
+	token, err := os.ReadFile(filepath.Join(i.dir, "admin.token"))
+	must(i.t, err)
+	ctx, cancel := context.WithTimeout(i.t.Context(), limit)
+	defer cancel()
+	cmd := i.inside(ctx)
+	cmd.Args = append(cmd.Args[:len(cmd.Args)-1], "/bin/busybox", "wget", "-q", "-O", "-", "--header", "Idempotency-Key: k", "--header", "Content-Type: application/json",
+		"--header", "Authorization: Bearer "+strings.TrimSpace(string(token)), "--post-data", body, strings.TrimSpace(string(url))+path)
+	out, said, code := finish(i.t, cmd, "")
+	if code != 0 {
+		i.t.Fatalf("%s: %d %s%s", path, code, out, said)
+	}
+	return out
+}
+
 // The console of a machine is used at a terminal, and without one. A snapshot has its memory.
 func TestTheConsoleAndSnapshotsOfAMachine(t *testing.T) {
 	t.Parallel()
@@ -96,6 +115,12 @@ func TestTheConsoleAndSnapshotsOfAMachine(t *testing.T) {
 			t.Errorf("%v: %d %s", c.args, code, said)
 		}
 	}
+
+	// A request that is repeated with its key is carried out once.
+	if first, second := i.post("/v1/instances/"+one.ID+"/snapshots", `{"name":"once"}`), i.post("/v1/instances/"+one.ID+"/snapshots", `{"name":"once"}`); first != second || !strings.Contains(first, `"once"`) {
+		t.Errorf("it was answered with %s and %s", first, second)
+	}
+	i.ok("instance", "snapshot", "rm", one.Name, "once")
 
 	// Nothing changes in a frozen project.
 	i.ok("project", "freeze", "shop", "--wait")
