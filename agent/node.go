@@ -34,7 +34,7 @@ type Options struct {
 	Clock   clock.Clock
 	Wake    func()        // asks for a call of Step
 	Mdata   string        // the loopback address where instances read their values; empty if none
-	Slots   int           // concurrent starts, and concurrent stops and removals, per driver; 16 if zero
+	Slots   int           // concurrent starts, and concurrent stops and removals, per driver; DefaultSlots if zero
 	Timeout time.Duration // of one driver operation, in addition to an instance's stop timeout; 2 min if zero
 	Seen    wire.Seen     // the newest state of the store that it knew of when it ended
 	// Remember stores what Seen will be. It is called with every heartbeat. May be nil.
@@ -121,10 +121,13 @@ type found struct {
 	seen    driver.Observed
 }
 
+// DefaultSlots is how many instances an agent starts at once with one driver.
+const DefaultSlots = 16
+
 // NewNode returns a node that is not connected.
 func NewNode(o Options) *Node {
 	if o.Slots == 0 {
-		o.Slots = 16
+		o.Slots = DefaultSlots
 	}
 	if o.Timeout == 0 {
 		o.Timeout = 2 * time.Minute

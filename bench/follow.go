@@ -21,6 +21,7 @@ type follower struct {
 	number   map[string]int // project -> that version
 	state    map[string]seen
 	replaced map[string]time.Time // name of the dead instance -> when its replacement was assigned
+	repaired map[string]bool      // name of the dead instance -> its replacement has run
 	err      error
 }
 
@@ -36,7 +37,7 @@ type seen struct {
 func follow(ctx context.Context, st store.Store) *follower {
 	f := &follower{
 		st: st, running: map[string]int{}, at: map[string]int{}, number: map[string]int{}, state: map[string]seen{},
-		replaced: map[string]time.Time{},
+		replaced: map[string]time.Time{}, repaired: map[string]bool{},
 	}
 	f.moved = sync.NewCond(&f.mu)
 	go f.run(ctx)
@@ -94,6 +95,9 @@ func (f *follower) apply(c *store.Change) {
 	}
 	f.state[c.Record.ID] = s
 	if s.up {
+		if repair {
+			f.repaired[spec.Reason.Subject] = true
+		}
 		f.running[s.project]++
 		if s.number >= f.number[s.project] {
 			f.at[s.project]++

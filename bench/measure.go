@@ -90,13 +90,16 @@ func cpu() time.Duration {
 }
 
 // rss returns the resident memory of this process, in MB.
-func rss() float64 {
-	b, err := os.ReadFile("/proc/self/status")
+func rss() float64 { return memoryOf("self", "VmRSS:") }
+
+// memoryOf returns a figure of the memory of a process, in MB; 0 if it has ended.
+func memoryOf(pid, figure string) float64 {
+	b, err := os.ReadFile("/proc/" + pid + "/status")
 	if err != nil {
 		return 0
 	}
 	for line := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		if rest, ok := strings.CutPrefix(line, figure); ok {
 			kb, _ := strconv.ParseFloat(strings.Fields(rest)[0], 64)
 			return round(kb / 1024)
 		}

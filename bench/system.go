@@ -31,11 +31,12 @@ type Environment struct {
 	Progress  io.Writer // progress messages
 }
 
-// system is the system under load: a control plane and dummy nodes.
+// system is the system under load: a control plane and its nodes.
 type system struct {
 	Environment
 	store      *timed
 	token      string // the installation admin's token
+	join       string // the agents' token
 	control    *assembly.Control
 	client     *client.Client // uses that token
 	agents     sync.WaitGroup
@@ -61,7 +62,7 @@ func (s *system) run(ctx context.Context, p phase) error {
 	return err
 }
 
-// begin starts a system on an empty store.
+// begin starts a system on an empty store, with dummy nodes.
 func begin(ctx context.Context, g Environment, nodes int) (*system, error) {
 	s := &system{Environment: g, store: &timed{Store: g.Store}, token: assembly.Secret(), stopAgents: func() {}}
 	err := s.mustBeEmpty(ctx)
@@ -120,13 +121,13 @@ func stamped(format string, args []any) string {
 }
 
 func (s *system) start(ctx context.Context, nodes int) error {
-	join := assembly.Secret()
+	s.join = assembly.Secret()
 	err := auth.EnsureToken(ctx, s.store, s.token, mariposa.TokenSpec{Use: mariposa.TokenAdmin, Name: "bench", User: mariposa.FirstUser, Created: time.Now()}, "for a benchmark")
 	if err != nil {
 		return err
 	}
 	s.control, err = assembly.Start(ctx, assembly.Config{
-		Store: s.store, Ring: seal.NewRing(), Listen: "127.0.0.1:0", JoinToken: join, Version: "bench",
+		Store: s.store, Ring: seal.NewRing(), Listen: "127.0.0.1:0", JoinToken: s.join, Version: "bench",
 		Limits: api.Limits{RequestRate: 1 << 20, Requests: 1 << 20}, // measure the server, not its limits
 	})
 	if err != nil {
@@ -135,7 +136,7 @@ func (s *system) start(ctx context.Context, nodes int) error {
 	if s.client, err = client.New(client.Options{URL: s.control.URL, Token: s.token}); err != nil {
 		return err
 	}
-	link := agent.Link{Servers: []string{s.control.URL}, Token: join}
+	link := agent.Link{Servers: []string{s.control.URL}, Token: s.join}
 	during, stopAgents := context.WithCancel(ctx)
 	s.stopAgents = stopAgents
 	for i := range nodes {
@@ -150,6 +151,9 @@ func (s *system) start(ctx context.Context, nodes int) error {
 				fmt.Fprint(s.Progress, stamped("node %s stopped: %v", []any{name, err})) // concurrently with a phase
 			}
 		})
+	}
+	if nodes == 0 {
+		return nil // the benchmark starts its own
 	}
 	err = awaitCondition(ctx, func() (bool, error) {
 		all, err := s.client.Nodes(ctx)

@@ -2,11 +2,14 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,7 +20,7 @@ import (
 
 func benchCommand() *cobra.Command {
 	c := &cobra.Command{Use: "bench", Short: "Run load tests and print the measurements as JSON"}
-	c.AddCommand(benchConvergeCommand(), benchAPICommand(), benchQueueCommand())
+	c.AddCommand(benchConvergeCommand(), benchAPICommand(), benchQueueCommand(), benchComputeCommand())
 	return c
 }
 
@@ -100,6 +103,44 @@ func benchQueueCommand() *cobra.Command {
 	c.Flags().DurationVar(&o.DriverTime, "driver-time", 5*time.Second, "time that a dummy instance takes to start and to stop")
 	c.Flags().DurationVar(&o.MinHealthy, "min-healthy", time.Second, "time that a new instance must be up before the old one is removed")
 	g.flags(c, "cpu-PART.pprof (of each part)")
+	return c
+}
+
+func benchComputeCommand() *cobra.Command {
+	var o bench.ComputeOptions
+	var g benchFlags
+	c := &cobra.Command{
+		Use:   "compute",
+		Short: "Start containers, kill some, measure the agent's memory, and compare with direct calls to the Docker engine",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if min(o.Containers, o.Rounds, o.Kills) < 1 || o.Most < o.Containers {
+				return cli.Usage(errors.New("--containers, --rounds and --kills must be at least 1, and --most-containers at least --containers"))
+			}
+			if o.Engine == "off" || (o.Engine != "" && !strings.Contains(o.Engine, "://")) {
+				return cli.Usage(errors.New("--docker must be the address of an engine, such as unix:///var/run/docker.sock"))
+			}
+			executable, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			o.Agent = func(server, join, dir, engine string) *exec.Cmd {
+				// It ends with the benchmark, which stops it after everything is removed.
+				agent := exec.CommandContext(context.WithoutCancel(cmd.Context()), executable, "agent", "--server", server, "--data", filepath.Join(dir, "agent"),
+					"--name", "bench", "--docker", engine, "--lxc", "off", "--kvm", "off")
+				agent.Env = append(os.Environ(), "MARIPOSA_JOIN="+join)
+				return agent
+			}
+			return g.run(cmd, &o.Environment, func() (any, error) { return bench.Compute(cmd.Context(), o) })
+		},
+	}
+	c.Flags().StringVar(&o.Engine, "docker", "", "Docker engine to use, such as unix:///run/docker-2.sock (default: DOCKER_HOST, or unix:///var/run/docker.sock)")
+	c.Flags().StringVar(&o.Image, "image", "", "image in the engine whose command keeps running (default: a tiny one, made for the run)")
+	c.Flags().IntVar(&o.Containers, "containers", 50, "number of containers of the service")
+	c.Flags().IntVar(&o.Rounds, "rounds", 3, "number of times to start them, directly and with Mariposa in turn")
+	c.Flags().IntVar(&o.Kills, "kills", 10, "number of single containers to kill")
+	c.Flags().IntVar(&o.Most, "most-containers", 200, "number of containers while the agent's memory is measured")
+	g.flags(c, "cpu.pprof (of the starts)")
 	return c
 }
 
