@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -86,7 +87,9 @@ func (d *Driver) ensureNetwork(ctx context.Context, name, project string) error 
 	return err
 }
 
-// sweepNetworks removes the networks of projects that have no containers here any more.
+// sweepNetworks removes the networks of projects that have no containers here any more. An engine
+// may refuse to remove one, because it counts containers in it that are gone; the network stays
+// until a later sweep, and everything else goes on.
 func (d *Driver) sweepNetworks(ctx context.Context) error {
 	ours := make(client.Filters).Add("label", labelScope+"="+d.options.Scope).Add("label", labelNetwork)
 	list, err := d.api.NetworkList(ctx, client.NetworkListOptions{Filters: ours})
@@ -94,11 +97,11 @@ func (d *Driver) sweepNetworks(ctx context.Context) error {
 		return err
 	}
 	for _, n := range list.Items {
-		if err := d.removeUnused(ctx, n.Labels[labelNetwork]); err != nil {
-			return err
+		if err := d.removeUnused(ctx, n.Labels[labelNetwork]); err != nil && ctx.Err() == nil {
+			slog.Warn("cannot remove the network of a project; it is tried again later", "network", n.Name, "err", explain(err))
 		}
 	}
-	return nil
+	return ctx.Err()
 }
 
 // removeUnused removes the network of a project unless a container uses it, running or not.
