@@ -77,6 +77,7 @@ type Instance struct {
 	Project        string // its name, for labels that people read
 	Service        string // the same for its service
 	Labels         Labels
+	Adopts         string               // the id of the foreign container that it is; empty if the driver creates it
 	Origin         *mariposa.Provenance // kept with the instance; nil if unknown
 	ManualRestarts int                  // the manual restarts requested before this start
 	Workload       *mariposa.Workload
@@ -258,6 +259,24 @@ type Snapshotter interface {
 
 	// Snapshots lists the snapshots of an instance, the oldest first.
 	Snapshots(ctx context.Context, id string) ([]mariposa.Snapshot, error)
+}
+
+// Adopter is implemented by drivers whose engine may have containers that Mariposa did not
+// create. These are never touched unless they are adopted.
+type Adopter interface {
+	Driver
+
+	// ForeignContainers lists the containers that no Mariposa has created and this driver has
+	// not adopted, the newest first.
+	ForeignContainers(ctx context.Context) ([]mariposa.ForeignContainer, error)
+
+	// ForeignContainer returns one of them with its limits, by id, the beginning of its id, or
+	// name. A *mariposa.Error says why there is no such foreign container.
+	ForeignContainer(ctx context.Context, ref string) (mariposa.ForeignContainer, error)
+
+	// Adopt makes the container with the id i.Adopts the instance, and leaves it as it is. It is
+	// idempotent. From then on the instance is like any other, but is never created again.
+	Adopt(ctx context.Context, i Instance) (Observed, error)
 }
 
 // NonBlocker is implemented by drivers with operations that never block. The agent calls

@@ -3,11 +3,14 @@
 // The engine has the truth: a container carries in its labels whose it is, which instance
 // it is and where it came from. The driver keeps only what the engine cannot: a small record
 // for each instance (how often it was restarted), and its files and values, which the
-// container sees through mounts. A container without our labels is never touched.
+// container sees through mounts. A container without our labels is never touched unless it is adopted.
 //
 // One goroutine follows the engine's events (engine.go). If the engine goes away, that is
 // reported and nothing else changes: instances are what they were until the engine says
 // otherwise.
+//
+// A foreign container has none of our labels, and an engine cannot add any. If one is adopted,
+// the driver keeps a durable record of which instance it is (adopt.go).
 //
 // The package owns the containers, networks and volumes with its scope in their labels, and
 // the directory Options.Dir. It does not know the desired state of an instance.
@@ -40,6 +43,7 @@ var (
 	_ driver.Imager         = (*Driver)(nil)
 	_ driver.Resolver       = (*Driver)(nil)
 	_ driver.Execer         = (*Driver)(nil)
+	_ driver.Adopter        = (*Driver)(nil)
 )
 
 // Options configure a driver.
@@ -61,6 +65,8 @@ type Driver struct {
 	api     *client.Client
 	memory  *memdir.Dir
 	private *privateRepositories
+
+	adoptions adoptions
 
 	ctx  context.Context // ends with Close
 	gate *gate.Gate      // of operations, and of the goroutine that follows the engine
@@ -91,7 +97,7 @@ func New(o Options) (*Driver, error) {
 	if o.Dir == "" || o.Scope == "" {
 		return nil, errors.New("the docker driver needs a directory and a scope")
 	}
-	for _, dir := range []string{o.Dir, filepath.Join(o.Dir, recordDir)} {
+	for _, dir := range []string{o.Dir, filepath.Join(o.Dir, recordDir), filepath.Join(o.Dir, adoptedDir)} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("cannot create the directory of the containers: %w", err)
 		}
@@ -110,6 +116,9 @@ func New(o Options) (*Driver, error) {
 	}
 	d := &Driver{options: o, private: private, gate: gate.New(errClosed), api: api, memory: memdir.New(o.Dir, memdir.Places()), entries: map[string]*entry{}, sessions: map[*session]struct{}{}, ooms: map[string]time.Time{}, report: func(driver.Event) {}}
 	d.ctx = d.gate.Context()
+	if err := d.adoptions.load(filepath.Join(o.Dir, adoptedDir)); err != nil {
+		return nil, err
+	}
 	d.probe()
 	return d, nil
 }

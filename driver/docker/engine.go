@@ -67,7 +67,7 @@ func (d *Driver) connect() error {
 	}
 	following, stop := context.WithCancel(d.ctx)
 	all := d.api.Events(following, client.EventsListOptions{Filters: make(client.Filters).
-		Add("type", string(events.ContainerEventType)).Add("label", labelScope+"="+d.options.Scope).
+		Add("type", string(events.ContainerEventType)). // also foreign ones: adopted containers have no label
 		Add("event", string(events.ActionDie), string(events.ActionStart), string(events.ActionDestroy), string(events.ActionOOM))})
 	if err := d.lookAtAll(ctx, false); err != nil {
 		stop()
@@ -132,7 +132,7 @@ func (d *Driver) readEvents(from *client.EventsResult) error {
 				return err
 			}
 		case m := <-from.Messages:
-			if id := m.Actor.Attributes[labelInstance]; id != "" {
+			if id := d.instanceOf(m.Actor.ID, m.Actor.Attributes); id != "" {
 				d.handle(id, m)
 			}
 		}
@@ -205,6 +205,7 @@ func (d *Driver) look(id string) {
 		d.see(id, o, true)
 	case errdefs.IsNotFound(err):
 		d.seeGone(id)
+		d.forgetGone(ctx, id)
 	} // otherwise the engine is away, which readEvents notices
 }
 
@@ -266,14 +267,14 @@ func (d *Driver) tell(o driver.Observed) {
 // lookAtAll looks at every container of this node. Those that look as before in a summary
 // are not inspected if changes are reported as they happen.
 func (d *Driver) lookAtAll(ctx context.Context, tell bool) error {
-	list, err := d.api.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("label", labelScope+"="+d.options.Scope)})
+	list, err := d.listOwn(ctx)
 	if err != nil {
 		return explain(err)
 	}
 	there := map[string]bool{}
 	var stale []string
-	for _, c := range list.Items {
-		id := c.Labels[labelInstance]
+	for _, c := range list {
+		id := d.instanceOf(c.ID, c.Labels)
 		there[id] = true
 		d.mu.Lock()
 		e := d.entries[id]
@@ -288,7 +289,7 @@ func (d *Driver) lookAtAll(ctx context.Context, tell bool) error {
 	d.mu.Lock()
 	known := slices.Collect(maps.Keys(d.entries))
 	d.mu.Unlock()
-	for _, id := range known {
+	for _, id := range append(known, d.adoptions.ids()...) {
 		if !there[id] {
 			d.look(id) // it may have been created meanwhile
 		}
@@ -353,13 +354,13 @@ func (d *Driver) List(ctx context.Context) ([]driver.Observed, error) {
 	if away := d.Unavailable(); away != "" {
 		return nil, errors.New(away)
 	}
-	list, err := d.api.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("label", labelScope+"="+d.options.Scope)})
+	list, err := d.listOwn(ctx)
 	if err != nil {
 		return nil, explain(err)
 	}
-	ids := make([]string, len(list.Items))
-	for n, c := range list.Items {
-		ids[n] = c.Labels[labelInstance]
+	ids := make([]string, len(list))
+	for n, c := range list {
+		ids[n] = d.instanceOf(c.ID, c.Labels)
 	}
 	var mu sync.Mutex
 	var out []driver.Observed

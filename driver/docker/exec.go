@@ -123,7 +123,7 @@ func (d *Driver) exec(ctx, lasting context.Context, id string, o driver.ExecOpti
 
 // start starts the command.
 func (s *session) start(ctx, lasting context.Context, create client.ExecCreateOptions, attach client.ExecAttachOptions) error {
-	made, err := s.d.api.ExecCreate(ctx, containerName(s.id), create)
+	made, err := s.d.api.ExecCreate(ctx, s.d.reference(s.id), create)
 	if errdefs.IsConflict(err) || errdefs.IsNotFound(err) { // it ended just now
 		return driver.ErrNotFound
 	}

@@ -66,7 +66,8 @@ func (d *Driver) Logs(ctx context.Context, id string, o driver.LogOptions) (io.R
 	if err != nil {
 		return nil, err
 	}
-	if _, err := d.container(ctx, id); err != nil {
+	c, err := d.container(ctx, id)
+	if err != nil {
 		leave()
 		if errdefs.IsNotFound(err) {
 			return nil, driver.ErrNotFound
@@ -75,7 +76,7 @@ func (d *Driver) Logs(ctx context.Context, id string, o driver.LogOptions) (io.R
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	r, w := io.Pipe()
-	l := &logReader{d: d, id: id, options: o, out: w}
+	l := &logReader{d: d, id: id, options: o, out: w, terminal: c.Config.Tty}
 	stop := context.AfterFunc(ctx, func() { _ = w.Close() }) // a reader that does not read holds up no one
 	go func() {                                              // Close waits for it: it has entered
 		defer leave()
@@ -106,6 +107,9 @@ type logReader struct {
 	out     io.Writer
 	next    position // of the next line
 	started bool
+	// terminal: the container was adopted and has a terminal, so its log has lines instead of
+	// entries with headers.
+	terminal bool
 }
 
 // copy copies the log, and goes on as long as the instance exists if it is followed.
@@ -237,13 +241,17 @@ func (l *logReader) each(ctx context.Context, q query, use func(line) error) err
 	if q.resume && !q.since.at.IsZero() {
 		o.Since = engineTime(q.since.at.Add(-setBack))
 	}
-	r, err := l.d.api.ContainerLogs(ctx, containerName(l.id), o)
+	r, err := l.d.api.ContainerLogs(ctx, l.d.reference(l.id), o)
 	if err != nil {
 		return err
 	}
 	defer r.Close() // it was only read
 	skip := &skipper{to: q.since, on: q.resume && !q.since.at.IsZero()}
-	return readEntries(r, func(x line) error {
+	read := readEntries
+	if l.terminal {
+		read = readLines
+	}
+	return read(r, func(x line) error {
 		if skip.skips(&x) {
 			return nil
 		}
@@ -291,9 +299,7 @@ func readEntries(from io.Reader, use func(line) error) error {
 	for {
 		var header [8]byte
 		if _, err := io.ReadFull(r, header[:]); err != nil {
-			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-				err = nil
-			}
+			err = unlessEnd(err)
 			for _, x := range open {
 				if len(x.text) > 0 {
 					err = errors.Join(err, use(line{x.position, append(x.text, '\n')}))
@@ -321,6 +327,31 @@ func readEntries(from io.Reader, use func(line) error) error {
 		}
 		x.text = nil
 	}
+}
+
+// readLines reads the log of a container with a terminal.
+func readLines(from io.Reader, use func(line) error) error {
+	r := bufio.NewReaderSize(from, 64<<10)
+	for {
+		text, err := r.ReadSlice('\n') // a longer line is divided
+		if len(text) > 0 {
+			at, text := cutTime(bytes.TrimRight(text, "\r\n"))
+			if err := use(line{position{at: at}, append(bytes.Clone(text), '\n')}); err != nil {
+				return err
+			}
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return unlessEnd(err)
+		}
+	}
+}
+
+// unlessEnd returns an error unless it is the end of a stream.
+func unlessEnd(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil
+	}
+	return err
 }
 
 // maxLine is the longest line that is not divided.

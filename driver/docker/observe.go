@@ -53,11 +53,14 @@ func (d *Driver) inspect(ctx context.Context, id string) (driver.Observed, error
 
 // container returns the container of an instance of this node.
 func (d *Driver) container(ctx context.Context, id string) (*container.InspectResponse, error) {
-	r, err := d.api.ContainerInspect(ctx, containerName(id), client.ContainerInspectOptions{})
+	r, err := d.api.ContainerInspect(ctx, d.reference(id), client.ContainerInspectOptions{})
 	if err != nil {
 		return nil, err
 	}
 	c := &r.Container
+	if a := d.adoptions.of(id); a != nil && a.Container == c.ID && c.Config != nil && c.State != nil {
+		return c, nil
+	}
 	if c.Config == nil || c.State == nil || c.Config.Labels[labelScope] != d.options.Scope || c.Config.Labels[labelInstance] != id {
 		return nil, fmt.Errorf("the container %s belongs to another node or to someone else: remove or rename it: %w", containerName(id), errdefs.ErrNotFound)
 	}
@@ -67,6 +70,9 @@ func (d *Driver) container(ctx context.Context, id string) (*container.InspectRe
 // observed describes a container as an instance.
 func (d *Driver) observed(id string, c *container.InspectResponse) driver.Observed {
 	labels := c.Config.Labels
+	if a := d.adoptions.of(id); a != nil {
+		labels = a.labels(id)
+	}
 	o := driver.Observed{
 		ID: id, Labels: driver.Labels{Cluster: labels[labelCluster], Incarnation: labels[labelIncarnation]}, Shared: true,
 		Name: labels[labelName], Project: labels[labelProject], Running: c.State.Running, PhysicalID: c.ID,
@@ -147,6 +153,9 @@ func addresses(c *container.InspectResponse) []string {
 		return nil
 	}
 	ports := strings.FieldsFunc(c.Config.Labels[labelPorts], func(r rune) bool { return r == ',' })
+	if c.Config.Labels[labelInstance] == "" { // it was adopted
+		ports = exposedPorts(c)
+	}
 	if len(ports) == 0 {
 		return []string{ip.String()}
 	}

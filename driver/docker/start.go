@@ -20,6 +20,9 @@ import (
 
 // Start creates the container of an instance and starts it, or starts the one that has ended.
 func (d *Driver) Start(ctx context.Context, i driver.Instance) (driver.Observed, error) {
+	if i.Adopts != "" {
+		return d.startAdopted(ctx, i)
+	}
 	return d.operate(ctx, i.ID, func(ctx context.Context, _ *entry) (driver.Observed, error) {
 		plan, more, err := d.plan(i)
 		if err != nil {
@@ -118,7 +121,7 @@ func (d *Driver) run(ctx context.Context, i driver.Instance) error {
 	if err := d.writeRecord(i.ID, record{ManualRestarts: i.ManualRestarts}); err != nil {
 		return err
 	}
-	_, err := d.api.ContainerStart(ctx, containerName(i.ID), client.ContainerStartOptions{})
+	_, err := d.api.ContainerStart(ctx, d.reference(i.ID), client.ContainerStartOptions{})
 	return err
 }
 
@@ -159,7 +162,10 @@ func (d *Driver) Update(ctx context.Context, i driver.Instance) (driver.Observed
 		if err != nil {
 			return driver.Observed{}, err
 		}
-		if err := d.limit(ctx, c, i.Workload); err != nil {
+		if d.adoptions.of(i.ID) == nil { // an adopted container keeps its own limits
+			err = d.limit(ctx, c, i.Workload)
+		}
+		if err != nil {
 			return driver.Observed{}, err
 		}
 		return d.inspect(ctx, i.ID)

@@ -3,6 +3,7 @@ package docker
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -23,16 +24,20 @@ func (d *Driver) Stop(ctx context.Context, id string, timeout time.Duration) (dr
 		case err != nil:
 			return driver.Observed{}, err
 		case c.State.Paused:
-			if _, err := d.api.ContainerUnpause(ctx, containerName(id), client.ContainerUnpauseOptions{}); err != nil && !errdefs.IsConflict(err) {
+			if _, err := d.api.ContainerUnpause(ctx, d.reference(id), client.ContainerUnpauseOptions{}); err != nil && !errdefs.IsConflict(err) {
 				return driver.Observed{}, err
 			}
 		}
 		if c.State.Running {
-			if err := d.end(ctx, id, cmp.Or(c.Config.StopSignal, "SIGTERM"), timeout); err != nil {
+			if err := d.end(ctx, id, cmp.Or(c.Config.StopSignal, "SIGTERM"), d.stopTimeout(id, c, timeout)); err != nil {
 				return driver.Observed{}, err
 			}
 		}
-		return d.inspect(ctx, id)
+		o, err := d.inspect(ctx, id)
+		if errdefs.IsNotFound(err) { // an adopted container may be removed when it ends
+			return driver.Observed{}, nil
+		}
+		return o, err
 	})
 }
 
@@ -40,7 +45,7 @@ func (d *Driver) Stop(ctx context.Context, id string, timeout time.Duration) (dr
 func (d *Driver) end(ctx context.Context, id, signal string, timeout time.Duration) error {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := d.api.ContainerWait(waiting, containerName(id), client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
+	ended := d.api.ContainerWait(waiting, d.reference(id), client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
 	if timeout != 0 {
 		if err := d.kill(ctx, id, signal); err != nil {
 			return err
@@ -71,7 +76,7 @@ func (d *Driver) end(ctx context.Context, id, signal string, timeout time.Durati
 
 // kill sends a signal to a container. It is not an error if it has ended.
 func (d *Driver) kill(ctx context.Context, id, signal string) error {
-	_, err := d.api.ContainerKill(ctx, containerName(id), client.ContainerKillOptions{Signal: signal})
+	_, err := d.api.ContainerKill(ctx, d.reference(id), client.ContainerKillOptions{Signal: signal})
 	if errdefs.IsConflict(err) || errdefs.IsNotFound(err) {
 		return nil
 	}
@@ -91,7 +96,7 @@ func (d *Driver) Remove(ctx context.Context, id string) error {
 		if err := d.removeUnused(ctx, network); err != nil {
 			slog.Warn("cannot remove the network of a project; it is tried again later", "network", network, "err", explain(err))
 		}
-		return driver.Observed{}, d.removePrivate(id)
+		return driver.Observed{}, errors.Join(d.adoptions.forget(id), d.removePrivate(id)) // after its container, so that a crash leaves none behind
 	})
 	return err
 }
@@ -101,7 +106,7 @@ func (d *Driver) removeContainer(ctx context.Context, id string) error {
 	for {
 		c, err := d.container(ctx, id) // whose it is may not have been checked yet
 		if err == nil {
-			_, err = d.api.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+			_, err = d.api.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: d.adoptions.of(id) == nil}) // the volumes of an adopted container are not ours
 		}
 		switch {
 		case errdefs.IsNotFound(err):
