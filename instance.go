@@ -31,6 +31,9 @@ type InstanceSpec struct {
 	// Definition is what an unmanaged instance is created from: the keys of a service,
 	// as in a manifest.
 	Definition []byte `json:"definition,omitempty"`
+	// Adopts is the id of the foreign container that an unmanaged instance is; empty if its
+	// node creates it.
+	Adopts string `json:"adopts,omitempty"`
 	// Bindings are what its references to other services resolved to when it was
 	// created. Bound is a digest of those that went into it.
 	Bindings *Bindings `json:"bindings,omitempty"`

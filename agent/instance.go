@@ -109,6 +109,8 @@ func (n *Node) addInstance(it *wire.Assignment, w *mariposa.Workload) (*instance
 	}
 	if w != nil {
 		i.compute = w.Compute
+	} else if d := n.adopter(); d != nil && it.Adopts != "" {
+		i.compute = d.Compute()
 	}
 	i.desired.Goal = it.Goal
 	if _, here := n.found[it.ID]; !here {

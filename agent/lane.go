@@ -90,7 +90,7 @@ func (n *Node) lane(kind mariposa.ComputeType) *lane {
 // slotsFor returns the slots that the next action of an instance needs.
 func (l *lane) slotsFor(i *instance) *slots {
 	switch i.nextAction() {
-	case doStart, doUpdate:
+	case doStart, doUpdate, doAdopt:
 		return &l.starts
 	}
 	return &l.ends
@@ -192,7 +192,7 @@ const fetchTimeout = time.Hour
 // type has images. Both end with base, which is canceled if the start becomes obsolete.
 func (n *Node) startWithImage(base context.Context, i *instance, d driver.Driver) operation {
 	im, ok := d.(driver.Imager)
-	if !ok || i.workload.Image == "" {
+	if !ok || i.workload.Image == "" || i.desired.Adopts != "" {
 		return d.Start
 	}
 	return func(_ context.Context, in driver.Instance) (driver.Observed, error) {

@@ -20,6 +20,7 @@ const (
 	reportStopped        // report that it is stopped: nothing runs
 	doRemove             // remove it
 	reportGone           // report that it is gone: there is nothing to remove
+	doAdopt              // take over a foreign container
 	await                // wait: its volumes or networks are not ready
 )
 
@@ -33,6 +34,8 @@ func (i *instance) nextAction() action {
 	switch {
 	case i.waitsForList != "":
 		return doNothing
+	case i.isToBeAdopted():
+		return doAdopt
 	case i.desired.Goal == mariposa.GoalGone:
 		return i.nextToRemove()
 	case i.foreign:
@@ -51,6 +54,21 @@ func (i *instance) nextAction() action {
 		return doUpdate
 	}
 	return doNothing
+}
+
+// isToBeAdopted reports whether an instance is a container that its driver does not know yet.
+// Whatever its goal is, it is adopted first: else it could be neither stopped nor removed.
+func (i *instance) isToBeAdopted() bool {
+	if i.desired.Adopts == "" || i.mayExist || i.foreign || i.desired.Goal == mariposa.GoalRunning && i.workload == nil {
+		return false
+	}
+	switch i.status.State {
+	case "", mariposa.StateProvisioning:
+		return true
+	case mariposa.StateDestroyed:
+		return false
+	}
+	return i.desired.Goal == mariposa.GoalRunning && (i.status.State == mariposa.StateStopped || i.needsManualRestart())
 }
 
 func (i *instance) startOrAwait() action {
@@ -147,6 +165,8 @@ func (n *Node) operate(i *instance) {
 		})
 	case m == doStop:
 		n.stopInstance(i, l)
+	case m == doAdopt:
+		n.adoptContainer(i, l)
 	case m == doUpdate:
 		n.callDriver(context.WithoutCancel(n.stepCtx), i, l, l.driver.Update, n.updateDone)
 	default:
@@ -185,7 +205,7 @@ func (n *Node) callDriver(ctx context.Context, i *instance, l *lane, op operatio
 // driverInstance describes an instance to its driver.
 func (n *Node) driverInstance(i *instance) driver.Instance {
 	return driver.Instance{
-		ID: i.id, Name: i.desired.Name, Project: i.desired.Project, Service: i.desired.Service, Labels: n.labels, Origin: i.desired.Origin,
+		ID: i.id, Name: i.desired.Name, Project: i.desired.Project, Service: i.desired.Service, Labels: n.labels, Adopts: i.desired.Adopts, Origin: i.desired.Origin,
 		Workload: i.workload, Login: i.login, Mdata: n.mdata(i), Volumes: n.volumes(i), Networks: n.networks(i),
 	}
 }

@@ -61,6 +61,9 @@ func (s *streams) sendAnswer(ctx context.Context, st *wire.Stream, o *wire.Open)
 	if len(o.Images) > 0 {
 		return 0, s.resolveImages(ctx, st, o)
 	}
+	if o.Foreign != nil {
+		return 0, s.listForeign(ctx, st, o)
+	}
 	of, err := s.find(ctx, o.Instance)
 	if err == nil && o.Ack {
 		err = st.Send(wire.Message{Ack: true}) // fails only if the peer is gone

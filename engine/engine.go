@@ -427,10 +427,12 @@ func (e *Engine) Held() (shards, projects int) {
 // Used returns what is claimed of a node.
 func (e *Engine) Used(node string) mariposa.Resources { return e.placer.Used(node) }
 
-// Place finds a node for an instance that no planner creates and sets it in the spec. The
-// caller commits the claim with the instance, and calls release if that fails.
+// Place finds a node for an instance that no planner creates and sets it in the spec. If the
+// spec has a node, only that one can be picked. The caller commits the claim with the instance, and calls release if that fails.
 func (e *Engine) Place(id string, spec *mariposa.InstanceSpec) (claim store.Claim, release func(), err error) {
-	node, why := e.placer.Pick(id, needOf(spec))
+	need := needOf(spec)
+	need.Node = spec.Node
+	node, why := e.placer.Pick(id, need)
 	if why != nil {
 		return store.Claim{}, nil, &mariposa.Error{Code: mariposa.Conflict, Message: "no node can run the instance", Reason: why}
 	}

@@ -68,8 +68,12 @@ func (f *Fleet) read(ctx context.Context, node string, o wire.Open) (*reader, er
 
 // openStream opens a stream to a node, wherever it is connected.
 func (f *Fleet) openStream(ctx context.Context, node string, o wire.Open) (st *stream, err error) {
+	what := ""
+	if o.Foreign != nil {
+		what = cmp.Or(o.Foreign.Container, "the list of foreign containers")
+	}
 	err = f.reach(ctx, errand{
-		node: node, instance: o.Instance, once: o.IsOnce(),
+		node: node, instance: o.Instance, what: what, once: o.IsOnce(),
 		here: func(s *Session) (err error) {
 			st, err = s.newStream(ctx, o)
 			return err

@@ -55,7 +55,7 @@ type Forward struct {
 }
 
 // Open says what a stream is for: an instance's log, unless Usage, Command, Console, Snapshot,
-// Images or Input is set.
+// Images, Foreign or Input is set.
 type Open struct {
 	Instance string `json:"instance,omitempty"`
 	mariposa.LogOptions
@@ -68,6 +68,8 @@ type Open struct {
 	// mariposa.ImagePin by name.
 	Images []string         `json:"images,omitempty"`
 	Logins []mariposa.Login `json:"logins,omitempty"` // to their registries
+	// Foreign asks for the foreign containers of the node. The answer is a Foreign as JSON.
+	Foreign *ForeignQuery `json:"foreign,omitempty"`
 	// Input is the number of a stream with a running command: this one carries its input.
 	// A command that does not read blocks only its input, not its resizes, signals or
 	// end.
@@ -90,6 +92,20 @@ func (o *Open) IsOnce() bool {
 type Saving struct {
 	To   mariposa.SnapshotState `json:"to,omitempty"` // creating, restoring or deleting; none: list them, as a JSON list of mariposa.Snapshot
 	Name string                 `json:"name,omitempty"`
+}
+
+// MaxForeign is how many foreign containers a node lists.
+const MaxForeign = 1000
+
+// ForeignQuery selects foreign containers of a node.
+type ForeignQuery struct {
+	Container string `json:"container,omitempty"` // only this one, by id, the beginning of its id, or name; none: all
+}
+
+// Foreign is foreign containers of a node: the newest MaxForeign.
+type Foreign struct {
+	Containers []mariposa.ForeignContainer `json:"containers"`
+	Total      int                         `json:"total"` // how many the node has; not set in the answer about one
 }
 
 // Size is the size of a terminal.

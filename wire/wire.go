@@ -28,7 +28,8 @@ import (
 //	11 (2026-11): heartbeats without a number, with the last frame sent; large frames in pieces, inventories in several frames; keys are rotated; bye says that the node waits for approval or was removed
 //	12 (2026-11): assignments with the restart policy in force
 //	13 (2026-11): reports with compute types that a node has begun or ceased to offer; workloads with a user and name servers
-const Protocol = 13
+//	14 (2026-11): assignments of adopted containers; streams that list foreign containers
+const Protocol = 14
 
 // NodeHeader is the request header with which an agent proves which node it is: ID:KEY. A
 // node that has joined before needs no join token. A node whose key was rotated sends it
@@ -153,6 +154,9 @@ type Assignment struct {
 	// Origin is what the node keeps about it, so that it can be taken back into its slot by
 	// a store that does not know it.
 	Origin *mariposa.Provenance `json:"origin,omitempty"`
+	// Adopts is the id of the foreign container that the instance is; empty if the node creates
+	// the instance.
+	Adopts string `json:"adopts,omitempty"`
 	// Frozen: its service is frozen. If it ends, it is not restarted in place.
 	Frozen bool `json:"frozen,omitempty"`
 	// Restart is the restart policy in force; if nil, the workload's applies.
