@@ -153,7 +153,9 @@ func TestEveryChangeCanBeRepeated(t *testing.T) {
 		if rt.Method == "GET" || rt.Audit == "" { // which changes nothing
 			continue
 		}
-		if strings.HasSuffix(rt.ID, "-snapshot") { // no instance here has one; a test with a virtual machine repeats them
+		// Some need more than is here: tests of cmd/mariposa with an engine and with a virtual machine
+		// repeat them.
+		if rt.ID == "adopt-container" || strings.HasSuffix(rt.ID, "-snapshot") {
 			continue
 		}
 		t.Run(rt.ID, func(t *testing.T) { // each with a server that ends with it

@@ -244,6 +244,15 @@ var topics = []topic{
 				"are recreated on other nodes, with empty volumes. If the node returns, the instances that still run on it are quarantined, and the directories of its " +
 				"volumes are not touched."),
 	}},
+	{"foreign", "Containers on nodes that Mariposa did not create. It never touches them unless they are adopted.", []route{
+		handle("GET /v1/foreign", "list-all-foreign", "List the foreign containers of all nodes", (*server).listForeign).
+			needs(auth.RunInstallation).heavy().
+			describe("Nodes that do not answer in time are in the list missing."),
+		handle("GET /v1/nodes/{node}/foreign", "list-foreign", "List the foreign containers of a node", (*server).listForeignOn).needs(auth.RunInstallation),
+		handle("POST /v1/nodes/{node}/foreign/{container}/adopt", "adopt-container", "Make a foreign container an unmanaged instance of a project", (*server).adoptContainer).
+			needs(auth.RunInstallation).audits("instance.adopt").answers(http.StatusCreated).
+			describe("The container is not restarted and keeps its configuration. It counts for the quota of the project with its own limits. Deleting the instance removes the container, but not its volumes."),
+	}},
 	{"events", "The feed of changes and the audit log.", []route{
 		handle("GET /v1/events", "list-events", "List events, or stream them live", (*server).events).
 			needs(auth.Ask).heavy().serves(content{"application/json": reflect.TypeFor[contract.Events](), "text/event-stream": reflect.TypeFor[contract.Event]()}).

@@ -188,7 +188,7 @@ func (w *testTeams) sample(rt api.Route) request {
 	user := cmp.Or(map[string]string{"remove-project-user": "vera", "remove-member": "max"}[rt.ID], "sam")
 	for name, value := range map[string]string{
 		"project": w.shop.ID, "task": *w.shop.Task, "instance": w.single, "organization": w.acme, "service": "web", "key": "mode", "version": "1",
-		"tag": "latest", "node": "n1", "user": w.users[user], "token": w.token, "package": "small", "volume": w.volume, "network": w.network,
+		"tag": "latest", "node": "n1", "user": w.users[user], "token": w.token, "package": "small", "container": "db", "volume": w.volume, "network": w.network,
 		"registry": "registry.example.com", "snapshot": "before",
 	} {
 		path = strings.ReplaceAll(path, "{"+name+"}", value)
@@ -213,6 +213,7 @@ func (w *testTeams) bodies() map[string]string {
 		"copy-project":        `{"name":"twin","organization":"` + w.acme + `"}`,
 		"move-project":        `{"organization":"` + w.acme + `"}`,
 		"put-project-user":    `{"role":"viewer"}`,
+		"adopt-container":     `{"project":"` + w.shop.ID + `"}`,
 		"create-instance":     `{"project":"` + w.shop.ID + `","compute_type":"dummy"}`,
 		"act-on-instance":     `{"action":"restart"}`,
 		"act-on-node":         `{"action":"lose"}`,

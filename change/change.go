@@ -26,7 +26,7 @@ import (
 	"mariposa/store"
 )
 
-// Options are what a Changer is made from. All but Quarantine, Resolve and KeepVersions are required.
+// Options are what a Changer is made from. All but Quarantine, Foreign, Resolve and KeepVersions are required.
 type Options struct {
 	Store     store.Store
 	Picture   *picture.Picture
@@ -42,6 +42,9 @@ type Options struct {
 	// Quarantine returns all quarantined instances of a node, if its status has only some; nil
 	// if none has that many.
 	Quarantine func(ctx context.Context, node string) ([]mariposa.Quarantined, error)
+	// Foreign returns a foreign container of a node, by id, the beginning of its id, or name; nil
+	// if no node has any.
+	Foreign func(ctx context.Context, node, container string) (mariposa.ForeignContainer, error)
 	// Resolve finds out what images mean; nil if nobody can.
 	Resolve ResolveFunc
 	// KeepVersions is how many versions of a project are kept; DefaultKeep if zero.

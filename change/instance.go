@@ -25,10 +25,30 @@ func (c *Changer) CreateInstance(ctx context.Context, req *Request, project, nam
 			return nil, err
 		}
 	}
+	return c.changeUnmanaged(ctx, req, project, func(e *edit) (newInstance, error) {
+		id := e.c.NewID()
+		return newInstance{id: id, name: cmp.Or(name, "single-"+id[len(id)-6:]), definition: definition}, nil
+	})
+}
+
+// newInstance is an unmanaged instance to be created.
+type newInstance struct {
+	id, name   string
+	definition []byte
+	adopted    *mariposa.InstanceSpec // if it is a foreign container: its node, goal, ports and the container
+}
+
+// changeUnmanaged adds an unmanaged instance to a project.
+func (c *Changer) changeUnmanaged(ctx context.Context, req *Request, project string, build func(*edit) (newInstance, error)) (*contract.Changed, error) {
 	release := func() {}
 	changed, err := c.change(ctx, req, project, func(e *edit) (a *attempt, err error) {
 		release() // of the previous attempt
-		a, release, err = e.placeUnmanaged(name, definition)
+		release = func() {}
+		n, err := build(e)
+		if err != nil {
+			return nil, err
+		}
+		a, release, err = e.placeUnmanaged(n)
 		return a, err
 	})
 	if err != nil {
@@ -38,10 +58,9 @@ func (c *Changer) CreateInstance(ctx context.Context, req *Request, project, nam
 }
 
 // placeUnmanaged adds an unmanaged instance to a change.
-func (e *edit) placeUnmanaged(name string, definition []byte) (a *attempt, release func(), err error) {
+func (e *edit) placeUnmanaged(n newInstance) (a *attempt, release func(), err error) {
 	release = func() {}
-	id := e.c.NewID()
-	name = cmp.Or(name, "single-"+id[len(id)-6:])
+	id, name, definition := n.id, n.name, n.definition
 	newest, err := e.newest()
 	if err != nil {
 		return nil, release, err
@@ -74,6 +93,12 @@ func (e *edit) placeUnmanaged(name string, definition []byte) (a *attempt, relea
 		Goal: mariposa.GoalRunning, Generation: 1, Created: e.now, Reason: mariposa.Asked(e.req.actor() + " asked for it"), Author: e.req.actor(),
 		Memory: def.Memory, MilliCPU: def.MilliCPU, Ports: def.FixedPorts(), Definition: definition,
 	}
+	event, says := "instance.provisioning", "was created"
+	if from := n.adopted; from != nil {
+		spec.Node, spec.Goal, spec.Ports, spec.Adopts, spec.Reason = from.Node, from.Goal, from.Ports, from.Adopts, from.Reason
+		event, says = "instance.adopted", "was adopted"
+		e.unit.Absent(mariposa.KindInstance, id)
+	}
 	claim, release, err := e.c.Place(id, spec)
 	if err != nil {
 		return nil, func() {}, err
@@ -85,10 +110,13 @@ func (e *edit) placeUnmanaged(name string, definition []byte) (a *attempt, relea
 	e.unit.Unchanged(node)
 	e.unit.Claims = append(e.unit.Claims, claim)
 	e.spec.Unmanaged = e.spec.Unmanaged.Plus(sizeOf(spec))
-	e.putInstance(id, spec, "instance.provisioning")
+	e.putInstance(id, spec, event)
 	e.answer = contract.Changed{ID: id, Name: name}
 	e.unit.Audit[0].Kind, e.unit.Audit[0].Object, e.unit.Audit[0].ObjectName = string(mariposa.KindInstance), id, name
-	a, err = e.finish("the instance " + name + " was created")
+	if n.adopted != nil {
+		e.unit.Audit[0].Reason = spec.Reason.Detail
+	}
+	a, err = e.finish("the instance " + name + " " + says)
 	return a, release, err
 }
 

@@ -165,6 +165,7 @@ func TestUsageAndHelpNeedNoServer(t *testing.T) {
 		{"help-node-unreserve", "node unreserve --help", false},
 		{"help-node-reschedule-now", "node reschedule-now --help", false},
 		{"help-node-rm", "node rm --help", false},
+		{"help-instance-adopt", "instance adopt --help", false},
 		{"help-volume", "volume --help", false},
 		{"help-volume-list", "volume list --help", false},
 		{"help-volume-rm", "volume rm --help", false},

@@ -17,7 +17,7 @@ import (
 
 func (a *app) instanceCommand() *cobra.Command {
 	return a.group("instance", "Show instances and their logs; create, restart and remove single ones",
-		a.instanceList(), a.instanceShow(), a.instanceLogs(), a.instanceExec(), a.snapshotCommand(), a.instanceRestore(), a.instanceCreate(),
+		a.instanceList(), a.instanceShow(), a.instanceLogs(), a.instanceExec(), a.snapshotCommand(), a.instanceRestore(), a.instanceCreate(), a.instanceAdopt(),
 		a.instanceAct("start", "Start a stopped unmanaged instance", "is starting"),
 		a.instanceAct("stop", "Stop an unmanaged instance and keep it", "is stopping"),
 		a.instanceAct("restart", "Restart an instance in place", "is restarting"),
@@ -27,11 +27,18 @@ func (a *app) instanceCommand() *cobra.Command {
 
 func (a *app) instanceList() *cobra.Command {
 	var f client.InstanceFilter
-	var ended bool
+	var ended, foreign bool
 	cmd := a.ofProjects(&cobra.Command{
 		Use: "list", Short: "List instances",
-		Long: "List instances. Ended instances that are kept for inspection (`stop.preservestopped`) are\nshown with --all or --state; `instance show` and `instance logs` work for them, too.",
+		Long: "List instances. Ended instances that are kept for inspection (`stop.preservestopped`) are\nshown with --all or --state; `instance show` and `instance logs` work for them, too.\n\n" +
+			"With --foreign, list the containers on all nodes that Mariposa did not create. It never\ntouches them; `instance adopt` makes one an instance.",
 	}, func(ctx context.Context, c *client.Client, project string) error {
+		if foreign {
+			if f.Service != "" || f.State != "" || ended {
+				return Usage(errors.New("--foreign lists containers that belong to no project: use it only with --node"))
+			}
+			return a.listForeign(ctx, c, f.Node)
+		}
 		f.Project = project
 		all, err := c.AllInstances(ctx, f)
 		if err != nil {
@@ -54,6 +61,7 @@ func (a *app) instanceList() *cobra.Command {
 	cmd.Flags().StringVar(&f.Node, "node", "", "only instances on this node")
 	cmd.Flags().StringVar(&f.State, "state", "", "only instances in this state")
 	cmd.Flags().BoolVar(&ended, "all", false, "include ended instances that are kept for inspection")
+	cmd.Flags().BoolVar(&foreign, "foreign", false, "list the containers that Mariposa did not create instead")
 	complete(cmd, "service", a.every(serviceNames))
 	complete(cmd, "node", a.every(nodeNames))
 	complete(cmd, "state", oneOf(instanceStates))

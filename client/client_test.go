@@ -210,6 +210,11 @@ func TestEveryMethodAsksForItsPath(t *testing.T) {
 		{`POST /v1/instances application/json {"image":"i","name":"n","organization":"acme","project":"x"}`, func(c *Client) error {
 			return drop(c.CreateInstance(ctx, "x", "n", map[string]any{"image": "i"}))
 		}},
+		{"GET /v1/foreign", func(c *Client) error { return drop(c.ForeignContainers(ctx, "")) }},
+		{"GET /v1/nodes/n1/foreign", func(c *Client) error { return drop(c.ForeignContainers(ctx, "n1")) }},
+		{`POST /v1/nodes/n1/foreign/db/adopt application/json {"project":"x","organization":"acme","name":"n"}`, func(c *Client) error {
+			return drop(c.AdoptContainer(ctx, "n1", "db", contract.ContainerAdoption{Project: "x", Name: "n"}))
+		}},
 		{"DELETE /v1/instances/i1", func(c *Client) error { return drop(c.DeleteInstance(ctx, "i1", false)) }},
 		{"DELETE /v1/instances/i1?force=true", func(c *Client) error { return drop(c.DeleteInstance(ctx, "i1", true)) }},
 		{"GET /v1/audit?action=manifest.&actor=ann&limit=2&organization=acme&outcome=denied&project=x&since=2026-03-01T12%3A00%3A00Z&until=2026-03-02T12%3A00%3A00Z", func(c *Client) error {
