@@ -247,7 +247,7 @@ func TestAStormOfLostNodesStopsRescheduling(t *testing.T) {
 		return want[contract.Nodes](h.call("GET", "/v1/nodes", nil), 200).Storm == nil && s.Status == mariposa.StatusConverged && s.Running == 6
 	})
 	// The state counts the lost nodes of the moment; the event follows at the next look at the fleet.
-	h.until("its end to be an event", func() bool { return h.eventKinds()["nodes.storm_ended"] == 1 })
+	h.awaitEvent("nodes.storm_ended")
 	if kinds := h.eventKinds(); kinds["nodes.storm_began"] != 1 || kinds["node.given_up"] != 1 {
 		t.Errorf("events %v", kinds)
 	}
@@ -257,10 +257,23 @@ func TestAStormOfLostNodesStopsRescheduling(t *testing.T) {
 func (h *testServer) eventKinds() map[string]int {
 	h.t.Helper()
 	kinds := map[string]int{}
-	for _, e := range want[contract.Events](h.call("GET", "/v1/events?since=0&limit=1000", nil), 200).Events {
-		kinds[e.Kind]++
+	const most = 1000
+	for since := int64(0); ; {
+		page := want[contract.Events](h.call("GET", fmt.Sprintf("/v1/events?since=%d&limit=%d", since, most), nil), 200).Events
+		for _, e := range page {
+			kinds[e.Kind]++
+			since = max(since, e.Revision)
+		}
+		if len(page) < most {
+			return kinds
+		}
 	}
-	return kinds
+}
+
+// awaitEvent waits for an event.
+func (h *testServer) awaitEvent(kind string) {
+	h.t.Helper()
+	h.until("the event "+kind, func() bool { return h.eventKinds()[kind] > 0 })
 }
 
 // Nodes that are lost at once are noticed one after another. What people read counts all of

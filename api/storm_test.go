@@ -85,15 +85,19 @@ func TestNodesWithoutInstancesDoNotHideAStorm(t *testing.T) {
 func TestAStormEndsWhenItsNodesAreRemoved(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
-	h.joinNodes(4)
+	_, leave := h.joinGatedUntil("n1", newGatedDriver())
+	for _, id := range []string{"n2", "n3", "n4"} {
+		h.joinGated(id)
+	}
 	h.create("shop", "services:\n  web: {compute_type: dummy, scale: 4, update: {min_healthy: 0}, reschedule: {after: 1}}\n")
 	h.awaitRest("shop")
 	h.lose("n1", "n2")
 	h.until("the storm to be stored", func() bool { return h.stormNow() != nil && h.eventKinds()["nodes.storm_began"] == 1 })
+	leave() // else it joins again, and one lost node of four keeps the storm
 	want[contract.Changed](h.call("DELETE", "/v1/nodes/n1?force=true", nil), 200)
 	if storm := h.stormNow(); storm != nil {
 		t.Errorf("one lost node is left, and there is still a storm: %s", storm.Text)
 	}
 	h.until("the instances of both to be replaced", func() bool { return h.of("shop", "web").Running == 4 })
-	h.until("its end to be an event", func() bool { return h.eventKinds()["nodes.storm_ended"] == 1 })
+	h.awaitEvent("nodes.storm_ended")
 }
