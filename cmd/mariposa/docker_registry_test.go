@@ -71,6 +71,7 @@ func TestPrivateImagesNeedALogin(t *testing.T) {
 	// The node has the image now. It is still not for everyone, whatever they call it.
 	refused("beta", image)
 	refused("beta", ids[0])
+	refused("beta", strings.TrimPrefix(ids[0], "sha256:")[:7])
 	login("gamma", "a guess")
 	refused("gamma", image)
 	end(a.parts[len(a.parts)-1]) // the agent

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -29,7 +30,7 @@ func (d *Driver) EnsureImage(ctx context.Context, image string, login *mariposa.
 	here, err := d.api.ImageInspect(ctx, image)
 	switch {
 	case err == nil:
-		err = d.checkAccess(ctx, image, here.RepoDigests, login)
+		err = d.checkAccess(ctx, slices.Concat(here.RepoDigests, here.RepoTags), login)
 	case errdefs.IsNotFound(err):
 		err = d.pull(ctx, image, login, report)
 	}

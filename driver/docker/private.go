@@ -89,38 +89,41 @@ func (p *privateRepositories) isOpen(repository string, login *mariposa.Login) b
 	return !known || slices.Contains(all, p.hash(login))
 }
 
-// repositoryOf returns the repository in the name of an image; empty if the name is an id.
+// repositoryOf returns the repository in the name of an image, as the engine writes it.
 func repositoryOf(image string) string {
 	name, _, _ := strings.Cut(image, "@")
 	if at := strings.LastIndexByte(name, ':'); at > strings.LastIndexByte(name, '/') {
 		name = name[:at]
 	}
-	if name == "sha256" || strings.Trim(name, "0123456789abcdef") == "" && len(name) >= 12 {
-		return ""
+	for _, prefix := range []string{"index.docker.io/", "docker.io/"} {
+		if rest, found := strings.CutPrefix(name, prefix); found {
+			name = rest
+		}
+	}
+	if rest, found := strings.CutPrefix(name, "library/"); found && !strings.Contains(rest, "/") {
+		name = rest
 	}
 	return name
 }
 
-// checkAccess refuses an image that the engine has if it was fetched with another login, and
-// this one has no access to it.
-func (d *Driver) checkAccess(ctx context.Context, image string, digests []string, login *mariposa.Login) error {
-	names := []string{image}
-	if repositoryOf(image) == "" {
-		names = digests // by its id, it is any of these
+// checkAccess refuses an image that the engine has, if it comes only from repositories that
+// other logins were used for, and this one has no access to any of them. What the image was
+// called does not count: it has many names, and its id has many short forms.
+func (d *Driver) checkAccess(ctx context.Context, names []string, login *mariposa.Login) error {
+	for _, name := range names {
+		if d.private.isOpen(repositoryOf(name), login) {
+			return nil
+		}
 	}
 	var refused error
 	for _, name := range names {
-		repository := repositoryOf(name)
-		if d.private.isOpen(repository, login) {
-			return nil
-		}
 		its := login
 		if its != nil && mariposa.RegistryOf(name) != its.Registry {
 			its = nil
 		}
 		_, err := d.api.DistributionInspect(ctx, name, client.DistributionInspectOptions{EncodedRegistryAuth: encodeLogin(its)})
 		if err == nil {
-			return d.private.allow(repository, its)
+			return d.private.allow(repositoryOf(name), its)
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
