@@ -41,7 +41,7 @@ var registryPattern = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)*[a-
 // CheckRegistry checks the name of a registry: its host as in the names of its images.
 func CheckRegistry(name string) error {
 	if len(name) > 255 || !registryPattern.MatchString(name) || RegistryOf(name+"/x") != name {
-		return Errorf(InvalidArgument, "%q is no registry: use the host in the names of its images, such as registry.example.com or registry.example.com:5000, or docker.io", name)
+		return Errorf(InvalidArgument, "%q is not a registry: use the host in the names of its images, such as registry.example.com or registry.example.com:5000, or docker.io", name)
 	}
 	return nil
 }

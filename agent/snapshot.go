@@ -134,7 +134,7 @@ func (n *Node) changeSnapshot(id string, d driver.Snapshotter, c *snapshotChange
 		mariposa.SnapshotCreating: d.Snapshot, mariposa.SnapshotRestoring: d.Restore, mariposa.SnapshotDeleting: d.DeleteSnapshot,
 	}[c.To]
 	if work == nil {
-		n.snapshots.end(id, c, mariposa.Errorf(mariposa.InvalidArgument, "%q is no change of a snapshot", c.To))
+		n.snapshots.end(id, c, mariposa.Errorf(mariposa.InvalidArgument, "unknown snapshot request %q", c.To))
 		return
 	}
 	n.inbox.Put(func(ctx context.Context) {

@@ -49,7 +49,7 @@ func (a *app) snapshotCreate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "create INSTANCE [SNAPSHOT]", Short: "Save the state of an instance", ValidArgsFunction: a.wordsFrom(instanceNames), Args: cobra.RangeArgs(1, 2),
 		Long: "Save the state of an instance. Without a name, the snapshot is named after the time.\n\n" +
-			"A snapshot of a running instance contains its memory: it stands still meanwhile. Volumes are\nnot part of a snapshot, so stop an instance with volumes first.",
+			"A snapshot of a running instance includes its memory; the instance is paused meanwhile.\nVolumes are not part of a snapshot, so stop an instance with volumes first.",
 	}
 	return a.withClient(cmd, func(ctx context.Context, c *client.Client, args []string) error {
 		name := ""

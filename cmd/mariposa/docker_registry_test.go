@@ -103,7 +103,7 @@ func TestPrivateImagesNeedALogin(t *testing.T) {
 		args []string
 	}{
 		{"has no login to registry", []string{"rm", "acme", enginetest.RegistryHost}},
-		{"is no registry", []string{"set", "acme", "shop/web:1", "--username", "u"}},
+		{"is not a registry", []string{"set", "acme", "shop/web:1", "--username", "u"}},
 		{"--username is required", []string{"set", "acme", enginetest.RegistryHost}},
 	} {
 		if _, said, code := a.mariposa("secret", append([]string{"org", "registry"}, c.args...)...); code == 0 || !strings.Contains(said, c.why) {

@@ -155,7 +155,7 @@ func listSnapshots(ctx context.Context, e *entry) ([]mariposa.Snapshot, error) {
 // Snapshot saves the state of an instance: of one that runs with its memory.
 func (d *Driver) Snapshot(ctx context.Context, id, name string) error {
 	if !snapshotNames.MatchString(name) {
-		return &driver.CommandError{Err: fmt.Errorf("%q is no name of a snapshot: use up to 63 letters, digits, dots, hyphens and underscores, and begin with a letter or a digit", name)}
+		return &driver.CommandError{Err: fmt.Errorf("%q is not a valid snapshot name: use up to 63 letters, digits, dots, hyphens and underscores, and begin with a letter or a digit", name)}
 	}
 	_, err := d.existing(ctx, id, func(ctx context.Context, e *entry) error {
 		all, err := listSnapshots(ctx, e)

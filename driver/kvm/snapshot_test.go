@@ -68,7 +68,7 @@ func TestSnapshotsOfAMachine(t *testing.T) {
 	refused(d.Restore(t.Context(), i.ID, "run1"), "it has no snapshots")
 	ok(d.Snapshot(t.Context(), i.ID, "run1"))
 	refused(d.Snapshot(t.Context(), i.ID, "run1"), "already has a snapshot run1")
-	refused(d.Snapshot(t.Context(), i.ID, "a/b"), "is no name of a snapshot")
+	refused(d.Snapshot(t.Context(), i.ID, "a/b"), "is not a valid snapshot name")
 	refused(d.Restore(t.Context(), i.ID, "other"), "it has run1")
 	ok(d.Snapshot(t.Context(), i.ID, "run2"))
 	ok(d.Restore(t.Context(), i.ID, "run1"))
