@@ -91,13 +91,16 @@ func decode(line string) (f frame, err error) {
 	return f, nil
 }
 
-// Serve answers the requests of one guest until the connection ends. Lines that are damaged get no
-// answer: the guest repeats its request.
+// Serve answers the requests of one guest until the connection ends. Lines that are damaged or too
+// long get no answer: the guest repeats its request.
 func Serve(conn io.ReadWriter, values Values) error {
-	lines := bufio.NewScanner(conn)
-	lines.Buffer(make([]byte, 0, 4096), MaxLine)
-	for lines.Scan() {
-		answer := serveLine(strings.TrimRight(lines.Text(), "\r"), values)
+	lines := bufio.NewReaderSize(conn, 4096)
+	for {
+		line, err := readLine(lines)
+		if err != nil {
+			return ignoreEnd(err)
+		}
+		answer := serveLine(strings.TrimRight(line, "\r"), values)
 		if answer == "" {
 			continue
 		}
@@ -105,7 +108,37 @@ func Serve(conn io.ReadWriter, values Values) error {
 			return err
 		}
 	}
-	return lines.Err()
+}
+
+// readLine returns the next line that is not too long. Longer ones are skipped: nobody but the
+// guest can repair what it sends, and it may be restarted in the middle of a line.
+func readLine(r *bufio.Reader) (string, error) {
+	var line []byte
+	tooLong := false
+	for {
+		part, err := r.ReadSlice('\n')
+		if tooLong = tooLong || len(line)+len(part) > MaxLine; tooLong {
+			line = nil
+		} else {
+			line = append(line, part...)
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+		case err != nil:
+			return "", err
+		case tooLong:
+			tooLong = false
+		default:
+			return string(line[:len(line)-1]), nil
+		}
+	}
+}
+
+func ignoreEnd(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }
 
 func serveLine(line string, values Values) string {

@@ -238,3 +238,19 @@ func TestValuesOfAnInstanceAndOfItsGuest(t *testing.T) {
 		t.Errorf("of values that cannot be read: %v", err)
 	}
 }
+
+// A line without an end costs a guest that line, not its metadata.
+func TestALineThatIsTooLongIsSkipped(t *testing.T) {
+	t.Parallel()
+	conn := serve(t, &values{all: map[string]string{"a": "1"}})
+	if _, err := conn.Write([]byte(strings.Repeat("x", 3*mdata.MaxLine))); err != nil {
+		t.Fatal(err)
+	}
+	c, err := mdata.Connect(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.Get("a"); err != nil || got != "1" {
+		t.Errorf("a is %q, %v", got, err)
+	}
+}
