@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"mariposa/driver/statefile"
 )
@@ -80,6 +81,9 @@ func (f *Files) Get(key string) (string, error) {
 
 // Put sets a value of the guest's own, unless the project sets it.
 func (f *Files) Put(key, value string) error {
+	if !utf8.ValidString(key) || !utf8.ValidString(value) { // the file would have another value
+		return errors.New("keys and values are text in UTF-8: encode other data in base64 first")
+	}
 	return f.change(key, func(own map[string]string) error {
 		own[key] = value
 		size := 0
@@ -113,6 +117,8 @@ func (f *Files) change(key string, edit func(own map[string]string) error) error
 	switch {
 	case key == "":
 		return errors.New("a key needs a name")
+	case strings.Contains(key, "\n"): // the list of keys has one in each line
+		return errors.New("a key has one line")
 	case fixed || strings.HasPrefix(key, reserved):
 		return fmt.Errorf("the key %s cannot be changed", key)
 	case projects:

@@ -254,3 +254,31 @@ func TestALineThatIsTooLongIsSkipped(t *testing.T) {
 		t.Errorf("a is %q, %v", got, err)
 	}
 }
+
+// What a guest sets is what it reads, or it is refused.
+func TestValuesOfAGuestAreNotChanged(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	f := &mdata.Files{Published: filepath.Join(dir, "mdata.json"), Own: filepath.Join(dir, "guest.json")}
+	for _, c := range []struct {
+		key, value string
+		ok         bool
+	}{
+		{"zero", "a\x00b", true},
+		{"lines", "<a>\r\n\u2028", true},
+		{"binary", "\xff\xfe", false},
+		{"k\xff", "v", false},
+		{"two\nlines", "v", false},
+	} {
+		err := f.Put(c.key, c.value)
+		if (err == nil) != c.ok {
+			t.Errorf("PUT %q: %v", c.key, err)
+		}
+		if got, _ := f.Get(c.key); c.ok && got != c.value {
+			t.Errorf("%s is %q, want %q", c.key, got, c.value)
+		}
+	}
+	if keys, err := f.Keys(); err != nil || len(keys) != 2 {
+		t.Errorf("the keys are %q, %v", keys, err)
+	}
+}
