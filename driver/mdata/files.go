@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 	"unicode/utf8"
 
 	"mariposa/driver/statefile"
@@ -21,7 +22,32 @@ type Files struct {
 	Own       string            // what its guest has set: another one
 	Fixed     map[string]string // what nobody can change; keys that begin with sdc: are not listed
 
-	mu sync.Mutex
+	mu   sync.Mutex
+	pace pace
+}
+
+// A guest that asks all the time would keep a processor and the disk of the node busy, which none
+// of its own limits counts. It is slowed down.
+const (
+	paceBurst = 500.0 // requests at once
+	paceRate  = 100.0 // and then in a second
+	pacePut   = 10.0  // what a change counts: it is written to the disk
+)
+
+// pace limits how often a guest asks.
+type pace struct {
+	spent float64 // requests that the time since has not made up for
+	at    time.Time
+}
+
+// wait waits until a guest may ask again.
+func (p *pace) wait(cost float64) {
+	now := time.Now()
+	p.spent = max(0, p.spent-now.Sub(p.at).Seconds()*paceRate) + cost
+	p.at = now
+	if over := p.spent - paceBurst; over > 0 {
+		time.Sleep(time.Duration(over / paceRate * float64(time.Second)))
+	}
 }
 
 var _ Values = (*Files)(nil)
@@ -60,6 +86,7 @@ func (f *Files) all() (map[string]string, error) {
 func (f *Files) Keys() ([]string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.pace.wait(1)
 	all, err := f.all()
 	return slices.DeleteFunc(slices.Collect(maps.Keys(all)), func(key string) bool { return strings.HasPrefix(key, reserved) }), err
 }
@@ -68,6 +95,7 @@ func (f *Files) Keys() ([]string, error) {
 func (f *Files) Get(key string) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.pace.wait(1)
 	all, err := f.all()
 	if err != nil {
 		return "", err
@@ -108,6 +136,7 @@ func (f *Files) Delete(key string) error {
 func (f *Files) change(key string, edit func(own map[string]string) error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.pace.wait(pacePut)
 	published, err := read(f.Published)
 	if err != nil {
 		return err

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
@@ -281,4 +283,37 @@ func TestValuesOfAGuestAreNotChanged(t *testing.T) {
 	if keys, err := f.Keys(); err != nil || len(keys) != 2 {
 		t.Errorf("the keys are %q, %v", keys, err)
 	}
+}
+
+// A guest that asks all the time is slowed down; one that boots is not.
+func TestAFloodOfRequestsIsSlowedDown(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	f := &mdata.Files{Published: filepath.Join(dir, "mdata.json"), Own: filepath.Join(dir, "guest.json"), Fixed: map[string]string{"sdc:uuid": "u"}}
+	took := func(times int, request func() error) time.Duration {
+		begun := time.Now() // virtual
+		for range times {
+			if err := request(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return time.Since(begun)
+	}
+	get := func() error { _, err := f.Get("sdc:uuid"); return err }
+	put := func() error { return f.Put("a", "b") }
+	synctest.Test(t, func(*testing.T) {
+		if d := took(300, get) + took(10, put); d != 0 {
+			t.Errorf("a boot is slowed down by %s", d)
+		}
+		if d := took(2000, get); d < 15*time.Second {
+			t.Errorf("2000 requests took %s", d)
+		}
+		if d := took(200, put); d < 15*time.Second {
+			t.Errorf("200 changes took %s", d)
+		}
+		time.Sleep(time.Minute)
+		if d := took(300, get); d != 0 {
+			t.Errorf("after a pause it is slowed down by %s", d)
+		}
+	})
 }
