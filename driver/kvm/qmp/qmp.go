@@ -29,6 +29,13 @@ func (e *Error) Error() string { return e.Description }
 // ErrClosed means that the connection has ended, and with it usually QEMU.
 var ErrClosed = errors.New("QEMU has closed the connection")
 
+// ErrBusy means that QEMU has not answered many commands: it hangs.
+var ErrBusy = errors.New("QEMU does not answer")
+
+// maxUnanswered bounds the commands that QEMU has not answered. They are in the buffer of its
+// socket, which is larger, so that sending a command never waits.
+const maxUnanswered = 64
+
 // maxMessage bounds a message of QEMU.
 const maxMessage = 4 << 20
 
@@ -37,11 +44,12 @@ type Client struct {
 	conn   io.ReadWriteCloser
 	events func(Event)
 
-	mu      sync.Mutex
-	next    int
-	waiting map[int]chan message
-	err     error // once the connection has ended
-	done    chan struct{}
+	mu         sync.Mutex
+	next       int
+	unanswered int // commands, also those that nobody waits for any more
+	waiting    map[int]chan message
+	err        error // once the connection has ended
+	done       chan struct{}
 }
 
 type message struct {
@@ -107,6 +115,7 @@ func (c *Client) read(greeted chan struct{}) {
 			c.mu.Lock()
 			to := c.waiting[*m.ID]
 			delete(c.waiting, *m.ID)
+			c.unanswered--
 			c.mu.Unlock()
 			if to != nil {
 				to <- m
@@ -126,6 +135,10 @@ func (c *Client) read(greeted chan struct{}) {
 func (c *Client) Run(ctx context.Context, command string, arguments, result any) error {
 	answer := make(chan message, 1)
 	c.mu.Lock()
+	if c.unanswered >= maxUnanswered {
+		c.mu.Unlock()
+		return fmt.Errorf("%s: %w", command, ErrBusy)
+	}
 	c.next++
 	id := c.next
 	request := struct {
@@ -136,6 +149,7 @@ func (c *Client) Run(ctx context.Context, command string, arguments, result any)
 	b, err := json.Marshal(request)
 	if err == nil {
 		c.waiting[id] = answer
+		c.unanswered++
 		_, err = c.conn.Write(append(b, '\n'))
 	}
 	c.mu.Unlock()
