@@ -16,6 +16,9 @@ type console struct {
 	log    *logfile.Writer
 	copied chan struct{} // closed when everything was copied
 
+	patience time.Duration // how long the machine may take to read
+	typing   sync.Mutex    // held while something is written to the machine
+
 	mu       sync.Mutex
 	attached map[net.Conn]chan []byte
 }
@@ -24,7 +27,7 @@ type console struct {
 const backlog = 256
 
 func newConsole(conn net.Conn, log *logfile.Writer) *console {
-	c := &console{conn: conn, log: log, copied: make(chan struct{}), attached: map[net.Conn]chan []byte{}}
+	c := &console{conn: conn, log: log, patience: writeTimeout, copied: make(chan struct{}), attached: map[net.Conn]chan []byte{}}
 	go c.copy() // ends with QEMU
 	return c
 }
@@ -76,7 +79,7 @@ func (c *console) attach(client net.Conn) {
 		}
 		_ = client.Close() // the same
 	})
-	_, _ = io.Copy(c.conn, client) // ends with either
+	_, _ = io.Copy(&keyboard{c: c}, client) // ends with either
 	c.mu.Lock()
 	if c.attached[client] != nil {
 		delete(c.attached, client)
@@ -86,8 +89,20 @@ func (c *console) attach(client net.Conn) {
 	writer.Wait()
 }
 
-// writeTimeout is how long a client may take to read.
+// writeTimeout is how long a client may take to read, and a machine to take what is typed.
 const writeTimeout = 10 * time.Second
+
+// keyboard writes to the machine. A machine that does not read its console, because it has no
+// program for that, or hangs, must not keep a client whose connection has ended, nor other clients:
+// what it does not take in time is lost, as on a real line, and the client is detached.
+type keyboard struct{ c *console }
+
+func (k *keyboard) Write(p []byte) (int, error) {
+	k.c.typing.Lock()
+	defer k.c.typing.Unlock()
+	_ = k.c.conn.SetWriteDeadline(time.Now().Add(k.c.patience))
+	return k.c.conn.Write(p)
+}
 
 // finish copies what is left, and detaches everyone.
 func (c *console) finish() {
