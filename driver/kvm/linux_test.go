@@ -231,6 +231,34 @@ func TestALinuxGuestHasWhatItsManifestSays(t *testing.T) {
 	}
 }
 
+// Disks with long names, and with those of its own disks, are not taken for each other.
+func TestEachVolumeHasANameOfItsOwn(t *testing.T) {
+	t.Parallel()
+	d := openNode(t)
+	i := instance(drivertest.NewID(), linux(t))
+	i.Workload.Memory = 128 << 20
+	for _, name := range []string{"production-database-data", "production-database-logs", "seed"} {
+		volume := driver.Resource{Kind: mariposa.KindVolume, ID: drivertest.NewID(), Name: name, Size: 1 << 20}
+		source, err := d.Provide(t.Context(), volume)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i.Volumes = append(i.Volumes, driver.Volume{Mount: mariposa.Mount{Volume: volume.ID, Name: name, Path: "/" + name}, Source: source})
+	}
+	d.start(i)
+	s := d.shell(i.ID)
+	serials := strings.Fields(s.run("for d in a b c; do cat /sys/block/vd$d/serial; echo; done"))
+	if len(serials) != 3 || serials[0] == serials[1] || serials[2] != "seed" || s.run("cat /sys/block/vdd/serial") == "seed" {
+		t.Errorf("its disks are %q", serials)
+	}
+	config := s.run("mount -t iso9660 -o ro /dev/vdd /mnt && cat /mnt/user-data && umount /mnt")
+	for _, serial := range serials {
+		if !strings.Contains(config, `"/dev/disk/by-id/virtio-`+serial+`"`) {
+			t.Errorf("its configuration does not have %s: %s", serial, config)
+		}
+	}
+}
+
 func TestTheEndOfAMachineIsExplained(t *testing.T) {
 	t.Parallel()
 	d := openNode(t)

@@ -1,12 +1,10 @@
 package kvm
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 
 	"mariposa/driver/bridge"
 )
@@ -36,7 +34,7 @@ type machine struct {
 // disk is a disk of a machine.
 type disk struct {
 	Name     string
-	Serial   string // by which the guest finds it; its name if empty
+	Serial   string // by which the guest finds it; none if empty
 	FD       int
 	Format   string // raw or qcow2
 	ReadOnly bool
@@ -61,7 +59,10 @@ func (m *machine) arguments() []string {
 	a = append(a, "-mon", "chardev=qmp,mode=control", "-serial", "chardev:console", "-serial", "chardev:mdata")
 	set := 0
 	add := func(d *disk, boot bool) {
-		device := "virtio-blk-pci,drive=" + d.Name + ",serial=" + serialOf(cmp.Or(d.Serial, d.Name))
+		device := "virtio-blk-pci,drive=" + d.Name
+		if d.Serial != "" {
+			device += ",serial=" + d.Serial
+		}
 		if boot {
 			device += ",bootindex=1"
 		}
@@ -110,15 +111,17 @@ func (m *machine) network() (a []string) {
 	return []string{"-netdev", user, "-device", "virtio-net-pci,netdev=net0,romfile="}
 }
 
-// serialOf returns the serial number by which a guest finds a disk. It has up to 20 characters.
+// maxSerial is how many characters the serial number of a disk has at most.
+const maxSerial = 20
+
+// serialOf returns the serial number by which a guest finds a volume. Names that are too long get a
+// checksum: two disks with one number would be mounted in the place of each other.
 func serialOf(name string) string {
-	name = strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
-			return r
-		}
-		return '-'
-	}, name)
-	return name[:min(len(name), 20)]
+	if len(name) <= maxSerial {
+		return name
+	}
+	sum := fmt.Sprintf("-%08x", hash(name))
+	return name[:maxSerial-len(sum)] + sum
 }
 
 // openFile names a file that QEMU was given, for what it opens by name.

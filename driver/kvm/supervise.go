@@ -268,7 +268,7 @@ func (s *supervisor) openDisks(m *machine, open func(path string, writable bool)
 		}
 	}
 	for n, v := range s.Files.Volumes {
-		d := disk{Name: fmt.Sprintf("volume%d", n), Serial: v.Name, Format: "raw", ReadOnly: v.ReadOnly}
+		d := disk{Name: fmt.Sprintf("volume%d", n), Serial: serialOf(v.Name), Format: "raw", ReadOnly: v.ReadOnly}
 		if d.FD, err = open(v.Path, !v.ReadOnly); err != nil {
 			return err
 		}
