@@ -34,7 +34,7 @@ func (d *Driver) Stop(ctx context.Context, id string, timeout time.Duration) (dr
 func (d *Driver) end(ctx context.Context, e *entry, timeout time.Duration) error {
 	var press <-chan time.Time
 	if timeout != 0 {
-		_, _ = tell(ctx, e.dir, order{Do: orderPowerDown}) // it is pressed again
+		pressPower(ctx, e)
 		ticker := time.NewTicker(powerInterval)
 		defer ticker.Stop()
 		press = ticker.C
@@ -53,13 +53,21 @@ func (d *Driver) end(ctx context.Context, e *entry, timeout time.Duration) error
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-press:
-			_, _ = tell(ctx, e.dir, order{Do: orderPowerDown}) // the same
+			pressPower(ctx, e)
 		case <-force:
 			if err := d.killMachine(ctx, e); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// pressPower presses the power button. A supervisor or a QEMU that hangs must not delay the kill, and
+// the button is pressed again.
+func pressPower(ctx context.Context, e *entry) {
+	ctx, cancel := context.WithTimeout(ctx, powerInterval)
+	defer cancel()
+	_, _ = tell(ctx, e.dir, order{Do: orderPowerDown})
 }
 
 // killMachine kills QEMU. If that has no effect, everything is killed.
