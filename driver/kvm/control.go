@@ -120,11 +120,11 @@ func (s *supervisor) carryOut(ctx context.Context, o order) (a answer) {
 	case orderMeasure:
 		a.DiskRead, a.DiskWritten, err = s.measure(ctx)
 	case orderSnapshot:
-		err = s.snapshot(ctx, "snapshot-save", o.Name)
+		err = s.snapshot(ctx, saveSnapshot, o.Name)
 	case orderRestore:
-		err = s.snapshot(ctx, "snapshot-load", o.Name)
+		err = s.snapshot(ctx, loadSnapshot, o.Name)
 	case orderForget:
-		err = s.snapshot(ctx, "snapshot-delete", o.Name)
+		err = s.snapshot(ctx, deleteSnapshot, o.Name)
 	default: // of a newer agent
 		err, a.Unsupported = fmt.Errorf("the supervisor of the machine does not know %q: restart the instance", o.Do), true
 	}

@@ -15,7 +15,6 @@ import (
 	"mariposa"
 	"mariposa/driver"
 	"mariposa/driver/ostool"
-	"mariposa/driver/supervise"
 )
 
 // A snapshot is in the disk of a machine: the content of the disk, and of a machine that runs also
@@ -26,8 +25,29 @@ var snapshotNames = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 // maxSnapshots bounds the snapshots of one machine.
 const maxSnapshots = 32
 
+// The commands of QEMU.
+const (
+	saveSnapshot   = "snapshot-save"
+	loadSnapshot   = "snapshot-load"
+	deleteSnapshot = "snapshot-delete"
+)
+
+// numberPrefix begins the tags of snapshots whose names are numbers. QEMU gives each snapshot a
+// number too, and would take one for the other. No name begins with it.
+const numberPrefix = "="
+
+// tagOf returns how QEMU knows a snapshot.
+func tagOf(name string) string {
+	if strings.Trim(name, "0123456789") == "" {
+		return numberPrefix + name
+	}
+	return name
+}
+
 // jobs waits for the ends of what QEMU does in the background.
 type jobs struct {
+	running chan struct{} // has an element while one runs
+
 	mu      sync.Mutex
 	waiting map[string]chan struct{}
 	count   int
@@ -69,14 +89,36 @@ func (j *jobs) changed(data json.RawMessage) {
 	}
 }
 
-// snapshot saves, loads or deletes a snapshot of the running machine.
+// snapshot saves, loads or deletes a snapshot of the running machine. It goes on when the agent has
+// given up; the next one waits for it.
 func (s *supervisor) snapshot(ctx context.Context, command, name string) error {
+	select {
+	case s.jobs.running <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	result := make(chan error, 1)
+	go func() { // ends with QEMU, if not before
+		err := s.runJob(command, name)
+		<-s.jobs.running
+		result <- err
+	}()
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (s *supervisor) runJob(command, name string) error {
 	id, done := s.jobs.begin()
 	defer s.jobs.forget(id)
-	arguments := map[string]any{"job-id": id, "tag": name, "devices": []string{"root"}}
-	if command != "snapshot-delete" {
+	arguments := map[string]any{"job-id": id, "tag": tagOf(name), "devices": []string{"root"}}
+	if command != deleteSnapshot {
 		arguments["vmstate"] = "root"
 	}
+	ctx := context.Background() // ends with QEMU
 	if err := s.qmp.Run(ctx, command, arguments, nil); err != nil {
 		return err
 	}
@@ -84,11 +126,7 @@ func (s *supervisor) snapshot(ctx context.Context, command, name string) error {
 	case <-done:
 	case <-s.over:
 		return errors.New("the machine has ended")
-	case <-ctx.Done():
-		return context.Cause(ctx) // it goes on
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), supervise.Timeout)
-	defer cancel()
 	var all []struct {
 		ID    string `json:"id"`
 		Error string `json:"error"`
@@ -97,10 +135,30 @@ func (s *supervisor) snapshot(ctx context.Context, command, name string) error {
 	err = errors.Join(err, s.qmp.Run(ctx, "job-dismiss", map[string]any{"id": id}, nil))
 	for _, one := range all {
 		if one.ID == id && one.Error != "" {
-			return errors.New(one.Error)
+			err = errors.New(one.Error)
 		}
 	}
+	if err != nil && command == loadSnapshot {
+		return s.endUnrestored(ctx, name, err)
+	}
 	return err
+}
+
+// endUnrestored ends a machine that was not restored completely. QEMU leaves it paused, with the
+// disk of the snapshot and a part of its devices.
+func (s *supervisor) endUnrestored(ctx context.Context, name string, cause error) error {
+	var is struct {
+		Running bool `json:"running"`
+	}
+	if err := s.qmp.Run(ctx, "query-status", nil, &is); err == nil && is.Running {
+		return cause
+	}
+	s.mu.Lock()
+	s.ending.unrestored = name
+	s.mu.Unlock()
+	_ = s.qemu.Process.Kill() // fails if it has ended
+	return fmt.Errorf("the memory in snapshot %s does not fit the machine, which had other processors, networks or volumes then, or another version of QEMU. "+
+		"The machine was ended; its disk is restored, and it boots from it when it is started (%w)", name, cause)
 }
 
 // Snapshots lists the snapshots of an instance, the oldest first.
@@ -146,7 +204,7 @@ func listSnapshots(ctx context.Context, e *entry) ([]mariposa.Snapshot, error) {
 	}
 	all := make([]mariposa.Snapshot, 0, len(info.Snapshots))
 	for _, s := range info.Snapshots {
-		all = append(all, mariposa.Snapshot{State: mariposa.SnapshotReady, Name: s.Name, Created: time.Unix(s.Seconds, s.Nanos).UTC(), Memory: s.Memory})
+		all = append(all, mariposa.Snapshot{State: mariposa.SnapshotReady, Name: strings.TrimPrefix(s.Name, numberPrefix), Created: time.Unix(s.Seconds, s.Nanos).UTC(), Memory: s.Memory})
 	}
 	slices.SortStableFunc(all, func(a, b mariposa.Snapshot) int { return a.Created.Compare(b.Created) })
 	return all, nil
@@ -211,7 +269,7 @@ func (d *Driver) change(ctx context.Context, e *entry, do, option, name string) 
 		_, err := tell(ctx, e.dir, order{Do: do, Name: name})
 		return err
 	}
-	_, err := ostool.Run(ctx, imgProgram, "snapshot", option, name, filepath.Join(e.dir, diskFile))
+	_, err := ostool.Run(ctx, imgProgram, "snapshot", option, tagOf(name), filepath.Join(e.dir, diskFile))
 	return err
 }
 

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -95,6 +97,70 @@ func TestSnapshotsOfAMachine(t *testing.T) {
 	small := instance(drivertest.NewID(), guest(t, ""))
 	d.start(small)
 	refused(d.Snapshot(t.Context(), small.ID, "a"), "it has no disk")
+}
+
+// Names that are numbers are not those that QEMU gives to snapshots.
+func TestSnapshotsWithNumbersAsNames(t *testing.T) {
+	t.Parallel()
+	d := openNode(t)
+	i := instance(drivertest.NewID(), blank(t))
+	d.start(i)
+	if _, err := d.Stop(t.Context(), i.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	disk := filepath.Join(d.w.dir, "instances", i.ID, "disk.qcow2")
+	access := func(command string) string {
+		t.Helper()
+		out, err := exec.CommandContext(t.Context(), "qemu-io", "-c", command, disk).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %s", command, out)
+		}
+		return string(out)
+	}
+	for _, name := range []string{"2", "1", "20260102"} { // QEMU numbers them 1, 2 and 3
+		access("write -q -P 0x" + name[:1] + name[:1] + " 0 512")
+		if err := d.Snapshot(t.Context(), i.ID, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Restore(t.Context(), i.ID, "1"); err != nil {
+		t.Fatal(err)
+	}
+	if out := access("read -v -P 0x11 0 512"); strings.Contains(out, "failed") {
+		t.Errorf("another snapshot was restored: %s", out)
+	}
+	if err := d.DeleteSnapshot(t.Context(), i.ID, "2"); err != nil {
+		t.Fatal(err)
+	}
+	list, err := d.Snapshots(t.Context(), i.ID)
+	if err != nil || len(list) != 2 || list[0].Name != "1" || list[1].Name != "20260102" {
+		t.Errorf("it has %+v, %v", list, err)
+	}
+}
+
+// A machine whose memory cannot be restored does not remain paused.
+func TestAMachineThatCannotBeRestoredEnds(t *testing.T) {
+	t.Parallel()
+	d := openNode(t)
+	i := instance(drivertest.NewID(), blank(t))
+	d.start(i)
+	if err := d.Snapshot(t.Context(), i.ID, "small"); err != nil {
+		t.Fatal(err)
+	}
+	i.Workload.MilliCPU = 2000
+	d.restart(i)
+	if err := d.Restore(t.Context(), i.ID, "small"); err == nil || !strings.Contains(err.Error(), "does not fit the machine") {
+		t.Errorf("the restore: %v", err)
+	}
+	await(t, "it has ended", func() bool { return len(d.ends(i.ID)) > 0 })
+	if e := d.ends(i.ID)[0]; e.Reason != "snapshot small could not be restored" || e.ExitCode == nil || *e.ExitCode != 1 {
+		t.Errorf("it ended: %+v", e)
+	}
+	i.Workload.MilliCPU = 0
+	d.start(i)
+	if err := d.Restore(t.Context(), i.ID, "small"); err != nil {
+		t.Errorf("with as many processors as before: %v", err)
+	}
 }
 
 // With a network of QEMU's own, ports of the node lead to a machine.

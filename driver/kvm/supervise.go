@@ -113,10 +113,13 @@ type ending struct {
 	guest    bool   // the guest itself ended it
 	reason   string // in the words of QEMU
 	panicked bool
+
+	unrestored string // the snapshot that we ended it for
 }
 
 // start starts QEMU, and lets the machine run.
 func (s *supervisor) start() (err error) {
+	s.jobs.running = make(chan struct{}, 1)
 	s.signals, s.rebooted = make(chan os.Signal, 8), make(chan struct{}, 1)
 	ossignal.Notify(s.signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
 	if s.log, err = logfile.Open(filepath.Join(s.task.Dir, logFile), s.LogSize, s.LogFiles); err != nil {
@@ -372,6 +375,8 @@ func (s *supervisor) finish() {
 func howEnded(e ending, qemu syscall.WaitStatus, stderr string) (*int, string) {
 	code := func(n int) *int { return &n }
 	switch {
+	case e.unrestored != "":
+		return code(1), "snapshot " + e.unrestored + " could not be restored"
 	case e.panicked:
 		return code(1), "its kernel panicked"
 	case e.known && e.guest:
