@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -14,7 +15,6 @@ import (
 
 	"mariposa"
 	"mariposa/driver"
-	"mariposa/driver/ostool"
 )
 
 // A snapshot is in the disk of a machine: the content of the disk, and of a machine that runs also
@@ -163,11 +163,12 @@ func (s *supervisor) endUnrestored(ctx context.Context, name string, cause error
 
 // Snapshots lists the snapshots of an instance, the oldest first.
 func (d *Driver) Snapshots(ctx context.Context, id string) (all []mariposa.Snapshot, err error) {
-	_, err = d.existing(ctx, id, func(ctx context.Context, e *entry) error {
-		all, err = listSnapshots(ctx, e)
-		return err
-	})
-	return all, err
+	e, r, leave, err := d.kept(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	return listSnapshots(ctx, e, &r) // also while one is saved
 }
 
 // existing runs an operation on an instance that exists.
@@ -183,11 +184,16 @@ func (d *Driver) existing(ctx context.Context, id string, work func(context.Cont
 	})
 }
 
-func listSnapshots(ctx context.Context, e *entry) ([]mariposa.Snapshot, error) {
-	if !e.record.HasDisk {
+func listSnapshots(ctx context.Context, e *entry, r *record) ([]mariposa.Snapshot, error) {
+	if !r.HasDisk {
 		return nil, nil
 	}
-	out, err := ostool.Run(ctx, imgProgram, "info", "--force-share", "--output=json", filepath.Join(e.dir, diskFile))
+	disk, err := os.Open(filepath.Join(e.dir, diskFile))
+	if err != nil {
+		return nil, err
+	}
+	defer disk.Close() // it was only read
+	out, err := runImg(ctx, r, disk, "info", "--force-share", "--output=json")
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +222,7 @@ func (d *Driver) Snapshot(ctx context.Context, id, name string) error {
 		return &driver.CommandError{Err: fmt.Errorf("%q is not a valid snapshot name: use up to 63 letters, digits, dots, hyphens and underscores, and begin with a letter or a digit", name)}
 	}
 	_, err := d.existing(ctx, id, func(ctx context.Context, e *entry) error {
-		all, err := listSnapshots(ctx, e)
+		all, err := listSnapshots(ctx, e, &e.record)
 		switch {
 		case err != nil:
 			return err
@@ -269,8 +275,7 @@ func (d *Driver) change(ctx context.Context, e *entry, do, option, name string) 
 		_, err := tell(ctx, e.dir, order{Do: do, Name: name})
 		return err
 	}
-	_, err := ostool.Run(ctx, imgProgram, "snapshot", option, tagOf(name), filepath.Join(e.dir, diskFile))
-	return err
+	return changeDisk(ctx, e, "snapshot", option, tagOf(name))
 }
 
 func find(all []mariposa.Snapshot, name string) *mariposa.Snapshot {
@@ -283,7 +288,7 @@ func find(all []mariposa.Snapshot, name string) *mariposa.Snapshot {
 }
 
 func mustFind(ctx context.Context, e *entry, name string) (*mariposa.Snapshot, error) {
-	all, err := listSnapshots(ctx, e)
+	all, err := listSnapshots(ctx, e, &e.record)
 	if err != nil {
 		return nil, err
 	}

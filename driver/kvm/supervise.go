@@ -224,18 +224,14 @@ func (s *supervisor) machine(ctx context.Context, give func(*os.File) int, ours 
 		}
 		*to.conn, *to.fd = conn, give(theirs)
 	}
-	open := func(path string, writable bool) (int, error) {
-		flags := os.O_RDONLY
-		if writable {
-			flags = os.O_RDWR
-		}
-		f, err := os.OpenFile(path, flags, 0)
+	open := func(path string) (int, error) {
+		f, err := os.Open(path)
 		if err != nil {
-			return 0, fmt.Errorf("cannot open a file of its image or a disk: %w", err)
+			return 0, fmt.Errorf("cannot open a file of its image: %w", err)
 		}
 		return give(f), nil
 	}
-	if err := s.openDisks(m, open); err != nil {
+	if err := s.openDisks(m, give, open); err != nil {
 		return nil, err
 	}
 	for _, f := range []struct {
@@ -245,7 +241,7 @@ func (s *supervisor) machine(ctx context.Context, give func(*os.File) int, ours 
 		if f.path == "" {
 			continue
 		}
-		if *f.fd, err = open(f.path, false); err != nil {
+		if *f.fd, err = open(f.path); err != nil {
 			return nil, err
 		}
 	}
@@ -259,27 +255,32 @@ func (s *supervisor) machine(ctx context.Context, give func(*os.File) int, ours 
 	return m, nil
 }
 
-func (s *supervisor) openDisks(m *machine, open func(path string, writable bool) (int, error)) (err error) {
+// openDisks opens the disks of the machine. Those that it writes to are locked.
+func (s *supervisor) openDisks(m *machine, give func(*os.File) int, open func(path string) (int, error)) (err error) {
 	if s.Record.HasDisk {
 		base := &disk{Format: s.Files.BaseFormat, ReadOnly: true}
-		if base.FD, err = open(s.Files.Base, false); err != nil {
+		if base.FD, err = open(s.Files.Base); err != nil {
 			return err
 		}
-		m.Root = &disk{Name: "root", Format: "qcow2", Backing: base}
-		if m.Root.FD, err = open(filepath.Join(s.task.Dir, diskFile), true); err != nil {
-			return err
+		f, err := openDisk(filepath.Join(s.task.Dir, diskFile), false)
+		if err != nil {
+			return fmt.Errorf("cannot open its disk: %w", err)
 		}
+		m.Root = &disk{Name: "root", Format: "qcow2", Backing: base, FD: give(f)}
 	}
 	for n, v := range s.Files.Volumes {
-		d := disk{Name: fmt.Sprintf("volume%d", n), Serial: serialOf(v.Name), Format: "raw", ReadOnly: v.ReadOnly}
-		if d.FD, err = open(v.Path, !v.ReadOnly); err != nil {
-			return err
+		f, err := openDisk(v.Path, v.ReadOnly)
+		if errors.Is(err, errDiskInUse) {
+			return fmt.Errorf("volume %s is in use: two virtual machines cannot use a disk at the same time", v.Name)
 		}
-		m.Volumes = append(m.Volumes, d)
+		if err != nil {
+			return fmt.Errorf("cannot open the disk of volume %s: %w", v.Name, err)
+		}
+		m.Volumes = append(m.Volumes, disk{Name: fmt.Sprintf("volume%d", n), Serial: serialOf(v.Name), Format: "raw", ReadOnly: v.ReadOnly, FD: give(f)})
 	}
 	if s.Files.Seed != "" {
 		m.Seed = &disk{Name: "seed", Format: "raw", ReadOnly: true}
-		if m.Seed.FD, err = open(s.Files.Seed, false); err != nil {
+		if m.Seed.FD, err = open(s.Files.Seed); err != nil {
 			return err
 		}
 	}
