@@ -38,8 +38,9 @@ type entry struct {
 
 	values sync.Mutex // held while its values are read or written
 
-	held  held // what no other instance may have
-	known record
+	held      held                    // what no other instance may have
+	interrupt context.CancelCauseFunc // ends the wait for a snapshot of the running machine; nil if none is waited for
+	known     record
 }
 
 // held is what an instance has of the node, from its first start to its removal.

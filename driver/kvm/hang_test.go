@@ -61,3 +61,40 @@ func TestAMachineWithASupervisorThatHangsIsKilled(t *testing.T) {
 		t.Error("QEMU still runs")
 	}
 }
+
+// A snapshot of a machine that hangs keeps nobody from listing its snapshots, nor from stopping it.
+func TestASnapshotThatHangsIsInterrupted(t *testing.T) {
+	t.Parallel()
+	d := openNode(t)
+	i := instance(drivertest.NewID(), blank(t))
+	d.start(i)
+	_, qemu := d.processes(i.ID)
+	if err := unix.Kill(qemu, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	saved := make(chan error, 1)
+	go func() { saved <- d.Snapshot(context.WithoutCancel(t.Context()), i.ID, "s") }()
+	await(t, "the snapshot has begun", func() bool { // another operation waits for it
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := d.Update(ctx, i)
+		return err != nil
+	})
+	err := within(t, "the list", func(ctx context.Context) error {
+		_, err := d.Snapshots(ctx, i.ID)
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	err = within(t, "the stop", func(ctx context.Context) error {
+		_, err := d.Stop(ctx, i.ID, time.Second)
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if err := <-saved; err == nil {
+		t.Error("the snapshot was saved")
+	}
+}

@@ -272,10 +272,44 @@ func (d *Driver) DeleteSnapshot(ctx context.Context, id, name string) error {
 // run.
 func (d *Driver) change(ctx context.Context, e *entry, do, option, name string) error {
 	if e.live {
+		ctx, cancel := context.WithCancelCause(ctx)
+		d.setInterrupt(e, cancel)
+		defer func() {
+			d.setInterrupt(e, nil)
+			cancel(nil)
+		}()
 		_, err := tell(ctx, e.dir, order{Do: do, Name: name})
 		return err
 	}
 	return changeDisk(ctx, e, "snapshot", option, tagOf(name))
+}
+
+func (d *Driver) setInterrupt(e *entry, cancel context.CancelCauseFunc) {
+	d.roster.Lock()
+	defer d.roster.Unlock()
+	e.interrupt = cancel
+}
+
+var errInterrupted = errors.New("the instance was stopped meanwhile")
+
+// interruptAfter lets an operation that ends an instance wait for a change of a snapshot no longer
+// than a timeout: QEMU may hang.
+func (d *Driver) interruptAfter(ctx context.Context, id string, timeout time.Duration) (done func()) {
+	if timeout < 0 {
+		return func() {}
+	}
+	timer := time.AfterFunc(timeout, func() {
+		e, err := d.roster.Find(ctx, id)
+		if err != nil {
+			return
+		}
+		d.roster.Lock()
+		defer d.roster.Unlock()
+		if e.interrupt != nil {
+			e.interrupt(errInterrupted)
+		}
+	})
+	return func() { timer.Stop() }
 }
 
 func find(all []mariposa.Snapshot, name string) *mariposa.Snapshot {

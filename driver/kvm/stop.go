@@ -22,6 +22,7 @@ const powerInterval = 2 * time.Second
 
 // Stop presses the power button of a machine, and kills it after the timeout.
 func (d *Driver) Stop(ctx context.Context, id string, timeout time.Duration) (driver.Observed, error) {
+	defer d.interruptAfter(ctx, id, timeout)()
 	return d.operate(ctx, id, func(ctx context.Context, e *entry) error {
 		if !e.live {
 			return nil
@@ -86,6 +87,7 @@ func (d *Driver) killMachine(ctx context.Context, e *entry) error {
 
 // Remove removes an instance, running or not, with everything that belongs to it.
 func (d *Driver) Remove(ctx context.Context, id string) error {
+	defer d.interruptAfter(ctx, id, 0)()
 	_, err := d.operate(ctx, id, func(ctx context.Context, e *entry) error {
 		if e.live {
 			if err := d.end(ctx, e, 0); err != nil {
