@@ -85,7 +85,7 @@ func (d *Driver) adopt(id string) error {
 	if pidfd != nil {
 		e.state, e.live = s, true
 		d.watch(e, pidfd)
-		d.watchReboots(e)
+		d.watchChanges(e)
 	} else {
 		d.recordDeadEnd(e)
 	}

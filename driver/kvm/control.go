@@ -32,6 +32,7 @@ const (
 	orderPowerDown = "power-down"
 	orderConsole   = "console" // the connection becomes the console
 	orderWatch     = "watch"   // each byte that follows means that the state has changed
+	orderStatus    = "status"
 	orderMeasure   = "measure"
 	orderSnapshot  = "snapshot"
 	orderRestore   = "restore"
@@ -44,6 +45,7 @@ type answer struct {
 	Unsupported bool   `json:"unsupported,omitempty"`
 	DiskRead    int64  `json:"disk_read,omitempty"`
 	DiskWritten int64  `json:"disk_written,omitempty"`
+	Paused      string `json:"paused,omitempty"` // why the machine is paused
 }
 
 // maxOrder bounds an order or an answer.
@@ -117,6 +119,10 @@ func (s *supervisor) carryOut(ctx context.Context, o order) (a answer) {
 	switch o.Do {
 	case orderPowerDown:
 		err = s.powerDown()
+	case orderStatus:
+		s.mu.Lock()
+		a.Paused = s.pause.reason
+		s.mu.Unlock()
 	case orderMeasure:
 		a.DiskRead, a.DiskWritten, err = s.measure(ctx)
 	case orderSnapshot:

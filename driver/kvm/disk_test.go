@@ -103,3 +103,47 @@ func TestTheHeaderOfADiskOpensNoOtherFile(t *testing.T) {
 		t.Errorf("a snapshot: %v", err)
 	}
 }
+
+// A machine that writes more than the node has room for waits, says so, and continues.
+func TestAMachineWaitsForRoomOnTheDisk(t *testing.T) {
+	t.Parallel()
+	d := openNode(t)
+	volume := driver.Resource{Kind: mariposa.KindVolume, ID: drivertest.NewID(), Name: "data", Size: 16 << 20}
+	source, err := d.Provide(t.Context(), volume)
+	if err == nil {
+		err = unix.Mount("tmpfs", source, "tmpfs", 0, "size=4m")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(source, unix.MNT_DETACH) })
+	if err := os.WriteFile(filepath.Join(source, "disk.raw"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(filepath.Join(source, "disk.raw"), volume.Size); err != nil {
+		t.Fatal(err)
+	}
+	i := instance(drivertest.NewID(), linux(t))
+	i.Workload.Memory = 128 << 20
+	i.Workload.Command = []string{"sh", "-c", "dd if=/dev/zero of=/dev/vda bs=1M count=12 && sync && echo all is written"}
+	i.Volumes = []driver.Volume{{Mount: mariposa.Mount{Volume: volume.ID, Name: "data", Path: "/data"}, Source: source}}
+	d.start(i)
+	paused := func() string {
+		list, err := d.List(t.Context())
+		if err != nil || len(list) != 1 || !list[0].Running {
+			t.Fatalf("the instances are %+v, %v", list, err)
+		}
+		return list[0].Details["paused"]
+	}
+	await(t, "it is paused", func() bool { return strings.Contains(paused(), "the disk of the node is full") })
+	if err := d.Close(); err != nil { // the next agent knows it too
+		t.Fatal(err)
+	}
+	d.open()
+	await(t, "it is still paused", func() bool { return strings.Contains(paused(), "the disk of the node is full") })
+	if err := unix.Mount("tmpfs", source, "tmpfs", unix.MS_REMOUNT, "size=64m"); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "it continues", func() bool { return paused() == "" })
+	await(t, "it has written everything", func() bool { return strings.Contains(d.log(i.ID), "all is written") })
+}

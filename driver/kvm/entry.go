@@ -30,6 +30,7 @@ type entry struct {
 	exit   supervise.Exit
 	live   bool // started, and its end is not handled yet
 	limits string
+	paused string // why the running machine is paused
 	// damaged says why nothing is known of the instance but that it is there; empty if all is.
 	damaged string
 
@@ -134,6 +135,9 @@ func (e *entry) details() map[string]string {
 	}
 	if len(all) > 0 {
 		m["addresses"] = strings.Join(all, ", ")
+	}
+	if e.live && e.paused != "" {
+		m["paused"] = e.paused
 	}
 	if e.limits != "" {
 		m["limits"] = e.limits

@@ -8,9 +8,9 @@ import (
 	"mariposa/driver/supervise"
 )
 
-// watchReboots reports that a machine was restarted by its guest: its supervisor says so. The caller
-// holds the entry.
-func (d *Driver) watchReboots(e *entry) {
+// watchChanges reports that a machine was restarted by its guest, was paused, or continues: its
+// supervisor says so. The caller holds the entry.
+func (d *Driver) watchChanges(e *entry) {
 	gone := e.gone
 	d.gate.Go(func() {
 		conn, out, _, err := dial(d.ctx, e.dir, order{Do: orderWatch})
@@ -20,19 +20,16 @@ func (d *Driver) watchReboots(e *entry) {
 		defer conn.Close() // it was only read
 		stop := context.AfterFunc(d.ctx, func() { _ = conn.SetDeadline(time.Now()) })
 		defer stop()
-		for {
+		for d.handleChange(e, gone) { // first what has changed before
 			if _, err := out.ReadByte(); err != nil {
-				return
-			}
-			if !d.handleReboot(e, gone) {
 				return
 			}
 		}
 	})
 }
 
-// handleReboot reports that a machine runs again. It returns false if it has ended.
-func (d *Driver) handleReboot(e *entry, gone chan struct{}) bool {
+// handleChange reports what a machine does now. It returns false if it has ended.
+func (d *Driver) handleChange(e *entry, gone chan struct{}) bool {
 	if e.Acquire(d.ctx) != nil {
 		return false
 	}
@@ -40,8 +37,18 @@ func (d *Driver) handleReboot(e *entry, gone chan struct{}) bool {
 	if !e.live || e.gone != gone {
 		return false
 	}
-	if s, ok := supervise.ReadState(e.dir, e.record.Run); ok {
-		e.state = s
+	s, ok := supervise.ReadState(e.dir, e.record.Run)
+	if !ok {
+		s = e.state
+	}
+	ctx, cancel := context.WithTimeout(d.ctx, supervise.Timeout)
+	defer cancel()
+	a, err := tell(ctx, e.dir, order{Do: orderStatus})
+	if err != nil { // of an earlier version, or it has just ended
+		a.Paused = e.paused
+	}
+	if s != e.state || a.Paused != e.paused {
+		e.state, e.paused = s, a.Paused
 		d.refresh(e)
 		d.roster.TellChange(e)
 	}

@@ -348,9 +348,9 @@ func (d *Driver) launch(ctx context.Context, e *entry, q *request) error {
 	if err != nil {
 		return err
 	}
-	e.state, e.live = is, true
+	e.state, e.live, e.paused = is, true, ""
 	d.refresh(e)
-	d.watchReboots(e)
+	d.watchChanges(e)
 	return nil
 }
 

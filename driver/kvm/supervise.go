@@ -103,6 +103,8 @@ type supervisor struct {
 
 	mu       sync.Mutex
 	ending   ending // what QEMU has said of its end
+	pause    pause
+	paused   chan struct{} // the machine was paused
 	rebooted chan struct{}
 	watchers map[net.Conn]struct{} // agents that want to know of reboots
 }
@@ -119,7 +121,7 @@ type ending struct {
 
 // start starts QEMU, and lets the machine run.
 func (s *supervisor) start() (err error) {
-	s.jobs.running = make(chan struct{}, 1)
+	s.jobs.running, s.paused = make(chan struct{}, 1), make(chan struct{}, 1)
 	s.signals, s.rebooted = make(chan os.Signal, 8), make(chan struct{}, 1)
 	ossignal.Notify(s.signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
 	if s.log, err = logfile.Open(filepath.Join(s.task.Dir, logFile), s.LogSize, s.LogFiles); err != nil {
@@ -318,6 +320,8 @@ func (s *supervisor) handle(e qmp.Event) {
 		case s.rebooted <- struct{}{}:
 		default: // one is not handled yet
 		}
+	case "BLOCK_IO_ERROR":
+		s.handleError(e.Data)
 	case "JOB_STATUS_CHANGE":
 		s.jobs.changed(e.Data)
 	}
@@ -325,6 +329,9 @@ func (s *supervisor) handle(e qmp.Event) {
 
 // supervise waits for the end of the machine.
 func (s *supervisor) supervise() {
+	retry := time.NewTicker(resumeInterval)
+	defer retry.Stop()
+	retry.Stop() // unless it is paused
 	for {
 		select {
 		case <-s.over:
@@ -332,6 +339,13 @@ func (s *supervisor) supervise() {
 		case <-s.rebooted:
 			if _, err := s.task.Write(s.Record.Run, s.Record.ManualRestarts, s.main); err == nil { // else the agent has the state of before
 				s.tellWatchers()
+			}
+		case <-s.paused:
+			s.tellWatchers()
+			retry.Reset(resumeInterval)
+		case <-retry.C:
+			if s.resume() {
+				retry.Stop()
 			}
 		case signal := <-s.signals:
 			if signal == unix.SIGTERM { // the node is shut down
