@@ -334,7 +334,7 @@ type OOMWatch struct {
 func (g Group) WatchOOM() *OOMWatch {
 	w := &OOMWatch{g: g, event: -1}
 	if g.IsV2() {
-		w.before = g.oomKills()
+		w.before = g.OOMKills()
 		return w
 	}
 	control, err := os.Open(filepath.Join(g.Dir("memory"), "memory.oom_control"))
@@ -357,17 +357,21 @@ func (g Group) WatchOOM() *OOMWatch {
 // Happened reports whether the limit was reached since.
 func (w *OOMWatch) Happened() bool {
 	if w.event < 0 {
-		return w.g.IsV2() && w.g.oomKills() > w.before
+		return w.g.IsV2() && w.g.OOMKills() > w.before
 	}
 	var count [8]byte
 	n, err := unix.Read(w.event, count[:])
 	return err == nil && n > 0
 }
 
-// oomKills returns how many processes the kernel killed because the limit was reached, with
-// version 2.
-func (g Group) oomKills() int {
-	b, _ := os.ReadFile(filepath.Join(g.Dir("memory"), "memory.events")) // none if it cannot be read
+// OOMKills returns how many processes the kernel has killed for want of memory: because the limit
+// was reached, or because the machine had none left.
+func (g Group) OOMKills() int {
+	file := "memory.oom_control"
+	if g.IsV2() {
+		file = "memory.events"
+	}
+	b, _ := os.ReadFile(filepath.Join(g.Dir("memory"), file)) // none if it cannot be read
 	for line := range strings.Lines(string(b)) {
 		if n, ok := strings.CutPrefix(line, "oom_kill "); ok {
 			count, _ := strconv.Atoi(strings.TrimSpace(n))

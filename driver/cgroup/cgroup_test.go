@@ -45,7 +45,7 @@ func TestLimitsOfVersion2(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "a", "memory.events"), []byte("low 0\noom 3\noom_kill 2\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if n := g.oomKills(); n != 2 {
+	if n := g.OOMKills(); n != 2 {
 		t.Errorf("%d kills, want 2", n)
 	}
 }

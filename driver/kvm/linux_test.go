@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +17,7 @@ import (
 
 	"mariposa"
 	"mariposa/driver"
+	"mariposa/driver/cgroup"
 	"mariposa/driver/drivertest"
 	"mariposa/driver/imagestore"
 	"mariposa/driver/kvm"
@@ -274,6 +277,44 @@ func TestTheEndOfAMachineIsExplained(t *testing.T) {
 		if e := d.ends(i.ID)[0]; e.Reason != c.reason || e.ExitCode == nil || *e.ExitCode != c.code {
 			t.Errorf("%s: %+v", c.command, e)
 		}
+	}
+}
+
+// A machine that the kernel kills for want of memory says so.
+func TestAMachineThatIsKilledForItsMemory(t *testing.T) {
+	t.Parallel()
+	d := openNode(t)
+	i := instance(drivertest.NewID(), linux(t))
+	i.Workload.Memory = 128 << 20
+	d.start(i)
+	s := d.shell(i.ID)
+	parent := cgroup.Group{Hierarchy: cgroup.Find(), Name: d.w.options.Cgroup}
+	usages, _ := filepath.Glob(filepath.Join(parent.Dir("memory"), i.ID+".*", "memory.usage_in_bytes"))
+	limit := "memory.limit_in_bytes"
+	if parent.IsV2() {
+		usages, _ = filepath.Glob(filepath.Join(parent.Dir("memory"), i.ID+".*", "memory.current"))
+		limit = "memory.max"
+	}
+	if len(usages) != 1 {
+		t.Fatalf("its cgroups are %v", usages)
+	}
+	b, err := os.ReadFile(usages[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	usage, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(filepath.Dir(usages[0]), limit), []byte(strconv.Itoa(usage+2<<20)), 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(s.conn, "dd if=/dev/zero of=/tmp/x bs=1M count=30\n"); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "it has ended", func() bool { return len(d.ends(i.ID)) > 0 })
+	if e := d.ends(i.ID)[0]; e.Reason != "the node ran out of memory, and its kernel killed the machine" || e.ExitCode == nil || *e.ExitCode != 137 {
+		t.Errorf("it ended: %+v", e)
 	}
 }
 

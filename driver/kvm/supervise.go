@@ -116,7 +116,8 @@ type ending struct {
 	reason   string // in the words of QEMU
 	panicked bool
 
-	unrestored string // the snapshot that we ended it for
+	unrestored  string // the snapshot that we ended it for
+	outOfMemory bool   // the kernel has killed it
 }
 
 // start starts QEMU, and lets the machine run.
@@ -381,6 +382,7 @@ func (s *supervisor) finish() {
 	s.mu.Unlock()
 	status, _ := s.qemu.ProcessState.Sys().(syscall.WaitStatus) // always is one
 	x := supervise.Exit{Run: s.Record.Run, At: time.Now().UTC()}
+	e.outOfMemory = s.group.OOMKills() > 0
 	x.Code, x.Reason = howEnded(e, status, s.stderr.String())
 	_ = s.group.Remove()                   // the agent tries again
 	_ = supervise.WriteExit(s.task.Dir, x) // the agent records an end without a code
@@ -396,6 +398,8 @@ func howEnded(e ending, qemu syscall.WaitStatus, stderr string) (*int, string) {
 		return code(1), "its kernel panicked"
 	case e.known && e.guest:
 		return code(0), "was shut down"
+	case e.outOfMemory:
+		return code(128 + int(unix.SIGKILL)), "the node ran out of memory, and its kernel killed the machine"
 	case e.known && e.reason == "host-qmp-quit", qemu.Signaled() && qemu.Signal() == unix.SIGKILL:
 		return code(128 + int(unix.SIGKILL)), "killed by signal 9 (SIGKILL)"
 	case qemu.Signaled():
