@@ -207,9 +207,21 @@ func (d *Driver) forgetGone(ctx context.Context, id string) {
 	if _, err := d.api.ContainerInspect(ctx, a.Container, client.ContainerInspectOptions{}); !errdefs.IsNotFound(err) {
 		return
 	}
-	if err := d.adoptions.forget(id); err != nil {
+	if err := d.forget(ctx, id); err != nil {
 		slog.Warn("cannot forget an adopted container that is gone; it is tried again later", "instance", id, "err", err)
 	}
+}
+
+// forget removes the claim and the record of an adopted container that is gone.
+func (d *Driver) forget(ctx context.Context, id string) error {
+	a := d.adoptions.of(id)
+	if a == nil {
+		return nil
+	}
+	if err := d.unclaim(ctx, a.Container); err != nil {
+		return err
+	}
+	return d.adoptions.forget(id)
 }
 
 // ForeignContainers lists the containers that no Mariposa has created or this driver adopted.
@@ -355,7 +367,15 @@ func (d *Driver) adopt(ctx context.Context, i driver.Instance) error {
 	if known := d.adoptions.of(i.ID); known != nil && known.Container == c.ID {
 		return nil
 	}
-	if err := d.adoptions.put(i.ID, &adoption{Container: c.ID, Labels: i.Labels, Name: i.Name, Project: i.Project, Origin: i.Origin}); err != nil {
+	if other := d.adoptions.instanceOf(c.ID); other != "" && other != i.ID {
+		return &explained{fmt.Sprintf("the container is already adopted as instance %s", other), nil}
+	}
+	a := &adoption{Container: c.ID, Labels: i.Labels, Name: i.Name, Project: i.Project, Origin: i.Origin}
+	err = d.claim(ctx, i.ID, a)
+	if err == nil {
+		err = d.adoptions.put(i.ID, a)
+	}
+	if err != nil {
 		return &explained{err.Error(), err}
 	}
 	return nil

@@ -3,6 +3,8 @@ package docker_test
 import (
 	"context"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -234,6 +236,69 @@ func TestAnAdoptedContainerThatIsGoneAtTheStartIsForgotten(t *testing.T) {
 	}
 	if _, err := next.Driver.(driver.Adopter).Adopt(t.Context(), i); err == nil || !strings.Contains(err.Error(), "there is no container") {
 		t.Errorf("it is adopted again: %v", err)
+	}
+}
+
+// Two installations on one engine cannot adopt the same container.
+func TestAContainerIsAdoptedOnceOnAnEngine(t *testing.T) {
+	t.Parallel()
+	d, other := open(t), open(t)
+	id := byHand(t, nil, "sleep", "100000")
+	first, second := adopted(id), adopted(id)
+	d.adopt(first)
+	a := other.Driver.(driver.Adopter)
+	if _, err := a.Adopt(t.Context(), second); err == nil || !strings.Contains(err.Error(), "another node or installation has already adopted the container") {
+		t.Errorf("the other adopts it: %v", err)
+	}
+	if other.listed(second.ID) != nil {
+		t.Error("the other lists it")
+	}
+	if err := d.Remove(t.Context(), first.ID); err != nil {
+		t.Fatal(err)
+	}
+	left, err := engine.API.VolumeList(t.Context(), client.VolumeListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range left.Items {
+		if strings.HasSuffix(v.Name, id) {
+			t.Errorf("the volume %s is left", v.Name)
+		}
+	}
+}
+
+// A node that has lost its record of an adopted container finds it again.
+func TestTheRecordOfAnAdoptedContainerIsLost(t *testing.T) {
+	t.Parallel()
+	dir, scope := t.TempDir(), drivertest.NewID()
+	d := openOn(t, engine.Host(), dir, scope)
+	id := byHand(t, nil, "sleep", "100000")
+	i := adopted(id)
+	was := d.adopt(i)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	records, err := filepath.Glob(filepath.Join(dir, "adopted", "*"))
+	if err != nil || len(records) != 1 {
+		t.Fatalf("the records are %v, %v", records, err)
+	}
+	if err := os.Remove(records[0]); err != nil {
+		t.Fatal(err)
+	}
+	next := openOn(t, engine.Host(), dir, scope)
+	if is := next.listed(i.ID); is == nil || !is.Running || is.PhysicalID != id || is.Labels != i.Labels || is.Name != i.Name || !is.Started.Equal(was.Started) {
+		t.Errorf("it is listed as %+v", is)
+	}
+	// Nor does it lose a claim that someone has removed.
+	if err := next.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := engine.API.VolumeRemove(t.Context(), "mariposa-adopted-"+id, client.VolumeRemoveOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	openOn(t, engine.Host(), dir, scope)
+	if _, err := open(t).Driver.(driver.Adopter).Adopt(t.Context(), adopted(id)); err == nil {
+		t.Error("another installation has adopted it")
 	}
 }
 

@@ -69,7 +69,11 @@ func (d *Driver) connect() error {
 	all := d.api.Events(following, client.EventsListOptions{Filters: make(client.Filters).
 		Add("type", string(events.ContainerEventType)). // also foreign ones: adopted containers have no label
 		Add("event", string(events.ActionDie), string(events.ActionStart), string(events.ActionDestroy), string(events.ActionOOM))})
-	if err := d.lookAtAll(ctx, false); err != nil {
+	err = d.reconcileClaims(ctx)
+	if err == nil {
+		err = d.lookAtAll(ctx, false)
+	}
+	if err != nil {
 		stop()
 		return err
 	}

@@ -96,7 +96,7 @@ func (d *Driver) Remove(ctx context.Context, id string) error {
 		if err := d.removeUnused(ctx, network); err != nil {
 			slog.Warn("cannot remove the network of a project; it is tried again later", "network", network, "err", explain(err))
 		}
-		return driver.Observed{}, errors.Join(d.adoptions.forget(id), d.removePrivate(id)) // after its container, so that a crash leaves none behind
+		return driver.Observed{}, errors.Join(d.forget(ctx, id), d.removePrivate(id)) // after its container, so that a crash leaves none behind
 	})
 	return err
 }
