@@ -16,8 +16,11 @@ import (
 // snapshotTimeout bounds a change of a snapshot: the memory of an instance is written or read.
 const snapshotTimeout = 15 * time.Minute
 
-// snapshots are the changes of snapshots on a node: those in progress, and the last one of each
-// instance that failed.
+// failedSnapshotAge is how long a change that failed is shown.
+const failedSnapshotAge = 10 * time.Minute
+
+// snapshots are the changes of snapshots on a node: those in progress, and for a while the last one
+// of each instance that failed after its request had given up.
 type snapshots struct {
 	mu  sync.Mutex
 	all map[string]*snapshotChange // by instance
@@ -28,8 +31,9 @@ const maxFailedSnapshots = 1000
 
 type snapshotChange struct {
 	wire.Saving
-	done chan struct{}
-	err  error // once done
+	done  chan struct{}
+	err   error // once done
+	ended time.Time
 }
 
 func (c *snapshotChange) isDone() bool {
@@ -64,22 +68,35 @@ func (s *snapshots) begin(instance string, o wire.Saving) (*snapshotChange, erro
 }
 
 // end records the result of a change.
-func (s *snapshots) end(instance string, c *snapshotChange, err error) {
+func (s *snapshots) end(instance string, c *snapshotChange, err error, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.err = err
+	c.err, c.ended = err, now
 	close(c.done)
 	if err == nil {
 		delete(s.all, instance)
 	}
 }
 
+// forget drops a change whose result was returned.
+func (s *snapshots) forget(instance string, c *snapshotChange) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all[instance] == c {
+		delete(s.all, instance)
+	}
+}
+
 // describe adds what happens to snapshots, or what failed last, to a list of an instance's
 // snapshots.
-func (s *snapshots) describe(instance string, all []mariposa.Snapshot) []mariposa.Snapshot {
+func (s *snapshots) describe(instance string, all []mariposa.Snapshot, now time.Time) []mariposa.Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.all[instance]
+	if c != nil && c.isDone() && now.Sub(c.ended) >= failedSnapshotAge {
+		delete(s.all, instance)
+		c = nil
+	}
 	if c == nil {
 		return all
 	}
@@ -109,7 +126,7 @@ func (s *streams) handleSnapshots(ctx context.Context, st *wire.Stream, of strea
 		if err != nil {
 			return snapshotError(err)
 		}
-		b, err := json.Marshal(s.n.snapshots.describe(of.instance.ID, all))
+		b, err := json.Marshal(s.n.snapshots.describe(of.instance.ID, all, s.n.Clock.Now()))
 		if err == nil {
 			_, err = st.Write(b)
 		}
@@ -122,6 +139,9 @@ func (s *streams) handleSnapshots(ctx context.Context, st *wire.Stream, of strea
 	s.n.changeSnapshot(of.instance.ID, d, c)
 	select {
 	case <-c.done:
+		if ctx.Err() == nil { // else nobody hears of it
+			s.n.snapshots.forget(of.instance.ID, c)
+		}
 		return c.err
 	case <-ctx.Done():
 		return ctx.Err()
@@ -134,14 +154,14 @@ func (n *Node) changeSnapshot(id string, d driver.Snapshotter, c *snapshotChange
 		mariposa.SnapshotCreating: d.Snapshot, mariposa.SnapshotRestoring: d.Restore, mariposa.SnapshotDeleting: d.DeleteSnapshot,
 	}[c.To]
 	if work == nil {
-		n.snapshots.end(id, c, mariposa.Errorf(mariposa.InvalidArgument, "unknown snapshot request %q", c.To))
+		n.snapshots.end(id, c, mariposa.Errorf(mariposa.InvalidArgument, "unknown snapshot request %q", c.To), n.Clock.Now())
 		return
 	}
 	n.inbox.Put(func(ctx context.Context) {
 		go func() { // ends with the change
 			ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 			defer cancel()
-			n.snapshots.end(id, c, snapshotError(work(ctx, id, c.Name)))
+			n.snapshots.end(id, c, snapshotError(work(ctx, id, c.Name)), n.Clock.Now())
 		}()
 	})
 }
