@@ -135,6 +135,27 @@ func TestAnAdoptedContainerIsFoundAfterARestart(t *testing.T) {
 	}
 }
 
+// An adopted container that this store does not know is in quarantine. It is left alone until it is
+// purged, which removes it.
+func TestAnAdoptedContainerInQuarantineIsPurged(t *testing.T) {
+	t.Parallel()
+	r, h := newAdopting(t)
+	h.list = []driver.Observed{{ID: "a", Name: "db", Running: true, PhysicalID: "c1", Shared: true, Labels: driver.Labels{Cluster: "ours", Incarnation: "before"}}}
+	r.boot()
+	r.connect()
+	r.pass(0)
+	if q := r.quarantine(); len(q) != 1 || q[0].ID != "a" || len(h.calls) != 0 {
+		t.Fatalf("in quarantine: %+v after %v", q, h.log)
+	}
+	r.assign(wire.Assignment{ID: "a", Goal: mariposa.GoalGone, Generation: 1})
+	r.pass(0)
+	r.finish(h, "stop", driver.Observed{ID: "a", PhysicalID: "c1"}, nil)
+	r.finish(h, "remove", driver.Observed{ID: "a"}, nil)
+	if q := r.quarantine(); len(q) != 0 || len(h.calls) != 2 {
+		t.Errorf("in quarantine: %+v after %v", q, h.log)
+	}
+}
+
 func TestForeignContainersAreListed(t *testing.T) {
 	t.Parallel()
 	r, h := newAdopting(t)
