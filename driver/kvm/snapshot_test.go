@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -177,6 +178,34 @@ func TestUserModeForwardsPorts(t *testing.T) {
 		t.Fatalf("its addresses are %v", o.Addresses)
 	}
 	await(t, "it answers at "+o.Addresses[0], func() bool { return says(o.Addresses[0]) == "hello\n" })
+	// Nothing leads out of it: neither to services of the node, not even those on its loopback
+	// address, nor to its name servers.
+	services, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reached := make(chan struct{}, 1)
+	go func() { // ends with the listener
+		for {
+			c, err := services.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.Close() // it was reached
+			reached <- struct{}{}
+		}
+	}()
+	defer services.Close()
+	_, port, _ := net.SplitHostPort(services.Addr().String())
+	s := d.shell(i.ID)
+	for _, ip := range []string{"10.0.2.2", "10.0.2.3", "127.0.0.1"} {
+		if got := s.run("nc -w 5 " + ip + " " + port + " </dev/null >/dev/null 2>&1 && echo reached || echo refused"); got != "refused" {
+			t.Errorf("%s: %s", ip, got)
+		}
+	}
+	if len(reached) > 0 {
+		t.Error("it has reached a service of the node")
+	}
 	again := d.restart(i)
 	if again.Addresses[0] != o.Addresses[0] {
 		t.Errorf("its address was %v, and is %v", o.Addresses, again.Addresses)
