@@ -34,14 +34,14 @@ func newConsole(conn net.Conn, log *logfile.Writer) *console {
 
 func (c *console) copy() {
 	defer close(c.copied)
-	out := &lineEnds{to: c.log}
+	out := &logfile.LineEnds{To: c.log}
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := c.conn.Read(buffer)
-		out.write(buffer[:n])
+		_, _ = out.Write(buffer[:n]) // never fails
 		c.broadcast(buffer[:n])
 		if err != nil {
-			out.flush()
+			out.Flush()
 			return
 		}
 	}
@@ -114,32 +114,5 @@ func (c *console) finish() {
 	for conn, to := range c.attached {
 		delete(c.attached, conn)
 		close(to)
-	}
-}
-
-// lineEnds turns the line ends of a terminal into those of a file.
-type lineEnds struct {
-	to      io.Writer
-	pending bool // a carriage return that may be the first half of a line end
-}
-
-func (l *lineEnds) write(p []byte) {
-	out := make([]byte, 0, len(p)+1)
-	for _, c := range p {
-		if l.pending && c != '\n' {
-			out = append(out, '\r')
-		}
-		if l.pending = c == '\r'; !l.pending {
-			out = append(out, c)
-		}
-	}
-	if len(out) > 0 {
-		_, _ = l.to.Write(out) // a full disk loses lines
-	}
-}
-
-func (l *lineEnds) flush() {
-	if l.pending {
-		_, _ = l.to.Write([]byte{'\r'})
 	}
 }

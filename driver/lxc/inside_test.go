@@ -221,17 +221,8 @@ func TestHowAContainerEnded(t *testing.T) {
 	}
 }
 
-func TestLineEndsOfTerminals(t *testing.T) {
+func TestLineEndsThatATerminalAdds(t *testing.T) {
 	t.Parallel()
-	var out bytes.Buffer
-	l := lineEnds{to: &out}
-	for _, part := range []string{"a\r\nb\r", "\nc\rd", "\r", "\r\n", "end\r"} {
-		l.write([]byte(part))
-	}
-	l.flush()
-	if got := out.String(); got != "a\nb\nc\rd\r\nend\r" {
-		t.Errorf("%q", got)
-	}
 	if got := string(withoutAdded([]byte("a\r\r\nb\n\r\nc\rd"))); got != "a\r\nb\n\nc\rd" {
 		t.Errorf("%q", got)
 	}

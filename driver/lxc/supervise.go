@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	ossignal "os/signal"
@@ -160,11 +159,11 @@ func (s *supervisor) openConsole() (err error) {
 	s.copied = make(chan struct{})
 	go func() { // ends with the deadline that finish sets
 		defer close(s.copied)
-		out := &lineEnds{to: &s.log}
+		out := &logfile.LineEnds{To: &s.log}
 		buffer := make([]byte, 32<<10)
 		for {
 			n, err := s.console.Read(buffer)
-			out.write(buffer[:n])
+			_, _ = out.Write(buffer[:n]) // never fails
 			if err != nil {
 				break
 			}
@@ -175,7 +174,7 @@ func (s *supervisor) openConsole() (err error) {
 }
 
 // drain copies what the console still has.
-func (s *supervisor) drain(out *lineEnds, buffer []byte) {
+func (s *supervisor) drain(out *logfile.LineEnds, buffer []byte) {
 	raw, err := s.console.SyscallConn()
 	if err != nil {
 		return
@@ -186,37 +185,10 @@ func (s *supervisor) drain(out *lineEnds, buffer []byte) {
 			if n <= 0 || err != nil {
 				return
 			}
-			out.write(buffer[:n])
+			_, _ = out.Write(buffer[:n]) // never fails
 		}
 	})
-	out.flush()
-}
-
-// lineEnds turns the line ends of a terminal into those of a file.
-type lineEnds struct {
-	to      io.Writer
-	pending bool // a carriage return that may be the first half of a line end
-}
-
-func (l *lineEnds) write(p []byte) {
-	out := make([]byte, 0, len(p)+1)
-	for _, c := range p {
-		if l.pending && c != '\n' {
-			out = append(out, '\r')
-		}
-		if l.pending = c == '\r'; !l.pending {
-			out = append(out, c)
-		}
-	}
-	if len(out) > 0 {
-		_, _ = l.to.Write(out) // never fails
-	}
-}
-
-func (l *lineEnds) flush() {
-	if l.pending {
-		_, _ = l.to.Write([]byte{'\r'})
-	}
+	out.Flush()
 }
 
 // startContainer starts lxc-start. It does not find newuidmap, which would only let it use ids
