@@ -237,6 +237,7 @@ type VersionSpec struct {
 type ImagePin struct {
 	Digest string `json:"digest,omitempty"` // sha256:…; empty: the name could not be resolved
 	Why    string `json:"why,omitempty"`    // why not, as a sentence part
+	ImageLabels
 }
 
 // Cause is the kind of change that created a version.

@@ -16,7 +16,8 @@ type Service struct {
 	Compute      ComputeType
 	Image        string
 	ImageDigest  string // what the image means in this version; empty if that is not known
-	Scale        *int   // nil: leave as it is; 1 for a new service
+	ImageLabels  ImageLabels
+	Scale        *int // nil: leave as it is; 1 for a new service
 	Package      string
 	Memory       int64 // bytes; 0: no limit
 	MilliCPU     int64 // thousandths of a core; 0: no limit

@@ -61,11 +61,11 @@ func (n *Node) resolveImage(ctx context.Context, name string, logins []mariposa.
 		if at := slices.IndexFunc(logins, func(l mariposa.Login) bool { return l.Registry == mariposa.RegistryOf(name) }); at >= 0 {
 			login = &logins[at]
 		}
-		digest, err := r.ResolveImage(ctx, name, login)
+		pin, err := r.ResolveImage(ctx, name, login)
 		if err != nil {
 			return mariposa.ImagePin{Why: err.Error()}
 		}
-		return mariposa.ImagePin{Digest: digest}
+		return pin
 	}
 	return mariposa.ImagePin{Why: "the node runs no containers"}
 }

@@ -163,7 +163,7 @@ func hashedImages(pins map[string]mariposa.ImagePin, refreshed bool) (parts []st
 
 // sameDefinition reports whether two versions differ in values at most.
 func sameDefinition(a, b *mariposa.VersionSpec) bool {
-	return bytes.Equal(a.Manifest, b.Manifest) && maps.Equal(a.Images, b.Images)
+	return bytes.Equal(a.Manifest, b.Manifest) && maps.EqualFunc(a.Images, b.Images, func(a, b mariposa.ImagePin) bool { return a.Digest == b.Digest })
 }
 
 // Refresh asks to resolve images anew.

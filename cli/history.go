@@ -180,9 +180,16 @@ func (a *app) printDiff(project string, d *contract.Diff) {
 	for _, s := range d.Services {
 		var fields []string
 		for _, f := range s.Fields {
-			fields = append(fields, f.Field)
+			if f.Field != "image.version" && f.Field != "image.revision" { // they describe the digest
+				fields = append(fields, f.Field)
+			}
 		}
 		a.say("  %s: %s%s", s.Service, s.Change, bracketed(strings.Join(fields, ", ")))
+	}
+	for _, s := range d.Services {
+		if text := imageChange(s); text != "" {
+			a.say("  image %s: %s", s.Service, text)
+		}
 	}
 	if len(text) == 0 && len(d.Metadata) == 0 && len(d.Services) == 0 {
 		a.note("the versions are identical")

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -64,11 +65,40 @@ func imageWords(i contract.Image) string {
 	if i.Digest == "" {
 		return fmt.Sprintf("%s is not pinned%s", i.Image, prefixed(": ", i.Reason))
 	}
-	return i.Image + " is " + shortDigest(i.Digest)
+	return i.Image + " is " + shortDigest(i.Digest) + prefixed(", version ", plain(i.Version)) + prefixed(", commit ", shortCommit(i.Revision))
 }
 
 // shortDigest returns enough of a digest to tell images apart.
 func shortDigest(digest string) string {
-	kind, sum, _ := strings.Cut(digest, ":")
+	kind, sum, ok := strings.Cut(digest, ":")
+	if !ok {
+		return plain(digest)
+	}
 	return kind + ":" + sum[:min(12, len(sum))]
+}
+
+// shortCommit returns enough of a commit to tell it from others; a revision of another form is
+// returned as it is.
+func shortCommit(revision string) string {
+	if len(revision) >= 32 && strings.Trim(revision, "0123456789abcdef") == "" {
+		return revision[:12]
+	}
+	return plain(revision)
+}
+
+// imageChange says how the image of a service differs between two versions; empty if it does
+// not.
+func imageChange(s contract.ServiceDiff) string {
+	var all []string
+	for _, w := range []struct {
+		field, word string
+		short       func(string) string
+	}{{"image.version", "version", plain}, {"image.revision", "commit", shortCommit}, {"image.digest", "digest", shortDigest}} {
+		for _, f := range s.Fields {
+			if f.Field == w.field {
+				all = append(all, fmt.Sprintf("%s %s → %s", w.word, cmp.Or(w.short(f.Before), "unknown"), cmp.Or(w.short(f.After), "unknown")))
+			}
+		}
+	}
+	return strings.Join(all, ", ")
 }

@@ -13,13 +13,17 @@ type Image struct {
 	Image  string `json:"image" doc:"its name in the manifest"`
 	Digest string `json:"digest,omitempty" doc:"the image that the name means in this version; absent if that is not known, so that each node uses what the name means there"`
 	Reason string `json:"reason,omitempty" doc:"why the digest is not known"`
+
+	Version  string `json:"version,omitempty" doc:"the version that the image's labels name (org.opencontainers.image.version)"`
+	Revision string `json:"revision,omitempty" doc:"the revision, such as a commit, that they name (org.opencontainers.image.revision)"`
 }
 
 // ImagesOf returns the images of a version, sorted by name.
 func ImagesOf(pins map[string]mariposa.ImagePin) []Image {
 	all := []Image{}
 	for _, name := range slices.Sorted(maps.Keys(pins)) {
-		all = append(all, Image{Image: name, Digest: pins[name].Digest, Reason: pins[name].Why})
+		pin := pins[name]
+		all = append(all, Image{Image: name, Digest: pin.Digest, Reason: pin.Why, Version: pin.Version, Revision: pin.Revision})
 	}
 	return all
 }

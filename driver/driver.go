@@ -218,10 +218,10 @@ type Imager interface {
 // Resolver is implemented by drivers whose images have names that can mean another image
 // later.
 type Resolver interface {
-	// ResolveImage returns the digest of the image that a name means now: according to its
-	// registry, or if that cannot be reached, on this node. The login to the registry may be
-	// nil.
-	ResolveImage(ctx context.Context, image string, login *mariposa.Login) (digest string, err error)
+	// ResolveImage returns the image that a name means now, with its labels if they are known:
+	// according to its registry, or if that cannot be reached, on this node. The login to the
+	// registry may be nil.
+	ResolveImage(ctx context.Context, image string, login *mariposa.Login) (mariposa.ImagePin, error)
 }
 
 // Progress is the progress of an image fetch.

@@ -113,11 +113,11 @@ func (f *Fleet) askImages(ctx context.Context, node string, logins []mariposa.Lo
 		pin := said[name]
 		switch {
 		case digests.MatchString(pin.Digest):
-			pin.Why = ""
+			pin.Why, pin.ImageLabels = "", pin.ImageLabels.Clean()
 		case pin.Digest != "":
 			pin = mariposa.ImagePin{Why: "its node gave an invalid digest"}
 		default:
-			pin.Why = strings.TrimSpace(clean(shorten(cmp.Or(pin.Why, "its node does not know it"), maxReason)))
+			pin = mariposa.ImagePin{Why: strings.TrimSpace(clean(shorten(cmp.Or(pin.Why, "its node does not know it"), maxReason)))}
 		}
 		pins[name] = pin
 	}

@@ -35,9 +35,9 @@ func TestANodeIsAskedWhatImagesMean(t *testing.T) {
 		return come(p, "the answer", got)
 	}
 	got := answer(map[string]mariposa.ImagePin{
-		"good": {Digest: digest, Why: "no"}, "bad": {Digest: "sha256:../../etc"}, "unknown": {Why: "it is\x1b[31m gone"}, "other": {Digest: digest},
+		"good": {Digest: digest, Why: "no", ImageLabels: mariposa.ImageLabels{Version: "1.4\u202e\x1b[31m", Revision: strings.Repeat("f", 1000)}}, "bad": {Digest: "sha256:../../etc"}, "unknown": {Why: "it is\x1b[31m gone", ImageLabels: mariposa.ImageLabels{Version: "1"}}, "other": {Digest: digest},
 	}, "good", "bad", "unknown", "silent")
-	if len(got) != 4 || got["good"] != (mariposa.ImagePin{Digest: digest}) || got["bad"].Digest != "" || got["bad"].Why == "" ||
+	if len(got) != 4 || got["good"].Digest != digest || got["good"].Why != "" || got["good"].Version != "1.4[31m" || len(got["good"].Revision) > 200 || got["unknown"].Version != "" || got["bad"].Digest != "" || got["bad"].Why == "" ||
 		got["unknown"].Digest != "" || strings.Contains(got["unknown"].Why, "\x1b") || got["silent"].Why != "its node does not know it" {
 		t.Errorf("got %+v", got)
 	}

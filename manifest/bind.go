@@ -34,12 +34,12 @@ func (p *Project) bind(svc *mariposa.Service, v *Values, missing []string, packa
 	sized = sized && (svc.Package != "" || svc.Memory == 0 || svc.MilliCPU == 0)
 	uses := usesOf(svc)
 	needs := p.needs(v, uses, missing)
-	digest := pinned(svc, images)
-	if !sized && digest == "" && len(uses) == 0 && len(needs) == 0 {
+	pin := pinned(svc, images)
+	if !sized && pin.Digest == "" && len(uses) == 0 && len(needs) == 0 {
 		return svc
 	}
 	b := *svc
-	if b.ImageDigest = digest; digest != "" {
+	if b.ImageDigest, b.ImageLabels = pin.Digest, pin.ImageLabels; pin.Digest != "" {
 		b.Digest, b.Live = digests(&b)
 	}
 	if sized {
@@ -52,12 +52,12 @@ func (p *Project) bind(svc *mariposa.Service, v *Values, missing []string, packa
 	return &b
 }
 
-// pinned returns the digest of a service's image; empty if it is not known.
-func pinned(svc *mariposa.Service, images map[string]mariposa.ImagePin) string {
+// pinned returns what a service's image means; without a digest if that is not known.
+func pinned(svc *mariposa.Service, images map[string]mariposa.ImagePin) mariposa.ImagePin {
 	if !IsPinnable(svc) {
-		return ""
+		return mariposa.ImagePin{}
 	}
-	return images[svc.Image].Digest
+	return images[svc.Image]
 }
 
 // IsPinnable reports whether the name of a service's image can mean another image later. A

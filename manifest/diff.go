@@ -62,8 +62,12 @@ func Diff(old, new *Project) []Difference {
 	return diffs
 }
 
-// imageDigest is the field of what an image means. No manifest has it.
-const imageDigest = "image.digest"
+// The fields of what an image means. No manifest has them.
+const (
+	imageDigest   = "image.digest"
+	imageVersion  = "image.version"
+	imageRevision = "image.revision"
+)
 
 // AddImages adds to differences what images mean in both versions, by the bound services.
 func AddImages(diffs []Difference, old, new map[string]*mariposa.Service) {
@@ -75,6 +79,12 @@ func AddImages(diffs []Difference, old, new map[string]*mariposa.Service) {
 		}
 		d.Change = Replaced
 		d.Fields = append(slices.Clone(d.Fields), FieldChange{Field: imageDigest, Old: was.ImageDigest, New: is.ImageDigest})
+		a, b := was.ImageLabels, is.ImageLabels
+		for _, c := range []FieldChange{{Field: imageVersion, Old: a.Version, New: b.Version}, {Field: imageRevision, Old: a.Revision, New: b.Revision}} {
+			if c.Old != c.New {
+				d.Fields = append(d.Fields, c)
+			}
+		}
 		slices.SortFunc(d.Fields, func(a, b FieldChange) int { return strings.Compare(a.Field, b.Field) })
 	}
 }

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,7 +19,8 @@ func TestImagesArePinned(t *testing.T) {
   plain: {compute_type: process, command: [sleep, "1"]}
 `)
 	bind := func(digest string) map[string]*mariposa.Service {
-		pins := map[string]mariposa.ImagePin{"shop/web:1.4": {Digest: digest}, p.ByName["fixed"].Image: {Digest: "sha256:other"}, "": {Digest: "sha256:none"}}
+		labels := mariposa.ImageLabels{Version: "1.4", Revision: "commit of " + digest}
+		pins := map[string]mariposa.ImagePin{"shop/web:1.4": {Digest: digest, ImageLabels: labels}, p.ByName["fixed"].Image: {Digest: "sha256:other"}, "": {Digest: "sha256:none"}}
 		return Bind(p, nil, map[string]mariposa.PackageSpec{"small": {Memory: 1 << 20}}, pins, nil)
 	}
 	none, one, two := bind(""), bind("sha256:one"), bind("sha256:two")
@@ -46,11 +48,11 @@ func TestImagesArePinned(t *testing.T) {
 	}
 	diffs := Diff(p, p)
 	AddImages(diffs, one, two)
-	want := FieldChange{Field: "image.digest", Old: "sha256:one", New: "sha256:two"}
+	want := []FieldChange{{Field: "image.digest", Old: "sha256:one", New: "sha256:two"}, {Field: "image.revision", Old: "commit of sha256:one", New: "commit of sha256:two"}}
 	for _, d := range diffs {
 		switch d.Service {
 		case "web", "same":
-			if d.Change != Replaced || len(d.Fields) != 1 || d.Fields[0] != want {
+			if d.Change != Replaced || !slices.Equal(d.Fields, want) {
 				t.Errorf("%s differs by %+v", d.Service, d)
 			}
 		default:

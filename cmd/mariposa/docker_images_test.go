@@ -36,9 +36,9 @@ func TestAMovedTagChangesNothingWithoutARefresh(t *testing.T) {
 	registry, err := a.engine.StartRegistry()
 	must(t, err)
 	t.Cleanup(registry.Stop)
-	push := func(commit string) string {
+	push := func(commit, version string) string {
 		t.Helper()
-		digest, err := registry.Push(t.Context(), "shop/web:1", "FROM "+enginetest.Image+"\nLABEL org.opencontainers.image.revision="+commit+" org.opencontainers.image.version=1.4\n")
+		digest, err := registry.Push(t.Context(), "shop/web:1", "FROM "+enginetest.Image+"\nLABEL org.opencontainers.image.revision="+commit+" org.opencontainers.image.version="+version+"\n")
 		must(t, err)
 		return digest
 	}
@@ -48,25 +48,25 @@ func TestAMovedTagChangesNothingWithoutARefresh(t *testing.T) {
 			return len(a.physical("shop")) == n && a.digests("shop") == fmt.Sprintf("%d of %s", n, digest)
 		})
 	}
-	first := push("abc123")
+	first := push("abc123", "1.4.2")
 	a.start()
-	image := enginetest.RegistryHost + "/shop/web:1"
+	image := registry.Host + "/shop/web:1"
 	manifest := func(more string) string {
 		return "services:\n  web:\n    image: " + image + "\n    update: {min_healthy: 0}\n" + more
 	}
 	made, err := a.CreateProject(t.Context(), "shop", []byte(manifest("")), "")
 	must(t, err)
-	if len(made.Images) != 1 || made.Images[0] != (contract.Image{Image: image, Digest: first}) {
+	if len(made.Images) != 1 || made.Images[0] != (contract.Image{Image: image, Digest: first, Version: "1.4.2", Revision: "abc123"}) {
 		t.Fatalf("the images are %+v, want %s", made.Images, first)
 	}
 	want("at first", 1, first)
 	for _, i := range a.instances("shop") {
-		if i.Details["image"] != image || i.Details["image_revision"] != "abc123" || i.Details["image_version"] != "1.4" {
+		if i.Details["image"] != image || i.Details["image_revision"] != "abc123" || i.Details["image_version"] != "1.4.2" {
 			t.Errorf("it is shown as %v", i.Details)
 		}
 	}
 
-	second := push("def456")
+	second := push("def456", "1.4.3")
 	if second == first {
 		t.Fatal("both images are the same")
 	}
@@ -82,19 +82,22 @@ func TestAMovedTagChangesNothingWithoutARefresh(t *testing.T) {
 	want("with another version", 2, first)
 
 	out := a.ok("-j", "shop", "project", "refresh", "--wait")
-	if !strings.Contains(out, image+" is sha256:"+strings.TrimPrefix(second, "sha256:")[:12]) {
+	if !strings.Contains(out, image+" is sha256:"+strings.TrimPrefix(second, "sha256:")[:12]+", version 1.4.3, commit def456\n") {
 		t.Errorf("the refresh says\n%s", out)
 	}
 	want("after a refresh", 2, second)
 	if out := a.ok("-j", "shop", "project", "refresh", "web"); !strings.Contains(out, "nothing to do, no image has moved") {
 		t.Errorf("the second refresh says\n%s", out)
 	}
-	if out := a.ok("-j", "shop", "project", "version", "diff", "2", "3"); !strings.Contains(out, "web: replace (image.digest)") {
+	if out := a.ok("-j", "shop", "project", "version", "diff", "2", "3"); !strings.Contains(out, "web: replace (image.digest)") || !strings.Contains(out, "image web: version 1.4.2 → 1.4.3, commit abc123 → def456, digest sha256:") {
 		t.Errorf("the difference is\n%s", out)
+	}
+	if _, said, _ := a.mariposa("", "-j", "shop", "project", "version", "get", "2"); !strings.Contains(said, "image "+image+" is "+first[:len("sha256:")+12]+", version 1.4.2, commit abc123\n") {
+		t.Errorf("version 2 is introduced with\n%s", said)
 	}
 	versions, err := a.Versions(t.Context(), "shop")
 	must(t, err)
-	if v := versions.Versions[0]; v.Cause != "refresh" || v.Message != "image "+image+" has moved" || v.Images[0].Digest != second || v.Version == versions.Versions[1].Version {
+	if v := versions.Versions[0]; v.Cause != "refresh" || v.Message != "image "+image+" has moved" || v.Images[0].Digest != second || v.Images[0].Version != "1.4.3" || v.Images[0].Revision != "def456" || v.Version == versions.Versions[1].Version {
 		t.Errorf("the newest version is %+v", v)
 	}
 	a.ok("-j", "shop", "meta", "set", "unused", "1")

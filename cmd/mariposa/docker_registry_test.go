@@ -22,10 +22,10 @@ func TestPrivateImagesNeedALogin(t *testing.T) {
 	registry, err := a.engine.StartPrivateRegistry()
 	must(t, err)
 	t.Cleanup(registry.Stop)
-	digest, err := registry.Push(t.Context(), "shop/web:1", "FROM "+enginetest.Image+"\nLABEL a=b\n")
+	digest, err := registry.Push(t.Context(), "shop/web:1", "FROM "+enginetest.Image+"\nLABEL org.opencontainers.image.version=\"0.9 \u202Ebeta\" org.opencontainers.image.revision="+strings.Repeat("f", 1000)+"\n")
 	must(t, err)
 	a.start()
-	image := enginetest.RegistryHost + "/shop/web:1"
+	image := registry.Host + "/shop/web:1"
 	using := func(image string) string {
 		return fileOf(t, "services:\n  web:\n    image: "+image+"\n    update: {min_healthy: 0}\n")
 	}
@@ -47,12 +47,17 @@ func TestPrivateImagesNeedALogin(t *testing.T) {
 
 	login := func(org, password string) {
 		t.Helper()
-		if out, said, code := a.mariposa(password+"\n", "org", "registry", "set", org, enginetest.RegistryHost, "--username", enginetest.RegistryUser); code != 0 || strings.Contains(out+said, password) {
+		if out, said, code := a.mariposa(password+"\n", "org", "registry", "set", org, registry.Host, "--username", enginetest.RegistryUser); code != 0 || strings.Contains(out+said, password) {
 			t.Fatalf("%d %s %s", code, out, said)
 		}
 	}
 	login("acme", enginetest.RegistryPassword)
 	a.ok("-o", "acme", "project", "create", "shop", "-m", manifest, "--wait")
+	var version contract.Version
+	must(t, json.Unmarshal([]byte(a.ok("-o", "acme", "-j", "shop", "project", "version", "get", "1", "--json")), &version))
+	if is := version.Images[0]; is.Digest != digest || is.Version != "0.9 beta" || !strings.HasPrefix(is.Revision, "ffff") || len(is.Revision) > 128 {
+		t.Errorf("the image is %+v", is)
+	}
 	var ids []string
 	var list contract.Instances
 	must(t, json.Unmarshal([]byte(a.ok("-o", "acme", "-j", "shop", "instance", "list", "--json")), &list))
@@ -97,14 +102,14 @@ func TestPrivateImagesNeedALogin(t *testing.T) {
 		}
 		return nil
 	}))
-	a.ok("org", "registry", "rm", "acme", enginetest.RegistryHost)
+	a.ok("org", "registry", "rm", "acme", registry.Host)
 	for _, c := range []struct {
 		why  string
 		args []string
 	}{
-		{"has no login to registry", []string{"rm", "acme", enginetest.RegistryHost}},
+		{"has no login to registry", []string{"rm", "acme", registry.Host}},
 		{"is not a registry", []string{"set", "acme", "shop/web:1", "--username", "u"}},
-		{"--username is required", []string{"set", "acme", enginetest.RegistryHost}},
+		{"--username is required", []string{"set", "acme", registry.Host}},
 	} {
 		if _, said, code := a.mariposa("secret", append([]string{"org", "registry"}, c.args...)...); code == 0 || !strings.Contains(said, c.why) {
 			t.Errorf("%v: %d %s", c.args, code, said)

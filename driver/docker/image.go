@@ -106,35 +106,40 @@ func pullError(image string, err error) error {
 	return err
 }
 
-// ResolveImage returns the digest of the image that a name means now. An image that was built
-// here and has never been in a registry is meant by its name, whatever a registry says.
-func (d *Driver) ResolveImage(ctx context.Context, image string, login *mariposa.Login) (string, error) {
+// ResolveImage returns the image that a name means now. An image that was built here and has
+// never been in a registry is meant by its name, whatever a registry says.
+func (d *Driver) ResolveImage(ctx context.Context, image string, login *mariposa.Login) (pin mariposa.ImagePin, err error) {
 	ctx, leave, err := d.gate.Enter(ctx)
 	if err != nil {
-		return "", err
+		return pin, err
 	}
 	defer leave()
 	here, err := d.api.ImageInspect(ctx, image)
 	isHere := err == nil
 	switch {
 	case isHere && len(here.RepoDigests) == 0:
-		return "", errors.New("it was built on a node, and no registry knows it")
+		return pin, errors.New("it was built on a node, and no registry knows it")
 	case err != nil && !errdefs.IsNotFound(err):
-		return "", explain(err)
+		return pin, explain(err)
 	}
 	is, err := d.api.DistributionInspect(ctx, image, client.DistributionInspectOptions{EncodedRegistryAuth: encodeLogin(login)})
 	if err == nil {
-		return is.Descriptor.Digest.String(), nil
+		pin.Digest = is.Descriptor.Digest.String()
+		pin.ImageLabels = d.labelsOfImage(ctx, image, pin.Digest, login)
+		return pin, nil
 	}
 	if isHere { // what it meant when this node fetched it
-		if digest := digestIn(here.RepoDigests, image); digest != "" {
-			return digest, nil
+		if pin.Digest = digestIn(here.RepoDigests, image); pin.Digest != "" {
+			if d.private.isOpen(repositoryOf(image), login) && here.Config != nil {
+				pin.ImageLabels = mariposa.LabelsOf(here.Config.Labels)
+			}
+			return pin, nil
 		}
 	}
 	if ctx.Err() != nil {
-		return "", errors.New("its registry does not answer")
+		return pin, errors.New("its registry does not answer")
 	}
-	return "", explain(pullError(image, err))
+	return pin, explain(pullError(image, err))
 }
 
 // digestIn returns the digest that an image has in the repository of a name.

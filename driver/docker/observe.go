@@ -111,9 +111,6 @@ func howEnded(s *container.State, oom bool) string {
 	return fmt.Sprintf("exited with code %d", code)
 }
 
-// maxLabel bounds the labels of an image that are shown.
-const maxLabel = 200
-
 // details are what people may want to know of a container.
 func details(c *container.InspectResponse) map[string]string {
 	name, digest, _ := strings.Cut(c.Config.Image, "@")
@@ -121,9 +118,10 @@ func details(c *container.InspectResponse) map[string]string {
 	if digest != "" {
 		out["image_digest"] = digest
 	}
-	for label, key := range map[string]string{"org.opencontainers.image.revision": "image_revision", "org.opencontainers.image.version": "image_version"} {
-		if value := c.Config.Labels[label]; value != "" { // a container has the labels of its image
-			out[key] = value[:min(len(value), maxLabel)]
+	labels := mariposa.LabelsOf(c.Config.Labels) // a container has the labels of its image
+	for key, value := range map[string]string{"image_revision": labels.Revision, "image_version": labels.Version} {
+		if value != "" {
+			out[key] = value
 		}
 	}
 	if c.State.Running && c.State.Pid > 0 {

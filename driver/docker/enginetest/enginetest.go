@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -96,6 +97,9 @@ func (e *Engine) Launch() error {
 		return fmt.Errorf("cannot start dockerd: %w", err)
 	}
 	e.cmd = cmd
+	if out, err := exec.CommandContext(context.Background(), "nsenter", "--net=/proc/"+strconv.Itoa(cmd.Process.Pid)+"/ns/net", "ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
+		return fmt.Errorf("cannot set up the network of the engine: %w: %s", err, out)
+	}
 	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -119,6 +123,31 @@ func (e *Engine) isAlive() bool {
 func isZombie(pid int) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return err != nil || bytes.Contains(b, []byte(") Z "))
+}
+
+// Dial connects to an address in the network namespace of the engine.
+func (e *Engine) Dial(ctx context.Context, address string) (net.Conn, error) {
+	space, err := os.Open("/proc/" + strconv.Itoa(e.cmd.Process.Pid) + "/ns/net")
+	if err != nil {
+		return nil, err
+	}
+	defer space.Close() // it was only read
+	type result struct {
+		conn net.Conn
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		runtime.LockOSThread() // for ever: the thread ends with the goroutine, and nobody else gets into the namespace
+		if err := unix.Setns(int(space.Fd()), unix.CLONE_NEWNET); err != nil {
+			done <- result{err: err}
+			return
+		}
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+		done <- result{conn, err}
+	}()
+	r := <-done
+	return r.conn, r.err
 }
 
 // Kill ends the engine at once. Containers keep running if it has the flag --live-restore.

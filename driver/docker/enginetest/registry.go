@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,12 +17,12 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// RegistryHost is where an engine finds its registry: in its own network namespace.
-const RegistryHost = "127.0.0.1:5000"
-
 // Registry is a registry beside an engine.
 type Registry struct {
+	Host string // where the engine and the machine find it, such as 127.0.0.1:5000
+
 	engine *Engine
+	door   net.Listener // leads from the machine into the network namespace of the engine
 	cmd    *exec.Cmd
 	done   chan struct{}
 }
@@ -54,18 +55,21 @@ func (e *Engine) StartPrivateRegistry() (*Registry, error) {
 }
 
 func (e *Engine) startRegistry(more string) (*Registry, error) {
+	door, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	host := door.Addr().String()
 	config := filepath.Join(e.Dir, "registry.yml")
-	if err := os.WriteFile(config, append(fmt.Appendf(nil, registryConfig, filepath.Join(e.Dir, "registry"), RegistryHost), more...), 0o600); err != nil {
+	if err := os.WriteFile(config, append(fmt.Appendf(nil, registryConfig, filepath.Join(e.Dir, "registry"), host), more...), 0o600); err != nil {
 		return nil, err
 	}
 	space := "--net=/proc/" + strconv.Itoa(e.cmd.Process.Pid) + "/ns/net"
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if out, err := exec.CommandContext(ctx, "nsenter", space, "ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("cannot set up the network of the engine: %w: %s", err, out)
-	}
 	basic := base64.StdEncoding.EncodeToString([]byte(RegistryUser + ":" + RegistryPassword)) // an open one ignores it
-	r := &Registry{engine: e, done: make(chan struct{})}
+	r := &Registry{Host: host, engine: e, door: door, done: make(chan struct{})}
+	go r.forward() // ends with Stop
 	r.cmd = exec.CommandContext(context.Background(), "nsenter", space, "docker-registry", "serve", config)
 	r.cmd.Stdout, r.cmd.Stderr = e.log, e.log
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -77,7 +81,7 @@ func (e *Engine) startRegistry(more string) (*Registry, error) {
 		close(r.done)
 	}()
 	for {
-		if err := exec.CommandContext(ctx, "nsenter", space, "/bin/busybox", "wget", "-q", "-O", "/dev/null", "--header", "Authorization: Basic "+basic, "http://"+RegistryHost+"/v2/").Run(); err == nil {
+		if err := exec.CommandContext(ctx, "nsenter", space, "/bin/busybox", "wget", "-q", "-O", "/dev/null", "--header", "Authorization: Basic "+basic, "http://"+host+"/v2/").Run(); err == nil {
 			return r, nil
 		}
 		select {
@@ -91,8 +95,30 @@ func (e *Engine) startRegistry(more string) (*Registry, error) {
 	}
 }
 
+// forward connects those who ask on the machine with the registry.
+func (r *Registry) forward() {
+	for {
+		from, err := r.door.Accept()
+		if err != nil {
+			return // Stop has closed it
+		}
+		to, err := r.engine.Dial(context.Background(), r.Host)
+		if err != nil {
+			_ = from.Close() // the client sees that nobody is there
+			continue
+		}
+		for _, way := range [][2]net.Conn{{from, to}, {to, from}} {
+			go func() {
+				_, _ = io.Copy(way[0], way[1]) // until one of them ends
+				_, _ = way[0].Close(), way[1].Close()
+			}()
+		}
+	}
+}
+
 // Stop ends the registry; its images are lost only with the engine's directory.
 func (r *Registry) Stop() {
+	_ = r.door.Close()
 	_ = r.cmd.Process.Kill() // it may have ended
 	<-r.done
 }
@@ -105,7 +131,7 @@ func registryAuth() string {
 // Push builds an image from a Dockerfile and pushes it under a name such as shop/web:1. It
 // returns its digest. The engine keeps no copy of it.
 func (r *Registry) Push(ctx context.Context, name, dockerfile string) (digest string, err error) {
-	ref := RegistryHost + "/" + name
+	ref := r.Host + "/" + name
 	if err := r.engine.Build(ctx, ref, dockerfile); err != nil {
 		return "", err
 	}
