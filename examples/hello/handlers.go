@@ -19,10 +19,11 @@ type identity struct {
 	PID      int    `json:"pid"`
 }
 
-// greeting is the backend's answer.
+// greeting is the answer of the backend, or of the app with what the store says.
 type greeting struct {
 	Greeting string `json:"greeting"`
 	identity
+	Store *visits `json:"store,omitempty"`
 }
 
 // page is the answer of the web front end. Either Backend is set, or Message says why
@@ -47,13 +48,12 @@ func backend(me identity) http.Handler {
 // web serves its own greeting and the backend's, which it fetches for each request. While
 // the backend is down, web answers 503 and keeps running.
 func web(me identity, word, address string) http.Handler {
-	// A new connection per request reaches a replaced backend immediately.
-	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := newClient()
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
 		answer, status := page{Greeting: word, Web: me}, http.StatusOK
-		said, err := fetch(r.Context(), client, address)
-		if err != nil {
+		said := &greeting{}
+		if err := fetch(r.Context(), client, http.MethodGet, address, said); err != nil {
 			answer.Message = fmt.Sprintf("The backend at %s is away: %v.", address, err)
 			status = http.StatusServiceUnavailable
 		} else {
@@ -73,24 +73,30 @@ func web(me identity, word, address string) http.Handler {
 	return mux
 }
 
-func fetch(ctx context.Context, client *http.Client, address string) (*greeting, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/", nil)
+// newClient returns a client that makes a new connection per request: it reaches a replaced
+// program immediately.
+func newClient() *http.Client {
+	return &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+}
+
+// fetch asks another program for a JSON document.
+func fetch(ctx context.Context, client *http.Client, method, address string, answer any) error {
+	request, err := http.NewRequestWithContext(ctx, method, "http://"+address+"/", nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("unexpected status %s", response.Status)
+		return fmt.Errorf("unexpected status %s", response.Status)
 	}
-	var answer greeting
-	if err := json.NewDecoder(io.LimitReader(response.Body, 64<<10)).Decode(&answer); err != nil {
-		return nil, fmt.Errorf("invalid answer: %w", err)
+	if err := json.NewDecoder(io.LimitReader(response.Body, 64<<10)).Decode(answer); err != nil {
+		return fmt.Errorf("invalid answer: %w", err)
 	}
-	return &answer, nil
+	return nil
 }
 
 func healthy(w http.ResponseWriter, _ *http.Request) {

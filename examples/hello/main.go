@@ -1,7 +1,8 @@
-// Hello is a minimal example project: a backend that returns a greeting, and a web front
-// end that calls it. Both are ordinary programs that know nothing about Mariposa. They
-// listen on $PORT or on the port given by --port, log one line per request, shut down
-// gracefully on SIGTERM and lose nothing if they are killed.
+// Hello has the programs of the example projects: a backend that returns a greeting, and a
+// web front end that calls it. In a project of three tiers, an app that counts visits in a
+// store takes the place of the backend. All are ordinary programs that know nothing about
+// Mariposa. They listen on $PORT or on the port given by --port, log one line per request,
+// shut down gracefully on SIGTERM and lose nothing if they are killed.
 package main
 
 import (
@@ -20,7 +21,11 @@ import (
 
 const usage = `usage: PORT=7101 hello backend
        PORT=8080 BACKEND=127.0.0.1:7101 [GREETING=hello] hello web
-       hello backend --port 7101`
+       PORT=7101 STORE=127.0.0.1:5432 hello app
+       PORT=5432 [DIR=/data] hello store
+       hello backend --port 7101
+
+They listen on 127.0.0.1, or on the address in LISTEN: 0.0.0.0 in containers and machines`
 
 // farewell is how long open requests may take to finish after SIGTERM.
 const farewell = 5 * time.Second
@@ -59,13 +64,25 @@ func run(ctx context.Context, args []string, getenv func(string) string) error {
 			return errors.New("BACKEND is not set; set it to the backend's host:port\n" + usage)
 		}
 		handler = web(me, cmp.Or(getenv("GREETING"), "hello"), address)
+	case "app":
+		address := getenv("STORE")
+		if address == "" {
+			return errors.New("STORE is not set; set it to the store's host:port\n" + usage)
+		}
+		handler = app(me, address)
+	case "store":
+		s, err := openStore(me, getenv("DIR"))
+		if err != nil {
+			return err
+		}
+		handler = s
 	default:
 		return fmt.Errorf("unknown mode %q\n%s", mode, usage)
 	}
 	if port == "" {
 		return errors.New("PORT is not set; set it to the port to listen on\n" + usage)
 	}
-	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
+	listener, err := net.Listen("tcp", net.JoinHostPort(cmp.Or(getenv("LISTEN"), "127.0.0.1"), port))
 	if err != nil {
 		return err
 	}

@@ -93,6 +93,34 @@ func TestTheWebSaysWhenTheBackendIsAway(t *testing.T) {
 	}
 }
 
+func TestTheAppCountsVisitsInTheStore(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for n, want := range []string{"you are visitor 1", "you are visitor 2"} { // another store continues
+		s, err := openStore(identity{Name: "store.1"}, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		address := start(t, web(identity{Name: "web.1"}, "hello", start(t, app(identity{Name: "app.1"}, start(t, s)))))
+		var got page
+		if status := getJSON(t, address, &got); status != http.StatusOK || got.Backend == nil || got.Backend.Name != "app.1" || got.Backend.Greeting != want {
+			t.Fatalf("status %d, and it says %+v", status, got)
+		}
+		if s := got.Backend.Store; s == nil || s.Visits != n+1 || s.Name != "store.1" {
+			t.Errorf("the store's part: %+v", s)
+		}
+	}
+	if status, text := get(t, start(t, app(identity{}, freeAddress(t))), "/", ""); status != http.StatusServiceUnavailable || !strings.Contains(text, "is away") {
+		t.Errorf("without a store: status %d, %s", status, text)
+	}
+	if err := os.WriteFile(dir+"/visits", []byte("many"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openStore(identity{}, dir); err == nil {
+		t.Error("it counts from a number that it cannot read")
+	}
+}
+
 func TestWrongUseIsExplained(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -104,6 +132,7 @@ func TestWrongUseIsExplained(t *testing.T) {
 		"unknown part": {[]string{"sing"}, nil, `unknown mode "sing"`},
 		"no port":      {[]string{"backend"}, nil, "PORT is not set"},
 		"no backend":   {[]string{"web"}, map[string]string{"PORT": "1"}, "BACKEND is not set"},
+		"no store":     {[]string{"app"}, map[string]string{"PORT": "1"}, "STORE is not set"},
 		"no such port": {[]string{"backend"}, map[string]string{"PORT": "x"}, "listen"},
 	} {
 		t.Run(name, func(t *testing.T) {
