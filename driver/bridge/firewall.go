@@ -79,7 +79,7 @@ func applyIPTables(ctx context.Context, chain string, list []bridged) error {
 	if _, err := ostool.RunWith(ctx, iptablesRules(chain, list), "iptables-restore", "--noflush", "--wait=10"); err != nil {
 		return err
 	}
-	for _, jump := range [][]string{{"filter", "FORWARD"}, {"nat", "POSTROUTING"}} {
+	for _, jump := range [][]string{{"mangle", "FORWARD"}, {"filter", "FORWARD"}, {"nat", "POSTROUTING"}} {
 		if _, err := ostool.Run(ctx, "iptables", "--wait=10", "-t", jump[0], "-C", jump[1], "-j", chain); err == nil {
 			continue
 		}
@@ -90,25 +90,32 @@ func applyIPTables(ctx context.Context, chain string, list []bridged) error {
 	return nil
 }
 
-// iptablesRules returns the rules as iptables-restore reads them.
+// iptablesRules returns the rules as iptables-restore reads them. Networks are kept apart in the
+// table mangle, which comes before filter: in filter, an engine puts its rules for a new network
+// before ours, and accepts everything that leaves the network.
 func iptablesRules(chain string, list []bridged) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(&b, format+"\n", args...) } // never fails
-	line("*filter\n:%s - [0:0]\n:%s-OUT - [0:0]\n-F %s\n-F %s-OUT", chain, chain, chain, chain)
+	line("*mangle\n:%s - [0:0]\n:%s-OUT - [0:0]\n-F %s\n-F %s-OUT", chain, chain, chain, chain)
 	for _, x := range list {
-		line("-A %s -i %s -o %s -j ACCEPT", chain, x.name, x.name)
+		line("-A %s -i %s -o %s -j RETURN", chain, x.name, x.name)
 		line("-A %s -i %s -j %s-OUT", chain, x.name, chain)
 		line("-A %s-OUT -o %s -j DROP", chain, x.name)
 	}
 	for _, other := range foreignBridges {
 		line("-A %s-OUT -o %s+ -j DROP", chain, other)
 	}
-	line("-A %s-OUT -j ACCEPT", chain)
 	for _, x := range list {
-		line("-A %s -o %s -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", chain, x.name)
+		line("-A %s -o %s -m conntrack --ctstate RELATED,ESTABLISHED -j RETURN", chain, x.name)
 		for _, other := range foreignBridges {
 			line("-A %s -i %s+ -o %s -j DROP", chain, other, x.name)
 		}
+	}
+	// Releases before had the rules of mangle here, in two chains.
+	line("COMMIT\n*filter\n:%s - [0:0]\n:%s-OUT - [0:0]\n-F %s\n-F %s-OUT\n-X %s-OUT", chain, chain, chain, chain, chain)
+	for _, x := range list {
+		line("-A %s -i %s -j ACCEPT", chain, x.name)
+		line("-A %s -o %s -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", chain, x.name)
 	}
 	line("COMMIT\n*nat\n:%s - [0:0]\n-F %s", chain, chain)
 	for _, x := range list {
