@@ -192,6 +192,7 @@ func systemDrivers(cfg NodeConfig, node string) (drivers []driver.Driver, err er
 		}
 		drivers = append(drivers, d)
 	}
+	networks.Clear(context.Background()) // all drivers have said which ones they use
 	return drivers, nil
 }
 

@@ -61,6 +61,7 @@ services:
 	if logs := i.ok("-j", "shop", "logs"); strings.Count(logs, "booted") != 1 {
 		t.Errorf("it was booted again:\n%s", logs)
 	}
+	i.await("it still has its network", func() bool { return i.reaches(one) })
 
 	// One whose QEMU is killed is replaced.
 	must(t, syscall.Kill(atoi(i.details(one.ID)["pid"]), syscall.SIGKILL))

@@ -110,6 +110,13 @@ func (i *island) ok(args ...string) string {
 	return out
 }
 
+// reaches reports whether the node reaches an instance at its address.
+func (i *island) reaches(one contract.Instance) bool {
+	i.t.Helper()
+	host, _, _ := strings.Cut(one.Addresses[0], ":")
+	return exec.CommandContext(i.t.Context(), "nsenter", "--target", strconv.Itoa(i.anchor.Process.Pid), "--net", "/bin/busybox", "ping", "-c", "1", "-W", "5", host).Run() == nil
+}
+
 // running returns the running instances of a project by name.
 func (i *island) running(project string) map[string]contract.Instance {
 	i.t.Helper()

@@ -38,9 +38,6 @@ func (d *Driver) adoptAll() error {
 	}
 	d.clearMemory()
 	d.clearVolumes()
-	if d.options.Networks != nil {
-		d.options.Networks.Clear(d.ctx)
-	}
 	d.releaseImages()
 	return nil
 }

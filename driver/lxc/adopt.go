@@ -45,7 +45,6 @@ func (d *Driver) adoptAll() error {
 	}
 	d.clearMemory()
 	d.clearVolumes()
-	d.options.Networks.Clear(d.ctx)
 	d.releaseImages()
 	return nil
 }
