@@ -135,20 +135,20 @@ func driversFor(cfg NodeConfig, node string) ([]driver.Driver, error) {
 		return nil, fmt.Errorf("set up processes on this node: %w", err)
 	}
 	drivers = append(drivers, p)
-	if cfg.Docker != nil {
-		c := *cfg.Docker
-		c.Dir, c.Scope = filepath.Join(cfg.Dir, "docker"), node
-		d, err := docker.New(c)
-		if err != nil {
-			closeAll(drivers)
-			return nil, fmt.Errorf("set up containers on this node: %w", err)
-		}
-		drivers = append(drivers, d)
-	}
-	systems, err := systemDrivers(cfg, node)
+	systems, networks, err := systemDrivers(cfg, node)
 	if err != nil {
 		closeAll(drivers)
 		return nil, err
+	}
+	if cfg.Docker != nil {
+		c := *cfg.Docker
+		c.Dir, c.Scope, c.Shared = filepath.Join(cfg.Dir, "docker"), node, networks
+		d, err := docker.New(c)
+		if err != nil {
+			closeAll(append(drivers, systems...))
+			return nil, fmt.Errorf("set up containers on this node: %w", err)
+		}
+		drivers = append(drivers, d)
 	}
 	return append(drivers, systems...), nil
 }
@@ -157,27 +157,28 @@ func driversFor(cfg NodeConfig, node string) ([]driver.Driver, error) {
 const ImagesDir = "images"
 
 // systemDrivers creates the drivers of system containers and virtual machines. They share the images
-// and the networks of the node.
-func systemDrivers(cfg NodeConfig, node string) (drivers []driver.Driver, err error) {
+// and the networks of the node. It returns the networks as long as one of the drivers can use them.
+func systemDrivers(cfg NodeConfig, node string) (drivers []driver.Driver, inUse func() *bridge.Networks, err error) {
 	if cfg.LXC == nil && cfg.KVM == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
 	images, err := imagestore.Open(filepath.Join(cfg.Dir, ImagesDir))
 	if err != nil {
-		return nil, fmt.Errorf("open the images of this node: %w", err)
+		return nil, nil, fmt.Errorf("open the images of this node: %w", err)
 	}
 	networks, err := bridge.Open(bridge.Options{Dir: filepath.Join(cfg.Dir, "lxc"), Scope: node, Subnet: cfg.Subnet}) // where system containers had them first
 	if err != nil {
-		return nil, fmt.Errorf("open the networks of this node: %w", err)
+		return nil, nil, fmt.Errorf("open the networks of this node: %w", err)
 	}
+	var users []driver.Conditional
 	if cfg.LXC != nil {
 		o := *cfg.LXC
 		o.Dir, o.Images, o.Networks, o.Scope = filepath.Join(cfg.Dir, "lxc"), images, networks, node
 		d, err := lxc.New(o)
 		if err != nil {
-			return nil, fmt.Errorf("set up system containers on this node: %w", err)
+			return nil, nil, fmt.Errorf("set up system containers on this node: %w", err)
 		}
-		drivers = append(drivers, d)
+		drivers, users = append(drivers, d), append(users, d)
 	}
 	if cfg.KVM != nil {
 		o := *cfg.KVM
@@ -188,12 +189,19 @@ func systemDrivers(cfg NodeConfig, node string) (drivers []driver.Driver, err er
 		d, err := kvm.New(o)
 		if err != nil {
 			closeAll(drivers)
-			return nil, fmt.Errorf("set up virtual machines on this node: %w", err)
+			return nil, nil, fmt.Errorf("set up virtual machines on this node: %w", err)
 		}
-		drivers = append(drivers, d)
+		if drivers = append(drivers, d); !cfg.UserNetwork {
+			users = append(users, d)
+		}
 	}
 	networks.Clear(context.Background()) // all drivers have said which ones they use
-	return drivers, nil
+	return drivers, func() *bridge.Networks {
+		if slices.ContainsFunc(users, func(d driver.Conditional) bool { return d.Unavailable() == "" }) {
+			return networks
+		}
+		return nil
+	}, nil
 }
 
 // closeAll closes drivers; another error is reported.

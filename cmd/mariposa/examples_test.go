@@ -8,9 +8,18 @@ import (
 	"net/http"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 
+	"github.com/moby/moby/api/types/container"
 	dockerclient "github.com/moby/moby/client"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/driver/docker/enginetest"
+	"mariposa/driver/kvm/guesttest"
 )
 
 // tiersPage is what the front end of the examples with three tiers answers.
@@ -80,4 +89,113 @@ func TestTheComposeLikeExample(t *testing.T) {
 		return open() && page.Backend.Store.Name != first.Name && page.Backend.Store.Visits > first.Visits
 	})
 	a.ok("project", "delete", "tiers", "--yes", "-f", "--wait")
+}
+
+// The example with three kinds of compute, as its README says. The instances of the project reach
+// each other, also after a restart of the agent; others do not reach them.
+func TestTheMixedExample(t *testing.T) {
+	t.Parallel()
+	i := emptyIsland(t)
+	engine, err := enginetest.StartInside(i.anchor.Process.Pid, t.TempDir())
+	must(t, err)
+	t.Cleanup(func() { must(t, engine.Stop()) })
+	kernel, err := guesttest.Kernel()
+	must(t, err)
+	modules, err := filepath.Abs("../../.cache/kernel/lib/modules")
+	must(t, err)
+	example, err := filepath.Abs("../../examples/mixed")
+	must(t, err)
+	dir := t.TempDir()
+	build := exec.CommandContext(t.Context(), example+"/images.sh", dir, filepath.Join(binaries, "hello"))
+	build.Env = append(build.Environ(), "DOCKER_HOST="+engine.Host(), "KERNEL="+kernel, "MODULES="+modules)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	i.env = []string{"MARIPOSA_DOCKER=" + engine.Host()}
+	i.open()
+	i.ok("image", "import", dir+"/app.tar", "--name", "mariposa-example/app:1")
+	i.ok("image", "import", dir+"/vmlinuz", "--initrd", dir+"/store.cpio", "--append", guesttest.Append, "--name", "mariposa-example/store:1")
+	i.ok("project", "create", "mixed", "-m", example+"/mariposa.yaml", "--wait")
+	var page *tiersPage
+	visits := 0
+	open := func() bool {
+		if page = visit(t.Context(), "127.0.0.1:8080", engine.Dial); page == nil || page.Backend.Store.Visits <= visits {
+			return false
+		}
+		visits = page.Backend.Store.Visits
+		return true
+	}
+	i.await("the front end answers", open)
+	all := i.running("mixed")
+	if len(all) != 3 || all[page.Web.Name].ComputeType != mariposa.ComputeDocker || all[page.Backend.Name].ComputeType != mariposa.ComputeInfrastructure || !strings.HasPrefix(page.Backend.Store.Name, "store-1") {
+		t.Errorf("%v run, and the front end answers %+v", all, page)
+	}
+
+	// Containers of other projects, and of nobody that Mariposa knows, do not reach them, nor a project
+	// without containers.
+	i.ok("project", "create", "system", "-m", fileOf(t, `services:
+  app: {compute_type: infrastructure, image: "mariposa-example/app:1", command: [/hello, backend], environment: {LISTEN: 0.0.0.0}, ports: [7101], update: {min_healthy: 0}}
+`), "--wait")
+	i.ok("project", "create", "other", "-m", fileOf(t, "services: {box: {image: '"+enginetest.Image+"', update: {min_healthy: 0}}}"), "--wait")
+	var alone contract.Instance
+	for _, alone = range i.running("other") {
+	}
+	front, err := engine.API.ContainerInspect(t.Context(), all[page.Web.Name].PhysicalID, dockerclient.ContainerInspectOptions{})
+	must(t, err)
+	_, err = engine.API.NetworkCreate(t.Context(), "foreign", dockerclient.NetworkCreateOptions{Driver: "bridge"})
+	must(t, err)
+	insider, outsider := boxIn(t, engine, front.Container.HostConfig.NetworkMode), boxIn(t, engine, "foreign")
+	var asked sync.WaitGroup
+	for _, project := range []string{"mixed", "system"} {
+		for _, one := range i.running(project) {
+			if project == "mixed" {
+				i.await("a container of the project reaches "+one.Name, func() bool { return canReach(t, engine, insider, one.Addresses[0], 60) })
+			}
+			for who, from := range map[string]string{"a foreign container": outsider, "a container of another project": alone.PhysicalID} {
+				asked.Go(func() {
+					if canReach(t, engine, from, one.Addresses[0], 2) {
+						t.Errorf("%s reaches %s of %s", who, one.Name, project)
+					}
+				})
+			}
+		}
+	}
+	asked.Wait()
+	_, err = engine.API.ContainerRemove(t.Context(), insider, dockerclient.ContainerRemoveOptions{Force: true})
+	must(t, err)
+
+	end(i.dev)
+	i.start()
+	i.await("all three answer after a restart of the agent", open)
+	i.await("a project with nothing but containers still has its network", func() bool { return i.reaches(alone) })
+	for _, project := range []string{"system", "other", "mixed"} {
+		i.ok("project", "delete", project, "--yes", "-f", "--wait")
+	}
+	i.await("their networks are gone", func() bool {
+		out, err := exec.CommandContext(t.Context(), "nsenter", "--target", strconv.Itoa(i.anchor.Process.Pid), "--net", "ip", "-o", "link").CombinedOutput()
+		must(t, err)
+		return !strings.Contains(string(out), "mplx-")
+	})
+}
+
+// boxIn starts a container that Mariposa does not know, in a network of the engine.
+func boxIn(t *testing.T, e *enginetest.Engine, network container.NetworkMode) string {
+	t.Helper()
+	c, err := e.API.ContainerCreate(t.Context(), dockerclient.ContainerCreateOptions{Image: enginetest.Image, HostConfig: &container.HostConfig{NetworkMode: network}})
+	must(t, err)
+	_, err = e.API.ContainerStart(t.Context(), c.ID, dockerclient.ContainerStartOptions{})
+	must(t, err)
+	return c.ID
+}
+
+// canReach reports whether a container with a shell reaches a program of the examples within a
+// number of seconds.
+func canReach(t *testing.T, e *enginetest.Engine, id, address string, seconds int) bool {
+	t.Helper()
+	host, port, err := net.SplitHostPort(address)
+	must(t, err)
+	cmd := exec.CommandContext(t.Context(), "docker", "exec", id, "sh", "-c", `printf 'GET /health HTTP/1.0\r\n\r\n' | nc -w "$2" "$0" "$1"`, host, port, strconv.Itoa(seconds))
+	cmd.Env = append(cmd.Environ(), "DOCKER_HOST="+e.Host())
+	out, _ := cmd.CombinedOutput() // it fails if nobody answers
+	return strings.Contains(string(out), "ready")
 }

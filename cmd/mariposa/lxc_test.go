@@ -26,9 +26,25 @@ type island struct {
 	anchor  *exec.Cmd // keeps the namespace
 	dev     *exec.Cmd
 	printed *lockedBuffer
+	env     []string // of all commands
 }
 
 func newIsland(t *testing.T) *island {
+	t.Helper()
+	i := emptyIsland(t)
+	i.open()
+	return i
+}
+
+// open starts the system.
+func (i *island) open() {
+	i.t.Helper()
+	i.t.Cleanup(i.tearDown)
+	i.start()
+}
+
+// emptyIsland returns an island without a system.
+func emptyIsland(t *testing.T) *island {
 	t.Helper()
 	i := &island{t: t, dir: t.TempDir()}
 	// LXC looks for bridges in /sys, which shows the network that it was mounted in.
@@ -43,14 +59,12 @@ exec sleep 100000`, t.TempDir())
 	launch(t, i.anchor, ready)
 	t.Cleanup(func() { end(i.anchor) })
 	i.await("the network is up", func() bool { return strings.Contains(ready.String(), "ready") })
-	t.Cleanup(i.tearDown)
-	i.start()
 	return i
 }
 
 // inside returns a command of the binary in the network of the island.
 func (i *island) inside(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := program(ctx, i.dir, []string{"MARIPOSA_DATA=" + i.dir, "MARIPOSA_LXC=on", "MARIPOSA_KVM=emulate"}, args...)
+	cmd := program(ctx, i.dir, append([]string{"MARIPOSA_DATA=" + i.dir, "MARIPOSA_LXC=on", "MARIPOSA_KVM=emulate"}, i.env...), args...)
 	cmd.Args = append([]string{"nsenter", "--target", strconv.Itoa(i.anchor.Process.Pid), "--net", "--mount", "--", cmd.Path}, args...)
 	path, err := exec.LookPath("nsenter")
 	must(i.t, err)

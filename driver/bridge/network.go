@@ -1,6 +1,7 @@
 // Package bridge has the networks of a node whose instances have addresses of their own: system
 // containers and virtual machines. Each network has a bridge. The package owns the bridges, their
 // firewall rules, and which address belongs to whom. It does not know what is attached to a bridge.
+// An engine can have a part of the network of a project (share.go).
 //
 // All networks of a node are blocks of one private range of addresses. The first address of a
 // block is that of the bridge.
@@ -86,6 +87,7 @@ type networkRecord struct {
 	Name    string               `json:"name"`
 	Block   int                  `json:"block"`
 	Compute mariposa.ComputeType `json:"compute,omitempty"` // whose driver has provided it
+	Shared  bool                 `json:"shared,omitempty"`  // the upper half of its addresses is the Docker engine's
 }
 
 // Open opens the networks of a node.
@@ -452,7 +454,7 @@ func (n *Networks) Clear(ctx context.Context) {
 	defer n.mu.Unlock()
 	all, err := n.list()
 	for _, r := range all {
-		if err == nil && r.isProject() && !n.hasLink(r.ID) {
+		if err == nil && r.isProject() && !r.Shared && !n.hasLink(r.ID) {
 			err = n.remove(ctx, r.ID)
 		}
 	}
@@ -483,7 +485,11 @@ func (n *Networks) assignAddress(o Owner, id string, p netip.Prefix) (netip.Pref
 			used[l.Address.Addr()] = true
 		}
 	}
-	for n := 2; n < 1<<(32-p.Bits())-1; n++ {
+	end := 1<<(32-p.Bits()) - 1
+	if n.isShared(id) {
+		end = 1 << (31 - p.Bits())
+	}
+	for n := 2; n < end; n++ {
 		if a := addressAt(p.Addr(), n); !used[a] {
 			return netip.PrefixFrom(a, p.Bits()), nil
 		}

@@ -31,6 +31,7 @@ import (
 
 	"mariposa"
 	"mariposa/driver"
+	"mariposa/driver/bridge"
 	"mariposa/driver/gate"
 	"mariposa/driver/memdir"
 )
@@ -57,6 +58,9 @@ type Options struct {
 	Scope string
 	// Publish is the address of the node at which ports are published; all if zero.
 	Publish netip.Addr
+	// Shared returns the networks of the system containers and virtual machines of this node,
+	// whose bridges the containers of their projects use too; nil if it runs none. It may be nil.
+	Shared func() *bridge.Networks
 }
 
 // Driver runs instances in one engine.

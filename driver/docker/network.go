@@ -63,7 +63,7 @@ func (d *Driver) createContainer(ctx context.Context, i driver.Instance, plan cl
 	}
 	d.networks.RLock() // until the container is there, so that the network is not removed
 	defer d.networks.RUnlock()
-	if err := d.ensureNetwork(ctx, own, i.Project); err != nil {
+	if err := d.ensureNetwork(ctx, own, i); err != nil {
 		return err
 	}
 	_, err := d.api.ContainerCreate(ctx, plan)
@@ -71,37 +71,50 @@ func (d *Driver) createContainer(ctx context.Context, i driver.Instance, plan cl
 }
 
 // ensureNetwork creates the network of a project unless it exists.
-func (d *Driver) ensureNetwork(ctx context.Context, name, project string) error {
+func (d *Driver) ensureNetwork(ctx context.Context, name string, i driver.Instance) error {
 	d.ensuring.Lock() // an engine may have two networks with one name
 	defer d.ensuring.Unlock()
 	is, err := d.api.NetworkInspect(ctx, name, client.NetworkInspectOptions{})
 	switch {
 	case errdefs.IsNotFound(err):
-		_, err = d.api.NetworkCreate(ctx, name, client.NetworkCreateOptions{
-			Driver: "bridge", Labels: map[string]string{labelScope: d.options.Scope, labelNetwork: name, labelProject: project},
-		})
+		o := client.NetworkCreateOptions{Driver: "bridge", Labels: map[string]string{labelScope: d.options.Scope, labelNetwork: name, labelProject: i.Project}}
+		if err := d.useSharedBridge(ctx, i, &o); err != nil {
+			return err
+		}
+		_, err = d.api.NetworkCreate(ctx, name, o)
 		return err
-	case err == nil && is.Network.Labels[labelScope] != d.options.Scope:
+	case err != nil:
+		return err
+	case is.Network.Labels[labelScope] != d.options.Scope:
 		return fmt.Errorf("another network has the name %s: remove it", name)
+	case is.Network.Labels[labelShared] != "":
+		return d.restoreSharedBridge(ctx, i)
 	}
-	return err
+	return nil
 }
 
 // sweepNetworks removes the networks of projects that have no containers here any more. An engine
 // may refuse to remove one, because it counts containers in it that are gone; the network stays
 // until a later sweep, and everything else goes on.
 func (d *Driver) sweepNetworks(ctx context.Context) error {
-	ours := make(client.Filters).Add("label", labelScope+"="+d.options.Scope).Add("label", labelNetwork)
-	list, err := d.api.NetworkList(ctx, client.NetworkListOptions{Filters: ours})
+	list, err := d.projectNetworks(ctx)
 	if err != nil {
 		return err
 	}
-	for _, n := range list.Items {
+	defer d.releaseShares(ctx)
+	for _, n := range list {
 		if err := d.removeUnused(ctx, n.Labels[labelNetwork]); err != nil && ctx.Err() == nil {
 			slog.Warn("cannot remove the network of a project; it is tried again later", "network", n.Name, "err", explain(err))
 		}
 	}
 	return ctx.Err()
+}
+
+// projectNetworks returns the networks of projects.
+func (d *Driver) projectNetworks(ctx context.Context) ([]network.Summary, error) {
+	ours := make(client.Filters).Add("label", labelScope+"="+d.options.Scope).Add("label", labelNetwork)
+	list, err := d.api.NetworkList(ctx, client.NetworkListOptions{Filters: ours})
+	return list.Items, err
 }
 
 // removeUnused removes the network of a project unless a container uses it, running or not.
@@ -125,7 +138,9 @@ func (d *Driver) removeUnused(ctx context.Context, name string) error {
 	if err != nil || is.Network.Labels[labelScope] != d.options.Scope || is.Network.Labels[labelNetwork] != name || len(is.Network.Containers) > 0 {
 		return unlessGone(err)
 	}
-	_, err = d.api.NetworkRemove(ctx, name, client.NetworkRemoveOptions{})
+	if _, err = d.api.NetworkRemove(ctx, name, client.NetworkRemoveOptions{}); unlessGone(err) == nil {
+		d.unshare(ctx, is.Network.Labels[labelShared])
+	}
 	return unlessGone(err)
 }
 

@@ -39,9 +39,10 @@ type Engine struct {
 	Dir string // everything it has
 	API *client.Client
 
-	flags []string
-	cmd   *exec.Cmd
-	log   *os.File
+	flags  []string
+	inside int // the process in whose namespaces it runs; 0: in a network namespace of its own
+	cmd    *exec.Cmd
+	log    *os.File
 }
 
 // Host is where it listens.
@@ -52,9 +53,17 @@ func (e *Engine) Socket() string { return filepath.Join(e.Dir, "docker.sock") }
 
 // Start starts an engine in a directory, with further flags.
 func Start(dir string, flags ...string) (*Engine, error) {
-	e := &Engine{Dir: dir, flags: flags}
+	return start(&Engine{Dir: dir, flags: flags})
+}
+
+// StartInside starts an engine in the network and mount namespaces of a process.
+func StartInside(pid int, dir string, flags ...string) (*Engine, error) {
+	return start(&Engine{Dir: dir, flags: flags, inside: pid})
+}
+
+func start(e *Engine) (*Engine, error) {
 	var err error
-	if e.log, err = os.OpenFile(filepath.Join(dir, "engine.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
+	if e.log, err = os.OpenFile(filepath.Join(e.Dir, "engine.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
 		return nil, err
 	}
 	if e.API, err = client.New(client.WithHost(e.Host())); err != nil {
@@ -82,8 +91,12 @@ func (e *Engine) Launch() error {
 	_ = os.Remove(filepath.Join(e.Dir, "docker.pid"))
 	_ = os.Remove(filepath.Join(e.Dir, "exec", "containerd", "containerd.pid"))
 	cmd := exec.CommandContext(context.Background(), "dockerd", append(args, e.flags...)...)
-	cmd.Stdout, cmd.Stderr = e.log, e.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	if e.inside > 0 {
+		cmd = exec.CommandContext(context.Background(), "nsenter", slices.Concat([]string{"--target", strconv.Itoa(e.inside), "--net", "--mount", "--", "dockerd"}, args, e.flags)...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	}
+	cmd.Stdout, cmd.Stderr = e.log, e.log
 	started := make(chan error, 1)
 	go func() { // the thread that starts it must live on: the engine dies with it
 		runtime.LockOSThread()
