@@ -14,6 +14,9 @@ needs() {
 		gcc                              gcc         the race detector links through cgo
 		/usr/include/stdio.h             libc6-dev   cgo needs the C library's headers
 		dockerd                          docker.io   tests start Docker engines of their own
+		podman                           podman      tests run containers with it
+		/usr/lib/podman/netavark         netavark    networks of Podman
+		/usr/lib/podman/aardvark-dns     aardvark-dns  names of containers in networks of Podman
 		docker-registry                  docker-registry  tests pull images from it
 		/bin/busybox                     busybox-static  tests make images from it
 		lxc-start                        lxc         tests run system containers, in a network namespace of their own

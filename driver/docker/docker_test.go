@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 		code := m.Run()
 		engine.API.Close() // of the tests; Stop does not need it
 		if code == 0 {
-			if err := goleak.Find(goleak.IgnoreAnyFunction("mariposa/driver/docker/enginetest.(*Engine).Launch.func1")); err != nil {
+			if err := goleak.Find(goleak.IgnoreAnyFunction("mariposa/driver/docker/enginetest.startForLife.func1")); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				code = 1
 			}

@@ -7,6 +7,7 @@ package drivertest
 import (
 	"context"
 	"crypto/rand"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -75,12 +76,9 @@ const Limit = 20 * time.Second
 // NewID returns an id that no other instance has.
 func NewID() string { return "t-" + rand.Text() }
 
-// Run runs the suite; each test gets its own harness.
-func Run(t *testing.T, harness func(t *testing.T) Harness) {
-	tests := []struct {
-		name string
-		run  func(t *testing.T, b *fixture)
-	}{
+// Run runs the suite, or only the tests with these names; each test gets its own harness.
+func Run(t *testing.T, harness func(t *testing.T) Harness, only ...string) {
+	tests := []suiteTest{
 		{"Start returns once the instance is running", testStart},
 		{"a second start changes nothing", testStartTwice},
 		{"a start after the end restarts the same instance", testStartAgain},
@@ -122,12 +120,26 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 		{"images are fetched once, with progress", testImages},
 		{"operations on many instances run concurrently", testMany},
 	}
+	for _, name := range only {
+		if !slices.ContainsFunc(tests, func(test suiteTest) bool { return test.name == name }) {
+			t.Errorf("the suite has no test %q", name)
+		}
+	}
 	for _, test := range tests {
+		if len(only) > 0 && !slices.Contains(only, test.name) {
+			continue
+		}
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			test.run(t, newFixture(t, harness(t)))
 		})
 	}
+}
+
+// suiteTest is one test of the suite.
+type suiteTest struct {
+	name string
+	run  func(t *testing.T, b *fixture)
 }
 
 // fixture is one driver under test with everything it has reported.

@@ -1,11 +1,12 @@
-// Package enginetest starts Docker engines for tests. Each has its own directory and its own
-// network namespace, so that any number can run beside each other and beside an engine of the
+// Package enginetest starts Docker engines and Podman for tests. Each has its own directory and its
+// own network namespace, so that any number can run beside each other and beside an engine of the
 // machine.
 package enginetest
 
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,7 +35,10 @@ const (
 	Graceful = "mariposa-test/busybox:graceful"
 )
 
-// Engine is a Docker engine.
+// Variable names the engine of the tests: the path of another dockerd, or podman.
+const Variable = "TEST_ENGINE"
+
+// Engine is a Docker engine, or the service of Podman.
 type Engine struct {
 	Dir string // everything it has
 	API *client.Client
@@ -42,8 +46,12 @@ type Engine struct {
 	flags  []string
 	inside int // the process in whose namespaces it runs; 0: in a network namespace of its own
 	cmd    *exec.Cmd
+	holder *exec.Cmd // keeps the namespaces of Podman; nil for a Docker engine
 	log    *os.File
 }
+
+// IsPodman reports whether the engine is Podman.
+func (e *Engine) IsPodman() bool { return e.holder != nil }
 
 // Host is where it listens.
 func (e *Engine) Host() string { return "unix://" + e.Socket() }
@@ -51,18 +59,20 @@ func (e *Engine) Host() string { return "unix://" + e.Socket() }
 // Socket is the path of its socket.
 func (e *Engine) Socket() string { return filepath.Join(e.Dir, "docker.sock") }
 
-// Start starts an engine in a directory, with further flags.
+// Start starts an engine in a directory, with further flags for dockerd.
 func Start(dir string, flags ...string) (*Engine, error) {
+	if os.Getenv(Variable) == "podman" {
+		return StartPodman(dir)
+	}
 	return start(&Engine{Dir: dir, flags: flags})
 }
 
-// StartInside starts an engine in the network and mount namespaces of a process.
+// StartInside starts a Docker engine in the network and mount namespaces of a process.
 func StartInside(pid int, dir string, flags ...string) (*Engine, error) {
 	return start(&Engine{Dir: dir, flags: flags, inside: pid})
 }
 
-func start(e *Engine) (*Engine, error) {
-	var err error
+func start(e *Engine) (_ *Engine, err error) {
 	if e.log, err = os.OpenFile(filepath.Join(e.Dir, "engine.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
 		return nil, err
 	}
@@ -82,6 +92,25 @@ func start(e *Engine) (*Engine, error) {
 
 // Launch starts the engine after it was killed.
 func (e *Engine) Launch() error {
+	cmd := e.docker()
+	if e.IsPodman() {
+		cmd = e.podman("system", "service", "--time=0", e.Host())
+	}
+	cmd.Stdout, cmd.Stderr = e.log, e.log
+	if err := startForLife(cmd); err != nil {
+		return fmt.Errorf("cannot start the engine: %w", err)
+	}
+	e.cmd = cmd
+	if !e.IsPodman() {
+		if out, err := exec.CommandContext(context.Background(), "nsenter", "--net=/proc/"+strconv.Itoa(cmd.Process.Pid)+"/ns/net", "ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
+			return fmt.Errorf("cannot set up the network of the engine: %w: %s", err, out)
+		}
+	}
+	return e.awaitAnswer()
+}
+
+// docker returns the command of a Docker engine.
+func (e *Engine) docker() *exec.Cmd {
 	args := []string{
 		"--data-root", filepath.Join(e.Dir, "data"), "--exec-root", filepath.Join(e.Dir, "exec"), "--pidfile", filepath.Join(e.Dir, "docker.pid"),
 		"--host", e.Host(), "--shutdown-timeout", "1",
@@ -90,15 +119,21 @@ func (e *Engine) Launch() error {
 	// One that was killed leaves these, and takes a process that nobody has waited for as alive.
 	_ = os.Remove(filepath.Join(e.Dir, "docker.pid"))
 	_ = os.Remove(filepath.Join(e.Dir, "exec", "containerd", "containerd.pid"))
-	cmd := exec.CommandContext(context.Background(), "dockerd", append(args, e.flags...)...)
+	program := cmp.Or(os.Getenv(Variable), "dockerd")
+	cmd := exec.CommandContext(context.Background(), program, append(args, e.flags...)...) //nolint:gosec // whoever runs the tests names it
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	if e.inside > 0 {
-		cmd = exec.CommandContext(context.Background(), "nsenter", slices.Concat([]string{"--target", strconv.Itoa(e.inside), "--net", "--mount", "--", "dockerd"}, args, e.flags)...)
+		cmd = exec.CommandContext(context.Background(), "nsenter", slices.Concat([]string{"--target", strconv.Itoa(e.inside), "--net", "--mount", "--", program}, args, e.flags)...) //nolint:gosec // likewise
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	}
-	cmd.Stdout, cmd.Stderr = e.log, e.log
+	return cmd
+}
+
+// startForLife starts a command that dies with this process. The thread that starts it must live
+// on: the command dies with it.
+func startForLife(cmd *exec.Cmd) error {
 	started := make(chan error, 1)
-	go func() { // the thread that starts it must live on: the engine dies with it
+	go func() {
 		runtime.LockOSThread()
 		err := cmd.Start()
 		started <- err
@@ -106,13 +141,11 @@ func (e *Engine) Launch() error {
 			_ = cmd.Wait() // Kill and Stop see how it ended
 		}
 	}()
-	if err := <-started; err != nil {
-		return fmt.Errorf("cannot start dockerd: %w", err)
-	}
-	e.cmd = cmd
-	if out, err := exec.CommandContext(context.Background(), "nsenter", "--net=/proc/"+strconv.Itoa(cmd.Process.Pid)+"/ns/net", "ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
-		return fmt.Errorf("cannot set up the network of the engine: %w: %s", err, out)
-	}
+	return <-started
+}
+
+// awaitAnswer waits until the engine answers.
+func (e *Engine) awaitAnswer() error {
 	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -123,15 +156,15 @@ func (e *Engine) Launch() error {
 		}
 		if time.Now().After(deadline) || !e.isAlive() {
 			text, _ := os.ReadFile(e.log.Name())
-			return fmt.Errorf("dockerd does not answer: %w\n%s", err, text[max(0, len(text)-4000):])
+			return fmt.Errorf("the engine does not answer: %w\n%s", err, text[max(0, len(text)-4000):])
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
 }
 
-func (e *Engine) isAlive() bool {
-	return syscall.Kill(e.cmd.Process.Pid, 0) == nil && !isZombie(e.cmd.Process.Pid)
-}
+func (e *Engine) isAlive() bool { return isAlive(e.cmd.Process.Pid) }
+
+func isAlive(pid int) bool { return syscall.Kill(pid, 0) == nil && !isZombie(pid) }
 
 func isZombie(pid int) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
@@ -163,7 +196,8 @@ func (e *Engine) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return r.conn, r.err
 }
 
-// Kill ends the engine at once. Containers keep running if it has the flag --live-restore.
+// Kill ends the engine at once. Containers keep running if it is Podman or has the flag
+// --live-restore.
 func (e *Engine) Kill() error {
 	err := syscall.Kill(e.cmd.Process.Pid, syscall.SIGKILL)
 	e.awaitEnd()
@@ -186,6 +220,7 @@ func (e *Engine) awaitEnd() {
 // Stop ends the engine with all of its containers, and removes what it has mounted.
 func (e *Engine) Stop() error {
 	if e.cmd == nil || e.cmd.Process == nil {
+		e.stopPodman()
 		return nil
 	}
 	if e.isAlive() {
@@ -194,6 +229,7 @@ func (e *Engine) Stop() error {
 		e.awaitEnd()
 	}
 	e.killLeftovers("containerd", "containerd-shim", "containerd-shim-runc-v2")
+	e.stopPodman()
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	for _, line := range strings.Split(string(mounts), "\n") {
 		if fields := strings.Fields(line); len(fields) > 1 && strings.HasPrefix(fields[1], e.Dir+"/") {

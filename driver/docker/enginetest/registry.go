@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -128,6 +129,9 @@ func registryAuth() string {
 	return base64.URLEncoding.EncodeToString([]byte(`{"username":"` + RegistryUser + `","password":"` + RegistryPassword + `"}`))
 }
 
+// pushedDigest is the digest of an image in the report of its push.
+var pushedDigest = regexp.MustCompile(`[Dd]igest"?: ?"?(sha256:[0-9a-f]{64})`)
+
 // Push builds an image from a Dockerfile and pushes it under a name such as shop/web:1. It
 // returns its digest. The engine keeps no copy of it.
 func (r *Registry) Push(ctx context.Context, name, dockerfile string) (digest string, err error) {
@@ -144,13 +148,11 @@ func (r *Registry) Push(ctx context.Context, name, dockerfile string) (digest st
 	if err != nil || strings.Contains(string(text), `"error"`) {
 		return "", fmt.Errorf("the push of %s failed: %w: %s", ref, err, text)
 	}
-	is, err := r.engine.API.ImageInspect(ctx, ref)
-	if err != nil {
-		return "", err
+	said := pushedDigest.FindSubmatch(text)
+	if said == nil {
+		return "", fmt.Errorf("the push of %s has no digest: %s", ref, text)
 	}
-	for _, known := range is.RepoDigests {
-		_, digest, _ = strings.Cut(known, "@")
-	}
+	digest = string(said[1])
 	_, err = r.engine.API.ImageRemove(ctx, ref, client.ImageRemoveOptions{Force: true})
 	return digest, err
 }
