@@ -17,7 +17,7 @@ type dockerFlags struct {
 }
 
 func (f *dockerFlags) add(to *pflag.FlagSet) {
-	to.StringVar(&f.host, "docker", "", "Docker engine that runs containers, such as unix:///run/docker-2.sock; off for none (default: DOCKER_HOST, or unix:///var/run/docker.sock)")
+	to.StringVar(&f.host, "docker", "", "Docker engine or Podman that runs containers, such as unix:///run/docker-2.sock; off for none (default: DOCKER_HOST, or the socket of Docker or Podman)")
 	to.StringVar(&f.publish, "docker-publish", "0.0.0.0", "address of this machine at which containers publish the ports that a manifest fixes")
 }
 

@@ -188,12 +188,12 @@ func isOurs(labels map[string]string) bool {
 
 // listOwn lists the containers of this node: created or adopted.
 func (d *Driver) listOwn(ctx context.Context) ([]container.Summary, error) {
-	list, err := d.api.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("label", labelScope+"="+d.options.Scope)})
+	list, err := d.api().ContainerList(ctx, client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("label", labelScope+"="+d.options.Scope)})
 	ids := d.adoptions.containers()
 	if err != nil || len(ids) == 0 {
 		return list.Items, err
 	}
-	adopted, err := d.api.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("id", ids...)})
+	adopted, err := d.api().ContainerList(ctx, client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("id", ids...)})
 	own := slices.DeleteFunc(adopted.Items, func(c container.Summary) bool { return d.adoptions.instanceOf(c.ID) == "" })
 	return append(list.Items, own...), err
 }
@@ -204,7 +204,7 @@ func (d *Driver) forgetGone(ctx context.Context, id string) {
 	if a == nil {
 		return
 	}
-	if _, err := d.api.ContainerInspect(ctx, a.Container, client.ContainerInspectOptions{}); !errdefs.IsNotFound(err) {
+	if _, err := d.api().ContainerInspect(ctx, a.Container, client.ContainerInspectOptions{}); !errdefs.IsNotFound(err) {
 		return
 	}
 	if err := d.forget(ctx, id); err != nil {
@@ -231,9 +231,9 @@ func (d *Driver) ForeignContainers(ctx context.Context) ([]mariposa.ForeignConta
 		return nil, err
 	}
 	defer leave()
-	list, err := d.api.ContainerList(ctx, client.ContainerListOptions{All: true})
+	list, err := d.api().ContainerList(ctx, client.ContainerListOptions{All: true})
 	if err != nil {
-		return nil, explain(err)
+		return nil, d.explain(err)
 	}
 	all := []mariposa.ForeignContainer{}
 	for _, c := range list.Items {
@@ -301,13 +301,13 @@ func (d *Driver) findForeign(ctx context.Context, ref string) (*container.Inspec
 	if ref == "" || strings.ContainsAny(ref, "/?#%") { // the engine would read it as another request
 		return nil, mariposa.Errorf(mariposa.InvalidArgument, "%q is neither the id nor the name of a container", ref)
 	}
-	r, err := d.api.ContainerInspect(ctx, ref, client.ContainerInspectOptions{})
+	r, err := d.api().ContainerInspect(ctx, ref, client.ContainerInspectOptions{})
 	c := &r.Container
 	switch {
 	case errdefs.IsNotFound(err), err == nil && (c.Config == nil || c.State == nil || c.HostConfig == nil):
 		return nil, mariposa.Errorf(mariposa.ResourceNotFound, "there is no container %q", ref)
 	case err != nil:
-		return nil, explain(err)
+		return nil, d.explain(err)
 	case isOurs(c.Config.Labels):
 		return nil, mariposa.Errorf(mariposa.Conflict, "the container %s was created by Mariposa, for instance %s: only other containers can be adopted",
 			ref, cmp.Or(c.Config.Labels[labelName], c.Config.Labels[labelInstance]))

@@ -109,7 +109,7 @@ func TestAForeignContainerIsAdopted(t *testing.T) {
 		o.HostConfig.Memory, o.HostConfig.NanoCPUs = 64<<20, 500_000_000
 		o.Config.Env = []string{"MODE=mine"}
 	}, "sh", "-c", "echo hello; exec sleep 100000")
-	if f := d.foreign(id); f == nil || !f.Running || f.Image != enginetest.Image || !strings.HasPrefix(f.Name, "by-hand-") || len(f.Addresses) != 1 || f.Created.IsZero() {
+	if f := d.foreign(id); f == nil || !f.Running || strings.TrimPrefix(f.Image, "docker.io/") != enginetest.Image || !strings.HasPrefix(f.Name, "by-hand-") || len(f.Addresses) != 1 || f.Created.IsZero() {
 		t.Fatalf("it is listed as %+v", f)
 	}
 	one, err := d.Driver.(driver.Adopter).ForeignContainer(t.Context(), id[:12])

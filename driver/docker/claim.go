@@ -36,15 +36,15 @@ func (d *Driver) claim(ctx context.Context, id string, a *adoption) error {
 	}
 	labels := map[string]string{labelClaim: d.options.Scope, labelRecord: string(record)}
 	for range 3 {
-		if _, err := d.api.VolumeCreate(ctx, client.VolumeCreateOptions{Name: claimName(a.Container), Labels: labels}); err != nil {
-			return explain(err)
+		if _, err := d.api().VolumeCreate(ctx, client.VolumeCreateOptions{Name: claimName(a.Container), Labels: labels}); err != nil {
+			return d.explain(err)
 		}
-		is, err := d.api.VolumeInspect(ctx, claimName(a.Container), client.VolumeInspectOptions{}) // it may have existed
+		is, err := d.api().VolumeInspect(ctx, claimName(a.Container), client.VolumeInspectOptions{}) // it may have existed
 		switch {
 		case errdefs.IsNotFound(err):
 			continue // it has just been removed
 		case err != nil:
-			return explain(err)
+			return d.explain(err)
 		case is.Volume.Labels[labelClaim] != d.options.Scope:
 			return fmt.Errorf("another node or installation has already adopted the container. If that no longer exists, run `docker volume rm %s` on the machine", claimName(a.Container))
 		case is.Volume.Labels[labelRecord] == string(record):
@@ -59,19 +59,19 @@ func (d *Driver) claim(ctx context.Context, id string, a *adoption) error {
 
 // unclaim removes our claim of a container. It is not an error if there is none.
 func (d *Driver) unclaim(ctx context.Context, container string) error {
-	is, err := d.api.VolumeInspect(ctx, claimName(container), client.VolumeInspectOptions{})
+	is, err := d.api().VolumeInspect(ctx, claimName(container), client.VolumeInspectOptions{})
 	if err == nil && is.Volume.Labels[labelClaim] == d.options.Scope {
-		_, err = d.api.VolumeRemove(ctx, claimName(container), client.VolumeRemoveOptions{})
+		_, err = d.api().VolumeRemove(ctx, claimName(container), client.VolumeRemoveOptions{})
 	}
-	return explain(unlessGone(err))
+	return d.explain(unlessGone(err))
 }
 
 // reconcileClaims finds adopted containers whose records this node has lost, and renews claims that
 // someone has removed.
 func (d *Driver) reconcileClaims(ctx context.Context) error {
-	list, err := d.api.VolumeList(ctx, client.VolumeListOptions{Filters: make(client.Filters).Add("label", labelClaim+"="+d.options.Scope)})
+	list, err := d.api().VolumeList(ctx, client.VolumeListOptions{Filters: make(client.Filters).Add("label", labelClaim+"="+d.options.Scope)})
 	if err != nil {
-		return explain(err)
+		return d.explain(err)
 	}
 	for _, v := range list.Items {
 		var c claimed
@@ -81,7 +81,7 @@ func (d *Driver) reconcileClaims(ctx context.Context) error {
 		if d.adoptions.instanceOf(c.Adoption.Container) != "" {
 			continue
 		}
-		_, err := d.api.ContainerInspect(ctx, c.Adoption.Container, client.ContainerInspectOptions{})
+		_, err := d.api().ContainerInspect(ctx, c.Adoption.Container, client.ContainerInspectOptions{})
 		switch {
 		case errdefs.IsNotFound(err):
 			err = d.unclaim(ctx, c.Adoption.Container)

@@ -45,7 +45,7 @@ func (d *Driver) plan(i driver.Instance) (c client.ContainerCreateOptions, more 
 	c = client.ContainerCreateOptions{
 		Name: containerName(i.ID),
 		Config: &container.Config{
-			Image: w.Image, Cmd: w.Command, Entrypoint: w.Entrypoint, WorkingDir: w.WorkingDir, User: w.User,
+			Image: d.imageName(w.Image), Cmd: w.Command, Entrypoint: w.Entrypoint, WorkingDir: w.WorkingDir, User: w.User,
 			Env: environment(i, w), Labels: labels, ExposedPorts: network.PortSet{}, Hostname: hostname(i.Name),
 		},
 		HostConfig: &container.HostConfig{

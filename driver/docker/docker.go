@@ -1,4 +1,5 @@
-// Package docker runs instances as containers of a Docker engine, through its API.
+// Package docker runs instances as containers of a Docker engine, through its API. Podman offers
+// the same API; podman.go says where it differs.
 //
 // The engine has the truth: a container carries in its labels whose it is, which instance
 // it is and where it came from. The driver keeps only what the engine cannot: a small record
@@ -24,6 +25,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -52,6 +54,9 @@ type Options struct {
 	// Host is where the engine listens, such as unix:///var/run/docker.sock. If empty, the
 	// environment of the agent says so, as for Docker's own client.
 	Host string
+	// DefaultHosts are the sockets to look for if neither says so: the first that exists is used
+	// from then on. If empty, those of Docker and Podman.
+	DefaultHosts []string
 	// Dir is a directory for records, files and values of instances.
 	Dir string
 	// Scope names the node: the engine may be used by several.
@@ -65,10 +70,11 @@ type Options struct {
 
 // Driver runs instances in one engine.
 type Driver struct {
-	options Options
-	api     *client.Client
-	memory  *memdir.Dir
-	private *privateRepositories
+	options  Options
+	client   atomic.Pointer[client.Client]
+	isPodman atomic.Bool // the engine is Podman
+	memory   *memdir.Dir
+	private  *privateRepositories
 
 	adoptions adoptions
 
@@ -106,20 +112,20 @@ func New(o Options) (*Driver, error) {
 			return nil, fmt.Errorf("cannot create the directory of the containers: %w", err)
 		}
 	}
-	opts := []client.Opt{client.FromEnv}
-	if o.Host != "" {
-		opts = []client.Opt{client.WithHost(o.Host)}
-	}
-	api, err := client.New(opts...)
-	if err != nil {
-		return nil, fmt.Errorf("cannot use the Docker engine: %w", err)
+	if len(o.DefaultHosts) == 0 {
+		o.DefaultHosts = defaultHosts
 	}
 	private, err := openPrivate(o.Dir)
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{options: o, private: private, gate: gate.New(errClosed), api: api, memory: memdir.New(o.Dir, memdir.Places()), entries: map[string]*entry{}, sessions: map[*session]struct{}{}, ooms: map[string]time.Time{}, report: func(driver.Event) {}}
+	d := &Driver{options: o, private: private, gate: gate.New(errClosed), memory: memdir.New(o.Dir, memdir.Places()), entries: map[string]*entry{}, sessions: map[*session]struct{}{}, ooms: map[string]time.Time{}, report: func(driver.Event) {}}
 	d.ctx = d.gate.Context()
+	api, err := d.newClient()
+	if err != nil {
+		return nil, err
+	}
+	d.client.Store(api)
 	if err := d.adoptions.load(filepath.Join(o.Dir, adoptedDir)); err != nil {
 		return nil, err
 	}
@@ -152,7 +158,7 @@ func (d *Driver) Close() error {
 	d.gate.Shut()
 	d.closeSessions()
 	d.gate.Wait()
-	return d.api.Close()
+	return d.api().Close()
 }
 
 var errClosed = errors.New("the docker driver is closed")
@@ -178,7 +184,7 @@ func (d *Driver) operate(ctx context.Context, id string, work func(context.Conte
 	}
 	d.settle(id, e, o)
 	o.ID = id
-	return o, explain(err)
+	return o, d.explain(err)
 }
 
 // lookAfterError returns the state in which a failed operation has left an instance. If the

@@ -60,10 +60,10 @@ type world struct {
 	proxy *proxy
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, on *enginetest.Engine) *world {
 	t.Helper()
 	w := &world{t: t, dir: t.TempDir(), scope: drivertest.NewID()}
-	w.proxy = newProxy(t, engine.Socket())
+	w.proxy = newProxy(t, on.Socket())
 	return w
 }
 
@@ -91,12 +91,17 @@ func newProxy(t *testing.T, to string) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{path: filepath.Join(dir, "s"), to: to, conns: map[net.Conn]bool{}}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return newProxyAt(t, filepath.Join(dir, "s"), to)
+}
+
+func newProxyAt(t *testing.T, path, to string) *proxy {
+	t.Helper()
+	p := &proxy{path: path, to: to, conns: map[net.Conn]bool{}}
 	p.mend(t)
 	t.Cleanup(func() {
 		p.cut()
 		p.work.Wait()
-		_ = os.RemoveAll(dir)
 	})
 	return p
 }
@@ -167,8 +172,13 @@ func graceful(i driver.Instance) driver.Instance {
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	drivertest.Run(t, func(t *testing.T) drivertest.Harness {
-		w := newWorld(t)
+	drivertest.Run(t, harnessOn(engine))
+}
+
+// harnessOn returns the harness of an engine.
+func harnessOn(engine *enginetest.Engine) func(t *testing.T) drivertest.Harness {
+	return func(t *testing.T) drivertest.Harness {
+		w := newWorld(t, engine)
 		return drivertest.Harness{
 			Open: w.open,
 			Runs: func(_ *testing.T, id string) driver.Instance { return instance(id) },
@@ -212,7 +222,7 @@ func TestConformance(t *testing.T) {
 				return instance(id, "sh", "-c", "printf '"+strings.Join(lines, "\\n")+"\\n'; exec sleep 1000")
 			},
 		}
-	})
+	}
 }
 
 // run runs a shell command in an instance and returns its output.

@@ -19,6 +19,9 @@ import (
 const (
 	// probeTimeout is how long an engine may take to answer before it counts as hanging.
 	probeTimeout = 5 * time.Second
+	// listTimeout is how long an engine that has just answered may take for a long list, or to
+	// describe itself.
+	listTimeout = 4 * probeTimeout
 	// pulseInterval is how often it is asked whether it is there.
 	pulseInterval = 5 * time.Second
 	// listInterval is how often all containers are looked at, in case an event was lost.
@@ -52,23 +55,17 @@ func (d *Driver) Details() map[string]string {
 // connect reaches the engine, subscribes to its events and then looks at every container. It
 // returns why that failed.
 func (d *Driver) connect() error {
-	ctx, cancel := context.WithTimeout(d.ctx, probeTimeout)
+	details, err := d.reach()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(d.ctx, listTimeout)
 	defer cancel()
-	ping, err := d.api.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true, ForceNegotiate: true})
-	if err != nil {
-		return explain(err)
-	}
-	if ping.OSType != "" && ping.OSType != "linux" {
-		return errors.New("the engine runs " + ping.OSType + " containers, not linux ones")
-	}
-	version, err := d.api.ServerVersion(ctx, client.ServerVersionOptions{})
-	if err != nil {
-		return explain(err)
-	}
 	following, stop := context.WithCancel(d.ctx)
-	all := d.api.Events(following, client.EventsListOptions{Filters: make(client.Filters).
+	all := d.api().Events(following, client.EventsListOptions{Filters: make(client.Filters).
 		Add("type", string(events.ContainerEventType)). // also foreign ones: adopted containers have no label
-		Add("event", string(events.ActionDie), string(events.ActionStart), string(events.ActionDestroy), string(events.ActionOOM))})
+		Add("event", string(events.ActionDie), string(events.ActionStart), string(events.ActionDestroy), string(events.ActionOOM)).
+		Add("event", "died", string(events.ActionRemove))}) // what Podman calls them
 	err = d.reconcileClaims(ctx)
 	if err == nil {
 		err = d.lookAtAll(ctx, false)
@@ -79,9 +76,7 @@ func (d *Driver) connect() error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.engine = engineState{events: &all, stop: stop, details: map[string]string{
-		"engine": version.Version, "api": d.api.ClientVersion(), "host": d.api.DaemonHost(),
-	}}
+	d.engine = engineState{events: &all, stop: stop, details: details}
 	return nil
 }
 
@@ -129,7 +124,7 @@ func (d *Driver) readEvents(from *client.EventsResult) error {
 		case err := <-hangs:
 			return err
 		case <-lists.C:
-			listing, stop := context.WithTimeout(ctx, 4*probeTimeout)
+			listing, stop := context.WithTimeout(ctx, listTimeout)
 			err := d.lookAtAll(listing, true)
 			stop()
 			if err != nil {
@@ -155,7 +150,7 @@ func (d *Driver) watchPulse(ctx context.Context, hangs chan<- error) {
 		case <-pulse.C:
 		}
 		asking, stop := context.WithTimeout(ctx, probeTimeout)
-		_, err := d.api.Ping(asking, client.PingOptions{})
+		_, err := d.api().Ping(asking, client.PingOptions{})
 		stop()
 		if err != nil && ctx.Err() == nil {
 			hangs <- err
@@ -166,9 +161,9 @@ func (d *Driver) watchPulse(ctx context.Context, hangs chan<- error) {
 
 // lose records that the engine is away, and reports it.
 func (d *Driver) lose(err error) {
-	why := "the Docker engine does not answer"
+	why := d.theEngine() + " does not answer"
 	if err != nil {
-		why = explain(err).Error()
+		why = d.explain(err).Error()
 	}
 	d.mu.Lock()
 	d.engine = engineState{away: why, details: d.engine.details}
@@ -273,7 +268,7 @@ func (d *Driver) tell(o driver.Observed) {
 func (d *Driver) lookAtAll(ctx context.Context, tell bool) error {
 	list, err := d.listOwn(ctx)
 	if err != nil {
-		return explain(err)
+		return d.explain(err)
 	}
 	there := map[string]bool{}
 	var stale []string
@@ -299,7 +294,7 @@ func (d *Driver) lookAtAll(ctx context.Context, tell bool) error {
 		}
 	}
 	if err := d.sweepNetworks(ctx); err != nil {
-		return explain(err)
+		return d.explain(err)
 	}
 	return nil
 }
@@ -342,7 +337,7 @@ func (d *Driver) inspectAll(ctx context.Context, ids []string, found func(id str
 	all.Wait()
 	select {
 	case err := <-failed:
-		return explain(err)
+		return d.explain(err)
 	default:
 		return nil
 	}
@@ -360,7 +355,7 @@ func (d *Driver) List(ctx context.Context) ([]driver.Observed, error) {
 	}
 	list, err := d.listOwn(ctx)
 	if err != nil {
-		return nil, explain(err)
+		return nil, d.explain(err)
 	}
 	ids := make([]string, len(list))
 	for n, c := range list {

@@ -65,7 +65,7 @@ func (d *Driver) Exec(ctx context.Context, i driver.Instance, o driver.ExecOptio
 	s, err := d.exec(ctx, inner, i.ID, o)
 	if err != nil {
 		leave()
-		return nil, explain(err)
+		return nil, d.explain(err)
 	}
 	d.mu.Lock()
 	d.sessions[s] = struct{}{}
@@ -123,7 +123,7 @@ func (d *Driver) exec(ctx, lasting context.Context, id string, o driver.ExecOpti
 
 // start starts the command.
 func (s *session) start(ctx, lasting context.Context, create client.ExecCreateOptions, attach client.ExecAttachOptions) error {
-	made, err := s.d.api.ExecCreate(ctx, s.d.reference(s.id), create)
+	made, err := s.d.api().ExecCreate(ctx, s.d.reference(s.id), create)
 	if errdefs.IsConflict(err) || errdefs.IsNotFound(err) { // it ended just now
 		return driver.ErrNotFound
 	}
@@ -131,7 +131,7 @@ func (s *session) start(ctx, lasting context.Context, create client.ExecCreateOp
 		return err
 	}
 	s.exec = made.ID
-	attached, err := s.d.api.ExecAttach(lasting, s.exec, attach)
+	attached, err := s.d.api().ExecAttach(lasting, s.exec, attach)
 	if err != nil {
 		return commandError(err)
 	}
@@ -164,7 +164,7 @@ func (s *session) closePipes() {
 func (s *session) awaitStart(ctx context.Context) error {
 	begun := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		is, err := s.d.api.ExecInspect(ctx, s.exec, client.ExecInspectOptions{})
+		is, err := s.d.api().ExecInspect(ctx, s.exec, client.ExecInspectOptions{})
 		switch {
 		case err != nil:
 			return err
@@ -204,6 +204,7 @@ func (s *session) run(ctx context.Context) {
 		_, _ = stdcopy.StdCopy(s.outEnd, s.errsEnd, s.conn.Reader)
 	}
 	_, _ = s.outEnd.Close(), s.errsEnd.Close() // never fail
+	_, _ = io.Copy(io.Discard, s.conn.Reader)  // Podman does not end a command before its output is read
 	s.code, s.err = s.result(ctx)
 	s.conn.Close()
 	close(s.done)
@@ -212,12 +213,12 @@ func (s *session) run(ctx context.Context) {
 // result returns how the command ended.
 func (s *session) result(ctx context.Context) (code int, err error) {
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		is, err := s.d.api.ExecInspect(ctx, s.exec, client.ExecInspectOptions{})
+		is, err := s.d.api().ExecInspect(ctx, s.exec, client.ExecInspectOptions{})
 		switch {
 		case errdefs.IsNotFound(err): // its container was removed
 			return 137, driver.ErrInstanceEnded
 		case err != nil:
-			return 137, explain(err)
+			return 137, s.d.explain(err)
 		case !is.Running:
 			if s.endedWithInstance(ctx, is.ExitCode) {
 				return is.ExitCode, driver.ErrInstanceEnded
@@ -283,17 +284,17 @@ func (s *session) Resize(size driver.Size) error {
 	}
 	ctx, cancel := context.WithTimeout(s.d.ctx, probeTimeout)
 	defer cancel()
-	_, err := s.d.api.ExecResize(ctx, s.exec, client.ExecResizeOptions{Height: uint(size.Rows), Width: uint(size.Cols)})
-	return explain(err)
+	_, err := s.d.api().ExecResize(ctx, s.exec, client.ExecResizeOptions{Height: uint(size.Rows), Width: uint(size.Cols)})
+	return s.d.explain(err)
 }
 
 // Signal sends a signal to the command and its process group.
 func (s *session) Signal(signal syscall.Signal) error {
 	ctx, cancel := context.WithTimeout(s.d.ctx, probeTimeout)
 	defer cancel()
-	is, err := s.d.api.ExecInspect(ctx, s.exec, client.ExecInspectOptions{})
+	is, err := s.d.api().ExecInspect(ctx, s.exec, client.ExecInspectOptions{})
 	if err != nil {
-		return explain(err)
+		return s.d.explain(err)
 	}
 	if !is.Running {
 		return nil

@@ -27,7 +27,8 @@ func (d *Driver) EnsureImage(ctx context.Context, image string, login *mariposa.
 	if image == "" {
 		return errors.New("it has no image")
 	}
-	here, err := d.api.ImageInspect(ctx, image)
+	image = d.imageName(image)
+	here, err := d.api().ImageInspect(ctx, image)
 	switch {
 	case err == nil:
 		err = d.checkAccess(ctx, slices.Concat(here.RepoDigests, here.RepoTags), login)
@@ -37,7 +38,7 @@ func (d *Driver) EnsureImage(ctx context.Context, image string, login *mariposa.
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return explain(err)
+	return d.explain(err)
 }
 
 // pull fetches an image. The engine fetches its layers at once and reports each.
@@ -47,7 +48,7 @@ func (d *Driver) pull(ctx context.Context, image string, login *mariposa.Login, 
 			return err
 		}
 	}
-	r, err := d.api.ImagePull(ctx, image, client.ImagePullOptions{RegistryAuth: encodeLogin(login)})
+	r, err := d.api().ImagePull(ctx, image, client.ImagePullOptions{RegistryAuth: encodeLogin(login)})
 	if err != nil {
 		return pullError(image, err)
 	}
@@ -114,15 +115,18 @@ func (d *Driver) ResolveImage(ctx context.Context, image string, login *mariposa
 		return pin, err
 	}
 	defer leave()
-	here, err := d.api.ImageInspect(ctx, image)
+	if d.isPodman.Load() {
+		return pin, errors.New("a node with Podman cannot ask its registry")
+	}
+	here, err := d.api().ImageInspect(ctx, image)
 	isHere := err == nil
 	switch {
 	case isHere && len(here.RepoDigests) == 0:
 		return pin, errors.New("it was built on a node, and no registry knows it")
 	case err != nil && !errdefs.IsNotFound(err):
-		return pin, explain(err)
+		return pin, d.explain(err)
 	}
-	is, err := d.api.DistributionInspect(ctx, image, client.DistributionInspectOptions{EncodedRegistryAuth: encodeLogin(login)})
+	is, err := d.api().DistributionInspect(ctx, image, client.DistributionInspectOptions{EncodedRegistryAuth: encodeLogin(login)})
 	if err == nil {
 		pin.Digest = is.Descriptor.Digest.String()
 		pin.ImageLabels = d.labelsOfImage(ctx, image, pin.Digest, login)
@@ -139,7 +143,7 @@ func (d *Driver) ResolveImage(ctx context.Context, image string, login *mariposa
 	if ctx.Err() != nil {
 		return pin, errors.New("its registry does not answer")
 	}
-	return pin, explain(pullError(image, err))
+	return pin, d.explain(pullError(image, err))
 }
 
 // digestIn returns the digest that an image has in the repository of a name.
@@ -151,6 +155,19 @@ func digestIn(digests []string, image string) string {
 		}
 	}
 	return ""
+}
+
+// imageName returns the name of an image as the engine knows it. Podman refuses names with a tag
+// and a digest; the digest says it all.
+func (d *Driver) imageName(image string) string {
+	name, digest, found := strings.Cut(image, "@")
+	if !found || !d.isPodman.Load() {
+		return image
+	}
+	if at := strings.LastIndexByte(name, ':'); at > strings.LastIndexByte(name, '/') {
+		name = name[:at]
+	}
+	return name + "@" + digest
 }
 
 // isMissingImage reports whether a container cannot be created because the engine does not have

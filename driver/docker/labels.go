@@ -30,7 +30,7 @@ const (
 func (d *Driver) labelsOfImage(ctx context.Context, image, digest string, login *mariposa.Login) mariposa.ImageLabels {
 	ctx, cancel := context.WithTimeout(ctx, labelsTimeout)
 	defer cancel()
-	here, err := d.api.ImageInspect(ctx, repositoryOf(image)+"@"+digest)
+	here, err := d.api().ImageInspect(ctx, repositoryOf(image)+"@"+digest)
 	if err == nil && here.Config != nil {
 		return mariposa.LabelsOf(here.Config.Labels)
 	}
@@ -48,7 +48,7 @@ func (d *Driver) labelsOfImage(ctx context.Context, image, digest string, login 
 
 // registryOf returns the registry of an image, as the engine is configured to use it.
 func (d *Driver) registryOf(ctx context.Context, image string, login *mariposa.Login) (*remoteRepository, error) {
-	info, err := d.api.Info(ctx, client.InfoOptions{})
+	info, err := d.api().Info(ctx, client.InfoOptions{})
 	if err != nil {
 		return nil, err
 	}

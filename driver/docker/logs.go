@@ -72,7 +72,7 @@ func (d *Driver) Logs(ctx context.Context, id string, o driver.LogOptions) (io.R
 		if errdefs.IsNotFound(err) {
 			return nil, driver.ErrNotFound
 		}
-		return nil, explain(err)
+		return nil, d.explain(err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	r, w := io.Pipe()
@@ -119,24 +119,24 @@ func (l *logReader) copy(ctx context.Context) error {
 		l.options.Tail, l.options.Since = -1, time.Time{} // the log is not the same: all that is left
 	}
 	if err := l.begin(ctx, from, resume); err != nil {
-		return quietEnd(ctx, err)
+		return l.quietEnd(ctx, err)
 	}
 	for l.options.Follow {
 		changed := l.d.changeOf(l.id)
 		err := l.read(ctx, query{since: l.next, resume: true, follow: true})
 		if err != nil || !l.awaitRun(ctx, changed) {
-			return quietEnd(ctx, err)
+			return l.quietEnd(ctx, err)
 		}
 	}
 	return nil
 }
 
 // quietEnd returns the error of a log that was read: its end is none.
-func quietEnd(ctx context.Context, err error) error {
+func (l *logReader) quietEnd(ctx context.Context, err error) error {
 	if ctx.Err() != nil || errdefs.IsNotFound(err) {
 		err = nil
 	}
-	return explain(err)
+	return l.d.explain(err)
 }
 
 // begin finds the start and copies what is there.
@@ -241,7 +241,7 @@ func (l *logReader) each(ctx context.Context, q query, use func(line) error) err
 	if q.resume && !q.since.at.IsZero() {
 		o.Since = engineTime(q.since.at.Add(-setBack))
 	}
-	r, err := l.d.api.ContainerLogs(ctx, l.d.reference(l.id), o)
+	r, err := l.d.api().ContainerLogs(ctx, l.d.reference(l.id), o)
 	if err != nil {
 		return err
 	}

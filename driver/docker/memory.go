@@ -25,7 +25,7 @@ func (d *Driver) handle(id string, m events.Message) {
 	switch m.Action {
 	case events.ActionOOM:
 		d.noteOOM(m.Actor.ID, time.Unix(0, m.TimeNano))
-	case events.ActionStart, events.ActionDestroy:
+	case events.ActionStart, events.ActionDestroy, events.ActionRemove:
 		d.noteOOM(m.Actor.ID, time.Time{})
 	case events.ActionDie:
 		if d.mayBeOOM(id) {

@@ -58,7 +58,7 @@ func (d *Driver) joinNetworks(c *client.ContainerCreateOptions, i driver.Instanc
 func (d *Driver) createContainer(ctx context.Context, i driver.Instance, plan client.ContainerCreateOptions) error {
 	own := plan.Config.Labels[labelNetwork]
 	if own == "" {
-		_, err := d.api.ContainerCreate(ctx, plan)
+		_, err := d.api().ContainerCreate(ctx, plan)
 		return err
 	}
 	d.networks.RLock() // until the container is there, so that the network is not removed
@@ -66,7 +66,7 @@ func (d *Driver) createContainer(ctx context.Context, i driver.Instance, plan cl
 	if err := d.ensureNetwork(ctx, own, i); err != nil {
 		return err
 	}
-	_, err := d.api.ContainerCreate(ctx, plan)
+	_, err := d.api().ContainerCreate(ctx, plan)
 	return err
 }
 
@@ -74,14 +74,14 @@ func (d *Driver) createContainer(ctx context.Context, i driver.Instance, plan cl
 func (d *Driver) ensureNetwork(ctx context.Context, name string, i driver.Instance) error {
 	d.ensuring.Lock() // an engine may have two networks with one name
 	defer d.ensuring.Unlock()
-	is, err := d.api.NetworkInspect(ctx, name, client.NetworkInspectOptions{})
+	is, err := d.api().NetworkInspect(ctx, name, client.NetworkInspectOptions{})
 	switch {
 	case errdefs.IsNotFound(err):
 		o := client.NetworkCreateOptions{Driver: "bridge", Labels: map[string]string{labelScope: d.options.Scope, labelNetwork: name, labelProject: i.Project}}
 		if err := d.useSharedBridge(ctx, i, &o); err != nil {
 			return err
 		}
-		_, err = d.api.NetworkCreate(ctx, name, o)
+		_, err = d.api().NetworkCreate(ctx, name, o)
 		return err
 	case err != nil:
 		return err
@@ -104,7 +104,7 @@ func (d *Driver) sweepNetworks(ctx context.Context) error {
 	defer d.releaseShares(ctx)
 	for _, n := range list {
 		if err := d.removeUnused(ctx, n.Labels[labelNetwork]); err != nil && ctx.Err() == nil {
-			slog.Warn("cannot remove the network of a project; it is tried again later", "network", n.Name, "err", explain(err))
+			slog.Warn("cannot remove the network of a project; it is tried again later", "network", n.Name, "err", d.explain(err))
 		}
 	}
 	return ctx.Err()
@@ -113,7 +113,7 @@ func (d *Driver) sweepNetworks(ctx context.Context) error {
 // projectNetworks returns the networks of projects.
 func (d *Driver) projectNetworks(ctx context.Context) ([]network.Summary, error) {
 	ours := make(client.Filters).Add("label", labelScope+"="+d.options.Scope).Add("label", labelNetwork)
-	list, err := d.api.NetworkList(ctx, client.NetworkListOptions{Filters: ours})
+	list, err := d.api().NetworkList(ctx, client.NetworkListOptions{Filters: ours})
 	return list.Items, err
 }
 
@@ -123,7 +123,7 @@ func (d *Driver) removeUnused(ctx context.Context, name string) error {
 		return nil
 	}
 	used := func() (bool, error) {
-		list, err := d.api.ContainerList(ctx, client.ContainerListOptions{All: true, Limit: 1, Filters: make(client.Filters).Add("label", labelNetwork+"="+name)})
+		list, err := d.api().ContainerList(ctx, client.ContainerListOptions{All: true, Limit: 1, Filters: make(client.Filters).Add("label", labelNetwork+"="+name)})
 		return err != nil || len(list.Items) > 0, err
 	}
 	if is, err := used(); is { // most often
@@ -134,11 +134,11 @@ func (d *Driver) removeUnused(ctx context.Context, name string) error {
 	if is, err := used(); is {
 		return err
 	}
-	is, err := d.api.NetworkInspect(ctx, name, client.NetworkInspectOptions{})
+	is, err := d.api().NetworkInspect(ctx, name, client.NetworkInspectOptions{})
 	if err != nil || is.Network.Labels[labelScope] != d.options.Scope || is.Network.Labels[labelNetwork] != name || len(is.Network.Containers) > 0 {
 		return unlessGone(err)
 	}
-	if _, err = d.api.NetworkRemove(ctx, name, client.NetworkRemoveOptions{}); unlessGone(err) == nil {
+	if _, err = d.api().NetworkRemove(ctx, name, client.NetworkRemoveOptions{}); unlessGone(err) == nil {
 		d.unshare(ctx, is.Network.Labels[labelShared])
 	}
 	return unlessGone(err)

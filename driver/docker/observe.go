@@ -53,7 +53,7 @@ func (d *Driver) inspect(ctx context.Context, id string) (driver.Observed, error
 
 // container returns the container of an instance of this node.
 func (d *Driver) container(ctx context.Context, id string) (*container.InspectResponse, error) {
-	r, err := d.api.ContainerInspect(ctx, d.reference(id), client.ContainerInspectOptions{})
+	r, err := d.api().ContainerInspect(ctx, d.reference(id), client.ContainerInspectOptions{})
 	if err != nil {
 		return nil, err
 	}

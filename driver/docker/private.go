@@ -117,11 +117,14 @@ func (d *Driver) checkAccess(ctx context.Context, names []string, login *maripos
 	}
 	var refused error
 	for _, name := range names {
+		if d.isPodman.Load() && !strings.Contains(name, "@") {
+			continue // asking would move the tag on this node
+		}
 		its := login
 		if its != nil && mariposa.RegistryOf(name) != its.Registry {
 			its = nil
 		}
-		_, err := d.api.DistributionInspect(ctx, name, client.DistributionInspectOptions{EncodedRegistryAuth: encodeLogin(its)})
+		err := d.askRegistry(ctx, name, its)
 		if err == nil {
 			return d.private.allow(repositoryOf(name), its)
 		}
@@ -134,4 +137,18 @@ func (d *Driver) checkAccess(ctx context.Context, names []string, login *maripos
 		return fmt.Errorf("the image is on the node, but only for organizations with access to it: %w", refused)
 	}
 	return nil // it was built here
+}
+
+// askRegistry asks a registry for an image that the engine has. Podman can only fetch it, which
+// fetches nothing but its manifest.
+func (d *Driver) askRegistry(ctx context.Context, name string, login *mariposa.Login) error {
+	if !d.isPodman.Load() {
+		_, err := d.api().DistributionInspect(ctx, name, client.DistributionInspectOptions{EncodedRegistryAuth: encodeLogin(login)})
+		return err
+	}
+	r, err := d.api().ImagePull(ctx, name, client.ImagePullOptions{RegistryAuth: encodeLogin(login)})
+	if err != nil {
+		return err
+	}
+	return r.Wait(ctx)
 }

@@ -35,25 +35,25 @@ func (d *Driver) Provide(ctx context.Context, r driver.Resource) (string, error)
 	defer leave()
 	switch r.Kind {
 	case mariposa.KindVolume:
-		made, err := d.api.VolumeCreate(ctx, client.VolumeCreateOptions{Name: volumeName(r.ID), Labels: d.labelsOf(r)})
+		made, err := d.api().VolumeCreate(ctx, client.VolumeCreateOptions{Name: volumeName(r.ID), Labels: d.labelsOf(r)})
 		if err != nil {
-			return "", explain(err)
+			return "", d.explain(err)
 		}
 		if made.Volume.Labels[labelScope] != d.options.Scope {
 			return "", fmt.Errorf("another volume has the name %s: remove it", volumeName(r.ID))
 		}
 		return made.Volume.Mountpoint, nil
 	case mariposa.KindNetwork, mariposa.KindAttachment:
-		return "", explain(d.provideNetwork(ctx, r))
+		return "", d.explain(d.provideNetwork(ctx, r))
 	}
 	return "", fmt.Errorf("the docker driver has no %s: %w", r.Kind, driver.ErrNotSupported)
 }
 
 func (d *Driver) provideNetwork(ctx context.Context, r driver.Resource) error {
-	is, err := d.api.NetworkInspect(ctx, networkName(r.ID), client.NetworkInspectOptions{})
+	is, err := d.api().NetworkInspect(ctx, networkName(r.ID), client.NetworkInspectOptions{})
 	switch {
 	case errdefs.IsNotFound(err):
-		_, err = d.api.NetworkCreate(ctx, networkName(r.ID), client.NetworkCreateOptions{Driver: "bridge", Labels: d.labelsOf(r)})
+		_, err = d.api().NetworkCreate(ctx, networkName(r.ID), client.NetworkCreateOptions{Driver: "bridge", Labels: d.labelsOf(r)})
 		return err
 	case err == nil && is.Network.Labels[labelScope] != d.options.Scope:
 		return errors.New("another network has the name " + networkName(r.ID) + ": remove it")
@@ -69,17 +69,17 @@ func (d *Driver) Withdraw(ctx context.Context, r driver.Resource) error {
 	}
 	defer leave()
 	if r.Kind == mariposa.KindVolume {
-		is, err := d.api.VolumeInspect(ctx, volumeName(r.ID), client.VolumeInspectOptions{})
+		is, err := d.api().VolumeInspect(ctx, volumeName(r.ID), client.VolumeInspectOptions{})
 		if err == nil && is.Volume.Labels[labelScope] == d.options.Scope {
-			_, err = d.api.VolumeRemove(ctx, volumeName(r.ID), client.VolumeRemoveOptions{})
+			_, err = d.api().VolumeRemove(ctx, volumeName(r.ID), client.VolumeRemoveOptions{})
 		}
-		return explain(unlessGone(err))
+		return d.explain(unlessGone(err))
 	}
-	is, err := d.api.NetworkInspect(ctx, networkName(r.ID), client.NetworkInspectOptions{})
+	is, err := d.api().NetworkInspect(ctx, networkName(r.ID), client.NetworkInspectOptions{})
 	if err == nil && is.Network.Labels[labelScope] == d.options.Scope {
-		_, err = d.api.NetworkRemove(ctx, networkName(r.ID), client.NetworkRemoveOptions{})
+		_, err = d.api().NetworkRemove(ctx, networkName(r.ID), client.NetworkRemoveOptions{})
 	}
-	return explain(unlessGone(err))
+	return d.explain(unlessGone(err))
 }
 
 func unlessGone(err error) error {
@@ -97,13 +97,13 @@ func (d *Driver) Provided(ctx context.Context) ([]driver.Resource, error) {
 	}
 	defer leave()
 	ours := make(client.Filters).Add("label", labelScope+"="+d.options.Scope)
-	volumes, err := d.api.VolumeList(ctx, client.VolumeListOptions{Filters: ours})
+	volumes, err := d.api().VolumeList(ctx, client.VolumeListOptions{Filters: ours})
 	if err != nil {
-		return nil, explain(err)
+		return nil, d.explain(err)
 	}
-	networks, err := d.api.NetworkList(ctx, client.NetworkListOptions{Filters: ours})
+	networks, err := d.api().NetworkList(ctx, client.NetworkListOptions{Filters: ours})
 	if err != nil {
-		return nil, explain(err)
+		return nil, d.explain(err)
 	}
 	var all []driver.Resource
 	for _, v := range volumes.Items {

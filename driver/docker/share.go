@@ -28,7 +28,7 @@ const labelShared = "mariposa.shared"
 // shared returns the networks of system containers and virtual machines; nil if there are none,
 // or if the engine cannot use their bridges.
 func (d *Driver) shared() *bridge.Networks {
-	if d.options.Shared == nil || !isInOurNetwork(d.api.DaemonHost()) {
+	if d.options.Shared == nil || !isInOurNetwork(d.api().DaemonHost()) {
 		return nil
 	}
 	return d.options.Shared()

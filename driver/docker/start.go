@@ -44,12 +44,11 @@ func (d *Driver) Start(ctx context.Context, i driver.Instance) (driver.Observed,
 		}
 		isNew := c == nil
 		if isNew {
-			err = d.create(ctx, i, plan, more)
-		} else if err = d.prepare(ctx, i, c.Config.User); err == nil {
-			err = d.limit(ctx, c, i.Workload)
-		}
-		if err == nil {
-			err = d.run(ctx, i)
+			if err = d.create(ctx, i, plan, more); err == nil {
+				err = d.run(ctx, i)
+			}
+		} else {
+			err = d.runAgain(ctx, i, c)
 		}
 		if !isNew && isMissingNetwork(err) { // someone has removed it
 			if err = d.removeContainer(ctx, i.ID); err == nil {
@@ -70,6 +69,27 @@ func (d *Driver) Start(ctx context.Context, i driver.Instance) (driver.Observed,
 	})
 }
 
+// runAgain starts a container that has ended, with the limits that its instance has now.
+func (d *Driver) runAgain(ctx context.Context, i driver.Instance, c *container.InspectResponse) error {
+	if err := d.prepare(ctx, i, c.Config.User); err != nil {
+		return err
+	}
+	if !d.isPodman.Load() {
+		if err := d.limit(ctx, c, i.Workload); err != nil {
+			return err
+		}
+		return d.run(ctx, i)
+	}
+	if err := d.run(ctx, i); err != nil || hasLimits(c.HostConfig, i.Workload) {
+		return err
+	}
+	err := d.limit(ctx, c, i.Workload)
+	if now, lookErr := d.container(ctx, i.ID); lookErr == nil && !now.State.Running {
+		return nil // it has ended already
+	}
+	return err
+}
+
 // create creates the container of an instance, and fetches its image if it is missing.
 func (d *Driver) create(ctx context.Context, i driver.Instance, plan client.ContainerCreateOptions, more []string) error {
 	if err := d.writePrivate(i, owner{}); err != nil { // the engine checks that it is there
@@ -86,7 +106,7 @@ func (d *Driver) create(ctx context.Context, i driver.Instance, plan client.Cont
 		return err
 	}
 	for _, name := range more {
-		if _, err := d.api.NetworkConnect(ctx, name, client.NetworkConnectOptions{Container: containerName(i.ID), EndpointConfig: endpoint(i)}); err != nil {
+		if _, err := d.api().NetworkConnect(ctx, name, client.NetworkConnectOptions{Container: containerName(i.ID), EndpointConfig: endpoint(i)}); err != nil {
 			return err
 		}
 	}
@@ -108,11 +128,14 @@ func (d *Driver) prepare(ctx context.Context, i driver.Instance, user string) er
 
 // limit gives a container the limits of a workload, if it has others.
 func (d *Driver) limit(ctx context.Context, c *container.InspectResponse, w *mariposa.Workload) error {
-	if w == nil || hasLimits(c.HostConfig, w) {
+	if w == nil || hasLimits(c.HostConfig, w) && !d.isPodman.Load() {
 		return nil
 	}
 	r := limits(w, true)
-	_, err := d.api.ContainerUpdate(ctx, c.ID, client.ContainerUpdateOptions{Resources: &r})
+	if d.isPodman.Load() {
+		return d.limitPodman(ctx, c.ID, r)
+	}
+	_, err := d.api().ContainerUpdate(ctx, c.ID, client.ContainerUpdateOptions{Resources: &r})
 	return err
 }
 
@@ -121,7 +144,7 @@ func (d *Driver) run(ctx context.Context, i driver.Instance) error {
 	if err := d.writeRecord(i.ID, record{ManualRestarts: i.ManualRestarts}); err != nil {
 		return err
 	}
-	_, err := d.api.ContainerStart(ctx, d.reference(i.ID), client.ContainerStartOptions{})
+	_, err := d.api().ContainerStart(ctx, d.reference(i.ID), client.ContainerStartOptions{})
 	return err
 }
 
@@ -224,7 +247,7 @@ func (d *Driver) resolveUser(ctx context.Context, id, user string) (owner, error
 // lookUp returns the fields of a name in a file like /etc/passwd of a container; nil if it is
 // not there.
 func (d *Driver) lookUp(ctx context.Context, id, path, name string) ([]string, error) {
-	r, err := d.api.CopyFromContainer(ctx, containerName(id), client.CopyFromContainerOptions{SourcePath: path})
+	r, err := d.api().CopyFromContainer(ctx, containerName(id), client.CopyFromContainerOptions{SourcePath: path})
 	if errdefs.IsNotFound(err) {
 		return nil, nil
 	}

@@ -24,7 +24,7 @@ func (d *Driver) Stop(ctx context.Context, id string, timeout time.Duration) (dr
 		case err != nil:
 			return driver.Observed{}, err
 		case c.State.Paused:
-			if _, err := d.api.ContainerUnpause(ctx, d.reference(id), client.ContainerUnpauseOptions{}); err != nil && !errdefs.IsConflict(err) {
+			if _, err := d.api().ContainerUnpause(ctx, d.reference(id), client.ContainerUnpauseOptions{}); err != nil && !errdefs.IsConflict(err) {
 				return driver.Observed{}, err
 			}
 		}
@@ -45,7 +45,7 @@ func (d *Driver) Stop(ctx context.Context, id string, timeout time.Duration) (dr
 func (d *Driver) end(ctx context.Context, id, signal string, timeout time.Duration) error {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := d.api.ContainerWait(waiting, d.reference(id), client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
+	ended := d.api().ContainerWait(waiting, d.reference(id), client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
 	if timeout != 0 {
 		if err := d.kill(ctx, id, signal); err != nil {
 			return err
@@ -76,7 +76,7 @@ func (d *Driver) end(ctx context.Context, id, signal string, timeout time.Durati
 
 // kill sends a signal to a container. It is not an error if it has ended.
 func (d *Driver) kill(ctx context.Context, id, signal string) error {
-	_, err := d.api.ContainerKill(ctx, d.reference(id), client.ContainerKillOptions{Signal: signal})
+	_, err := d.api().ContainerKill(ctx, d.reference(id), client.ContainerKillOptions{Signal: signal})
 	if errdefs.IsConflict(err) || errdefs.IsNotFound(err) {
 		return nil
 	}
@@ -94,7 +94,7 @@ func (d *Driver) Remove(ctx context.Context, id string) error {
 			return driver.Observed{}, err
 		}
 		if err := d.removeUnused(ctx, network); err != nil {
-			slog.Warn("cannot remove the network of a project; it is tried again later", "network", network, "err", explain(err))
+			slog.Warn("cannot remove the network of a project; it is tried again later", "network", network, "err", d.explain(err))
 		}
 		return driver.Observed{}, errors.Join(d.forget(ctx, id), d.removePrivate(id)) // after its container, so that a crash leaves none behind
 	})
@@ -106,7 +106,7 @@ func (d *Driver) removeContainer(ctx context.Context, id string) error {
 	for {
 		c, err := d.container(ctx, id) // whose it is may not have been checked yet
 		if err == nil {
-			_, err = d.api.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: d.adoptions.of(id) == nil}) // the volumes of an adopted container are not ours
+			_, err = d.api().ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: d.adoptions.of(id) == nil}) // the volumes of an adopted container are not ours
 		}
 		switch {
 		case errdefs.IsNotFound(err):

@@ -25,16 +25,16 @@ func (d *Driver) Usage(ctx context.Context, id string) (mariposa.Usage, error) {
 		return mariposa.Usage{}, driver.ErrNotFound
 	}
 	if err != nil {
-		return mariposa.Usage{}, explain(err)
+		return mariposa.Usage{}, d.explain(err)
 	}
-	r, err := d.api.ContainerStats(ctx, c.ID, client.ContainerStatsOptions{})
+	r, err := d.api().ContainerStats(ctx, c.ID, client.ContainerStatsOptions{})
 	if err != nil {
-		return mariposa.Usage{}, explain(err)
+		return mariposa.Usage{}, d.explain(err)
 	}
 	defer r.Body.Close() // it was only read
 	var s container.StatsResponse
 	if err := json.NewDecoder(r.Body).Decode(&s); err != nil {
-		return mariposa.Usage{}, explain(err)
+		return mariposa.Usage{}, d.explain(err)
 	}
 	return usageOf(&s), nil
 }

@@ -46,7 +46,8 @@ type Engine struct {
 	flags  []string
 	inside int // the process in whose namespaces it runs; 0: in a network namespace of its own
 	cmd    *exec.Cmd
-	holder *exec.Cmd // keeps the namespaces of Podman; nil for a Docker engine
+	holder *exec.Cmd    // keeps the namespaces of Podman; nil for a Docker engine
+	door   net.Listener // of the registry that Podman may use; nil for a Docker engine
 	log    *os.File
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,7 +34,7 @@ default_subnet_pools = [{"base" = "10.64.0.0/12", "size" = 24}]
 
 // podmanRegistries lets Podman use the registry of the tests without TLS, as a Docker engine does.
 const podmanRegistries = `[[registry]]
-location = "` + RegistryHost + `"
+location = "%s"
 insecure = true
 `
 
@@ -56,7 +57,12 @@ func StartPodman(dir string) (*Engine, error) {
 			return nil, err
 		}
 	}
-	for name, text := range map[string]string{"containers.conf": podmanConfig, "registries.conf": podmanRegistries} {
+	var err error
+	if e.door, err = new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0"); err != nil {
+		return nil, err
+	}
+	registries := fmt.Sprintf(podmanRegistries, e.door.Addr()) // read once, so the address must be known now
+	for name, text := range map[string]string{"containers.conf": podmanConfig, "registries.conf": registries} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			return nil, err
 		}
@@ -94,6 +100,10 @@ func (e *Engine) podman(words ...string) *exec.Cmd {
 
 // stopPodman ends the containers of Podman, and everything else in its namespaces.
 func (e *Engine) stopPodman() {
+	if e.door != nil { // no registry has used it
+		_ = e.door.Close()
+		e.door = nil
+	}
 	if !e.IsPodman() {
 		return
 	}

@@ -56,9 +56,12 @@ func (e *Engine) StartPrivateRegistry() (*Registry, error) {
 }
 
 func (e *Engine) startRegistry(more string) (*Registry, error) {
-	door, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
+	door := e.door
+	if e.door = nil; door == nil {
+		var err error
+		if door, err = new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0"); err != nil {
+			return nil, err
+		}
 	}
 	host := door.Addr().String()
 	config := filepath.Join(e.Dir, "registry.yml")
