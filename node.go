@@ -4,6 +4,7 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"regexp"
 	"slices"
 	"time"
@@ -284,6 +285,17 @@ type Provenance struct {
 	Networks    []Join    `json:"networks,omitempty"`
 	Bindings    *Bindings `json:"bindings,omitempty"`
 	Bound       string    `json:"bound,omitempty"`
+	// Proof is the signature of the server that assigned the instance to its node. Without it,
+	// no server believes the node. It is not shown.
+	Proof string `json:"proof,omitempty" hidden:"true"`
+}
+
+// SignedParts returns what Proof signs: all of the provenance, the instance that it belongs
+// to, and the node that the instance was assigned to.
+func (p Provenance) SignedParts(cluster, node, instance, name string) []string {
+	p.Proof, p.Created = "", p.Created.UTC() // the location of a time is not kept everywhere
+	b, _ := json.Marshal(p)                  // never fails
+	return []string{cluster, node, instance, name, string(b)}
 }
 
 // NodeState is the state of a node, as far as the server knows.

@@ -113,7 +113,7 @@ func New(o Options) http.Handler {
 	}
 	s.change = change.New(change.Options{
 		Store: o.Store, Picture: o.Picture, Cache: o.Cache, Directory: s.directory, Clock: o.Clock, NewID: o.NewID, Vault: o.Vault,
-		Place: s.place, Trial: o.Trial, Await: s.await, Quarantine: o.Fleet.Quarantine, Foreign: o.Fleet.ForeignContainer, Resolve: o.Fleet.ResolveImages, KeepVersions: o.KeepVersions,
+		Place: s.place, Trial: o.Trial, Await: s.await, Quarantine: o.Fleet.Quarantine, IsOriginProven: o.Fleet.IsOriginProven, Foreign: o.Fleet.ForeignContainer, Resolve: o.Fleet.ResolveImages, KeepVersions: o.KeepVersions,
 	})
 	s.huma = humago.New(s.mux, huma.Config{
 		OpenAPI:                      describe(o.Version),

@@ -109,6 +109,18 @@ func inQuarantine(n int, origin func(slot int) *mariposa.Provenance) []mariposa.
 	return out
 }
 
+// signed signs where quarantined instances came from, as a server does that assigns them to
+// a node.
+func (h *testServer) signed(node string, all []mariposa.Quarantined) []mariposa.Quarantined {
+	h.t.Helper()
+	cluster := must(h.store.Identity(h.ctx))(h.t).Cluster
+	for i := range all {
+		q := &all[i]
+		q.Origin.Proof = h.ring.Sign("provenance of an instance", q.Origin.SignedParts(cluster, node, q.ID, q.Name)...)
+	}
+	return all
+}
+
 // A hostile node reports a huge quarantine. What is stored, listed and sent as events
 // stays small.
 func TestTheQuarantineThatANodeReportsIsBounded(t *testing.T) {
@@ -313,7 +325,7 @@ func TestManyQuarantinedInstancesCanBeAdopted(t *testing.T) {
 	h := newTestServer(t)
 	a := h.connectAgent(helloOf("n1"))
 	origin := h.serviceOf("shop", total)
-	a.send(wire.Frame{Report: &wire.Report{Inventory: true, Quarantined: inQuarantine(total, origin)}})
+	a.send(wire.Frame{Report: &wire.Report{Inventory: true, Quarantined: h.signed("n1", inQuarantine(total, origin))}})
 	h.until("the quarantine to be known", func() bool { return h.nodeByRef("n1").QuarantinedCount == total })
 	if n := h.nodeByRef("n1"); len(n.Quarantined) != 100 || n.Reason != "" {
 		t.Errorf("%d are shown, because %q", len(n.Quarantined), n.Reason)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 
+	"mariposa"
 	"mariposa/contract"
 	"mariposa/store"
 )
@@ -30,6 +31,19 @@ const (
 	maxShownQuarantined  = 100
 	maxListedQuarantined = 20
 )
+
+// withoutProofs returns quarantined instances without the signatures of their origins.
+func withoutProofs(all []mariposa.Quarantined) []mariposa.Quarantined {
+	out := append([]mariposa.Quarantined{}, all...)
+	for i := range out {
+		if o := out[i].Origin; o != nil && o.Proof != "" {
+			bare := *o
+			bare.Proof = ""
+			out[i].Origin = &bare
+		}
+	}
+	return out
+}
 
 // sampleQuarantine leaves at most a number of quarantined instances in a document.
 func sampleQuarantine(doc contract.Node, most int) contract.Node {

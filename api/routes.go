@@ -237,7 +237,7 @@ var topics = []topic{
 			describe("Drain moves all instances to other nodes, within the limits of their services, and keeps new ones away; the answer names the task. Undrain lets the node take " +
 				"instances again; nothing is moved back. Reserve keeps new instances away and leaves the others. Reschedule-now replaces the instances of a node that is unknown " +
 				"without further waiting. Purge removes quarantined instances. Adopt takes them back into the slots that they came from, without a restart, if their " +
-				"service and version are still in force. Lose and restore simulate a failure of a dummy node, for tests and demonstrations."),
+				"service and version are still in force and a server has signed where they came from. Lose and restore simulate a failure of a dummy node, for tests and demonstrations."),
 		handle("DELETE /v1/nodes/{node}", "delete-node", "Remove a node", (*server).deleteNode).
 			needs(auth.RunInstallation).audits("node.delete").
 			describe("The node must have the status unknown. If instances are assigned to it or volumes are on it, force is required, and they are removed too. The instances " +

@@ -157,7 +157,7 @@ func (h *testServer) open() {
 	cache := picture.NewVersionCache(h.store, h.vault)
 	h.picture.Subscribe(cache.Invalidate)
 	h.fleet = must(fleet.New(ctx, fleet.Options{
-		Store: h.store, Picture: h.picture, Cache: cache, Clock: steady, Replica: "r1", Beat: 5 * time.Second, ApproveNodes: set.approve, PendingNodes: set.pending,
+		Store: h.store, Picture: h.picture, Cache: cache, Clock: steady, Replica: "r1", Beat: 5 * time.Second, ApproveNodes: set.approve, PendingNodes: set.pending, Ring: h.ring,
 	}))(t)
 	var all sync.WaitGroup
 	runner := engine.NewRunner(4)

@@ -312,7 +312,7 @@ func (v *viewer) node(r *store.Node) contract.Node {
 		if st.Copy != nil && v.now().Sub(st.Copy.At) < mariposa.CopyLifetime {
 			doc.CopyRefused = st.Copy
 		}
-		doc.Drivers, doc.Quarantined, doc.QuarantinedCount = neverNil(st.Drivers), neverNil(st.Quarantined), st.CountQuarantined()
+		doc.Drivers, doc.Quarantined, doc.QuarantinedCount = neverNil(st.Drivers), withoutProofs(st.Quarantined), st.CountQuarantined()
 		if st.Offers != nil {
 			doc.Offers = st.Offers
 		}

@@ -135,13 +135,65 @@ func TestAForgedQuarantineIsNotAdopted(t *testing.T) {
 	}
 }
 
+// A node that once had an instance of a project claims to have others. It is believed only
+// what a server signed for it, for that instance.
+func TestAnOriginThatNoServerSignedIsNotAdopted(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, withPlanner)
+	a := h.connectAgent(helloOf("n1"))
+	h.create("shop", "services: {web: {compute_type: dummy, scale: 5}}")
+	real := map[int]wire.Assignment{}
+	for len(real) < 5 {
+		if f := a.read(); f.Assign != nil {
+			for _, it := range f.Assign.Items {
+				real[it.Origin.Slot] = it
+			}
+		}
+	}
+	if real[1].Origin.Proof == "" || real[1].Origin.Proof == real[2].Origin.Proof {
+		t.Errorf("the proofs are %q and %q", real[1].Origin.Proof, real[2].Origin.Proof)
+	}
+	claim := func(id, name string, of wire.Assignment, forge func(*mariposa.Provenance)) mariposa.Quarantined {
+		o := *of.Origin
+		forge(&o)
+		return mariposa.Quarantined{ID: id, Name: name, Project: "shop", Compute: mariposa.ComputeDummy, State: mariposa.StateRunning, Reason: "this store does not know it", Origin: &o}
+	}
+	forged := []mariposa.Quarantined{
+		claim("forged-1", "web.4-f", real[1], func(o *mariposa.Provenance) { o.Slot, o.Proof = 4, "" }),
+		claim("forged-2", "web.4-g", real[1], func(o *mariposa.Provenance) { o.Slot = 4 }),
+		claim("forged-3", real[1].Name, real[1], func(*mariposa.Provenance) {}), // the proof of another instance
+		claim("forged-4", "web.5-f", real[1], func(o *mariposa.Provenance) { o.Slot, o.Proof = 5, "k1=AAAA,"+o.Proof }),
+	}
+	a.send(wire.Frame{Report: &wire.Report{Inventory: true, Quarantined: forged}})
+	b := h.connectAgent(helloOf("n2"))
+	b.send(wire.Frame{Report: &wire.Report{Inventory: true, Quarantined: []mariposa.Quarantined{claim("forged-5", real[1].Name, real[1], func(*mariposa.Provenance) {})}}})
+	h.until("the quarantines to be known", func() bool { return h.nodeByRef("n1").QuarantinedCount == 4 && h.nodeByRef("n2").QuarantinedCount == 1 })
+	if shown := string(h.call("GET", "/v1/nodes/n1", nil).body); strings.Contains(shown, "proof") {
+		t.Errorf("proofs are shown: %s", shown)
+	}
+	const why = "no server of this installation has signed where it came from for this node"
+	for _, node := range []string{"n1", "n2"} {
+		h.call("PUT", "/v1/nodes/"+node, contract.NodeAction{Action: "adopt"}).wantError(409, mariposa.Conflict, why)
+		h.call("PUT", "/v1/nodes/"+node, contract.NodeAction{Action: "adopt", Replace: true}).wantError(409, mariposa.Conflict, why)
+	}
+	h.call("PUT", "/v1/nodes/n1", contract.NodeAction{Action: "adopt", Unverified: true}).wantError(400, mariposa.InvalidArgument, "instances must name those to adopt")
+	h.call("PUT", "/v1/nodes/n1", contract.NodeAction{Action: "purge", Unverified: true}).wantError(400, mariposa.InvalidArgument, "only adopt uses it")
+	done := want[contract.Changed](h.call("PUT", "/v1/nodes/n1", contract.NodeAction{Action: "adopt", Instances: []string{"forged-1"}, Replace: true, Unverified: true}), 200)
+	if len(done.Adoptions) != 1 || !done.Adoptions[0].Adopted {
+		t.Errorf("an admin who trusts the node adopts it: %+v", done)
+	}
+	if audit := string(h.call("GET", "/v1/audit?action=node.act&limit=1", nil).body); !strings.Contains(audit, "1 instance adopted, even if unverified") {
+		t.Errorf("the audit says %s", audit)
+	}
+}
+
 // An instance can be adopted by its name, however many others are in quarantine.
 func TestOneOfManyQuarantinedInstancesCanBeAdopted(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t)
 	a := h.connectAgent(helloOf("n1"))
 	origin := h.serviceOf("shop", 1000)
-	a.send(wire.Frame{Report: &wire.Report{Inventory: true, Quarantined: inQuarantine(1000, origin)}})
+	a.send(wire.Frame{Report: &wire.Report{Inventory: true, Quarantined: h.signed("n1", inQuarantine(1000, origin))}})
 	h.until("the quarantine to be known", func() bool { return h.nodeByRef("n1").QuarantinedCount == 1000 })
 	for _, name := range []string{"web.700-q", "q-00701", "web.702"} {
 		done := want[contract.Changed](h.call("PUT", "/v1/nodes/n1", contract.NodeAction{Action: "adopt", Instances: []string{name}}), 200)
@@ -152,7 +204,7 @@ func TestOneOfManyQuarantinedInstancesCanBeAdopted(t *testing.T) {
 	again := h.connectAgent(helloOf("n1")) // it has not said yet what is in quarantine
 	r := h.call("PUT", "/v1/nodes/n1", contract.NodeAction{Action: "adopt", Instances: []string{"web.800-q"}})
 	r.wantError(503, mariposa.Unavailable, "has not said yet what is in quarantine: try again")
-	again.send(wire.Frame{Report: &wire.Report{Inventory: true, Quarantined: inQuarantine(1000, origin)}})
+	again.send(wire.Frame{Report: &wire.Report{Inventory: true, Quarantined: h.signed("n1", inQuarantine(1000, origin))}})
 	h.until("it to be adopted", func() bool {
 		return h.call("PUT", "/v1/nodes/n1", contract.NodeAction{Action: "adopt", Instances: []string{"web.800-q"}}).status == 200
 	})

@@ -29,7 +29,7 @@ func (c *Changer) adoptInstances(ctx context.Context, req *Request, node string,
 		if err != nil {
 			return err
 		}
-		d := adoption{c: c, ctx: ctx, req: req, node: r, replace: ask.Replace, a: a, taken: map[slotKey]bool{}, added: map[string]int{}}
+		d := adoption{c: c, ctx: ctx, req: req, node: r, ask: ask, a: a, taken: map[slotKey]bool{}, added: map[string]int{}}
 		for i, q := range wanted {
 			if known := c.Picture.Instances.Get(q.ID); ask.Instances == nil && known != nil && known.Spec().Node == r.ID {
 				continue // it was adopted before, and its node has not said so yet
@@ -60,7 +60,7 @@ type adoption struct {
 	ctx     context.Context //nolint:containedctx // of the request, which this is a part of
 	req     *Request
 	node    *store.Node
-	replace bool
+	ask     contract.NodeAction
 	a       *attempt
 	taken   map[slotKey]bool // slots that this request has filled
 	added   map[string]int   // how many instances it has added, by service
@@ -95,6 +95,9 @@ func (d *adoption) finish() error {
 			a.answer.Reason += fmt.Sprintf(", %d left in quarantine", left)
 		}
 		a.unit.Audit[0].Reason = "adopt: " + a.answer.Reason
+		if d.ask.Unverified {
+			a.unit.Audit[0].Reason += ", even if unverified"
+		}
 	}
 	return nil
 }
@@ -115,6 +118,8 @@ func (d *adoption) adopt(q mariposa.Quarantined) (why string, err error) {
 		return "its node does not know which slot it came from", nil
 	case o.Service == "":
 		return "it belongs to no service: create it again", nil
+	case !d.ask.Unverified && !d.c.isOriginProven(d.node.ID, q):
+		return "no server of this installation has signed where it came from for this node: if you trust the node, name the instance and add --unverified", nil
 	}
 	project := d.c.Picture.Projects.Get(o.Project)
 	if project == nil {
@@ -146,6 +151,12 @@ func (d *adoption) adopt(q mariposa.Quarantined) (why string, err error) {
 	}
 	d.write(q.ID, spec, project, occupants)
 	return "", nil
+}
+
+// isOriginProven reports whether a server assigned a quarantined instance to its node, with
+// the provenance that the node reports.
+func (c *Changer) isOriginProven(node string, q mariposa.Quarantined) bool {
+	return c.IsOriginProven != nil && c.IsOriginProven(node, q)
 }
 
 // definition returns the definition that an instance was created from, if it is still in
@@ -205,7 +216,7 @@ func (d *adoption) occupants(project *store.Project, st *mariposa.ProjectStatus,
 	switch {
 	case d.taken[slotKey{spec.Service, spec.Slot}]:
 		return nil, "another instance in quarantine takes its slot " + slot
-	case len(in) > 0 && !d.replace:
+	case len(in) > 0 && !d.ask.Replace:
 		return nil, fmt.Sprintf("its slot %s is taken by %s: --replace removes that one instead", slot, in[0].Spec().Name)
 	case len(in) > 0 && ss.Frozen != nil:
 		return nil, fmt.Sprintf("its slot %s is taken by %s, and service %s is frozen: thaw it first", slot, in[0].Spec().Name, spec.ServiceName)

@@ -26,7 +26,7 @@ import (
 	"mariposa/store"
 )
 
-// Options are what a Changer is made from. All but Quarantine, Foreign, Resolve and KeepVersions are required.
+// Options are what a Changer is made from. All but Quarantine, IsOriginProven, Foreign, Resolve and KeepVersions are required.
 type Options struct {
 	Store     store.Store
 	Picture   *picture.Picture
@@ -42,6 +42,9 @@ type Options struct {
 	// Quarantine returns all quarantined instances of a node, if its status has only some; nil
 	// if none has that many.
 	Quarantine func(ctx context.Context, node string) ([]mariposa.Quarantined, error)
+	// IsOriginProven reports whether a server assigned a quarantined instance to its node, with
+	// the provenance that the node reports; nil if that is never known.
+	IsOriginProven func(node string, q mariposa.Quarantined) bool
 	// Foreign returns a foreign container of a node, by id, the beginning of its id, or name; nil
 	// if no node has any.
 	Foreign func(ctx context.Context, node, container string) (mariposa.ForeignContainer, error)

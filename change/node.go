@@ -66,6 +66,10 @@ func checkNodeAction(ask contract.NodeAction) error {
 		return invalid("fingerprint: not allowed with action %s; only accept uses it", action)
 	case ask.Replace && action != "adopt":
 		return invalid("replace: not allowed with action %s; only adopt uses it", action)
+	case ask.Unverified && action != "adopt":
+		return invalid("unverified: not allowed with action %s; only adopt uses it", action)
+	case ask.Unverified && ask.Instances == nil:
+		return invalid("unverified: instances must name those to adopt; check each of them first")
 	case (ask.Deadline != nil || ask.Force || ask.DryRun) && action != "drain":
 		return invalid("deadline, force and dry_run are not allowed with action %s; only drain uses them", action)
 	case len(ask.Instances) > 0 && action != "purge" && action != "adopt":

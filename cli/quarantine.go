@@ -89,17 +89,21 @@ func (a *app) confirmPurge(ctx context.Context, c *client.Client, node string, o
 }
 
 func (a *app) nodeAdopt() *cobra.Command {
-	var all, replace bool
+	var all, replace, unverified bool
 	cmd := &cobra.Command{
 		Use: "adopt NODE [INSTANCE...]", Short: "Take quarantined instances back into the slots they came from", Args: argsBetween(1, 1000), ValidArgsFunction: a.wordsFrom(nodeNames),
 		Long: "Take quarantined instances back into the slots they came from, without restarting them: after\na restore, those that the restored state does not know. Name them by id or name, or use --all.\n\n" +
-			"An instance can be adopted if its service and version are still in force and its service\nneeds it. If its slot was refilled meanwhile, --replace removes the newer instance instead.",
+			"An instance can be adopted if its service and version are still in force and its service\nneeds it. If its slot was refilled meanwhile, --replace removes the newer instance instead.\n\n" +
+			"Servers sign where an instance came from when they assign it to a node. Without a valid\nsignature, the node may have made it up, and the instance is adopted only with --unverified.",
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "adopt every quarantined instance that can be adopted")
 	cmd.Flags().BoolVar(&replace, "replace", false, "remove the instances that have taken their slots since")
+	cmd.Flags().BoolVar(&unverified, "unverified", false, "believe the node where the named instances came from, without a signature")
 	return a.withClient(cmd, func(ctx context.Context, c *client.Client, args []string) error {
-		ask := contract.NodeAction{Action: "adopt", Instances: args[1:], Replace: replace}
+		ask := contract.NodeAction{Action: "adopt", Instances: args[1:], Replace: replace, Unverified: unverified}
 		switch named := len(args) > 1; {
+		case all && unverified:
+			return Usage(errors.New("--unverified needs the names of the instances: check each of them first, then name them instead of --all"))
 		case named == all:
 			return Usage(errors.New("name the instances to adopt, or use --all for every one"))
 		case all:

@@ -392,6 +392,8 @@ type NodeAction struct {
 	Action    string   `json:"action" enum:"drain,undrain,reserve,unreserve,reschedule-now,purge,adopt,lose,restore,accept,approve,reject,rotate-key" doc:"accept and approve are the same"`
 	Instances []string `json:"instances,omitempty" doc:"for purge and adopt: the quarantined instances to remove or to adopt, at least one; omit it for all of them"`
 	Replace   bool     `json:"replace,omitempty" doc:"for adopt: remove the instances that have taken their slots since"`
+	// Unverified trusts the node instead of a signature.
+	Unverified bool `json:"unverified,omitempty" doc:"for adopt, with instances: also adopt those whose origin no server of this installation has signed. Use it only if you trust the node"`
 	// Fingerprint protects an approval against a changed key.
 	Fingerprint string `json:"fingerprint,omitempty" doc:"for accept: the expected fingerprint of the node's key"`
 	// Of a drain.

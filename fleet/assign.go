@@ -127,7 +127,7 @@ func (s *Session) sendTombstones(ids []string) {
 
 func (s *Session) addAssignment(ctx context.Context, a *wire.Assign, r *store.Instance, full bool) error {
 	spec := r.Spec()
-	it := wire.Assignment{ID: r.ID, Name: spec.Name, Service: spec.ServiceName, Generation: spec.Generation, Goal: spec.Goal, ManualRestarts: spec.ManualRestarts, Mounts: spec.Mounts, Networks: spec.Networks, Adopts: spec.Adopts, Origin: spec.Origin()}
+	it := wire.Assignment{ID: r.ID, Name: spec.Name, Service: spec.ServiceName, Generation: spec.Generation, Goal: spec.Goal, ManualRestarts: spec.ManualRestarts, Mounts: spec.Mounts, Networks: spec.Networks, Adopts: spec.Adopts, Origin: s.f.signOrigin(r)}
 	if full {
 		it.Status = r.Status()
 	}

@@ -312,7 +312,7 @@ func isSafeOrigin(o *mariposa.Provenance) bool {
 	if o == nil {
 		return true
 	}
-	for _, text := range []string{o.Project, o.Service, o.ServiceName, o.Digest, o.Live, o.Bound} {
+	for _, text := range []string{o.Project, o.Service, o.ServiceName, o.Digest, o.Live, o.Bound, o.Proof} {
 		if clean(text) != text {
 			return false
 		}

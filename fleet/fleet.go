@@ -51,7 +51,8 @@ type Options struct {
 	// Outdated is called when a node has seen a revision that the store does not have. If
 	// nil, nodes are not believed.
 	Outdated func(seen int64)
-	// Ring signs the states of the store that nodes are told. If nil, nodes are not believed.
+	// Ring signs the states of the store and the provenances of instances that nodes are told.
+	// If nil, nodes are not believed.
 	Ring *seal.Ring
 	// Links are the connections to the other replicas; nil if there can be none.
 	Links *relay.Links
