@@ -43,6 +43,49 @@ func (h *testServer) joinNodes(n int) {
 	})
 }
 
+// The dry run names the nodes that the placer would choose: those with the fewest instances
+// of the service, counting what the drain has moved before.
+func TestADryRunNamesTheNodesThatADrainMovesTo(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, withPlanner)
+	h.joinNodes(2)
+	h.create("shop", fleetOf(6, 1, ""))
+	h.awaitRest("shop")
+	h.joinGated("n3")
+	h.joinGated("n4")
+	h.until("the nodes to join", func() bool {
+		return h.nodeOf("n3").Status == mariposa.NodeRunning && h.nodeOf("n4").Status == mariposa.NodeRunning
+	})
+	for _, n := range []string{"n1", "n2", "n4"} {
+		h.actOnNode(n, contract.NodeAction{Action: "reserve"})
+	}
+	h.create("bulk", fleetOf(5, 1, ""))
+	h.awaitRest("bulk")
+	for _, n := range []string{"n1", "n2", "n4"} {
+		h.actOnNode(n, contract.NodeAction{Action: "unreserve"})
+	}
+	if on := [...]int{h.onNode("shop", "n1"), h.onNode("shop", "n2"), h.onNode("bulk", "n3")}; on != [...]int{3, 3, 5} {
+		t.Fatalf("on the nodes are %v", on)
+	}
+	plan := h.actOnNode("n1", contract.NodeAction{Action: "drain", DryRun: true}).Drain
+	forecast := map[string]string{} // nodes by slot
+	for _, m := range plan.Moves {
+		slot, _, _ := strings.Cut(m.Name, "-")
+		forecast[slot] = m.ToName
+	}
+	if len(forecast) != 3 {
+		t.Fatalf("the dry run says %+v", plan)
+	}
+	h.actOnNode("n1", contract.NodeAction{Action: "drain"})
+	h.until("the node to be drained", func() bool { return h.nodeOf("n1").Status == mariposa.NodeDrained })
+	for _, i := range h.instances("shop", "web") {
+		slot, _, _ := strings.Cut(i.Name, "-")
+		if to := forecast[slot]; to != "" && to != i.NodeName {
+			t.Errorf("%s is on %s, and the dry run said %s; it said %v", slot, i.NodeName, to, forecast)
+		}
+	}
+}
+
 // A drain moves everything to other nodes, start-first: never fewer run than wanted.
 func TestADrainMovesEverythingOffItsNode(t *testing.T) {
 	t.Parallel()

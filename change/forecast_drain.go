@@ -2,6 +2,7 @@ package change
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -19,15 +20,14 @@ const maxListedMoves = 1000
 
 // forecastDrain says what a drain would move, where to, and what it would leave.
 func (c *Changer) forecastDrain(ctx context.Context, r *store.Node, force bool) (*contract.DrainForecast, error) {
-	stuck, err := c.findStuck(ctx, r)
+	trial, err := c.planDrain(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	doc := &contract.DrainForecast{Moves: []contract.DrainMove{}, Stays: []contract.DrainMove{}}
-	stage := c.Trial(nil)
-	stage.RemoveNode(r.ID)
-	nodes := c.Picture.Nodes
-	for _, s := range c.Picture.WouldStayOn(r, func(id string) []*mariposa.ServiceStatus { return stuck[id] }) {
+	nodes, all := c.Picture.Nodes, c.Picture.WouldStayOn(r, func(id string) []*mariposa.ServiceStatus { return trial.stuck[id] })
+	trial.run(all)
+	for _, s := range all {
 		spec, project := s.Spec(), ""
 		if p := c.Picture.Projects.Get(s.Spec().Project); p != nil {
 			project = p.Spec().Name
@@ -41,8 +41,7 @@ func (c *Changer) forecastDrain(ctx context.Context, r *store.Node, force bool) 
 			move.Removed, why = true, nil
 		}
 		if why == nil && !move.Removed && spec.Goal != mariposa.GoalGone {
-			need := place.Need{Service: spec.Service, Compute: spec.Compute, Ports: spec.Ports, Take: spec.Resources()}
-			to, refused := stage.Pick(s.ID+"/moved", need)
+			to, refused := trial.placeOf(s)
 			if move.To = to.ID; refused == nil {
 				move.ToName = nodes.Get(to.ID).Spec().Name
 			}
@@ -66,11 +65,36 @@ func (c *Changer) forecastDrain(ctx context.Context, r *store.Node, force bool) 
 	return doc, nil
 }
 
-// findStuck plans ahead, as if a node were drained, for all projects with instances on it.
-// It returns, by instance, the statuses of its service in which the plan had nothing to do
-// and the instance was still there: it may wait for a lost node, for example.
-func (c *Changer) findStuck(ctx context.Context, r *store.Node) (map[string][]*mariposa.ServiceStatus, error) {
-	stuck, seen := map[string][]*mariposa.ServiceStatus{}, map[string]bool{}
+// drainTrial plays the plans of all projects with instances on a node, as if it were
+// drained, through a copy of the placer.
+type drainTrial struct {
+	stage *place.Placer
+	plans []drainPlan
+	// stuck has, by instance, the statuses of its service in which the plan had nothing to do
+	// and the instance was still there: it may wait for a lost node, for example.
+	stuck map[string][]*mariposa.ServiceStatus
+	// places are those of the successors, by slot.
+	places map[slotKey]drainPlace
+}
+
+// drainPlan is what the plan of one project would do.
+type drainPlan struct {
+	view  *converge.View
+	goal  *mariposa.ProjectStatus
+	steps []converge.ForecastStep
+}
+
+// drainPlace is the node that would take an instance, or why none does.
+type drainPlace struct {
+	node    place.Node
+	refused *mariposa.Reason
+}
+
+// planDrain plans ahead, as if a node were drained, for all projects with instances on it.
+func (c *Changer) planDrain(ctx context.Context, r *store.Node) (*drainTrial, error) {
+	t := &drainTrial{stuck: map[string][]*mariposa.ServiceStatus{}, places: map[slotKey]drainPlace{}}
+	var instances []string
+	seen := map[string]bool{}
 	for _, i := range c.Picture.InstancesOn(r.ID) {
 		id := i.Spec().Project
 		p := c.Picture.Projects.Get(id)
@@ -78,6 +102,10 @@ func (c *Changer) findStuck(ctx context.Context, r *store.Node) (map[string][]*m
 			continue
 		}
 		seen[id] = true
+		c.Picture.EachInstanceOf(id, func(r *store.Instance) bool {
+			instances = append(instances, r.ID)
+			return true
+		})
 		view, err := c.view(id, p.Status(), func(n int) (converge.Definitions, error) { return c.definitions(ctx, id, n) })
 		if err != nil {
 			return nil, err
@@ -86,11 +114,62 @@ func (c *Changer) findStuck(ctx context.Context, r *store.Node) (map[string][]*m
 		node.Draining = true
 		view.SetNode(r.ID, node)
 		view.SetProject(p.Spec().Name)
-		view.Forecast(converge.ForecastOptions{Now: c.Clock.Now(), Steps: maxForecastSteps, Stuck: func(i *converge.Instance, ss *mariposa.ServiceStatus) {
-			if all := stuck[i.ID]; i.Spec.Node == r.ID && (len(all) == 0 || all[len(all)-1] != ss) {
-				stuck[i.ID] = append(stuck[i.ID], ss)
+		ahead := view.Forecast(converge.ForecastOptions{Now: c.Clock.Now(), Steps: maxForecastSteps, Stuck: func(i *converge.Instance, ss *mariposa.ServiceStatus) {
+			if all := t.stuck[i.ID]; i.Spec.Node == r.ID && (len(all) == 0 || all[len(all)-1] != ss) {
+				t.stuck[i.ID] = append(t.stuck[i.ID], ss)
 			}
 		}})
+		t.plans = append(t.plans, drainPlan{view, p.Status(), ahead.Steps})
 	}
-	return stuck, nil
+	t.stage = c.Trial(instances) // with the instances that a service has elsewhere: it is spread
+	t.stage.RemoveNode(r.ID)
+	return t, nil
+}
+
+// run places what the plans create, in their order, one project after the other. It notes
+// where the successors of some instances would be.
+func (t *drainTrial) run(moved []picture.Staying) {
+	awaited := map[slotKey]bool{}
+	for _, s := range moved {
+		awaited[slotKey{s.Spec().Service, s.Spec().Slot}] = s.Spec().Service != ""
+	}
+	made := 0
+	for _, p := range t.plans {
+		for _, s := range p.steps {
+			switch s.Action {
+			case converge.Remove, converge.Preserve, converge.Collect:
+				t.stage.Release(s.Instance)
+			case converge.Create:
+				def, ss := p.view.Definition(s.Number, s.Service), p.goal.Services[s.Service]
+				if def == nil || ss == nil {
+					continue
+				}
+				made++
+				var to drainPlace
+				to.node, to.refused = t.stage.Pick(fmt.Sprintf("created/%d", made), needOf(ss.ID, def))
+				if key := (slotKey{ss.ID, s.Slot}); awaited[key] {
+					t.places[key] = to
+					delete(awaited, key) // what follows it in its slot is another change
+				}
+			}
+		}
+	}
+}
+
+// placeOf returns where the successor of an instance would be.
+func (t *drainTrial) placeOf(s picture.Staying) (place.Node, *mariposa.Reason) {
+	spec := s.Spec()
+	if to, known := t.places[slotKey{spec.Service, spec.Slot}]; known {
+		return to.node, to.refused
+	}
+	// The plan is too long, or has no step for it yet.
+	return t.stage.Pick(s.ID+"/moved", place.Need{Service: spec.Service, Compute: spec.Compute, Ports: spec.Ports, Take: spec.Resources()})
+}
+
+// needOf returns what an instance with a definition needs of a node.
+func needOf(service string, def *mariposa.Service) place.Need {
+	return place.Need{
+		Service: service, Compute: def.Compute, Ports: def.FixedPorts(),
+		Take: mariposa.Resources{Instances: 1, MilliCPU: def.MilliCPU, Memory: def.Memory},
+	}
 }

@@ -363,8 +363,7 @@ func (r *placementTrial) tryPlace(s converge.ForecastStep, name string, stage *p
 	if def == nil || ss == nil {
 		return
 	}
-	take := mariposa.Resources{Instances: 1, MilliCPU: def.MilliCPU, Memory: def.Memory}
-	if _, why := stage.Pick(name, place.Need{Service: ss.ID, Compute: def.Compute, Take: take, Ports: def.FixedPorts()}); why != nil {
+	if _, why := stage.Pick(name, needOf(ss.ID, def)); why != nil {
 		refused[s.Service] = &refusal{slot: s.Slot, why: why}
 	}
 }

@@ -24,6 +24,7 @@ func (a *app) nodeDrain() *cobra.Command {
 		Long: "Move all instances off a node, and keep new ones away.\n\n" +
 			"Instances are replaced on other nodes within the limits of their services: a start-first\nservice starts the new instance first, a stop-first service stops the old one first.\n" +
 			"Instances that have volumes on the node, and those of frozen or paused services, stay; the\ntask and `node show` say so. So do instances that belong to no service, unless --force\nremoves them.\n\n" +
+			"With --dry-run, TO is the node that the placer would choose now, if nothing else changes\nmeanwhile.\n\n" +
 			"The drain is a task: see `queue show`, stop it with `queue terminate`. The node takes no\nnew instances until `node undrain`.",
 		Example: "  mariposa node drain host-7 --dry-run\n  mariposa node drain host-7 --deadline 10m --wait",
 	}

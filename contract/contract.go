@@ -415,7 +415,7 @@ type NodeDrain struct {
 
 // DrainForecast is what a drain would do.
 type DrainForecast struct {
-	Moves    []DrainMove `json:"moves" doc:"instances that would be moved, and where to if nothing else changes; at most 1000"`
+	Moves    []DrainMove `json:"moves" doc:"instances that would be moved, and where the placer would put their successors now, one project after the other; other changes meanwhile can alter that; at most 1000"`
 	Stays    []DrainMove `json:"stays" doc:"instances that cannot be moved now, and why; at most 1000"`
 	Total    int         `json:"total" doc:"number of instances on the node"`
 	Complete bool        `json:"complete" doc:"whether no instance would stay"`
