@@ -27,14 +27,15 @@ type Reason struct {
 	Since        time.Time      `json:"since,omitzero"`
 	Until        time.Time      `json:"until,omitzero"`
 	For          time.Duration  `json:"for,omitempty"`
-	Frozen       bool           `json:"frozen,omitempty"`  // the subject is frozen
-	Keys         []string       `json:"keys,omitempty"`    // metadata keys, or names
-	Secrets      []string       `json:"secrets,omitempty"` // those of Keys that are secret
-	IDs          []string       `json:"ids,omitempty"`     // of objects that a command takes
-	Tally        map[string]int `json:"tally,omitempty"`   // counts by name
-	Detail       string         `json:"detail,omitempty"`  // text from elsewhere: a driver, a program, a user
-	More         int            `json:"more,omitempty"`    // how many others there are like it
-	Cause        *Reason        `json:"cause,omitempty"`   // never has a cause of its own
+	Frozen       bool           `json:"frozen,omitempty"`        // the subject is frozen
+	Keys         []string       `json:"keys,omitempty"`          // metadata keys, or names
+	Secrets      []string       `json:"secrets,omitempty"`       // those of Keys that are secret
+	IDs          []string       `json:"ids,omitempty"`           // of objects that a command takes
+	Tally        map[string]int `json:"tally,omitempty"`         // counts by name
+	Detail       string         `json:"detail,omitempty"`        // text from elsewhere: a driver, a program, a user
+	More         int            `json:"more,omitempty"`          // how many more instances of the service wait, for this or something else
+	MoreServices int            `json:"more_services,omitempty"` // of a project: how many more services have the same status
+	Cause        *Reason        `json:"cause,omitempty"`         // never has a cause of its own
 }
 
 // NoVersion in RolledBackTo means that everything was stopped, because no version ever
@@ -269,13 +270,23 @@ func (r *Reason) Because(cause *Reason) *Reason {
 	return &c
 }
 
-// AndMore returns the reason with a count of others like it.
+// AndMore returns the reason with a number of more instances.
 func (r *Reason) AndMore(n int) *Reason {
 	if r == nil || n == 0 {
 		return r
 	}
 	c := *r
 	c.More = n
+	return &c
+}
+
+// AndMoreServices returns the reason with a number of more services.
+func (r *Reason) AndMoreServices(n int) *Reason {
+	if r == nil || n == 0 {
+		return r
+	}
+	c := *r
+	c.MoreServices = n
 	return &c
 }
 
@@ -290,7 +301,7 @@ func (r *Reason) Equal(o *Reason) bool {
 	return r.Code == o.Code && r.Service == o.Service && r.Subject == o.Subject && r.Other == o.Other && r.Node == o.Node &&
 		r.Version == o.Version && r.RolledBackTo == o.RolledBackTo && r.Count == o.Count && r.Of == o.Of && r.Since.Equal(o.Since) && r.Until.Equal(o.Until) &&
 		r.For == o.For && r.Frozen == o.Frozen && slices.Equal(r.Keys, o.Keys) && slices.Equal(r.Secrets, o.Secrets) && slices.Equal(r.IDs, o.IDs) &&
-		maps.Equal(r.Tally, o.Tally) && r.Detail == o.Detail && r.More == o.More && r.Cause.Equal(o.Cause)
+		maps.Equal(r.Tally, o.Tally) && r.Detail == o.Detail && r.More == o.More && r.MoreServices == o.MoreServices && r.Cause.Equal(o.Cause)
 }
 
 // About returns the reason with the service that it is about, for contexts with
@@ -373,6 +384,7 @@ func (r *Reason) MarshalJSON() ([]byte, error) {
 	number(`"of":`, r.Of)
 	text(`"detail":`, r.Detail)
 	number(`"more":`, r.More)
+	number(`"more_services":`, r.MoreServices)
 	if !plain {
 		return json.Marshal((*plainReason)(r))
 	}

@@ -40,7 +40,7 @@ func TestReasonsSurviveTheStore(t *testing.T) {
 		mariposa.Asked("ann did").About("web").Because(mariposa.Reported("it rains")),
 		{
 			Code: mariposa.ReasonFrozen, Service: "a", Subject: "b", Other: "c", Node: "d", Version: 1, RolledBackTo: mariposa.NoVersion, Count: 2, Of: 3, Since: at,
-			Until: at, For: time.Second, Frozen: true, Keys: []string{"e"}, Secrets: []string{"e"}, IDs: []string{"f"}, Tally: map[string]int{"g": 1}, Detail: "h", More: 4,
+			Until: at, For: time.Second, Frozen: true, Keys: []string{"e"}, Secrets: []string{"e"}, IDs: []string{"f"}, Tally: map[string]int{"g": 1}, Detail: "h", More: 4, MoreServices: 5,
 			Cause: &mariposa.Reason{Code: mariposa.ReasonIsFrozen},
 		},
 	} {
@@ -106,7 +106,7 @@ func TestReasonsAreWrittenAsTheirFieldsSay(t *testing.T) {
 	for _, r := range []mariposa.Reason{
 		{},
 		{Code: mariposa.ReasonScale, Count: 3},
-		{Code: mariposa.ReasonVersionReplaces, Service: "a", Subject: "web.1-a", Other: "b", Node: "n1", Version: 2, RolledBackTo: -1, Count: -3, Of: 4, Detail: "exited with 1", More: 5},
+		{Code: mariposa.ReasonVersionReplaces, Service: "a", Subject: "web.1-a", Other: "b", Node: "n1", Version: 2, RolledBackTo: -1, Count: -3, Of: 4, Detail: "exited with 1", More: 5, MoreServices: 6},
 		{Detail: "say \"no\" <b> & ü\n"},
 		{Code: mariposa.ReasonWaitsInstances, Subject: "db", Of: 1, Frozen: true, Cause: &mariposa.Reason{Code: mariposa.ReasonFailure}},
 		{Code: mariposa.ReasonBackingOff, Until: time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)},

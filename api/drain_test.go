@@ -272,7 +272,7 @@ func TestAStormOfLostNodesStopsRescheduling(t *testing.T) {
 		h.actOnNode(n, contract.NodeAction{Action: "lose"})
 	}
 	h.until("the state to say so", func() bool { return h.of("shop", "web").ReasonCode == mariposa.ReasonStorm })
-	if s := h.of("shop", "web"); s.Status != mariposa.StatusBlocked || s.Running != 3 || !strings.HasSuffix(s.Reason, " (and 2 more); to replace them now, run `mariposa project converge shop --reschedule-now`") {
+	if s := h.of("shop", "web"); s.Status != mariposa.StatusBlocked || s.Running != 3 || !strings.HasSuffix(s.Reason, " (and 2 more instances); to replace them now, run `mariposa project converge shop --reschedule-now`") {
 		t.Errorf("%+v", s)
 	}
 	h.until("the storm to be an event", func() bool { return h.eventKinds()["nodes.storm_began"] == 1 })

@@ -224,7 +224,7 @@ func humaError(op *huma.Operation, status int, message string, errs []error) *Er
 func invalidRequest(faults []mariposa.Fault) string {
 	message := "invalid request: " + faults[0].String()
 	if more := len(faults) - 1; more > 0 {
-		message += fmt.Sprintf(" (and %d more)", more)
+		message += fmt.Sprintf(" (and %s)", reason.Many(more, "more error"))
 	}
 	return message
 }

@@ -65,7 +65,7 @@ func TestAPlanTellsWhatNoNodeTakes(t *testing.T) {
 	newer := strings.Replace(web(1, ", environment: {A: b}"), "min_healthy: 0", "min_healthy: 0, order: stop-first", 1)
 	for name, c := range map[string]struct{ manifest, wait string }{
 		"two on one port":                  {web(2, ""), "web: web.2 would have to wait: no node fits this dummy instance: port 443 taken (1 of 1)"},
-		"three on one port":                {web(3, ""), "port 443 taken (1 of 1) (and 1 more)"},
+		"three on one port":                {web(3, ""), "port 443 taken (1 of 1) (and 1 more instance)"},
 		"a successor beside its elder":     {web(1, ", environment: {A: b}"), "web: web.1 would have to wait: no node fits"},
 		"a successor after its elder":      {newer, ""},
 		"what the node has no driver for":  {"services:\n  job: {compute_type: process, command: [/bin/true]}\n", "job: job.1 would have to wait: no node fits this process instance: cannot run process (1 of 1)"},

@@ -34,7 +34,7 @@ func TestAProjectIsFrozenIfEachServiceIs(t *testing.T) {
 	one := act(`{"action":"freeze","services":["b"]}`)
 	wants(false, true, "b"+nothing)
 	whole := act(`{"action":"freeze"}`) // includes the other
-	wants(true, true, "a"+nothing+" (and 1 more)")
+	wants(true, true, "a"+nothing+" (and 1 more service)")
 	if old := h.awaitTask(one, mariposa.TaskTerminated); old.EndedBy != whole {
 		t.Errorf("the smaller freeze: %+v", old)
 	}
@@ -49,7 +49,7 @@ func TestAProjectIsFrozenIfEachServiceIs(t *testing.T) {
 		t.Errorf("the freeze that still keeps b: %+v", task)
 	}
 	part := act(`{"action":"freeze","services":["a"]}`)
-	wants(true, true, "a"+nothing+" (and 1 more)")
+	wants(true, true, "a"+nothing+" (and 1 more service)")
 	h.awaitTask(act(`{"action":"thaw","services":["b"]}`), mariposa.TaskCompleted)
 	wants(true, false, "a"+nothing)
 	h.awaitTask(act(`{"action":"thaw","services":["a"]}`), mariposa.TaskCompleted)

@@ -75,7 +75,7 @@ func (w *waitingVersion) addToProject(p *store.Project, why *mariposa.Reason) *m
 	}
 	if frozen := p.Status().FrozenServices(w.services); len(frozen) > 0 && !slices.Contains(frozen, why.Service) {
 		if of := p.Status().Services[frozen[0]].Reason; of.Is(mariposa.ReasonFrozen) {
-			why = of.About(frozen[0]).AndMore(why.More)
+			why = of.About(frozen[0]).AndMoreServices(why.MoreServices)
 		}
 	}
 	return w.addTo(why)

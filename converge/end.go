@@ -24,7 +24,7 @@ func (t *turn) endService() {
 		t.s.each(c, func(i *Instance) bool {
 			by := t.findReferrerAmong(i, func(s *service) bool { return !alone || s.stoppedAlone() })
 			if by != "" && c.runs() {
-				t.wait(time.Time{}, func() *mariposa.Reason { return t.whyStays(i, by) })
+				t.waitForOne(time.Time{}, func() *mariposa.Reason { return t.whyStays(i, by) })
 			} else {
 				t.remove(i, reason, false)
 			}

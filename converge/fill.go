@@ -104,7 +104,7 @@ func (t *turn) openSlots(missing int) {
 		}
 		if busy[slot] {
 			missing--
-			t.wait(time.Time{}, func() *mariposa.Reason { return t.aboutSlot(mariposa.ReasonSlotBusy, slot) })
+			t.waitForOne(time.Time{}, func() *mariposa.Reason { return t.aboutSlot(mariposa.ReasonSlotBusy, slot) })
 			continue
 		}
 		if !t.create(slot, t.newSlotVersion(), reason, false) {

@@ -155,7 +155,7 @@ func (t *turn) yield(i *Instance, by string) {
 	if t.keptFor == nil && t.view.isDisplaced(i) {
 		t.keptFor = t.whyStays(i, by)
 	}
-	t.wait(time.Time{}, func() *mariposa.Reason { return t.whyStays(i, by) })
+	t.waitForOne(time.Time{}, func() *mariposa.Reason { return t.whyStays(i, by) })
 }
 
 // whyStays returns which service blocks the removal of an instance, and why that service

@@ -194,7 +194,7 @@ type turn struct {
 	keptFor   *mariposa.Reason // why a displaced instance stays: others refer to it
 	bound     map[int]Step     // the first step for instances of each version
 	waits     *mariposa.Reason
-	moreWaits int // number of other reasons
+	moreWaits int // number of more instances that wait
 
 	// The result.
 	left         int       // number of instances not in their desired state
@@ -292,14 +292,21 @@ func (t *turn) remove(i *Instance, reason *mariposa.Reason, repair bool) {
 }
 
 // wait records why something is not done now, and when to check again. It keeps only the
-// first reason and counts the others, because there may be many.
+// first reason.
 func (t *turn) wait(until time.Time, why func() *mariposa.Reason) {
 	if t.waits == nil {
 		t.waits = why()
-	} else {
-		t.moreWaits++
 	}
 	t.wakeAt(until)
+}
+
+// waitForOne records why something is not done now about one instance, or one slot. It keeps
+// only the first reason and counts the others, because there may be many.
+func (t *turn) waitForOne(until time.Time, why func() *mariposa.Reason) {
+	if t.waits != nil {
+		t.moreWaits++
+	}
+	t.wait(until, why)
 }
 
 func (t *turn) wakeAt(at time.Time) { t.wake = earlierOf(t.wake, at) }
@@ -326,21 +333,21 @@ func (t *turn) explainLost() {
 		switch {
 		case t.isRefilled(i):
 		case never:
-			t.wait(time.Time{}, func() *mariposa.Reason { return t.unreachableReason(mariposa.ReasonNodeAwayNever, i) })
+			t.waitForOne(time.Time{}, func() *mariposa.Reason { return t.unreachableReason(mariposa.ReasonNodeAwayNever, i) })
 		case len(i.Spec.Mounts) > 0 && (held || until.After(t.now)):
 			bound = append(bound, i)
 		case held && at.IsZero():
 			t.inStorm = true
-			t.wait(time.Time{}, func() *mariposa.Reason { return t.stormReason(i) })
+			t.waitForOne(time.Time{}, func() *mariposa.Reason { return t.stormReason(i) })
 		case held && at.After(until):
-			t.wait(at, func() *mariposa.Reason { return t.replacedAt(mariposa.ReasonStormSlow, i, at) })
+			t.waitForOne(at, func() *mariposa.Reason { return t.replacedAt(mariposa.ReasonStormSlow, i, at) })
 		case until.After(t.now):
-			t.wait(until, func() *mariposa.Reason { return t.replacedAt(mariposa.ReasonNodeAway, i, until) })
+			t.waitForOne(until, func() *mariposa.Reason { return t.replacedAt(mariposa.ReasonNodeAway, i, until) })
 		}
 		return true
 	})
 	for _, i := range bound {
-		t.wait(time.Time{}, func() *mariposa.Reason {
+		t.waitForOne(time.Time{}, func() *mariposa.Reason {
 			r := t.unreachableReason(mariposa.ReasonNodeAwayVolumes, i)
 			for _, m := range i.Spec.Mounts {
 				r.Keys = append(r.Keys, m.Name)

@@ -72,7 +72,10 @@ func (t *turn) countHeldBack() int {
 
 // statusAndReason returns the status of the service and the reason for it.
 func (t *turn) statusAndReason() (mariposa.Status, *mariposa.Reason) {
-	waits := t.waits.AndMore(t.moreWaits)
+	waits := t.waits
+	if waits != nil {
+		waits = waits.AndMore(waits.More + t.moreWaits)
+	}
 	todo := t.measureTodo()
 	r, b := t.st.Rollout, t.st.Backoff
 	switch {

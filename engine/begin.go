@@ -134,7 +134,7 @@ func (t *turn) whatStaysFrozen(task queue.Task) *mariposa.Reason {
 	const few = 4
 	slices.Sort(task.Kept)
 	shown := task.Kept[:min(few, len(task.Kept))]
-	return (&mariposa.Reason{Code: mariposa.ReasonStillFrozen, Keys: shown}).AndMore(len(task.Kept) - len(shown))
+	return (&mariposa.Reason{Code: mariposa.ReasonStillFrozen, Keys: shown}).AndMoreServices(len(task.Kept) - len(shown))
 }
 
 // hasFrozen reports whether any service of a scope is frozen by the goal.

@@ -162,7 +162,7 @@ func TestAProjectNamesOneServiceAndCountsTheOthers(t *testing.T) {
 	p, task := r.create("shop", "services:\n  b: {compute_type: dummy}\n  a: {compute_type: dummy}\n  c: {compute_type: dummy}\n  d: {compute_type: dummy, depends_on: [a]}\n")
 	r.settle()
 	why := r.project(p).Reason
-	if !why.Is(mariposa.ReasonNoNodes) || why.Service != "a" || said(why) != "a: no node has joined yet (and 2 more)" {
+	if !why.Is(mariposa.ReasonNoNodes) || why.Service != "a" || said(why) != "a: no node has joined yet (and 2 more services)" {
 		t.Errorf("the project says %+v: %s", why, said(why))
 	}
 	if d := r.project(p).Services["d"]; d.Reason == nil || d.Reason.Service != "" {

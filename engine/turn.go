@@ -27,7 +27,7 @@ type turn struct {
 	plan         converge.Plan
 	services     map[string]*mariposa.ServiceStatus // goal and status of every service after the plan
 	blocked      map[string]*mariposa.Reason        // by service, the first reason why an instance of it cannot be created
-	blockedMore  map[string]int                     // how many other reasons there are
+	blockedMore  map[string]int                     // how many more instances are blocked
 	withoutNode  map[fit]bool                       // services for which no node can run another instance
 	unit         store.Unit
 	claimed      []string
@@ -295,7 +295,7 @@ func projectStatus(st *mariposa.ProjectStatus, todo int) (mariposa.Status, *mari
 	}
 	switch ss := st.Services[worst]; {
 	case ss != nil:
-		return ss.Status, ss.Reason.About(worst).AndMore(others)
+		return ss.Status, ss.Reason.About(worst).AndMoreServices(others)
 	case todo > 0:
 		return mariposa.StatusConverging, &mariposa.Reason{Code: mariposa.ReasonLeftovers}
 	case st.Goal == mariposa.GoalStopped && st.RollbackReason != nil:

@@ -235,7 +235,7 @@ func TestManyBlockedSlotsDoNotKeepOthersWaiting(t *testing.T) {
 	r.leave("n1")
 	r.pass(3 * time.Minute)
 	ss := r.project(p).Services["db"]
-	if ss.Status != mariposa.StatusBlocked || !strings.Contains(said(ss.Reason), "(and 699 more)") {
+	if ss.Status != mariposa.StatusBlocked || !strings.Contains(said(ss.Reason), "(and 699 more instances)") {
 		t.Fatalf("%s: %s", ss.Status, said(ss.Reason))
 	}
 	r.ask(p, mariposa.TaskScale, mariposa.Patch{Scale: map[string]int{"db": 705}}, "db")
@@ -309,7 +309,7 @@ func TestVolumesThatContradictEachOtherBlockTheirSlotWithTheWayOut(t *testing.T)
 	r.ask(p, mariposa.TaskStart, mariposa.Patch{Goal: mariposa.GoalStarted})
 	r.settle()
 	ss := r.project(p).Services["db"]
-	for _, part := range []string{"db.1 has its volume data on node", "and its volume logs on node n9", "mariposa volume rm " + was["db.1 data"].ID, "(and 1 more)"} {
+	for _, part := range []string{"db.1 has its volume data on node", "and its volume logs on node n9", "mariposa volume rm " + was["db.1 data"].ID, "(and 1 more instance)"} {
 		if !strings.Contains(said(ss.Reason), part) {
 			t.Errorf("%s: %s, want …%s…", ss.Status, said(ss.Reason), part)
 		}

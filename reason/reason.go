@@ -56,13 +56,26 @@ func sentence(r *mariposa.Reason, now time.Time, run string) string {
 	case r.Is(mariposa.ReasonStartFailures, mariposa.ReasonStartDeadline):
 		text += "; Mariposa keeps trying"
 	}
-	if r.More > 0 {
-		text += fmt.Sprintf(" (and %d more)", r.More)
+	if more := others(r); more != "" {
+		text += " (" + more + ")"
 	}
 	if help := fullHelp(r, run); help != "" && text != "" {
 		text += "; " + help
 	}
 	return aboutService(r, text, "")
+}
+
+// others counts what else there is like a reason: instances of the same service, and
+// services of the same project.
+func others(r *mariposa.Reason) string {
+	var all []string
+	if r.More > 0 {
+		all = append(all, "and "+Many(r.More, "more instance"))
+	}
+	if r.MoreServices > 0 {
+		all = append(all, "and "+Many(r.MoreServices, "more service"))
+	}
+	return strings.Join(all, ", ")
 }
 
 // fullHelp returns what to do about a reason: about its cause, and then about the rest.

@@ -103,7 +103,7 @@ var examples = map[mariposa.ReasonCode][]mariposa.Reason{
 	mariposa.ReasonTargetLost:     {{Version: 3}},
 	mariposa.ReasonTakenOver:      {{Subject: "t1"}},
 	mariposa.ReasonEndedBy:        {{Subject: "t1"}},
-	mariposa.ReasonStillFrozen:    {{Keys: []string{"db"}}, {Keys: []string{"api", "db"}, More: 3}},
+	mariposa.ReasonStillFrozen:    {{Keys: []string{"db"}}, {Keys: []string{"api", "db"}, MoreServices: 3}},
 	mariposa.ReasonTerminated:     {{Subject: "t1"}},
 	mariposa.ReasonTerminatedBy:   {{Subject: "ann"}},
 	mariposa.ReasonNoProgress:     {{Since: ten, Cause: failure.About("web")}},
@@ -296,9 +296,11 @@ func TestASentenceIsTrueWhenItIsRead(t *testing.T) {
 		{"another day", lost, ten.AddDate(0, 0, 2), "web.1-a is on node n1, which has been unknown since 2026-03-01 10:00:00 UTC; it is removed when the node returns"},
 		{"none", nil, ten, ""},
 		{"somebody's words", mariposa.TextReason("it rains"), ten, "it rains"},
-		{"a command comes last", (&mariposa.Reason{Code: mariposa.ReasonStorm, Subject: "web.1-a", Node: "n1", Other: "shop", Count: 5, Of: 12, Since: ten}).AndMore(2), ten, "web.1-a is on node n1, which was lost together with others (5 of 12 nodes with instances have been lost since 10:00:00 UTC); it is not replaced until they return (and 2 more); to replace them now, run `mariposa project converge shop --reschedule-now`"},
+		{"a command comes last", (&mariposa.Reason{Code: mariposa.ReasonStorm, Subject: "web.1-a", Node: "n1", Other: "shop", Count: 5, Of: 12, Since: ten}).AndMore(2), ten, "web.1-a is on node n1, which was lost together with others (5 of 12 nodes with instances have been lost since 10:00:00 UTC); it is not replaced until they return (and 2 more instances); to replace them now, run `mariposa project converge shop --reschedule-now`"},
 		{"that of the cause comes first", (&mariposa.Reason{Code: mariposa.ReasonDrainDeadline, Count: 1, Node: "n1"}).Because(&mariposa.Reason{Code: mariposa.ReasonDrainFrozen, Subject: "web.1-a", Keys: []string{"web"}, Other: "shop"}), ten, "the drain was not complete at its deadline: 1 instance is left on node n1: web.1-a stays, because web of shop is frozen; thaw it with `mariposa project thaw shop --service web`; then continue with `mariposa node drain n1`"},
-		{"words that many have", mariposa.TextReason("it rains").AndMore(2), ten, "it rains (and 2 more)"},
+		{"words that many have", mariposa.TextReason("it rains").AndMore(2), ten, "it rains (and 2 more instances)"},
+		{"words that many services have", mariposa.TextReason("it rains").About("web").AndMoreServices(1), ten, "web: it rains (and 1 more service)"},
+		{"words that many instances and services have", mariposa.TextReason("it rains").AndMore(1).About("web").AndMoreServices(2), ten, "web: it rains (and 1 more instance, and 2 more services)"},
 		{"a code of a newer release", &mariposa.Reason{Code: "moonstruck", Subject: "web"}, ten, "moonstruck"},
 		{"one with words", &mariposa.Reason{Code: "moonstruck", Detail: "the moon is full"}, ten, "the moon is full"},
 		{"one with a cause", (&mariposa.Reason{Code: "moonstruck"}).Because(failure), ten, "moonstruck: web.1-a exited with 1"},
@@ -332,7 +334,7 @@ func anyReason(known []mariposa.ReasonCode) *rapid.Generator[*mariposa.Reason] {
 			Count: number.Draw(t, "count"), Of: number.Draw(t, "of"), For: time.Duration(rapid.Int64().Draw(t, "for")),
 			Frozen: rapid.Bool().Draw(t, "frozen"), Keys: rapid.SliceOfN(name, 0, 40).Draw(t, "keys"), IDs: rapid.SliceOfN(name, 0, 3).Draw(t, "ids"),
 			Tally:  rapid.MapOfN(rapid.StringOfN(rapid.Rune(), 0, 400, -1), number, 0, 9).Draw(t, "tally"),
-			Detail: rapid.StringOfN(rapid.Rune(), 0, 1000, -1).Draw(t, "detail"), More: number.Draw(t, "more"),
+			Detail: rapid.StringOfN(rapid.Rune(), 0, 1000, -1).Draw(t, "detail"), More: number.Draw(t, "more"), MoreServices: number.Draw(t, "services"),
 		}
 		if rapid.Bool().Draw(t, "times") {
 			r.Since, r.Until = ten, ten.Add(r.For)
