@@ -157,7 +157,7 @@ const (
 // What to do about a task that blocks another.
 const (
 	ReasonAwaitTask   ReasonCode = "await-task"    // wait for it to end (`mariposa queue show ID (Subject)`)
-	ReasonAwaitOrStop ReasonCode = "await-or-stop" // wait for it to end (`mariposa queue show ID (Subject)`), end it with `mariposa queue terminate ID`, or stop the project[; it waits: CAUSE]
+	ReasonAwaitOrStop ReasonCode = "await-or-stop" // wait for it to end (`mariposa queue show ID (Subject)`), end it with `mariposa queue terminate ID`[, which freezes its services until you thaw them (Frozen: it is active)], or stop the project[; it waits: CAUSE]
 	ReasonThawFirst   ReasonCode = "thaw-first"    // it is already frozen; thaw it with `mariposa project thaw`
 	ReasonThawEnds    ReasonCode = "thaw-ends"     // end it with `mariposa project thaw`
 )

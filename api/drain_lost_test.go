@@ -162,7 +162,7 @@ func TestATaskThatWaitsForALostNodeSaysHowToGoOn(t *testing.T) {
 		t.Errorf("the task says %+v", task)
 	}
 	h.call("PUT", "/v1/projects/shop/state", json.RawMessage(`{"action":"scale","scale":{"web":5}}`)).wantError(409, mariposa.Conflict,
-		"wait for it to end (`mariposa queue show "+id+"`), end it with `mariposa queue terminate "+id+"`, or stop the project; it waits: web: web.")
+		"wait for it to end (`mariposa queue show "+id+"`), end it with `mariposa queue terminate "+id+"`, which freezes its services until you thaw them, or stop the project; it waits: web: web.")
 	h.call("PUT", "/v1/projects/shop/state", json.RawMessage(`{"action":"scale","scale":{"web":5}}`)).wantError(409, mariposa.Conflict, "; to replace it now, run "+command)
 
 	reader := h.bearing(contract.NewToken{Name: "reader", Role: mariposa.RoleViewer})
@@ -174,6 +174,29 @@ func TestATaskThatWaitsForALostNodeSaysHowToGoOn(t *testing.T) {
 	}
 	h.startTask("shop", `{"action":"converge","reschedule_now":true}`)
 	h.until("the task to end", func() bool { return h.task(id).State.Ended() })
+}
+
+// A thaw waits as other tasks do, and says for what.
+func TestAThawSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, withPlanner)
+	h.joinNodes(3)
+	h.create("shop", "services:\n  web: {compute_type: dummy, scale: 3, update: {min_healthy: 0}, reschedule: {after: 900}}\n")
+	h.awaitRest("shop")
+	freeze := h.startTask("shop", `{"action":"freeze"}`)
+	h.until("the freeze", func() bool { return h.of("shop", "web").Frozen })
+	h.actOnNode("n3", contract.NodeAction{Action: "lose"})
+	h.until("the state to count the lost node", func() bool { return h.of("shop", "web").Running == 2 })
+	if task := h.task(freeze); task.Waits != "" {
+		t.Errorf("the freeze waits: %s", task.Waits)
+	}
+	id := h.startTask("shop", `{"action":"thaw"}`)
+	h.until("the thaw to wait", func() bool {
+		task := h.task(id)
+		return strings.Contains(task.Waits, "is on node host-n3, which has been unknown since ") && task.WaitsUntil != nil
+	})
+	h.startTask("shop", `{"action":"converge","reschedule_now":true}`)
+	h.until("the thaw to end", func() bool { return h.task(id).State == mariposa.TaskCompleted })
 }
 
 // An instance with volumes on a lost node cannot be replaced: nobody is told that it will be,

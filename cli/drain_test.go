@@ -82,6 +82,25 @@ func TestADrainIsFollowedToItsEnd(t *testing.T) {
 	r.expect(exitError, strings.Contains(r.stdout+r.stderr, "terminate drain node1 (0 of 3 done; what is left stays, and the node gets no new instances)?"))
 }
 
+// A thaw is followed as other tasks are.
+func TestAThawThatWaitsForALostNodeIsNotSilent(t *testing.T) {
+	t.Parallel()
+	s := newTeamServerWith(t, "node1", "node2", "node3")
+	s.again(t, lostManifest)
+	(&run{f: s.proxy(t)}).do(t, "project", "freeze", "hello", "--wait").expect(exitOK)
+	(&run{f: s.proxy(t)}).do(t, "node", "lose", "node3").expect(exitOK)
+	s.awaitDocument("/v1/nodes/node3", `"status": ?"unknown"`)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	out := &until{text: "waits up to ", done: cancel}
+	r := (&run{f: s.proxy(t), ctx: ctx, errs: out, quiet: 10 * time.Millisecond}).do(t, "project", "thaw", "hello", "--wait")
+	said := out.String()
+	r.expect(exitError, strings.Contains(said, "interrupted; the task continues"))
+	if !strings.Contains(said, ": web: web.3-") || !strings.Contains(said, " is on node node3, which has been unknown since ") {
+		t.Errorf("it says %q", said)
+	}
+}
+
 // A task that waits for a lost node makes no events. The one who follows it learns what it
 // waits for, for how long, and how to go on now.
 func TestAWaitForALostNodeIsNotSilent(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 // AwaitedBy returns what a task waits for if none of its services makes progress; nil:
 // nothing. It prefers the reason of a stuck service to that of one that waits for another.
 func AwaitedBy(task *mariposa.TaskSpec, st *mariposa.ProjectStatus) (why *mariposa.Reason) {
-	if st == nil || task.Task == mariposa.TaskFreeze {
-		return nil
+	if mode := task.Patch.Mode; st == nil || mode == mariposa.ModeFreeze || mode == mariposa.ModePause {
+		return nil // it only settles
 	}
 	stuck := false
 	for _, name := range slices.Sorted(maps.Keys(st.Services)) {

@@ -130,7 +130,7 @@ func Admit(open []Task, add *mariposa.TaskSpec) (Admission, error) {
 			a.Terminate = append(a.Terminate, t)
 		case verdict == reject:
 			err := mariposa.Errorf(mariposa.Conflict, "cannot add a %s while task %s (%s, %s) is open", add.Word(), t.ID, t.Spec.Word(), t.State())
-			err.Reason = &mariposa.Reason{Code: mariposa.ReasonAwaitOrStop, Subject: t.ID}
+			err.Reason = &mariposa.Reason{Code: mariposa.ReasonAwaitOrStop, Subject: t.ID, Frozen: t.State() == mariposa.TaskActive}
 			switch t.Spec.Task {
 			case mariposa.TaskFreeze:
 				err.Reason.Code = mariposa.ReasonThawFirst

@@ -109,7 +109,7 @@ var examples = map[mariposa.ReasonCode][]mariposa.Reason{
 	mariposa.ReasonNoProgress:     {{Since: ten, Cause: failure.About("web")}},
 	mariposa.ReasonRollbackFailed: {{Version: 2, RolledBackTo: 1, Cause: failure.About("web")}, {Version: 1, RolledBackTo: mariposa.NoVersion}},
 	mariposa.ReasonAwaitTask:      {{Subject: "t1"}},
-	mariposa.ReasonAwaitOrStop:    {{Subject: "t1"}, {Subject: "t1", Cause: (&mariposa.Reason{Code: mariposa.ReasonNodeAway, Subject: "web.1-a", Node: "n1", Other: "shop", Since: ten, Until: ten.Add(time.Minute)}).About("web")}},
+	mariposa.ReasonAwaitOrStop:    {{Subject: "t1"}, {Subject: "t1", Frozen: true}, {Subject: "t1", Frozen: true, Cause: (&mariposa.Reason{Code: mariposa.ReasonNodeAway, Subject: "web.1-a", Node: "n1", Other: "shop", Since: ten, Until: ten.Add(time.Minute)}).About("web")}},
 
 	mariposa.ReasonReported:       {{Detail: "exited with code 1"}},
 	mariposa.ReasonUnreachable:    {{Node: "n1"}},

@@ -325,7 +325,11 @@ var general = map[mariposa.ReasonCode]words{
 		return "wait for it to end (" + command("queue show", r.Subject) + ")"
 	}),
 	mariposa.ReasonAwaitOrStop: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("wait for it to end (%s), end it with %s, or stop the project", command("queue show", r.Subject), command("queue terminate", r.Subject))
+		freezes := ""
+		if r.Frozen {
+			freezes = ", which freezes its services until you thaw them"
+		}
+		return fmt.Sprintf("wait for it to end (%s), end it with %s%s, or stop the project", command("queue show", r.Subject), command("queue terminate", r.Subject), freezes)
 	}).joined("; it waits: "),
 	mariposa.ReasonThawFirst: plain("it is already frozen; thaw it with " + command("project thaw")),
 	mariposa.ReasonThawEnds: say(func(r *mariposa.Reason) string {
