@@ -38,6 +38,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Request-Id", id)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
+	h.Set(contract.TimeHeader, s.Clock.Now().UTC().Format(time.RFC3339Nano))
 	control := http.NewResponseController(rec)
 	_ = control.SetWriteDeadline(began.Add(writeTimeout))                         // if it cannot be set, the listener's own limits apply
 	defer func() { _ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) }() // the rest of the response is sent after this returns

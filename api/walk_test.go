@@ -469,6 +469,7 @@ func sameHeaders(a, b http.Header) bool {
 	for _, h := range []http.Header{a, b} {
 		h.Del("X-Request-Id")
 		h.Del("Date")
+		h.Del(contract.TimeHeader)
 		h.Del(contract.RevisionHeader) // something else may have changed meanwhile
 	}
 	return maps.EqualFunc(a, b, slices.Equal[[]string])

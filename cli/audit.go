@@ -24,16 +24,16 @@ var outcomes = []string{string(mariposa.AuditDone), string(mariposa.AuditDenied)
 
 // filter turns the flags into a filter. Without a limit, a table shows only the latest
 // records.
-func (f auditFlags) filter(now time.Time) (client.AuditFilter, error) {
+func (f auditFlags) filter(read func(flag, text string) (time.Time, error)) (client.AuditFilter, error) {
 	out := client.AuditFilter{Actor: f.actor, Action: f.action, Outcome: mariposa.AuditOutcome(f.outcome), Limit: f.limit}
 	if err := checkRole("outcome", f.outcome, outcomes); err != nil {
 		return out, err
 	}
 	var err error
-	if out.Since, err = readTime("since", f.since, now); err != nil {
+	if out.Since, err = read("since", f.since); err != nil {
 		return out, Usage(err)
 	}
-	if out.Until, err = readTime("until", f.until, now); err != nil {
+	if out.Until, err = read("until", f.until); err != nil {
 		return out, Usage(err)
 	}
 	if f.limit < 0 {
@@ -68,10 +68,23 @@ func readTime(flag, s string, now time.Time) (time.Time, error) {
 	return now.Add(-span), nil
 }
 
+// readTime parses a point in time, or how long ago it was by the clock of the server.
+func (a *app) readTime(ctx context.Context, c *client.Client, flag, text string) (time.Time, error) {
+	now := a.env.Now()
+	at, err := readTime(flag, text, now)
+	if err != nil {
+		return at, err
+	}
+	if later, _ := readTime(flag, text, now.Add(time.Hour)); later.Equal(at) {
+		return at, nil // it is no age
+	}
+	return readTime(flag, text, now.Add(c.AskAhead(ctx)))
+}
+
 // audit prints the audit log: a table of the latest records, or all of them as JSON
 // lines.
 func (a *app) audit(ctx context.Context, c *client.Client, project string, flags auditFlags, limited bool) error {
-	f, err := flags.filter(a.env.Now())
+	f, err := flags.filter(func(flag, text string) (time.Time, error) { return a.readTime(ctx, c, flag, text) })
 	if err != nil {
 		return err
 	}

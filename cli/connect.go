@@ -148,7 +148,7 @@ func (a *app) connect() (*client.Client, error) {
 func (a *app) dial(s server) (*client.Client, error) {
 	o := client.Options{
 		URL: s.url, Token: s.token, Organization: s.org, User: a.global.as, Insecure: s.insecure, UserAgent: "mariposa/" + a.env.Version,
-		Installation: s.id, First: a.lastUsed(s.url), Notify: a.printFailover,
+		Installation: s.id, First: a.lastUsed(s.url), Notify: a.printFailover, Now: a.env.Now,
 	}
 	if s.ca != "" {
 		var err error

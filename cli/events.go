@@ -71,7 +71,7 @@ type eventPrinter struct {
 }
 
 func (p *eventPrinter) run(ctx context.Context, since string) error {
-	if err := p.readSince(since); err != nil {
+	if err := p.readSince(ctx, since); err != nil {
 		return err
 	}
 	var past *client.Events
@@ -105,12 +105,12 @@ func (p *eventPrinter) run(ctx context.Context, since string) error {
 const maxPage = 1000
 
 // readSince parses --since: a revision, a time or an age.
-func (p *eventPrinter) readSince(since string) error {
+func (p *eventPrinter) readSince(ctx context.Context, since string) error {
 	if revision, err := strconv.ParseInt(since, 10, 64); err == nil && revision >= 0 {
 		p.filter.Since = revision
 		return nil
 	}
-	from, err := readTime("since", since, p.a.env.Now())
+	from, err := p.a.readTime(ctx, p.c, "since", since)
 	if err != nil {
 		return Usage(fmt.Errorf("%w; or a revision such as 4711", err))
 	}

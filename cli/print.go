@@ -211,12 +211,21 @@ func (a *app) facts(pairs ...any) {
 	}
 }
 
+// now returns the time of the server's clock, as far as that is known: times in responses are
+// those of the server, and the clock of this machine may be wrong.
+func (a *app) now() time.Time {
+	if a.server == nil {
+		return a.env.Now()
+	}
+	return a.env.Now().Add(a.server.Ahead())
+}
+
 // age formats roughly how long ago a time was.
 func (a *app) age(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
-	return roughAge(a.env.Now().Sub(t))
+	return roughAge(a.now().Sub(t))
 }
 
 // ageOf formats how long ago something was; a dash if that is not known.

@@ -96,7 +96,7 @@ func done(t *contract.Task) string {
 
 // leftOf formats the approximate remaining time of a task.
 func (a *app) leftOf(t *contract.Task) string {
-	if d := remaining(t, a.env.Now()); d > 0 {
+	if d := remaining(t, a.now()); d > 0 {
 		return roughAge(d)
 	}
 	return "-"
@@ -129,7 +129,7 @@ func (a *app) noTask(err error) error {
 
 func (a *app) printTask(t *contract.Task) {
 	eta := ""
-	if d := remaining(t, a.env.Now()); d > 0 {
+	if d := remaining(t, a.now()); d > 0 {
 		eta = fmt.Sprintf("%s left, until %s", roughDuration(d), clockOf(a.env.Now, *t.ETA))
 	}
 	a.facts("task", t.ID, "what", describeTask(t), "component", t.Component, "state", word(t.State), "reason", strings.TrimSuffix(strings.TrimSuffix(t.Reason, t.Waits), "; "),

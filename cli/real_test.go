@@ -45,6 +45,7 @@ type realServer struct {
 	url   string // the server's own URL; commands use the proxy's
 	token string
 	begun time.Time
+	ahead time.Duration // how far its clock is ahead of those of clients
 	*client.Client
 	stop map[string]func() // ends the agent of a node
 
@@ -170,6 +171,7 @@ func (s *realServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer resp.Body.Close()
 	maps.Copy(w.Header(), resp.Header)
 	w.Header().Del("Content-Length")
+	w.Header().Set(contract.TimeHeader, noon.Add(10*time.Minute+s.ahead).Format(time.RFC3339)) // all times are those of the test
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
 		s.relay(w, resp)
 		return

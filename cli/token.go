@@ -112,10 +112,10 @@ func (a *app) expiry(t *contract.Token) cell {
 	switch {
 	case t.Expires == nil:
 		return cell{"never", dim}
-	case !t.Expires.After(a.env.Now()):
+	case !t.Expires.After(a.now()):
 		return cell{"expired", bad}
 	}
-	return text("in " + remainingTime(t.Expires.Sub(a.env.Now())))
+	return text("in " + remainingTime(t.Expires.Sub(a.now())))
 }
 
 func (a *app) used(t *contract.Token) string {

@@ -46,7 +46,7 @@ func (a *app) waitsOf(t *contract.Task) string {
 	if t.WaitsUntil == nil {
 		return withWaits(t.Waits)
 	}
-	return "waits up to " + roughDuration(max(0, t.WaitsUntil.Sub(a.env.Now()))) + ": " + strings.TrimPrefix(t.Waits, "waits for ")
+	return "waits up to " + roughDuration(max(0, t.WaitsUntil.Sub(a.now()))) + ": " + strings.TrimPrefix(t.Waits, "waits for ")
 }
 
 // withWaits returns a sentence about a wait that says so.

@@ -59,6 +59,8 @@ type Options struct {
 	// Notify is called with a sentence whenever the client continues with another server.
 	// It may be nil.
 	Notify func(sentence string)
+	// Now is the clock of this machine; nil: time.Now.
+	Now func() time.Time
 }
 
 // Client talks to one installation. It is safe for concurrent use.
@@ -68,7 +70,9 @@ type Client struct {
 	user         string
 	agent        string
 	notify       func(string)
+	now          func() time.Time
 	servers      servers
+	clock        serverClock
 
 	// pause waits between two attempts of a stream; tests replace it.
 	pause func(ctx context.Context, d time.Duration) error
@@ -76,9 +80,12 @@ type Client struct {
 
 // New returns a client. It does not connect yet.
 func New(o Options) (*Client, error) {
-	c := &Client{token: o.Token, organization: o.Organization, user: o.User, agent: cmp.Or(o.UserAgent, "mariposa"), notify: o.Notify, pause: pause}
+	c := &Client{token: o.Token, organization: o.Organization, user: o.User, agent: cmp.Or(o.UserAgent, "mariposa"), notify: o.Notify, now: o.Now, pause: pause}
 	if c.notify == nil {
 		c.notify = func(string) {}
+	}
+	if c.now == nil {
+		c.now = time.Now
 	}
 	return c, c.servers.init(o)
 }

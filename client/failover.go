@@ -151,9 +151,11 @@ func (c *Client) send(ctx context.Context, at *endpoint, r request) (res *http.R
 		return nil, false, mariposa.Errorf(mariposa.InvalidArgument, "invalid request path %q: %w", r.path, err)
 	}
 	c.addHeaders(req, at, r)
+	began := c.now()
 	if res, err = at.http.Do(req); err != nil {
 		return nil, wrote.Load(), &lostError{causeOf(ctx, err)}
 	}
+	c.clock.note(res, began, c.now())
 	if revision, err := strconv.ParseInt(res.Header.Get(contract.RevisionHeader), 10, 64); err == nil {
 		c.servers.noteRevision(at, revision)
 	}

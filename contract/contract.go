@@ -460,6 +460,10 @@ type Health struct {
 // least as much.
 const RevisionHeader = "Mariposa-Revision"
 
+// TimeHeader is the response header with the time of the server's clock, in RFC 3339 format.
+// Clients compute ages with it, because their own clocks may be wrong.
+const TimeHeader = "Mariposa-Time"
+
 // IncarnationHeader is the header of a response with the id of the incarnation of the
 // store: another one after a backup was restored. Revisions of one incarnation mean
 // nothing in another.
