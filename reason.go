@@ -181,6 +181,7 @@ const (
 	ReasonReportCut      ReasonCode = "report-cut"      // reports more than is kept, so it was cut: its drivers, the reason of an instance (Keys); its agent may be faulty or hostile
 	ReasonOrphaned       ReasonCode = "debt"            // its project is deleted; it is removed when its node returns
 	ReasonMadeFor        ReasonCode = "made-for"        // created for web.1-a
+	ReasonVolumeGrows    ReasonCode = "volume-grows"    // the manifest has a larger size for it
 	ReasonVolumeLeft     ReasonCode = "volume-left"     // its project is deleted; it now belongs to the organization
 	ReasonVolumeDropped  ReasonCode = "volume-dropped"  // its project is deleted with its volumes
 	ReasonNetworkUsed    ReasonCode = "network-used"    // used by web of shop (Other)

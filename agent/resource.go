@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -18,6 +19,7 @@ import (
 type resource struct {
 	desired     wire.Provision // without a goal, only instances refer to it so far
 	state       mariposa.ResourceState
+	size        int64 // that it was last created with or grown to
 	path        string
 	reason      string // why it is not in its desired state
 	inOperation bool   // a driver operation is in progress
@@ -157,7 +159,7 @@ func (i *instance) missingResources() string {
 func (n *Node) pursueResource(r *resource) {
 	switch {
 	case r.inOperation:
-	case r.desired.Goal == mariposa.GoalKept && r.state != mariposa.ResourceMade:
+	case r.desired.Goal == mariposa.GoalKept && (r.state != mariposa.ResourceMade || r.size < r.desired.Size):
 		n.callProvider(r, mariposa.ResourceMade)
 	case r.desired.Goal == mariposa.GoalGone && n.snapshot != nil: // its users are not all known yet
 	case r.desired.Goal == mariposa.GoalGone && r.state != mariposa.ResourceGone && len(r.users) == 0:
@@ -191,7 +193,12 @@ func (n *Node) callProvider(r *resource, state mariposa.ResourceState) {
 		} else {
 			path, err = p.Provide(ctx, what)
 		}
-		return func() { n.resourceDone(r, state, path, err) }
+		return func() {
+			if err == nil {
+				r.size = what.Size
+			}
+			n.resourceDone(r, state, path, err)
+		}
 	})
 }
 
@@ -204,8 +211,11 @@ func (n *Node) resourceDone(r *resource, state mariposa.ResourceState, path stri
 		n.pursueResource(r)
 		n.dropResource(r)
 	}
-	if err == nil {
+	small := (*driver.GrowError)(nil)
+	if err == nil || errors.As(err, &small) { // one that is too small can be used
 		r.state, r.path, r.reason = state, path, ""
+	}
+	if err == nil {
 		again()
 	} else {
 		slog.Warn("cannot bring a resource to its desired state; retrying", "node", n.Hello.Name, "kind", r.desired.Kind, "id", r.desired.ID, "goal", r.desired.Goal, "err", err)

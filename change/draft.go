@@ -89,6 +89,11 @@ func (e *edit) makeVersion(d draft) (*draftResult, error) {
 	if was != nil && bytes.Equal(was.Spec.Manifest, d.bytes) && values == before && d.cause != mariposa.CauseRevert && d.cause != mariposa.CauseRefresh {
 		return nil, nil
 	}
+	if d.cause == mariposa.CauseManifest {
+		if err := e.requireVolumeSizes(d.parsed); err != nil {
+			return nil, err
+		}
+	}
 	m := &draftResult{manifest: d.parsed, missing: d.parsed.Missing(values)}
 	for _, c := range manifest.DiffValues(before, values) {
 		m.keys = append(m.keys, c.Key)

@@ -10,6 +10,7 @@ import (
 	"mariposa"
 	"mariposa/contract"
 	"mariposa/converge"
+	"mariposa/manifest"
 	"mariposa/store"
 )
 
@@ -87,8 +88,7 @@ func (c *Changer) isVolumeNeeded(ctx context.Context, r *store.Volume) (bool, er
 		return false, err
 	}
 	def := view.Definition(ss.Number, spec.ServiceName)
-	uses := def != nil && slices.ContainsFunc(def.Volumes, func(text string) bool { return mariposa.ParseMount(text).Name == spec.Name })
-	return uses && view.WillFill(spec.ServiceName, spec.Slot), nil
+	return usesVolume(def, spec.Name) && view.WillFill(spec.ServiceName, spec.Slot), nil
 }
 
 // addTombstone writes a volume's tombstone. If its node is gone, nothing can remove
@@ -110,6 +110,37 @@ func (c *Changer) addTombstone(req *Request, a *attempt, r *store.Volume) {
 		Kind: string(mariposa.KindVolume), Object: r.ID, ObjectName: fmt.Sprintf("%s.%d %s", spec.ServiceName, spec.Slot, spec.Name),
 		Organization: c.orgOf(spec.Project, spec.Organization), Project: spec.Project, ProjectName: c.projectOf(&spec), Reason: spec.Reason.Detail,
 	}}
+}
+
+// requireVolumeSizes refuses a manifest with a size that a volume cannot get: file systems can
+// grow, but not shrink. Without a size in the manifest, volumes stay as they are.
+func (e *edit) requireVolumeSizes(p *manifest.Project) error {
+	sizes := map[string]int64{}
+	for _, v := range p.Volumes {
+		sizes[v.Name] = v.Size
+	}
+	for _, r := range e.c.Picture.VolumesOf(e.record.ID) {
+		spec := r.Spec()
+		size := sizes[spec.Name]
+		if spec.Goal != mariposa.GoalKept || size == 0 || size == spec.Size || !usesVolume(p.ByName[spec.ServiceName], spec.Name) {
+			continue
+		}
+		what := fmt.Sprintf("volumes.%s.size: volume %s of %s.%d", spec.Name, spec.Name, spec.ServiceName, spec.Slot)
+		switch {
+		case spec.Size == 0:
+			return conflict("%s was created without a size and cannot get one: remove the size, use another name for a new volume, or delete the volume first (volume rm %s.%d:%s)",
+				what, spec.ServiceName, spec.Slot, spec.Name)
+		case size < spec.Size:
+			return conflict("%s has %s and cannot become smaller: use at least that size, use another name for a new volume, or delete the volume first (volume rm %s.%d:%s)",
+				what, formatBytes(spec.Size), spec.ServiceName, spec.Slot, spec.Name)
+		}
+	}
+	return nil
+}
+
+// usesVolume reports whether a service has a volume of a name.
+func usesVolume(def *mariposa.Service, name string) bool {
+	return def != nil && slices.ContainsFunc(def.Volumes, func(text string) bool { return mariposa.ParseMount(text).Name == name })
 }
 
 // forgetVolumes deletes the volumes of a removed node, and returns those that should

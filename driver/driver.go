@@ -188,7 +188,8 @@ type ValuePublisher interface {
 // and none is withdrawn while the agent knows an instance that uses it.
 type Provider interface {
 	// Provide creates a resource unless it exists, and returns its path. Existing content
-	// stays.
+	// stays. A volume that is smaller than its size is made larger, also while instances use
+	// it. If that is not possible, the error is a *GrowError, and the path is valid.
 	Provide(ctx context.Context, r Resource) (path string, err error)
 
 	// Withdraw removes a resource with its content. It is not an error if it does not
@@ -206,6 +207,14 @@ type Resource struct {
 	Name string // the name that people use
 	Size int64  // bytes; no limit if zero
 }
+
+// GrowError is the error of a volume that exists and can be used, but could not be made as large
+// as it should be.
+type GrowError struct{ Err error }
+
+func (e *GrowError) Error() string { return e.Err.Error() }
+
+func (e *GrowError) Unwrap() error { return e.Err }
 
 // Imager is implemented by drivers whose instances are created from images.
 type Imager interface {

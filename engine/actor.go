@@ -4,17 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
-	"slices"
-	"sync"
-	"time"
-
 	"mariposa"
 	"mariposa/converge"
 	"mariposa/mailbox"
 	"mariposa/picture"
 	"mariposa/queue"
 	"mariposa/store"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
 )
 
 // actor plans one project. Only the feed changes its view: after a commit it waits until
@@ -29,8 +28,9 @@ type actor struct {
 
 	loaded            bool
 	volumes           volumes
-	seenRevision      int64 // the newest revision received
-	ownRevision       int64 // the newest revision of its own commits
+	sizedFor          map[string]int // versions whose sizes the volumes of services have, by id of the service
+	seenRevision      int64          // the newest revision received
+	ownRevision       int64          // the newest revision of its own commits
 	record            *store.Project
 	tasks             map[string]*store.Task
 	view              *converge.View
@@ -131,7 +131,7 @@ func (a *actor) load() {
 	p := a.e.Picture.Project(a.project)
 	a.loaded, a.seenRevision, a.networksDirty, a.storm = true, p.Revision, true, nil
 	a.record, a.inline = p.Record, p.Inline
-	a.tasks, a.volumes, a.scopes = map[string]*store.Task{}, newVolumes(), nil
+	a.tasks, a.volumes, a.sizedFor, a.scopes = map[string]*store.Task{}, newVolumes(), map[string]int{}, nil
 	for _, t := range p.Tasks {
 		a.tasks[t.ID] = t
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -39,13 +40,15 @@ type turn struct {
 	stallLimits map[string]time.Duration // how long tasks may make no progress, as far as computed
 	networks    networks
 	placedOn    map[string]bool // nodes that get instances
+	written     map[string]bool // existing volumes that this turn writes
+	sized       map[string]int  // services whose volumes have the sizes of these versions, by id
 }
 
 func (a *actor) newTurn(ctx context.Context) (*turn, error) {
 	t := &turn{
 		actor: a, now: a.e.Clock.Now(), spec: a.record.Spec(), open: a.openTasks(),
 		changedTasks: map[string]*mariposa.TaskStatus{}, newTasks: map[string]*mariposa.TaskSpec{}, blocked: map[string]*mariposa.Reason{},
-		blockedMore: map[string]int{}, withoutNode: map[fit]bool{},
+		blockedMore: map[string]int{}, withoutNode: map[fit]bool{}, written: map[string]bool{},
 	}
 	t.stored = a.record.Status()
 	t.goal = t.stored
@@ -69,6 +72,7 @@ func (t *turn) run(ctx context.Context) error {
 		}
 		t.writeStep(s)
 	}
+	t.growVolumes()
 	t.explainBlocks()
 	t.explainFailedRollouts()
 	t.services = t.plan.ApplyTo(t.goal.Services)
@@ -85,6 +89,7 @@ func (t *turn) run(ctx context.Context) error {
 		return err
 	}
 	t.networksDirty = t.networksDirty && !t.networks.checkedUnused
+	maps.Copy(t.sizedFor, t.sized)
 	return nil
 }
 

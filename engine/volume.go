@@ -182,10 +182,61 @@ func (t *turn) useVolumes(s converge.Step, spec *mariposa.InstanceSpec, def *mar
 		if had := st.existing[m.Name]; had != nil {
 			v, event = *had.Spec(), mariposa.Event{}
 			t.unit.Unchanged(had)
+			t.written[had.ID] = true
 		}
-		v.Instance, v.Task, v.Size = s.Instance, spec.Task, def.Sizes[m.Name]
+		v.Instance, v.Task, v.Size = s.Instance, spec.Task, sizeAfter(st.existing[m.Name], def.Sizes[m.Name])
 		t.unit.Put(store.Write{Kind: mariposa.KindVolume, ID: m.Volume, Project: t.project, Spec: &v, Event: event})
 	}
+}
+
+// sizeAfter returns the size of a volume for which a manifest has a size. An existing one never
+// gets smaller, and does not get a limit that it was created without.
+func sizeAfter(had *store.Volume, size int64) int64 {
+	switch {
+	case had == nil:
+		return size
+	case had.Spec().Size == 0:
+		return 0
+	}
+	return max(had.Spec().Size, size)
+}
+
+// growVolumes makes volumes larger if the versions in force say so. Their instances go on.
+func (t *turn) growVolumes() {
+	changed, numbers := map[string]*mariposa.Service{}, map[string]int{} // by id of the service
+	for name, ss := range t.goal.Services {
+		if t.sizedFor[ss.ID] == ss.Number || ss.Removed {
+			continue
+		}
+		if def := t.view.Definition(ss.Number, name); def != nil {
+			changed[ss.ID], numbers[ss.ID] = def, ss.Number
+		}
+	}
+	if len(changed) == 0 || t.spec.Deleting {
+		return
+	}
+	for _, id := range slices.Sorted(maps.Keys(t.volumes.byID)) {
+		r := t.volumes.byID[id]
+		spec := *r.Spec()
+		def := changed[spec.Service]
+		if def == nil || spec.Goal != mariposa.GoalKept || t.written[id] {
+			continue
+		}
+		size := sizeAfter(r, def.Sizes[spec.Name])
+		if size == spec.Size {
+			continue
+		}
+		if len(t.unit.Writes) >= maxSteps {
+			return // the rest follows
+		}
+		spec.Size, spec.Reason = size, &mariposa.Reason{Code: mariposa.ReasonVolumeGrows}
+		t.unit.Unchanged(r)
+		t.unit.Put(store.Write{
+			Kind: mariposa.KindVolume, ID: id, Project: t.project, Spec: &spec,
+			Event: mariposa.Event{Kind: "volume.growing", Project: t.project, Service: spec.ServiceName, Node: spec.Node, Actor: "mariposa", Reason: spec.Reason},
+		})
+	}
+	t.sized = numbers
 }
 
 // releaseVolumes moves the volumes of a removed project to its organization, or removes

@@ -380,6 +380,7 @@ var general = map[mariposa.ReasonCode]words{
 	}),
 	mariposa.ReasonOrphaned:      plain("its project is deleted; it is removed when its node returns"),
 	mariposa.ReasonMadeFor:       say(func(r *mariposa.Reason) string { return "created for " + r.Subject }),
+	mariposa.ReasonVolumeGrows:   plain("the manifest has a larger size for it"),
 	mariposa.ReasonVolumeLeft:    plain("its project is deleted; it now belongs to the organization"),
 	mariposa.ReasonVolumeDropped: plain("its project is deleted with its volumes"),
 	mariposa.ReasonNetworkUsed:   say(func(r *mariposa.Reason) string { return "used by " + r.Subject + " of " + r.Other }),

@@ -25,6 +25,7 @@ needs() {
 		iptables-restore                 iptables    system containers reach other machines through it
 		qemu-system-x86_64               qemu-system-x86  tests run virtual machines
 		qemu-img                         qemu-utils  tests make disks of virtual machines
+		mkfs.ext4                        e2fsprogs   volumes with a size are file systems of their own
 		setsid                           util-linux  process instances run in their own sessions
 	TABLE
 }

@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"mariposa"
 	"mariposa/client"
 	"mariposa/contract"
@@ -227,6 +229,11 @@ func (h *devServer) tearDown() {
 	}
 	if left := h.processes(); len(left) > 0 {
 		h.t.Errorf("processes are left behind: %v", left)
+	}
+	for _, at := range mountsIn(h.t, h.dir) { // volumes with a size are kept, and stay mounted
+		if err := unix.Unmount(at, 0); err != nil {
+			h.t.Errorf("tearing down: %v", err)
+		}
 	}
 }
 

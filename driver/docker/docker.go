@@ -36,6 +36,7 @@ import (
 	"mariposa/driver/bridge"
 	"mariposa/driver/gate"
 	"mariposa/driver/memdir"
+	"mariposa/driver/volume"
 )
 
 var (
@@ -75,6 +76,7 @@ type Driver struct {
 	isPodman atomic.Bool // the engine is Podman
 	memory   *memdir.Dir
 	private  *privateRepositories
+	volumes  *volume.Store // those with a size; the engine has the others
 
 	adoptions adoptions
 
@@ -126,6 +128,8 @@ func New(o Options) (*Driver, error) {
 		return nil, err
 	}
 	d.client.Store(api)
+	d.volumes = volume.New(volume.Options{Dir: filepath.Join(o.Dir, volumesDir), Mode: 0o755, RemoveAll: os.RemoveAll})
+	d.volumes.Clear()
 	if err := d.adoptions.load(filepath.Join(o.Dir, adoptedDir)); err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
@@ -12,6 +13,9 @@ import (
 	"mariposa"
 	"mariposa/driver"
 )
+
+// volumesDir has the volumes with a size.
+const volumesDir = "volumes"
 
 // labelSize has the size of a volume that the manifest asks for.
 const labelSize = "mariposa.size"
@@ -35,18 +39,61 @@ func (d *Driver) Provide(ctx context.Context, r driver.Resource) (string, error)
 	defer leave()
 	switch r.Kind {
 	case mariposa.KindVolume:
-		made, err := d.api().VolumeCreate(ctx, client.VolumeCreateOptions{Name: volumeName(r.ID), Labels: d.labelsOf(r)})
-		if err != nil {
-			return "", d.explain(err)
-		}
-		if made.Volume.Labels[labelScope] != d.options.Scope {
-			return "", fmt.Errorf("another volume has the name %s: remove it", volumeName(r.ID))
-		}
-		return made.Volume.Mountpoint, nil
+		return d.provideVolume(ctx, r)
 	case mariposa.KindNetwork, mariposa.KindAttachment:
 		return "", d.explain(d.provideNetwork(ctx, r))
 	}
 	return "", fmt.Errorf("the docker driver has no %s: %w", r.Kind, driver.ErrNotSupported)
+}
+
+// provideVolume creates a volume of the engine. One with a size is a directory of this machine that
+// the engine mounts; the engine itself cannot limit a volume.
+func (d *Driver) provideVolume(ctx context.Context, r driver.Resource) (string, error) {
+	is, err := d.api().VolumeInspect(ctx, volumeName(r.ID), client.VolumeInspectOptions{})
+	exists := err == nil
+	if err = unlessGone(err); err != nil {
+		return "", d.explain(err)
+	}
+	if exists && is.Volume.Labels[labelScope] != d.options.Scope {
+		return "", fmt.Errorf("another volume has the name %s: remove it", volumeName(r.ID))
+	}
+	limited := r.Size > 0
+	if exists { // it stays as it was created
+		limited = is.Volume.Options["device"] != ""
+	}
+	o := client.VolumeCreateOptions{Name: volumeName(r.ID), Labels: d.labelsOf(r)}
+	var path string
+	var grown error
+	if limited {
+		if err := d.requireLocalEngine(); err != nil {
+			return "", err
+		}
+		small := (*driver.GrowError)(nil)
+		if path, grown = d.volumes.Provide(ctx, r); grown != nil && !errors.As(grown, &small) {
+			return "", grown
+		}
+		o.Driver, o.DriverOpts = "local", map[string]string{"type": "none", "o": "bind", "device": path}
+	}
+	if !exists {
+		made, err := d.api().VolumeCreate(ctx, o)
+		if err != nil {
+			return "", d.explain(err)
+		}
+		is.Volume = made.Volume
+	}
+	if path == "" {
+		path = is.Volume.Mountpoint
+	}
+	return path, grown
+}
+
+// requireLocalEngine refuses a volume with a size for an engine on another machine, which does not
+// see what is mounted here.
+func (d *Driver) requireLocalEngine() error {
+	if host := d.api().DaemonHost(); !strings.HasPrefix(host, "unix:") {
+		return fmt.Errorf("its size cannot be enforced: the Docker engine is at %s, and must be on this machine; use an engine with a socket here, or remove size from the volume in the manifest", host)
+	}
+	return nil
 }
 
 func (d *Driver) provideNetwork(ctx context.Context, r driver.Resource) error {
@@ -73,7 +120,10 @@ func (d *Driver) Withdraw(ctx context.Context, r driver.Resource) error {
 		if err == nil && is.Volume.Labels[labelScope] == d.options.Scope {
 			_, err = d.api().VolumeRemove(ctx, volumeName(r.ID), client.VolumeRemoveOptions{})
 		}
-		return d.explain(unlessGone(err))
+		if err := unlessGone(err); err != nil {
+			return d.explain(err)
+		}
+		return d.volumes.Withdraw(r.ID)
 	}
 	is, err := d.api().NetworkInspect(ctx, networkName(r.ID), client.NetworkInspectOptions{})
 	if err == nil && is.Network.Labels[labelScope] == d.options.Scope {

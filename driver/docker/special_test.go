@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -394,58 +392,6 @@ func TestTheNetworkOfAProjectIsNotRemovedUnderAStart(t *testing.T) {
 	all.Wait()
 	if left := d.networks(); len(left) > 0 {
 		t.Errorf("%v is left", left)
-	}
-}
-
-// A volume starts with what the image has at its path, and outlives its containers.
-func TestAVolumeOutlivesItsContainer(t *testing.T) {
-	t.Parallel()
-	d := open(t)
-	data := driver.Resource{Kind: mariposa.KindVolume, ID: drivertest.NewID(), Name: "data"}
-	path, err := d.Driver.(driver.Provider).Provide(t.Context(), data)
-	if err != nil || path == "" {
-		t.Fatalf("%q, %v", path, err)
-	}
-	first, second := instance(drivertest.NewID()), instance(drivertest.NewID())
-	first.Volumes = []driver.Volume{{Mount: mariposa.Mount{Volume: data.ID, Name: "data", Path: "/var/lib/data"}, Source: path}}
-	second.Volumes = []driver.Volume{{Mount: mariposa.Mount{Volume: data.ID, Name: "data", Path: "/mnt", ReadOnly: true}, Source: path}}
-	d.start(first)
-	run(t, d.Driver, first.ID, "echo kept > /var/lib/data/x")
-	fromImage := driver.Resource{Kind: mariposa.KindVolume, ID: drivertest.NewID(), Name: "etc"}
-	etc, err := d.Driver.(driver.Provider).Provide(t.Context(), fromImage)
-	if err != nil {
-		t.Fatal(err)
-	}
-	third := instance(drivertest.NewID())
-	third.Volumes = []driver.Volume{{Mount: mariposa.Mount{Volume: fromImage.ID, Name: "etc", Path: "/etc"}, Source: etc}}
-	d.start(third)
-	if _, err := os.Stat(filepath.Join(etc, "passwd")); err != nil {
-		t.Errorf("the volume does not have what the image has: %v", err)
-	}
-	if err := d.Remove(t.Context(), third.ID); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Driver.(driver.Provider).Withdraw(t.Context(), fromImage); err != nil {
-		t.Error(err)
-	}
-	if err := d.Driver.(driver.Provider).Withdraw(t.Context(), data); err == nil {
-		t.Error("a volume in use was removed")
-	}
-	if err := d.Remove(t.Context(), first.ID); err != nil {
-		t.Fatal(err)
-	}
-	d.start(second)
-	if out := run(t, d.Driver, second.ID, "cat /mnt/x; echo no > /mnt/y || echo refused"); out != "kept\nrefused\n" {
-		t.Errorf("it has %q", out)
-	}
-	if err := d.Remove(t.Context(), second.ID); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Driver.(driver.Provider).Withdraw(t.Context(), data); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(path); err == nil {
-		t.Error("its content is still there")
 	}
 }
 

@@ -24,7 +24,8 @@ import (
 // order is what a supervisor is to do.
 type order struct {
 	Do   string `json:"do"`
-	Name string `json:"name,omitempty"` // of a snapshot
+	Name string `json:"name,omitempty"` // of a snapshot or a disk
+	Size int64  `json:"size,omitempty"` // of a disk
 }
 
 // The orders.
@@ -37,6 +38,7 @@ const (
 	orderSnapshot  = "snapshot"
 	orderRestore   = "restore"
 	orderForget    = "forget" // a snapshot
+	orderGrow      = "grow"   // a disk
 )
 
 // answer is what became of an order.
@@ -131,6 +133,8 @@ func (s *supervisor) carryOut(ctx context.Context, o order) (a answer) {
 		err = s.snapshot(ctx, loadSnapshot, o.Name)
 	case orderForget:
 		err = s.snapshot(ctx, deleteSnapshot, o.Name)
+	case orderGrow:
+		err = s.qmp.Run(ctx, "block_resize", map[string]any{"node-name": o.Name, "size": o.Size}, nil)
 	default: // of a newer agent
 		err, a.Unsupported = fmt.Errorf("the supervisor of the machine does not know %q: restart the instance", o.Do), true
 	}

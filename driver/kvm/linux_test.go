@@ -208,6 +208,11 @@ func TestALinuxGuestHasWhatItsManifestSays(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c[0], got, c[1])
 		}
 	}
+	volume.Size = 32 << 20 // while it runs
+	if again, err := d.Provide(t.Context(), volume); err != nil || again != source {
+		t.Errorf("its volume is at %q, %v", again, err)
+	}
+	await(t, "its disk is larger", func() bool { return s.run("cat /sys/block/vda/size") == "65536" })
 	config := s.run("mount -t iso9660 -o ro /dev/vdb /mnt && cat /mnt/* && umount /mnt")
 	ip := strings.Split(o.Addresses[0], ":")[0]
 	for _, want := range []string{`"ssh-ed25519 AAAA ann"`, `"path": "/run/secrets/db"`, `"content": "s3cret"`, `"` + ip + `/24"`, `/dev/disk/by-id/virtio-data`, `"instance-id": "` + i.ID + `"`} {

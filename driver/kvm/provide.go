@@ -21,7 +21,8 @@ import (
 // defaultVolume is the size of a volume whose manifest does not say how large it is.
 const defaultVolume = 10 << 30
 
-// Provide creates a volume or a network, unless it exists. A network has no path.
+// Provide creates a volume or a network, unless it exists. A network has no path. A volume may
+// become larger.
 func (d *Driver) Provide(ctx context.Context, r driver.Resource) (string, error) {
 	ctx, leave, err := d.enterResource(ctx, r)
 	if err != nil {
@@ -33,7 +34,7 @@ func (d *Driver) Provide(ctx context.Context, r driver.Resource) (string, error)
 	}
 	path := d.volumePath(r.ID)
 	if _, err := os.Stat(path); err == nil {
-		return path, nil
+		return path, d.growVolume(ctx, r)
 	}
 	if err := makeVolume(d.volumePath(newPrefix+r.ID), r.Size); err != nil {
 		return "", fmt.Errorf("cannot create the disk of the volume: %w", err)
@@ -49,8 +50,6 @@ func makeVolume(dir string, size int64) error {
 	if size == 0 {
 		size = defaultVolume
 	}
-	const block = 512 // disks consist of blocks
-	size = (size + block - 1) / block * block
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
@@ -61,7 +60,47 @@ func makeVolume(dir string, size int64) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Truncate(size), f.Sync(), f.Close())
+	return errors.Join(f.Truncate(roundSize(size)), f.Sync(), f.Close())
+}
+
+// roundSize returns the size of a disk, which consists of blocks.
+func roundSize(size int64) int64 {
+	const block = 512
+	return (size + block - 1) / block * block
+}
+
+// volumeNode returns the name by which QEMU knows a volume of a machine.
+func volumeNode(n int) string { return fmt.Sprintf("volume%d", n) }
+
+// growVolume makes the disk of a volume larger if it is smaller than its size. The machine that
+// uses it sees that at once.
+func (d *Driver) growVolume(ctx context.Context, r driver.Resource) error {
+	file := filepath.Join(d.volumePath(r.ID), volumeDisk)
+	info, err := os.Stat(file)
+	if err == nil && info.Size() >= roundSize(r.Size) {
+		return nil
+	}
+	if user, at := d.userOf(r.ID); err == nil && user != nil {
+		_, err = tell(ctx, user.dir, order{Do: orderGrow, Name: volumeNode(at), Size: roundSize(r.Size)})
+	} else if err == nil {
+		err = os.Truncate(file, roundSize(r.Size))
+	}
+	if err != nil {
+		return &driver.GrowError{Err: fmt.Errorf("cannot make the disk of the volume larger: %w", err)}
+	}
+	return nil
+}
+
+// userOf returns the running instance that uses a volume, and which of its volumes that is.
+func (d *Driver) userOf(id string) (user *entry, at int) {
+	d.roster.Lock()
+	defer d.roster.Unlock()
+	d.roster.Each(func(e *entry) {
+		if n := slices.Index(e.held.volumes, id); n >= 0 && e.Observed.Running {
+			user, at = e, n
+		}
+	})
+	return user, at
 }
 
 // enterResource checks a resource, and makes Close wait for the operation.

@@ -279,7 +279,7 @@ func (s *supervisor) openDisks(m *machine, give func(*os.File) int, open func(pa
 		if err != nil {
 			return fmt.Errorf("cannot open the disk of volume %s: %w", v.Name, err)
 		}
-		m.Volumes = append(m.Volumes, disk{Name: fmt.Sprintf("volume%d", n), Serial: serialOf(v.Name), Format: "raw", ReadOnly: v.ReadOnly, FD: give(f)})
+		m.Volumes = append(m.Volumes, disk{Name: volumeNode(n), Serial: serialOf(v.Name), Format: "raw", ReadOnly: v.ReadOnly, FD: give(f)})
 	}
 	if s.Files.Seed != "" {
 		m.Seed = &disk{Name: "seed", Format: "raw", ReadOnly: true}

@@ -44,7 +44,7 @@ func (d *Driver) adoptAll() error {
 		}
 	}
 	d.clearMemory()
-	d.clearVolumes()
+	d.volumes.Clear()
 	d.releaseImages()
 	return nil
 }

@@ -40,6 +40,7 @@ import (
 	"mariposa/driver/memdir"
 	"mariposa/driver/osproc"
 	"mariposa/driver/roster"
+	"mariposa/driver/volume"
 )
 
 var (
@@ -79,6 +80,7 @@ type Driver struct {
 	boot       string
 	groups     cgroup.Hierarchy
 	lock       *os.File
+	volumes    *volume.Store
 
 	ctx  context.Context // ends with Close
 	gate *gate.Gate      // of operations, and of everything that waits for an end
@@ -118,6 +120,8 @@ func New(o Options) (*Driver, error) {
 	d := &Driver{
 		gate: gate.New(errClosed), options: o, executable: executable, memory: memdir.New(dir, memdir.Places()), boot: osproc.BootID(), groups: cgroup.Find(),
 		sessions: map[*session]struct{}{},
+		// Root of the container owns a volume, and may change that.
+		volumes: volume.New(volume.Options{Dir: filepath.Join(dir, volumesDir), Mode: 0o755, RemoveAll: removeAll}),
 	}
 	d.roster = roster.New(d.gate, d.newEntry)
 	if d.lock, err = lockfile.Within(filepath.Join(dir, ".lock"), 2*time.Second); err != nil {

@@ -7,6 +7,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"mariposa/driver/volume"
 )
 
 // bind is something of the node that a container sees.
@@ -42,6 +44,9 @@ func (s *supervisor) mountAll() error {
 			return err
 		}
 		trees = append(trees, tree)
+	}
+	if err := volume.DetachAll(); err != nil { // its own are in the trees
+		return fmt.Errorf("cannot leave the volumes of others: %w", err)
 	}
 	if err := s.mountStage(userNS); err != nil {
 		return err

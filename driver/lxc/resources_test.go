@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,7 +59,7 @@ func TestAContainerHasWhatItsWorkloadSays(t *testing.T) {
 func TestAVolumeOutlivesItsContainer(t *testing.T) {
 	t.Parallel()
 	d := openNode(t)
-	volume := driver.Resource{Kind: mariposa.KindVolume, ID: drivertest.NewID(), Name: "data"}
+	volume := driver.Resource{Kind: mariposa.KindVolume, ID: drivertest.NewID(), Name: "data", Size: 8 << 20}
 	path, err := d.Provide(t.Context(), volume)
 	if err != nil {
 		t.Fatal(err)
@@ -71,6 +72,17 @@ func TestAVolumeOutlivesItsContainer(t *testing.T) {
 	d.start(reader) // while the other still runs, so that it has other ids
 	if got := run(t, d, reader.ID, "cat /data/file; stat -c %u:%g /data/file"); got != "precious\n1234:1235\n" {
 		t.Errorf("it reads %q", got)
+	}
+	if got := run(t, d, reader.ID, "dd if=/dev/zero of=/data/big bs=64k count=1000 2>&1 || true; echo x > /tmp/y && echo fine"); !strings.Contains(got, "No space left on device") || !strings.Contains(got, "fine") {
+		t.Errorf("a full volume says %q", got)
+	}
+	for _, i := range []string{writer.ID, reader.ID} {
+		if err := d.Remove(t.Context(), i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Withdraw(t.Context(), volume); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -176,4 +188,30 @@ func TestAnImageInUseIsKept(t *testing.T) {
 	if users() != 0 {
 		t.Error("the image still knows a removed instance")
 	}
+}
+
+// A container lives longer than the volumes of others. It must not keep them from being removed.
+func TestAContainerDoesNotKeepTheVolumesOfOthers(t *testing.T) {
+	t.Parallel()
+	d := openNode(t)
+	volume := driver.Resource{Kind: mariposa.KindVolume, ID: drivertest.NewID(), Name: "data", Size: 4 << 20}
+	path, err := d.Provide(t.Context(), volume)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.start(graceful(drivertest.NewID()))
+	if err := d.Withdraw(t.Context(), volume); err != nil {
+		t.Fatal(err)
+	}
+	image := filepath.Join(filepath.Dir(filepath.Dir(path)), "volume.img")
+	await(t, "its loop device is free", func() bool {
+		all, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return !slices.ContainsFunc(all, func(path string) bool {
+			b, _ := os.ReadFile(path) // gone by now
+			return strings.HasPrefix(string(b), image) || strings.Contains(string(b), volume.ID)
+		})
+	})
 }

@@ -43,6 +43,7 @@ import (
 	"mariposa/driver/lockfile"
 	"mariposa/driver/logfile"
 	"mariposa/driver/memdir"
+	"mariposa/driver/volume"
 )
 
 var _ driver.Driver = (*Driver)(nil)
@@ -77,6 +78,7 @@ type Driver struct {
 	rootLock   *os.File
 	exits      *exits
 	support    isolationSupport
+	volumes    *volume.Store
 	hidden     []string // directories that no instance can see, without symbolic links
 
 	mapMu    sync.Mutex
@@ -130,6 +132,7 @@ func New(o Options) (*Driver, error) {
 	if err := d.isolate(); err != nil {
 		return nil, err
 	}
+	d.volumes = volume.New(volume.Options{Dir: o.Volumes, Owner: d.volumeOwner(), Mode: 0o700, RemoveAll: removeAll})
 	// A fork in progress when an agent was killed may hold the lock for a moment.
 	if d.rootLock, err = lockfile.Within(filepath.Join(root, ".lock"), 2*time.Second); err != nil {
 		return nil, fmt.Errorf("cannot use %s: another agent has it open: %w", root, err)

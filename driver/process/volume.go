@@ -21,22 +21,19 @@ const (
 	envNetwork = "MARIPOSA_NETWORK_"
 )
 
-// A volume is a directory named by its id, which only the user of instances can access.
-// It has no size limit: its file system is the limit. A network is a directory too: its
-// instances on this node create their sockets there.
+// A volume is a directory, which only the user of instances can access; package volume keeps it. A
+// network is a directory named by its id: its instances on this node create their sockets there.
 
-// resourceDirs returns the parent directories of resources, by kind.
-func (d *Driver) resourceDirs() map[mariposa.Kind]string {
-	return map[mariposa.Kind]string{mariposa.KindVolume: d.options.Volumes, mariposa.KindNetwork: d.options.Networks}
-}
-
-// Provide creates the directory of a resource unless it exists.
+// Provide creates the directory of a resource unless it exists. A volume may become larger.
 func (d *Driver) Provide(ctx context.Context, r driver.Resource) (string, error) {
 	path, leave, err := d.enterResource(ctx, r)
 	if err != nil {
 		return "", err
 	}
 	defer leave()
+	if r.Kind == mariposa.KindVolume {
+		return d.volumes.Provide(ctx, r)
+	}
 	return path, d.makeResourceDir(r.Kind, path)
 }
 
@@ -48,13 +45,21 @@ func (d *Driver) enterResource(ctx context.Context, r driver.Resource) (path str
 	return path, leave, err
 }
 
+// volumeOwner returns the owner of new volumes and networks.
+func (d *Driver) volumeOwner() int {
+	if d.support.mode == modeRoot {
+		return d.options.UIDs.First
+	}
+	return os.Geteuid()
+}
+
 func (d *Driver) makeResourceDir(kind mariposa.Kind, path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("cannot create the directory of %ss: %w", kind, err)
 	}
 	err := os.Mkdir(path, 0o700)
-	if err == nil && d.support.mode == modeRoot {
-		err = os.Lchown(path, d.options.UIDs.First, d.options.UIDs.First)
+	if owner := d.volumeOwner(); err == nil && owner != os.Geteuid() {
+		err = os.Lchown(path, owner, owner)
 	}
 	if err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("cannot create the directory of the %s: %w", kind, err)
@@ -77,6 +82,9 @@ func (d *Driver) Withdraw(ctx context.Context, r driver.Resource) error {
 	defer leave()
 	if by := d.mountedBy(path); by != "" {
 		return fmt.Errorf("instance %s still uses it", by)
+	}
+	if r.Kind == mariposa.KindVolume {
+		return d.volumes.Withdraw(r.ID)
 	}
 	gone := filepath.Join(filepath.Dir(path), gonePrefix+filepath.Base(path))
 	if err := os.Rename(path, gone); err != nil && !isGone(err) {
@@ -102,16 +110,17 @@ func (d *Driver) Provided(ctx context.Context) ([]driver.Resource, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	var all []driver.Resource
-	for kind, place := range d.resourceDirs() {
-		list, err := os.ReadDir(place)
-		if err != nil && !isGone(err) {
-			return nil, fmt.Errorf("cannot list the %ss: %w", kind, err)
-		}
-		for _, f := range list {
-			if f.IsDir() && checkID(f.Name()) == nil {
-				all = append(all, driver.Resource{Kind: kind, ID: f.Name()})
-			}
+	all, err := d.volumes.List()
+	if err != nil {
+		return nil, err
+	}
+	list, err := os.ReadDir(d.options.Networks)
+	if err != nil && !isGone(err) {
+		return nil, fmt.Errorf("cannot list the networks: %w", err)
+	}
+	for _, f := range list {
+		if f.IsDir() && checkID(f.Name()) == nil {
+			all = append(all, driver.Resource{Kind: mariposa.KindNetwork, ID: f.Name()})
 		}
 	}
 	return all, nil
@@ -119,25 +128,26 @@ func (d *Driver) Provided(ctx context.Context) ([]driver.Resource, error) {
 
 // clearResources completes removals that were interrupted because the agent was killed.
 func (d *Driver) clearResources() {
-	for _, place := range d.resourceDirs() {
-		list, _ := os.ReadDir(place) // unreadable ones are removed another time
-		for _, f := range list {
-			if strings.HasPrefix(f.Name(), gonePrefix) {
-				_ = removeAll(filepath.Join(place, f.Name()))
-			}
+	d.volumes.Clear()
+	list, _ := os.ReadDir(d.options.Networks) // unreadable ones are removed another time
+	for _, f := range list {
+		if strings.HasPrefix(f.Name(), gonePrefix) {
+			_ = removeAll(filepath.Join(d.options.Networks, f.Name()))
 		}
 	}
 }
 
 func (d *Driver) resourcePath(r driver.Resource) (string, error) {
-	place, known := d.resourceDirs()[r.Kind]
-	if !known {
+	if r.Kind != mariposa.KindVolume && r.Kind != mariposa.KindNetwork {
 		return "", fmt.Errorf("compute type process has no %s: %w", r.Kind, driver.ErrNotSupported)
 	}
 	if checkID(r.ID) != nil {
 		return "", fmt.Errorf("invalid id %q of a %s", r.ID, r.Kind)
 	}
-	return filepath.Join(place, r.ID), nil
+	if r.Kind == mariposa.KindVolume {
+		return d.volumes.Path(r.ID), nil
+	}
+	return filepath.Join(d.options.Networks, r.ID), nil
 }
 
 // variableName returns the name of the variable with the path of a resource. Names of

@@ -65,6 +65,35 @@ func TestAVolumeIsAFolderThatInstancesFindByVariableAndByPath(t *testing.T) {
 	}
 }
 
+func TestAFullVolumeIsFullForItsInstanceOnly(t *testing.T) {
+	t.Parallel()
+	a, _, _ := newAgent(t)
+	r := driver.Resource{Kind: mariposa.KindVolume, ID: "v1", Name: "data", Size: 8 << 20}
+	source, err := a.Provide(within(t), r)
+	if os.Geteuid() != 0 {
+		if err == nil || !strings.Contains(err.Error(), "its size of 8 MiB cannot be enforced on this node: the agent does not run as root") {
+			t.Errorf("says %v", err)
+		}
+		return
+	}
+	must(t, err)
+	i := sh("i1", `dd if=/dev/zero of="$MARIPOSA_VOLUME_DATA/big" bs=64k count=1000 2>&1; rm data/big; echo kept > data/x; echo fine > work; echo end; exec sleep 1000`)
+	i.Volumes = []driver.Volume{{Mount: mariposa.Mount{Volume: "v1", Name: "data", Path: "/data"}, Source: source}}
+	a.start(t, i)
+	awaitLog(t, a, "i1", "end")
+	if log := a.logOf(t, "i1"); !strings.Contains(log, "No space left on device") {
+		t.Errorf("it says %q", log)
+	}
+	if b, err := os.ReadFile(filepath.Join(source, "x")); err != nil || string(b) != "kept\n" {
+		t.Errorf("it has %q, %v", b, err)
+	}
+	if err := a.withdraw(t, r); err == nil {
+		t.Error("it was removed from under its instance")
+	}
+	a.remove(t, "i1")
+	must(t, a.withdraw(t, r))
+}
+
 func TestAVolumeIsNotTakenFromUnderARunningInstance(t *testing.T) {
 	t.Parallel()
 	a, root, _ := newAgent(t)
