@@ -182,6 +182,7 @@ const (
 	ReasonOrphaned       ReasonCode = "debt"            // its project is deleted; it is removed when its node returns
 	ReasonMadeFor        ReasonCode = "made-for"        // created for web.1-a
 	ReasonVolumeGrows    ReasonCode = "volume-grows"    // the manifest has a larger size for it
+	ReasonVolumeReturned ReasonCode = "volume-returned" // db.1 (Subject) got another volume data (Other) before this one could be attached; it belongs to the organization again
 	ReasonVolumeLeft     ReasonCode = "volume-left"     // its project is deleted; it now belongs to the organization
 	ReasonVolumeDropped  ReasonCode = "volume-dropped"  // its project is deleted with its volumes
 	ReasonNetworkUsed    ReasonCode = "network-used"    // used by web of shop (Other)

@@ -1,6 +1,7 @@
 package mariposa
 
 import (
+	"fmt"
 	"strings"
 	"time"
 )
@@ -23,10 +24,21 @@ type VolumeSpec struct {
 	Node         string      `json:"node"`
 	Size         int64       `json:"size,omitempty"` // bytes; 0: no limit
 	Goal         Goal        `json:"goal"`           // kept or gone
-	Instance     string      `json:"instance"`       // the newest instance that was created with it
-	Task         string      `json:"task,omitempty"`
-	Reason       *Reason     `json:"reason,omitempty"`
-	Created      time.Time   `json:"created"`
+	// Attaching: a person gave the volume of a deleted project to this one, whose planner has
+	// not seen it yet. If the slot has got another volume meanwhile, the planner gives it back.
+	Attaching bool      `json:"attaching,omitempty"`
+	Instance  string    `json:"instance"` // the newest instance that was created with it
+	Task      string    `json:"task,omitempty"`
+	Reason    *Reason   `json:"reason,omitempty"`
+	Created   time.Time `json:"created"`
+}
+
+// Owner returns what the volume belongs to, such as db.1.
+func (v *VolumeSpec) Owner() string { return fmt.Sprintf("%s.%d", v.ServiceName, v.Slot) }
+
+// SameSlot reports whether two volumes of a project have the same slot and name.
+func (v *VolumeSpec) SameSlot(o *VolumeSpec) bool {
+	return v.Service == o.Service && v.Slot == o.Slot && v.Name == o.Name
 }
 
 // VolumeStatus is what the node last reported of a volume. The node's session

@@ -191,6 +191,14 @@ func canBeRepeated(t *testing.T, rt api.Route, body string) {
 	case "delete-node":
 		w.node("n9", mariposa.NodeSpec{Name: "n9"}, mariposa.NodeStatus{State: mariposa.NodeUnknown})
 		q.path = "/v1/nodes/n9"
+	case "attach-volume": // one that a deleted project has left
+		left := newID()
+		w.testServer.volume(left, mariposa.VolumeSpec{Name: "data", ServiceName: "db", Slot: 1, Node: "n1", Organization: w.acme})
+		kept := want[contract.Changed](w.call("POST", "/v1/projects?name=kept&organization=acme", "services: {db: {compute_type: dummy, scale: 0, volumes: [data:/d]}}\nvolumes: {data: }\n"), 201)
+		st := settled(kept)
+		st.Services = map[string]*mariposa.ServiceStatus{"db": {ID: "s-db", Number: 1}}
+		w.plan(kept.ID, st)
+		q.path, q.body = "/v1/volumes/"+left+"/attach", `{"project":"`+kept.ID+`"}`
 	case "delete-registry":
 		w.logIn()
 	case "move-project":

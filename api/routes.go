@@ -221,6 +221,11 @@ var topics = []topic{
 		handle("DELETE /v1/volumes/{volume}", "delete-volume", "Delete a volume and its data", (*server).deleteVolume).
 			needs(auth.DeleteVolume).on(volumeInPath).audits("volume.delete").answers(http.StatusAccepted).
 			describe("Rejected while an instance uses the volume or is about to be created with it. The node deletes the volume as soon as it is reachable."),
+		// Also needs AttachVolume on the project in the request body.
+		handle("POST /v1/volumes/{volume}/attach", "attach-volume", "Attach a volume of a deleted project to another project", (*server).attachVolume).
+			needs(auth.AttachVolume).on(volumeInPath).audits("volume.attach").
+			describe("The manifest of the project must have a service that uses a volume of that name, and the slot must not have one yet, nor be about to start. " +
+				"Instances of the slot then start on the node of the volume, with its data."),
 	}},
 	{"networks", "Networks that connect instances.", []route{
 		handle("GET /v1/networks", "list-networks", "List networks", (*server).listNetworks).needs(auth.Ask),

@@ -213,6 +213,27 @@ func (v *viewer) instanceUsing(volume *store.Volume) *store.Instance {
 	return on[volume.ID]
 }
 
+type attachVolumeInput struct {
+	Volume string `path:"volume" doc:"id, or a prefix of it" maxLength:"255"`
+	Body   contract.VolumeAttachment
+}
+
+func (s *server) attachVolume(ctx context.Context, in *attachVolumeInput) (*document[contract.Changed], error) {
+	r, err := s.findVolume(ctx, in.Volume)
+	if err != nil {
+		return nil, err
+	}
+	org := r.Spec().Organization
+	if owner := s.Picture.Projects.Get(r.Spec().Project); owner != nil {
+		org = owner.Spec().Organization
+	}
+	project, err := s.findProject(ctx, in.Body.Project, org)
+	if err != nil {
+		return nil, err
+	}
+	return changed(s.change.AttachVolume(ctx, request(ctx), r.ID, project.ID, in.Body))
+}
+
 func (s *server) deleteVolume(ctx context.Context, in *ofVolume) (*document[contract.Changed], error) {
 	r, err := s.findVolume(ctx, in.Volume)
 	if err != nil {

@@ -213,6 +213,7 @@ func (w *testTeams) bodies() map[string]string {
 		"copy-project":        `{"name":"twin","organization":"` + w.acme + `"}`,
 		"move-project":        `{"organization":"` + w.acme + `"}`,
 		"put-project-user":    `{"role":"viewer"}`,
+		"attach-volume":       `{"project":"` + w.shop.ID + `"}`,
 		"adopt-container":     `{"project":"` + w.shop.ID + `"}`,
 		"create-instance":     `{"project":"` + w.shop.ID + `","compute_type":"dummy"}`,
 		"act-on-instance":     `{"action":"restart"}`,

@@ -246,7 +246,7 @@ func TestWhatEachRoleMay(t *testing.T) {
 			mariposa.RoleOperator: {auth.ReadProject, auth.ReadVolume, auth.ReadNetwork, auth.Deploy, auth.Operate, auth.ReadSecrets, auth.Approve, auth.Shell, auth.ManageInstances},
 			mariposa.RoleAdmin: {
 				auth.ReadProject, auth.ReadVolume, auth.ReadNetwork, auth.Deploy, auth.Operate, auth.ReadSecrets, auth.Approve, auth.Shell, auth.ManageInstances, auth.ManagePeople, auth.Administer, auth.AuditProject,
-				auth.DeleteVolume, auth.DeleteNetwork,
+				auth.DeleteVolume, auth.AttachVolume, auth.DeleteNetwork,
 			},
 		}[role]
 		for permission, allowed := range may {

@@ -32,6 +32,7 @@ const (
 
 	ReadVolume   Permission = "volume.read"
 	DeleteVolume Permission = "volume.delete"
+	AttachVolume Permission = "volume.attach"
 
 	ReadNetwork   Permission = "network.read"
 	DeleteNetwork Permission = "network.delete"
@@ -74,6 +75,7 @@ var Table = []Row{
 	// A volume belongs to its project, or to its organization after the project was deleted.
 	{Permission: ReadVolume, Doing: "reading volumes of", Means: "see a volume", Project: mariposa.RoleViewer, Organization: mariposa.OrgMember},
 	{Permission: DeleteVolume, Doing: "deleting volumes of", Means: "delete a volume and its data", Project: mariposa.RoleAdmin, Organization: mariposa.OrgOwner},
+	{Permission: AttachVolume, Doing: "attaching volumes of", Means: "attach a volume of a deleted project to another project", Project: mariposa.RoleAdmin, Organization: mariposa.OrgOwner},
 
 	// A network belongs to its project; a shared network belongs to its organization.
 	{Permission: ReadNetwork, Doing: "reading networks of", Means: "see a network", Project: mariposa.RoleViewer, Organization: mariposa.OrgMember},

@@ -128,6 +128,16 @@ func volumeNames(ctx context.Context, c *client.Client, project string) (names [
 	return names
 }
 
+// leftVolumeNames lists the volumes of deleted projects.
+func leftVolumeNames(ctx context.Context, c *client.Client, _ string) (names []string) {
+	for v, err := range c.Volumes(ctx, client.VolumeFilter{}) {
+		if err == nil && v.Project == "" {
+			names = append(names, slotted(v), cobra.CompletionWithDesc(v.ID, v.ProjectName+"/"+slotted(v)))
+		}
+	}
+	return names
+}
+
 func networkNames(ctx context.Context, c *client.Client, project string) (names []string) {
 	for n, err := range c.Networks(ctx, project) {
 		if err == nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -13,7 +15,7 @@ import (
 )
 
 func (a *app) volumeCommand() *cobra.Command {
-	return a.group("volume", "Show and delete volumes", a.volumeList(), a.volumeShow(), a.volumeRemove())
+	return a.group("volume", "Show, attach and delete volumes", a.volumeList(), a.volumeShow(), a.volumeAttach(), a.volumeRemove())
 }
 
 func (a *app) volumeList() *cobra.Command {
@@ -128,4 +130,73 @@ func (a *app) volumeRemove() *cobra.Command {
 	cmd.Long += "\n\nYou cannot delete a volume that an instance uses or is about to use. The node deletes the\ndata as soon as it can be reached."
 	cmd.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask for confirmation")
 	return cmd
+}
+
+func (a *app) volumeAttach() *cobra.Command {
+	var as string
+	cmd := a.onOne(&cobra.Command{
+		Use: "attach VOLUME", Short: "Attach a volume of a deleted project to another project", ValidArgsFunction: a.wordsFrom(leftVolumeNames),
+		Long: "Attach a volume of a deleted project to the project (-j PROJECT), with its data.\n\n" +
+			"Name the volume by its former slot and name (db.1:data), or by the beginning of its id;\n`volume list -A` lists those of deleted projects.\n\n" +
+			"By default it gets the same slot and name in the project. The manifest must have a service that\n" +
+			"uses a volume of that name, and the slot must not have such a volume yet. So create the project\n" +
+			"with scale: 0, attach the volume, and scale up. Its instances start on the volume's node.",
+		Example: `  mariposa -j shop volume attach db.1:data
+  mariposa -j shop volume attach 0199f3 --as db.2:data`,
+	}, a.leftVolumeRef, "volume list -A", func(ctx context.Context, c *client.Client, id string) error {
+		project, err := a.anyProject(false)
+		if err != nil {
+			return err
+		}
+		if project == "" {
+			return withHint(mariposa.Errorf(mariposa.InvalidArgument, "to which project?"), "name it with -j PROJECT")
+		}
+		to := contract.VolumeAttachment{Project: project}
+		if err := readSlotted(as, &to); err != nil {
+			return err
+		}
+		done, err := c.AttachVolume(ctx, id, to)
+		if err != nil {
+			return err
+		}
+		return changed(a, done, nil, "volume %s is attached: %s", done.Name, done.Reason)
+	})
+	cmd.Flags().StringVar(&as, "as", "", "name in the manifest of the project (data), or slot and name (db.1:data)")
+	return cmd
+}
+
+// readSlotted reads the place of a volume in a project: data, or db.1:data.
+func readSlotted(text string, to *contract.VolumeAttachment) error {
+	slot, name, both := strings.Cut(text, ":")
+	if !both {
+		to.Name = text
+		return nil
+	}
+	if !aSlotsVolume.MatchString(text) {
+		return mariposa.Errorf(mariposa.InvalidArgument, "--as must be the name of a volume, such as data, or a slot and a name, such as db.1:data")
+	}
+	service, number, _ := strings.Cut(slot, ".") // names of services have no dot
+	to.Service, to.Name = service, name
+	var err error
+	if to.Slot, err = strconv.Atoi(number); err != nil {
+		return mariposa.Errorf(mariposa.InvalidArgument, "--as: %s is not the number of a slot", number)
+	}
+	return nil
+}
+
+// leftVolumeRef resolves the former name of a volume of a deleted project to its id.
+func (a *app) leftVolumeRef(ctx context.Context, c *client.Client, word string) (string, error) {
+	if !aSlotsVolume.MatchString(word) {
+		return word, nil
+	}
+	var found []candidate
+	for v, err := range c.Volumes(ctx, client.VolumeFilter{}) {
+		if err != nil {
+			return "", err
+		}
+		if slotted(v) == word && v.Project == "" && v.Goal == mariposa.GoalKept {
+			found = append(found, candidate{v.ID, v.ProjectName + "/" + word})
+		}
+	}
+	return a.pick(found, fmt.Sprintf("volume %q of a deleted project", word), "volume list -A")
 }

@@ -85,6 +85,9 @@ func TestEveryMethodAsksForItsPath(t *testing.T) {
 			return drop(c.AllVolumes(ctx, VolumeFilter{Project: "x", Service: "db", Node: "n1"}))
 		}},
 		{"GET /v1/volumes/v1", func(c *Client) error { return drop(c.Volume(ctx, "v1")) }},
+		{`POST /v1/volumes/v1/attach application/json {"project":"shop"}`, func(c *Client) error {
+			return drop(c.AttachVolume(ctx, "v1", contract.VolumeAttachment{Project: "shop"}))
+		}},
 		{"DELETE /v1/volumes/v1", func(c *Client) error { return drop(c.DeleteVolume(ctx, "v1")) }},
 		{"GET /v1/projects/x/versions?organization=acme", func(c *Client) error { return drop(c.Versions(ctx, "x")) }},
 		{"PUT /v1/projects/x/versions/3/approval?organization=acme", func(c *Client) error { return drop(c.ApproveVersion(ctx, "x", "3")) }},

@@ -38,6 +38,11 @@ func (c *Client) DeleteVolume(ctx context.Context, id string) (*contract.Changed
 	return send[contract.Changed](ctx, c, remove(pathUnder("/v1/volumes", id), nil))
 }
 
+// AttachVolume gives a volume of a deleted project to another project.
+func (c *Client) AttachVolume(ctx context.Context, id string, to contract.VolumeAttachment) (*contract.Changed, error) {
+	return send[contract.Changed](ctx, c, post(pathUnder("/v1/volumes", id, "attach"), to))
+}
+
 // Networks iterates over all networks, or those that a project uses, page by page. It
 // stops at the first error.
 func (c *Client) Networks(ctx context.Context, project string) iter.Seq2[contract.Network, error] {

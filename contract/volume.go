@@ -31,6 +31,14 @@ type Volume struct {
 	ReasonCode       mariposa.ReasonCode  `json:"reason_code" doc:"stable code of the reason; empty if there is no reason"`
 }
 
+// VolumeAttachment says where to attach a volume of a deleted project.
+type VolumeAttachment struct {
+	Project string `json:"project" maxLength:"255" doc:"id or name of the project, in the organization of the volume"`
+	Name    string `json:"name,omitempty" maxLength:"63" doc:"name of the volume in the manifest of the project. Default: its former name"`
+	Service string `json:"service,omitempty" maxLength:"63" doc:"name of the service. Default: the name of its former service"`
+	Slot    int    `json:"slot,omitempty" minimum:"1" maximum:"1000000" doc:"number of the slot. Default: its former slot"`
+}
+
 // Volumes is a page of volumes.
 type Volumes struct {
 	Volumes []Volume `json:"volumes"`

@@ -4,16 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
 	"mariposa"
 	"mariposa/converge"
 	"mariposa/mailbox"
 	"mariposa/picture"
 	"mariposa/queue"
 	"mariposa/store"
-	"reflect"
-	"slices"
-	"sync"
-	"time"
 )
 
 // actor plans one project. Only the feed changes its view: after a commit it waits until
@@ -187,11 +188,7 @@ func (a *actor) apply(c *store.Change) {
 			a.tasks[r.ID] = (*store.Task)(&r)
 		}
 	case mariposa.KindVolume:
-		if c.Deleted {
-			a.volumes.remove(r.ID)
-		} else {
-			a.volumes.set((*store.Volume)(&r))
-		}
+		a.applyVolume((*store.Volume)(&r), c.Deleted)
 	case mariposa.KindNetwork:
 		a.networksDirty = true
 	case mariposa.KindInstance:

@@ -320,8 +320,10 @@ func (e *Engine) routeChanges(changes []store.Change) {
 				continue // of a node
 			}
 		case *mariposa.VolumeSpec:
-			if project = spec.Project; project == "" {
-				continue // left over from a deleted project
+			if project = spec.Project; project == "" { // left over from a deleted project, or just given back by its planner
+				if project = c.Event.Project; project == "" {
+					continue
+				}
 			}
 		case *mariposa.NetworkSpec, *mariposa.AttachmentSpec: // read from the picture; but an actor may wait for its own commit to come back
 			if project = c.Event.Project; project == "" {

@@ -72,7 +72,10 @@ func (t *turn) run(ctx context.Context) error {
 		}
 		t.writeStep(s)
 	}
-	t.growVolumes()
+	if !t.spec.Deleting { // else they are given back with the others
+		t.growVolumes()
+		t.takeVolumes()
+	}
 	t.explainBlocks()
 	t.explainFailedRollouts()
 	t.services = t.plan.ApplyTo(t.goal.Services)

@@ -14,8 +14,9 @@ import (
 // volumes are the volumes of a project. A slot has at most one kept volume of each name;
 // those with a tombstone no longer belong to a slot.
 type volumes struct {
-	byID   map[string]*store.Volume
-	bySlot map[slot]map[string]string // name -> id
+	byID      map[string]*store.Volume
+	bySlot    map[slot]map[string]string // name -> id
+	attaching map[string]bool            // those that people have attached, by id
 }
 
 // slot identifies a slot by the id of its service, which stays the same when the service
@@ -26,7 +27,7 @@ type slot struct {
 }
 
 func newVolumes() volumes {
-	return volumes{byID: map[string]*store.Volume{}, bySlot: map[slot]map[string]string{}}
+	return volumes{byID: map[string]*store.Volume{}, bySlot: map[slot]map[string]string{}, attaching: map[string]bool{}}
 }
 
 func (v *volumes) set(r *store.Volume) {
@@ -36,7 +37,13 @@ func (v *volumes) set(r *store.Volume) {
 	if spec.Goal != mariposa.GoalKept {
 		return
 	}
+	if spec.Attaching {
+		v.attaching[r.ID] = true
+	}
 	at := slot{spec.Service, spec.Slot}
+	if spec.Attaching && v.bySlot[at][spec.Name] != "" {
+		return // the slot has one
+	}
 	if v.bySlot[at] == nil {
 		v.bySlot[at] = map[string]string{}
 	}
@@ -49,6 +56,7 @@ func (v *volumes) remove(id string) {
 		return
 	}
 	delete(v.byID, id)
+	delete(v.attaching, id)
 	spec := old.Spec()
 	if at := (slot{spec.Service, spec.Slot}); v.bySlot[at][spec.Name] == id {
 		if delete(v.bySlot[at], spec.Name); len(v.bySlot[at]) == 0 {
@@ -66,6 +74,19 @@ func (v *volumes) nodeOfOthers(at slot) string {
 		return v.of(at, name).Spec().Node
 	}
 	return ""
+}
+
+// applyVolume applies a change of a volume. One that was taken over gets the size of its service.
+func (a *actor) applyVolume(r *store.Volume, deleted bool) {
+	spec := r.Spec()
+	if a.volumes.attaching[r.ID] && !spec.Attaching {
+		delete(a.sizedFor, spec.Service)
+	}
+	if deleted || spec.Project != a.project {
+		a.volumes.remove(r.ID)
+	} else {
+		a.volumes.set(r)
+	}
 }
 
 // storage is the volumes that a new instance needs.
@@ -181,6 +202,7 @@ func (t *turn) useVolumes(s converge.Step, spec *mariposa.InstanceSpec, def *mar
 		event := spec.Event("volume.created", s.Instance, "mariposa", made)
 		if had := st.existing[m.Name]; had != nil {
 			v, event = *had.Spec(), mariposa.Event{}
+			v.Attaching = false
 			t.unit.Unchanged(had)
 			t.written[had.ID] = true
 		}
@@ -212,15 +234,15 @@ func (t *turn) growVolumes() {
 			changed[ss.ID], numbers[ss.ID] = def, ss.Number
 		}
 	}
-	if len(changed) == 0 || t.spec.Deleting {
+	if len(changed) == 0 {
 		return
 	}
 	for _, id := range slices.Sorted(maps.Keys(t.volumes.byID)) {
 		r := t.volumes.byID[id]
 		spec := *r.Spec()
 		def := changed[spec.Service]
-		if def == nil || spec.Goal != mariposa.GoalKept || t.written[id] {
-			continue
+		if def == nil || spec.Goal != mariposa.GoalKept || spec.Attaching || t.written[id] {
+			continue // one that is being attached follows
 		}
 		size := sizeAfter(r, def.Sizes[spec.Name])
 		if size == spec.Size {
@@ -230,6 +252,7 @@ func (t *turn) growVolumes() {
 			return // the rest follows
 		}
 		spec.Size, spec.Reason = size, &mariposa.Reason{Code: mariposa.ReasonVolumeGrows}
+		t.written[id] = true
 		t.unit.Unchanged(r)
 		t.unit.Put(store.Write{
 			Kind: mariposa.KindVolume, ID: id, Project: t.project, Spec: &spec,
@@ -239,13 +262,36 @@ func (t *turn) growVolumes() {
 	t.sized = numbers
 }
 
+// takeVolumes takes over the volumes that people have attached to the project, and gives those
+// back whose slot has another volume by now. Only the planner creates and takes volumes, so a
+// slot never has two.
+func (t *turn) takeVolumes() {
+	for _, id := range slices.Sorted(maps.Keys(t.volumes.attaching)) {
+		r := t.volumes.byID[id]
+		spec := *r.Spec()
+		if t.written[id] {
+			continue
+		}
+		spec.Attaching = false
+		w := store.Write{Kind: mariposa.KindVolume, ID: id, Project: t.project, Spec: &spec}
+		if t.volumes.bySlot[slot{spec.Service, spec.Slot}][spec.Name] != id {
+			spec.Project, spec.ProjectName, spec.Organization = "", t.spec.Name, t.spec.Organization
+			spec.Reason = &mariposa.Reason{Code: mariposa.ReasonVolumeReturned, Subject: spec.Owner(), Other: spec.Name}
+			w.Project, w.Event = "", mariposa.Event{Kind: "volume.left", Project: t.project, Service: spec.ServiceName, Node: spec.Node, Actor: "mariposa", Reason: spec.Reason}
+		}
+		t.written[id] = true
+		t.unit.Unchanged(r)
+		t.unit.Put(w)
+	}
+}
+
 // releaseVolumes moves the volumes of a removed project to its organization, or removes
 // them too if a person requested that.
 func (t *turn) releaseVolumes() {
 	for _, id := range slices.Sorted(maps.Keys(t.volumes.byID)) {
 		r := t.volumes.byID[id]
 		spec := *r.Spec()
-		spec.Project, spec.ProjectName, spec.Organization = "", t.spec.Name, t.spec.Organization
+		spec.Project, spec.ProjectName, spec.Organization, spec.Attaching = "", t.spec.Name, t.spec.Organization, false
 		kind, why := "volume.left", &mariposa.Reason{Code: mariposa.ReasonVolumeLeft}
 		if t.spec.DropVolumes && spec.Goal != mariposa.GoalGone {
 			spec.Goal, kind, why = mariposa.GoalGone, "volume.deleting", &mariposa.Reason{Code: mariposa.ReasonVolumeDropped}

@@ -119,6 +119,7 @@ var examples = map[mariposa.ReasonCode][]mariposa.Reason{
 	mariposa.ReasonQuarantine:     {{Count: 1}, {Count: 2}},
 	mariposa.ReasonQuarantineOver: {{}},
 	mariposa.ReasonMadeFor:        {{Subject: "web.1-a"}},
+	mariposa.ReasonVolumeReturned: {{Subject: "db.1", Other: "data"}},
 	mariposa.ReasonNetworkUsed:    {{Subject: "web", Other: "shop"}},
 	mariposa.ReasonRehomed:        {{Subject: "acme"}},
 	mariposa.ReasonAwaitsApproval: {{Subject: "n1"}},

@@ -378,9 +378,12 @@ var general = map[mariposa.ReasonCode]words{
 	mariposa.ReasonReportCut: say(func(r *mariposa.Reason) string {
 		return "reports more than is kept, so it was cut: " + strings.Join(r.Keys, ", ") + "; its agent may be faulty or hostile"
 	}),
-	mariposa.ReasonOrphaned:      plain("its project is deleted; it is removed when its node returns"),
-	mariposa.ReasonMadeFor:       say(func(r *mariposa.Reason) string { return "created for " + r.Subject }),
-	mariposa.ReasonVolumeGrows:   plain("the manifest has a larger size for it"),
+	mariposa.ReasonOrphaned:    plain("its project is deleted; it is removed when its node returns"),
+	mariposa.ReasonMadeFor:     say(func(r *mariposa.Reason) string { return "created for " + r.Subject }),
+	mariposa.ReasonVolumeGrows: plain("the manifest has a larger size for it"),
+	mariposa.ReasonVolumeReturned: say(func(r *mariposa.Reason) string {
+		return r.Subject + " got another volume " + r.Other + " before this one could be attached; it belongs to the organization again"
+	}),
 	mariposa.ReasonVolumeLeft:    plain("its project is deleted; it now belongs to the organization"),
 	mariposa.ReasonVolumeDropped: plain("its project is deleted with its volumes"),
 	mariposa.ReasonNetworkUsed:   say(func(r *mariposa.Reason) string { return "used by " + r.Subject + " of " + r.Other }),

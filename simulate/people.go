@@ -167,6 +167,9 @@ func (p *people) choices(add func(int, func())) {
 		if p.w.chance(25) {
 			add(1, func() { p.delete(r) })
 		}
+		if len(p.asked.picture.RetainedVolumesOf(organization)) > 0 {
+			add(2, func() { p.attachVolume(r) })
+		}
 	}
 	if p.w.chance(4) && p.w.rewinds > 0 {
 		p.purgeChoices(add)

@@ -19,7 +19,7 @@ import (
 func (c *checker) volume(ch *store.Change) {
 	r := (*store.Volume)(&ch.Record)
 	spec := r.Spec()
-	name := fmt.Sprintf("volume %s of %s.%d", tail(r.ID), spec.ServiceName, spec.Slot)
+	name := fmt.Sprintf("volume %s of %s", tail(r.ID), spec.Owner())
 	c.w.note("r%d %s %s on %s goal %s (%s)", ch.Revision, name, ch.Event.Kind, spec.Node, spec.Goal, reason.Sentence(spec.Reason))
 	if ch.Deleted {
 		if spec.Goal != mariposa.GoalGone {
@@ -33,21 +33,31 @@ func (c *checker) volume(ch *store.Change) {
 	}
 	if old, known := c.volumes[r.ID]; known {
 		was := old.Spec()
-		if was.Node != spec.Node || was.Service != spec.Service || was.Slot != spec.Slot || was.Name != spec.Name {
+		attached := was.Project == "" && spec.Attaching
+		if was.Node != spec.Node || !attached && !was.SameSlot(spec) {
 			c.w.fail("%s on %s was one of %s.%d on %s", name, spec.Node, was.ServiceName, was.Slot, was.Node)
 		}
 		if was.Goal == mariposa.GoalGone && spec.Goal != mariposa.GoalGone {
 			c.w.fail("%s is desired again after its removal was requested", name)
 		}
-		if was.Project == "" && spec.Project != "" {
+		if was.Project == "" && spec.Project != "" && !attached {
 			c.w.fail("%s was assigned to a project again", name)
+		}
+		if attached {
+			c.w.seen["attached a volume"]++
 		}
 	}
 	c.volumes[r.ID] = r
+	c.checkSecondVolume(r, name)
+}
+
+// checkSecondVolume checks that a slot has only one volume of a name.
+func (c *checker) checkSecondVolume(r *store.Volume, name string) {
+	spec := r.Spec()
 	for _, id := range slices.Sorted(maps.Keys(c.volumes)) {
 		other := c.volumes[id].Spec()
-		if id != r.ID && spec.Project != "" && other.Project == spec.Project && other.Service == spec.Service && other.Slot == spec.Slot && other.Name == spec.Name &&
-			other.Goal == mariposa.GoalKept && spec.Goal == mariposa.GoalKept {
+		if id != r.ID && spec.Project != "" && other.Project == spec.Project && other.SameSlot(spec) &&
+			other.Goal == mariposa.GoalKept && spec.Goal == mariposa.GoalKept && !other.Attaching && !spec.Attaching {
 			c.w.fail("%s is a second volume for its slot, in addition to %s", name, tail(id))
 		}
 	}
@@ -92,6 +102,27 @@ func (c *checker) leftToGo() string {
 		}
 	}
 	return ""
+}
+
+// attachVolume attaches a retained volume to a project: to its former slot, or to another one, which
+// is more often free.
+func (p *people) attachVolume(project *store.Project) {
+	to := contract.VolumeAttachment{Project: project.ID}
+	if p.w.chance(2) {
+		to.Slot = 1 + p.w.rng.IntN(6)
+	}
+	for _, r := range p.asked.picture.RetainedVolumesOf(organization) {
+		if r.Spec().Goal == mariposa.GoalGone {
+			continue
+		}
+		p.send(&request{
+			what: "attach volume " + tail(r.ID) + " to " + project.Spec().Name, permission: auth.AttachVolume,
+			ask: func(c *change.Changer, req *change.Request) (*contract.Changed, error) {
+				return c.AttachVolume(p.w.ctx, req, r.ID, project.ID, to)
+			},
+		})
+		return
+	}
 }
 
 // deleteVolume deletes a retained volume of a project.

@@ -1,0 +1,147 @@
+package change
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"mariposa"
+	"mariposa/auth"
+	"mariposa/contract"
+	"mariposa/converge"
+	"mariposa/manifest"
+	"mariposa/store"
+)
+
+// AttachVolume gives a volume that a deleted project has left to a project of the same
+// organization. The project's planner takes it over before it creates another instance in the
+// slot. No instance changes.
+func (c *Changer) AttachVolume(ctx context.Context, req *Request, id, project string, to contract.VolumeAttachment) (*contract.Changed, error) {
+	return c.commit(ctx, req, id, func() (*attempt, error) {
+		r := c.Picture.Volumes.Get(id)
+		if r == nil || c.Directory.OwnerOf(r.Record()) == nil {
+			return nil, notFound("the volume no longer exists")
+		}
+		if err := c.authorize(req, c.Directory.OwnerOf(r.Record())); err != nil {
+			return nil, err
+		}
+		p := c.Picture.Projects.Get(project)
+		if p == nil {
+			return nil, notFound("the project no longer exists")
+		}
+		if err := c.Directory.Require(req.Caller, auth.AttachVolume, p.Record()); err != nil {
+			return nil, err
+		}
+		if was := r.Spec(); was.Project == "" && was.Organization != p.Spec().Organization {
+			return nil, notFound("project %s is not in organization %s, which owns the volume", p.Spec().Name, cmp.Or(c.name(mariposa.KindOrg, was.Organization), was.Organization))
+		}
+		spec, err := c.attachedSpec(ctx, r.Spec(), p, to)
+		if err != nil {
+			return nil, err
+		}
+		a := &attempt{answer: contract.Changed{ID: r.ID, Name: spec.Name, Reason: spec.Owner() + " of project " + p.Spec().Name + " uses it from its next start on node " + cmp.Or(c.name(mariposa.KindNode, spec.Node), spec.Node)}}
+		if was := r.Spec(); was.Project == p.ID && was.SameSlot(spec) && was.Goal == mariposa.GoalKept {
+			return a, nil
+		}
+		if err := c.requireAttachable(ctx, r, p, spec); err != nil {
+			return nil, err
+		}
+		spec.Reason = mariposa.Asked(req.actor() + " attached it")
+		a.unit.Unchanged(r)
+		a.unit.Unchanged(p) // it is not deleted or moved meanwhile
+		a.unit.Put(store.Write{
+			Kind: mariposa.KindVolume, ID: r.ID, Project: p.ID, Spec: spec,
+			Event: mariposa.Event{Kind: "volume.attached", Project: p.ID, Service: spec.ServiceName, Node: spec.Node, Actor: req.actor(), Reason: spec.Reason},
+		})
+		a.unit.Audit = []mariposa.Audit{{
+			Kind: string(mariposa.KindVolume), Object: r.ID, ObjectName: spec.Owner() + " " + spec.Name,
+			Organization: p.Spec().Organization, Project: p.ID, ProjectName: p.Spec().Name, Reason: spec.Reason.Detail,
+		}}
+		return a, nil
+	})
+}
+
+// attachedSpec returns a volume as it is once it is attached: by default to the slot and the name
+// that it had.
+func (c *Changer) attachedSpec(ctx context.Context, was *mariposa.VolumeSpec, p *store.Project, to contract.VolumeAttachment) (*mariposa.VolumeSpec, error) {
+	project := p.Spec()
+	v, err := c.Cache.Version(ctx, p.ID, project.Number)
+	if err != nil {
+		return nil, err
+	}
+	spec := *was
+	spec.Project, spec.ProjectName, spec.Organization, spec.Task, spec.Attaching = p.ID, "", "", "", true
+	spec.Name = cmp.Or(to.Name, was.Name)
+	if !slices.ContainsFunc(v.Manifest.Volumes, func(v manifest.Volume) bool { return v.Name == spec.Name }) {
+		return nil, conflict("project %s has no volume %s in its manifest: declare it first, or choose another name", project.Name, spec.Name)
+	}
+	spec.ServiceName, spec.Slot = cmp.Or(to.Service, was.ServiceName), cmp.Or(to.Slot, was.Slot, 1)
+	def := v.Manifest.ByName[spec.ServiceName]
+	switch {
+	case def == nil:
+		return nil, conflict("project %s has no service %s in its manifest: declare it first, or choose another one", project.Name, spec.ServiceName)
+	case !usesVolume(def, spec.Name):
+		return nil, conflict("service %s of project %s does not use a volume %s: add it to the manifest first, or choose another one", spec.ServiceName, project.Name, spec.Name)
+	case def.Compute != was.Compute:
+		return nil, conflict("the volume was created for compute type %s, and service %s has compute type %s: they cannot use each other's volumes", was.Compute, spec.ServiceName, def.Compute)
+	}
+	spec.Service = project.Services[spec.ServiceName]
+	return &spec, nil
+}
+
+// requireAttachable refuses a volume that cannot be attached to a slot now.
+func (c *Changer) requireAttachable(ctx context.Context, r *store.Volume, p *store.Project, spec *mariposa.VolumeSpec) error {
+	was, project := r.Spec(), p.Spec()
+	what := fmt.Sprintf("volume %s of %s", was.Name, was.Owner())
+	switch {
+	case was.Project != "":
+		return conflict("%s belongs to project %s: only volumes of deleted projects can be attached", what, c.projectOf(was))
+	case was.Goal != mariposa.GoalKept:
+		return conflict("%s is being deleted", what)
+	case project.Deleting:
+		return conflict("project %s is being deleted", project.Name)
+	case c.Picture.Nodes.Get(was.Node) == nil:
+		return conflict("the node of %s was removed, and its data with it: delete the volume", what)
+	}
+	for _, i := range c.Picture.InstancesOn(was.Node) {
+		if user := i.Spec(); !user.Kept && mariposa.StateOf(user, i.Status()) != mariposa.StateDestroyed && mounts(user, r.ID) {
+			return conflict("%s is still used by instance %s, a leftover of project %s: attach it after the instance is removed", what, user.Name, c.projectOf(was))
+		}
+	}
+	return c.requireFreeSlot(ctx, p, spec)
+}
+
+// requireFreeSlot refuses a slot that has such a volume, or that is about to get one.
+func (c *Changer) requireFreeSlot(ctx context.Context, p *store.Project, spec *mariposa.VolumeSpec) error {
+	name := p.Spec().Name
+	for _, other := range c.Picture.VolumesOf(p.ID) {
+		is := other.Spec()
+		switch {
+		case is.Goal != mariposa.GoalKept:
+		case is.SameSlot(spec):
+			return conflict("%s of project %s already has a volume %s (%s), which may have data: stop the service and delete that volume first, or choose another slot or name",
+				spec.Owner(), name, spec.Name, other.ID)
+		case is.Service == spec.Service && is.Slot == spec.Slot && is.Node != spec.Node:
+			return conflict("%s of project %s has a volume %s on node %s, and this volume is on node %s: the volumes of a slot must be on one node",
+				spec.Owner(), name, is.Name, cmp.Or(c.name(mariposa.KindNode, is.Node), is.Node), cmp.Or(c.name(mariposa.KindNode, spec.Node), spec.Node))
+		}
+	}
+	st := p.Status()
+	if st == nil {
+		return conflict("project %s has not been planned yet: try again shortly", name)
+	}
+	view, err := c.view(p.ID, st, func(n int) (converge.Definitions, error) { return c.definitions(ctx, p.ID, n) })
+	if err != nil {
+		return err
+	}
+	if view.WillFill(spec.ServiceName, spec.Slot) {
+		return conflict("%s of project %s is about to start with an empty volume: stop service %s or scale it down, attach the volume, and start it again", spec.Owner(), name, spec.ServiceName)
+	}
+	return nil
+}
+
+// mounts reports whether an instance uses a volume.
+func mounts(spec *mariposa.InstanceSpec, volume string) bool {
+	return slices.ContainsFunc(spec.Mounts, func(m mariposa.Mount) bool { return m.Volume == volume })
+}
