@@ -48,6 +48,9 @@ type Service struct {
 	Schedule     string
 	Dummy        *Dummy // compute type dummy only
 
+	// SharedVolumes are the volumes that all instances of the project share, sorted.
+	SharedVolumes []string
+
 	// Digest covers the fields whose change needs a new instance, Live those that the
 	// driver changes in place. If metadata values go into Digest, a keyed digest of them
 	// follows after a dot; FormOf returns the part before it.

@@ -7,15 +7,16 @@ import (
 )
 
 // VolumeSpec is the desired state of a volume: storage for one slot of a service, on one
-// node. It outlives the instances in the slot. The project's planner creates it with the
+// node, or for all instances of a project that share it. It outlives these instances. The project's planner creates it with the
 // first instance that needs it, and updates it with each new instance. Users delete it
 // with a tombstone. A volume never changes its node.
 type VolumeSpec struct {
 	Name        string `json:"name"`              // as in the manifest
 	Project     string `json:"project,omitempty"` // empty: the project is deleted, and the organization owns the volume
-	Service     string `json:"service"`
+	Service     string `json:"service"`           // empty if it is shared
 	ServiceName string `json:"service_name"`
 	Slot        int    `json:"slot"`
+	Shared      bool   `json:"shared,omitempty"` // all instances of the project that name it use this one
 	// Set once the project is deleted: the owner of the volume, and the name of the
 	// project.
 	Organization string      `json:"organization,omitempty"`
@@ -33,12 +34,25 @@ type VolumeSpec struct {
 	Created   time.Time `json:"created"`
 }
 
-// Owner returns what the volume belongs to, such as db.1.
-func (v *VolumeSpec) Owner() string { return fmt.Sprintf("%s.%d", v.ServiceName, v.Slot) }
+// Owner returns what the volume belongs to, such as db.1, or shared.
+func (v *VolumeSpec) Owner() string {
+	if v.Shared {
+		return "shared"
+	}
+	return fmt.Sprintf("%s.%d", v.ServiceName, v.Slot)
+}
+
+// Title returns the name of the volume for people.
+func (v *VolumeSpec) Title() string {
+	if v.Shared {
+		return "shared volume " + v.Name
+	}
+	return "volume " + v.Name + " of " + v.Owner()
+}
 
 // SameSlot reports whether two volumes of a project have the same slot and name.
 func (v *VolumeSpec) SameSlot(o *VolumeSpec) bool {
-	return v.Service == o.Service && v.Slot == o.Slot && v.Name == o.Name
+	return v.Shared == o.Shared && v.Service == o.Service && v.Slot == o.Slot && v.Name == o.Name
 }
 
 // VolumeStatus is what the node last reported of a volume. The node's session

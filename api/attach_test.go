@@ -78,7 +78,7 @@ func TestALeftVolumeIsNotAttachedWhereItDoesNotBelong(t *testing.T) {
 	st := settled(shop)
 	st.Services = map[string]*mariposa.ServiceStatus{"db": {ID: "s-db", Scale: 2, Number: 1}}
 	h.plan(shop.ID, st)
-	attach(body()).wantError(409, mariposa.Conflict, "db.2 of project shop is about to start with an empty volume: stop service db or scale it down")
+	attach(body()).wantError(409, mariposa.Conflict, "service db of project shop is about to start with an empty volume: stop it or scale it down")
 }
 
 // Only owners of the organization decide what happens to the data that a project has left.

@@ -3,7 +3,6 @@ package api
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -163,9 +162,12 @@ func (v *viewer) volume(r *store.Volume) contract.Volume {
 	spec, st := r.Spec(), r.Status()
 	doc := contract.Volume{
 		ID: r.ID, Name: spec.Name, Organization: spec.Organization, Project: spec.Project, ProjectName: spec.ProjectName,
-		Service: spec.Service, ServiceName: spec.ServiceName, Slot: fmt.Sprintf("%s.%d", spec.ServiceName, spec.Slot), ComputeType: spec.Compute,
+		Service: spec.Service, ServiceName: spec.ServiceName, Shared: spec.Shared, ComputeType: spec.Compute,
 		Node: spec.Node, NodeName: v.nodeName(spec.Node), Size: spec.Size, State: string(mariposa.ResourcePending), Goal: spec.Goal,
 		Created: spec.Created,
+	}
+	if !spec.Shared {
+		doc.Slot = spec.Owner()
 	}
 	if p := v.projectRecord(spec.Project); p != nil {
 		doc.Organization, doc.ProjectName = p.Spec().Organization, p.Spec().Name

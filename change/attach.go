@@ -3,7 +3,6 @@ package change
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 
 	"mariposa"
@@ -40,7 +39,7 @@ func (c *Changer) AttachVolume(ctx context.Context, req *Request, id, project st
 		if err != nil {
 			return nil, err
 		}
-		a := &attempt{answer: contract.Changed{ID: r.ID, Name: spec.Name, Reason: spec.Owner() + " of project " + p.Spec().Name + " uses it from its next start on node " + cmp.Or(c.name(mariposa.KindNode, spec.Node), spec.Node)}}
+		a := &attempt{answer: contract.Changed{ID: r.ID, Name: spec.Name, Reason: c.attachedReason(spec, p)}}
 		if was := r.Spec(); was.Project == p.ID && was.SameSlot(spec) && was.Goal == mariposa.GoalKept {
 			return a, nil
 		}
@@ -62,6 +61,15 @@ func (c *Changer) AttachVolume(ctx context.Context, req *Request, id, project st
 	})
 }
 
+// attachedReason says what comes of an attached volume.
+func (c *Changer) attachedReason(spec *mariposa.VolumeSpec, p *store.Project) string {
+	who := spec.Owner() + " of project " + p.Spec().Name + " uses it from its next start"
+	if spec.Shared {
+		who = "the services of project " + p.Spec().Name + " that name it use it from their next start"
+	}
+	return who + " on node " + cmp.Or(c.name(mariposa.KindNode, spec.Node), spec.Node)
+}
+
 // attachedSpec returns a volume as it is once it is attached: by default to the slot and the name
 // that it had.
 func (c *Changer) attachedSpec(ctx context.Context, was *mariposa.VolumeSpec, p *store.Project, to contract.VolumeAttachment) (*mariposa.VolumeSpec, error) {
@@ -73,8 +81,12 @@ func (c *Changer) attachedSpec(ctx context.Context, was *mariposa.VolumeSpec, p 
 	spec := *was
 	spec.Project, spec.ProjectName, spec.Organization, spec.Task, spec.Attaching = p.ID, "", "", "", true
 	spec.Name = cmp.Or(to.Name, was.Name)
-	if !slices.ContainsFunc(v.Manifest.Volumes, func(v manifest.Volume) bool { return v.Name == spec.Name }) {
+	at := slices.IndexFunc(v.Manifest.Volumes, func(v manifest.Volume) bool { return v.Name == spec.Name })
+	if at < 0 {
 		return nil, conflict("project %s has no volume %s in its manifest: declare it first, or choose another name", project.Name, spec.Name)
+	}
+	if spec.Shared = v.Manifest.Volumes[at].Shared; spec.Shared {
+		return &spec, shareAttached(&spec, project.Name, v.Manifest, to)
 	}
 	spec.ServiceName, spec.Slot = cmp.Or(to.Service, was.ServiceName), cmp.Or(to.Slot, was.Slot, 1)
 	def := v.Manifest.ByName[spec.ServiceName]
@@ -84,16 +96,34 @@ func (c *Changer) attachedSpec(ctx context.Context, was *mariposa.VolumeSpec, p 
 	case !usesVolume(def, spec.Name):
 		return nil, conflict("service %s of project %s does not use a volume %s: add it to the manifest first, or choose another one", spec.ServiceName, project.Name, spec.Name)
 	case def.Compute != was.Compute:
-		return nil, conflict("the volume was created for compute type %s, and service %s has compute type %s: they cannot use each other's volumes", was.Compute, spec.ServiceName, def.Compute)
+		return nil, errCompute(&spec, def)
 	}
 	spec.Service = project.Services[spec.ServiceName]
 	return &spec, nil
 }
 
+// shareAttached makes a volume that is attached one that all instances share.
+func shareAttached(spec *mariposa.VolumeSpec, project string, m *manifest.Project, to contract.VolumeAttachment) error {
+	if to.Service != "" || to.Slot != 0 {
+		return invalid("volume %s of project %s is shared, so it has no slot: leave out the service and the slot", spec.Name, project)
+	}
+	spec.Service, spec.ServiceName, spec.Slot = "", "", 0
+	for _, def := range m.Services {
+		if usesVolume(def, spec.Name) && def.Compute != spec.Compute {
+			return errCompute(spec, def)
+		}
+	}
+	return nil
+}
+
+func errCompute(spec *mariposa.VolumeSpec, def *mariposa.Service) error {
+	return conflict("the volume was created for compute type %s, and service %s has compute type %s: they cannot use each other's volumes", spec.Compute, def.Name, def.Compute)
+}
+
 // requireAttachable refuses a volume that cannot be attached to a slot now.
 func (c *Changer) requireAttachable(ctx context.Context, r *store.Volume, p *store.Project, spec *mariposa.VolumeSpec) error {
 	was, project := r.Spec(), p.Spec()
-	what := fmt.Sprintf("volume %s of %s", was.Name, was.Owner())
+	what := was.Title()
 	switch {
 	case was.Project != "":
 		return conflict("%s belongs to project %s: only volumes of deleted projects can be attached", what, c.projectOf(was))
@@ -119,10 +149,12 @@ func (c *Changer) requireFreeSlot(ctx context.Context, p *store.Project, spec *m
 		is := other.Spec()
 		switch {
 		case is.Goal != mariposa.GoalKept:
+		case is.SameSlot(spec) && spec.Shared:
+			return conflict("project %s already has a shared volume %s (%s), which may have data: stop its services and delete that volume first, or choose another name", name, spec.Name, other.ID)
 		case is.SameSlot(spec):
 			return conflict("%s of project %s already has a volume %s (%s), which may have data: stop the service and delete that volume first, or choose another slot or name",
 				spec.Owner(), name, spec.Name, other.ID)
-		case is.Service == spec.Service && is.Slot == spec.Slot && is.Node != spec.Node:
+		case !spec.Shared && is.Service == spec.Service && is.Slot == spec.Slot && is.Node != spec.Node:
 			return conflict("%s of project %s has a volume %s on node %s, and this volume is on node %s: the volumes of a slot must be on one node",
 				spec.Owner(), name, is.Name, cmp.Or(c.name(mariposa.KindNode, is.Node), is.Node), cmp.Or(c.name(mariposa.KindNode, spec.Node), spec.Node))
 		}
@@ -135,8 +167,8 @@ func (c *Changer) requireFreeSlot(ctx context.Context, p *store.Project, spec *m
 	if err != nil {
 		return err
 	}
-	if view.WillFill(spec.ServiceName, spec.Slot) {
-		return conflict("%s of project %s is about to start with an empty volume: stop service %s or scale it down, attach the volume, and start it again", spec.Owner(), name, spec.ServiceName)
+	if service := nextUser(view, st, spec); service != "" {
+		return conflict("service %s of project %s is about to start with an empty volume: stop it or scale it down, attach the volume, and start it again", service, name)
 	}
 	return nil
 }

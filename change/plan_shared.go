@@ -44,29 +44,29 @@ func (e *edit) manifestOf(goal *mariposa.ProjectStatus) (*manifest.Project, erro
 	return v.Manifest, nil
 }
 
-func networkFields(p *manifest.Project) map[string]contract.FieldDiff {
-	all := map[string]contract.FieldDiff{}
+func networkFields(p *manifest.Project) map[string][]contract.FieldDiff {
+	all := map[string][]contract.FieldDiff{}
 	for _, n := range p.Networks {
-		all[n.Name] = contract.FieldDiff{Field: "shared", After: strconv.FormatBool(n.Shared)}
+		all[n.Name] = []contract.FieldDiff{{Field: "shared", After: strconv.FormatBool(n.Shared)}}
 	}
 	return all
 }
 
-func volumeFields(p *manifest.Project) map[string]contract.FieldDiff {
-	all := map[string]contract.FieldDiff{}
+func volumeFields(p *manifest.Project) map[string][]contract.FieldDiff {
+	all := map[string][]contract.FieldDiff{}
 	for _, v := range p.Volumes {
 		size := ""
 		if v.Size > 0 {
 			size = strconv.FormatInt(v.Size, 10) // as the memory of services
 		}
-		all[v.Name] = contract.FieldDiff{Field: "size", After: size}
+		all[v.Name] = []contract.FieldDiff{{Field: "shared", After: strconv.FormatBool(v.Shared)}, {Field: "size", After: size}}
 	}
 	return all
 }
 
-// diffResources compares resources that have one field each. Differs is the change of
-// one whose field differs, dropped that of one that is no longer there.
-func diffResources(kind string, before, after map[string]contract.FieldDiff, differs, dropped manifest.Change) []contract.PlanResource {
+// diffResources compares resources that have the same fields. Differs is the change of
+// one whose fields differ, dropped that of one that is no longer there.
+func diffResources(kind string, before, after map[string][]contract.FieldDiff, differs, dropped manifest.Change) []contract.PlanResource {
 	names := maps.Clone(before)
 	maps.Copy(names, after)
 	var docs []contract.PlanResource
@@ -79,9 +79,13 @@ func diffResources(kind string, before, after map[string]contract.FieldDiff, dif
 			doc.Change = string(manifest.Created)
 		case !has:
 			doc.Change = string(dropped)
-		case was != is:
+		case !slices.Equal(was, is):
 			doc.Change = string(differs)
-			doc.Fields = append(doc.Fields, contract.FieldDiff{Field: is.Field, Before: was.After, After: is.After})
+			for n := range is {
+				if was[n] != is[n] {
+					doc.Fields = append(doc.Fields, contract.FieldDiff{Field: is[n].Field, Before: was[n].After, After: is[n].After})
+				}
+			}
 		}
 		docs = append(docs, doc)
 	}

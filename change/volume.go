@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -44,25 +45,27 @@ func (c *Changer) DeleteVolume(ctx context.Context, req *Request, id string) (*c
 // requireVolumeUnused refuses to delete a volume that is in use, or will be.
 func (c *Changer) requireVolumeUnused(ctx context.Context, r *store.Volume) error {
 	spec := r.Spec()
-	what := fmt.Sprintf("volume %s of %s.%d", spec.Name, spec.ServiceName, spec.Slot)
+	what := spec.Title()
 	for _, i := range slices.Backward(c.Picture.InstancesOn(spec.Node)) { // by id, and ids increase: the newest first
 		user := i.Spec()
 		switch {
 		case user.Kept || mariposa.StateOf(user, i.Status()) == mariposa.StateDestroyed: // it no longer uses anything
-		case !slices.ContainsFunc(user.Mounts, func(m mariposa.Mount) bool { return m.Volume == r.ID }):
+		case !mounts(user, r.ID):
 		case user.Orphaned:
 			return conflict("%s is used by instance %s, a leftover of project %s on node %s: delete the volume after the instance is removed",
 				what, user.Name, c.projectOf(spec), cmp.Or(c.name(mariposa.KindNode, spec.Node), spec.Node))
 		default:
-			return conflict("%s is used by instance %s: first scale service %s down, stop it, or remove it from the manifest", what, user.Name, spec.ServiceName)
+			return conflict("%s is used by instance %s: first scale service %s down, stop it, or remove it from the manifest", what, user.Name, user.ServiceName)
 		}
 	}
-	if wanted, err := c.isVolumeNeeded(ctx, r); err != nil {
+	service, err := c.serviceNeeding(ctx, r)
+	switch {
+	case err != nil || service == "":
 		return err
-	} else if wanted {
-		return conflict("%s will be used again: service %s needs an instance in that slot; first scale %s down, stop it, or remove it from the manifest", what, spec.ServiceName, spec.ServiceName)
+	case spec.Shared:
+		return conflict("%s will be used again: service %s needs another instance; first scale %s down, stop it, or remove it from the manifest", what, service, service)
 	}
-	return nil
+	return conflict("%s will be used again: service %s needs an instance in that slot; first scale %s down, stop it, or remove it from the manifest", what, service, service)
 }
 
 // projectOf returns the name of a volume's project, or its former name if it is gone.
@@ -70,25 +73,36 @@ func (c *Changer) projectOf(spec *mariposa.VolumeSpec) string {
 	return cmp.Or(c.name(mariposa.KindProject, spec.Project), spec.ProjectName)
 }
 
-// isVolumeNeeded reports whether the goal of a volume's project is to fill the volume's
-// slot, which is empty, with an instance that would use it.
-func (c *Changer) isVolumeNeeded(ctx context.Context, r *store.Volume) (bool, error) {
+// serviceNeeding returns the service for which the goal of a volume's project is to create an
+// instance that would use it; empty if there is none.
+func (c *Changer) serviceNeeding(ctx context.Context, r *store.Volume) (string, error) {
 	spec := r.Spec()
 	project := c.Picture.Projects.Get(spec.Project)
 	st := project.Status()
 	if st == nil || project.Spec().Deleting {
-		return false, nil
+		return "", nil
 	}
-	ss := st.Services[spec.ServiceName]
-	if ss == nil || ss.ID != spec.Service {
-		return false, nil
+	if ss := st.Services[spec.ServiceName]; !spec.Shared && (ss == nil || ss.ID != spec.Service) {
+		return "", nil
 	}
 	view, err := c.view(project.ID, st, func(n int) (converge.Definitions, error) { return c.definitions(ctx, project.ID, n) })
 	if err != nil {
-		return false, err
+		return "", err
 	}
-	def := view.Definition(ss.Number, spec.ServiceName)
-	return usesVolume(def, spec.Name) && view.WillFill(spec.ServiceName, spec.Slot), nil
+	return nextUser(view, st, spec), nil
+}
+
+// nextUser returns the service that will start an instance with a volume; empty if there is none.
+func nextUser(view *converge.View, st *mariposa.ProjectStatus, spec *mariposa.VolumeSpec) string {
+	for _, name := range slices.Sorted(maps.Keys(st.Services)) {
+		def := view.Definition(st.Services[name].Number, name)
+		switch {
+		case !usesVolume(def, spec.Name) || slices.Contains(def.SharedVolumes, spec.Name) != spec.Shared:
+		case spec.Shared && view.WillFillAny(name), name == spec.ServiceName && view.WillFill(name, spec.Slot):
+			return name
+		}
+	}
+	return ""
 }
 
 // addTombstone writes a volume's tombstone. If its node is gone, nothing can remove
@@ -107,7 +121,7 @@ func (c *Changer) addTombstone(req *Request, a *attempt, r *store.Volume) {
 	a.unit.Unchanged(r)
 	a.unit.Put(w)
 	a.unit.Audit = []mariposa.Audit{{
-		Kind: string(mariposa.KindVolume), Object: r.ID, ObjectName: fmt.Sprintf("%s.%d %s", spec.ServiceName, spec.Slot, spec.Name),
+		Kind: string(mariposa.KindVolume), Object: r.ID, ObjectName: spec.Owner() + " " + spec.Name,
 		Organization: c.orgOf(spec.Project, spec.Organization), Project: spec.Project, ProjectName: c.projectOf(&spec), Reason: spec.Reason.Detail,
 	}}
 }
@@ -115,24 +129,25 @@ func (c *Changer) addTombstone(req *Request, a *attempt, r *store.Volume) {
 // requireVolumeSizes refuses a manifest with a size that a volume cannot get: file systems can
 // grow, but not shrink. Without a size in the manifest, volumes stay as they are.
 func (e *edit) requireVolumeSizes(p *manifest.Project) error {
-	sizes := map[string]int64{}
+	all := map[string]manifest.Volume{}
 	for _, v := range p.Volumes {
-		sizes[v.Name] = v.Size
+		all[v.Name] = v
 	}
 	for _, r := range e.c.Picture.VolumesOf(e.record.ID) {
 		spec := r.Spec()
-		size := sizes[spec.Name]
-		if spec.Goal != mariposa.GoalKept || size == 0 || size == spec.Size || !usesVolume(p.ByName[spec.ServiceName], spec.Name) {
+		size := all[spec.Name].Size
+		if spec.Goal != mariposa.GoalKept || size == 0 || size == spec.Size || all[spec.Name].Shared != spec.Shared ||
+			!spec.Shared && !usesVolume(p.ByName[spec.ServiceName], spec.Name) {
 			continue
 		}
-		what := fmt.Sprintf("volumes.%s.size: volume %s of %s.%d", spec.Name, spec.Name, spec.ServiceName, spec.Slot)
+		what := "volumes." + spec.Name + ".size: " + spec.Title()
 		switch {
 		case spec.Size == 0:
-			return conflict("%s was created without a size and cannot get one: remove the size, use another name for a new volume, or delete the volume first (volume rm %s.%d:%s)",
-				what, spec.ServiceName, spec.Slot, spec.Name)
+			return conflict("%s was created without a size and cannot get one: remove the size, use another name for a new volume, or delete the volume first (volume rm %s:%s)",
+				what, spec.Owner(), spec.Name)
 		case size < spec.Size:
-			return conflict("%s has %s and cannot become smaller: use at least that size, use another name for a new volume, or delete the volume first (volume rm %s.%d:%s)",
-				what, formatBytes(spec.Size), spec.ServiceName, spec.Slot, spec.Name)
+			return conflict("%s has %s and cannot become smaller: use at least that size, use another name for a new volume, or delete the volume first (volume rm %s:%s)",
+				what, formatBytes(spec.Size), spec.Owner(), spec.Name)
 		}
 	}
 	return nil
@@ -149,7 +164,7 @@ func (c *Changer) forgetVolumes(a *attempt, node, why string) (lost []string) {
 	for _, r := range c.Picture.VolumesOn(node) {
 		spec := r.Spec()
 		if spec.Goal == mariposa.GoalKept {
-			lost = append(lost, fmt.Sprintf("%s of %s.%d", spec.Name, spec.ServiceName, spec.Slot))
+			lost = append(lost, spec.Name+" of "+spec.Owner())
 		}
 		a.unit.Unchanged(r)
 		a.unit.Delete(r.Kind, r.ID, mariposa.Event{Kind: "volume.deleted", Project: spec.Project, Service: spec.ServiceName, Reason: mariposa.Asked(why)})

@@ -48,8 +48,13 @@ func (a *app) printVolumes(all []contract.Volume) {
 	a.printTable(t)
 }
 
-// slotted returns the display name of a volume: db.1:data.
-func slotted(v contract.Volume) string { return v.Slot + ":" + v.Name }
+// slotted returns the display name of a volume: db.1:data, or shared:data.
+func slotted(v contract.Volume) string {
+	if v.Shared {
+		return "shared:" + v.Name
+	}
+	return v.Slot + ":" + v.Name
+}
 
 func roomOf(size int64) string {
 	if size == 0 {
@@ -72,11 +77,11 @@ func volumeState(state string) cell {
 func (a *app) onVolume(use, short string, run func(ctx context.Context, c *client.Client, id string) error) *cobra.Command {
 	return a.onOne(&cobra.Command{
 		Use: use + " VOLUME", Short: short, ValidArgsFunction: a.wordsFrom(volumeNames),
-		Long: short + ".\n\nName a volume by its slot and its name in the manifest (db.1:data), or by the beginning of its\nid.",
+		Long: short + ".\n\nName a volume by its slot and its name in the manifest (db.1:data), a shared one by its name\n(shared:data), or any by the beginning of its id.",
 	}, a.volumeRef, "volume list", run)
 }
 
-var aSlotsVolume = regexp.MustCompile(`^([a-z0-9-]+)\.[0-9]+:[a-z0-9-]+$`)
+var aSlotsVolume = regexp.MustCompile(`^(?:([a-z0-9-]+)\.[0-9]+|shared):[a-z0-9-]+$`)
 
 // volumeRef resolves the name of a volume to one that the server knows.
 func (a *app) volumeRef(ctx context.Context, c *client.Client, word string) (string, error) {
@@ -172,7 +177,7 @@ func readSlotted(text string, to *contract.VolumeAttachment) error {
 		to.Name = text
 		return nil
 	}
-	if !aSlotsVolume.MatchString(text) {
+	if !aSlotsVolume.MatchString(text) || slot == "shared" {
 		return mariposa.Errorf(mariposa.InvalidArgument, "--as must be the name of a volume, such as data, or a slot and a name, such as db.1:data")
 	}
 	service, number, _ := strings.Cut(slot, ".") // names of services have no dot

@@ -248,7 +248,12 @@ func absolute(target, source, dir string) string {
 func (t *translation) declareVolumes() {
 	for _, name := range t.sortByLine(slices.Collect(maps.Keys(t.volumeNames)), "volumes") {
 		source, anonymous := strings.CutPrefix(name, "\x00")
-		push(&t.out.Volumes, t.volumeNames[name], ordered{})
+		who := t.sharers(name)
+		if anonymous || source == "" || who == "" {
+			push(&t.out.Volumes, t.volumeNames[name], ordered{})
+		} else {
+			push(&t.out.Volumes, t.volumeNames[name], ordered{{"shared", true}})
+		}
 		if anonymous || source == "" {
 			continue
 		}
@@ -259,23 +264,25 @@ func (t *translation) declareVolumes() {
 		} else if _, named := t.writtenKey("volumes", name, "name"); named {
 			t.lost(append(at, "name"), "is not carried over: the engine's volumes are named by Mariposa; the new volume is empty")
 		}
-		t.noteShared(name, at)
+		if who != "" {
+			t.inform(at, "%s share it, so they all run on one node", who)
+		}
 	}
 }
 
-// noteShared notes a volume whose data Compose shares between containers.
-func (t *translation) noteShared(name string, at []string) {
+// sharers names the containers that share a volume; empty if only one uses it.
+func (t *translation) sharers(name string) string {
 	users := slices.Compact(slices.Sorted(slices.Values(t.users[name])))
 	if len(users) > 1 {
-		t.lost(at, "%s do not share the data: each instance has a volume of its own", strings.Join(users, " and "))
-		return
+		return strings.Join(users, " and ")
 	}
 	for _, user := range users {
 		svc := t.project.Services[user]
 		if svc.GetScale() > 1 {
-			t.lost(at, "the instances of %s do not share the data: each has a volume of its own", user)
+			return "the instances of " + user
 		}
 	}
+	return ""
 }
 
 // writtenKey returns the value of a key as the file has it.

@@ -6,7 +6,8 @@ import (
 	"mariposa"
 )
 
-// Volume is the storage of one slot of a service, on one node.
+// Volume is the storage of one slot of a service, on one node, or of all instances of a project
+// that share it.
 type Volume struct {
 	ID               string               `json:"id"`
 	Name             string               `json:"name" doc:"name in the manifest"`
@@ -16,7 +17,8 @@ type Volume struct {
 	ProjectName      string               `json:"project_name" doc:"kept after the project was deleted"`
 	Service          string               `json:"service"`
 	ServiceName      string               `json:"service_name"`
-	Slot             string               `json:"slot" doc:"such as web.1"`
+	Slot             string               `json:"slot" doc:"such as web.1; empty if the volume is shared"`
+	Shared           bool                 `json:"shared" doc:"all instances of the project that name it use this one"`
 	ComputeType      mariposa.ComputeType `json:"compute_type"`
 	Node             string               `json:"node"`
 	NodeName         string               `json:"node_name"`

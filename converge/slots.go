@@ -34,6 +34,12 @@ func (s *service) freeSlots() iter.Seq[int] {
 	}
 }
 
+// WillFillAny reports whether the current goal fills an empty slot of a service.
+func (v *View) WillFillAny(name string) bool {
+	s := v.services[name]
+	return s != nil && s.status != nil && !s.isEnding(v.goal) && s.status.Scale > len(s.slots)
+}
+
 // WillFill reports whether the current goal fills an empty slot of a service: it is among
 // the first slots that the plan fills as soon as possible.
 func (v *View) WillFill(name string, slot int) bool {

@@ -39,16 +39,17 @@ type turn struct {
 	completed   bool
 	stallLimits map[string]time.Duration // how long tasks may make no progress, as far as computed
 	networks    networks
-	placedOn    map[string]bool // nodes that get instances
-	written     map[string]bool // existing volumes that this turn writes
-	sized       map[string]int  // services whose volumes have the sizes of these versions, by id
+	placedOn    map[string]bool          // nodes that get instances
+	newShared   map[string]*store.Volume // shared volumes that this turn creates, by name
+	written     map[string]bool          // existing volumes that this turn writes
+	sized       map[string]int           // services whose volumes have the sizes of these versions, by id
 }
 
 func (a *actor) newTurn(ctx context.Context) (*turn, error) {
 	t := &turn{
 		actor: a, now: a.e.Clock.Now(), spec: a.record.Spec(), open: a.openTasks(),
 		changedTasks: map[string]*mariposa.TaskStatus{}, newTasks: map[string]*mariposa.TaskSpec{}, blocked: map[string]*mariposa.Reason{},
-		blockedMore: map[string]int{}, withoutNode: map[fit]bool{}, written: map[string]bool{},
+		blockedMore: map[string]int{}, withoutNode: map[fit]bool{}, written: map[string]bool{}, newShared: map[string]*store.Volume{},
 	}
 	t.stored = a.record.Status()
 	t.goal = t.stored

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,7 +21,8 @@ type volumes struct {
 }
 
 // slot identifies a slot by the id of its service, which stays the same when the service
-// is removed from the manifest and added again.
+// is removed from the manifest and added again. The zero slot has the volumes that all instances
+// of the project share.
 type slot struct {
 	service string
 	number  int
@@ -80,7 +82,7 @@ func (v *volumes) nodeOfOthers(at slot) string {
 func (a *actor) applyVolume(r *store.Volume, deleted bool) {
 	spec := r.Spec()
 	if a.volumes.attaching[r.ID] && !spec.Attaching {
-		delete(a.sizedFor, spec.Service)
+		clear(a.sizedFor)
 	}
 	if deleted || spec.Project != a.project {
 		a.volumes.remove(r.ID)
@@ -104,6 +106,9 @@ func (t *turn) storageOf(s converge.Step, def *mariposa.Service, service string)
 	for _, text := range def.Volumes {
 		m := mariposa.ParseMount(text)
 		r := t.volumes.of(at, m.Name)
+		if slices.Contains(def.SharedVolumes, m.Name) {
+			r = cmp.Or(t.volumes.of(slot{}, m.Name), t.newShared[m.Name])
+		}
 		if r != nil && st.existing[m.Name] == nil {
 			if why = t.whyContradicts(s, def, st, r); why != nil {
 				return st, why
@@ -199,8 +204,15 @@ func (t *turn) useVolumes(s converge.Step, spec *mariposa.InstanceSpec, def *mar
 			Name: m.Name, Project: t.project, Service: spec.Service, ServiceName: s.Service, Slot: s.Slot, Compute: spec.Compute,
 			Node: spec.Node, Goal: mariposa.GoalKept, Created: t.now, Reason: made,
 		}
+		if slices.Contains(def.SharedVolumes, m.Name) {
+			v.Service, v.ServiceName, v.Slot, v.Shared = "", "", 0, true
+		}
 		event := spec.Event("volume.created", s.Instance, "mariposa", made)
-		if had := st.existing[m.Name]; had != nil {
+		had := st.existing[m.Name]
+		if had != nil && had.Spec().Shared && (t.written[had.ID] || t.newShared[m.Name] == had) {
+			continue // for another instance
+		}
+		if had != nil {
 			v, event = *had.Spec(), mariposa.Event{}
 			v.Attaching = false
 			t.unit.Unchanged(had)
@@ -208,6 +220,9 @@ func (t *turn) useVolumes(s converge.Step, spec *mariposa.InstanceSpec, def *mar
 		}
 		v.Instance, v.Task, v.Size = s.Instance, spec.Task, sizeAfter(st.existing[m.Name], def.Sizes[m.Name])
 		t.unit.Put(store.Write{Kind: mariposa.KindVolume, ID: m.Volume, Project: t.project, Spec: &v, Event: event})
+		if v.Shared && had == nil { // further instances of this turn use it too
+			t.newShared[m.Name] = &store.Volume{Kind: mariposa.KindVolume, ID: m.Volume, Halves: store.Halves{Spec: &v}}
+		}
 	}
 }
 
@@ -226,12 +241,16 @@ func sizeAfter(had *store.Volume, size int64) int64 {
 // growVolumes makes volumes larger if the versions in force say so. Their instances go on.
 func (t *turn) growVolumes() {
 	changed, numbers := map[string]*mariposa.Service{}, map[string]int{} // by id of the service
+	shared := map[string]int64{}
 	for name, ss := range t.goal.Services {
 		if t.sizedFor[ss.ID] == ss.Number || ss.Removed {
 			continue
 		}
 		if def := t.view.Definition(ss.Number, name); def != nil {
 			changed[ss.ID], numbers[ss.ID] = def, ss.Number
+			for _, name := range def.SharedVolumes {
+				shared[name] = max(shared[name], def.Sizes[name])
+			}
 		}
 	}
 	if len(changed) == 0 {
@@ -241,6 +260,9 @@ func (t *turn) growVolumes() {
 		r := t.volumes.byID[id]
 		spec := *r.Spec()
 		def := changed[spec.Service]
+		if spec.Shared {
+			def = &mariposa.Service{Sizes: shared}
+		}
 		if def == nil || spec.Goal != mariposa.GoalKept || spec.Attaching || t.written[id] {
 			continue // one that is being attached follows
 		}
@@ -277,6 +299,9 @@ func (t *turn) takeVolumes() {
 		if t.volumes.bySlot[slot{spec.Service, spec.Slot}][spec.Name] != id {
 			spec.Project, spec.ProjectName, spec.Organization = "", t.spec.Name, t.spec.Organization
 			spec.Reason = &mariposa.Reason{Code: mariposa.ReasonVolumeReturned, Subject: spec.Owner(), Other: spec.Name}
+			if spec.Shared {
+				spec.Reason.Subject = "project " + t.spec.Name
+			}
 			w.Project, w.Event = "", mariposa.Event{Kind: "volume.left", Project: t.project, Service: spec.ServiceName, Node: spec.Node, Actor: "mariposa", Reason: spec.Reason}
 		}
 		t.written[id] = true

@@ -58,6 +58,7 @@ func facets(s *mariposa.Service) []facet {
 	f.list("dns", replaces, s.DNS)
 	f.list("dns_search", replaces, s.DNSSearch)
 	f.set("volumes", replaces, s.Volumes)
+	f.set("volumes.shared", replaces, s.SharedVolumes)
 	f.set("networks", replaces, s.Networks)
 	f.set("networks.shared", replaces, s.Shared)
 	if s.Pilot != nil {

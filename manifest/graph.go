@@ -31,6 +31,32 @@ func (c *checker) references(p *parts) {
 		c.attachments("networks", d.networks, networks)
 		c.attachments("volumes", d.volumes, volumes)
 	}
+	c.sharedVolumes(p)
+}
+
+// sharedVolumes checks that the services that share a volume can do so: each compute type keeps
+// its volumes in its own way, and a disk of a virtual machine belongs to one machine.
+func (c *checker) sharedVolumes(p *parts) {
+	first := map[string]*draft{} // by volume
+	for _, v := range p.Volumes {
+		if v.Shared {
+			first[v.Name] = nil
+		}
+	}
+	for _, d := range p.drafts {
+		for _, u := range d.volumes {
+			other, shared := first[u.to]
+			switch {
+			case !shared || !d.computed:
+			case d.Compute == mariposa.ComputeKVM:
+				c.fault(u.at, mariposa.FaultNotSupported, "virtual machines cannot share a volume; remove shared from volume %s", quoteText(u.to))
+			case other == nil:
+				first[u.to] = d
+			case other.Compute != d.Compute:
+				c.invalid(u.at, "shares volume %s with service %s, which has another compute_type; use one compute_type for both, or a volume each", quoteText(u.to), quoteText(other.Name))
+			}
+		}
+	}
 }
 
 // names contains what references may point to.

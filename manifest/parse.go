@@ -117,7 +117,8 @@ func (c *checker) volume(at *spot) Volume {
 	v := Volume{Name: at.key}
 	c.label(at)
 	object(c, at, "volumes.*.", keys[Volume]{
-		"size": func(c *checker, at *spot, v *Volume) { c.size(at, &v.Size) },
+		"size":   func(c *checker, at *spot, v *Volume) { c.size(at, &v.Size) },
+		"shared": func(c *checker, at *spot, v *Volume) { v.Shared, _ = c.flag(at) },
 	}, &v)
 	return v
 }

@@ -31,8 +31,9 @@ type Network struct {
 
 // Volume is storage that outlives instances.
 type Volume struct {
-	Name string
-	Size int64 // bytes; 0: no limit
+	Name   string
+	Size   int64 // bytes; 0: no limit
+	Shared bool  // one for all instances that use it, instead of one for each slot
 }
 
 // LoadBalancer spreads connections over the serving instances of a service.

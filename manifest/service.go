@@ -366,16 +366,23 @@ func (d *draft) setsVariable(name string) bool {
 	return d.variables[name]
 }
 
-// size records the sizes of the volumes that a service uses.
+// size records the sizes of the volumes that a service uses, and which of them are shared.
 func (d *draft) size(all []Volume) {
 	for _, v := range all {
-		if v.Size > 0 && slices.ContainsFunc(d.volumes, func(e edge) bool { return e.to == v.Name }) {
+		if !slices.ContainsFunc(d.volumes, func(e edge) bool { return e.to == v.Name }) {
+			continue
+		}
+		if v.Size > 0 {
 			if d.Sizes == nil {
 				d.Sizes = map[string]int64{}
 			}
 			d.Sizes[v.Name] = v.Size
 		}
+		if v.Shared {
+			d.SharedVolumes = append(d.SharedVolumes, v.Name)
+		}
 	}
+	slices.Sort(d.SharedVolumes)
 }
 
 // saysOrder reports whether a service sets update.order.

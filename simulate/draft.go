@@ -95,6 +95,8 @@ func (p *people) addService(d *draft, name string, sound bool) {
 	// end up on two nodes.
 	if at := slices.Index(serviceNames, name); at < 2 && p.w.chance(2) {
 		s.more += fmt.Sprintf("    volumes: [%s]\n", []string{"data:/d", "data:/d, logs:/l"}[at])
+	} else if p.w.chance(4) {
+		s.more += "    volumes: [common:/c]\n"
 	}
 	d.order, d.services[name] = append(d.order, name), s
 }
@@ -298,6 +300,6 @@ func (d *draft) String() string {
 		fmt.Fprintf(&b, "    update: {%s}\n%s", s.update, s.more)
 	}
 	b.WriteString("networks: {own: {}, common: {shared: true}}\n")
-	b.WriteString("volumes: {data: {size: 1g}, logs: }\n")
+	b.WriteString("volumes: {data: {size: 1g}, logs: , common: {shared: true}}\n")
 	return b.String()
 }

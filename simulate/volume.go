@@ -84,6 +84,10 @@ func (c *checker) checkVolumeNode(id string, spec *mariposa.InstanceSpec) {
 			c.w.fail("%s was created with an unknown volume", spec.Name)
 		}
 		v := r.Spec()
+		if v.Shared && v.Node == spec.Node && v.Project == spec.Project && v.Name == m.Name && v.Goal == mariposa.GoalKept {
+			c.w.seen["made with a shared volume"]++
+			continue
+		}
 		if v.Node != spec.Node || v.Service != spec.Service || v.Slot != spec.Slot || v.Name != m.Name {
 			c.w.fail("%s on %s was created with the volume of %s.%d on %s", spec.Name, spec.Node, v.ServiceName, v.Slot, v.Node)
 		}
@@ -112,12 +116,17 @@ func (p *people) attachVolume(project *store.Project) {
 		to.Slot = 1 + p.w.rng.IntN(6)
 	}
 	for _, r := range p.asked.picture.RetainedVolumesOf(organization) {
-		if r.Spec().Goal == mariposa.GoalGone {
+		spec := r.Spec()
+		if spec.Goal == mariposa.GoalGone {
 			continue
 		}
 		p.send(&request{
 			what: "attach volume " + tail(r.ID) + " to " + project.Spec().Name, permission: auth.AttachVolume,
 			ask: func(c *change.Changer, req *change.Request) (*contract.Changed, error) {
+				to := to
+				if spec.Shared {
+					to.Slot = 0
+				}
 				return c.AttachVolume(p.w.ctx, req, r.ID, project.ID, to)
 			},
 		})
