@@ -63,7 +63,7 @@ func (s *server) events(ctx context.Context, in *eventsInput) (*huma.StreamRespo
 	}
 	if since == "" {
 		if !live {
-			return f.newest(ctx)
+			return f.sendList(ctx, f.newest)
 		}
 		f.after = s.Picture.Revision()
 	} else if at, bad := time.Parse(time.RFC3339, since); bad == nil && !live {
@@ -77,7 +77,7 @@ func (s *server) events(ctx context.Context, in *eventsInput) (*huma.StreamRespo
 		return nil, err
 	}
 	if !live {
-		return f.list(ctx)
+		return f.sendList(ctx, f.list)
 	}
 	release, err := s.acquireStream(ctx)
 	if err != nil {
@@ -201,9 +201,9 @@ func (s *server) hasRoleIn(c *auth.Caller, org *store.Organization) bool {
 }
 
 // newest lists the newest events, oldest first.
-func (f *feed) newest(ctx context.Context) (*huma.StreamResponse, error) {
+func (f *feed) newest(ctx context.Context) (*eventPage, error) {
 	limit := f.pageSize()
-	page := contract.Events{Revision: f.s.Picture.Revision()}
+	page := eventPage{revision: f.s.Picture.Revision()}
 	found, before, err := f.scanBack(ctx, limit)
 	if err != nil {
 		return nil, err
@@ -216,13 +216,19 @@ func (f *feed) newest(ctx context.Context) (*huma.StreamResponse, error) {
 		found = append(found, older...)
 	}
 	v := f.s.viewer(ctx)
-	for _, c := range slices.Backward(found) {
-		page.Events = append(page.Events, v.event(&c))
+	for i := range found { // the newest ones, if not all of them fit
+		if page.isFull() {
+			break
+		}
+		if err := page.add(v.event(&found[i])); err != nil {
+			return nil, err
+		}
 	}
+	slices.Reverse(page.events)
 	if len(found) > 0 {
-		page.Revision = max(page.Revision, found[0].Revision)
+		page.revision = max(page.revision, found[0].Revision)
 	}
-	return writeJSON(page)
+	return &page, nil
 }
 
 // scanBack reads the newest changes until it has found enough that are included. If it
@@ -276,11 +282,12 @@ func (f *feed) histories(ctx context.Context, before int64, limit int) ([]store.
 	return found[:min(limit, len(found))], nil
 }
 
-// list lists the events after a revision. It ends early, and sets More, if it has read too
-// many changes, or has searched too long without finding an event for the caller.
-func (f *feed) list(ctx context.Context) (*huma.StreamResponse, error) {
+// list lists the events after a revision. It ends early, and sets More, if the page is full,
+// if it has read too many changes, or has searched too long without finding an event for the
+// caller.
+func (f *feed) list(ctx context.Context) (*eventPage, error) {
 	limit := f.pageSize()
-	page := contract.Events{}
+	page := eventPage{}
 	v := f.s.viewer(ctx)
 	began, scanned := time.Now(), 0
 	for {
@@ -291,17 +298,20 @@ func (f *feed) list(ctx context.Context) (*huma.StreamResponse, error) {
 		for i := range changes {
 			f.after = changes[i].Revision
 			if f.isIncluded(&changes[i]) {
-				page.Events = append(page.Events, v.event(&changes[i]))
+				if err := page.add(v.event(&changes[i])); err != nil {
+					return nil, err
+				}
 			}
-			if len(page.Events) == limit {
+			if len(page.events) == limit || page.isFull() {
 				break
 			}
 		}
 		scanned += len(changes)
-		tooMany := scanned >= maxScanned && (len(page.Events) > 0 || time.Since(began) > scanTime) // clients take an empty page for the last one
-		if len(page.Events) == limit || len(changes) < scanBatch || tooMany {
-			page.Revision, page.More = f.after, len(page.Events) == limit || len(changes) == scanBatch
-			return writeJSON(page)
+		tooMany := scanned >= maxScanned && (len(page.events) > 0 || time.Since(began) > scanTime) // clients take an empty page for the last one
+		full := len(page.events) == limit || page.isFull()
+		if full || len(changes) < scanBatch || tooMany {
+			page.revision, page.more = f.after, full || len(changes) == scanBatch
+			return &page, nil
 		}
 	}
 }
@@ -311,14 +321,6 @@ func (f *feed) pageSize() int {
 		return 100
 	}
 	return f.limit
-}
-
-func writeJSON(page contract.Events) (*huma.StreamResponse, error) {
-	page.Events = neverNil(page.Events)
-	return &huma.StreamResponse{Body: func(hc huma.Context) {
-		hc.SetHeader("Content-Type", "application/json")
-		_ = huma.DefaultJSONFormat.Marshal(hc.BodyWriter(), page) // the client may be gone
-	}}, nil
 }
 
 // stream sends the feed as it grows, until the client disconnects or the server stops. For

@@ -136,6 +136,77 @@ func TestAListOfEventsDoesNotReadTheWholeFeed(t *testing.T) {
 	}
 }
 
+// A list of events has a limited size, however large the events are: a client can ask for
+// many lists and read none of them.
+func TestAListOfEventsHasALimitedSize(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t)
+	c := h.create("shop", "services: {web: {compute_type: dummy}}")
+	const events, most = 400, 1<<20 + 64<<10
+	var last int64
+	for i := range events {
+		st := &mariposa.ProjectStatus{Goal: mariposa.GoalStarted, Version: c.Version, Number: 1, Status: mariposa.StatusBlocked, Reason: mariposa.TextReason(strings.Repeat(fmt.Sprint(i%10), 10_000))}
+		last = h.commit(store.Unit{Writes: []store.Write{{Kind: mariposa.KindProject, ID: c.ID, Project: c.ID, Status: st, Event: mariposa.Event{Kind: "project.blocked", Project: c.ID, Reason: st.Reason}}}})
+	}
+	newest := h.call("GET", "/v1/events?limit=1000", nil)
+	page := want[contract.Events](newest, 200)
+	if n := len(page.Events); len(newest.body) > most || n < 20 || page.Events[n-1].Revision != last || page.Revision < last {
+		t.Errorf("the newest events are %d in %d bytes", n, len(newest.body))
+	}
+	found := 0
+	for since, pages := int64(0), 0; ; pages++ {
+		r := h.call("GET", fmt.Sprintf("/v1/events?since=%d&limit=1000", since), nil)
+		page := want[contract.Events](r, 200)
+		if len(r.body) > most || pages > events {
+			t.Fatalf("page %d has %d bytes", pages, len(r.body))
+		}
+		for _, e := range page.Events {
+			if e.Kind == "project.blocked" {
+				found++
+			}
+		}
+		if since = page.Revision; !page.More {
+			break
+		}
+	}
+	if found != events {
+		t.Errorf("the pages have %d of %d events", found, events)
+	}
+}
+
+// Also an installation admin gets only a few lists of events at a time: they stay in memory
+// until they are sent.
+func TestListsOfEventsAreFewAtATime(t *testing.T) {
+	t.Parallel()
+	feed := &countedFeed{entered: make(chan struct{}, 100)}
+	h := newTestServer(t, withFeed(feed))
+	hold := make(chan struct{})
+	feed.mu.Lock()
+	feed.hold = hold
+	feed.mu.Unlock()
+	feed.reset()
+	var all sync.WaitGroup
+	for range 30 {
+		all.Go(func() {
+			if r := h.call("GET", "/v1/events?limit=1000", nil); r.status != 200 {
+				t.Errorf("%d %s", r.status, r.body)
+			}
+		})
+	}
+	for range 8 {
+		<-feed.entered
+	}
+	select {
+	case <-feed.entered:
+	case <-time.After(300 * time.Millisecond): // what is not allowed would happen within that time
+	}
+	close(hold)
+	all.Wait()
+	if n := feed.atMost.Load(); n != 8 {
+		t.Errorf("%d lists were read at once", n)
+	}
+}
+
 // Heavy requests of one user wait for each other, but do not delay other users.
 func TestOneUsersHeavyRequestsTakeTurns(t *testing.T) {
 	t.Parallel()

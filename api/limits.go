@@ -35,6 +35,10 @@ const (
 	// maxHeavy is how many heavy requests of one user run at once; the others wait. A few
 	// keep all processors busy, and each may take many megabytes.
 	maxHeavy = 4
+	// maxLists is how many lists of events of one user, also of an installation admin, are in
+	// memory until they are sent. The others wait, for listPatience.
+	maxLists     = 8
+	listPatience = 20 * time.Second
 )
 
 func (l Limits) withDefaults() Limits {
@@ -52,6 +56,7 @@ type usage struct {
 	rates    map[string]*rate.Limiter // by user
 	requests map[string]int           // by user
 	heavy    map[string]*turns        // by user; only users with heavy requests in progress
+	lists    map[string]*turns        // by user; only users to whom lists of events are sent
 	streams  places
 	commands places
 }
@@ -59,7 +64,7 @@ type usage struct {
 func newUsage(l Limits) *usage {
 	l = l.withDefaults()
 	return &usage{
-		limits: l, rates: map[string]*rate.Limiter{}, requests: map[string]int{}, heavy: map[string]*turns{},
+		limits: l, rates: map[string]*rate.Limiter{}, requests: map[string]int{}, heavy: map[string]*turns{}, lists: map[string]*turns{},
 		streams:  places{all: maxStreams, perUser: l.Streams, taken: map[string]int{}},
 		commands: places{all: maxCommands, perUser: l.Commands, perOrganization: maxCommands / 4, taken: map[string]int{}},
 	}
@@ -115,7 +120,7 @@ func (u *usage) spend(user string, now time.Time) time.Duration {
 	return time.Duration((1 - l.TokensAt(now)) / float64(u.limits.RequestRate) * float64(time.Second))
 }
 
-// turns limits the concurrent heavy requests of one user.
+// turns limits the concurrent requests of one kind and user.
 type turns struct {
 	free  chan struct{}
 	users int // requests that run or wait
@@ -128,11 +133,29 @@ func (u *usage) beginHeavy(ctx context.Context, c *auth.Caller) (done func(), er
 	if unlimited {
 		return func() {}, nil
 	}
+	return u.takeTurn(ctx, u.heavy, user, maxHeavy)
+}
+
+// beginList waits until another list of events may be read and sent to a user. A client that
+// asks for many lists and reads none of them would fill the memory.
+func (u *usage) beginList(ctx context.Context, c *auth.Caller) (done func(), err error) {
+	user, _ := payer(c)
+	waits, cancel := context.WithTimeout(ctx, listPatience)
+	defer cancel()
+	done, err = u.takeTurn(waits, u.lists, user, maxLists)
+	if err != nil && ctx.Err() == nil {
+		return nil, throttled(time.Second, "%d lists of events are being sent to %s, which is the limit: read them first", maxLists, c.Name)
+	}
+	return done, err
+}
+
+// takeTurn waits until one of a number of requests of a user has ended.
+func (u *usage) takeTurn(ctx context.Context, all map[string]*turns, user string, most int) (done func(), err error) {
 	u.mu.Lock()
-	t := u.heavy[user]
+	t := all[user]
 	if t == nil {
-		t = &turns{free: make(chan struct{}, maxHeavy)}
-		u.heavy[user] = t
+		t = &turns{free: make(chan struct{}, most)}
+		all[user] = t
 	}
 	t.users++
 	u.mu.Unlock()
@@ -140,7 +163,7 @@ func (u *usage) beginHeavy(ctx context.Context, c *auth.Caller) (done func(), er
 		u.mu.Lock()
 		defer u.mu.Unlock()
 		if t.users--; t.users == 0 {
-			delete(u.heavy, user)
+			delete(all, user)
 		}
 	}
 	select {
