@@ -1,6 +1,7 @@
 package mariposa
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -80,12 +81,48 @@ const FirstHighPort = 1024
 // SettingsSpec is what installation admins have set for the whole installation. There is
 // one record, with the id SettingsID, once anything is set.
 type SettingsSpec struct {
-	Quota            Quota  `json:"quota,omitzero"`               // of a new organization
-	OrgsPerUser      *int   `json:"orgs_per_user,omitempty"`      // how many organizations a user may own besides the personal one; nil: no limit
+	Quota            Quota  `json:"quota,omitzero"`               // of a new organization: see NewQuota
+	OrgsPerUser      *int   `json:"orgs_per_user,omitempty"`      // how many organizations a user may own besides the personal one: see MaxOrgs
 	StoredPerProject *int64 `json:"stored_per_project,omitempty"` // bytes; nil: DefaultStoredPerProject
 	// StormBreaker is the share of nodes that may vanish within a minute before
 	// rescheduling stops, in percent; 0: it never stops; nil: as the servers were started.
 	StormBreaker *int `json:"storm_breaker,omitempty"`
+}
+
+// Limits of an installation without other settings, so that one user cannot exhaust it.
+const (
+	DefaultProjects    = 100  // of a new organization
+	DefaultInstances   = 1000 // of a new organization
+	DefaultOrgsPerUser = 10   // besides the personal one
+)
+
+// Unlimited is stored in settings that have a default if an admin has removed the limit.
+const Unlimited = -1
+
+// NewQuota returns the quota of a new organization. The defaults do not apply to the personal
+// organization of an installation admin.
+func (s *SettingsSpec) NewQuota(ofAdmin bool) Quota {
+	q := s.Quota
+	if projects, instances := DefaultProjects, DefaultInstances; !ofAdmin {
+		q.Projects, q.Instances = cmp.Or(q.Projects, &projects), cmp.Or(q.Instances, &instances)
+	}
+	q.Projects, q.Instances = inForce(q.Projects), inForce(q.Instances)
+	return q
+}
+
+// MaxOrgs returns how many organizations a user may own besides the personal one; nil: any
+// number.
+func (s *SettingsSpec) MaxOrgs() *int {
+	standard := DefaultOrgsPerUser
+	return inForce(cmp.Or(s.OrgsPerUser, &standard))
+}
+
+// inForce returns a limit of the settings; nil: none.
+func inForce(set *int) *int {
+	if set == nil || *set == Unlimited {
+		return nil
+	}
+	return set
 }
 
 // SettingsStatus is what the servers found out about the installation as a whole.

@@ -149,7 +149,7 @@ func TestSettingsHoldForNewOrganizations(t *testing.T) {
 			t.Errorf("%s begins with %+v", org, q)
 		}
 	}
-	if q := want[contract.Quota](w.call("GET", "/v1/organizations/acme/quota", nil), 200); q.Limits.Instances != nil {
+	if q := want[contract.Quota](w.call("GET", "/v1/organizations/acme/quota", nil), 200); *q.Limits.Instances != mariposa.DefaultInstances {
 		t.Errorf("acme, which was there before, has %+v", q)
 	}
 	if err := other.picture.Await(w.ctx, w.picture.Revision()); err != nil {
@@ -175,11 +175,52 @@ func TestSettingsHoldForNewOrganizations(t *testing.T) {
 	}
 	want[contract.Changed](w.call("POST", "/v1/organizations", contract.NewOrganization{Name: "of-the-admin"}), 201)
 	a := want[contract.Audit](w.call("GET", "/v1/audit?action=settings.put&outcome=done", nil), 200).Records
-	if len(a) != 1 || a[0].Reason != "new organizations: at most instances 7, memory 1 MiB; organizations per user: 2; stored per project: 4 MiB" {
+	if len(a) != 1 || a[0].Reason != "new organizations: at most projects 100, instances 7, memory 1 MiB; organizations per user: 2; stored per project: 4 MiB" {
 		t.Errorf("recorded as %+v", a)
 	}
 	if s := want[contract.Settings](w.call("PUT", "/v1/settings", []byte(`{"quota":{"instances":null},"organizations_per_user":null,"stored_per_project":null}`)), 200); s.OrganizationsPerUser != nil || s.StoredPerProject != mariposa.DefaultStoredPerProject || s.Quota.Instances != nil || *s.Quota.Memory != 1<<20 {
 		t.Errorf("lifted: %+v", s)
+	}
+}
+
+// Without any settings, no user can fill the installation with projects or organizations.
+// Installation admins can.
+func TestANewUserHasAQuotaByDefault(t *testing.T) {
+	t.Parallel()
+	w := newTestTeams(t)
+	want[contract.Changed](w.call("POST", "/v1/users", contract.NewUser{Name: "nora"}), 201)
+	want[contract.Changed](w.call("POST", "/v1/users", contract.NewUser{Name: "root", Admin: true}), 201)
+	limits := func(org string) contract.QuotaLimits {
+		t.Helper()
+		return want[contract.Quota](w.call("GET", "/v1/organizations/"+org+"/quota", nil), 200).Limits
+	}
+	if q := limits("nora"); q.Projects == nil || *q.Projects != 100 || q.Instances == nil || *q.Instances != 1000 || q.Memory != nil {
+		t.Errorf("a new user has %+v", q)
+	}
+	for _, org := range []string{"admin", "root"} {
+		if q := limits(org); q.Projects != nil || q.Instances != nil {
+			t.Errorf("%s has %+v", org, q)
+		}
+	}
+	mia := w.asUser("mia")
+	for i := range 10 {
+		want[contract.Changed](mia.call("POST", "/v1/organizations", contract.NewOrganization{Name: fmt.Sprintf("own-%d", i)}), 201)
+	}
+	mia.call("POST", "/v1/organizations", contract.NewOrganization{Name: "own-10"}).wantError(409, mariposa.QuotaExceeded, "mia owns 10 organizations, and the limit is 10")
+	if q := limits("own-9"); q.Projects == nil || *q.Projects != 100 {
+		t.Errorf("an organization of a user has %+v", q)
+	}
+	want[contract.Quota](w.call("PUT", "/v1/organizations/own-9/quota", []byte(`{"projects":1}`)), 200)
+	want[contract.Changed](mia.call("POST", "/v1/projects", []byte(`{"name":"a","organization":"own-9","manifest":{"services":{"web":{"compute_type":"dummy"}}}}`)), 201)
+	mia.call("POST", "/v1/projects", []byte(`{"name":"b","organization":"own-9","manifest":{"services":{"web":{"compute_type":"dummy"}}}}`)).wantError(409, mariposa.QuotaExceeded, "quota of 1 projects")
+
+	s := want[contract.Settings](w.call("PUT", "/v1/settings", []byte(`{"quota":{"projects":null},"organizations_per_user":null}`)), 200)
+	if s.Quota.Projects != nil || *s.Quota.Instances != 1000 || s.OrganizationsPerUser != nil {
+		t.Errorf("lifted: %+v", s)
+	}
+	want[contract.Changed](mia.call("POST", "/v1/organizations", contract.NewOrganization{Name: "own-10"}), 201)
+	if q := limits("own-10"); q.Projects != nil || *q.Instances != 1000 {
+		t.Errorf("after the limit was lifted, a new organization has %+v", q)
 	}
 }
 

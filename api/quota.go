@@ -137,8 +137,15 @@ func readSettings(fields map[string]json.RawMessage, to *mariposa.SettingsSpec) 
 				return invalid(`quota must be an object such as {"instances": 100, "memory": null}`)
 			}
 			err = readQuota(limits, &to.Quota)
+			for name, set := range map[string]**int{"projects": &to.Quota.Projects, "instances": &to.Quota.Instances} {
+				if _, given := limits[name]; given && *set == nil {
+					*set = new(mariposa.Unlimited) // instead of the default
+				}
+			}
 		case "organizations_per_user":
-			to.OrgsPerUser, err = limit[int](name, raw)
+			if to.OrgsPerUser, err = limit[int](name, raw); to.OrgsPerUser == nil {
+				to.OrgsPerUser = new(mariposa.Unlimited)
+			}
 		case "stored_per_project":
 			to.StoredPerProject, err = storedLimit(name, raw)
 		case "storm_breaker":

@@ -30,9 +30,10 @@ func (c *Changer) CreateOrganization(ctx context.Context, req *Request, name str
 		if err := c.addName(&a.unit, name, mariposa.NameSpec{Organization: id}); err != nil {
 			return nil, err
 		}
+		settings := c.settings()
 		spec := &mariposa.OrganizationSpec{
 			Name: name, Base: cmp.Or(base, mariposa.RoleViewer), Created: c.Clock.Now(), Author: req.actor(),
-			Members: map[string]mariposa.OrgRole{req.Caller.User: mariposa.OrgOwner}, Quota: c.settings().Quota, Policy: newPolicy(),
+			Members: map[string]mariposa.OrgRole{req.Caller.User: mariposa.OrgOwner}, Quota: settings.NewQuota(false), Policy: newPolicy(),
 		}
 		a.unit.Put(store.Write{Kind: mariposa.KindOrg, ID: id, Spec: spec, Event: req.event("organization.created", "", nil)})
 		a.unit.Audit = []mariposa.Audit{{Kind: string(mariposa.KindOrg), Organization: id}}

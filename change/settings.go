@@ -27,7 +27,7 @@ func settingsOf(pic *picture.Picture) mariposa.SettingsSpec {
 func (c *Changer) Settings() contract.Settings { return settingsDoc(c.settings()) }
 
 func settingsDoc(s mariposa.SettingsSpec) contract.Settings {
-	doc := contract.Settings{Quota: limitsDoc(s.Quota), OrganizationsPerUser: s.OrgsPerUser, StoredPerProject: mariposa.DefaultStoredPerProject, StormBreaker: s.StormBreaker}
+	doc := contract.Settings{Quota: limitsDoc(s.NewQuota(false)), OrganizationsPerUser: s.MaxOrgs(), StoredPerProject: mariposa.DefaultStoredPerProject, StormBreaker: s.StormBreaker}
 	if s.StoredPerProject != nil {
 		doc.StoredPerProject = *s.StoredPerProject
 	}
@@ -54,9 +54,9 @@ func (c *Changer) SetSettings(ctx context.Context, req *Request, set func(*marip
 
 // describeSettings describes the settings in words.
 func describeSettings(s mariposa.SettingsSpec) string {
-	said := []string{"new organizations: " + describeQuota(s.Quota)}
-	if s.OrgsPerUser != nil {
-		said = append(said, fmt.Sprintf("organizations per user: %d", *s.OrgsPerUser))
+	said := []string{"new organizations: " + describeQuota(s.NewQuota(false))}
+	if most := s.MaxOrgs(); most != nil {
+		said = append(said, fmt.Sprintf("organizations per user: %d", *most))
 	}
 	if s.StoredPerProject != nil {
 		said = append(said, "stored per project: "+formatMegabytes(*s.StoredPerProject))
@@ -73,7 +73,8 @@ func describeSettings(s mariposa.SettingsSpec) string {
 // The user is written unchanged, so that of two concurrent requests, even at two
 // replicas, the second conflicts and checks again.
 func (c *Changer) claimOrganization(req *Request, id string, unit *store.Unit) error {
-	most := c.settings().OrgsPerUser
+	settings := c.settings()
+	most := settings.MaxOrgs()
 	user := c.Picture.Users.Get(id)
 	if most == nil || user == nil || user.Spec().Admin || c.Directory.May(req.Caller, auth.RunInstallation, nil) == auth.Allowed {
 		return nil

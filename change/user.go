@@ -27,7 +27,8 @@ func (c *Changer) CreateUser(ctx context.Context, req *Request, name, email stri
 		}
 		a := &attempt{answer: contract.Changed{ID: id, Name: name}}
 		a.unit.Absent(mariposa.KindName, mariposa.NameID("", name))
-		own := auth.PersonalOrganization{ID: org, Quota: c.settings().Quota, Policy: newPolicy()}
+		settings := c.settings()
+		own := auth.PersonalOrganization{ID: org, Quota: settings.NewQuota(admin), Policy: newPolicy()}
 		a.unit.Put(auth.NewUser(id, own, &mariposa.UserSpec{Name: name, Email: email, Admin: admin, Created: c.Clock.Now(), Author: req.actor()})...)
 		a.unit.Audit = []mariposa.Audit{{Kind: string(mariposa.KindUser)}}
 		return a, nil

@@ -139,8 +139,8 @@ type PolicyChange struct {
 
 // Settings are the settings of the installation.
 type Settings struct {
-	Quota                QuotaLimits `json:"quota" doc:"quota of new organizations"`
-	OrganizationsPerUser *int        `json:"organizations_per_user" doc:"how many organizations a user can own besides the personal one; null: no limit"`
+	Quota                QuotaLimits `json:"quota" doc:"quota of new organizations; by default 100 projects and 1000 instances. It does not apply to the personal organizations of installation admins unless it is set"`
+	OrganizationsPerUser *int        `json:"organizations_per_user" doc:"how many organizations a user can own besides the personal one; null: no limit. By default 10"`
 	StoredPerProject     int64       `json:"stored_per_project" doc:"limit in bytes for the storage of each project, unless the quota of its organization sets another limit"`
 	StormBreaker         *int        `json:"storm_breaker" doc:"share of nodes, in percent, that may be lost within a minute before their instances are no longer replaced; 0: any; null: as the servers were started (33 by default)"`
 }
