@@ -138,7 +138,7 @@ func TestAContainerHasWhatItsWorkloadSays(t *testing.T) {
 	})
 	for command, want := range map[string]string{
 		"cat /run/secrets/db": "s3cret", "cat /etc/app.conf": "a=1\n", "stat -c '%a %u' /run/secrets/db": "400 1234\n", "id -u; id -g": "1234\n1235\n",
-		"grep nameserver /etc/resolv.conf": nameserver, "grep search /etc/resolv.conf": "search my.example.com\n", "pwd": "/tmp\n",
+		"grep ^nameserver /etc/resolv.conf": nameserver, "grep ^search /etc/resolv.conf": "search my.example.com\n", "pwd": "/tmp\n",
 		"echo $GREETING $PORT $PORT_9090": "hello $HOME 8080 9090\n", "cat $MARIPOSA_MDATA_FILE": "{}\n",
 		"touch /run/mariposa/x || echo refused": "refused\n", "touch /run/secrets/db || echo refused": "refused\n",
 	} {
