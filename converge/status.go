@@ -70,12 +70,17 @@ func (t *turn) countHeldBack() int {
 	return 2*outdated + t.s.count(needsUpdate)
 }
 
+// allWaits returns why something is not done now, with the number of more instances that wait.
+func (t *turn) allWaits() *mariposa.Reason {
+	if t.waits == nil {
+		return nil
+	}
+	return t.waits.AndMore(t.waits.More + t.moreWaits)
+}
+
 // statusAndReason returns the status of the service and the reason for it.
 func (t *turn) statusAndReason() (mariposa.Status, *mariposa.Reason) {
-	waits := t.waits
-	if waits != nil {
-		waits = waits.AndMore(waits.More + t.moreWaits)
-	}
+	waits := t.allWaits()
 	todo := t.measureTodo()
 	r, b := t.st.Rollout, t.st.Backoff
 	switch {
