@@ -172,7 +172,7 @@ func TestAVolumeWithASizeIsFullOnItsOwn(t *testing.T) {
 }
 
 // mayResize reports whether this machine lets root resize file systems. In a container it may
-// not; the test in a virtual machine always may.
+// not. TestAVolumeGrowsOnAMachineThatAllowsIt runs this where it must.
 func mayResize(t *testing.T) bool {
 	t.Helper()
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -180,7 +180,7 @@ func mayResize(t *testing.T) bool {
 	if err := unix.Capget(&header, &sets[0]); err != nil {
 		t.Fatal(err)
 	}
-	return sets[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
+	return sets[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0 || os.Getenv("MAY_RESIZE") != ""
 }
 
 func TestAVolumeGrowsWhileItIsUsedAndNeverShrinks(t *testing.T) {

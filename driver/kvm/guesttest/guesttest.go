@@ -82,7 +82,7 @@ func Initrd(ctx context.Context) ([]byte, error) {
 	}
 	a.add("bin/busybox", 0o755, program)
 	a.add("init", 0o755, initScript)
-	if err := addModules(&a, filepath.Join(dir, ".cache/kernel/lib/modules")); err != nil {
+	if err := addModules(&a, filepath.Join(dir, ".cache/kernel/lib/modules"), modules); err != nil {
 		return nil, err
 	}
 	tool, err := Tool(ctx)
@@ -94,7 +94,7 @@ func Initrd(ctx context.Context) ([]byte, error) {
 	return a.Bytes(), nil
 }
 
-func addModules(a *archive, dir string) error {
+func addModules(a *archive, dir string, modules []string) error {
 	paths := map[string]string{}
 	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		if name, ok := strings.CutSuffix(filepath.Base(path), ".ko"); ok {
