@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"mariposa"
+	"mariposa/client"
 	"mariposa/contract"
 )
 
@@ -16,6 +17,9 @@ const makers = 16
 // people creates users with a token and an organization each.
 func (r *apiRun) people(ctx context.Context) error {
 	r.progress("creating %d users with one organization each", r.Organizations)
+	if _, err := r.root.SetSettings(ctx, client.SettingsChange{Quota: client.QuotaChange{Lift: []string{"projects", "instances"}}}); err != nil {
+		return err // the load may be larger than the default quota
+	}
 	began := time.Now()
 	r.teams = make([]*team, r.Organizations)
 	err := forEach(ctx, r.Organizations, makers, func(ctx context.Context, i int) error {
