@@ -125,6 +125,34 @@ func TestAVolumeThatCannotBeMadeIsTriedAgainAndItsInstanceSaysWhy(t *testing.T) 
 	}
 }
 
+// A volume that cannot be made larger is used as it is, says why, and is tried again.
+func TestAVolumeThatBecomesLargerKeepsItsInstance(t *testing.T) {
+	t.Parallel()
+	k := &providerDriver{}
+	r := newRig(t, k)
+	v := volume("v1", mariposa.GoalKept)
+	v.Size = 1 << 30
+	r.begin([]wire.Provision{v}, using(wanted("i1", 1, processWork()), "v1"))
+	r.end(&k.manualDriver, "provide", "v1", at("/d/v1"), nil)
+	r.end(&k.manualDriver, "start", "i1", driver.Observed{Running: true}, nil)
+	v.Size = 2 << 30
+	r.provide(v)
+	r.end(&k.manualDriver, "provide", "v1", at("/d/v1"), &driver.GrowError{Err: errBroken})
+	if p := r.provided("v1"); p.State != mariposa.ResourceMade || p.Path != "/d/v1" || p.Reason != errBroken.Error() {
+		t.Errorf("reported %+v", p)
+	}
+	r.wantState("i1", mariposa.StateRunning)
+	r.linger(10 * time.Second)
+	r.end(&k.manualDriver, "provide", "v1", at("/d/v1"), nil)
+	if p := r.provided("v1"); p.State != mariposa.ResourceMade || p.Reason != "" {
+		t.Errorf("reported %+v", p)
+	}
+	r.wantState("i1", mariposa.StateRunning)
+	v.Size = 1 << 30 // it stays as large as it is
+	r.provide(v)
+	k.want(t)
+}
+
 func TestAVolumeOfAKindThatTheNodeDoesNotHaveIsSaidSo(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, &manualDriver{}) // a driver without volumes
