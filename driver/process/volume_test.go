@@ -44,7 +44,8 @@ func TestAVolumeIsAFolderThatInstancesFindByVariableAndByPath(t *testing.T) {
 		owner = process.DefaultUIDs.First
 	}
 	checkMode(t, filepath.Join(place, "v1"), owner, fs.ModeDir|0o700)
-	i := sh("i1", `echo one > "$MARIPOSA_VOLUME_DATA/a"; echo two > var/lib/data/b; echo three > logs/c; echo "$MARIPOSA_VOLUME_WEB_LOGS" end; exec sleep 1000`)
+	// When it starts again it leaves the file alone: it may be killed while it writes.
+	i := sh("i1", `test -e var/lib/data/a || echo one > "$MARIPOSA_VOLUME_DATA/a"; echo two > var/lib/data/b; echo three > logs/c; echo "$MARIPOSA_VOLUME_WEB_LOGS" end; exec sleep 1000`)
 	i.Volumes = []driver.Volume{data, logs}
 	i.Workload.Environment = vars("MARIPOSA_VOLUME_DATA", "/elsewhere") // a manifest does not decide where volumes are
 	a.start(t, i)
