@@ -29,7 +29,7 @@ func TestServicesShareAVolumeOnItsNode(t *testing.T) {
 	a.env = []string{"MARIPOSA_DATA=" + a.data}
 	a.agent()
 	a.launch([]string{"MARIPOSA_JOIN=" + a.joinToken()}, "agent", "--server", a.url, "--data", t.TempDir(), "--name", "node-b")
-	t.Cleanup(a.clear)
+	t.Cleanup(a.clearNodes)
 	a.await("both have joined", func() bool {
 		nodes, err := a.Nodes(t.Context())
 		return err == nil && len(nodes.Nodes) == 2

@@ -184,23 +184,27 @@ func TestVolumesOfADeletedProjectAreKeptUnlessTheyAreDeletedToo(t *testing.T) {
 	}
 }
 
+// clearNodes deletes all projects and waits until nothing is left on any node: the server's
+// directory does not include what the other nodes run.
+func (a *splitSystem) clearNodes() {
+	a.clear()
+	ctx := context.Background()
+	a.await("nothing is left on any node", func() bool {
+		left, err := a.AllInstances(ctx, client.InstanceFilter{})
+		if err != nil || len(left.Instances) > 0 {
+			return false
+		}
+		projects, err := a.Projects(ctx, "") // a project that is being deleted cannot be deleted again
+		return err == nil && len(projects.Projects) == 0
+	})
+}
+
 func TestASlotWhoseNodeIsLostWaitsForItsVolume(t *testing.T) {
 	t.Parallel()
 	a := newSplitSystem(t)
 	first := a.agent()
 	a.launch([]string{"MARIPOSA_JOIN=" + a.joinToken()}, "agent", "--server", a.url, "--data", t.TempDir(), "--name", "node-b")
-	t.Cleanup(func() { // the server's directory does not include what the other node runs
-		a.clear()
-		ctx := context.Background()
-		a.await("nothing is left on either node", func() bool {
-			left, err := a.AllInstances(ctx, client.InstanceFilter{})
-			if err != nil || len(left.Instances) > 0 {
-				return false
-			}
-			projects, err := a.Projects(ctx, "") // a project that is being deleted cannot be deleted again
-			return err == nil && len(projects.Projects) == 0
-		})
-	})
+	t.Cleanup(a.clearNodes)
 	a.await("both have joined", func() bool {
 		nodes, err := a.Nodes(t.Context())
 		return err == nil && len(nodes.Nodes) == 2
