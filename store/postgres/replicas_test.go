@@ -312,11 +312,17 @@ func TestNothingIsCommittedUnderALeaseThatWasLost(t *testing.T) {
 	}
 }
 
+// On a busy machine a notification may take long, so a few quick rounds are enough. Replicas
+// that only poll would have one such round in a hundred.
 func TestOtherReplicasAreNotifiedAtOnce(t *testing.T) {
 	t.Parallel()
 	handles := replicas(t, database(t), 3)
 	var revision int64
-	for round := range 10 {
+	quick := 0
+	for round := 0; quick < 5; round++ {
+		if round == 100 {
+			t.Fatalf("in %d rounds, replicas were notified at once only %d times", round, quick)
+		}
 		woken, after := make(chan time.Time, 2), revision
 		for _, s := range handles[1:] {
 			go func() {
@@ -328,10 +334,8 @@ func TestOtherReplicasAreNotifiedAtOnce(t *testing.T) {
 		}
 		start := time.Now()
 		revision = commit(t, handles[0], node("a", fmt.Sprint(round)))[0].Last
-		for range 2 {
-			if late := (<-woken).Sub(start); round > 0 && late > pollInterval/2 { // the first one may come before they listen
-				t.Errorf("told after %v", late)
-			}
+		if first, second := (<-woken).Sub(start), (<-woken).Sub(start); max(first, second) < pollInterval/10 {
+			quick++
 		}
 	}
 }
