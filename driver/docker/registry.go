@@ -52,7 +52,7 @@ func newRemoteRepository(host, name, architecture string, insecure bool, login *
 		r.bases = append(r.bases, "http://"+address)
 	}
 	r.transport = &http.Transport{
-		Proxy: http.ProxyFromEnvironment, DisableKeepAlives: false, MaxResponseHeaderBytes: 64 << 10,
+		Proxy: http.ProxyFromEnvironment, MaxResponseHeaderBytes: 64 << 10,
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: certificatesOf(host), InsecureSkipVerify: insecure}, //nolint:gosec // only if the administrator of the engine says so
 	}
 	r.http = &http.Client{Transport: r.transport, CheckRedirect: func(req *http.Request, via []*http.Request) error {
