@@ -1,6 +1,9 @@
 package docker
 
-import "testing"
+import (
+	"errors"
+	"testing"
+)
 
 func TestRepositoriesAreNamedAsTheEngineNamesThem(t *testing.T) {
 	t.Parallel()
@@ -12,5 +15,26 @@ func TestRepositoriesAreNamedAsTheEngineNamesThem(t *testing.T) {
 		if got := repositoryOf(image); got != want {
 			t.Errorf("%s is of %s, want %s", image, got, want)
 		}
+	}
+}
+
+// A start that failed because the runtime crashed is repeated, one that failed for a reason is not.
+func TestACrashOfTheRuntimeIsRecognized(t *testing.T) {
+	t.Parallel()
+	const failed = "Error response from daemon: failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: "
+	for text, crashed := range map[string]bool{
+		failed + "error during container init: read init-p: connection reset by peer: unknown":                              true,
+		failed + `error during container init: writing syncT "procResume": write init-p: broken pipe: unknown`:              true,
+		failed + "error during container init: %!w(<nil>): unknown":                                                         true,
+		failed + "container init was OOM-killed (memory limit too low?): unknown":                                           false,
+		failed + `exec: "/nothing": stat /nothing: no such file or directory: unknown`:                                      false,
+		failed + `error during container init: error setting cgroup config for procHooks process: failed to write: unknown`: false,
+	} {
+		if isRuntimeCrash(errors.New(text)) != crashed {
+			t.Errorf("%s: a crash: %t", text, !crashed)
+		}
+	}
+	if isRuntimeCrash(nil) {
+		t.Error("no error is a crash")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -144,9 +145,23 @@ func (d *Driver) run(ctx context.Context, i driver.Instance) error {
 	if err := d.writeRecord(i.ID, record{ManualRestarts: i.ManualRestarts}); err != nil {
 		return err
 	}
-	_, err := d.api().ContainerStart(ctx, d.reference(i.ID), client.ContainerStartOptions{})
-	return err
+	for attempt := 1; ; attempt++ {
+		_, err := d.api().ContainerStart(ctx, d.reference(i.ID), client.ContainerStartOptions{})
+		if attempt == startAttempts || !isRuntimeCrash(err) {
+			return err
+		}
+	}
 }
+
+// startAttempts is how often the engine is asked to start a container whose runtime crashes.
+const startAttempts = 3
+
+// runtimeCrash matches what the engine says if runc's first process died before it could run
+// the program, without saying why. With runc 1.1 this happens now and then on a busy machine
+// where many containers start at once, and the next attempt succeeds.
+var runtimeCrash = regexp.MustCompile(`error during container init: (read init-p|write init-p|writing syncT|%!w\(<nil>\))`)
+
+func isRuntimeCrash(err error) bool { return err != nil && runtimeCrash.MatchString(err.Error()) }
 
 // startedState returns a container that was just started. If it has ended already, that is
 // reported like any other end.
