@@ -279,6 +279,7 @@ func TestAnAgentLearnsOfServersAndStoresThem(t *testing.T) {
 	if urls := <-saved; !slices.Equal(urls, first.welcome.Servers) {
 		t.Errorf("stored %v", urls)
 	}
+	_ = first.Listener.Close() // otherwise the node may find it again before the second one answers
 	_ = first.conn.Load().CloseNow()
 	awaitSignal(t, "the node connects to a server that it was not configured with", second.joined)
 }
