@@ -86,18 +86,21 @@ CGO_ENABLED=0 go build ./... || exit 1
 check lint make --no-print-directory lint
 check test env CGO_ENABLED=0 go test "${common[@]}" "${flags[@]}" "${plain[@]}"
 check program env CGO_ENABLED=0 go test "${common[@]}" -parallel 6 -timeout 18m "${flags[@]}" "$program"
-# Both halves run at the same time: one after the other, each would wait for its last
-# package. The first has one more package at a time, because it takes longer.
+# Three streams run at the same time, because each mostly waits for what it started: the
+# packages that run twice, the drivers, and the others.
 races() {
-	local ok=0 half=$((($(nproc) + 1) / 2)) started=()
-	if [ ${#short[@]} -gt 0 ]; then
-		go test -p "$((half + 1))" "${watched[@]}" -short "${common[@]}" "${flags[@]}" "${short[@]}" &
+	local ok=0 started=() drivers others at_once=$((($(nproc) + 1) / 2))
+	mapfile -t drivers < <(printf '%s\n' "${long[@]}" | grep "^$module/driver/")
+	mapfile -t others < <(printf '%s\n' "${long[@]}" | grep -v "^$module/driver/" | sed '/^$/d')
+	# stream PACKAGE…: tests packages in the background. An option may come first.
+	stream() {
+		[ $# -gt 0 ] && [ "$*" != -short ] || return 0
+		go test -p "$at_once" "${watched[@]}" "${common[@]}" "${flags[@]}" "$@" &
 		started+=($!)
-	fi
-	if [ ${#long[@]} -gt 0 ]; then
-		go test -p "$half" "${watched[@]}" "${common[@]}" "${flags[@]}" "${long[@]}" &
-		started+=($!)
-	fi
+	}
+	stream "${others[@]}"
+	stream "${drivers[@]}"
+	stream -short "${short[@]}"
 	for pid in "${started[@]}"; do
 		wait "$pid" || ok=1
 	done
