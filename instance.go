@@ -64,9 +64,11 @@ func (s *InstanceSpec) Origin() *Provenance {
 // session writes it.
 type InstanceStatus struct {
 	State          State             `json:"state"`
-	Since          time.Time         `json:"since"` // when it entered this state, by the server's clock
+	Since          time.Time         `json:"since"` // when it entered this state or health, by the server's clock
 	Health         Health            `json:"health,omitempty"`
-	Generation     int64             `json:"generation"` // the newest generation that the node has applied
+	Served         bool              `json:"served,omitempty"` // its checks have passed since it was started
+	Checks         []CheckStatus     `json:"checks,omitempty"` // in the order of the definition in force
+	Generation     int64             `json:"generation"`       // the newest generation that the node has applied
 	PhysicalID     string            `json:"physical_id,omitempty"`
 	Addresses      []string          `json:"addresses,omitempty"`
 	Started        time.Time         `json:"started,omitzero"`
@@ -124,6 +126,16 @@ const (
 	HealthHealthy   Health = "healthy"
 	HealthUnhealthy Health = "unhealthy"
 )
+
+// CheckStatus is the result of one check of an instance. It is reported when the health
+// changes, not after every check.
+type CheckStatus struct {
+	Name   string    `json:"name"` // as HealthCheck.Name
+	Health Health    `json:"health"`
+	Passed bool      `json:"passed,omitempty"` // it has passed since the instance was started
+	Reason string    `json:"reason,omitempty"` // why it does not pass
+	Since  time.Time `json:"since,omitzero"`   // when its health changed
+}
 
 // StateOf returns the state of an instance as last reported by its node: one
 // that was assigned but never reported is provisioning, one without a node is

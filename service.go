@@ -39,8 +39,8 @@ type Service struct {
 	Shared       []string // the networks that other projects of the organization may use too; sorted
 	DependsOn    []string // sorted
 	HealthChecks []HealthCheck
-	Pilot        *int // containerpilot's port; nil: none
-	Grace        time.Duration
+	Pilot        *Pilot        // nil: it does not run ContainerPilot
+	Grace        time.Duration // how long a new instance may take to pass its checks
 	Restart      Restart
 	Reschedule   Reschedule
 	Stop         Stop
@@ -56,6 +56,8 @@ type Service struct {
 	// follows after a dot; FormOf returns the part before it.
 	Digest string
 	Live   string
+	// ChecksDigest covers the health checks and their grace; empty: it has none.
+	ChecksDigest string
 
 	// Refs are the references to other services that its instances are created with;
 	// LiveRefs are those used only in mdata. Both are sorted.
@@ -77,6 +79,17 @@ func (s *Service) FixedPorts() []int {
 		}
 	}
 	return all
+}
+
+// Checks returns all checks of the service's instances, with that of ContainerPilot.
+func (s *Service) Checks() []HealthCheck {
+	if s.Pilot == nil {
+		return s.HealthChecks
+	}
+	return append(slices.Clone(s.HealthChecks), HealthCheck{
+		Type: CheckPilot, Port: s.Pilot.Port, Network: s.Pilot.Network,
+		Poll: 5 * time.Second, UnhealthyPoll: time.Second, Timeout: 2 * time.Second, Retries: 2,
+	})
 }
 
 // FormOf returns the part of a digest that depends on the manifest alone.
@@ -112,16 +125,70 @@ type Port struct {
 
 // HealthCheck is one check of an instance's health.
 type HealthCheck struct {
-	Type          string // http | tcp
-	Port          int
-	Path          string
-	Poll          time.Duration
-	UnhealthyPoll time.Duration
-	Timeout       time.Duration
-	Retries       int
-	ExpectStatus  int
-	ExpectHeaders []Variable
-	ExpectBody    string
+	Type          string        `json:"type"` // one of the Check constants
+	Port          int           `json:"port,omitempty"`
+	Network       string        `json:"network,omitempty"` // whose address is checked; empty: the instance's first address
+	Path          string        `json:"path,omitempty"`
+	Command       []string      `json:"command,omitempty"`
+	User          string        `json:"user,omitempty"`     // runs the command; empty: the instance's own
+	Insecure      bool          `json:"insecure,omitempty"` // https: any certificate will do
+	Poll          time.Duration `json:"poll"`
+	UnhealthyPoll time.Duration `json:"unhealthy_poll"`
+	Timeout       time.Duration `json:"timeout"`
+	Retries       int           `json:"retries,omitempty"`
+	ExpectStatus  []StatusRange `json:"expect_status,omitempty"`
+	ExpectHeaders []Variable    `json:"expect_headers,omitempty"`
+	ExpectBody    string        `json:"expect_body,omitempty"` // text that the body contains, or a regular expression between slashes
+}
+
+// The types of health checks.
+const (
+	CheckHTTP    = "http"
+	CheckHTTPS   = "https"
+	CheckTCP     = "tcp"
+	CheckCommand = "command"
+	CheckPilot   = "containerpilot" // the status page of ContainerPilot
+)
+
+// StatusRange is a range of HTTP status codes, both ends included.
+type StatusRange struct {
+	From int `json:"from"`
+	To   int `json:"to"`
+}
+
+func (r StatusRange) String() string {
+	if r.From == r.To {
+		return strconv.Itoa(r.From)
+	}
+	return strconv.Itoa(r.From) + "-" + strconv.Itoa(r.To)
+}
+
+// IsHTTP reports whether a check makes HTTP requests that the manifest describes.
+func (c *HealthCheck) IsHTTP() bool { return c.Type == CheckHTTP || c.Type == CheckHTTPS }
+
+// Name returns the short name of a check for people, such as "http :8080/health".
+func (c *HealthCheck) Name() string {
+	switch c.Type {
+	case CheckCommand:
+		return "command " + strings.Join(c.Command, " ")
+	case CheckHTTP, CheckHTTPS:
+		return c.Type + " :" + strconv.Itoa(c.Port) + c.Path
+	}
+	return c.Type + " :" + strconv.Itoa(c.Port)
+}
+
+// BodyPattern returns the regular expression in an expected body: what is between slashes.
+func BodyPattern(body string) (expr string, is bool) {
+	if len(body) < 3 || body[0] != '/' || body[len(body)-1] != '/' {
+		return "", false
+	}
+	return body[1 : len(body)-1], true
+}
+
+// Pilot is where ContainerPilot's status page is.
+type Pilot struct {
+	Port    int
+	Network string // empty: at the instance's first address
 }
 
 // Restart says what the node does when an instance exits.

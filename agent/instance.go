@@ -39,6 +39,11 @@ type instance struct {
 	startCanceled      bool             // the start in progress is canceled, because its goal changed
 	stopping           *stopping        // the stop in progress
 	resources          []*resource      // it needs these; they are not removed while it does
+	checks             *wire.Checks     // its health checks; nil: it has none
+	checksDigest       string           // of its checks
+	watched            watched          // what the checker knows of it
+	ranUnchecked       bool             // it has served without checks in this run
+	restartReason      string           // why it is restarted in place although it runs; empty if it is not
 	values
 }
 
@@ -106,6 +111,7 @@ func (n *Node) addInstance(it *wire.Assignment, w *mariposa.Workload) (*instance
 	n.dirtyInstances[it.ID] = struct{}{}
 	if it.Status != nil {
 		i.status = *it.Status
+		i.ranUnchecked = i.status.State == mariposa.StateRunning && i.status.Health == ""
 	}
 	if w != nil {
 		i.compute = w.Compute
@@ -281,6 +287,7 @@ func (n *Node) quarantine(i *instance) {
 	}
 	delete(n.instances, i.id)
 	delete(n.dirtyInstances, i.id)
+	n.checker.Forget(i.id)
 	n.releaseResources(i)
 	if !i.mayExist {
 		n.valuesServer.remove(i.id)

@@ -23,6 +23,7 @@ import (
 	"mariposa"
 	"mariposa/clock"
 	"mariposa/driver"
+	"mariposa/health"
 	"mariposa/mailbox"
 	"mariposa/wire"
 )
@@ -53,6 +54,8 @@ type Options struct {
 	// StoreKeys stores the node's keys durably. If nil, its key cannot be rotated.
 	StoreKeys func(Keys) error
 	Spawn     func(func()) // runs a driver operation off the loop; a goroutine if nil. Virtual time uses coroutines
+	// Probe runs the health checks that use the network; health.ProbeNetwork if nil.
+	Probe health.Prober
 }
 
 // Node is one compute node: a state machine. All input goes through its mailbox; Step
@@ -74,6 +77,7 @@ type Node struct {
 	valuesServer     *valuesServer
 	earlyValues      earlyValues
 	snapshots        snapshots
+	checker          *health.Checker
 
 	keys      atomic.Pointer[Keys]
 	keyHash   string      // of the key that the control plane admitted it with
@@ -141,6 +145,7 @@ func NewNode(o Options) *Node {
 	n.keys.Store(&Keys{Current: o.Hello.Key, Former: o.Hello.FormerKey})
 	n.valuesServer = newValuesServer(o.Mdata, cmp.Or(o.ValuesKey, o.Hello.Key))
 	n.inbox = mailbox.New[func(context.Context)](o.Wake)
+	n.checker = n.newChecker()
 	n.Hello.Protocol, n.Hello.Acks, n.Hello.Drivers, n.Hello.Capabilities = wire.Protocol, true, nil, map[mariposa.ComputeType]mariposa.Capabilities{}
 	n.Hello.Offers = map[mariposa.ComputeType]mariposa.Offer{}
 	for _, d := range o.Drivers {
@@ -248,6 +253,7 @@ func (n *Node) Step(ctx context.Context) {
 			f(ctx)
 		}
 	}
+	n.updateChecks()
 	n.report()
 }
 
@@ -297,7 +303,7 @@ func (n *Node) handleFrame(f *wire.Frame) error {
 	case f.Mdata != nil && n.welcomed:
 		return n.handleMdata(f.Mdata)
 	case f.Crash != nil:
-		n.crash(f.Crash.Instance)
+		n.crash(f.Crash)
 	case f.Rotate != nil && n.welcomed:
 		n.offerKey()
 	default:
@@ -381,16 +387,24 @@ func (n *Node) watchSilence(out Outlet) {
 	})
 }
 
-// crash makes an instance fail as if by itself, if its driver can.
-func (n *Node) crash(id string) {
-	i := n.instances[id]
+// crash makes an instance fail as if by itself, or its health checks, if its driver can.
+func (n *Node) crash(c *wire.Crash) {
+	i := n.instances[c.Instance]
 	if i == nil {
 		return
 	}
-	if d, ok := n.lane(i.compute).driver.(driver.Crasher); ok {
-		if err := d.Crash(id); err != nil {
-			slog.Warn("cannot crash an instance", "instance", id, "err", err)
-		}
+	d, ok := n.lane(i.compute).driver.(driver.Crasher)
+	if !ok {
+		return
+	}
+	var err error
+	if c.Health != "" {
+		err = d.SetHealthy(c.Instance, c.Health == mariposa.HealthHealthy)
+	} else {
+		err = d.Crash(c.Instance)
+	}
+	if err != nil {
+		slog.Warn("cannot make an instance fail", "instance", c.Instance, "err", err)
 	}
 }
 
@@ -403,6 +417,7 @@ func (n *Node) handleAssign(a *wire.Assign) {
 			n.snapshot[it.ID] = true
 		}
 		n.assign(it, a.Workloads[it.Workload], a.Logins[it.Login])
+		n.assignChecks(it.ID, it.Checks, a.Checks[it.Checks])
 	}
 	if !a.Snapshot || !a.Last {
 		return

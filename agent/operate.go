@@ -50,6 +50,8 @@ func (i *instance) nextAction() action {
 		return doStop // once stopped, it is started again
 	case i.needsManualRestart():
 		return i.startOrAwait()
+	case state == mariposa.StateRunning && i.restartReason != "":
+		return doStop // likewise
 	case state == mariposa.StateRunning && i.desired.Generation > i.status.Generation:
 		return doUpdate
 	}
@@ -182,7 +184,7 @@ func (n *Node) startInstance(i *instance, l *lane) {
 	}
 	n.setState(i, mariposa.StateProvisioning, i.status.Reason)
 	i.mayExist, i.stoppedByUs, i.labels = true, false, n.labels
-	i.manualRestarts = i.desired.ManualRestarts
+	i.manualRestarts, i.restartReason, i.ranUnchecked = i.desired.ManualRestarts, "", false
 	n.passValuesToStart(i)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(n.stepCtx))
 	i.cancelStart, i.startCanceled = cancel, false
@@ -248,7 +250,7 @@ func (i *instance) cancelObsolete() {
 func (n *Node) stopInstance(i *instance, l *lane) {
 	was, timeout := i.status, i.stopTimeout()
 	i.generation, i.pendingObservation = i.desired.Generation, nil
-	n.setState(i, mariposa.StateStopping, "")
+	n.setState(i, mariposa.StateStopping, i.restartReason)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(n.stepCtx))
 	if timeout >= 0 {
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(n.stepCtx), timeout+n.Timeout)
@@ -333,7 +335,7 @@ func (n *Node) stopDone(i *instance, was mariposa.InstanceStatus, o driver.Obser
 		case i.desired.Goal == mariposa.GoalHalted:
 			i.status.Generation = max(i.status.Generation, i.generation)
 		case i.nextAction() == doStart, i.nextAction() == await: // it may have to wait in the queue, and must not look dead meanwhile
-			n.setState(i, mariposa.StateProvisioning, "")
+			n.setState(i, mariposa.StateProvisioning, i.restartReason)
 		}
 	}
 	n.finishOperation(i)
@@ -361,6 +363,7 @@ func (n *Node) removeDone(i *instance, err error) {
 func (n *Node) forgetIfDone(i *instance) {
 	if i.status.State == mariposa.StateDestroyed && !i.inOperation {
 		n.releaseResources(i)
+		n.checker.Forget(i.id)
 		delete(n.instances, i.id)
 	}
 }

@@ -39,22 +39,40 @@ func (s *server) healthChecks(ctx context.Context, in OfProject, service string)
 		at[one.Name] = i
 		doc.Services = append(doc.Services, contract.ServiceChecks{
 			Project: st.ID, ProjectName: st.Name, Service: one.ID, ServiceName: one.Name, Version: one.Version,
-			HealthChecks: checksOf(def), Instances: []contract.InstanceHealth{},
+			Grace: graceOf(def), HealthChecks: checksOf(def), Instances: []contract.InstanceHealth{},
 		})
 	}
 	for _, i := range s.Picture.InstancesOf(r.ID) {
 		n, listed := at[i.Spec().ServiceName]
 		if listed && len(doc.Services[n].HealthChecks) > 0 && i.Spec().Managed {
-			doc.Services[n].Instances = append(doc.Services[n].Instances, healthOf(v.instance(i)))
+			doc.Services[n].Instances = append(doc.Services[n].Instances, healthOf(v.instance(i), i.Status()))
 		}
 	}
 	return answer(doc)
 }
 
-func healthOf(i contract.Instance) contract.InstanceHealth {
-	return contract.InstanceHealth{
+func healthOf(i contract.Instance, st *mariposa.InstanceStatus) contract.InstanceHealth {
+	doc := contract.InstanceHealth{
 		Instance: i.ID, InstanceName: i.Name, Slot: i.Slot, Node: i.Node, NodeName: i.NodeName, State: i.State, Health: i.Health,
+		Addresses: i.Addresses, Checks: []contract.CheckResult{},
 	}
+	if st == nil {
+		return doc
+	}
+	if st.Health == mariposa.HealthUnhealthy {
+		doc.Reason = st.Reason
+	}
+	for _, c := range st.Checks {
+		doc.Checks = append(doc.Checks, contract.CheckResult{Name: c.Name, Health: c.Health, Reason: c.Reason, Since: c.Since})
+	}
+	return doc
+}
+
+func graceOf(def *mariposa.Service) float64 {
+	if def == nil {
+		return 0
+	}
+	return def.Grace.Seconds()
 }
 
 // checksOf returns the checks of a definition, which may be nil. Paths are shown as
@@ -64,13 +82,19 @@ func checksOf(def *mariposa.Service) []contract.HealthCheck {
 	if def == nil {
 		return all
 	}
-	for _, h := range def.HealthChecks {
+	for _, h := range def.Checks() {
 		doc := contract.HealthCheck{
-			Type: h.Type, Port: h.Port, Path: h.Path, Retries: h.Retries,
+			Type: h.Type, Name: h.Name(), Port: h.Port, Network: h.Network, Path: h.Path, Command: h.Command, User: h.User, Retries: h.Retries,
 			Poll: h.Poll.Seconds(), UnhealthyPoll: h.UnhealthyPoll.Seconds(), Timeout: h.Timeout.Seconds(),
 		}
-		if h.Type == "http" {
-			doc.Expect = &contract.Expect{Status: h.ExpectStatus, Body: h.ExpectBody}
+		if h.Type == mariposa.CheckHTTPS {
+			doc.Verify = new(!h.Insecure)
+		}
+		if h.IsHTTP() {
+			doc.Expect = &contract.Expect{Body: h.ExpectBody}
+			for _, r := range h.ExpectStatus {
+				doc.Expect.Status = append(doc.Expect.Status, r.String())
+			}
 			for _, header := range h.ExpectHeaders {
 				if doc.Expect.Headers == nil {
 					doc.Expect.Headers = map[string]string{}

@@ -13,6 +13,7 @@ import (
 	"mariposa/contract"
 	"mariposa/manifest"
 	"mariposa/store"
+	"mariposa/wire"
 )
 
 type listInstancesInput struct {
@@ -250,15 +251,16 @@ func (s *server) actOnInstance(ctx context.Context, in *actOnInstanceInput) (*do
 	}
 	spec := r.Spec()
 	switch in.Body.Action {
-	case "crash":
+	case "crash", "sicken", "heal":
 		if err := s.requireCapability(spec, func(c mariposa.Capabilities) bool { return c.Crash }, "crashing"); err != nil {
 			return nil, err
 		}
-		if err := s.Fleet.Crash(ctx, spec.Node, r.ID); err != nil {
+		crash := wire.Crash{Instance: r.ID, Health: map[string]mariposa.Health{"sicken": mariposa.HealthUnhealthy, "heal": mariposa.HealthHealthy}[in.Body.Action]}
+		if err := s.Fleet.Crash(ctx, spec.Node, crash); err != nil {
 			return nil, err
 		}
 		a, doc := s.auditOf(ctx, r), contract.Changed{ID: r.ID, Name: spec.Name}
-		a.Reason = "crash"
+		a.Reason = in.Body.Action
 		s.recordAnswer(ctx, a, doc)
 		return answer(doc)
 	}

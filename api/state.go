@@ -401,7 +401,7 @@ func (t *tally) count(state mariposa.State, spec *mariposa.InstanceSpec, st *mar
 	switch state {
 	case mariposa.StateRunning:
 		t.running++
-		unchecked := t.def == nil || len(t.def.HealthChecks) == 0
+		unchecked := t.def == nil || t.def.ChecksDigest == ""
 		if st.Health == mariposa.HealthHealthy || (unchecked && (st.Health == "" || st.Health == mariposa.HealthUnknown)) {
 			t.healthy++
 		}

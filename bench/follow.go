@@ -83,7 +83,7 @@ func (f *follower) apply(c *store.Change) {
 		delete(f.state, c.Record.ID)
 		return
 	}
-	repair := spec.Reason.Is(mariposa.ReasonReplacesFailed, mariposa.ReasonReplacesLost)
+	repair := spec.Reason.Is(mariposa.ReasonReplacesFailed, mariposa.ReasonReplacesUnhealthy, mariposa.ReasonReplacesLost)
 	if repair && !known {
 		f.replaced[spec.Reason.Subject] = c.Time
 	}

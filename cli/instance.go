@@ -22,7 +22,9 @@ func (a *app) instanceCommand() *cobra.Command {
 		a.instanceAct("stop", "Stop an unmanaged instance and keep it", "is stopping"),
 		a.instanceAct("restart", "Restart an instance in place", "is restarting"),
 		a.instanceAct("replace", "Replace an instance of a service with a new one", "is being replaced"),
-		a.instanceRemove(), a.instanceCrash())
+		a.instanceRemove(), a.instanceCrash(),
+		a.instanceHealth("sicken", "Make the health checks of a dummy instance fail, for tests", "fail"),
+		a.instanceHealth("heal", "Make the health checks of a dummy instance pass again", "pass"))
 }
 
 func (a *app) instanceList() *cobra.Command {
@@ -155,7 +157,7 @@ func troubleOf(i contract.Instance) string {
 	switch i.ReasonCode {
 	case mariposa.ReasonScale:
 		return ""
-	case mariposa.ReasonReplacesFailed, mariposa.ReasonReplacesLost, mariposa.ReasonVersionReplaces, mariposa.ReasonFollowReplaces, mariposa.ReasonInPlace, mariposa.ReasonDrains:
+	case mariposa.ReasonReplacesFailed, mariposa.ReasonReplacesUnhealthy, mariposa.ReasonReplacesLost, mariposa.ReasonVersionReplaces, mariposa.ReasonFollowReplaces, mariposa.ReasonInPlace, mariposa.ReasonDrains:
 		if i.State != mariposa.StatePending && i.State != mariposa.StateProvisioning {
 			return ""
 		}
@@ -262,6 +264,14 @@ func (a *app) instanceLogs() *cobra.Command {
 	})
 	a.logFlags(cmd, &o, -1)
 	return cmd
+}
+
+// instanceHealth makes the health checks of a dummy pass or fail.
+func (a *app) instanceHealth(action, short, effect string) *cobra.Command {
+	return a.onInstance(action, short, func(ctx context.Context, c *client.Client, id string) error {
+		done, err := c.ActOnInstance(ctx, id, action)
+		return show(a, done, err, func() { a.say("the health checks of %s will %s", done.Name, effect) })
+	})
 }
 
 func (a *app) instanceCrash() *cobra.Command {

@@ -17,7 +17,7 @@ func (a *app) serviceCommand() *cobra.Command {
 	return a.group("service", "Show, change and control the services of a project",
 		a.serviceList(), a.serviceShow(), a.serviceAdd(), a.serviceUpdate(), a.serviceRemove(), a.serviceScale(),
 		a.serviceAction("start"), a.serviceAction("stop"), a.serviceAction("reprovision"),
-		a.serviceVersions(), a.serviceInstances(), a.serviceLogs())
+		a.serviceVersions(), a.serviceInstances(), a.serviceHealth(), a.serviceLogs())
 }
 
 func (a *app) serviceList() *cobra.Command {
@@ -228,4 +228,43 @@ func (a *app) serviceLogs() *cobra.Command {
 	cmd.Long = "Print the logs of the instances of services." + strings.TrimPrefix(cmd.Long, logsOfProject)
 	cmd.Example = "  mariposa -j shop service logs web\n  mariposa -j shop service logs web db -f\n  mariposa -j shop service logs web --since 10m --timestamps"
 	return cmd
+}
+
+func (a *app) serviceHealth() *cobra.Command {
+	cmd := a.ofProject(&cobra.Command{
+		Use: "health [SERVICE]", Short: "Show the health checks of services and their results",
+		Long:    "Show the health checks of all services, or of one, and for each instance whether they pass. A\nresult is shown as of its last change.",
+		Example: "  mariposa -j shop service health\n  mariposa -j shop service health web",
+		Args:    argsBetween(0, 1),
+	}, func(ctx context.Context, c *client.Client, project string, args []string) error {
+		service := strings.Join(args, "")
+		doc, err := c.HealthChecks(ctx, project, service)
+		return show(a, doc, a.noServiceIn(ctx, c, project, err), func() { a.printHealth(doc) })
+	})
+	cmd.ValidArgsFunction = a.wordsFrom(serviceNames)
+	return cmd
+}
+
+// printHealth prints a line for each check of each instance.
+func (a *app) printHealth(doc *contract.HealthChecks) {
+	t := newTable("INSTANCE", "CHECK", "HEALTH", "SINCE", "REASON?")
+	unchecked := 0
+	for _, s := range doc.Services {
+		if len(s.HealthChecks) == 0 {
+			unchecked++
+		}
+		for _, i := range s.Instances {
+			for _, c := range i.Checks {
+				t.add(cell{i.Slot, bold}, text(c.Name), word(c.Health), text(a.age(c.Since)), text(c.Reason))
+			}
+			if len(i.Checks) == 0 {
+				t.add(cell{i.Slot, bold}, text("-"), word(i.Health), text("-"), text(string(i.State)))
+			}
+		}
+	}
+	t.empty = "no instance is checked"
+	if unchecked == len(doc.Services) {
+		t.empty = "no service has health checks; declare them under healthchecks in the manifest"
+	}
+	a.printTable(t)
 }

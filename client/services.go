@@ -41,3 +41,13 @@ func (c *Client) serviceQuery(u Update) url.Values {
 	setParameter(q, "previous", u.Previous, "rolling", u.Rolling, "canary", u.Canary, "message", u.Message)
 	return q
 }
+
+// HealthChecks returns the health checks of a project's services and their results, or of one
+// service.
+func (c *Client) HealthChecks(ctx context.Context, project, service string) (*contract.HealthChecks, error) {
+	path := pathOf(project, "healthchecks")
+	if service != "" {
+		path = pathOf(project, "services", service, "healthchecks")
+	}
+	return send[contract.HealthChecks](ctx, c, get(path, c.organizationQuery()))
+}

@@ -22,26 +22,28 @@ type document struct {
 
 // service is a service of the manifest.
 type service struct {
-	Image       string   `json:"image"`
-	Entrypoint  []string `json:"entrypoint,omitempty"`
-	Command     []string `json:"command,omitempty"`
-	WorkingDir  string   `json:"working_dir,omitempty"`
-	User        string   `json:"user,omitempty"`
-	Environment *ordered `json:"environment,omitempty"`
-	Files       *ordered `json:"files,omitempty"`
-	Tags        *ordered `json:"tags,omitempty"`
-	Scale       *int     `json:"scale,omitempty"`
-	Memory      any      `json:"memory,omitempty"`
-	CPU         float64  `json:"cpu,omitempty"`
-	Ports       []any    `json:"ports,omitempty"`
-	Volumes     []string `json:"volumes,omitempty"`
-	Networks    []string `json:"networks,omitempty"`
-	DNS         []string `json:"dns,omitempty"`
-	DNSSearch   []string `json:"dns_search,omitempty"`
-	DependsOn   []string `json:"depends_on,omitempty"`
-	Restart     string   `json:"restart,omitempty"`
-	Stop        *ordered `json:"stop,omitempty"`
-	Update      *ordered `json:"update,omitempty"`
+	Image        string   `json:"image"`
+	Entrypoint   []string `json:"entrypoint,omitempty"`
+	Command      []string `json:"command,omitempty"`
+	WorkingDir   string   `json:"working_dir,omitempty"`
+	User         string   `json:"user,omitempty"`
+	Environment  *ordered `json:"environment,omitempty"`
+	Files        *ordered `json:"files,omitempty"`
+	Tags         *ordered `json:"tags,omitempty"`
+	Scale        *int     `json:"scale,omitempty"`
+	Memory       any      `json:"memory,omitempty"`
+	CPU          float64  `json:"cpu,omitempty"`
+	Ports        []any    `json:"ports,omitempty"`
+	Volumes      []string `json:"volumes,omitempty"`
+	Networks     []string `json:"networks,omitempty"`
+	DNS          []string `json:"dns,omitempty"`
+	DNSSearch    []string `json:"dns_search,omitempty"`
+	DependsOn    []string `json:"depends_on,omitempty"`
+	HealthChecks []any    `json:"healthchecks,omitempty"`
+	Grace        *float64 `json:"grace,omitempty"`
+	Restart      string   `json:"restart,omitempty"`
+	Stop         *ordered `json:"stop,omitempty"`
+	Update       *ordered `json:"update,omitempty"`
 }
 
 // metadata is the declaration of a metadata key.

@@ -3,6 +3,7 @@ package compose
 import (
 	"cmp"
 	"maps"
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -203,8 +204,6 @@ func (d *draft) dependsOn() {
 		case types.ServiceConditionCompletedSuccessfully:
 			d.lost(at, "is not carried over: services that run once are not available yet, so there is nothing to wait for")
 			continue
-		case types.ServiceConditionHealthy:
-			d.lost(at, "the service starts when %s is up, not when it is healthy: health checks are not available yet", d.serviceNames[name])
 		}
 		d.to.DependsOn = append(d.to.DependsOn, d.serviceNames[name])
 	}
@@ -227,13 +226,44 @@ func (t *translation) findOneShots() {
 	}
 }
 
-// healthCheck notes a health check.
+// healthCheck sets the health check, which is a command inside the instance.
 func (d *draft) healthCheck() {
-	check := d.from.HealthCheck
-	if check == nil || check.Disable || len(check.Test) > 0 && check.Test[0] == "NONE" {
+	from := d.from.HealthCheck
+	if from == nil || from.Disable || len(from.Test) > 0 && from.Test[0] == "NONE" {
 		return
 	}
-	d.lost(d.at("healthcheck"), "is not carried over: health checks are not available yet; an instance counts as up while its container runs")
+	var command []string
+	switch {
+	case len(from.Test) > 1 && from.Test[0] == "CMD":
+		command = from.Test[1:]
+	case len(from.Test) > 1 && from.Test[0] == "CMD-SHELL":
+		command = []string{"/bin/sh", "-c", from.Test[1]}
+	default:
+		d.lost(d.at("healthcheck"), "is not carried over: the check of the image itself is not known here; write its command into the file")
+		return
+	}
+	seconds := func(given *types.Duration, otherwise float64) float64 {
+		if given == nil {
+			return otherwise
+		}
+		return time.Duration(*given).Seconds()
+	}
+	retries := 2 // Compose counts failures, and the first one is no repetition
+	if from.Retries != nil {
+		retries = max(0, int(min(*from.Retries, math.MaxInt32))-1)
+	}
+	poll := seconds(from.Interval, 30)
+	check := &ordered{
+		{"type", mariposa.CheckCommand}, {"command", command}, {"poll", poll}, {"unhealthy_poll", min(poll, 5)}, {"timeout", seconds(from.Timeout, 30)}, {"retries", retries},
+	}
+	if !d.accept("healthchecks", []any{check}, "healthcheck") {
+		return
+	}
+	d.to.HealthChecks = []any{check}
+	// Compose waits for a whole interval before each attempt, also at the start.
+	if grace := seconds(from.StartPeriod, 0) + poll*float64(retries+1); d.accept("grace", grace, "healthcheck", "start_period") {
+		d.to.Grace = &grace
+	}
 }
 
 // policies sets what happens when instances end, stop and are updated.

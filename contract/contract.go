@@ -324,7 +324,7 @@ type Instances struct {
 
 // InstanceAction requests an action on an instance.
 type InstanceAction struct {
-	Action string `json:"action" enum:"start,stop,restart,replace,crash"`
+	Action string `json:"action" enum:"start,stop,restart,replace,crash,sicken,heal"`
 }
 
 // Node is one node.

@@ -194,7 +194,7 @@ func (t *turn) nextTarget(on string, d *facts, old mariposa.Binding, had bool, i
 		return nil, &mariposa.Reason{Code: mariposa.ReasonWaitsRest, Subject: on}
 	case !inUse:
 		return i, nil
-	case !d.isAtRest() && !d.awaitsFollowers(): // the new target may be removed soon
+	case !d.isAtRest() && !d.awaitsFollowers() && !t.isAwaitedBy(d): // the new target may be removed soon
 		if had {
 			return nil, gone(mariposa.ReasonWaitsReference)
 		}
@@ -203,6 +203,14 @@ func (t *turn) nextTarget(on string, d *facts, old mariposa.Binding, had bool, i
 		return nil, gone(mariposa.ReasonWaitsReference)
 	}
 	return i, nil
+}
+
+// isAwaitedBy reports whether another service keeps an instance until this one uses another. Then
+// this one must not wait for the other to be at rest: both would wait for ever.
+func (t *turn) isAwaitedBy(d *facts) bool {
+	return slices.ContainsFunc(d.status.Yields, func(id string) bool {
+		return t.view.referrers[id][t.s] > 0
+	})
 }
 
 // isScaledToZero reports whether a user scaled another service to zero.
@@ -361,7 +369,7 @@ func (t *turn) findGoneReference(def *mariposa.Service) *mariposa.Reason {
 		switch d := t.otherFacts(r.Service); {
 		case t.attachmentOf(d, b) == detached:
 			return &mariposa.Reason{Code: mariposa.ReasonWaitsReference, Subject: r.Service, Other: b.Name}
-		case d.isYielding(b.Instance):
+		case d.isYielding(b.Instance) || d.members[b.Instance] == unhealthy:
 			return &mariposa.Reason{Code: mariposa.ReasonWaitsRest, Subject: r.Service}
 		case d.ending:
 			return &mariposa.Reason{Code: mariposa.ReasonWaitsStopped, Subject: r.Service}

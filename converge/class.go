@@ -15,7 +15,8 @@ const (
 	starting                      // wanted, on its way up
 	outdatedStarting              // wanted, on its way up, of an outdated definition
 	lost                          // wanted, its node cannot be reached
-	failed                        // wanted, ended by itself
+	unhealthy                     // wanted, running, has served, its health checks fail
+	failed                        // wanted, ended by itself, or never passed its health checks
 	leaving                       // unwanted, but not yet removed
 	leavingLost                   // unwanted, on an unreachable node
 	preserved                     // ended and kept for inspection
@@ -43,6 +44,7 @@ var traitsOf = [classes]traits{
 	starting:         {name: "starting", wanted: true, starts: true, holdsSlot: true, refers: true, lives: true},
 	outdatedStarting: {name: "outdated, starting", wanted: true, starts: true, holdsSlot: true, refers: true, lives: true},
 	lost:             {name: "lost", wanted: true, holdsSlot: true, lives: true},
+	unhealthy:        {name: "unhealthy", wanted: true, refers: true, lives: true},
 	failed:           {name: "failed", wanted: true, lives: true},
 	leaving:          {name: "leaving", refers: true, lives: true},
 	leavingLost:      {name: "leaving, lost"},
@@ -92,7 +94,12 @@ func (v *View) classify(s *service, i *Instance) class {
 		return failed
 	case v.nodes[i.Spec.Node].Unknown:
 		return lost
-	case state != mariposa.StateRunning:
+	case state == mariposa.StateRunning && isUnhealthy(i):
+		if i.Status.Served {
+			return unhealthy
+		}
+		return failed
+	case state != mariposa.StateRunning || isUnproven(i):
 		if v.isOutdated(s, i) {
 			return outdatedStarting
 		}

@@ -23,7 +23,7 @@ func (t *turn) endService() {
 	for _, c := range wantedClasses {
 		t.s.each(c, func(i *Instance) bool {
 			by := t.findReferrerAmong(i, func(s *service) bool { return !alone || s.stoppedAlone() })
-			if by != "" && c.runs() {
+			if by != "" && (c.runs() || c == unhealthy) {
 				t.waitForOne(time.Time{}, func() *mariposa.Reason { return t.whyStays(i, by) })
 			} else {
 				t.remove(i, reason, false)

@@ -20,6 +20,7 @@ type facts struct {
 	outdatedStarting int  // starting and outdated
 	lost             int  // on unreachable nodes
 	failed           int  // ended by themselves and not yet replaced
+	outdatedSick     int  // unhealthy and outdated
 	isRolling        bool // a rollout is in progress and not held
 	batch            int  // number of instances that a rollout replaces at a time
 
@@ -53,6 +54,12 @@ func (v *View) count(s *service, now time.Time) facts {
 	if s.def == nil || s.status == nil {
 		return f
 	}
+	s.each(unhealthy, func(i *Instance) bool {
+		if v.isOutdated(s, i) {
+			f.outdatedSick++
+		}
+		return true
+	})
 	f.isRolling = s.isRolling()
 	f.batch = batchOf(s.def, s.status.Rollout, f.goal)
 	if s.status.Rollout != nil {
@@ -145,7 +152,7 @@ func (f *facts) isLive() bool { return f.countRunning()+f.starting+f.outdatedSta
 // hasRolloutLeft reports whether a rollout still has work to do. Empty slots
 // are filled first, at a version that depends on whether the rollout is held.
 func (f *facts) hasRolloutLeft() bool {
-	return f.countNotRolled()+f.count(updating) > 0 || f.settled < f.goal || f.slotsHeld() < f.goal
+	return f.countNotRolled()+f.count(updating)+f.outdatedSick > 0 || f.settled < f.goal || f.slotsHeld() < f.goal
 }
 
 // isAtRest reports whether all desired instances run and no rollout is about to change
@@ -238,7 +245,7 @@ func (s *service) findYoung(now time.Time) []*Instance {
 // lastFailure describes how the last failed instance ended.
 func (s *service) lastFailure() *mariposa.Reason {
 	var last *Instance
-	for _, c := range []class{failed, preserved} {
+	for _, c := range []class{failed, unhealthy, preserved} {
 		if last != nil {
 			break
 		}

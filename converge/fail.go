@@ -65,7 +65,7 @@ type failures struct {
 
 func (t *turn) newFailures(b *mariposa.Backoff, seen time.Time) failures {
 	f := failures{last: seen}
-	t.s.each(failed, func(i *Instance) bool {
+	note := func(i *Instance) bool {
 		f.atOnce = f.atOnce || since(i).Equal(t.now) && i.Spec.Created.Equal(t.now)
 		if !since(i).After(seen) || since(i).After(t.now.Add(maxSkew)) { // counted before, or before the clock was set back
 			return true
@@ -76,7 +76,9 @@ func (t *turn) newFailures(b *mariposa.Backoff, seen time.Time) failures {
 		f.atTarget = f.atTarget || !t.view.isOutdated(t.s, i)
 		f.repeated = f.repeated || b == nil || !i.Spec.Created.Before(b.First)
 		return true
-	})
+	}
+	t.s.each(failed, note)
+	t.s.each(unhealthy, note)
 	return f
 }
 

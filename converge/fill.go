@@ -15,11 +15,16 @@ func (t *turn) fill() {
 	missing := t.countMissing()
 	dead := t.findFailedToRefill(missing)
 	if missing <= 0 || !t.mayCreate() {
+		t.explainUnhealthy()
 		return
 	}
 	for _, i := range dead {
 		number, can := t.refillVersion(i)
 		if missing--; !can {
+			continue
+		}
+		if t.s.def.Update.StopFirst && isUnhealthy(i) { // it still runs: its successor starts once it is gone
+			t.remove(i, mariposa.Reported(howItEnded(i)), true)
 			continue
 		}
 		if !t.create(i.Spec.Slot, number, &mariposa.Reason{Code: mariposa.ReasonReplacesFailed, Subject: i.Spec.Name, Detail: howItEnded(i)}, true) {
@@ -47,7 +52,7 @@ func (t *turn) fill() {
 		}
 		t.plan.Steps[len(t.plan.Steps)-1].Stable = !t.view.skipsWaiting(t.s, i.Spec.Node)
 	}
-	if t.needs == nil {
+	if missing = t.refillUnhealthy(missing); t.needs == nil {
 		t.openSlots(missing)
 	}
 }
@@ -99,7 +104,7 @@ func (t *turn) openSlots(missing int) {
 		if missing <= 0 {
 			return
 		}
-		if t.taken[slot] {
+		if t.taken[slot] || t.ailing[slot] {
 			continue
 		}
 		if busy[slot] {

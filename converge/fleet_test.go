@@ -113,7 +113,7 @@ func (f *randomProject) lean(d *mariposa.Service, on string) {
 // event performs one random event.
 func (f *randomProject) event() {
 	what := rapid.SampledFrom([]string{
-		"move", "move", "move", "move", "move", "wake", "wake", "wait", "fail", "stillborn", "restart", "lose", "return",
+		"move", "move", "move", "move", "move", "wake", "wake", "wait", "fail", "stillborn", "restart", "sicken", "sicken", "heal", "unproven", "lose", "return",
 		"drain", "undrain", "storm", "give up",
 		"scale", "submit", "reprovision", "aim", "mode", "ask", "shape", "shape",
 	}).Draw(f.t, "event")
@@ -133,6 +133,16 @@ func (f *randomProject) event() {
 		f.each(f.moving(), func(id string) {
 			if f.instances[id].Spec.Goal == mariposa.GoalRunning {
 				f.fail(id)
+			}
+		})
+	case "sicken":
+		f.each(f.running(), func(id string) { f.setHealth(id, mariposa.HealthUnhealthy) })
+	case "heal":
+		f.each(f.running(), func(id string) { f.setHealth(id, mariposa.HealthHealthy) })
+	case "unproven": // they run, and their checks have not passed yet
+		f.each(f.moving(), func(id string) {
+			if f.isNew(id) {
+				f.startUnproven(id)
 			}
 		})
 	case "restart": // in place, by its node

@@ -230,6 +230,9 @@ func (v *View) advanceNodes(now time.Time, busy map[string]*service) bool {
 				if st.State != next {
 					st.State, st.Since = next, now
 				}
+				if st.Health == mariposa.HealthStarting {
+					st.Health, st.Served, st.Since = mariposa.HealthHealthy, true, now
+				}
 				st.Generation = i.Spec.Generation
 				v.SetInstance(i.ID, i.Spec, &st)
 				moved = true

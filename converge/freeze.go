@@ -51,11 +51,13 @@ func (t *turn) reasonAfterThaw() *mariposa.Reason {
 		up := t.countRunning() + t.starting + t.outdatedStarting
 		// Of the missing instances, the failed ones have ended; the others were never
 		// created.
-		gone := min(t.failed, max(0, t.goal-up-t.lost))
+		sick := t.s.count(unhealthy)
+		gone := min(t.failed, max(0, t.goal-up-t.lost-sick))
 		tally(mariposa.TallyFailed, gone)
+		tally(mariposa.TallySick, sick)
 		tally(mariposa.TallyUnknown, t.lost)
-		tally(mariposa.TallyMissing, t.goal-up-t.lost-gone)
-		tally(mariposa.TallySurplus, up+t.lost-t.goal)
+		tally(mariposa.TallyMissing, t.goal-up-t.lost-gone-sick)
+		tally(mariposa.TallySurplus, up+t.lost+sick-t.goal)
 		if ro := t.st.Rollout; ro != nil && ro.FailureReason == nil && !ro.Held {
 			tally(mariposa.TallyOutdated, t.outdated+t.outdatedStarting)
 		}

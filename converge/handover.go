@@ -49,10 +49,10 @@ func (t *turn) attachmentOf(d *facts, b mariposa.Binding) attachment {
 			t.wakeAtNextGivenUp(d, i.Spec.Slot)
 			return detached // its slot was filled elsewhere
 		}
-	case !c.runs() && !c.starts() && c != lost:
+	case !c.runs() && !c.starts() && c != lost && c != unhealthy:
 		return detached
 	}
-	if d.isYielding(i.ID) {
+	if d.isYielding(i.ID) || d.members[i.ID] == unhealthy { // it may recover, but nothing new should use it
 		return yielding
 	}
 	return attached

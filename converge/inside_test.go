@@ -117,7 +117,7 @@ func balanceOf(v *View, name string, now time.Time, p whole) balance {
 			i := v.instances[id]
 			current := !v.isOutdated(s, i) && i.Spec.Live == s.def.Live
 			switch {
-			case c == failed || c == lost || v.isDisplaced(i): // it may be refilled at its version
+			case c == failed || c == unhealthy || c == lost || v.isDisplaced(i): // it may be refilled at its version
 				there[i.Spec.Slot] = there[i.Spec.Slot] || current || i.Spec.Number == s.status.Number
 			case (c == serving || c == updating || c == starting) && s.isFresh(i) && current:
 				b.target++

@@ -186,6 +186,7 @@ type turn struct {
 	// What they decided.
 	steps     int              // number of steps so far
 	taken     map[int]bool     // slots used by new instances
+	ailing    map[int]bool     // slots whose only instance is unhealthy
 	dropped   int              // outdated instances that are removed before they are up
 	removing  map[string]bool  // victims
 	yielding  []string         // instances that would be removed if nothing referred to them
@@ -257,6 +258,7 @@ func (t *turn) run() {
 		t.explainLost()
 		t.measureRollout()
 		t.fill()
+		t.dropUnhealthy()
 		t.shrink()
 		t.roll()
 		t.moveDisplaced()

@@ -50,7 +50,7 @@ func (t *turn) measureLimit(r *mariposa.Rollout) {
 		return
 	}
 	t.updatesLeft = r.Limit - t.s.fresh[serving] - t.s.fresh[updating] - t.s.fresh[starting]
-	for _, c := range []class{lost, failed} { // they may come back, or are refilled at the same version
+	for _, c := range []class{lost, unhealthy, failed} { // they may come back, or are refilled at the same version
 		t.s.each(c, func(i *Instance) bool {
 			if t.s.isFresh(i) && !t.view.isOutdated(t.s, i) {
 				t.updatesLeft--

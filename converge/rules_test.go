@@ -35,7 +35,7 @@ func (w *world) holdToRules(p whole) {
 func (w *world) breaksNoReference(p whole, s Step) {
 	w.Helper()
 	x := w.instances[s.Instance]
-	if x == nil || !w.isUp(x) || w.mayBreakReferences(x) {
+	if x == nil || !w.isUp(x) || neverPassed(x) || w.mayBreakReferences(x) {
 		return
 	}
 	if by := w.referrers(x); len(by) > 0 {
@@ -53,7 +53,7 @@ func (w *world) mayBreakReferences(x *Instance) bool {
 	case ss.Scale == 0, ss.Stopped && w.goal.Goal == mariposa.GoalStarted:
 		return true
 	}
-	return w.goal.Goal == mariposa.GoalStarted && def != nil && def.Update.StopFirst && (isOutdated(w.view, x) || isDisplaced(w.view, x))
+	return w.goal.Goal == mariposa.GoalStarted && def != nil && def.Update.StopFirst && (isOutdated(w.view, x) || isDisplaced(w.view, x) || isUnhealthy(x))
 }
 
 // referrers lists the live instances that were created with a reference to an instance,
@@ -103,8 +103,12 @@ func (w *world) isUp(i *Instance) bool {
 // isAlive reports whether an instance on a reachable node runs or will run, even if it is
 // being removed.
 func (w *world) isAlive(i *Instance) bool {
-	return !hasEnded(mariposa.StateOf(i.Spec, i.Status)) && !w.nodes[i.Spec.Node].Unknown
+	return !hasEnded(mariposa.StateOf(i.Spec, i.Status)) && !w.nodes[i.Spec.Node].Unknown && !neverPassed(i)
 }
+
+// neverPassed reports whether an instance runs but has not passed its checks in time, so that
+// it counts as failed.
+func neverPassed(i *Instance) bool { return isUnhealthy(i) && !i.Status.Served }
 
 // refersToTheRunning checks that a new instance refers to running instances that this
 // plan does not remove.
@@ -147,7 +151,7 @@ func (w *world) canBeReferredTo(x *Instance) bool {
 // isReplaced reports whether another instance has the slot of an instance.
 func (w *world) isReplaced(x *Instance) bool {
 	for id, i := range w.instances {
-		if id != x.ID && i.Spec.ServiceName == x.Spec.ServiceName && i.Spec.Slot == x.Spec.Slot && w.isUp(i) {
+		if id != x.ID && i.Spec.ServiceName == x.Spec.ServiceName && i.Spec.Slot == x.Spec.Slot && w.isUp(i) && !isUnhealthy(i) {
 			return true
 		}
 	}

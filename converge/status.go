@@ -33,7 +33,7 @@ func (t *turn) isFullyAtVersion() bool {
 // nothing is to be done or in progress. Removals that can finish only when a node returns
 // do not count, because nothing should wait for them.
 func (t *turn) measureTodo() int {
-	n := t.failed + t.s.count(leaving) + t.s.count(gone) + t.s.count(updating)
+	n := t.failed + t.s.count(unhealthy) + t.s.count(leaving) + t.s.count(gone) + t.s.count(updating)
 	up, filling := t.current, t.countFilling()
 	if t.rolling || t.pending || t.st.Rollout == nil {
 		n += t.s.count(needsUpdate)

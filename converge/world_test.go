@@ -237,7 +237,8 @@ func (w *world) setState(id string, state mariposa.State, reason string) {
 	if i.Status != nil {
 		st.Started = i.Status.Started
 		if i.Status.State == state {
-			st.Since = i.Status.Since
+			st.Since, st.Health, st.Served, st.Checks = i.Status.Since, i.Status.Health, i.Status.Served, i.Status.Checks
+			st.Reason = cmp.Or(st.Reason, i.Status.Reason)
 		}
 	}
 	if state == mariposa.StateRunning && st.Started.IsZero() {
@@ -423,7 +424,8 @@ func (w *world) moving() []string {
 		case i.Spec.Goal == mariposa.GoalGone && state != mariposa.StateDestroyed,
 			i.Spec.Goal == mariposa.GoalHalted && !hasEnded(state),
 			i.Spec.Goal == mariposa.GoalRunning && state == mariposa.StateProvisioning,
-			state == mariposa.StateRunning && i.Status.Generation < i.Spec.Generation:
+			state == mariposa.StateRunning && i.Status.Generation < i.Spec.Generation,
+			i.Spec.Goal == mariposa.GoalRunning && state == mariposa.StateRunning && isUnproven(i):
 			ids = append(ids, id)
 		}
 	}
@@ -446,7 +448,9 @@ func (w *world) move(id string) {
 			w.fail(id)
 			return
 		}
-		w.setState(id, mariposa.StateRunning, "")
+		if w.setState(id, mariposa.StateRunning, ""); isUnproven(w.instances[id]) {
+			w.setHealth(id, mariposa.HealthHealthy)
+		}
 	}
 }
 

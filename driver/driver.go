@@ -243,6 +243,9 @@ type Progress struct {
 type Crasher interface {
 	// Crash makes a running instance fail as if by itself.
 	Crash(id string) error
+
+	// SetHealthy makes the health checks of a running instance pass or fail.
+	SetHealthy(id string, healthy bool) error
 }
 
 // Consoler is implemented by drivers whose instances have a console.
@@ -288,6 +291,14 @@ type Adopter interface {
 	Adopt(ctx context.Context, i Instance) (Observed, error)
 }
 
+// Prober is implemented by drivers that answer health checks themselves, because their
+// instances have no network.
+type Prober interface {
+	// Probe returns nil if a check of a running instance passes, and otherwise what it says, as
+	// the rest of a sentence about the check.
+	Probe(ctx context.Context, id string, c *mariposa.HealthCheck) error
+}
+
 // NonBlocker is implemented by drivers with operations that never block. The agent calls
 // these on its own loop, which saves a goroutine and a report each.
 type NonBlocker interface {
@@ -312,6 +323,7 @@ type ExecOptions struct {
 	Command     []string
 	Environment []mariposa.Variable // defaults: the instance's own variables take precedence
 	Terminal    *Size               // if nil, each stream is a pipe instead of a terminal
+	User        string              // runs the command; empty: the instance's own. Drivers whose instances have one user ignore it
 }
 
 // Size is the size of a terminal.

@@ -97,13 +97,16 @@ func (s *Session) packFrames(ctx context.Context, records []*store.Instance, sna
 			a, bytes = &wire.Assign{Snapshot: snapshot}, 0
 			all = append(all, a)
 		}
-		before, logins := len(a.Workloads), len(a.Logins)
+		before, logins, checks := len(a.Workloads), len(a.Logins), len(a.Checks)
 		if err := s.addAssignment(ctx, a, r, snapshot); err != nil {
 			return nil, err
 		}
 		bytes += wire.MountsWeight(a.Items[len(a.Items)-1].Mounts) + wire.JoinsWeight(a.Items[len(a.Items)-1].Networks)
 		if len(a.Workloads) > before {
 			bytes += wire.WorkloadWeight(a.Workloads[a.Items[len(a.Items)-1].Workload])
+		}
+		if len(a.Checks) > checks {
+			bytes += wire.ChecksWeight(a.Checks[a.Items[len(a.Items)-1].Checks])
 		}
 		if len(a.Logins) > logins {
 			bytes += wire.LoginWeight(a.Logins[a.Items[len(a.Items)-1].Login])
@@ -135,10 +138,11 @@ func (s *Session) addAssignment(ctx context.Context, a *wire.Assign, r *store.In
 	if project != nil {
 		it.Project = project.Spec().Name
 	}
-	ends, err := s.endingOf(ctx, spec, project)
+	ends, checks, err := s.endingOf(ctx, r.ID, spec, project)
 	if err != nil {
 		return err
 	}
+	it.Checks = addChecks(a, ends.checks, checks)
 	if it.Frozen, it.Restart = ends.frozen, ends.policy(); ends == (ending{}) {
 		delete(s.endings, r.ID)
 	} else {
@@ -180,12 +184,13 @@ func isFrozen(spec *mariposa.InstanceSpec, project *store.Project) bool {
 	return ss != nil && ss.Frozen != nil
 }
 
-// ending is what happens when an instance ends by itself, where that differs from what its
-// own version says.
+// ending is what happens when an instance ends by itself or is not healthy, where that
+// differs from what its own version says.
 type ending struct {
 	frozen  bool
 	differs bool // the restart policy in force is another one
 	restart mariposa.Restart
+	checks  string // digest of its health checks; empty: it has none
 }
 
 // policy returns the restart policy that the node has to be told; nil: the workload has it.
@@ -196,34 +201,41 @@ func (e ending) policy() *mariposa.Restart {
 	return &e.restart
 }
 
-// endingOf returns what happens when an instance ends by itself. The restart policy is that
-// of the definition in force: instances that started before a change have it too.
-func (s *Session) endingOf(ctx context.Context, spec *mariposa.InstanceSpec, project *store.Project) (ending, error) {
+// endingOf returns what happens when an instance ends by itself, and its health checks.
+// Restart policy and checks are those of the definition in force: instances that started
+// before a change have them too.
+func (s *Session) endingOf(ctx context.Context, id string, spec *mariposa.InstanceSpec, project *store.Project) (ending, *wire.Checks, error) {
 	e := ending{frozen: isFrozen(spec, project)}
 	if project == nil || spec.Goal != mariposa.GoalRunning {
-		return e, nil
+		return e, nil, nil
 	}
 	inForce, v, err := s.definitionInForce(ctx, spec, project)
-	if err != nil || inForce == nil || v.Spec.Number == spec.Number {
-		return e, err
+	if err != nil || inForce == nil {
+		return e, nil, err
+	}
+	checks, digest := s.checksOf(ctx, id, spec, inForce, v, project)
+	e.checks = digest
+	if v.Spec.Number == spec.Number {
+		return e, checks, nil
 	}
 	own, _, err := s.definition(ctx, spec, spec.Number)
 	if err != nil && !errors.Is(err, errLost) {
-		return e, err
+		return e, nil, err
 	}
 	if own == nil || own.Restart != inForce.Restart {
 		e.differs, e.restart = true, inForce.Restart
 	}
-	return e, nil
+	return e, checks, nil
 }
 
 // endOtherwise returns the instances whose end has other consequences than the node was
-// told: they were frozen or thawed, or have another restart policy.
+// told, or whose health checks have changed: they were frozen or thawed, or another
+// definition is in force.
 func (s *Session) endOtherwise(ctx context.Context, records []*store.Instance) ([]*store.Instance, error) {
 	var changed []*store.Instance
 	for _, r := range records {
 		spec := r.Spec()
-		now, err := s.endingOf(ctx, spec, s.f.Picture.Projects.Get(spec.Project))
+		now, _, err := s.endingOf(ctx, r.ID, spec, s.f.Picture.Projects.Get(spec.Project))
 		if err != nil {
 			return nil, err
 		}

@@ -30,6 +30,7 @@ const (
 	// Lists. Instances have a few addresses and details, which are in each of their events,
 	// and there are four compute types.
 	maxAddresses   = 16
+	maxChecks      = 21 // the checks of a manifest and that of ContainerPilot
 	maxAddress     = 128
 	maxDetails     = 32
 	maxDetailBytes = 4 << 10 // of all details together
@@ -248,6 +249,19 @@ func (c *cutter) status(st *mariposa.InstanceStatus, now time.Time) {
 	default:
 		c.note("the health of an instance")
 		st.Health = mariposa.HealthUnknown
+	}
+	if len(st.Checks) > maxChecks {
+		c.note("the health checks of an instance")
+		st.Checks = st.Checks[:maxChecks]
+	}
+	for i := range st.Checks {
+		check := &st.Checks[i]
+		check.Name = c.text(check.Name, maxWord, "the health checks of an instance")
+		check.Reason = c.text(check.Reason, maxReason, "the health checks of an instance")
+		check.Since = c.time(check.Since, now, figures)
+		if check.Health != mariposa.HealthHealthy && check.Health != mariposa.HealthUnhealthy {
+			check.Health = mariposa.HealthStarting
+		}
 	}
 }
 

@@ -654,7 +654,7 @@ func TestLogsOfANodeThatIsNotThereAreAClearError(t *testing.T) {
 	if _, err := r.fleet.Usage(t.Context(), "n1", "i1"); mariposa.CodeOf(err) != mariposa.Unavailable {
 		t.Errorf("usage: %v", err)
 	}
-	if err := r.fleet.Crash(t.Context(), "n1", "i1"); mariposa.CodeOf(err) != mariposa.Unavailable || !strings.Contains(err.Error(), "not connected") {
+	if err := r.fleet.Crash(t.Context(), "n1", wire.Crash{Instance: "i1"}); mariposa.CodeOf(err) != mariposa.Unavailable || !strings.Contains(err.Error(), "not connected") {
 		t.Errorf("crash: %v", err)
 	}
 }
@@ -663,7 +663,7 @@ func TestACrashIsAskedForOnTheNode(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	p := r.connect("n1")
-	if err := r.fleet.Crash(t.Context(), "n1", "i1"); err != nil {
+	if err := r.fleet.Crash(t.Context(), "n1", wire.Crash{Instance: "i1"}); err != nil {
 		t.Fatal(err)
 	}
 	frames := p.heard()

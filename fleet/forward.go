@@ -66,8 +66,8 @@ func (w *forwards) serve(ctx context.Context, link *wire.Stream, r *wire.Forward
 		_ = link.Send(wire.Message{Absent: true}) // here and below: fails only if the other replica is gone
 	case !s.awaitReady(ctx):
 		sendError(link, s.notReadyError())
-	case r.Crash != "":
-		s.send(wire.Frame{Crash: &wire.Crash{Instance: r.Crash}})
+	case r.Crash != nil:
+		s.send(wire.Frame{Crash: r.Crash})
 		_ = link.Send(wire.Message{})
 	case r.Quarantine:
 		sendQuarantine(link, s)

@@ -287,7 +287,7 @@ func TestANodeThatIsGoneElsewhereIsWaitedFor(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- n.fleet.Crash(p.ctx, "n1", "i1") }()
+	go func() { done <- n.fleet.Crash(p.ctx, "n1", wire.Crash{Instance: "i1"}) }()
 	pipe, _ := p.dial()
 	defer pipe.Close()
 	pipe.Send(wire.Frame{Seq: 1, Hello: hello("n1")})

@@ -71,7 +71,9 @@ func (s *Session) completeStatus(id string, known *store.Instance, next *maripos
 	}
 	next.Since = s.f.Clock.Now()
 	if last != nil && from == next.State {
-		next.Since = last.Since
+		if last.Health == next.Health {
+			next.Since = last.Since
+		}
 		return !sameStatus(last, next) || (settlesRecord(known, next) && s.recent[id] == nil)
 	}
 	return true
@@ -86,7 +88,7 @@ func settlesRecord(known *store.Instance, st *mariposa.InstanceStatus) bool {
 }
 
 func sameStatus(a, b *mariposa.InstanceStatus) bool {
-	return a.State == b.State && a.Health == b.Health && a.Generation == b.Generation && a.PhysicalID == b.PhysicalID &&
+	return a.State == b.State && a.Health == b.Health && a.Served == b.Served && slices.Equal(a.Checks, b.Checks) && a.Generation == b.Generation && a.PhysicalID == b.PhysicalID &&
 		a.Restarts == b.Restarts && a.ManualRestarts == b.ManualRestarts && a.Reason == b.Reason && slices.Equal(a.Addresses, b.Addresses) && maps.Equal(a.Details, b.Details)
 }
 

@@ -233,7 +233,7 @@ func TestInstancesComeUpOverARealConnectionAndOutliveIt(t *testing.T) {
 		t.Errorf("the log of a dummy: %v", err)
 	}
 	_ = log.Close()
-	if err := p.fleet.Crash(p.ctx, "n1", "i1"); err != nil {
+	if err := p.fleet.Crash(p.ctx, "n1", wire.Crash{Instance: "i1"}); err != nil {
 		t.Fatal(err)
 	}
 	p.until("it crashes", func() bool { return p.state("i1") == mariposa.StateFailed })

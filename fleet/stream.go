@@ -158,16 +158,17 @@ func (s *Session) openStream(ctx context.Context, o wire.Open) (*wire.Stream, er
 	return wire.OpenInTime(ctx, func() (*wire.Stream, error) { return s.dial(o) })
 }
 
-// Crash makes a dummy instance fail on its node. The result comes through the feed.
-func (f *Fleet) Crash(ctx context.Context, node, instance string) error {
+// Crash makes a dummy instance fail on its node, or its health checks. The result comes
+// through the feed.
+func (f *Fleet) Crash(ctx context.Context, node string, c wire.Crash) error {
 	return f.reach(ctx, errand{
-		node: node, instance: instance, once: true,
+		node: node, instance: c.Instance, once: true,
 		here: func(s *Session) error {
-			s.send(wire.Frame{Crash: &wire.Crash{Instance: instance}})
+			s.send(wire.Frame{Crash: &c})
 			return nil
 		},
 		there: func(waits context.Context, replica string) error {
-			st, err := f.Links.Open(waits, replica, wire.Forward{Node: node, Crash: instance})
+			st, err := f.Links.Open(waits, replica, wire.Forward{Node: node, Crash: &c})
 			if err != nil {
 				return err
 			}

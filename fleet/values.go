@@ -291,16 +291,19 @@ func (s *Session) records(ids []string) []*store.Instance {
 // a command.
 func (s *Session) maskSecrets(ctx context.Context, spec *mariposa.InstanceSpec, st *mariposa.InstanceStatus) {
 	project := s.f.Picture.Projects.Get(spec.Project)
-	if project == nil || project.Spec().Metadata == 0 || (st.Reason == "" && len(st.Details) == 0) {
+	if project == nil || project.Spec().Metadata == 0 || (st.Reason == "" && len(st.Details) == 0 && len(st.Checks) == 0) {
 		return
 	}
 	mask, err := s.f.Cache.Mask(ctx, project, spec)
 	if err != nil { // better to show nothing than a secret
 		slog.Warn("cannot read a project's secrets to mask them", "project", spec.Project, "err", err)
-		st.Reason, st.Details = "the message of the node is hidden: the project's secrets cannot be read to mask them", nil
+		st.Reason, st.Details, st.Checks = "the message of the node is hidden: the project's secrets cannot be read to mask them", nil, nil
 		return
 	}
 	st.Reason = mask.Text(st.Reason)
+	for i := range st.Checks {
+		st.Checks[i].Name, st.Checks[i].Reason = mask.Text(st.Checks[i].Name), mask.Text(st.Checks[i].Reason)
+	}
 	if len(st.Details) > 0 {
 		st.Details = maps.Clone(st.Details)
 		for name, text := range st.Details {

@@ -62,7 +62,8 @@ func facets(s *mariposa.Service) []facet {
 	f.set("networks", replaces, s.Networks)
 	f.set("networks.shared", replaces, s.Shared)
 	if s.Pilot != nil {
-		f.add("containerpilot", replaces, strconv.Itoa(*s.Pilot))
+		f.add("containerpilot", replaces, strconv.Itoa(s.Pilot.Port))
+		f.add("containerpilot.network", replaces, s.Pilot.Network)
 	}
 	f.policies(s)
 	f.dummy(s.Dummy)
@@ -159,12 +160,22 @@ func (f *facetList) dummy(d *mariposa.Dummy) {
 func (f *facetList) healthCheck(name string, h mariposa.HealthCheck) {
 	f.add(name+".type", leavesRunning, h.Type)
 	f.add(name+".port", leavesRunning, number(int64(h.Port)))
+	f.add(name+".network", leavesRunning, h.Network)
 	f.add(name+".path", leavesRunning, h.Path)
+	f.list(name+".command", leavesRunning, h.Command)
+	f.add(name+".user", leavesRunning, h.User)
+	if h.Insecure {
+		f.add(name+".verify", leavesRunning, "false")
+	}
 	f.add(name+".poll", leavesRunning, seconds(h.Poll))
 	f.add(name+".unhealthy_poll", leavesRunning, seconds(h.UnhealthyPoll))
 	f.add(name+".timeout", leavesRunning, seconds(h.Timeout))
 	f.add(name+".retries", leavesRunning, strconv.Itoa(h.Retries))
-	f.add(name+".expect.status", leavesRunning, number(int64(h.ExpectStatus)))
+	var status []string
+	for _, r := range h.ExpectStatus {
+		status = append(status, r.String())
+	}
+	f.list(name+".expect.status", leavesRunning, status)
 	f.pairs(name+".expect.headers", leavesRunning, h.ExpectHeaders)
 	f.add(name+".expect.body", leavesRunning, h.ExpectBody)
 }
@@ -196,6 +207,20 @@ func digests(s *mariposa.Service, more ...facet) (digest, inPlace string) {
 		}
 	}
 	return hash(fixed.String()), hash(changing.String())
+}
+
+// checksDigest returns a hash over the health checks of a service; empty if it has none.
+func checksDigest(s *mariposa.Service) string {
+	if len(s.HealthChecks) == 0 && s.Pilot == nil {
+		return ""
+	}
+	var b strings.Builder
+	for _, f := range facets(s) {
+		if f.name == "grace" || strings.HasPrefix(f.name, "healthchecks[") || strings.HasPrefix(f.name, "containerpilot") {
+			f.encode(&b)
+		}
+	}
+	return hash(b.String())
 }
 
 func (f facet) encode(b *strings.Builder) {

@@ -82,7 +82,7 @@ func TestTheContractsExampleMadeWholeIsOnlyNotSupportedYet(t *testing.T) {
 	}
 	lines := strings.Split(string(data), "\n")
 	_, err = Parse(data)
-	if len(faultsOf(err)) < 5 {
+	if len(faultsOf(err)) < 4 {
 		t.Fatalf("too few faults: %v", listing(err))
 	}
 	for _, f := range faultsOf(err) {
@@ -163,6 +163,17 @@ func TestValuesAreReadInAllTheirForms(t *testing.T) {
 		{"defaults of what is not supported yet", "update: {canary: 0, on_metadata: hold}\ncontainerpilot: false\nservice_type: continuous\nhealthchecks: []", func(s *mariposa.Service) any { return s.Type }, "continuous"},
 		{"files, kept to the byte", "files:\n  /a: |\n    x\n", func(s *mariposa.Service) any { return s.Files }, []mariposa.Variable{{Name: "/a", Value: "x\n"}}},
 		{"mdata with names of several parts", "mdata: {com.example:key-1_a: 1}", func(s *mariposa.Service) any { return s.Mdata }, []mariposa.Variable{{Name: "com.example:key-1_a", Value: "1"}}},
+		{"a health check with defaults", "healthchecks: [{type: http, port: 80}]", func(s *mariposa.Service) any { return s.HealthChecks[0] }, mariposa.HealthCheck{
+			Type: "http", Port: 80, Path: "/", Poll: 5 * time.Second, UnhealthyPoll: time.Second, Timeout: 2 * time.Second, Retries: 2, ExpectStatus: []mariposa.StatusRange{{From: 200, To: 200}},
+		}},
+		{"ranges of status codes", "healthchecks: [{type: https, port: 80, verify: false, expect: {status: [204, 300-399], body: /up/}}]", func(s *mariposa.Service) any { return s.HealthChecks[0] }, mariposa.HealthCheck{
+			Type: "https", Port: 80, Path: "/", Insecure: true, Poll: 5 * time.Second, UnhealthyPoll: time.Second, Timeout: 2 * time.Second, Retries: 2,
+			ExpectStatus: []mariposa.StatusRange{{From: 204, To: 204}, {From: 300, To: 399}}, ExpectBody: "/up/",
+		}},
+		{"a command as a check", "healthchecks: [{type: command, command: /bin/check -q, poll: 0.5, unhealthy_poll: 0.25, retries: 0}]", func(s *mariposa.Service) any { return s.HealthChecks[0] }, mariposa.HealthCheck{
+			Type: "command", Command: []string{"/bin/check", "-q"}, Poll: 500 * time.Millisecond, UnhealthyPoll: 250 * time.Millisecond, Timeout: 500 * time.Millisecond,
+		}},
+		{"containerpilot", "containerpilot: {port: 9091}\ngrace: 60", func(s *mariposa.Service) any { return []any{*s.Pilot, s.Grace, s.Checks()[0].Type} }, []any{mariposa.Pilot{Port: 9091}, time.Minute, "containerpilot"}},
 		{"reprovision on metadata", "update: {on_metadata: reprovision}", func(s *mariposa.Service) any { return s.Update.OnMetadata }, "reprovision"},
 		{"a package", "package: small-512M", func(s *mariposa.Service) any { return s.Package }, "small-512M"},
 		{"null as if left out", "memory:\ntags: ~", func(s *mariposa.Service) any { return s.Memory }, int64(0)},

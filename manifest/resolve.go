@@ -85,6 +85,23 @@ func (s Scope) has(svc *mariposa.Service, text string) bool {
 	return true
 }
 
+// ResolveChecks returns the health checks of a service's instances, with the interpolations
+// in their paths resolved.
+func ResolveChecks(svc *mariposa.Service, scope Scope) ([]mariposa.HealthCheck, error) {
+	r := resolver{svc: svc, scope: scope}
+	all := slices.Clone(svc.Checks())
+	for i := range all {
+		all[i].Path = r.text("healthchecks", all[i].Path)
+	}
+	return all, r.err
+}
+
+// HasOwnChecks reports whether the health checks of a service's instances differ, because
+// their paths name the instance.
+func HasOwnChecks(svc *mariposa.Service) bool {
+	return slices.ContainsFunc(svc.HealthChecks, func(h mariposa.HealthCheck) bool { return len(pathsIn(h.Path)) > 0 })
+}
+
 // PerInstance reports whether any two instances of a service would get
 // different workloads; if not, one can serve them all.
 func PerInstance(svc *mariposa.Service) bool {

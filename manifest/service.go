@@ -17,13 +17,14 @@ const maxScale = 1_000_000
 // once every service is known.
 type draft struct {
 	*mariposa.Service
-	at        *spot
-	computed  bool // its compute type is valid
-	edges     []edge
-	networks  []edge
-	volumes   []edge
-	refs      []usedPath
-	variables map[string]bool // of the environment, once it is needed
+	at              *spot
+	computed        bool // its compute type is valid
+	edges           []edge
+	networks        []edge
+	volumes         []edge
+	checkedNetworks []edge // by health checks
+	refs            []usedPath
+	variables       map[string]bool // of the environment, once it is needed
 }
 
 // edge is a dependency and where it is written.
@@ -85,7 +86,7 @@ var serviceKeys = keys[draft]{
 	"depends_on":     dependsOn,
 	"healthchecks":   healthChecks,
 	"containerpilot": containerPilot,
-	"grace":          func(c *checker, at *spot, d *draft) { c.seconds(at, 0, &d.Grace) },
+	"grace":          func(c *checker, at *spot, d *draft) { c.secondsUpTo(at, 0, mostGrace, &d.Grace) },
 	"restart":        restart,
 	"reschedule":     reschedule,
 	"stop":           func(c *checker, at *spot, d *draft) { object(c, at, "services.*.stop.", stopKeys, &d.Stop) },
@@ -122,6 +123,7 @@ func (c *checker) checkService(d *draft) {
 	if at := d.at.child("schedule"); at != nil && d.Type != "scheduled" {
 		c.invalid(at, "is only allowed for scheduled services; remove it or set service_type: scheduled")
 	}
+	c.checkNetworks(d)
 	if !d.computed {
 		return
 	}
@@ -146,6 +148,7 @@ func (c *checker) checkService(d *draft) {
 		}
 	}
 	c.checkImageKeys(d)
+	c.checkServiceHealth(d)
 	if at := d.at.child("ports"); at != nil && d.Compute == mariposa.ComputeInfrastructure && slices.ContainsFunc(d.Ports, func(p mariposa.Port) bool { return p.Host != 0 }) {
 		c.invalid(at, "cannot have a port of the node: a system container is reached at its own address; write the container's port alone, such as 8080")
 	}
@@ -403,5 +406,6 @@ func (d *draft) finish() *mariposa.Service {
 		d.Update.StopFirst = true
 	}
 	d.Digest, d.Live = digests(d.Service)
+	d.ChecksDigest = checksDigest(d.Service)
 	return d.Service
 }

@@ -141,7 +141,12 @@ const year = 365 * 24 * 3600
 
 // seconds reads a time span, fractions allowed.
 func (c *checker) seconds(at *spot, least float64, into *time.Duration) {
-	if n, ok := c.number(at, least, year); ok {
+	c.secondsUpTo(at, least, year, into)
+}
+
+// secondsUpTo reads a time span with a maximum of its own.
+func (c *checker) secondsUpTo(at *spot, least, most float64, into *time.Duration) {
+	if n, ok := c.number(at, least, most); ok {
 		*into = time.Duration(math.Round(n*1000)) * time.Millisecond
 	}
 }

@@ -184,6 +184,15 @@ var general = map[mariposa.ReasonCode]words{
 	mariposa.ReasonStormSlow: words{text: func(r *mariposa.Reason, now time.Time) string {
 		return unreachableNode(r, now) + " together with others; it is replaced at " + stamp(r.Until, now)
 	}}.withHelp(rescheduleNow),
+	mariposa.ReasonUnhealthy: say(func(r *mariposa.Reason) string {
+		return notHealthy(r) + "; it is removed once its successor is healthy"
+	}),
+	mariposa.ReasonUnhealthyTurn: say(func(r *mariposa.Reason) string {
+		return notHealthy(r) + "; it is replaced once others of the service are healthy"
+	}),
+	mariposa.ReasonCheckNeverPassed: say(func(r *mariposa.Reason) string {
+		return notHealthy(r) + ", but no instance has ever passed this check, so it is not replaced; check `healthchecks` in the manifest"
+	}),
 	mariposa.ReasonDrainRollout: say(func(r *mariposa.Reason) string {
 		return fmt.Sprintf("%s moves off node %s, which is being drained, after the rollout of version %d", r.Subject, r.Node, r.Version)
 	}),
@@ -192,6 +201,9 @@ var general = map[mariposa.ReasonCode]words{
 	mariposa.ReasonScale: say(func(r *mariposa.Reason) string { return fmt.Sprintf("scale is %d", r.Count) }),
 	mariposa.ReasonReplacesFailed: say(func(r *mariposa.Reason) string {
 		return "replaces " + r.Subject + " (" + firstNonEmpty(quotedDetail(r), "ended") + ")"
+	}),
+	mariposa.ReasonReplacesUnhealthy: say(func(r *mariposa.Reason) string {
+		return "replaces " + r.Subject + " (" + firstNonEmpty(quotedDetail(r), "not healthy") + ")"
 	}),
 	mariposa.ReasonReplacesLost: {text: func(r *mariposa.Reason, now time.Time) string {
 		return fmt.Sprintf("replaces %s, whose node %s has been unknown since %s", r.Subject, r.Node, stamp(r.Since, now))
@@ -486,6 +498,7 @@ func afterThaw(r *mariposa.Reason) string {
 	}
 	say(mariposa.TallyRunning, "is running and would be removed after thaw", "are running and would be removed after thaw")
 	say(mariposa.TallyFailed, "is gone and would be replaced after thaw", "are gone and would be replaced after thaw")
+	say(mariposa.TallySick, "is not healthy and would be replaced after thaw", "are not healthy and would be replaced after thaw")
 	say(mariposa.TallyUnknown, "is on a node that cannot be reached", "are on nodes that cannot be reached")
 	say(mariposa.TallyMissing, "would be started after thaw", "")
 	say(mariposa.TallySurplus, "would be removed after thaw", "")
@@ -547,4 +560,9 @@ func failedTimes(n int) string {
 		return "failed"
 	}
 	return "failed " + Many(n, "time") + " in a row"
+}
+
+// notHealthy says which instance fails its health checks, and which.
+func notHealthy(r *mariposa.Reason) string {
+	return r.Subject + " is not healthy (" + firstNonEmpty(quotedDetail(r), "its checks fail") + ")"
 }

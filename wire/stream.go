@@ -49,7 +49,7 @@ type Message struct {
 type Forward struct {
 	Node       string `json:"node,omitempty"`
 	Open       *Open  `json:"open,omitempty"`       // a stream to the node; its Input is a stream of the same link
-	Crash      string `json:"crash,omitempty"`      // an instance of the node to crash
+	Crash      *Crash `json:"crash,omitempty"`      // an instance of the node to hurt
 	Quarantine bool   `json:"quarantine,omitempty"` // all quarantined instances of the node: a JSON list of mariposa.Quarantined
 	Heartbeats bool   `json:"heartbeats,omitempty"` // when nodes were last heard from, as JSON
 }

@@ -66,6 +66,22 @@ func (r *Report) Add(it Status) {
 	for name, text := range it.Status.Details {
 		r.weight += 32 + len(name) + len(text)
 	}
+	for _, c := range it.Status.Checks {
+		r.weight += 128 + len(c.Name) + len(c.Reason)
+	}
+}
+
+// ChecksWeight is how many bytes health checks take in a frame, at most.
+func ChecksWeight(c *Checks) int {
+	n := 64
+	for i := range c.List {
+		h := &c.List[i]
+		n += 512 + quotedLength(h.Network) + quotedLength(h.Path) + quotedLength(h.User) + quotedLength(h.ExpectBody) + 48*len(h.ExpectStatus) + variablesWeight(h.ExpectHeaders)
+		for _, word := range h.Command {
+			n += quotedLength(word) + 1
+		}
+	}
+	return n
 }
 
 // Weight is how many bytes the values take in a frame, at most.

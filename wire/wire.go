@@ -29,7 +29,8 @@ import (
 //	12 (2026-11): assignments with the restart policy in force
 //	13 (2026-11): reports with compute types that a node has begun or ceased to offer; workloads with a user and name servers
 //	14 (2026-11): assignments of adopted containers; streams that list foreign containers
-const Protocol = 14
+//	15 (2026-11): assignments with health checks; the health of instances and the results of their checks in reports
+const Protocol = 15
 
 // NodeHeader is the request header with which an agent proves which node it is: ID:KEY. A
 // node that has joined before needs no join token. A node whose key was rotated sends it
@@ -131,6 +132,7 @@ type Assign struct {
 	Last      bool                          `json:"last,omitempty"`
 	Workloads map[string]*mariposa.Workload `json:"workloads,omitempty"`
 	Logins    map[string]*mariposa.Login    `json:"logins,omitempty"` // to registries of images
+	Checks    map[string]*Checks            `json:"checks,omitempty"`
 	Items     []Assignment                  `json:"items,omitempty"`
 	Revision  int64                         `json:"revision,omitempty"` // of the store
 	Proof     string                        `json:"proof,omitempty"`    // of that revision, for Seen
@@ -148,6 +150,7 @@ type Assignment struct {
 	ManualRestarts int                      `json:"bounces,omitempty"`  // manual restarts requested so far; it restarts in place until its status has as many
 	Workload       string                   `json:"workload,omitempty"` // key into Workloads of the same frame
 	Login          string                   `json:"login,omitempty"`    // key into Logins of the same frame
+	Checks         string                   `json:"checks,omitempty"`   // key into Checks of the same frame; empty: it has none
 	Status         *mariposa.InstanceStatus `json:"status,omitempty"`   // in snapshots: its last known status
 	Mounts         []mariposa.Mount         `json:"mounts,omitempty"`   // volumes that must be there before it starts
 	Networks       []mariposa.Join          `json:"networks,omitempty"` // networks that must be there before it starts
@@ -165,6 +168,12 @@ type Assignment struct {
 	// negative means no limit. A shorter one also applies to a stop in progress. If nil,
 	// the workload decides.
 	StopTimeout *time.Duration `json:"within,omitempty"`
+}
+
+// Checks are the health checks in force of an instance.
+type Checks struct {
+	List  []mariposa.HealthCheck `json:"list"`
+	Grace time.Duration          `json:"grace"` // how long it may take to pass for the first time
 }
 
 // Provide sends the node the goals of its resources, which instances use and which
@@ -271,9 +280,12 @@ type Rotate struct {
 	KeyHash string `json:"key_hash,omitempty"`
 }
 
-// Crash makes an instance fail, if its driver can do that.
+// Crash makes an instance fail, or makes its health checks pass or fail, if its driver can do
+// that.
 type Crash struct {
 	Instance string `json:"instance"`
+	// Health is healthy or unhealthy, for the checks; empty: the instance fails.
+	Health mariposa.Health `json:"health,omitempty"`
 }
 
 // Encode returns the bytes of a frame.

@@ -99,7 +99,7 @@ func (d *Driver) exec(ctx, lasting context.Context, id string, o driver.ExecOpti
 		return nil, err
 	}
 	create := client.ExecCreateOptions{
-		Cmd: o.Command, AttachStdin: true, AttachStdout: true, AttachStderr: true, TTY: s.terminal, Env: []string{envSession + "=" + s.mark},
+		Cmd: o.Command, AttachStdin: true, AttachStdout: true, AttachStderr: true, TTY: s.terminal, User: o.User, Env: []string{envSession + "=" + s.mark},
 	}
 	for _, v := range o.Environment {
 		if !slices.ContainsFunc(c.Config.Env, func(own string) bool { return strings.HasPrefix(own, v.Name+"=") }) {

@@ -125,7 +125,7 @@ func (d *Driver) Start(ctx context.Context, i driver.Instance) (driver.Observed,
 
 // run finishes a start, with the mutex held.
 func (d *Driver) run(in *instance, manualRestarts int) (driver.Observed, error) {
-	in.Running, in.Exit, in.Reason, in.Finished = true, nil, "", time.Time{}
+	in.Running, in.Exit, in.Reason, in.Finished, in.Sick = true, nil, "", time.Time{}, false
 	in.Started = d.clock.Now()
 	var failure error
 	if in.Knobs.Fail {
@@ -231,6 +231,34 @@ func (d *Driver) Remove(ctx context.Context, id string) error {
 // Crash makes a running dummy end by itself, as if killed.
 func (d *Driver) Crash(id string) error {
 	return d.changeAndReport(id, func(in *instance) error { return d.end(in, 137, "killed by signal 9") })
+}
+
+// SetHealthy makes the health checks of a running dummy pass or fail. After a restart they pass.
+func (d *Driver) SetHealthy(id string, healthy bool) error {
+	d.world.mu.Lock()
+	defer d.world.mu.Unlock()
+	in := d.world.instances[id]
+	switch {
+	case in == nil:
+		return driver.ErrNotFound
+	case !in.Running:
+		return errNotRunning
+	}
+	in.Sick = !healthy
+	return d.world.put(in)
+}
+
+// Probe answers a health check: it passes unless the dummy is sick.
+func (d *Driver) Probe(_ context.Context, id string, _ *mariposa.HealthCheck) error {
+	d.world.mu.Lock()
+	defer d.world.mu.Unlock()
+	switch in := d.world.instances[id]; {
+	case in == nil || !in.Running:
+		return errors.New("refused the connection")
+	case in.Sick:
+		return errors.New("answered 503")
+	}
+	return nil
 }
 
 // Restart makes a running dummy end and run again by itself, as an engine with its own

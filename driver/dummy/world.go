@@ -78,6 +78,7 @@ type instance struct {
 	Attempt        uint64               `json:"attempt"` // operations so far; each has its own random wait
 	ManualRestarts int                  `json:"bounces,omitempty"`
 	Knobs          mariposa.Dummy       `json:"dummy"`
+	Sick           bool                 `json:"sick,omitempty"` // its health checks fail
 	Gone           bool                 `json:"gone,omitempty"` // in the journal: removed
 
 	values []mariposa.Variable // in memory only: they may be secret

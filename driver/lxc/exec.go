@@ -125,6 +125,12 @@ func (d *Driver) exec(ctx context.Context, id string, o driver.ExecOptions) (*se
 	}
 	current := *in
 	current.init = init
+	if o.User != "" {
+		root := filepath.Join("/proc", strconv.Itoa(init.PID), "root")
+		if current.record.User, err = resolveUser([]string{root}, o.User); err != nil {
+			return nil, &driver.CommandError{Err: err}
+		}
+	}
 	if err := findProgram(init.PID, &in.record, o.Command[0]); err != nil {
 		return nil, &driver.CommandError{Err: err}
 	}
@@ -135,7 +141,7 @@ func (d *Driver) exec(ctx context.Context, id string, o driver.ExecOptions) (*se
 			env = append(env, v.Name+"="+v.Value)
 		}
 	}
-	s.cmd = exec.CommandContext(context.WithoutCancel(ctx), ostool.Find("lxc-attach"), in.record.attachArgs(env, o.Command)...) //nolint:gosec // it is what we run
+	s.cmd = exec.CommandContext(context.WithoutCancel(ctx), ostool.Find("lxc-attach"), current.record.attachArgs(env, o.Command)...) //nolint:gosec // it is what we run
 	s.cmd.Dir, s.cmd.Env, s.cmd.SysProcAttr = "/", []string{}, &syscall.SysProcAttr{Setsid: true, Setctty: s.terminal}
 	theirs, err := s.open(o.Terminal)
 	if err == nil {

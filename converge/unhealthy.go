@@ -1,0 +1,158 @@
+package converge
+
+import (
+	"time"
+
+	"mariposa"
+)
+
+// An instance whose health checks fail is replaced. One that has never been healthy counts
+// as failed. One that has served keeps running until its successor serves: it may recover,
+// and the fault may be elsewhere. Nothing is removed before something healthy takes its
+// place, so a fault that affects the whole service, such as a database that is away, costs
+// one additional instance and not all of them.
+//
+// With order stop-first an unhealthy instance is removed before its successor starts, one
+// batch at a time.
+
+// isUnhealthy reports whether the checks of a running instance fail.
+func isUnhealthy(i *Instance) bool {
+	return i.Status != nil && i.Status.Health == mariposa.HealthUnhealthy
+}
+
+// isUnproven reports whether a running instance has not passed its checks yet.
+func isUnproven(i *Instance) bool {
+	return i.Status != nil && i.Status.Health == mariposa.HealthStarting
+}
+
+// refillUnhealthy starts successors of unhealthy instances, after empty slots have got theirs.
+// It returns how many empty slots may be filled.
+func (t *turn) refillUnhealthy(missing int) int {
+	if t.s.count(unhealthy) == 0 {
+		return missing
+	}
+	t.ailing = t.findAiling()
+	empty := max(0, t.goal-t.slotsHeld()-len(t.taken)-len(t.ailing))
+	room, blamed, visited := t.unhealthyBatch(empty), t.blamesChecks(), map[int]bool{}
+	if !t.s.def.Update.StopFirst {
+		room = min(room, missing-empty)
+	}
+	t.s.each(unhealthy, func(i *Instance) bool {
+		slot, code := i.Spec.Slot, mariposa.ReasonUnhealthy
+		number, can := t.refillVersion(i)
+		switch {
+		case !t.ailing[slot] || visited[slot]: // it has a successor
+		case blamed:
+			code = mariposa.ReasonCheckNeverPassed
+		case room <= 0 || !can:
+			code = mariposa.ReasonUnhealthyTurn
+		case t.s.def.Update.StopFirst:
+			t.remove(i, mariposa.Reported(howItEnded(i)), true)
+			room--
+		case t.create(slot, number, &mariposa.Reason{Code: mariposa.ReasonReplacesUnhealthy, Subject: i.Spec.Name, Detail: howItEnded(i)}, true):
+			room, missing = room-1, missing-1
+		default:
+			room = 0
+		}
+		visited[slot] = true
+		t.wait(time.Time{}, func() *mariposa.Reason { return unhealthyReason(code, i) })
+		return true
+	})
+	return min(missing, empty)
+}
+
+// findAiling returns the slots whose only instances are unhealthy.
+func (t *turn) findAiling() map[int]bool {
+	slots := map[int]bool{}
+	t.s.each(unhealthy, func(i *Instance) bool {
+		if slot := i.Spec.Slot; t.slotHolders(slot) == 0 && !t.taken[slot] {
+			slots[slot] = true
+		}
+		return true
+	})
+	return slots
+}
+
+// explainUnhealthy says which instances are unhealthy while no successors can be started.
+func (t *turn) explainUnhealthy() {
+	t.s.each(unhealthy, func(i *Instance) bool {
+		t.wait(time.Time{}, func() *mariposa.Reason { return unhealthyReason(mariposa.ReasonUnhealthy, i) })
+		return true
+	})
+}
+
+// unhealthyBatch returns how many unhealthy instances may be replaced now: one batch at a time,
+// together with the empty slots, and only one if no instance is healthy, because then the
+// cause is probably something that all of them need.
+func (t *turn) unhealthyBatch(empty int) int {
+	most := t.moveBatch()
+	if t.countRunning() == 0 {
+		most = 1
+	}
+	return most - t.starting - t.outdatedStarting - len(t.taken) - empty
+}
+
+// blamesChecks reports whether the checks themselves are the likely cause: no instance
+// passes them, and none ever has.
+func (t *turn) blamesChecks() bool {
+	if t.countRunning() > 0 || t.failed > 0 {
+		return false
+	}
+	never := true
+	t.s.each(unhealthy, func(i *Instance) bool {
+		for _, c := range i.Status.Checks {
+			never = never && (c.Health != mariposa.HealthUnhealthy || !c.Passed)
+		}
+		return never
+	})
+	return never
+}
+
+// dropUnhealthy removes unhealthy instances that are not needed: those whose slot is served by
+// another one, and those above the goal.
+func (t *turn) dropUnhealthy() {
+	if t.s.count(unhealthy) == 0 {
+		return
+	}
+	served := t.servedSlots()
+	surplus := t.s.count(unhealthy) - max(0, t.goal-t.slotsHeld())
+	t.s.each(unhealthy, func(i *Instance) bool {
+		hasSuccessor := t.slotHolders(i.Spec.Slot) > 0
+		switch {
+		case t.removing[i.ID]:
+			surplus--
+		case served[i.Spec.Slot], surplus > 0 && !hasSuccessor && t.countRunning() >= t.goal:
+			if t.mayGo(i) {
+				t.remove(i, mariposa.Reported(howItEnded(i)), true)
+			}
+			surplus--
+		}
+		return !t.isBulkSpent()
+	})
+}
+
+// servedSlots returns the slots of unhealthy instances in which another one has been up for
+// min_healthy.
+func (t *turn) servedSlots() map[int]bool {
+	slots := map[int]bool{}
+	t.s.each(unhealthy, func(i *Instance) bool { slots[i.Spec.Slot] = false; return true })
+	for _, c := range upClasses {
+		t.s.each(c, func(i *Instance) bool {
+			done, asked := slots[i.Spec.Slot]
+			if !asked || done || t.removing[i.ID] {
+				return true
+			}
+			at := since(i).Add(t.s.def.Update.MinHealthy)
+			if slots[i.Spec.Slot] = !at.After(t.now); at.After(t.now) {
+				t.wakeAt(at)
+			}
+			return true
+		})
+	}
+	return slots
+}
+
+// unhealthyReason returns a reason about an instance whose checks fail.
+func unhealthyReason(code mariposa.ReasonCode, i *Instance) *mariposa.Reason {
+	return &mariposa.Reason{Code: code, Subject: i.Spec.Name, Detail: howItEnded(i)}
+}

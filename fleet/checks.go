@@ -1,0 +1,47 @@
+package fleet
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"log/slog"
+
+	"mariposa"
+	"mariposa/manifest"
+	"mariposa/picture"
+	"mariposa/store"
+	"mariposa/wire"
+)
+
+// checksOf returns the health checks of an instance and their digest; nil: it has none.
+func (s *Session) checksOf(ctx context.Context, id string, spec *mariposa.InstanceSpec, def *mariposa.Service, v *picture.Version, project *store.Project) (*wire.Checks, string) {
+	if def.ChecksDigest == "" {
+		return nil, ""
+	}
+	if !manifest.HasOwnChecks(def) {
+		return &wire.Checks{List: def.Checks(), Grace: def.Grace}, def.ChecksDigest
+	}
+	list, err := manifest.ResolveChecks(def, s.scope(ctx, id, spec, v, project))
+	if err != nil { // the instance runs without them; the others of its node must not wait
+		slog.Warn("cannot resolve the health checks of an instance", "instance", spec.Name, "err", err)
+		return nil, ""
+	}
+	checks := &wire.Checks{List: list, Grace: def.Grace}
+	b, _ := json.Marshal(checks) // never fails
+	sum := sha256.Sum256(b)
+	return checks, hex.EncodeToString(sum[:16])
+}
+
+// addChecks adds the health checks of an instance to those of a frame and returns their
+// key. Instances with the same checks share them.
+func addChecks(a *wire.Assign, digest string, checks *wire.Checks) string {
+	if checks == nil {
+		return ""
+	}
+	if a.Checks == nil {
+		a.Checks = map[string]*wire.Checks{}
+	}
+	a.Checks[digest] = checks
+	return digest
+}

@@ -1,0 +1,301 @@
+package health_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"mariposa"
+	"mariposa/health"
+)
+
+// world runs a checker in virtual time: probes answer at once, from a table.
+type world struct {
+	t       *testing.T
+	now     time.Time
+	timers  []*timer
+	checker *health.Checker
+	answers map[string]error // by instance and port
+	probes  map[string]int
+	status  map[string]health.Status
+	changes int
+}
+
+type timer struct {
+	at   time.Time
+	f    func()
+	done bool
+}
+
+func (w *world) Now() time.Time { return w.now }
+
+func (w *world) After(d time.Duration, f func()) func() {
+	t := &timer{at: w.now.Add(max(d, 0)), f: f}
+	w.timers = append(w.timers, t)
+	return func() { t.done = true }
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), answers: map[string]error{}, probes: map[string]int{}, status: map[string]health.Status{}}
+	w.checker = &health.Checker{
+		Clock: w, Post: func(f func()) { f() }, Spawn: func(f func()) { f() }, Base: t.Context,
+		Report: func(id string, s health.Status) { w.status[id] = s; w.changes++ },
+		Probe: func(_ context.Context, at health.Target, c *mariposa.HealthCheck) error {
+			key := at.Instance + ":" + strconv.Itoa(c.Port)
+			w.probes[key]++
+			return w.answers[key]
+		},
+	}
+	return w
+}
+
+// pass lets time pass.
+func (w *world) pass(d time.Duration) {
+	until := w.now.Add(d)
+	for {
+		w.timers = slices.DeleteFunc(w.timers, func(t *timer) bool { return t.done })
+		var next *timer
+		for _, t := range w.timers {
+			if next == nil || t.at.Before(next.at) {
+				next = t
+			}
+		}
+		if next == nil || next.at.After(until) {
+			break
+		}
+		next.done = true
+		if next.at.After(w.now) {
+			w.now = next.at
+		}
+		next.f()
+	}
+	w.now = until
+}
+
+func (w *world) watch(id string, checks ...mariposa.HealthCheck) health.Subject {
+	s := health.Subject{Target: health.Target{Instance: id, Service: "of " + id, Address: "127.0.0.1"}, Checks: checks, Grace: 30 * time.Second, Since: w.now}
+	w.checker.Watch(s)
+	return s
+}
+
+func (w *world) want(id string, h mariposa.Health, reason string) {
+	w.t.Helper()
+	if s := w.status[id]; s.Health != h || s.Reason != reason {
+		w.t.Errorf("after %s, %s is %s (%q), want %s (%q)", w.now.Format("04:05"), id, s.Health, s.Reason, h, reason)
+	}
+}
+
+func httpCheck(port int) mariposa.HealthCheck {
+	return mariposa.HealthCheck{Type: mariposa.CheckHTTP, Port: port, Path: "/health", Poll: 5 * time.Second, UnhealthyPoll: time.Second, Timeout: 2 * time.Second, Retries: 2}
+}
+
+var errDown = errors.New("answered 503")
+
+func TestAnInstanceIsStartingUntilItsChecksPass(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.answers["a:80"] = errDown
+	w.watch("a", httpCheck(80), httpCheck(81))
+	w.want("a", mariposa.HealthStarting, "")
+	w.pass(10 * time.Second)
+	w.want("a", mariposa.HealthStarting, "")
+	delete(w.answers, "a:80")
+	w.pass(2 * time.Second)
+	w.want("a", mariposa.HealthHealthy, "")
+	if s := w.status["a"]; !s.Served || len(s.Checks) != 2 || !s.Checks[0].Passed {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestAnInstanceThatNeverPassesIsUnhealthyAfterItsGrace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.answers["a:80"] = errDown
+	w.watch("a", httpCheck(80))
+	w.pass(29 * time.Second)
+	w.want("a", mariposa.HealthStarting, "")
+	w.pass(3 * time.Second)
+	if s := w.status["a"]; s.Health != mariposa.HealthUnhealthy || s.Served || s.Checks[0].Passed {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestFailuresCountOnlyAfterTheRetries(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.watch("a", httpCheck(80))
+	w.pass(20 * time.Second)
+	w.want("a", mariposa.HealthHealthy, "")
+	w.answers["a:80"] = errDown
+	for w.probes["a:80"] = 0; w.probes["a:80"] < 2; {
+		w.pass(100 * time.Millisecond)
+	}
+	w.want("a", mariposa.HealthHealthy, "")
+	w.pass(1100 * time.Millisecond)
+	w.want("a", mariposa.HealthUnhealthy, "http :80/health answered 503, 3 times in 2 s")
+	delete(w.answers, "a:80")
+	w.pass(5 * time.Second)
+	w.want("a", mariposa.HealthHealthy, "")
+	if w.changes != 4 { // starting, healthy, unhealthy, healthy
+		t.Errorf("%d reports", w.changes)
+	}
+}
+
+func TestAnUnhealthyInstanceIsCheckedLessAndLessOften(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.answers["a:80"] = errDown
+	w.watch("a", httpCheck(80))
+	w.pass(time.Hour)
+	before := w.probes["a:80"]
+	w.pass(time.Hour)
+	if n := w.probes["a:80"] - before; n < 55 || n > 70 { // once a minute, a little varied
+		t.Errorf("%d checks in an hour", n)
+	}
+}
+
+func TestChecksThatBeginTogetherAreSpread(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for i := range 100 {
+		s := health.Subject{Target: health.Target{Instance: strconv.Itoa(i), Service: "s"}, Checks: []mariposa.HealthCheck{httpCheck(80)}, Since: w.now.Add(-time.Hour), Served: true}
+		w.checker.Watch(s)
+	}
+	w.pass(2500 * time.Millisecond)
+	if n := len(w.probes); n < 35 || n > 65 {
+		t.Errorf("%d of 100 checks ran in the first half of the poll", n)
+	}
+	w.pass(2500 * time.Millisecond)
+	if len(w.probes) != 100 {
+		t.Errorf("%d of 100 ran in the whole poll", len(w.probes))
+	}
+}
+
+func TestAChangedCheckKeepsAServingInstanceHealthyUntilItFails(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.watch("a", httpCheck(80))
+	w.pass(10 * time.Second)
+	w.answers["a:81"] = errDown
+	s.Checks = []mariposa.HealthCheck{httpCheck(80), httpCheck(81)}
+	w.checker.Watch(s)
+	w.pass(20 * time.Second)
+	w.want("a", mariposa.HealthHealthy, "")
+	w.pass(20 * time.Second)
+	if got := w.status["a"]; got.Health != mariposa.HealthUnhealthy || !got.Served || got.Checks[1].Passed || !got.Checks[0].Passed {
+		t.Errorf("%+v", got)
+	}
+	s.Checks = nil
+	w.checker.Watch(s)
+	w.want("a", mariposa.HealthUnknown, "")
+}
+
+func TestARestartedInstanceStartsAnew(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.watch("a", httpCheck(80))
+	w.pass(10 * time.Second)
+	s.Since = w.now
+	w.answers["a:80"] = errDown
+	w.checker.Watch(s)
+	w.want("a", mariposa.HealthStarting, "")
+	if w.status["a"].Served {
+		t.Error("it counts as having served")
+	}
+}
+
+func TestAnEarlierVerdictStandsUntilTheCheckPasses(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := httpCheck(80)
+	w.answers["a:80"] = errDown
+	w.checker.Watch(health.Subject{
+		Target: health.Target{Instance: "a"}, Checks: []mariposa.HealthCheck{c}, Since: w.now.Add(-time.Hour), Served: true,
+		Known: []mariposa.CheckStatus{{Name: c.Name(), Health: mariposa.HealthUnhealthy, Passed: true, Reason: "answered 503", Since: w.now.Add(-time.Minute)}},
+	})
+	w.want("a", mariposa.HealthUnhealthy, "http :80/health answered 503")
+	delete(w.answers, "a:80")
+	w.pass(5 * time.Second)
+	w.want("a", mariposa.HealthHealthy, "")
+}
+
+func TestAForgottenInstanceIsNotChecked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.watch("a", httpCheck(80))
+	w.pass(10 * time.Second)
+	n, changes := w.probes["a:80"], w.changes
+	w.checker.Forget("a")
+	w.checker.Forget("a")
+	w.pass(time.Minute)
+	if w.probes["a:80"] != n || w.changes != changes {
+		t.Error("it is still checked")
+	}
+}
+
+func TestTheFaultOfTheCheckerCountsForNobody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.watch("a", httpCheck(80))
+	w.pass(10 * time.Second)
+	w.answers["a:80"] = &health.Inconclusive{Reason: "the agent has too many open files"}
+	w.pass(time.Minute)
+	w.want("a", mariposa.HealthHealthy, "")
+}
+
+func TestANodeWithoutNetworkBlamesNobody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	silent := health.Silence("did not answer within 2 s")
+	w.watch("a", httpCheck(80))
+	w.watch("b", httpCheck(80))
+	w.pass(10 * time.Second)
+	w.answers["a:80"], w.answers["b:80"] = silent, silent
+	w.pass(time.Minute)
+	w.want("a", mariposa.HealthHealthy, "")
+	w.want("b", mariposa.HealthHealthy, "")
+	delete(w.answers, "b:80") // the network is back; a is still silent
+	w.pass(time.Minute)
+	if s := w.status["a"]; s.Health != mariposa.HealthUnhealthy {
+		t.Errorf("%+v", s)
+	}
+	w.want("b", mariposa.HealthHealthy, "")
+}
+
+func TestOneSilentServiceIsUnhealthy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.watch("a", httpCheck(80))
+	w.pass(10 * time.Second)
+	w.answers["a:80"] = health.Silence("did not answer within 2 s")
+	w.pass(time.Minute)
+	if s := w.status["a"]; s.Health != mariposa.HealthUnhealthy {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestChecksBeyondTheLimitWait(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var begun []func()
+	w.checker.Limit = 3
+	w.checker.Spawn = func(f func()) { begun = append(begun, f) }
+	for i := range 10 {
+		w.watch(strconv.Itoa(i), httpCheck(80))
+	}
+	w.pass(time.Second)
+	if len(begun) != 3 {
+		t.Fatalf("%d probes run at once", len(begun))
+	}
+	for len(begun) > 0 {
+		next := begun[0]
+		begun = begun[1:]
+		next()
+	}
+	if len(w.probes) != 10 {
+		t.Errorf("%d of 10 instances were checked", len(w.probes))
+	}
+}

@@ -1,0 +1,151 @@
+package health
+
+import (
+	"errors"
+	"strconv"
+	"time"
+
+	"mariposa"
+)
+
+// track is one check of one instance. Its methods are pure: they depend only on the results
+// and the times that they are given.
+type track struct {
+	record
+	def        *mariposa.HealthCheck
+	of         *subject
+	seed       uint32
+	graceUntil time.Time // failures before that do not count if it has never passed
+	health     mariposa.Health
+	since      time.Time // when its health changed
+	isHeir     bool      // it continues a check of a running instance
+	cancel     func()
+}
+
+// record is what earlier results of a check leave.
+type record struct {
+	hasPassed bool
+	failures  int       // in a row
+	first     time.Time // when the first of them happened
+	isSilent  bool      // the last attempt got no answer at all
+	reason    string    // why it does not pass; empty if it does
+	slowdown  int       // how often the pause has doubled
+}
+
+// recall continues with the result that an earlier checker had: a check that failed has to
+// pass first.
+func (t *track) recall(known []mariposa.CheckStatus) {
+	for _, k := range known {
+		if k.Name != t.def.Name() {
+			continue
+		}
+		if t.hasPassed = k.Passed; k.Health == mariposa.HealthUnhealthy {
+			t.health, t.reason, t.since, t.failures, t.first = k.Health, k.Reason, k.Since, t.def.Retries+1, k.Since
+		}
+	}
+}
+
+// mostPause is the longest pause between checks of an unhealthy instance, unless its poll is
+// longer.
+const mostPause = time.Minute
+
+// note records the result of a check.
+func (t *track) note(err error, now time.Time) {
+	var unclear *Inconclusive
+	switch {
+	case err == nil:
+		t.record = record{hasPassed: true}
+		t.set(mariposa.HealthHealthy, now)
+		return
+	case errors.As(err, &unclear):
+		t.reason = "cannot be checked: " + unclear.Reason
+		return
+	}
+	if t.failures == 0 {
+		t.first = now
+	}
+	t.failures++
+	t.isSilent = isSilence(err)
+	switch {
+	case !t.hasPassed && now.Before(t.graceUntil):
+		t.reason = err.Error()
+	case t.failures <= t.def.Retries:
+		t.reason = err.Error()
+	case t.health == mariposa.HealthUnhealthy:
+		t.slowdown++
+		t.reason = t.sentence(err, now)
+	default:
+		t.reason = t.sentence(err, now)
+		t.set(mariposa.HealthUnhealthy, now)
+	}
+}
+
+// hold takes back that the check has failed: its result means nothing.
+func (t *track) hold(why string) {
+	t.reason, t.slowdown = "cannot be checked: "+why, 0
+	if t.health != mariposa.HealthUnhealthy {
+		return
+	}
+	t.health = mariposa.HealthStarting
+	if t.hasPassed {
+		t.health = mariposa.HealthHealthy
+	}
+}
+
+// sentence says how often a check has failed, and in which time.
+func (t *track) sentence(err error, now time.Time) string {
+	if t.failures == 1 {
+		return err.Error()
+	}
+	span := now.Sub(t.first).Round(time.Second)
+	if span < time.Second {
+		span = now.Sub(t.first).Round(100 * time.Millisecond)
+	}
+	return err.Error() + ", " + strconv.Itoa(t.failures) + " times in " + seconds(span)
+}
+
+func seconds(d time.Duration) string {
+	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + " s"
+}
+
+// usesNetwork reports whether a check depends on the network between this node and the
+// instance.
+func (t *track) usesNetwork() bool { return t.def.Type != mariposa.CheckCommand }
+
+func (t *track) set(h mariposa.Health, now time.Time) {
+	if t.health != h {
+		t.health, t.since = h, now
+	}
+}
+
+// pause returns the time until the next check: poll if it passed, unhealthy_poll if it
+// failed, twice as long after each failure of an unhealthy instance. The pause is varied a
+// little, so that checks that began together do not stay together.
+func (t *track) pause() time.Duration {
+	d := t.def.Poll
+	if t.failures > 0 || !t.hasPassed {
+		d = t.def.UnhealthyPoll
+		most := max(mostPause, t.def.Poll)
+		for range t.slowdown {
+			if d *= 2; d >= most {
+				d = most
+				break
+			}
+		}
+	}
+	t.seed = t.seed*1664525 + 1013904223
+	return d*9/10 + time.Duration(int64(d)/10*int64(t.seed>>16)>>16)
+}
+
+// firstPause returns the time until the first check. Those of an instance that has just
+// started begin at once; those of one that runs are spread over their poll.
+func (t *track) firstPause() time.Duration {
+	most := min(t.def.UnhealthyPoll, 200*time.Millisecond)
+	if t.isHeir {
+		most = t.def.Poll
+		if t.failures > 0 {
+			most = t.def.UnhealthyPoll
+		}
+	}
+	return time.Duration(int64(most) * int64(t.seed>>16) >> 16)
+}
