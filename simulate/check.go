@@ -300,7 +300,7 @@ func (c *checker) beforePlan(s *server, project string) {
 
 func (c *checker) serves(s *server, r *store.Instance) bool {
 	spec, status := r.Spec(), r.Status()
-	return spec.Goal == mariposa.GoalRunning && status != nil && status.State == mariposa.StateRunning && c.isReached(s, spec.Node)
+	return spec.Goal == mariposa.GoalRunning && status != nil && status.State == mariposa.StateRunning && passes(status) && c.isReached(s, spec.Node)
 }
 
 // isReached reports whether a server considers a node reachable.

@@ -98,6 +98,7 @@ func (p *people) addService(d *draft, name string, sound bool) {
 	} else if p.w.chance(4) {
 		s.more += "    volumes: [common:/c]\n"
 	}
+	s.more += p.checks()
 	d.order, d.services[name] = append(d.order, name), s
 }
 

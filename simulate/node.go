@@ -28,8 +28,9 @@ type node struct {
 	away  bool          // temporarily cut off from the control plane
 	wrong time.Duration // by how much its clock is wrong
 
-	unreached *server   // the one server that it cannot reach for now; nil: it reaches all
-	disturbed time.Time // when something last kept it from its session
+	unreached *server            // the one server that it cannot reach for now; nil: it reaches all
+	disturbed time.Time          // when something last kept it from its session
+	ill       map[string]illness // what is wrong with the checks of its instances
 	seen      seenFile
 }
 

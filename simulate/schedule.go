@@ -126,6 +126,7 @@ func (w *World) faultChoices(add func(int, func())) {
 		}
 		if ids := n.ids(); len(ids) > 0 && w.chance(2) {
 			add(1, func() { n.failInstance(n.pickVictim(ids)) })
+			add(1, func() { n.sicken(n.pickVictim(ids)) })
 		}
 		if n.link != nil && w.chance(4) {
 			add(1, n.loseConnection)
@@ -183,6 +184,7 @@ func (w *World) endFaults() {
 	w.note("peace")
 	for _, n := range w.nodes {
 		n.comeBack()
+		n.healAll()
 		n.unreached = nil
 	}
 	for _, s := range w.servers {

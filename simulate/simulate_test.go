@@ -50,6 +50,7 @@ func TestHistoriesKeepTheRules(t *testing.T) {
 		"asked to thaw", "asked to pause", "asked to resume", "asked to converge", "asked to accept", "asked to terminate", "asked to revert", "asked to limit", "answered again",
 		"edges inverted", "service dropped", "service added", "follower frozen", "mended", "referred to and killed",
 		"storm", "node flaps", "asked to drain", "asked to undrain", "asked to stop", "asked to reschedule-now", "node.draining", "node.drained", "node.drain_stopped", "nodes.storm_began", "nodes.storm_ended",
+		"check fails", "check hangs", "check lies", "healthy at rest",
 		"made with a volume", "made with a shared volume", "volume.created", "volume.made", "volume.left", "attached a volume", "volume.deleting", "volume.deleted",
 	} {
 		if seen[what] < 5 {
