@@ -47,7 +47,7 @@ var floors = []struct {
 	{[]string{"engine", "fleet", "agent", "health", "balance", "discover", "auth"}, "actors use the infrastructure and do not know the interfaces"},
 	{[]string{"change"}, "a request has the same effect through every interface, so changes know none of them"},
 	{[]string{"client"}, "the client knows only the HTTP contract of the server"},
-	{[]string{"api", "web", "cli"}, "interfaces show what the actors do; nothing below depends on them"},
+	{[]string{"api", "web", "cli", "healthagent"}, "interfaces show what the actors do; nothing below depends on them"},
 	{[]string{"assembly"}, "the system is assembled once, for the binary, the benchmark and the tests"},
 	{[]string{"bench", "simulate"}, "they start the whole system, so they may import everything"},
 	{[]string{"cmd"}, "the binary may import everything; nothing imports it"},
@@ -92,7 +92,7 @@ var callers = map[string]struct {
 		"Compose files are on the user's machine, so they are translated there; the system knows only manifests",
 	},
 	"contract": {
-		[]string{"change", "api", "client", "cli", "bench", "simulate", "assembly", "cmd"},
+		[]string{"change", "api", "client", "cli", "healthagent", "bench", "simulate", "assembly", "cmd"},
 		"only interfaces use API documents; actors use nouns. A change stores its response in its own commit, so it needs them too",
 	},
 	"reason": {

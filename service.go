@@ -1,6 +1,7 @@
 package mariposa
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -161,6 +162,20 @@ func (r StatusRange) String() string {
 		return strconv.Itoa(r.From)
 	}
 	return strconv.Itoa(r.From) + "-" + strconv.Itoa(r.To)
+}
+
+// ParseStatusRange parses a status code such as 200, or a range such as 200-299.
+func ParseStatusRange(text string) (StatusRange, error) {
+	first, last, isRange := strings.Cut(text, "-")
+	from, err := strconv.Atoi(strings.TrimSpace(first))
+	to := from
+	if isRange && err == nil {
+		to, err = strconv.Atoi(strings.TrimSpace(last))
+	}
+	if err != nil || from < 100 || from > to || to > 599 {
+		return StatusRange{}, fmt.Errorf("%q is neither a status code such as 200 nor a range such as 200-299", text)
+	}
+	return StatusRange{From: from, To: to}, nil
 }
 
 // IsHTTP reports whether a check makes HTTP requests that the manifest describes.

@@ -39,7 +39,7 @@ func (s *server) healthChecks(ctx context.Context, in OfProject, service string)
 		at[one.Name] = i
 		doc.Services = append(doc.Services, contract.ServiceChecks{
 			Project: st.ID, ProjectName: st.Name, Service: one.ID, ServiceName: one.Name, Version: one.Version,
-			Grace: graceOf(def), HealthChecks: checksOf(def), Instances: []contract.InstanceHealth{},
+			Grace: graceOf(def), Ports: portsOf(def), HealthChecks: checksOf(def), Instances: []contract.InstanceHealth{},
 		})
 	}
 	for _, i := range s.Picture.InstancesOf(r.ID) {
@@ -73,6 +73,17 @@ func graceOf(def *mariposa.Service) float64 {
 		return 0
 	}
 	return def.Grace.Seconds()
+}
+
+func portsOf(def *mariposa.Service) []int {
+	all := []int{}
+	if def == nil {
+		return all
+	}
+	for _, p := range def.Ports {
+		all = append(all, p.Target)
+	}
+	return all
 }
 
 // checksOf returns the checks of a definition, which may be nil. Paths are shown as

@@ -19,6 +19,7 @@ type ServiceChecks struct {
 	ServiceName  string           `json:"service_name"`
 	Version      string           `json:"version"`
 	Grace        float64          `json:"grace" doc:"seconds that a new instance has to pass its checks"`
+	Ports        []int            `json:"ports" doc:"ports of the service, in the order of the addresses of its instances"`
 	HealthChecks []HealthCheck    `json:"healthchecks"`
 	Instances    []InstanceHealth `json:"instances" doc:"empty if the service has no health checks"`
 }

@@ -3,7 +3,6 @@ package manifest
 import (
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -217,26 +216,13 @@ func checkStatus(c *checker, at *spot, h *checkDraft) {
 		}
 	}
 	for _, item := range items {
-		r, ok := statusRange(item)
-		if !ok {
+		r, err := mariposa.ParseStatusRange(item.node.Value)
+		if err != nil || item.kind() != kindInt && item.kind() != kindText {
 			c.invalid(item, "must be a status code such as 200, a range such as 200-299, or a list of them")
 			continue
 		}
 		h.ExpectStatus = append(h.ExpectStatus, r)
 	}
-}
-
-func statusRange(at *spot) (mariposa.StatusRange, bool) {
-	if at.kind() != kindInt && at.kind() != kindText {
-		return mariposa.StatusRange{}, false
-	}
-	first, last, isRange := strings.Cut(at.node.Value, "-")
-	from, err := strconv.Atoi(strings.TrimSpace(first))
-	to := from
-	if isRange && err == nil {
-		to, err = strconv.Atoi(strings.TrimSpace(last))
-	}
-	return mariposa.StatusRange{From: from, To: to}, err == nil && from >= 100 && from <= to && to <= 599
 }
 
 func checkHeaders(c *checker, at *spot, h *checkDraft) {

@@ -22,7 +22,7 @@ func served(scale int, script, more string) string {
     scale: %d
     ports: [8080]
     healthchecks:
-      - {type: http, port: 8080, path: /health, poll: 0.2, unhealthy_poll: 0.1, retries: 1}
+      - {type: http, port: 8080, path: /health, poll: 0.2, unhealthy_poll: 0.1, timeout: 20, retries: 1}
       - {type: command, command: [sh, -c, "test ! -e sick || { echo it is sick; exit 1; }"], poll: 0.2, unhealthy_poll: 0.1, timeout: 20, retries: 1}
     grace: 60
     stop: {timeout: 1}

@@ -32,7 +32,7 @@ func main() {
 		debug.SetGCPercent(40) // the heap is large and long-lived: memory is more expensive here than GC time
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	code := cli.Main(ctx, os.Args[1:], cli.Env{Version: version}, devCommand(), serverCommand(), agentCommand(), backupCommand(), restoreCommand(), imageCommand(), benchCommand())
+	code := cli.Main(ctx, os.Args[1:], cli.Env{Version: version}, devCommand(), serverCommand(), agentCommand(), backupCommand(), restoreCommand(), imageCommand(), healthCommand(), benchCommand())
 	stop()
 	os.Exit(code)
 }
