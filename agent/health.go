@@ -28,6 +28,7 @@ type watched struct {
 }
 
 func (n *Node) newChecker() *health.Checker {
+	workers := health.NewWorkers()
 	return &health.Checker{
 		Clock: n.Clock, Post: n.post, Probe: n.probe, Report: n.setHealth,
 		Base: func() context.Context { return context.WithoutCancel(n.stepCtx) },
@@ -36,7 +37,7 @@ func (n *Node) newChecker() *health.Checker {
 				n.Spawn(f)
 				return
 			}
-			go f() // ends with its check, which has a timeout
+			workers.Run(f)
 		},
 	}
 }

@@ -202,13 +202,16 @@ func (c *Checker) end(t *track, begun time.Time, err error) {
 	if err != nil && now.Sub(begun) > 2*t.def.Timeout+time.Second { // this process was stopped meanwhile, or had no time to run
 		err = &Inconclusive{Reason: "this node was too busy to check"}
 	}
+	before := t.result()
 	c.count(t, -1)
 	t.note(err, now)
 	c.count(t, 1)
 	if t.isSilent && c.isCutOff() {
 		t.hold("all checks of this node get no answer, so its own network may be down")
 	}
-	c.review(t.of)
+	if t.result() != before {
+		c.review(t.of)
+	}
 	c.schedule(t, t.pause())
 }
 

@@ -108,6 +108,15 @@ func seconds(d time.Duration) string {
 	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + " s"
 }
 
+// result is what the status of an instance depends on.
+type result struct {
+	health    mariposa.Health
+	hasPassed bool
+	since     time.Time
+}
+
+func (t *track) result() result { return result{t.health, t.hasPassed, t.since} }
+
 // usesNetwork reports whether a check depends on the network between this node and the
 // instance.
 func (t *track) usesNetwork() bool { return t.def.Type != mariposa.CheckCommand }

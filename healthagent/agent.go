@@ -76,7 +76,7 @@ func New(source Source, project string, every time.Duration) *Agent {
 func (a *Agent) Run(ctx context.Context) {
 	a.checker = &health.Checker{
 		Clock: clock.Real{}, Probe: probe, Post: func(f func()) { a.loop.Put(f) }, Report: a.report,
-		Spawn: func(f func()) { go f() }, // ends with its check, which has a timeout
+		Spawn: health.NewWorkers().Run,
 		Base:  func() context.Context { return ctx },
 	}
 	var reader sync.WaitGroup

@@ -20,7 +20,7 @@ import (
 
 func benchCommand() *cobra.Command {
 	c := &cobra.Command{Use: "bench", Short: "Run load tests and print the measurements as JSON"}
-	c.AddCommand(benchConvergeCommand(), benchAPICommand(), benchQueueCommand(), benchComputeCommand())
+	c.AddCommand(benchConvergeCommand(), benchAPICommand(), benchQueueCommand(), benchComputeCommand(), benchHealthCommand(), benchAnswerCommand())
 	return c
 }
 
@@ -142,6 +142,50 @@ func benchComputeCommand() *cobra.Command {
 	c.Flags().IntVar(&o.Most, "most-containers", 200, "number of containers while the agent's memory is measured")
 	g.flags(c, "cpu.pprof (of the starts)")
 	return c
+}
+
+func benchHealthCommand() *cobra.Command {
+	var o bench.HealthOptions
+	var g benchFlags
+	c := &cobra.Command{
+		Use:   "health",
+		Short: "Run many health checks on one agent and measure its processor time",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.Instances < 1 || o.Checks < 1 || o.Checks > 20 || o.Poll < 100*time.Millisecond || o.Duration <= 0 {
+				return cli.Usage(errors.New("--instances must be at least 1, --checks 1 to 20, --poll at least 100ms, and --duration longer than 0"))
+			}
+			executable, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			o.Command = []string{executable, "bench", answerName}
+			o.Agent = func(server, join, dir string) *exec.Cmd {
+				// It ends with the benchmark, which stops it after everything is removed.
+				agent := exec.CommandContext(context.WithoutCancel(cmd.Context()), executable, "agent", "--server", server, "--data", filepath.Join(dir, "agent"),
+					"--name", "bench", "--docker", "off", "--lxc", "off", "--kvm", "off", "--allow-unisolated")
+				agent.Env = append(os.Environ(), "MARIPOSA_JOIN="+join)
+				return agent
+			}
+			return g.run(cmd, &o.Environment, func() (any, error) { return bench.Health(cmd.Context(), o) })
+		},
+	}
+	c.Flags().IntVar(&o.Instances, "instances", 50, "number of processes to check")
+	c.Flags().IntVar(&o.Checks, "checks", 20, "number of checks of each")
+	c.Flags().DurationVar(&o.Poll, "poll", 100*time.Millisecond, "time between two runs of a check")
+	c.Flags().DurationVar(&o.Duration, "duration", 15*time.Second, "duration of the measurement")
+	g.flags(c, "(none)")
+	return c
+}
+
+// answerName is the command that the instances of the benchmark of health checks run.
+const answerName = "answer"
+
+func benchAnswerCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: answerName, Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return bench.Answer(cmd.Context(), os.Getenv("PORT")) },
+	}
 }
 
 // benchFlags are the flags for the environment of a benchmark.

@@ -81,3 +81,13 @@ func TestTheBenchmarkOfTheQueueMeasuresAllAndLeavesNothingBehind(t *testing.T) {
 		}
 	}
 }
+
+func TestTheBenchmarkOfHealthChecksMeasuresAnAgent(t *testing.T) {
+	t.Parallel()
+	h := &devServer{t: t, dir: t.TempDir()}
+	got := h.bench([]string{"unhealthy", "replaced_or_restarted", "agent_cores", "agent_us_per_check"}, []string{"instances", "checks_per_instance", "poll_s", "wanted_per_s", "checks_per_s", "agent_rss_mb"},
+		"health", "--instances", "2", "--checks", "3", "--duration", "1s")
+	if got["unhealthy"] != 0.0 || got["replaced_or_restarted"] != 0.0 || got["wanted_per_s"] != 60.0 {
+		t.Errorf("%v", got)
+	}
+}
