@@ -49,6 +49,8 @@ func (t *turn) refillUnhealthy(missing int) int {
 		case t.s.def.Update.StopFirst:
 			t.remove(i, mariposa.Reported(howItEnded(i)), true)
 			room--
+			visited[slot] = true
+			return true // it waits for nothing
 		case t.create(slot, number, &mariposa.Reason{Code: mariposa.ReasonReplacesUnhealthy, Subject: i.Spec.Name, Detail: howItEnded(i)}, true):
 			room, missing = room-1, missing-1
 		default:
@@ -76,7 +78,9 @@ func (t *turn) findAiling() map[int]bool {
 // explainUnhealthy says which instances are unhealthy while no successors can be started.
 func (t *turn) explainUnhealthy() {
 	t.s.each(unhealthy, func(i *Instance) bool {
-		t.wait(time.Time{}, func() *mariposa.Reason { return unhealthyReason(mariposa.ReasonUnhealthy, i) })
+		if t.goal > t.slotsHeld() || t.slotHolders(i.Spec.Slot) > 0 { // otherwise it is above the goal
+			t.wait(time.Time{}, func() *mariposa.Reason { return unhealthyReason(mariposa.ReasonUnhealthy, i) })
+		}
 		return true
 	})
 }
