@@ -19,7 +19,8 @@ import (
 // A tag such as shop/web:1.4 can move. What it means is found out when a version is created
 // that uses it for the first time, and stored with the version: whatever is created from the
 // version later has the same image. Later versions keep it, until somebody asks for a
-// refresh.
+// refresh. The name of an image with a digest cannot move; its labels are looked up in the same
+// way, because people want to see them.
 
 // ResolveFunc finds out what names of images mean now. It takes a few seconds at most. A
 // name that cannot be resolved has no digest, and the reason.
@@ -39,7 +40,18 @@ func (c *Changer) resolve(ctx context.Context, org *store.Organization, names []
 		}
 		logins = all
 	}
-	return c.Resolve(ctx, logins, names)
+	pins := map[string]mariposa.ImagePin{}
+	maps.Copy(pins, c.Resolve(ctx, logins, names))
+	for _, name := range names {
+		if digest := manifest.DigestIn(name); digest != "" {
+			pin := mariposa.ImagePin{Digest: digest}
+			if pins[name].Digest == digest {
+				pin.ImageLabels = pins[name].ImageLabels
+			}
+			pins[name] = pin
+		}
+	}
+	return pins
 }
 
 // organizationOf returns the organization of a project; nil if there is none.
@@ -59,11 +71,12 @@ func (c *Changer) resolveNew(ctx context.Context, org *store.Organization, m *ma
 	}
 	used := map[string]bool{}
 	if was != nil {
-		for _, name := range pinnable(was.Manifest, nil) {
-			used[name] = true
+		for _, name := range imagesIn(was.Manifest) {
+			_, known := was.Spec.Images[name]
+			used[name] = known || manifest.DigestIn(name) == ""
 		}
 	}
-	names := slices.DeleteFunc(pinnable(m, nil), func(name string) bool { return used[name] })
+	names := slices.DeleteFunc(imagesIn(m), func(name string) bool { return used[name] })
 	if len(names) == 0 {
 		return nil
 	}
@@ -103,9 +116,18 @@ func (c *Changer) newestOf(ctx context.Context, project string) *picture.Version
 
 // pinnable returns the names of images whose meaning can change, of some services; of all if
 // none is given.
-func pinnable(m *manifest.Project, services []string) (names []string) {
+func pinnable(m *manifest.Project, services []string) []string {
+	return imageNames(m, func(svc *mariposa.Service) bool {
+		return manifest.IsPinnable(svc) && (len(services) == 0 || slices.Contains(services, svc.Name))
+	})
+}
+
+// imagesIn returns the names of all images of containers.
+func imagesIn(m *manifest.Project) []string { return imageNames(m, manifest.HasImage) }
+
+func imageNames(m *manifest.Project, wanted func(*mariposa.Service) bool) (names []string) {
 	for _, svc := range m.Services {
-		if manifest.IsPinnable(svc) && (len(services) == 0 || slices.Contains(services, svc.Name)) {
+		if wanted(svc) {
 			names = append(names, svc.Image)
 		}
 	}
@@ -118,16 +140,17 @@ func pinnable(m *manifest.Project, services []string) (names []string) {
 func pinImages(d draft, was *picture.Version) map[string]mariposa.ImagePin {
 	var before []string
 	if was != nil {
-		before = pinnable(was.Manifest, nil)
+		before = imagesIn(was.Manifest)
 	}
 	pins := map[string]mariposa.ImagePin{}
-	for _, name := range pinnable(d.parsed, nil) {
+	for _, name := range imagesIn(d.parsed) {
 		pin, ok := d.images[name]
-		switch {
-		case ok:
-		case d.cause != mariposa.CauseRefresh && slices.Contains(before, name):
-			pin, ok = was.Spec.Images[name]
-		default:
+		if !ok && d.cause != mariposa.CauseRefresh && slices.Contains(before, name) {
+			if pin, ok = was.Spec.Images[name]; !ok && manifest.DigestIn(name) == "" {
+				continue
+			}
+		}
+		if !ok {
 			pin, ok = d.resolved[name]
 		}
 		if ok {
@@ -155,15 +178,22 @@ func hashedImages(pins map[string]mariposa.ImagePin, refreshed bool) (parts []st
 	if !refreshed {
 		return nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(pins)) {
+	for _, name := range slices.Sorted(maps.Keys(movable(pins))) {
 		parts = append(parts, name+"@"+pins[name].Digest)
 	}
 	return parts
 }
 
+// movable returns what the names mean that can mean something else later.
+func movable(pins map[string]mariposa.ImagePin) map[string]mariposa.ImagePin {
+	pins = maps.Clone(pins)
+	maps.DeleteFunc(pins, func(name string, _ mariposa.ImagePin) bool { return manifest.DigestIn(name) != "" })
+	return pins
+}
+
 // sameDefinition reports whether two versions differ in values at most.
 func sameDefinition(a, b *mariposa.VersionSpec) bool {
-	return bytes.Equal(a.Manifest, b.Manifest) && maps.EqualFunc(a.Images, b.Images, func(a, b mariposa.ImagePin) bool { return a.Digest == b.Digest })
+	return bytes.Equal(a.Manifest, b.Manifest) && maps.EqualFunc(movable(a.Images), movable(b.Images), func(a, b mariposa.ImagePin) bool { return a.Digest == b.Digest })
 }
 
 // Refresh asks to resolve images anew.

@@ -23,13 +23,20 @@ const maxForecastSteps = 5000
 // Plan forecasts what would be done: with a manifest, what it would change; without
 // one, what would happen right now.
 func (c *Changer) Plan(ctx context.Context, req *Request, project string, sub *Submission) (*contract.Plan, error) {
+	var parsed *manifest.Project
+	if sub != nil {
+		var err error
+		if sub, parsed, err = c.resolveSubmission(ctx, project, sub); err != nil {
+			return nil, err
+		}
+	}
 	e, err := c.edit(ctx, req, project)
 	if err != nil {
 		return nil, err
 	}
 	var changes *draftResult
 	if sub != nil {
-		if changes, err = e.draftHypothetical(sub); err != nil {
+		if changes, err = e.draftHypothetical(sub, parsed); err != nil {
 			return nil, err
 		}
 	}
@@ -38,11 +45,7 @@ func (c *Changer) Plan(ctx context.Context, req *Request, project string, sub *S
 
 // draftHypothetical makes the version that is asked about, which is never stored. It
 // returns nil if that version is in force already.
-func (e *edit) draftHypothetical(sub *Submission) (*draftResult, error) {
-	parsed, err := sub.read()
-	if err != nil {
-		return nil, err
-	}
+func (e *edit) draftHypothetical(sub *Submission, parsed *manifest.Project) (*draftResult, error) {
 	m, err := e.makeOrResubmit(sub.draft(parsed))
 	if err == nil && m != nil {
 		if m.difference, err = e.diffFromGoal(m, e.record.Status()); err != nil {

@@ -50,6 +50,18 @@ func (s *Submission) read() (*manifest.Project, error) {
 	return manifest.Parse(s.Manifest)
 }
 
+// resolveSubmission reads a submission and resolves the images that are new in it. It is called
+// before a change begins: a registry may take its time.
+func (c *Changer) resolveSubmission(ctx context.Context, project string, sub *Submission) (*Submission, *manifest.Project, error) {
+	parsed, err := sub.read()
+	if err != nil {
+		return nil, nil, err
+	}
+	resolved := *sub
+	resolved.resolved = c.resolveNew(ctx, c.organizationOf(project), parsed, c.newestOf(ctx, project))
+	return &resolved, parsed, nil
+}
+
 // UpdateProject renames a project, submits a manifest or metadata, or both. An empty
 // name or a nil submission leaves that part unchanged.
 func (c *Changer) UpdateProject(ctx context.Context, req *Request, project, name string, sub *Submission) (*contract.Changed, error) {
@@ -61,12 +73,9 @@ func (c *Changer) UpdateProject(ctx context.Context, req *Request, project, name
 	var parsed *manifest.Project
 	if sub != nil {
 		var err error
-		if parsed, err = sub.read(); err != nil {
+		if sub, parsed, err = c.resolveSubmission(ctx, project, sub); err != nil {
 			return nil, err
 		}
-		resolved := *sub
-		resolved.resolved = c.resolveNew(ctx, c.organizationOf(project), parsed, c.newestOf(ctx, project))
-		sub = &resolved
 	}
 	return c.change(ctx, req, project, func(e *edit) (*attempt, error) {
 		var reason string

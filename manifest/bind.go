@@ -35,7 +35,7 @@ func (p *Project) bind(svc *mariposa.Service, v *Values, missing []string, packa
 	uses := usesOf(svc)
 	needs := p.needs(v, uses, missing)
 	pin := pinned(svc, images)
-	if !sized && pin.Digest == "" && len(uses) == 0 && len(needs) == 0 {
+	if !sized && pin == (mariposa.ImagePin{}) && len(uses) == 0 && len(needs) == 0 {
 		return svc
 	}
 	b := *svc
@@ -52,18 +52,34 @@ func (p *Project) bind(svc *mariposa.Service, v *Values, missing []string, packa
 	return &b
 }
 
-// pinned returns what a service's image means; without a digest if that is not known.
+// pinned returns what a service's image means; without a digest if that is not known, or if the
+// name says it: then only the labels are new.
 func pinned(svc *mariposa.Service, images map[string]mariposa.ImagePin) mariposa.ImagePin {
-	if !IsPinnable(svc) {
+	pin := images[svc.Image]
+	switch {
+	case !HasImage(svc):
 		return mariposa.ImagePin{}
+	case IsPinnable(svc):
+		return mariposa.ImagePin{Digest: pin.Digest, ImageLabels: pin.ImageLabels}
+	case pin.Digest == DigestIn(svc.Image):
+		return mariposa.ImagePin{ImageLabels: pin.ImageLabels}
 	}
-	return images[svc.Image]
+	return mariposa.ImagePin{}
+}
+
+// HasImage reports whether a service has an image that engines of containers fetch.
+func HasImage(svc *mariposa.Service) bool {
+	return svc.Compute == mariposa.ComputeDocker && svc.Image != ""
 }
 
 // IsPinnable reports whether the name of a service's image can mean another image later. A
 // name that has a digest cannot.
-func IsPinnable(svc *mariposa.Service) bool {
-	return svc.Compute == mariposa.ComputeDocker && svc.Image != "" && !strings.Contains(svc.Image, "@")
+func IsPinnable(svc *mariposa.Service) bool { return HasImage(svc) && DigestIn(svc.Image) == "" }
+
+// DigestIn returns the digest in the name of an image; empty if there is none.
+func DigestIn(image string) string {
+	_, digest, _ := strings.Cut(image, "@")
+	return digest
 }
 
 // bindSize sets the size of a service from its package. The size is part of the digest:

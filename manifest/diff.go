@@ -74,11 +74,11 @@ func AddImages(diffs []Difference, old, new map[string]*mariposa.Service) {
 	for i := range diffs {
 		d := &diffs[i]
 		was, is := old[d.Service], new[d.Service]
-		if was == nil || is == nil || was.ImageDigest == is.ImageDigest {
+		if was == nil || is == nil || imageDigestOf(was) == imageDigestOf(is) {
 			continue
 		}
 		d.Change = Replaced
-		d.Fields = append(slices.Clone(d.Fields), FieldChange{Field: imageDigest, Old: was.ImageDigest, New: is.ImageDigest})
+		d.Fields = append(slices.Clone(d.Fields), FieldChange{Field: imageDigest, Old: imageDigestOf(was), New: imageDigestOf(is)})
 		a, b := was.ImageLabels, is.ImageLabels
 		for _, c := range []FieldChange{{Field: imageVersion, Old: a.Version, New: b.Version}, {Field: imageRevision, Old: a.Revision, New: b.Revision}} {
 			if c.Old != c.New {
@@ -87,6 +87,14 @@ func AddImages(diffs []Difference, old, new map[string]*mariposa.Service) {
 		}
 		slices.SortFunc(d.Fields, func(a, b FieldChange) int { return strings.Compare(a.Field, b.Field) })
 	}
+}
+
+// imageDigestOf returns the digest of a bound service's image; empty if it is not known.
+func imageDigestOf(s *mariposa.Service) string {
+	if HasImage(s) && s.ImageDigest == "" {
+		return DigestIn(s.Image)
+	}
+	return s.ImageDigest
 }
 
 // Changed lists the names of the services that differ at all.

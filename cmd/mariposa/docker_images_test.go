@@ -132,3 +132,62 @@ func TestAnImageThatNoRegistryKnowsIsNotPinned(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, said)
 	}
 }
+
+// An image that the manifest names by its digest shows its labels as one with a tag does. It
+// cannot move, so a refresh does not look it up.
+func TestAnImageNamedByItsDigestShowsItsLabels(t *testing.T) {
+	t.Parallel()
+	a := newContainers(t)
+	registry, err := a.engine.StartRegistry()
+	must(t, err)
+	t.Cleanup(registry.Stop)
+	a.start()
+	push := func(commit, version string) contract.Image {
+		t.Helper()
+		digest, err := registry.Push(t.Context(), "shop/web:1", "FROM "+enginetest.Image+"\nLABEL org.opencontainers.image.revision="+commit+" org.opencontainers.image.version="+version+"\n")
+		must(t, err)
+		return contract.Image{Image: registry.Host + "/shop/web@" + digest, Digest: digest, Version: version, Revision: commit}
+	}
+	manifest := func(image string) string {
+		return "services:\n  web:\n    image: " + image + "\n    update: {min_healthy: 0}\n"
+	}
+	first := push("abc123", "1.4.2")
+	made, err := a.CreateProject(t.Context(), "shop", []byte(manifest(first.Image)), "")
+	must(t, err)
+	if len(made.Images) != 1 || made.Images[0] != first {
+		t.Fatalf("the images are %+v, want %+v", made.Images, first)
+	}
+	a.converged("shop", "web", 1)
+	second := push("def456", "1.4.3")
+	change := "image web: version 1.4.2 → 1.4.3, commit abc123 → def456, digest " + first.Digest[:19] + " → " + second.Digest[:19]
+	if out := a.ok("-j", "shop", "project", "plan", "-m", fileOf(t, manifest(second.Image))); !strings.Contains(out, "image.revision: abc123 → def456; image.version: 1.4.2 → 1.4.3") {
+		t.Errorf("the plan is\n%s", out)
+	}
+	a.ok("-j", "shop", "project", "update", "-m", fileOf(t, manifest(second.Image)), "--force", "--wait")
+	if out := a.ok("-j", "shop", "project", "version", "diff", "1", "2"); !strings.Contains(out, change) {
+		t.Errorf("the difference is\n%s", out)
+	}
+	if _, said, _ := a.mariposa("", "-j", "shop", "project", "version", "get", "2"); !strings.Contains(said, " is "+second.Digest[:19]+", version 1.4.3, commit def456\n") {
+		t.Errorf("version 2 is introduced with\n%s", said)
+	}
+	if out := a.ok("-j", "shop", "project", "refresh"); !strings.Contains(out, "only images of containers can move, and only without a digest") {
+		t.Errorf("the refresh says\n%s", out)
+	}
+
+	// Later versions keep the labels, also if the registry is away. Without them, a new image is
+	// deployed all the same.
+	registry.Stop()
+	a.ok("-j", "shop", "project", "update", "-m", fileOf(t, manifest(second.Image)+"    environment: {A: b}\n"), "--force", "--wait")
+	versions, err := a.Versions(t.Context(), "shop")
+	must(t, err)
+	if v := versions.Versions[0]; len(v.Images) != 1 || v.Images[0] != second {
+		t.Errorf("version 3 has the images %+v", v.Images)
+	}
+	unknown := registry.Host + "/shop/web@sha256:" + strings.Repeat("ab", 32)
+	a.ok("-j", "shop", "project", "update", "-m", fileOf(t, manifest(unknown)), "--force")
+	versions, err = a.Versions(t.Context(), "shop")
+	must(t, err)
+	if v := versions.Versions[0]; len(v.Images) != 1 || v.Images[0] != (contract.Image{Image: unknown, Digest: "sha256:" + strings.Repeat("ab", 32)}) {
+		t.Errorf("version 4 has the images %+v", v.Images)
+	}
+}

@@ -37,6 +37,9 @@ func TestPrivateImagesNeedALogin(t *testing.T) {
 		t.Helper()
 		project := org + "-shop"
 		a.ok("-o", org, "project", "create", project, "-m", using(image))
+		if out := a.ok("-o", org, "-j", project, "project", "version", "get", "1", "--json"); strings.Contains(out, "0.9 beta") {
+			t.Errorf("%s sees the labels of a private image: %s", org, out)
+		}
 		a.await(org+" is refused", func() bool {
 			out, _, _ := a.mariposa("", "-o", org, "-j", project, "instance", "list", "--all", "--json")
 			return strings.Contains(out, "org registry list")
@@ -75,6 +78,7 @@ func TestPrivateImagesNeedALogin(t *testing.T) {
 
 	// The node has the image now. It is still not for everyone, whatever they call it.
 	refused("beta", image)
+	refused("beta", registry.Host+"/shop/web@"+digest)
 	refused("beta", ids[0])
 	refused("beta", strings.TrimPrefix(ids[0], "sha256:")[:7])
 	login("gamma", "a guess")

@@ -107,14 +107,19 @@ func pullError(image string, err error) error {
 	return err
 }
 
-// ResolveImage returns the image that a name means now. An image that was built here and has
-// never been in a registry is meant by its name, whatever a registry says.
+// ResolveImage returns the image that a name means now, with its labels. An image that was built
+// here and has never been in a registry is meant by its name, whatever a registry says.
 func (d *Driver) ResolveImage(ctx context.Context, image string, login *mariposa.Login) (pin mariposa.ImagePin, err error) {
 	ctx, leave, err := d.gate.Enter(ctx)
 	if err != nil {
 		return pin, err
 	}
 	defer leave()
+	if _, digest, found := strings.Cut(image, "@"); found {
+		pin.Digest = digest
+		pin.ImageLabels, err = d.labelsByDigest(ctx, image, digest, login)
+		return pin, err
+	}
 	if d.isPodman.Load() {
 		return pin, errors.New("a node with Podman cannot ask its registry")
 	}

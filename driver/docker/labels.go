@@ -46,6 +46,28 @@ func (d *Driver) labelsOfImage(ctx context.Context, image, digest string, login 
 	return mariposa.LabelsOf(labels)
 }
 
+// labelsByDigest returns the labels of an image that is named by its digest: those of the image
+// that the engine has, if the login has access to it, or those that the registry gives to the
+// login. An error means that they are not known here; another node may know them.
+func (d *Driver) labelsByDigest(ctx context.Context, image, digest string, login *mariposa.Login) (none mariposa.ImageLabels, err error) {
+	ctx, cancel := context.WithTimeout(ctx, labelsTimeout)
+	defer cancel()
+	here, err := d.api().ImageInspect(ctx, d.imageName(image))
+	if err == nil && here.Config != nil && d.checkAccess(ctx, slices.Concat(here.RepoDigests, here.RepoTags), login) == nil {
+		return mariposa.LabelsOf(here.Config.Labels), nil
+	}
+	r, err := d.registryOf(ctx, image, login)
+	if err != nil {
+		return none, d.explain(err)
+	}
+	defer r.close()
+	labels, err := r.labels(ctx, digest)
+	if err != nil {
+		return none, fmt.Errorf("its labels are not known: %w", err)
+	}
+	return mariposa.LabelsOf(labels), nil
+}
+
 // registryOf returns the registry of an image, as the engine is configured to use it.
 func (d *Driver) registryOf(ctx context.Context, image string, login *mariposa.Login) (*remoteRepository, error) {
 	info, err := d.api().Info(ctx, client.InfoOptions{})
