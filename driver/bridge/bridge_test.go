@@ -27,10 +27,11 @@ func TestBlocksOfAddresses(t *testing.T) {
 
 func TestRulesKeepNetworksApart(t *testing.T) {
 	t.Parallel()
+	subnet := netip.MustParsePrefix("10.7.0.0/16")
 	list := []bridged{{"a", netip.MustParsePrefix("10.7.0.0/22")}, {"b", netip.MustParsePrefix("10.7.4.0/22")}}
 	for text, wants := range map[string][]string{
-		iptablesRules("C", list): {"*mangle\n", "-A C -i a -o a -j RETURN\n", "-A C -i a -j C-OUT\n", "-A C-OUT -o a -j DROP\n", "-A C -i b -j C-OUT\n", "-A C-OUT -o b -j DROP\n", "-A C-OUT -o br-+ -j DROP\n-A C-OUT -o mplx-+ -j DROP\n", "-A C -o b -m conntrack --ctstate RELATED,ESTABLISHED -j RETURN\n-A C -i docker+ -o b -j DROP\n", "*filter\n", "-A C -i b -j ACCEPT\n-A C -o b -m conntrack", "-A C -s 10.7.4.0/22 ! -o b -j MASQUERADE\n"},
-		nftRules("t", list):      {`iifname "a" oifname "a" accept`, `iifname { "a", "b" } oifname { "a", "b" } drop`, `iifname "docker*" oifname { "a", "b" } ct state new drop`, `iifname { "a", "b" } oifname "br-*" drop`, `ip saddr 10.7.4.0/22 oifname != "b" masquerade`},
+		iptablesRules("C", subnet, list): {"*mangle\n", "-A C -i a -o a -j RETURN\n-A C -i a ! -s 10.7.0.0/22 -j DROP\n-A C -i a -j C-OUT\n-A C-OUT -o a -j DROP\n", "-A C-IN -i a -d 10.7.0.0/22 -j RETURN\n-A C-IN -i a -d 10.7.0.0/16 -j DROP\n", "-A C -i b -j C-OUT\n", "-A C-OUT -o b -j DROP\n", "-A C-OUT -o br-+ -j DROP\n-A C-OUT -o mplx-+ -j DROP\n", "-A C -o b -m conntrack --ctstate RELATED,ESTABLISHED -j RETURN\n-A C -i docker+ -o b -j DROP\n", "*filter\n", "-A C -i b -j ACCEPT\n-A C -o b -m conntrack", "-A C -s 10.7.4.0/22 ! -o b -j MASQUERADE\n"},
+		nftRules("t", subnet, list):      {`iifname "a" oifname "a" accept`, `iifname "a" ip saddr != 10.7.0.0/22 drop`, `meta nfproto ipv6 drop`, `iifname { "a", "b" } oifname { "a", "b" } drop`, `iifname "docker*" oifname { "a", "b" } ct state new drop`, `iifname { "a", "b" } oifname "br-*" drop`, `iifname "b" ip daddr != 10.7.4.0/22 ip daddr 10.7.0.0/16 drop`, `ip saddr 10.7.4.0/22 oifname != "b" masquerade`},
 	} {
 		at := 0
 		for _, want := range wants {

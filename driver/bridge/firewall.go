@@ -46,6 +46,10 @@ func (n *Networks) bridges() ([]bridged, error) {
 	return list, nil
 }
 
+// linkLocal are addresses that no router forwards. Clouds give the credentials of a node at one of
+// them. Name servers may have one, too.
+const linkLocal = "169.254.0.0/16"
+
 // applyRules lets instances reach what is outside the node, by its address, and keeps networks
 // apart. Without a firewall the node does not forward, so they are apart as well. The caller
 // holds the mutex.
@@ -57,9 +61,9 @@ func (n *Networks) applyRules(ctx context.Context) error {
 	hash := hash(n.options.Scope + "\x00" + n.options.Dir)
 	switch {
 	case ostool.Find("iptables-restore") != "":
-		err = applyIPTables(ctx, fmt.Sprintf("MARIPOSA-LXC-%08x", hash), list)
+		err = applyIPTables(ctx, fmt.Sprintf("MARIPOSA-LXC-%08x", hash), n.subnet, list)
 	case ostool.Find("nft") != "":
-		_, err = ostool.RunWith(ctx, nftRules(fmt.Sprintf("mariposa_lxc_%08x", hash), list), "nft", "-f", "-")
+		_, err = ostool.RunWith(ctx, nftRules(fmt.Sprintf("mariposa_lxc_%08x", hash), n.subnet, list), "nft", "-f", "-")
 	default:
 		n.outgoing = noFirewall
 		return nil
@@ -75,15 +79,15 @@ func (n *Networks) applyRules(ctx context.Context) error {
 }
 
 // applyIPTables replaces the rules of our own chains, and makes sure that they are used.
-func applyIPTables(ctx context.Context, chain string, list []bridged) error {
-	if _, err := ostool.RunWith(ctx, iptablesRules(chain, list), "iptables-restore", "--noflush", "--wait=10"); err != nil {
+func applyIPTables(ctx context.Context, chain string, subnet netip.Prefix, list []bridged) error {
+	if _, err := ostool.RunWith(ctx, iptablesRules(chain, subnet, list), "iptables-restore", "--noflush", "--wait=10"); err != nil {
 		return err
 	}
-	for _, jump := range [][]string{{"mangle", "FORWARD"}, {"filter", "FORWARD"}, {"nat", "POSTROUTING"}} {
-		if _, err := ostool.Run(ctx, "iptables", "--wait=10", "-t", jump[0], "-C", jump[1], "-j", chain); err == nil {
+	for _, jump := range [][]string{{"mangle", "FORWARD", chain}, {"mangle", "INPUT", chain + "-IN"}, {"filter", "FORWARD", chain}, {"nat", "POSTROUTING", chain}} {
+		if _, err := ostool.Run(ctx, "iptables", "--wait=10", "-t", jump[0], "-C", jump[1], "-j", jump[2]); err == nil {
 			continue
 		}
-		if _, err := ostool.Run(ctx, "iptables", "--wait=10", "-t", jump[0], "-I", jump[1], "-j", chain); err != nil {
+		if _, err := ostool.Run(ctx, "iptables", "--wait=10", "-t", jump[0], "-I", jump[1], "-j", jump[2]); err != nil {
 			return err
 		}
 	}
@@ -93,15 +97,29 @@ func applyIPTables(ctx context.Context, chain string, list []bridged) error {
 // iptablesRules returns the rules as iptables-restore reads them. Networks are kept apart in the
 // table mangle, which comes before filter: in filter, an engine puts its rules for a new network
 // before ours, and accepts everything that leaves the network.
-func iptablesRules(chain string, list []bridged) string {
+//
+// What leaves a network has an address of the network. It reaches the node at the address that the
+// node has there, and at those that the node has outside, but not at those in other networks.
+func iptablesRules(chain string, subnet netip.Prefix, list []bridged) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(&b, format+"\n", args...) } // never fails
-	line("*mangle\n:%s - [0:0]\n:%s-OUT - [0:0]\n-F %s\n-F %s-OUT", chain, chain, chain, chain)
+	line("*mangle")
+	for _, c := range []string{chain, chain + "-OUT", chain + "-IN"} {
+		line(":%s - [0:0]\n-F %s", c, c)
+	}
 	for _, x := range list {
 		line("-A %s -i %s -o %s -j RETURN", chain, x.name, x.name)
+		line("-A %s -i %s ! -s %s -j DROP", chain, x.name, x.addresses)
 		line("-A %s -i %s -j %s-OUT", chain, x.name, chain)
 		line("-A %s-OUT -o %s -j DROP", chain, x.name)
+		line("-A %s-IN -i %s ! -s %s -j DROP", chain, x.name, x.addresses)
+		line("-A %s-IN -i %s -d %s -j RETURN", chain, x.name, x.addresses)
+		line("-A %s-IN -i %s -d %s -j DROP", chain, x.name, subnet)
 	}
+	for _, protocol := range []string{"udp", "tcp"} {
+		line("-A %s-OUT -d %s -p %s --dport 53 -j RETURN", chain, linkLocal, protocol)
+	}
+	line("-A %s-OUT -d %s -j DROP", chain, linkLocal)
 	for _, other := range foreignBridges {
 		line("-A %s-OUT -o %s+ -j DROP", chain, other)
 	}
@@ -126,7 +144,7 @@ func iptablesRules(chain string, list []bridged) string {
 }
 
 // nftRules returns the rules as nft reads them: a table of our own, replaced at once.
-func nftRules(table string, list []bridged) string {
+func nftRules(table string, subnet netip.Prefix, list []bridged) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(&b, format+"\n", args...) } // never fails
 	names := make([]string, len(list))
@@ -138,11 +156,21 @@ func nftRules(table string, list []bridged) string {
 	line("chain forward {\ntype filter hook forward priority filter; policy accept;")
 	for _, x := range list {
 		line(`iifname "%s" oifname "%s" accept`, x.name, x.name)
+		line(`iifname "%s" ip saddr != %s drop`, x.name, x.addresses)
 	}
+	line("iifname %s meta nfproto ipv6 drop", set)
 	line("iifname %s oifname %s drop", set, set)
 	for _, other := range foreignBridges {
 		line(`iifname %s oifname "%s*" drop`, set, other)
 		line(`iifname "%s*" oifname %s ct state new drop`, other, set)
+	}
+	line(`iifname %s ip daddr %s meta l4proto { tcp, udp } th dport != 53 drop`, set, linkLocal)
+	line(`iifname %s ip daddr %s meta l4proto != { tcp, udp } drop`, set, linkLocal)
+	line("}")
+	line("chain input {\ntype filter hook input priority filter; policy accept;")
+	for _, x := range list {
+		line(`iifname "%s" ip saddr != %s drop`, x.name, x.addresses)
+		line(`iifname "%s" ip daddr != %s ip daddr %s drop`, x.name, x.addresses, subnet)
 	}
 	line("}")
 	line("chain postrouting {\ntype nat hook postrouting priority srcnat; policy accept;")

@@ -114,9 +114,12 @@ func (n *Networks) Restore(ctx context.Context) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	all, err := n.list()
-	has := hasInterface(n.bridge(""))
-	for _, r := range all {
-		has = has || hasInterface(n.bridge(r.ID))
+	has := false
+	for _, r := range append(all, networkRecord{}) {
+		if bridge := n.bridge(r.ID); hasInterface(bridge) {
+			has = true
+			err = errors.Join(err, withoutIPv6(bridge)) // earlier releases left it on
+		}
 	}
 	if err == nil && has {
 		err = n.applyRules(ctx)
@@ -345,12 +348,21 @@ func (n *Networks) ensure(ctx context.Context, id string) (netip.Prefix, error) 
 			return p, fmt.Errorf("cannot create the bridge of its network: %w", err)
 		}
 	}
+	if err := withoutIPv6(bridge); err != nil {
+		return p, fmt.Errorf("cannot keep the bridge of its network from IPv6: %w", err)
+	}
 	for _, args := range [][]string{{"address", "replace", gateway.String(), "dev", bridge}, {"link", "set", bridge, "up"}} {
 		if _, err := ostool.Run(ctx, "ip", args...); err != nil {
 			return p, fmt.Errorf("cannot set up the bridge of its network: %w", err)
 		}
 	}
 	return p, nil
+}
+
+// withoutIPv6 keeps the node from using IPv6 on a bridge. Networks have none, and no rules for it:
+// an instance could make itself the router of the node, or be reached around the rules.
+func withoutIPv6(bridge string) error {
+	return statefile.IgnoreMissing(os.WriteFile("/proc/sys/net/ipv6/conf/"+bridge+"/disable_ipv6", []byte("1"), 0)) // missing: the machine has none at all
 }
 
 // addresses returns the addresses of a network. The caller holds the mutex.
