@@ -122,7 +122,7 @@ func TestAHostileContainerReachesTheNodeOnlyAsItself(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close() // it was only read
+	defer l.Close()                                   // it was only read
 	port := uint16(l.LocalAddr().(*net.UDPAddr).Port) //nolint:gosec // a port
 	node := netip.AddrPortFrom(gatewayOf(t, from), port)
 	arrived := sendAll(t, from, []datagram{
