@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	mathrand "math/rand/v2"
 	"net"
@@ -32,6 +33,7 @@ import (
 	"mariposa/driver/dummy"
 	"mariposa/driver/imagestore"
 	"mariposa/driver/kvm"
+	"mariposa/driver/lockfile"
 	"mariposa/driver/lxc"
 	"mariposa/driver/process"
 	"mariposa/wire"
@@ -69,6 +71,11 @@ type NodeConfig struct {
 
 // RunNode runs one node's agent until the context ends.
 func RunNode(ctx context.Context, link agent.Link, cfg NodeConfig) error {
+	lock, err := lockNode(cfg)
+	if err != nil {
+		return err
+	}
+	defer lock.Close() // it was only held
 	hello, id, err := loadIdentity(cfg)
 	if err != nil {
 		return err
@@ -97,6 +104,25 @@ func RunNode(ctx context.Context, link agent.Link, cfg NodeConfig) error {
 		o.Machine, o.Reboots = factsOf(cfg.Release), machine.IsShuttingDown
 	}
 	return agent.Run(ctx, link, o)
+}
+
+// lockNode takes the lock of a node's directory, before anything there is read or changed: two
+// agents would overwrite each other's identity and records.
+func lockNode(cfg NodeConfig) (io.Closer, error) {
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("create the node's directory: %w", err)
+	}
+	if cfg.InMemory {
+		return io.NopCloser(nil), nil // nothing of it is kept
+	}
+	lock, err := lockfile.Within(filepath.Join(cfg.Dir, "agent.lock"), 2*time.Second)
+	if errors.Is(err, lockfile.ErrLocked) {
+		return nil, fmt.Errorf("another agent uses the data directory %s: stop it first, or name another directory with --data", cfg.Dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock the node's directory: %w", err)
+	}
+	return lock, nil
 }
 
 // factsOf returns a function that reads the facts of this machine. The kernel computes the
@@ -249,9 +275,6 @@ func (id *identity) storeKeys(path string, keys agent.Keys) error {
 // their values, and stores them.
 func loadIdentity(cfg NodeConfig) (h wire.Hello, id identity, err error) {
 	h = wire.Hello{Name: cfg.Name, Rack: cfg.Rack, DC: cfg.DC, Traits: cfg.Traits, Dummy: cfg.Dummy, Release: cfg.Release}
-	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
-		return h, id, fmt.Errorf("create the node's directory: %w", err)
-	}
 	if h.Name == "" {
 		name, err := os.Hostname()
 		if err != nil {
