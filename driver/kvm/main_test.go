@@ -35,6 +35,9 @@ func TestMain(m *testing.M) {
 		syscall.Exit(kvm.SupervisorMain(os.Args[2:])) // not os.Exit: under -race that sleeps for a second
 	}
 	island.Enter()
+	if len(os.Args) == 4 && os.Args[1] == "agent" {
+		os.Exit(agentMain(os.Args[2], os.Args[3]))
+	}
 	leaktest.Main(m)
 }
 

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	ossignal "os/signal"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -188,29 +187,11 @@ func (s *supervisor) startQEMU(ctx context.Context) (ours sockets, err error) {
 		flags |= unix.CLONE_NEWNET
 	}
 	s.qemu.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: credential, Cloneflags: flags, Pdeathsig: syscall.SIGKILL}
-	if err := s.startChild(); err != nil {
+	if err := osproc.StartBound(s.qemu, s.over); err != nil { // its state says how it ended
 		return ours, fmt.Errorf("cannot start QEMU: %w", err)
 	}
 	s.main, _, _ = osproc.Read(s.qemu.Process.Pid) // our child: its pid is not reused
 	return ours, nil
-}
-
-// startChild starts QEMU on a thread that lives as long as this process: QEMU ends with the thread
-// that has started it.
-func (s *supervisor) startChild() error {
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		err := s.qemu.Start()
-		started <- err
-		if err != nil {
-			return
-		}
-		_ = s.qemu.Wait() // its state says how it ended
-		close(s.over)
-		select {}
-	}()
-	return <-started
 }
 
 // machine opens everything that QEMU gets.

@@ -5,17 +5,23 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"mariposa/driver"
 	"mariposa/driver/drivertest"
 	"mariposa/driver/drivertest/island"
 	"mariposa/driver/imagestore"
 	"mariposa/driver/lxc"
+	"mariposa/driver/osproc"
 )
 
 type agentOptions struct {
@@ -38,6 +44,11 @@ func agentMain(options, id string) int {
 	if err == nil {
 		d.Watch(func(driver.Event) {})
 		fmt.Println("begins")
+	}
+	if id, found := strings.CutPrefix(id, cyclePrefix); found && err == nil {
+		return cycle(d, id)
+	}
+	if err == nil {
 		_, err = d.Start(context.Background(), graceful(id))
 	}
 	if err == nil {
@@ -144,5 +155,121 @@ func TestAnAgentKilledDuringAStartLeavesNothingHalf(t *testing.T) {
 	}
 	if left := lxc.Bridges(d.Driver); len(left) != 0 || strings.Contains(fmt.Sprint(d.Details()), "unknown") {
 		t.Errorf("left are the bridges %v; %v", left, d.Details())
+	}
+}
+
+// cyclePrefix makes an agent start, stop and remove an instance again and again.
+const cyclePrefix = "cycle-"
+
+func cycle(d *lxc.Driver, id string) int {
+	for {
+		_, err := d.Start(context.Background(), graceful(id))
+		if err == nil {
+			_, err = d.Stop(context.Background(), id, drivertest.Limit)
+		}
+		if err == nil {
+			_, err = d.Start(context.Background(), graceful(id))
+		}
+		if err == nil {
+			err = d.Remove(context.Background(), id)
+		}
+		if err != nil {
+			fmt.Println(err)
+			return 1
+		}
+	}
+}
+
+// An agent may be killed at any moment of the life of an instance, and its supervisor too. The
+// next agent starts the instance, and leaves nothing of it when it removes it.
+func TestAnAgentIsKilledAtAnyMoment(t *testing.T) {
+	t.Parallel()
+	d := openNode(t)
+	for n := range kills() {
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		id := drivertest.NewID()
+		cmd := startAgent(t, d.w, cyclePrefix+id, "begins")
+		pause := time.Duration(rand.IntN(2500)) * time.Millisecond
+		time.Sleep(pause) // whatever it does then
+		kill(cmd)
+		if n%2 == 1 {
+			for pid, args := range osproc.FindArgs(lxc.SupervisorCommand) {
+				if p, _, ok := osproc.Read(pid); ok && strings.Contains(strings.Join(args, " "), id) {
+					p.Kill(unix.SIGKILL)
+				}
+			}
+		}
+		d.open()
+		list, err := d.List(t.Context())
+		if err != nil || len(list) > 1 {
+			t.Fatalf("after %s: %v, %v", pause, list, err)
+		}
+		if n%4 < 2 {
+			d.start(graceful(id))
+			if got := run(t, d, id, "echo up"); got != "up\n" {
+				t.Errorf("after %s, it says %q", pause, got)
+			}
+		}
+		if err := d.Remove(t.Context(), id); err != nil {
+			t.Fatalf("after %s: %v", pause, err)
+		}
+		var left []string
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			if left = drivertest.Traces(d.w.dir, id); len(left) == 0 {
+				break
+			}
+		}
+		if len(left) > 0 {
+			t.Fatalf("after %s and %d, left are\n%s", pause, n, strings.Join(left, "\n"))
+		}
+	}
+}
+
+// kills is how often agents are killed: TEST_KILLS, or a few times.
+func kills() int {
+	if n, err := strconv.Atoi(os.Getenv("TEST_KILLS")); err == nil {
+		return n
+	}
+	return 4
+}
+
+// A supervisor may be killed while lxc-start begins. lxc-start ends with it: nobody would know of
+// the container.
+func TestASupervisorKilledDuringAStartLeavesNoContainer(t *testing.T) {
+	t.Parallel()
+	d := openNode(t)
+	for range 5 {
+		id := drivertest.NewID()
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			_, _ = d.Start(t.Context(), graceful(id)) // fails, unless it was faster
+		}()
+		await(t, "lxc-start begins", func() bool {
+			for _, args := range osproc.FindArgs("lxc-start") {
+				if strings.Contains(strings.Join(args, " "), id) {
+					return true
+				}
+			}
+			return false
+		})
+		for pid, args := range osproc.FindArgs(lxc.SupervisorCommand) {
+			if p, _, ok := osproc.Read(pid); ok && strings.Contains(strings.Join(args, " "), id) {
+				p.Kill(unix.SIGKILL)
+			}
+		}
+		<-over
+		if err := d.Remove(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		end := time.Now().Add(500 * time.Millisecond) // nothing may come up
+		await(t, "nothing is left", func() bool { return len(drivertest.Traces(d.w.dir, id)) == 0 })
+		for ; time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			if left := drivertest.Traces(d.w.dir, id); len(left) > 0 {
+				t.Fatalf("left are\n%s", strings.Join(left, "\n"))
+			}
+		}
 	}
 }

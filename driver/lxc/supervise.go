@@ -191,8 +191,9 @@ func (s *supervisor) drain(out *logfile.LineEnds, buffer []byte) {
 	out.Flush()
 }
 
-// startContainer starts lxc-start. It does not find newuidmap, which would only let it use ids
-// that /etc/subuid gives to root: it is root, and sets the ids itself.
+// startContainer starts lxc-start, which ends with this process, and its container with it. It does
+// not find newuidmap, which would only let it use ids that /etc/subuid gives to root: it is root,
+// and sets the ids itself.
 func (s *supervisor) startContainer(config string) error {
 	log := filepath.Join(s.task.Dir, lxcLogFile)
 	if err := statefile.IgnoreMissing(os.Remove(log)); err != nil {
@@ -201,15 +202,11 @@ func (s *supervisor) startContainer(config string) error {
 	args := []string{"-F", "-P", stageDir, "-n", containerName(s.Record.ID), "-f", config, "-o", log, "-l", "INFO", "--"}
 	s.lxc = exec.CommandContext(context.Background(), ostool.Find("lxc-start"), append(args, s.Command...)...) //nolint:gosec // it is what we run
 	s.lxc.Dir, s.lxc.Env = "/", []string{"PATH=/nonexistent"}
-	s.lxc.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := s.lxc.Start(); err != nil {
+	s.lxc.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	s.ended = make(chan struct{})
+	if err := osproc.StartBound(s.lxc, s.ended); err != nil { // its log says how the container ended
 		return fmt.Errorf("cannot start lxc-start: %w", err)
 	}
-	s.ended = make(chan struct{})
-	go func() { // ends with the container
-		defer close(s.ended)
-		_ = s.lxc.Wait() // its log says how the container ended
-	}()
 	return nil
 }
 

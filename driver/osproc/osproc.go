@@ -1,12 +1,15 @@
 // Package osproc identifies processes of this machine reliably: a pid alone may belong to another
-// process a moment later. It does not know whose they are.
+// process a moment later. It also starts commands that end with this process. It does not know
+// whose they are.
 package osproc
 
 import (
 	"bytes"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 
@@ -129,4 +132,23 @@ func BootID() string {
 		return ""
 	}
 	return strings.TrimSpace(string(b))
+}
+
+// StartBound starts a command that has a signal for the death of its parent, and closes over when
+// it has ended. The kernel sends the signal when the thread ends that has started the command, so
+// that thread lives as long as this process.
+func StartBound(cmd *exec.Cmd, over chan<- struct{}) error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
+		_ = cmd.Wait() // its state says how it ended
+		close(over)
+		select {}
+	}()
+	return <-started
 }

@@ -1,0 +1,207 @@
+package kvm_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"mariposa/driver"
+	"mariposa/driver/bridge"
+	"mariposa/driver/drivertest"
+	"mariposa/driver/drivertest/island"
+	"mariposa/driver/imagestore"
+	"mariposa/driver/kvm"
+	"mariposa/driver/osproc"
+)
+
+type agentOptions struct {
+	kvm.Options
+	Subnet netip.Prefix
+}
+
+// agentMain is an agent that does everything with a machine, again and again, until it is killed:
+// `agent OPTIONS ID`.
+func agentMain(options, id string) int {
+	var o agentOptions
+	err := json.Unmarshal([]byte(options), &o)
+	if err == nil {
+		o.Images, err = imagestore.Open(filepath.Join(island.Dir(), "images"))
+	}
+	if err == nil {
+		o.Networks, err = bridge.Open(bridge.Options{Dir: filepath.Join(o.Dir, "networks"), Scope: o.Scope, Subnet: o.Subnet})
+	}
+	var d *kvm.Driver
+	if err == nil {
+		d, err = kvm.New(o.Options)
+	}
+	if err == nil {
+		d.Watch(func(driver.Event) {})
+		fmt.Println("begins")
+	}
+	for err == nil {
+		err = cycle(d, id)
+	}
+	fmt.Println(err)
+	return 1
+}
+
+// cycle is the life of a machine with snapshots.
+func cycle(d *kvm.Driver, id string) error {
+	ctx := context.Background()
+	for _, step := range []func() error{
+		func() error { _, err := d.Start(ctx, instance(id, "blank")); return err },
+		func() error { return d.Snapshot(ctx, id, "run") },
+		func() error { return d.Restore(ctx, id, "run") },
+		func() error { _, err := d.Stop(ctx, id, 0); return err },
+		func() error { return d.Snapshot(ctx, id, "off") },
+		func() error { return d.Restore(ctx, id, "off") },
+		func() error { return d.DeleteSnapshot(ctx, id, "off") },
+		func() error { _, err := d.Start(ctx, instance(id, "blank")); return err },
+		func() error { return d.DeleteSnapshot(ctx, id, "run") },
+		func() error { return d.Remove(ctx, id) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startAgent starts an agent and waits until it begins.
+func startAgent(t *testing.T, w *world, id string) *exec.Cmd {
+	t.Helper()
+	o := agentOptions{w.options, w.subnet}
+	o.Images, o.Networks = nil, nil
+	options, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "/proc/self/exe", "agent", string(options), id) //nolint:gosec // ourselves
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { kill(cmd) })
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() || lines.Text() != "begins" {
+		t.Fatalf("the agent says %q", lines.Text())
+	}
+	return cmd
+}
+
+func kill(cmd *exec.Cmd) {
+	_ = cmd.Process.Kill() // it may have ended
+	_ = cmd.Wait()
+}
+
+// An agent may be killed at any moment of the life of a machine, also while a snapshot is saved,
+// restored or deleted, and its supervisor or its QEMU too. The next agent finds a disk that is
+// whole, snapshots that can be restored, and leaves nothing when it removes the machine.
+func TestAnAgentIsKilledAtAnyMoment(t *testing.T) {
+	t.Parallel()
+	blank(t)
+	d := openNode(t)
+	for n := range kills() {
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		id := drivertest.NewID()
+		cmd := startAgent(t, d.w, id)
+		when := time.Duration(rand.IntN(4000)) * time.Millisecond
+		time.Sleep(when) // whatever it does then
+		kill(cmd)
+		if program := []string{"", kvm.SupervisorCommand, "qemu-system-x86_64", "qemu-img"}[n%4]; program != "" {
+			killAll(program, id)
+		}
+		d.open()
+		d.isWhole(id, when)
+		if n%2 == 0 {
+			d.start(instance(id, "blank"))
+			if err := d.Snapshot(t.Context(), id, "last"); err != nil {
+				t.Errorf("after %s: %v", when, err)
+			}
+			if err := d.Restore(t.Context(), id, "last"); err != nil {
+				t.Errorf("after %s: %v", when, err)
+			}
+		}
+		if err := d.Remove(t.Context(), id); err != nil {
+			t.Fatalf("after %s: %v", when, err)
+		}
+		var left []string
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			if left = drivertest.Traces(d.w.dir, id); len(left) == 0 {
+				break
+			}
+		}
+		if len(left) > 0 {
+			t.Fatalf("after %s and %d, left are\n%s", when, n, strings.Join(left, "\n"))
+		}
+	}
+}
+
+// killAll kills the processes of a program that have an id among their arguments.
+func killAll(program, id string) {
+	for pid, args := range osproc.FindArgs(program) {
+		if p, _, ok := osproc.Read(pid); ok && strings.Contains(strings.Join(args, " "), id) {
+			p.Kill(unix.SIGKILL)
+		}
+	}
+}
+
+// isWhole checks what is left of a machine.
+func (n *node) isWhole(id string, when time.Duration) {
+	n.t.Helper()
+	list, err := n.List(n.t.Context())
+	if err != nil || len(list) > 1 {
+		n.t.Fatalf("after %s: %v, %v", when, list, err)
+	}
+	snapshots, err := n.Snapshots(n.t.Context(), id)
+	if err != nil && (!errors.Is(err, driver.ErrNotFound) || len(list) > 0) {
+		n.t.Fatalf("after %s: %v", when, err)
+	}
+	for _, s := range snapshots {
+		if (s.Memory > 0) != list[0].Running {
+			continue // it fits the other state
+		}
+		if err := n.Restore(n.t.Context(), id, s.Name); err != nil {
+			n.t.Errorf("after %s, snapshot %s: %v", when, s.Name, err)
+		}
+	}
+	if len(list) == 0 {
+		return
+	}
+	if _, err := n.Stop(n.t.Context(), id, 0); err != nil {
+		n.t.Fatalf("after %s: %v", when, err)
+	}
+	disk := filepath.Join(n.w.dir, "instances", id, "disk.qcow2")
+	out, err := exec.CommandContext(n.t.Context(), "qemu-img", "check", disk).CombinedOutput()
+	var code *exec.ExitError
+	if err != nil && (!errors.As(err, &code) || code.ExitCode() != 3) { // 3: space that is lost, but nothing else
+		n.t.Errorf("after %s: %v: %s", when, err, out)
+	}
+}
+
+// kills is how often agents are killed: TEST_KILLS, or a few times.
+func kills() int {
+	if n, err := strconv.Atoi(os.Getenv("TEST_KILLS")); err == nil {
+		return n
+	}
+	return 4
+}
