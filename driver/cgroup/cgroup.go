@@ -149,21 +149,27 @@ func (g Group) Make(leaf bool) error {
 		}
 	}
 	if g.IsV2() {
-		for dir := filepath.Dir(g.Name); ; dir = filepath.Dir(dir) { // errors show when a limit is set
-			for _, c := range []string{"+memory", "+cpu", "+pids", "+io"} {
-				_ = os.WriteFile(filepath.Join(g.unified, dir, "cgroup.subtree_control"), []byte(c), 0)
-			}
-			if dir == "." {
-				break
-			}
-		}
-		for _, c := range []string{"+memory", "+cpu", "+pids", "+io"} {
-			if !leaf {
-				_ = os.WriteFile(filepath.Join(g.unified, g.Name, "cgroup.subtree_control"), []byte(c), 0)
-			}
-		}
+		g.enable(leaf)
 	}
 	return nil
+}
+
+// enable turns controllers on for the group and, unless it is a leaf, for those below it. A group
+// can turn on only what those above it have turned on. Errors show when a limit is set.
+func (g Group) enable(leaf bool) {
+	dirs := []string{"."}
+	parts := strings.Split(filepath.Clean(g.Name), "/")
+	for n := range parts {
+		dirs = append(dirs, filepath.Join(parts[:n+1]...))
+	}
+	if leaf {
+		dirs = dirs[:len(dirs)-1]
+	}
+	for _, dir := range dirs {
+		for _, c := range []string{"+memory", "+cpu", "+pids", "+io"} {
+			_ = os.WriteFile(filepath.Join(g.unified, dir, "cgroup.subtree_control"), []byte(c), 0)
+		}
+	}
 }
 
 // Limit sets the limits of a workload, and takes away those that it does not have. It describes

@@ -52,17 +52,25 @@ func TestLimitsHoldFromTheStartAndGoWithTheInstance(t *testing.T) {
 		t.Errorf("limits: %q", o.Details["limits"])
 	}
 	groups := groupsOf(t, o)
-	for _, c := range []string{"memory", "cpu"} {
-		if !strings.Contains(groups, ":"+c+":/mariposa/"+id+".") {
-			t.Errorf("it is not in the group for %s:\n%s", c, groups)
+	is := []string{":memory:", ":cpu:"}
+	tree, limits := "/sys/fs/cgroup/*/mariposa/", map[string]string{"cpu.cfs_quota_us": "25000", "memory.limit_in_bytes": "67108864"}
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil { // version 2 only
+		is = []string{"0::"}
+		tree, limits = "/sys/fs/cgroup/mariposa/", map[string]string{"cpu.max": "25000 100000", "memory.max": "67108864"}
+	}
+	for _, c := range is {
+		if !strings.Contains(groups, c+"/mariposa/"+id+".") {
+			t.Errorf("it is not in the group %s\n%s", c, groups)
 		}
 	}
-	files, err := filepath.Glob("/sys/fs/cgroup/cpu/mariposa/" + id + ".*/cpu.cfs_quota_us")
-	if err != nil || len(files) != 1 {
-		t.Fatalf("its groups are %v (%v)", files, err)
-	}
-	if quota, err := os.ReadFile(files[0]); err != nil || strings.TrimSpace(string(quota)) != "25000" {
-		t.Errorf("its quota is %q (%v)", quota, err)
+	for name, want := range limits {
+		files, err := filepath.Glob(tree + id + ".*/" + name)
+		if err != nil || len(files) != 1 {
+			t.Fatalf("its files %s are %v (%v)", name, files, err)
+		}
+		if is, err := os.ReadFile(files[0]); err != nil || strings.TrimSpace(string(is)) != want {
+			t.Errorf("%s has %q, want %q (%v)", name, is, want, err)
+		}
 	}
 	changed := i
 	workload := *i.Workload
@@ -72,7 +80,7 @@ func TestLimitsHoldFromTheStartAndGoWithTheInstance(t *testing.T) {
 		t.Error("other limits were taken without effect")
 	}
 	a.remove(t, id)
-	left, err := filepath.Glob("/sys/fs/cgroup/*/mariposa/" + id + ".*")
+	left, err := filepath.Glob(tree + id + ".*")
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v (%v)", left, err)
 	}

@@ -12,14 +12,23 @@ import (
 	"strings"
 )
 
-// start mounts what every program expects, runs the script, and ends the machine.
+// start moves the files to a file system that containers can be started on, which the first one of
+// a machine is not. It mounts what every program expects, runs the script, and ends the machine.
 const start = `#!/bin/busybox sh
-/bin/busybox --install -s /bin
-export PATH=/bin:/usr/sbin HOME=/tmp
+export PATH=/bin:/usr/bin:/usr/sbin HOME=/tmp
+if [ ! -e /new ]; then
+	/bin/busybox --install -s /bin
+	mkdir /new
+	mount -t tmpfs -o mode=755 root /new
+	cp -a /bin /dev /etc /init /lib* /new /proc /run /sys /tmp /usr /var /*.test /new 2>/dev/null
+	exec switch_root /new /init
+fi
 mount -t devtmpfs dev /dev
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t tmpfs tmp /tmp
+mount -t tmpfs run /run
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
 for module in /lib/*.ko; do insmod "$module"; done
 %s
 poweroff -f
@@ -45,7 +54,10 @@ func Programs(ctx context.Context, script string, modules []string, programs map
 		}
 	}
 	var a archive
-	dirs := map[string]bool{"bin": true, "dev": true, "lib": true, "proc": true, "sys": true, "tmp": true}
+	dirs := map[string]bool{}
+	for _, dir := range []string{"bin", "dev", "etc", "lib", "proc", "run", "sys", "tmp", "usr", "var"} {
+		dirs[dir] = true
+	}
 	for path := range files {
 		for d := filepath.Dir(path); d != "."; d = filepath.Dir(d) {
 			dirs[d] = true
@@ -84,4 +96,24 @@ func librariesOf(ctx context.Context, program string) (all []string, err error) 
 		}
 	}
 	return all, nil
+}
+
+// Run runs a shell script in a machine of its own, with cgroups of version 2 only, and returns what
+// it writes. See Programs.
+func Run(ctx context.Context, dir, script string, modules []string, programs map[string]string) (string, error) {
+	kernel, err := Kernel()
+	if err != nil {
+		return "", err
+	}
+	initrd, err := Programs(ctx, script, modules, programs)
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(dir, "initrd")
+	if err := os.WriteFile(file, initrd, 0o600); err != nil {
+		return "", err
+	}
+	out, err := exec.CommandContext(ctx, "qemu-system-x86_64", "-nodefaults", "-display", "none", "-accel", "tcg,tb-size=64", "-cpu", "max", "-m", "768M", "-no-reboot", //nolint:gosec // our own arguments
+		"-kernel", kernel, "-initrd", file, "-append", Append+" apparmor=0", "-serial", "stdio").CombinedOutput()
+	return string(out), err
 }
