@@ -90,7 +90,7 @@ type Driver struct {
 	entries  map[string]*entry // by instance id: known or in an operation
 	report   func(driver.Event)
 	engine   engineState
-	ooms     map[string]time.Time // when containers ran out of memory, by container id
+	ooms     memoryEnds
 	sessions map[*session]struct{}
 }
 
@@ -121,7 +121,7 @@ func New(o Options) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{options: o, private: private, gate: gate.New(errClosed), memory: memdir.New(o.Dir, memdir.Places()), entries: map[string]*entry{}, sessions: map[*session]struct{}{}, ooms: map[string]time.Time{}, report: func(driver.Event) {}}
+	d := &Driver{options: o, private: private, gate: gate.New(errClosed), memory: memdir.New(o.Dir, memdir.Places()), entries: map[string]*entry{}, sessions: map[*session]struct{}{}, ooms: memoryEnds{at: map[string]time.Time{}, asked: map[string]chan struct{}{}, likely: map[string]bool{}}, report: func(driver.Event) {}}
 	d.ctx = d.gate.Context()
 	api, err := d.newClient()
 	if err != nil {

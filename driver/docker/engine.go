@@ -34,6 +34,7 @@ const (
 type engineState struct {
 	away    string // why it cannot be used; empty if it can
 	details map[string]string
+	kernel  string               // that it runs on
 	events  *client.EventsResult // of the current connection; nil if it is away
 	stop    context.CancelFunc   // ends them
 }
@@ -55,7 +56,7 @@ func (d *Driver) Details() map[string]string {
 // connect reaches the engine, subscribes to its events and then looks at every container. It
 // returns why that failed.
 func (d *Driver) connect() error {
-	details, err := d.reach()
+	details, kernel, err := d.reach()
 	if err != nil {
 		return err
 	}
@@ -76,7 +77,7 @@ func (d *Driver) connect() error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.engine = engineState{events: &all, stop: stop, details: details}
+	d.engine = engineState{events: &all, stop: stop, details: details, kernel: kernel}
 	return nil
 }
 
@@ -143,11 +144,13 @@ func (d *Driver) readEvents(from *client.EventsResult) error {
 func (d *Driver) watchPulse(ctx context.Context, hangs chan<- error) {
 	pulse := time.NewTicker(pulseInterval)
 	defer pulse.Stop()
+	d.sampleKills()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-pulse.C:
+			d.sampleKills()
 		}
 		asking, stop := context.WithTimeout(ctx, probeTimeout)
 		_, err := d.api().Ping(asking, client.PingOptions{})
@@ -198,10 +201,11 @@ func (d *Driver) reconnect() {
 func (d *Driver) look(id string) {
 	ctx, cancel := context.WithTimeout(d.ctx, probeTimeout)
 	defer cancel()
-	o, err := d.inspect(ctx, id)
+	c, err := d.container(ctx, id)
 	switch {
+	case err == nil && d.awaitOOM(id, c):
 	case err == nil:
-		d.see(id, o, true)
+		d.see(id, d.observed(id, c), true)
 	case errdefs.IsNotFound(err):
 		d.seeGone(id)
 		d.forgetGone(ctx, id)

@@ -23,6 +23,12 @@ import (
 // refuser is an engine that refuses some requests. It returns the address of it.
 func refuser(t *testing.T, refuses func(*http.Request) bool) string {
 	t.Helper()
+	return changed(t, refuses, nil)
+}
+
+// changed is an engine that refuses some requests, and whose answers are changed.
+func changed(t *testing.T, refuses func(*http.Request) bool, change func(*http.Response) error) string {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "mp-") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +43,7 @@ func refuser(t *testing.T, refuses func(*http.Request) bool) string {
 		return d.DialContext(ctx, "unix", engine.Socket())
 	}}
 	pass := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: "engine"})
-	pass.Transport, pass.FlushInterval = transport, -1
+	pass.Transport, pass.FlushInterval, pass.ModifyResponse = transport, -1, change
 	s := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if refuses(r) {
 			w.Header().Set("Content-Type", "application/json")

@@ -89,7 +89,7 @@ func (d *Driver) observed(id string, c *container.InspectResponse) driver.Observ
 		return o
 	}
 	if o.Finished = parseTime(c.State.FinishedAt); !o.Started.IsZero() {
-		o.Reason = howEnded(c.State, d.wasOOMKilled(c))
+		o.Reason = howEnded(c.State, d.judgeOOM(c))
 		if code := c.State.ExitCode; c.State.Error == "" || code != 0 {
 			o.ExitCode = &code
 		}
@@ -98,11 +98,13 @@ func (d *Driver) observed(id string, c *container.InspectResponse) driver.Observ
 }
 
 // howEnded describes the end of a container as the rest of a sentence.
-func howEnded(s *container.State, oom bool) string {
+func howEnded(s *container.State, oom oomVerdict) string {
 	code := s.ExitCode
 	switch signal := code - 128; {
-	case oom:
+	case oom == certainOOM:
 		return "ran out of memory and was killed"
+	case oom == likelyOOM:
+		return "killed by signal 9 (SIGKILL), probably because it ran out of memory"
 	case s.Error != "":
 		return strings.TrimSuffix(s.Error, ".")
 	case signal > 0 && signal < 65 && unix.SignalName(syscall.Signal(signal)) != "":

@@ -69,12 +69,12 @@ func (d *Driver) recordHost(host string) error {
 	return statefile.Write(path, hostRecord{Host: host})
 }
 
-// reach finds out which engine there is and agrees on an API version. A client that has agreed on
+// reach finds out which engine there is, and on which kernel, and agrees on an API version. A client that has agreed on
 // one never takes a newer one, so an engine that was updated needs another client.
-func (d *Driver) reach() (map[string]string, error) {
+func (d *Driver) reach() (details map[string]string, kernel string, err error) {
 	api, err := d.newClient()
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	ctx, cancel := context.WithTimeout(d.ctx, probeTimeout)
 	defer cancel()
@@ -93,13 +93,23 @@ func (d *Driver) reach() (map[string]string, error) {
 	}
 	if err != nil {
 		_ = api.Close() // the error is the first one
-		return nil, d.explain(err)
+		return nil, "", d.explain(err)
 	}
 	d.isPodman.Store(isPodman(version.Components))
 	if old := d.client.Swap(api); old != nil {
 		_ = old.Close() // requests in progress go on
 	}
-	return map[string]string{"engine": d.engineName() + " " + version.Version, "api": api.ClientVersion(), "host": api.DaemonHost()}, nil
+	return map[string]string{"engine": d.engineName() + " " + version.Version, "api": api.ClientVersion(), "host": api.DaemonHost()}, kernelOf(version.Components), nil
+}
+
+// kernelOf returns the kernel that an engine runs on, by its parts; empty if they do not say.
+func kernelOf(parts []system.ComponentVersion) string {
+	for _, part := range parts {
+		if kernel := part.Details["KernelVersion"]; kernel != "" {
+			return kernel
+		}
+	}
+	return ""
 }
 
 const podmanName = "Podman"

@@ -196,7 +196,7 @@ func TestTheEndOfAContainerIsExplained(t *testing.T) {
 	}{
 		"code":   {"exit 3", 0, 3, "exited with code 3"},
 		"zero":   {"exit 0", 0, 0, "exited with code 0"},
-		"memory": {"x=x; while :; do x=$x$x$x$x; done", 16 << 20, 137, "ran out of memory and was killed"},
+		"memory": {"sleep 2; " + eatMemory, 16 << 20, 137, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -205,8 +205,10 @@ func TestTheEndOfAContainerIsExplained(t *testing.T) {
 			if o := d.start(i); !o.Running {
 				t.Errorf("Start returned %+v", o)
 			}
-			if engine.IsPodman() && c.memory > 0 { // it does not always know
-				c.reason = d.end(i.ID).Reason
+			if c.memory > 0 { // the engine may lose the event that says it for certain
+				if c.reason = d.end(i.ID).Reason; !strings.Contains(c.reason, "ran out of memory") {
+					t.Errorf("its end is explained by %q", c.reason)
+				}
 			}
 			if o := d.end(i.ID); o.Reason != c.reason || o.ExitCode == nil || *o.ExitCode != c.code {
 				t.Errorf("it ended: %+v", o)
