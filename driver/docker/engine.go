@@ -34,9 +34,11 @@ const (
 type engineState struct {
 	away    string // why it cannot be used; empty if it can
 	details map[string]string
-	kernel  string               // that it runs on
-	events  *client.EventsResult // of the current connection; nil if it is away
-	stop    context.CancelFunc   // ends them
+	kernel  string // that it runs on
+	// unlimited is why it enforces no limits; empty if it does.
+	unlimited string
+	events    *client.EventsResult // of the current connection; nil if it is away
+	stop      context.CancelFunc   // ends them
 }
 
 // Unavailable explains why no container can be started here.
@@ -60,6 +62,10 @@ func (d *Driver) connect() error {
 	if err != nil {
 		return err
 	}
+	unlimited := unlimitedReason(d.api().DaemonHost())
+	if unlimited != "" {
+		details[limitsDetail] = "not enforced: " + unlimited
+	}
 	ctx, cancel := context.WithTimeout(d.ctx, listTimeout)
 	defer cancel()
 	following, stop := context.WithCancel(d.ctx)
@@ -77,7 +83,7 @@ func (d *Driver) connect() error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.engine = engineState{events: &all, stop: stop, details: details, kernel: kernel}
+	d.engine = engineState{events: &all, stop: stop, details: details, kernel: kernel, unlimited: unlimited}
 	return nil
 }
 

@@ -30,7 +30,8 @@ const (
 // record is what the driver keeps of an instance on disk: the engine cannot change the labels
 // of a container.
 type record struct {
-	ManualRestarts int `json:"bounces,omitempty"`
+	ManualRestarts int  `json:"bounces,omitempty"`
+	Limited        bool `json:"limited,omitempty"` // its workload has limits
 }
 
 func (d *Driver) recordPath(id string) string {

@@ -35,7 +35,7 @@ func TestAnEndForMemoryThatTheEngineDoesNotKnow(t *testing.T) {
 		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(b)), int64(len(b))
 		r.Header.Set("Content-Length", strconv.Itoa(len(b)))
 		return err
-	})
+	}, nil)
 	d := openOn(t, host, t.TempDir(), drivertest.NewID())
 	i := instance(drivertest.NewID(), "sh", "-c", "sleep 2; "+eatMemory)
 	i.Workload.Memory = 16 << 20

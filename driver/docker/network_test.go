@@ -23,21 +23,28 @@ import (
 // refuser is an engine that refuses some requests. It returns the address of it.
 func refuser(t *testing.T, refuses func(*http.Request) bool) string {
 	t.Helper()
-	return changed(t, refuses, nil)
+	return changed(t, refuses, nil, nil)
 }
 
-// changed is an engine that refuses some requests, and whose answers are changed.
-func changed(t *testing.T, refuses func(*http.Request) bool, change func(*http.Response) error) string {
+// changed is an engine that refuses some requests, and whose answers are changed. It listens as any
+// other, unless listen is given.
+func changed(t *testing.T, refuses func(*http.Request) bool, change func(*http.Response) error, listen func(path string) net.Listener) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "mp-") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "s")
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
+	if listen == nil {
+		listen = func(path string) net.Listener {
+			l, err := net.Listen("unix", path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l
+		}
 	}
+	l := listen(path)
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", engine.Socket())

@@ -73,10 +73,14 @@ func (d *Driver) observed(id string, c *container.InspectResponse) driver.Observ
 	if a := d.adoptions.of(id); a != nil {
 		labels = a.labels(id)
 	}
+	kept := d.readRecord(id)
 	o := driver.Observed{
 		ID: id, Labels: driver.Labels{Cluster: labels[labelCluster], Incarnation: labels[labelIncarnation]}, Shared: true,
 		Name: labels[labelName], Project: labels[labelProject], Running: c.State.Running, PhysicalID: c.ID,
-		Started: parseTime(c.State.StartedAt), ManualRestarts: d.readRecord(id).ManualRestarts, Details: details(c),
+		Started: parseTime(c.State.StartedAt), ManualRestarts: kept.ManualRestarts, Details: details(c),
+	}
+	if why := d.unlimited(); why != "" && kept.Limited {
+		o.Details[limitsDetail] = "not enforced: " + why
 	}
 	if text := labels[labelOrigin]; text != "" {
 		var origin mariposa.Provenance

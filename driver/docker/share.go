@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"os"
 	"strconv"
-	"strings"
 
 	"github.com/moby/moby/api/types/network"
 	"github.com/moby/moby/client"
-	"golang.org/x/sys/unix"
 
 	"mariposa/driver"
 	"mariposa/driver/bridge"
@@ -109,21 +106,8 @@ func (d *Driver) releaseShares(ctx context.Context) {
 // isInOurNetwork reports whether an engine runs in the network namespace of the agent, and so sees
 // the same bridges.
 func isInOurNetwork(host string) bool {
-	path, ok := strings.CutPrefix(host, "unix://")
-	if !ok {
-		return false
-	}
-	conn, err := new(net.Dialer).Dial("unix", path)
-	if err != nil {
-		return false
-	}
-	defer conn.Close() // nothing was sent
-	raw, err := conn.(*net.UnixConn).SyscallConn()
-	if err != nil {
-		return false
-	}
-	var peer *unix.Ucred
-	if raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }) != nil || err != nil {
+	peer := peerOf(host)
+	if peer == nil {
 		return false
 	}
 	theirs, err := os.Readlink("/proc/" + strconv.Itoa(int(peer.Pid)) + "/ns/net")

@@ -129,7 +129,7 @@ func (d *Driver) prepare(ctx context.Context, i driver.Instance, user string) er
 
 // limit gives a container the limits of a workload, if it has others.
 func (d *Driver) limit(ctx context.Context, c *container.InspectResponse, w *mariposa.Workload) error {
-	if w == nil || hasLimits(c.HostConfig, w) && !d.isPodman.Load() {
+	if w == nil || hasLimits(c.HostConfig, w) && !d.isPodman.Load() || d.unlimited() != "" {
 		return nil
 	}
 	r := limits(w, true)
@@ -142,7 +142,7 @@ func (d *Driver) limit(ctx context.Context, c *container.InspectResponse, w *mar
 
 // run starts a container that is ready.
 func (d *Driver) run(ctx context.Context, i driver.Instance) error {
-	if err := d.writeRecord(i.ID, record{ManualRestarts: i.ManualRestarts}); err != nil {
+	if err := d.writeRecord(i.ID, record{ManualRestarts: i.ManualRestarts, Limited: hasOwnLimits(i.Workload)}); err != nil {
 		return err
 	}
 	for attempt := 1; ; attempt++ {
