@@ -289,6 +289,21 @@ func (s *Store) Release(user string) error {
 	return nil
 }
 
+// ReleaseGone releases the images of users that are gone: an agent may have been killed in the middle
+// of a start or of a removal. They are those whose names begin with a prefix, and whose rest no one
+// has any more.
+func (s *Store) ReleaseGone(prefix string, has func(rest string) bool) {
+	all, _ := s.List() // what cannot be read is released later
+	for _, i := range all {
+		users, _ := s.Users(i)
+		for _, user := range users {
+			if rest, found := strings.CutPrefix(user, prefix); found && !has(rest) {
+				_ = s.Release(user) // tried again with the next start of the agent
+			}
+		}
+	}
+}
+
 // Users returns who uses an image.
 func (s *Store) Users(i *Image) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(s.dir, i.ID, usersDir))

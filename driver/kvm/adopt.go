@@ -5,17 +5,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"mariposa/driver/statefile"
 	"mariposa/driver/supervise"
-)
-
-// These are the reasons of ends that no supervisor recorded.
-const (
-	reasonKilled       = "its supervisor was killed"
-	reasonRestarted    = "the node was restarted"
-	reasonNeverStarted = "it never started"
 )
 
 // adoptAll finds what an earlier agent left.
@@ -36,25 +28,10 @@ func (d *Driver) adoptAll() error {
 			}
 		}
 	}
-	d.clearMemory()
+	d.memory.Clear(d.roster.Has, os.RemoveAll)
 	d.clearVolumes()
-	d.releaseImages()
+	d.options.Images.ReleaseGone(d.holder(""), d.roster.Has)
 	return nil
-}
-
-// releaseImages releases the images of instances that are gone: an agent may have been killed in
-// the middle of a start or of a removal.
-func (d *Driver) releaseImages() {
-	all, _ := d.options.Images.List() // what cannot be read is released later
-	for _, i := range all {
-		users, _ := d.options.Images.Users(i)
-		for _, user := range users {
-			id, ours := strings.CutPrefix(user, d.holder(""))
-			if ours && !d.roster.Has(id) {
-				_ = d.options.Images.Release(user) // tried again with the next start of the agent
-			}
-		}
-	}
 }
 
 // adopt takes over the instance of one directory.
@@ -62,15 +39,15 @@ func (d *Driver) adopt(id string) error {
 	e := d.newEntry(id)
 	e.Hold() // its supervisor may end meanwhile
 	defer e.Release()
-	if err := statefile.Read(filepath.Join(e.dir, recordFile), &e.record); err != nil || e.record.ID != id {
+	if err := statefile.Read(filepath.Join(e.Dir, recordFile), &e.record); err != nil || e.record.ID != id {
 		// What it has is kept: a person may repair the record, or remove the instance.
-		e.damaged = fmt.Sprintf("its record %s cannot be read: repair it, or replace the instance", filepath.Join(e.dir, recordFile))
+		e.damaged = fmt.Sprintf("its record %s cannot be read: repair it, or replace the instance", filepath.Join(e.Dir, recordFile))
 		e.record = record{ID: id, Private: d.privatePath(e)}
-		if s, ok := supervise.ReadState(e.dir, supervise.AnyRun); ok {
+		if s, ok := supervise.ReadState(e.Dir, supervise.AnyRun); ok {
 			e.record.Run = s.Run
 		}
 	}
-	s, pidfd, err := supervise.Find(e.dir, e.record.Run, SupervisorCommand)
+	s, pidfd, err := supervise.Find(e.Dir, e.record.Run, SupervisorCommand)
 	if err != nil {
 		return err
 	}
@@ -80,32 +57,14 @@ func (d *Driver) adopt(id string) error {
 	e.held = held{uid: e.record.UID, links: e.record.Links, forwards: e.record.Forwards, volumes: e.record.Volumes}
 	d.roster.Add(e)
 	if pidfd != nil {
-		e.state, e.live = s, true
+		e.State, e.Live = s, true
 		d.watch(e, pidfd)
 		d.watchChanges(e)
-	} else {
-		d.recordDeadEnd(e)
+	} else if reason := e.ReadEnd(e.record.Run, d.boot); reason != "" {
+		d.clearAndRecordEnd(e, reason)
 	}
 	d.refresh(e)
 	return nil
-}
-
-// recordDeadEnd records the end of an instance that has no supervisor.
-func (d *Driver) recordDeadEnd(e *entry) {
-	var started, ended bool
-	e.state, started = supervise.ReadState(e.dir, e.record.Run)
-	x, ended := supervise.ReadExit(e.dir, e.record.Run)
-	e.live = false
-	switch {
-	case ended:
-		e.exit = x
-	case started && e.state.Boot != d.boot:
-		d.clearAndRecordEnd(e, reasonRestarted)
-	case started:
-		d.clearAndRecordEnd(e, reasonKilled)
-	default: // it was killed before the machine ran
-		d.clearAndRecordEnd(e, reasonNeverStarted)
-	}
 }
 
 // clearAndRecordEnd kills what is left of an instance without a supervisor, and records its end.
@@ -113,35 +72,16 @@ func (d *Driver) clearAndRecordEnd(e *entry, reason string) {
 	g := d.groupOf(e.ID)
 	_ = g.KillAll() // the removal of the instance tries again
 	_ = g.Remove()
-	e.live = false
-	e.exit = supervise.Exit{Run: e.record.Run, Reason: reason, At: time.Now().UTC()}
-	_ = supervise.WriteExit(e.dir, e.exit) // fails if the directory is lost
+	e.RecordEnd(e.record.Run, reason)
 }
 
 // handleEnd handles the end of an instance whose supervisor has just ended. The caller holds the
 // entry.
 func (d *Driver) handleEnd(e *entry) {
-	e.unwatch()
-	if x, ok := supervise.ReadExit(e.dir, e.record.Run); ok {
-		e.exit, e.live = x, false
-	} else {
-		d.clearAndRecordEnd(e, reasonKilled)
+	if !e.HandleEnd(e.record.Run) {
+		d.clearAndRecordEnd(e, supervise.ReasonKilled)
 	}
 	d.refresh(e)
-}
-
-// clearMemory removes the private directories of instances that no longer exist.
-func (d *Driver) clearMemory() {
-	dir := d.memory.Find()
-	if dir == "" {
-		return
-	}
-	list, _ := os.ReadDir(dir) // unreadable ones are removed another time
-	for _, f := range list {
-		if !d.roster.Has(f.Name()) {
-			_ = os.RemoveAll(filepath.Join(dir, f.Name()))
-		}
-	}
 }
 
 // privatePath returns the directory of an instance's configuration and values.
@@ -149,5 +89,5 @@ func (d *Driver) privatePath(e *entry) string {
 	if dir := d.memory.Find(); dir != "" {
 		return filepath.Join(dir, e.ID)
 	}
-	return filepath.Join(e.dir, privateDir)
+	return filepath.Join(e.Dir, privateDir)
 }

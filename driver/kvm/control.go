@@ -220,7 +220,7 @@ func (d *Driver) Console(ctx context.Context, id string) (io.ReadWriteCloser, er
 	if !running {
 		return nil, driver.ErrNotFound
 	}
-	conn, out, _, err := dial(ctx, e.dir, order{Do: orderConsole})
+	conn, out, _, err := dial(ctx, e.Dir, order{Do: orderConsole})
 	if err != nil {
 		return nil, err
 	}

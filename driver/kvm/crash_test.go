@@ -1,22 +1,16 @@
 package kvm_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"mariposa/driver"
 	"mariposa/driver/bridge"
@@ -24,7 +18,6 @@ import (
 	"mariposa/driver/drivertest/island"
 	"mariposa/driver/imagestore"
 	"mariposa/driver/kvm"
-	"mariposa/driver/osproc"
 )
 
 type agentOptions struct {
@@ -85,30 +78,7 @@ func startAgent(t *testing.T, w *world, id string) *exec.Cmd {
 	t.Helper()
 	o := agentOptions{w.options, w.subnet}
 	o.Images, o.Networks = nil, nil
-	options, err := json.Marshal(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "/proc/self/exe", "agent", string(options), id) //nolint:gosec // ourselves
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { kill(cmd) })
-	lines := bufio.NewScanner(out)
-	if !lines.Scan() || lines.Text() != "begins" {
-		t.Fatalf("the agent says %q", lines.Text())
-	}
-	return cmd
-}
-
-func kill(cmd *exec.Cmd) {
-	_ = cmd.Process.Kill() // it may have ended
-	_ = cmd.Wait()
+	return drivertest.StartAgent(t, o, id, "begins")
 }
 
 // An agent may be killed at any moment of the life of a machine, also while a snapshot is saved,
@@ -118,7 +88,7 @@ func TestAnAgentIsKilledAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	blank(t)
 	d := openNode(t)
-	for n := range kills() {
+	for n := range drivertest.Kills() {
 		if err := d.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -126,9 +96,9 @@ func TestAnAgentIsKilledAtAnyMoment(t *testing.T) {
 		cmd := startAgent(t, d.w, id)
 		when := time.Duration(rand.IntN(4000)) * time.Millisecond
 		time.Sleep(when) // whatever it does then
-		kill(cmd)
+		drivertest.KillAgent(cmd)
 		if program := []string{"", kvm.SupervisorCommand, "qemu-system-x86_64", "qemu-img"}[n%4]; program != "" {
-			killAll(program, id)
+			drivertest.KillProcesses(program, id)
 		}
 		d.open()
 		d.isWhole(id, when)
@@ -144,24 +114,7 @@ func TestAnAgentIsKilledAtAnyMoment(t *testing.T) {
 		if err := d.Remove(t.Context(), id); err != nil {
 			t.Fatalf("after %s: %v", when, err)
 		}
-		var left []string
-		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-			if left = drivertest.Traces(d.w.dir, id); len(left) == 0 {
-				break
-			}
-		}
-		if len(left) > 0 {
-			t.Fatalf("after %s and %d, left are\n%s", when, n, strings.Join(left, "\n"))
-		}
-	}
-}
-
-// killAll kills the processes of a program that have an id among their arguments.
-func killAll(program, id string) {
-	for pid, args := range osproc.FindArgs(program) {
-		if p, _, ok := osproc.Read(pid); ok && strings.Contains(strings.Join(args, " "), id) {
-			p.Kill(unix.SIGKILL)
-		}
+		drivertest.AwaitNoTraces(t, d.w.dir, id, fmt.Sprintf("after %s and %d", when, n))
 	}
 }
 
@@ -196,12 +149,4 @@ func (n *node) isWhole(id string, when time.Duration) {
 	if err != nil && (!errors.As(err, &code) || code.ExitCode() != 3) { // 3: space that is lost, but nothing else
 		n.t.Errorf("after %s: %v: %s", when, err, out)
 	}
-}
-
-// kills is how often agents are killed: TEST_KILLS, or a few times.
-func kills() int {
-	if n, err := strconv.Atoi(os.Getenv("TEST_KILLS")); err == nil {
-		return n
-	}
-	return 4
 }

@@ -82,7 +82,7 @@ func runImg(ctx context.Context, r *record, disk *os.File, arguments ...string) 
 
 // changeDisk runs qemu-img on the disk of an instance that does not run.
 func changeDisk(ctx context.Context, e *entry, arguments ...string) error {
-	disk, err := openDisk(filepath.Join(e.dir, diskFile), false)
+	disk, err := openDisk(filepath.Join(e.Dir, diskFile), false)
 	if err != nil {
 		return fmt.Errorf("cannot change its disk: %w", err)
 	}

@@ -14,7 +14,6 @@ import (
 	"mariposa/driver"
 	"mariposa/driver/bridge"
 	"mariposa/driver/cgroup"
-	"mariposa/driver/osproc"
 	"mariposa/driver/roster"
 	"mariposa/driver/supervise"
 )
@@ -23,19 +22,13 @@ import (
 // others belong to the operation that holds the entry.
 type entry struct {
 	roster.Slot
+	supervise.Life
 
-	dir    string
 	record record
-	state  supervise.State
-	exit   supervise.Exit
-	live   bool // started, and its end is not handled yet
 	limits string
 	paused string // why the running machine is paused
 	// damaged says why nothing is known of the instance but that it is there; empty if all is.
 	damaged string
-
-	pidfd *os.File      // of the supervisor; nil if none
-	gone  chan struct{} // closed once the supervisor has ended
 
 	values sync.Mutex // held while its values are read or written
 
@@ -58,7 +51,7 @@ func owned(id string) bridge.Owner {
 }
 
 func (d *Driver) newEntry(id string) *entry {
-	return &entry{Slot: roster.NewSlot(id), dir: filepath.Join(d.options.Dir, instancesDir, id)}
+	return &entry{Slot: roster.NewSlot(id), Life: supervise.Life{Dir: filepath.Join(d.options.Dir, instancesDir, id)}}
 }
 
 // groupOf returns the cgroups that an instance has or would have.
@@ -69,33 +62,16 @@ func (d *Driver) groupOf(id string) cgroup.Group {
 // watch waits for the end of the supervisor. If no operation waits for it too, the instance has
 // ended by itself, which is reported. The caller holds the entry.
 func (d *Driver) watch(e *entry, pidfd *os.File) {
-	e.pidfd, e.gone = pidfd, make(chan struct{})
-	file, gone := e.pidfd, e.gone
-	d.gate.Go(func() {
-		stop := context.AfterFunc(d.ctx, func() { _ = file.Close() }) // ends the wait
-		defer stop()
-		if osproc.AwaitEnd(file) != nil || d.ctx.Err() != nil {
-			return // the driver is closed, or the end was handled
-		}
-		_ = osproc.Reap(file) // fails for the supervisor of an earlier agent
-		close(gone)
+	e.Follow(d.gate, pidfd, func(gone chan struct{}) {
 		if e.Acquire(d.ctx) != nil {
 			return
 		}
 		defer e.Release()
-		if e.live && e.gone == gone {
+		if e.Live && e.Gone == gone {
 			d.handleEnd(e)
 			d.roster.TellChange(e)
 		}
 	})
-}
-
-// unwatch releases the pidfd of a supervisor whose end is handled.
-func (e *entry) unwatch() {
-	if e.pidfd != nil {
-		_ = e.pidfd.Close()
-		e.pidfd = nil
-	}
 }
 
 // refresh updates what other goroutines see of an instance.
@@ -109,14 +85,14 @@ func (d *Driver) refresh(e *entry) {
 func (e *entry) observe() driver.Observed {
 	r := &e.record
 	o := driver.Observed{
-		ID: e.ID, Labels: r.Labels, Origin: r.Origin, Name: r.Name, Project: r.Project, Running: e.live,
-		PhysicalID: machineName(e.ID), Started: e.state.Started, ManualRestarts: e.state.ManualRestarts, Details: e.details(),
+		ID: e.ID, Labels: r.Labels, Origin: r.Origin, Name: r.Name, Project: r.Project, Running: e.Live,
+		PhysicalID: machineName(e.ID), Started: e.State.Started, ManualRestarts: e.State.ManualRestarts, Details: e.details(),
 	}
-	if e.live {
+	if e.Live {
 		o.Addresses = r.addresses()
 		return o
 	}
-	o.Finished, o.ExitCode, o.Reason = e.exit.At, e.exit.Code, e.exit.Reason
+	o.Finished, o.ExitCode, o.Reason = e.Exit.At, e.Exit.Code, e.Exit.Reason
 	return o
 }
 
@@ -126,8 +102,8 @@ func (e *entry) details() map[string]string {
 		"machine": machineName(e.ID), "image": r.Ref, "image_id": r.Image, "acceleration": accelNames[r.Accel],
 		"memory": strconv.FormatInt(r.Memory>>20, 10) + " MiB", "cpus": strconv.Itoa(r.CPUs),
 	}
-	if e.live && e.state.PID != 0 {
-		m["pid"] = strconv.Itoa(e.state.PID)
+	if e.Live && e.State.PID != 0 {
+		m["pid"] = strconv.Itoa(e.State.PID)
 	}
 	var all []string
 	for _, l := range r.Links {
@@ -136,7 +112,7 @@ func (e *entry) details() map[string]string {
 	if len(all) > 0 {
 		m["addresses"] = strings.Join(all, ", ")
 	}
-	if e.live && e.paused != "" {
+	if e.Live && e.paused != "" {
 		m["paused"] = e.paused
 	}
 	if e.limits != "" {

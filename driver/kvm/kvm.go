@@ -167,7 +167,7 @@ func (d *Driver) Logs(ctx context.Context, id string, o driver.LogOptions) (io.R
 	if err != nil {
 		return nil, err
 	}
-	return logfile.Read(ctx, filepath.Join(e.dir, logFile), d.options.LogFiles, o), nil
+	return logfile.Read(ctx, filepath.Join(e.Dir, logFile), d.options.LogFiles, o), nil
 }
 
 // Close cancels operations in progress; instances keep running.
@@ -176,7 +176,7 @@ func (d *Driver) Close() error {
 		return nil
 	}
 	d.gate.Wait()
-	d.roster.Each(func(e *entry) { e.unwatch() }) // nothing changes them any more
+	d.roster.Each(func(e *entry) { e.Unfollow() }) // nothing changes them any more
 	d.memory.Release()
 	return d.lock.Close()
 }

@@ -81,7 +81,7 @@ func (d *Driver) growVolume(ctx context.Context, r driver.Resource) error {
 		return nil
 	}
 	if user, at := d.userOf(r.ID); err == nil && user != nil {
-		_, err = tell(ctx, user.dir, order{Do: orderGrow, Name: volumeNode(at), Size: roundSize(r.Size)})
+		_, err = tell(ctx, user.Dir, order{Do: orderGrow, Name: volumeNode(at), Size: roundSize(r.Size)})
 	} else if err == nil {
 		err = os.Truncate(file, roundSize(r.Size))
 	}

@@ -11,9 +11,9 @@ import (
 // watchChanges reports that a machine was restarted by its guest, was paused, or continues: its
 // supervisor says so. The caller holds the entry.
 func (d *Driver) watchChanges(e *entry) {
-	gone := e.gone
+	gone := e.Gone
 	d.gate.Go(func() {
-		conn, out, _, err := dial(d.ctx, e.dir, order{Do: orderWatch})
+		conn, out, _, err := dial(d.ctx, e.Dir, order{Do: orderWatch})
 		if err != nil {
 			return // it has just ended, which is noticed otherwise
 		}
@@ -34,21 +34,21 @@ func (d *Driver) handleChange(e *entry, gone chan struct{}) bool {
 		return false
 	}
 	defer e.Release()
-	if !e.live || e.gone != gone {
+	if !e.Live || e.Gone != gone {
 		return false
 	}
-	s, ok := supervise.ReadState(e.dir, e.record.Run)
+	s, ok := supervise.ReadState(e.Dir, e.record.Run)
 	if !ok {
-		s = e.state
+		s = e.State
 	}
 	ctx, cancel := context.WithTimeout(d.ctx, supervise.Timeout)
 	defer cancel()
-	a, err := tell(ctx, e.dir, order{Do: orderStatus})
+	a, err := tell(ctx, e.Dir, order{Do: orderStatus})
 	if err != nil { // of an earlier version, or it has just ended
 		a.Paused = e.paused
 	}
-	if s != e.state || a.Paused != e.paused {
-		e.state, e.paused = s, a.Paused
+	if s != e.State || a.Paused != e.paused {
+		e.State, e.paused = s, a.Paused
 		d.refresh(e)
 		d.roster.TellChange(e)
 	}

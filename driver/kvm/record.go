@@ -1,12 +1,10 @@
 package kvm
 
 import (
-	"fmt"
-	"strings"
-
 	"mariposa"
 	"mariposa/driver"
 	"mariposa/driver/bridge"
+	"mariposa/driver/supervise"
 )
 
 // These are below Options.Dir.
@@ -75,15 +73,8 @@ type forward struct {
 	Target  int    `json:"target"`
 }
 
-// checkID rejects ids that cannot be names of machines and directories.
-func checkID(id string) error {
-	if id == "" || len(id) > 100 || id[0] == '.' || id[0] == '-' || strings.ContainsFunc(id, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_' && r != '.'
-	}) {
-		return fmt.Errorf("invalid id of a virtual machine: %q", id)
-	}
-	return nil
-}
+// checkID rejects ids that cannot be names of instances and directories.
+func checkID(id string) error { return supervise.CheckID("virtual machine", id) }
 
 // machineName returns the name of an instance's QEMU process.
 func machineName(id string) string { return "mariposa-" + id }

@@ -188,7 +188,7 @@ func listSnapshots(ctx context.Context, e *entry, r *record) ([]mariposa.Snapsho
 	if !r.HasDisk {
 		return nil, nil
 	}
-	disk, err := os.Open(filepath.Join(e.dir, diskFile))
+	disk, err := os.Open(filepath.Join(e.Dir, diskFile))
 	if err != nil {
 		return nil, err
 	}
@@ -232,7 +232,7 @@ func (d *Driver) Snapshot(ctx context.Context, id, name string) error {
 			return &driver.CommandError{Err: fmt.Errorf("it already has a snapshot %s: choose another name, or delete it first", name)}
 		case len(all) >= maxSnapshots:
 			return &driver.CommandError{Err: fmt.Errorf("it already has %d snapshots: delete one first", len(all))}
-		case e.live && len(e.record.Volumes) > 0:
+		case e.Live && len(e.record.Volumes) > 0:
 			return &driver.CommandError{Err: errors.New("it has volumes, which are not part of a snapshot and would not match its memory: stop it first")}
 		}
 		return d.change(ctx, e, orderSnapshot, "-c", name)
@@ -247,9 +247,9 @@ func (d *Driver) Restore(ctx context.Context, id, name string) error {
 		switch {
 		case err != nil:
 			return err
-		case e.live && s.Memory == 0:
+		case e.Live && s.Memory == 0:
 			return &driver.CommandError{Err: fmt.Errorf("snapshot %s has no memory, because the instance was stopped when it was taken: stop the instance first", name)}
-		case !e.live && s.Memory > 0:
+		case !e.Live && s.Memory > 0:
 			return &driver.CommandError{Err: fmt.Errorf("snapshot %s has the memory of a running instance: start the instance first", name)}
 		}
 		return d.change(ctx, e, orderRestore, "-a", name)
@@ -271,14 +271,14 @@ func (d *Driver) DeleteSnapshot(ctx context.Context, id, name string) error {
 // change changes the snapshots of an instance: by its supervisor, or in its disk if it does not
 // run.
 func (d *Driver) change(ctx context.Context, e *entry, do, option, name string) error {
-	if e.live {
+	if e.Live {
 		ctx, cancel := context.WithCancelCause(ctx)
 		d.setInterrupt(e, cancel)
 		defer func() {
 			d.setInterrupt(e, nil)
 			cancel(nil)
 		}()
-		_, err := tell(ctx, e.dir, order{Do: do, Name: name})
+		_, err := tell(ctx, e.Dir, order{Do: do, Name: name})
 		return err
 	}
 	return changeDisk(ctx, e, "snapshot", option, tagOf(name))

@@ -9,10 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
-	"golang.org/x/sys/unix"
 
 	"mariposa"
 	"mariposa/driver"
@@ -25,7 +23,7 @@ import (
 // Start creates the machine of an instance and starts it, or starts the one that has ended.
 func (d *Driver) Start(ctx context.Context, i driver.Instance) (driver.Observed, error) {
 	return d.operate(ctx, i.ID, func(ctx context.Context, e *entry) error {
-		if e.live {
+		if e.Live {
 			return nil // it is running, or has just ended, which is reported as an event
 		}
 		if why := d.Unavailable(); why != "" {
@@ -93,7 +91,7 @@ func (d *Driver) start(ctx context.Context, e *entry, i driver.Instance) error {
 		if err := d.makeDirectory(ctx, e, &r, image); err != nil {
 			return fmt.Errorf("cannot create the directory of instance %s: %w", e.ID, err)
 		}
-	} else if err := statefile.Write(filepath.Join(e.dir, recordFile), r); err != nil {
+	} else if err := statefile.Write(filepath.Join(e.Dir, recordFile), r); err != nil {
 		return fmt.Errorf("cannot record the instance on this node: %w", err)
 	}
 	e.record = r
@@ -265,7 +263,7 @@ func freePort(address string) (int, error) {
 // makeDirectory creates the directory of an instance. It gets its final name only when it is
 // complete, so that every directory that an agent finds has a record.
 func (d *Driver) makeDirectory(ctx context.Context, e *entry, r *record, image *imagestore.Image) error {
-	tmp := filepath.Join(filepath.Dir(e.dir), newPrefix+e.ID)
+	tmp := filepath.Join(filepath.Dir(e.Dir), newPrefix+e.ID)
 	if err := os.RemoveAll(tmp); err != nil {
 		return err
 	}
@@ -281,7 +279,7 @@ func (d *Driver) makeDirectory(ctx context.Context, e *entry, r *record, image *
 	if err := statefile.Write(filepath.Join(tmp, recordFile), r); err != nil {
 		return err
 	}
-	return os.Rename(tmp, e.dir)
+	return os.Rename(tmp, e.Dir)
 }
 
 // request writes the private files of an instance, and returns what its supervisor is to do.
@@ -338,17 +336,11 @@ func machineUUID(id string) string {
 
 // launch starts the supervisor of an instance, and waits until the machine runs.
 func (d *Driver) launch(ctx context.Context, e *entry, q *request) error {
-	s, err := supervise.Starter{Executable: d.executable, Command: SupervisorCommand}.Start(e.dir, q)
-	if err != nil {
-		return fmt.Errorf("cannot start instance %s: %w", e.ID, err)
-	}
-	e.state = supervise.State{Supervisor: s.PID, SupervisorStart: s.Process.Start}
-	d.watch(e, s.PIDFD)
-	is, err := s.Report(ctx)
-	if err != nil {
+	starter := supervise.Starter{Executable: d.executable, Command: SupervisorCommand}
+	if err := e.Launch(ctx, starter, q, func(pidfd *os.File) { d.watch(e, pidfd) }); err != nil {
 		return err
 	}
-	e.state, e.live, e.paused = is, true, ""
+	e.paused = ""
 	d.refresh(e)
 	d.watchChanges(e)
 	return nil
@@ -357,19 +349,13 @@ func (d *Driver) launch(ctx context.Context, e *entry, q *request) error {
 // undoStart cleans up a failed start. Nothing is left of a first start; an instance that had run
 // before records why it could not be restarted.
 func (d *Driver) undoStart(e *entry, first bool, cause error) {
-	e.live = false
-	if e.pidfd != nil {
-		e.state.Process().Kill(unix.SIGKILL)
-		<-e.gone
-		e.unwatch()
-	}
+	e.Abort()
 	g := d.groupOf(e.ID)
 	_ = g.KillAll() // what is left is found when it is removed
 	_ = g.Remove()
 	if first && d.removeTraces(e) == nil {
 		return
 	}
-	e.exit = supervise.Exit{Run: e.record.Run, Reason: cause.Error(), At: time.Now().UTC()}
-	_ = supervise.WriteExit(e.dir, e.exit) // the next start tries again
+	e.RecordEnd(e.record.Run, cause.Error())
 	d.refresh(e)
 }

@@ -24,7 +24,7 @@ const powerInterval = 2 * time.Second
 func (d *Driver) Stop(ctx context.Context, id string, timeout time.Duration) (driver.Observed, error) {
 	defer d.interruptAfter(ctx, id, timeout)()
 	return d.operate(ctx, id, func(ctx context.Context, e *entry) error {
-		if !e.live {
+		if !e.Live {
 			return nil
 		}
 		return d.end(ctx, e, timeout)
@@ -48,7 +48,7 @@ func (d *Driver) end(ctx context.Context, e *entry, timeout time.Duration) error
 	}
 	for {
 		select {
-		case <-e.gone:
+		case <-e.Gone:
 			d.handleEnd(e)
 			return nil
 		case <-ctx.Done():
@@ -68,20 +68,20 @@ func (d *Driver) end(ctx context.Context, e *entry, timeout time.Duration) error
 func pressPower(ctx context.Context, e *entry) {
 	ctx, cancel := context.WithTimeout(ctx, powerInterval)
 	defer cancel()
-	_, _ = tell(ctx, e.dir, order{Do: orderPowerDown})
+	_, _ = tell(ctx, e.Dir, order{Do: orderPowerDown})
 }
 
 // killMachine kills QEMU. If that has no effect, everything is killed.
 func (d *Driver) killMachine(ctx context.Context, e *entry) error {
-	e.state.Main().Kill(unix.SIGKILL)
+	e.State.Main().Kill(unix.SIGKILL)
 	select {
-	case <-e.gone:
+	case <-e.Gone:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-time.After(supervise.Timeout):
 	}
-	e.state.Process().Kill(unix.SIGKILL)
+	e.State.Process().Kill(unix.SIGKILL)
 	return d.groupOf(e.ID).KillAll()
 }
 
@@ -89,7 +89,7 @@ func (d *Driver) killMachine(ctx context.Context, e *entry) error {
 func (d *Driver) Remove(ctx context.Context, id string) error {
 	defer d.interruptAfter(ctx, id, 0)()
 	_, err := d.operate(ctx, id, func(ctx context.Context, e *entry) error {
-		if e.live {
+		if e.Live {
 			if err := d.end(ctx, e, 0); err != nil {
 				return err
 			}
@@ -105,18 +105,18 @@ func (d *Driver) Remove(ctx context.Context, id string) error {
 // removeTraces removes everything of an instance that does not run. Its directory is renamed
 // first: a half-removed one must not be taken for a complete one.
 func (d *Driver) removeTraces(e *entry) error {
-	gone := filepath.Join(filepath.Dir(e.dir), gonePrefix+e.ID)
-	if err := os.Rename(e.dir, gone); err != nil && !statefile.IsGone(err) {
+	gone := filepath.Join(filepath.Dir(e.Dir), gonePrefix+e.ID)
+	if err := os.Rename(e.Dir, gone); err != nil && !statefile.IsGone(err) {
 		return fmt.Errorf("cannot remove the files of an instance: %w", err)
 	}
-	err := errors.Join(os.RemoveAll(gone), os.RemoveAll(filepath.Join(filepath.Dir(e.dir), newPrefix+e.ID)), os.RemoveAll(cmp.Or(e.record.Private, d.privatePath(e))), d.groupOf(e.ID).Remove())
+	err := errors.Join(os.RemoveAll(gone), os.RemoveAll(filepath.Join(filepath.Dir(e.Dir), newPrefix+e.ID)), os.RemoveAll(cmp.Or(e.record.Private, d.privatePath(e))), d.groupOf(e.ID).Remove())
 	if err == nil {
 		err = d.options.Images.Release(d.holder(e.ID))
 	}
 	if err != nil {
 		return err
 	}
-	e.record, e.state, e.exit, e.limits, e.damaged = record{}, supervise.State{}, supervise.Exit{}, "", ""
+	e.record, e.State, e.Exit, e.limits, e.damaged = record{}, supervise.State{}, supervise.Exit{}, "", ""
 	d.roster.Lock()
 	e.held, e.Observed, e.known = held{}, driver.Observed{}, record{}
 	d.roster.Unlock()
@@ -135,13 +135,13 @@ func (d *Driver) Update(ctx context.Context, i driver.Instance) (driver.Observed
 		}
 		r := e.record
 		r.MilliCPU = i.Workload.MilliCPU
-		if e.live {
+		if e.Live {
 			e.limits = d.groupOf(e.ID).Limit(0, r.MilliCPU)
 			if want := max(1, int((r.MilliCPU+999)/1000)); e.limits == "" && want > r.CPUs {
 				e.limits = fmt.Sprintf("it has %d processors until it is restarted", r.CPUs)
 			}
 		}
-		if err := statefile.Write(filepath.Join(e.dir, recordFile), r); err != nil {
+		if err := statefile.Write(filepath.Join(e.Dir, recordFile), r); err != nil {
 			return fmt.Errorf("cannot record the limits of the instance: %w", err)
 		}
 		e.record = r

@@ -27,16 +27,16 @@ func (d *Driver) Usage(ctx context.Context, id string) (mariposa.Usage, error) {
 	if !running {
 		return mariposa.Usage{}, driver.ErrNotFound
 	}
-	log := logfile.Size(filepath.Join(e.dir, logFile), d.options.LogFiles)
+	log := logfile.Size(filepath.Join(e.Dir, logFile), d.options.LogFiles)
 	u := mariposa.Usage{At: time.Now().UTC(), Log: &log}
 	d.groupOf(id).Measure(&u)
-	if a, err := tell(ctx, e.dir, order{Do: orderMeasure}); err == nil {
+	if a, err := tell(ctx, e.Dir, order{Do: orderMeasure}); err == nil {
 		u.DiskRead, u.DiskWritten = &a.DiskRead, &a.DiskWritten
 	}
 	if len(r.Links) > 0 {
 		var in, out int64
 		for n := range r.Links { // what the node sends is what the machine receives
-			name := tapName(e.dir, n)
+			name := tapName(e.Dir, n)
 			in, out = in+counter(name, "tx_bytes"), out+counter(name, "rx_bytes")
 		}
 		u.NetworkIn, u.NetworkOut = &in, &out

@@ -1,7 +1,6 @@
 package lxc_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,12 +8,9 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"mariposa/driver"
 	"mariposa/driver/drivertest"
@@ -67,37 +63,7 @@ func startAgent(t *testing.T, w *world, id, line string) *exec.Cmd {
 	t.Helper()
 	o := agentOptions{w.options, w.subnet}
 	o.Images, o.Networks = nil, nil
-	options, err := json.Marshal(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "/proc/self/exe", "agent", string(options), id) //nolint:gosec // ourselves
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { kill(cmd) })
-	for lines := bufio.NewScanner(out); ; {
-		if !lines.Scan() {
-			t.Fatal("the agent has ended")
-		}
-		switch lines.Text() {
-		case line:
-			return cmd
-		case "begins":
-		default:
-			t.Fatal(lines.Text())
-		}
-	}
-}
-
-func kill(cmd *exec.Cmd) {
-	_ = cmd.Process.Kill() // it may have ended
-	_ = cmd.Wait()
+	return drivertest.StartAgent(t, o, id, line, "begins")
 }
 
 // An agent that is killed finds its container again, and the command that it has run in it is
@@ -108,7 +74,7 @@ func TestAKilledAgentFindsItsContainers(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	kill(startAgent(t, d.w, id, "runs"))
+	drivertest.KillAgent(startAgent(t, d.w, id, "runs"))
 	d.open()
 	list, err := d.List(t.Context())
 	if err != nil || len(list) != 1 || list[0].ID != id || !list[0].Running || list[0].Labels.Cluster != "c1" {
@@ -140,7 +106,7 @@ func TestAnAgentKilledDuringAStartLeavesNothingHalf(t *testing.T) {
 			return len(list) + len(files)
 		}
 		await(t, "it has got that far", func() bool { return entries() >= 2*n })
-		kill(cmd)
+		drivertest.KillAgent(cmd)
 		d.open()
 		o := d.start(graceful(id))
 		if got := run(t, d, id, "echo up"); got != "up\n" || !o.Running {
@@ -185,7 +151,7 @@ func cycle(d *lxc.Driver, id string) int {
 func TestAnAgentIsKilledAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	d := openNode(t)
-	for n := range kills() {
+	for n := range drivertest.Kills() {
 		if err := d.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -193,13 +159,9 @@ func TestAnAgentIsKilledAtAnyMoment(t *testing.T) {
 		cmd := startAgent(t, d.w, cyclePrefix+id, "begins")
 		pause := time.Duration(rand.IntN(2500)) * time.Millisecond
 		time.Sleep(pause) // whatever it does then
-		kill(cmd)
+		drivertest.KillAgent(cmd)
 		if n%2 == 1 {
-			for pid, args := range osproc.FindArgs(lxc.SupervisorCommand) {
-				if p, _, ok := osproc.Read(pid); ok && strings.Contains(strings.Join(args, " "), id) {
-					p.Kill(unix.SIGKILL)
-				}
-			}
+			drivertest.KillProcesses(lxc.SupervisorCommand, id)
 		}
 		d.open()
 		list, err := d.List(t.Context())
@@ -215,24 +177,8 @@ func TestAnAgentIsKilledAtAnyMoment(t *testing.T) {
 		if err := d.Remove(t.Context(), id); err != nil {
 			t.Fatalf("after %s: %v", pause, err)
 		}
-		var left []string
-		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-			if left = drivertest.Traces(d.w.dir, id); len(left) == 0 {
-				break
-			}
-		}
-		if len(left) > 0 {
-			t.Fatalf("after %s and %d, left are\n%s", pause, n, strings.Join(left, "\n"))
-		}
+		drivertest.AwaitNoTraces(t, d.w.dir, id, fmt.Sprintf("after %s and %d", pause, n))
 	}
-}
-
-// kills is how often agents are killed: TEST_KILLS, or a few times.
-func kills() int {
-	if n, err := strconv.Atoi(os.Getenv("TEST_KILLS")); err == nil {
-		return n
-	}
-	return 4
 }
 
 // A supervisor may be killed while lxc-start begins. lxc-start ends with it: nobody would know of
@@ -255,11 +201,7 @@ func TestASupervisorKilledDuringAStartLeavesNoContainer(t *testing.T) {
 			}
 			return false
 		})
-		for pid, args := range osproc.FindArgs(lxc.SupervisorCommand) {
-			if p, _, ok := osproc.Read(pid); ok && strings.Contains(strings.Join(args, " "), id) {
-				p.Kill(unix.SIGKILL)
-			}
-		}
+		drivertest.KillProcesses(lxc.SupervisorCommand, id)
 		<-over
 		if err := d.Remove(t.Context(), id); err != nil {
 			t.Fatal(err)

@@ -23,19 +23,12 @@ import (
 // others belong to the operation that holds the entry.
 type entry struct {
 	roster.Slot
-
-	dir string
+	supervise.Life
 
 	record record
-	state  supervise.State
-	exit   supervise.Exit
-	live   bool // started, and its end is not handled yet
 	limits string
 	// damaged says why nothing is known of the instance but that it is there; empty if all is.
 	damaged string
-
-	pidfd *os.File      // of the supervisor; nil if none
-	gone  chan struct{} // closed once the supervisor has ended
 
 	values sync.Mutex // held while its values are read or written
 
@@ -57,27 +50,18 @@ func owned(id string) bridge.Owner {
 }
 
 func (d *Driver) newEntry(id string) *entry {
-	return &entry{Slot: roster.NewSlot(id), dir: filepath.Join(d.options.Dir, instancesDir, id)}
+	return &entry{Slot: roster.NewSlot(id), Life: supervise.Life{Dir: filepath.Join(d.options.Dir, instancesDir, id)}}
 }
 
 // watch waits for the end of the supervisor. If no operation waits for it too, the instance has
 // ended by itself, which is reported. The caller holds the entry.
 func (d *Driver) watch(e *entry, pidfd *os.File) {
-	e.pidfd, e.gone = pidfd, make(chan struct{})
-	file, gone := e.pidfd, e.gone
-	d.gate.Go(func() {
-		stop := context.AfterFunc(d.ctx, func() { _ = file.Close() }) // ends the wait
-		defer stop()
-		if osproc.AwaitEnd(file) != nil || d.ctx.Err() != nil {
-			return // the driver is closed, or the end was handled
-		}
-		_ = osproc.Reap(file)
-		close(gone)
+	e.Follow(d.gate, pidfd, func(gone chan struct{}) {
 		if e.Acquire(d.ctx) != nil {
 			return
 		}
 		defer e.Release()
-		if e.live && e.gone == gone {
+		if e.Live && e.Gone == gone {
 			d.handleEnd(e)
 			d.roster.TellChange(e)
 		}
@@ -87,7 +71,7 @@ func (d *Driver) watch(e *entry, pidfd *os.File) {
 // watchInit notices that a container has rebooted: its first process has ended, and then it has
 // another one, which its supervisor records. The caller holds the entry.
 func (d *Driver) watchInit(e *entry) {
-	init, gone, run := e.state.Main(), e.gone, e.record.Run
+	init, gone, run := e.State.Main(), e.Gone, e.record.Run
 	pidfd, alive := init.Open()
 	d.gate.Go(func() {
 		if alive {
@@ -105,7 +89,7 @@ func (d *Driver) watchInit(e *entry) {
 				return
 			case <-time.After(rebootPause):
 			}
-			if s, ok := supervise.ReadState(e.dir, run); ok && (s.PID != init.PID || s.Start != init.Start) {
+			if s, ok := supervise.ReadState(e.Dir, run); ok && (s.PID != init.PID || s.Start != init.Start) {
 				d.handleReboot(e, gone, s)
 				return
 			}
@@ -123,29 +107,21 @@ func (d *Driver) handleReboot(e *entry, gone chan struct{}, now supervise.State)
 		return
 	}
 	defer e.Release()
-	if !e.live || e.gone != gone {
+	if !e.Live || e.Gone != gone {
 		return
 	}
-	e.state = now
+	e.State = now
 	d.refresh(e)
 	d.watchInit(e)
 	d.roster.TellChange(e)
-}
-
-// unwatch releases the pidfd of a supervisor whose end is handled.
-func (e *entry) unwatch() {
-	if e.pidfd != nil {
-		_ = e.pidfd.Close()
-		e.pidfd = nil
-	}
 }
 
 // refresh updates what other goroutines see of an instance.
 func (d *Driver) refresh(e *entry) {
 	o := e.observe()
 	var in *inside
-	if e.live {
-		in = &inside{record: e.record, init: e.state.Main(), gone: e.gone}
+	if e.Live {
+		in = &inside{record: e.record, init: e.State.Main(), gone: e.Gone}
 	}
 	d.roster.Lock()
 	defer d.roster.Unlock()
@@ -155,14 +131,14 @@ func (d *Driver) refresh(e *entry) {
 func (e *entry) observe() driver.Observed {
 	r := &e.record
 	o := driver.Observed{
-		ID: e.ID, Labels: r.Labels, Origin: r.Origin, Name: r.Name, Project: r.Project, Running: e.live,
-		PhysicalID: containerName(e.ID), Started: e.state.Started, ManualRestarts: e.state.ManualRestarts, Details: e.details(),
+		ID: e.ID, Labels: r.Labels, Origin: r.Origin, Name: r.Name, Project: r.Project, Running: e.Live,
+		PhysicalID: containerName(e.ID), Started: e.State.Started, ManualRestarts: e.State.ManualRestarts, Details: e.details(),
 	}
-	if e.live {
+	if e.Live {
 		o.Addresses = r.addresses()
 		return o
 	}
-	o.Finished, o.ExitCode, o.Reason = e.exit.At, e.exit.Code, e.exit.Reason
+	o.Finished, o.ExitCode, o.Reason = e.Exit.At, e.Exit.Code, e.Exit.Reason
 	return o
 }
 
@@ -172,8 +148,8 @@ func containerName(id string) string { return "mariposa-" + id }
 func (e *entry) details() map[string]string {
 	r := &e.record
 	m := map[string]string{"container": containerName(e.ID), "image": r.Ref, "image_id": r.Image, "isolation": r.isolation()}
-	if e.live && e.state.PID != 0 {
-		m["pid"] = strconv.Itoa(e.state.PID)
+	if e.Live && e.State.PID != 0 {
+		m["pid"] = strconv.Itoa(e.State.PID)
 	}
 	var all []string
 	for _, l := range r.Links {

@@ -11,7 +11,7 @@ func SupervisorPID(d *Driver, id string) int {
 	if err != nil {
 		return 0
 	}
-	return e.state.Supervisor
+	return e.State.Supervisor
 }
 
 // KillSessions does what a restarted agent does with commands of an earlier one.

@@ -41,7 +41,7 @@ func (d *Driver) privatePath(e *entry) string {
 	if dir := d.memory.Find(); dir != "" {
 		return filepath.Join(dir, e.ID)
 	}
-	return filepath.Join(e.dir, privateDir)
+	return filepath.Join(e.Dir, privateDir)
 }
 
 // shifted returns a user of a container as one of this machine.

@@ -19,6 +19,7 @@ import (
 	"mariposa/driver/bridge"
 	"mariposa/driver/roster"
 	"mariposa/driver/statefile"
+	"mariposa/driver/supervise"
 )
 
 // No configuration that we write lacks a network namespace, whatever the workload contains.
@@ -250,7 +251,7 @@ func TestADeepTreeIsRemoved(t *testing.T) {
 func TestIDsAreNotGivenUp(t *testing.T) {
 	t.Parallel()
 	d := &Driver{}
-	e := &entry{Slot: roster.NewSlot("a"), dir: t.TempDir()}
+	e := &entry{Slot: roster.NewSlot("a"), Life: supervise.Life{Dir: t.TempDir()}}
 	e.held.ids = firstIDs
 	if ids, err := d.assignIDs(e, support{noUserNS: "it is full"}); err == nil || !strings.Contains(err.Error(), "it is full") {
 		t.Errorf("it gets %d, %v", ids, err)

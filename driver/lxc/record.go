@@ -1,15 +1,14 @@
 package lxc
 
 import (
-	"fmt"
 	"os"
-	"strings"
 	"syscall"
 
 	"mariposa"
 	"mariposa/driver"
 	"mariposa/driver/bridge"
 	"mariposa/driver/statefile"
+	"mariposa/driver/supervise"
 )
 
 // These are below Options.Dir.
@@ -80,15 +79,8 @@ func replaceFile(path string, content []byte, mode os.FileMode, to owner) error 
 	return statefile.Replace(path, content, mode, to.UID, to.GID)
 }
 
-// checkID rejects ids that cannot be names of containers and directories.
-func checkID(id string) error {
-	if id == "" || len(id) > 100 || id[0] == '.' || id[0] == '-' || strings.ContainsFunc(id, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_' && r != '.'
-	}) {
-		return fmt.Errorf("invalid id of a system container: %q", id)
-	}
-	return nil
-}
+// checkID rejects ids that cannot be names of instances and directories.
+func checkID(id string) error { return supervise.CheckID("system container", id) }
 
 // ownerOf returns the owner of a file.
 func ownerOf(info os.FileInfo) owner {

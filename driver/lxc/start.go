@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,7 +24,7 @@ import (
 // Start creates the container of an instance and starts it, or starts the one that has ended.
 func (d *Driver) Start(ctx context.Context, i driver.Instance) (driver.Observed, error) {
 	return d.operate(ctx, i.ID, func(ctx context.Context, e *entry) error {
-		if e.live {
+		if e.Live {
 			return nil // it is running, or has just ended, which is reported as an event
 		}
 		if why := d.Unavailable(); why != "" {
@@ -91,11 +90,11 @@ func (d *Driver) start(ctx context.Context, e *entry, i driver.Instance) error {
 		if err := d.makeDirectory(ctx, e, &r, image, lower); err != nil {
 			return fmt.Errorf("cannot create the directory of instance %s: %w", e.ID, err)
 		}
-	} else if err := statefile.Write(filepath.Join(e.dir, recordFile), r); err != nil {
+	} else if err := statefile.Write(filepath.Join(e.Dir, recordFile), r); err != nil {
 		return fmt.Errorf("cannot record the instance on this node: %w", err)
 	}
 	e.record = r
-	if r.User, err = resolveUser(roots(e.dir, r.Rootfs, lower), i.Workload.User); err != nil {
+	if r.User, err = resolveUser(roots(e.Dir, r.Rootfs, lower), i.Workload.User); err != nil {
 		return err
 	}
 	e.record = r
@@ -111,7 +110,7 @@ func (d *Driver) start(ctx context.Context, e *entry, i driver.Instance) error {
 		return err
 	}
 	e.limits = g.Limit(r.Memory, r.MilliCPU)
-	if err := statefile.Write(filepath.Join(e.dir, recordFile), r); err != nil {
+	if err := statefile.Write(filepath.Join(e.Dir, recordFile), r); err != nil {
 		return fmt.Errorf("cannot record the instance on this node: %w", err)
 	}
 	return d.launch(ctx, e, request)
@@ -191,7 +190,7 @@ func roots(dir string, kind rootfsKind, lower string) []string {
 // makeDirectory creates the directory of an instance. It gets its final name only when it is
 // complete, so that every directory that an agent finds has a record.
 func (d *Driver) makeDirectory(ctx context.Context, e *entry, r *record, image *imagestore.Image, lower string) error {
-	tmp := filepath.Join(filepath.Dir(e.dir), newPrefix+e.ID)
+	tmp := filepath.Join(filepath.Dir(e.Dir), newPrefix+e.ID)
 	if err := removeAll(tmp); err != nil {
 		return err
 	}
@@ -211,7 +210,7 @@ func (d *Driver) makeDirectory(ctx context.Context, e *entry, r *record, image *
 	if err := statefile.Write(filepath.Join(tmp, recordFile), r); err != nil {
 		return err
 	}
-	return os.Rename(tmp, e.dir)
+	return os.Rename(tmp, e.Dir)
 }
 
 // makeUpper creates the directories of an overlay. The root directory is as that of the image.
@@ -236,7 +235,7 @@ func (d *Driver) request(e *entry, i driver.Instance, lower string) (*request, e
 		return nil, err
 	}
 	c := container{
-		Hostname: hostname(i.Name, i.ID), HasInit: r.HasInit, IDs: r.IDs, Links: r.Links, Console: filepath.Join(e.dir, consoleFile),
+		Hostname: hostname(i.Name, i.ID), HasInit: r.HasInit, IDs: r.IDs, Links: r.Links, Console: filepath.Join(e.Dir, consoleFile),
 		Group: d.groupOf(e.ID), Seccomp: d.supported().seccomp, User: r.User, Dir: r.Dir,
 	}
 	for n := range r.Links {
@@ -326,17 +325,10 @@ func binds(r *record, i driver.Instance) (all []bind, mounts []mountEntry, err e
 
 // launch starts the supervisor of an instance, and waits until the container runs.
 func (d *Driver) launch(ctx context.Context, e *entry, q *request) error {
-	s, err := supervise.Starter{Executable: d.executable, Command: SupervisorCommand, Cloneflags: unix.CLONE_NEWNS}.Start(e.dir, q)
-	if err != nil {
-		return fmt.Errorf("cannot start instance %s: %w", e.ID, err)
-	}
-	e.state = supervise.State{Supervisor: s.PID, SupervisorStart: s.Process.Start}
-	d.watch(e, s.PIDFD)
-	is, err := s.Report(ctx)
-	if err != nil {
+	starter := supervise.Starter{Executable: d.executable, Command: SupervisorCommand, Cloneflags: unix.CLONE_NEWNS}
+	if err := e.Launch(ctx, starter, q, func(pidfd *os.File) { d.watch(e, pidfd) }); err != nil {
 		return err
 	}
-	e.state, e.live = is, true
 	d.refresh(e)
 	d.watchInit(e)
 	return nil
@@ -345,12 +337,7 @@ func (d *Driver) launch(ctx context.Context, e *entry, q *request) error {
 // undoStart cleans up a failed start. Nothing is left of a first start; an instance that had run
 // before records why it could not be restarted.
 func (d *Driver) undoStart(e *entry, first bool, cause error) {
-	e.live = false
-	if e.pidfd != nil {
-		e.state.Process().Kill(unix.SIGKILL)
-		<-e.gone
-		e.unwatch()
-	}
+	e.Abort()
 	g := d.groupOf(e.ID)
 	_ = g.KillAll() // what is left is found when it is removed
 	_ = g.Remove()
@@ -359,7 +346,6 @@ func (d *Driver) undoStart(e *entry, first bool, cause error) {
 			return
 		}
 	}
-	e.exit = supervise.Exit{Run: e.record.Run, Reason: cause.Error(), At: time.Now().UTC()}
-	_ = supervise.WriteExit(e.dir, e.exit) // the next start tries again
+	e.RecordEnd(e.record.Run, cause.Error())
 	d.refresh(e)
 }

@@ -23,7 +23,7 @@ import (
 // Stop asks the init of a container to shut down, and kills it after the timeout.
 func (d *Driver) Stop(ctx context.Context, id string, timeout time.Duration) (driver.Observed, error) {
 	return d.operate(ctx, id, func(ctx context.Context, e *entry) error {
-		if !e.live {
+		if !e.Live {
 			return nil
 		}
 		return d.end(ctx, e, timeout)
@@ -47,7 +47,7 @@ func (d *Driver) end(ctx context.Context, e *entry, timeout time.Duration) error
 	}
 	for {
 		select {
-		case <-e.gone:
+		case <-e.Gone:
 			d.handleEnd(e)
 			return nil
 		case <-ctx.Done():
@@ -88,21 +88,21 @@ func (d *Driver) killContainer(ctx context.Context, e *entry) error {
 	if init, ok := d.initOf(ctx, e); ok {
 		init.Kill(unix.SIGKILL)
 		select {
-		case <-e.gone:
+		case <-e.Gone:
 			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-time.After(supervise.Timeout):
 		}
 	}
-	e.state.Process().Kill(unix.SIGKILL)
+	e.State.Process().Kill(unix.SIGKILL)
 	return d.groupOf(e.ID).KillAll()
 }
 
 // initOf returns the first process of a running container. It is another one after the container
 // has rebooted.
 func (d *Driver) initOf(ctx context.Context, e *entry) (osproc.Process, bool) {
-	return findInit(ctx, e.ID, e.state.Main())
+	return findInit(ctx, e.ID, e.State.Main())
 }
 
 func findInit(ctx context.Context, id string, known osproc.Process) (osproc.Process, bool) {
@@ -124,7 +124,7 @@ func findInit(ctx context.Context, id string, known osproc.Process) (osproc.Proc
 // Remove removes an instance, running or not, with everything that belongs to it.
 func (d *Driver) Remove(ctx context.Context, id string) error {
 	_, err := d.operate(ctx, id, func(ctx context.Context, e *entry) error {
-		if e.live {
+		if e.Live {
 			if err := d.end(ctx, e, 0); err != nil {
 				return err
 			}
@@ -140,19 +140,19 @@ func (d *Driver) Remove(ctx context.Context, id string) error {
 // removeTraces removes everything of an instance that does not run. Its directory is renamed
 // first: a half-removed one must not be taken for a complete one.
 func (d *Driver) removeTraces(e *entry) error {
-	gone := filepath.Join(filepath.Dir(e.dir), gonePrefix+e.ID)
-	if err := os.Rename(e.dir, gone); err != nil && !statefile.IsGone(err) {
+	gone := filepath.Join(filepath.Dir(e.Dir), gonePrefix+e.ID)
+	if err := os.Rename(e.Dir, gone); err != nil && !statefile.IsGone(err) {
 		return fmt.Errorf("cannot remove the files of an instance: %w", err)
 	}
 	g := d.groupOf(e.ID)
-	err := errors.Join(removeAll(gone), removeAll(filepath.Join(filepath.Dir(e.dir), newPrefix+e.ID)), removeAll(cmp.Or(e.record.Private, d.privatePath(e))), g.Remove())
+	err := errors.Join(removeAll(gone), removeAll(filepath.Join(filepath.Dir(e.Dir), newPrefix+e.ID)), removeAll(cmp.Or(e.record.Private, d.privatePath(e))), g.Remove())
 	if err == nil {
 		err = d.options.Images.Release(d.holder(e.ID))
 	}
 	if err != nil {
 		return err
 	}
-	e.record, e.state, e.exit, e.limits, e.damaged = record{}, supervise.State{}, supervise.Exit{}, "", ""
+	e.record, e.State, e.Exit, e.limits, e.damaged = record{}, supervise.State{}, supervise.Exit{}, "", ""
 	d.roster.Lock()
 	e.held, e.Observed, e.known, e.in = held{}, driver.Observed{}, record{}, nil
 	d.roster.Unlock()
@@ -175,10 +175,10 @@ func (d *Driver) Update(ctx context.Context, i driver.Instance) (driver.Observed
 		}
 		r := e.record
 		r.Memory, r.MilliCPU = i.Workload.Memory, i.Workload.MilliCPU
-		if e.live {
+		if e.Live {
 			e.limits = d.groupOf(e.ID).Limit(r.Memory, r.MilliCPU)
 		}
-		if err := statefile.Write(filepath.Join(e.dir, recordFile), r); err != nil {
+		if err := statefile.Write(filepath.Join(e.Dir, recordFile), r); err != nil {
 			return fmt.Errorf("cannot record the limits of the instance: %w", err)
 		}
 		e.record = r

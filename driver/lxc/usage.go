@@ -24,7 +24,7 @@ func (d *Driver) Usage(ctx context.Context, id string) (mariposa.Usage, error) {
 	if err != nil {
 		return mariposa.Usage{}, err
 	}
-	log := logfile.Size(filepath.Join(e.dir, logFile), d.options.LogFiles)
+	log := logfile.Size(filepath.Join(e.Dir, logFile), d.options.LogFiles)
 	u := mariposa.Usage{At: time.Now().UTC(), Log: &log}
 	d.groupOf(id).Measure(&u)
 	if init, ok := findInit(ctx, id, in.init); ok {

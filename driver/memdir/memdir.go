@@ -38,6 +38,20 @@ func (d *Dir) Find() string {
 	return d.dir
 }
 
+// Clear removes what is in the directory, except what the caller still has.
+func (d *Dir) Clear(has func(name string) bool, removeAll func(path string) error) {
+	dir := d.Find()
+	if dir == "" {
+		return
+	}
+	list, _ := os.ReadDir(dir) // unreadable ones are removed another time
+	for _, f := range list {
+		if !has(f.Name()) {
+			_ = removeAll(filepath.Join(dir, f.Name()))
+		}
+	}
+}
+
 // Release removes the directory if it is empty. Find creates it again.
 func (d *Dir) Release() {
 	d.mu.Lock()
