@@ -26,13 +26,13 @@ func (l limited) image() string { return filepath.Join(l.dir, "volume.img") }
 func (l limited) mount() string { return filepath.Join(l.dir, "mount") }
 func (l limited) data() string  { return filepath.Join(l.mount(), "data") }
 
-// exists reports whether a volume has a size.
-func (l limited) exists() bool {
-	_, err := os.Lstat(l.image())
-	return err == nil
+// isMounted reports whether the file system of the volume is mounted.
+func (l limited) isMounted() bool {
+	mounted, err := isMountPoint(l.mount())
+	return err == nil && mounted
 }
 
-// size returns the size of the volume; 0 if it has none.
+// size returns the size of the volume; 0 if that cannot be read.
 func (l limited) size() int64 {
 	info, err := os.Lstat(l.image())
 	if err != nil {
@@ -200,7 +200,8 @@ func DetachAll() error {
 		if len(fields) < 5 || filepath.Base(fields[4]) != "mount" {
 			continue
 		}
-		if l := (limited{dir: filepath.Dir(fields[4])}); l.exists() {
+		l := limited{dir: filepath.Dir(fields[4])}
+		if _, missing := os.Lstat(filepath.Join(filepath.Dir(l.dir), sizedPrefix+filepath.Base(l.dir))); missing == nil {
 			err = errors.Join(err, unix.Unmount(l.mount(), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW))
 		}
 	}

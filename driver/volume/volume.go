@@ -30,6 +30,10 @@ const (
 	gonePrefix = ".gone-"
 )
 
+// sizedPrefix begins the name of an empty file that says that a volume has a size. It is beside the
+// volume: what is in a volume without a size was written by its instances.
+const sizedPrefix = ".sized-"
+
 // Options configure a store.
 type Options struct {
 	Dir   string // of the volumes, created with the first one
@@ -49,10 +53,25 @@ func (s *Store) at(id string) string { return filepath.Join(s.options.Dir, id) }
 
 // Path returns where the content of a volume is: below its directory if it has a size.
 func (s *Store) Path(id string) string {
-	if l := s.limited(id); l.exists() {
-		return l.data()
+	if s.isLimited(id) {
+		return s.limited(id).data()
 	}
 	return s.at(id)
+}
+
+// isLimited reports whether a volume has a size.
+func (s *Store) isLimited(id string) bool {
+	_, err := os.Lstat(s.at(sizedPrefix + id))
+	return err == nil
+}
+
+// markLimited records that a volume has a size.
+func (s *Store) markLimited(id string) error {
+	f, err := os.OpenFile(s.at(sizedPrefix+id), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // limited returns a volume as one with a size, which it may not be.
@@ -95,9 +114,12 @@ func checkID(id string) error {
 // create creates a volume under a name that nothing takes for a complete one, and renames it.
 func (s *Store) create(ctx context.Context, r driver.Resource) error {
 	unfinished := s.at(newPrefix + r.ID)
-	err := os.RemoveAll(unfinished)
+	err := errors.Join(os.RemoveAll(unfinished), statefile.IgnoreMissing(os.Remove(s.at(sizedPrefix+r.ID))))
 	if err == nil && r.Size > 0 {
 		err = limited{dir: unfinished}.create(ctx, r.Size)
+		if err == nil {
+			err = s.markLimited(r.ID)
+		}
 	} else if err == nil {
 		err = s.createData(unfinished)
 	}
@@ -125,10 +147,10 @@ func (s *Store) createData(path string) error {
 
 // open makes the content of an existing volume accessible.
 func (s *Store) open(r driver.Resource) (string, error) {
-	l := s.limited(r.ID)
-	if !l.exists() {
+	if !s.isLimited(r.ID) {
 		return s.at(r.ID), nil
 	}
+	l := s.limited(r.ID)
 	err := l.open(r.Size)
 	small := (*driver.GrowError)(nil)
 	if err != nil && !errors.As(err, &small) {
@@ -146,9 +168,8 @@ func (s *Store) Withdraw(id string) error {
 	if err := checkID(id); err != nil {
 		return err
 	}
-	l := s.limited(id)
-	if l.exists() {
-		if err := l.unmount(); err != nil {
+	if s.isLimited(id) {
+		if err := s.limited(id).unmount(); err != nil {
 			return fmt.Errorf("cannot unmount the volume: %w", err)
 		}
 	}
@@ -156,7 +177,7 @@ func (s *Store) Withdraw(id string) error {
 	if err := os.Rename(s.at(id), gone); err != nil && !statefile.IsGone(err) {
 		return fmt.Errorf("cannot remove the directory of the volume: %w", err)
 	}
-	return s.remove(gone)
+	return errors.Join(s.remove(gone), statefile.IgnoreMissing(os.Remove(s.at(sizedPrefix+id))))
 }
 
 // remove removes what is left of a volume.
@@ -175,8 +196,16 @@ func (s *Store) remove(path string) error {
 func (s *Store) Clear() {
 	list, _ := os.ReadDir(s.options.Dir) // unreadable ones are removed another time
 	for _, f := range list {
-		if strings.HasPrefix(f.Name(), gonePrefix) || strings.HasPrefix(f.Name(), newPrefix) {
+		id, marks := strings.CutPrefix(f.Name(), sizedPrefix)
+		switch {
+		case strings.HasPrefix(f.Name(), gonePrefix) || strings.HasPrefix(f.Name(), newPrefix):
 			_ = s.remove(s.at(f.Name()))
+		case marks:
+			if _, err := os.Lstat(s.at(id)); statefile.IsGone(err) {
+				_ = os.Remove(s.at(f.Name()))
+			}
+		case f.IsDir() && s.limited(f.Name()).isMounted():
+			_ = s.markLimited(f.Name()) // of a build that did not do that; nobody else mounts something there
 		}
 	}
 }
@@ -190,7 +219,11 @@ func (s *Store) List() ([]driver.Resource, error) {
 	var all []driver.Resource
 	for _, f := range list {
 		if f.IsDir() && !strings.HasPrefix(f.Name(), ".") {
-			all = append(all, driver.Resource{Kind: mariposa.KindVolume, ID: f.Name(), Size: s.limited(f.Name()).size()})
+			r := driver.Resource{Kind: mariposa.KindVolume, ID: f.Name()}
+			if s.isLimited(r.ID) {
+				r.Size = s.limited(r.ID).size()
+			}
+			all = append(all, r)
 		}
 	}
 	return all, nil
