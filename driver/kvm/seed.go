@@ -64,7 +64,8 @@ func networkConfig(links []bridge.Link, w *mariposa.Workload) map[string]any {
 	for n, l := range links {
 		e := map[string]any{"match": map[string]any{"macaddress": l.HardwareAddress()}, "addresses": []string{l.Address.String()}}
 		if n == 0 {
-			e["routes"] = []any{map[string]any{"to": "0.0.0.0/0", "via": l.Gateway.String()}}
+			// As a route, it would need the program route in a guest with ifupdown.
+			e["gateway4"] = l.Gateway.String()
 			if names := map[string]any{}; len(servers)+len(w.DNSSearch) > 0 {
 				names["addresses"], names["search"] = notNil(servers), notNil(w.DNSSearch)
 				e["nameservers"] = names
@@ -86,6 +87,9 @@ func notNil(list []string) []string {
 // and runs its script.
 func userData(i driver.Instance) []byte {
 	config := map[string]any{}
+	if len(sshKeys(i.Mdata.Values)) > 0 {
+		config["disable_root"] = false // the keys are those of root
+	}
 	var files []any
 	for _, f := range i.Workload.Files {
 		files = append(files, map[string]any{"path": path.Clean(f.Name), "permissions": "0400", "content": f.Value})
