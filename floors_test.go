@@ -63,7 +63,9 @@ var guests = map[string]string{
 
 // sideways lists the allowed imports between rooms on the same floor.
 var sideways = map[[2]string]string{
-	{"agent", "health"}: "the agent runs the same checker as the stand-alone health agent",
+	{"agent", "health"}:   "the agent runs the same checker as the stand-alone health agent",
+	{"agent", "discover"}: "the agent runs the DNS server of its node",
+	{"fleet", "discover"}: "nodes are told the names that the control plane answers",
 }
 
 // narrow lists rooms that may import less than their floor allows: of this module, only

@@ -91,3 +91,6 @@ type Join struct {
 	Attachment string `json:"attachment"` // the id of its attachment on the instance's node
 	Name       string `json:"name"`
 }
+
+// NetworkDetail is the name of the detail of an instance that has its address in a network.
+func NetworkDetail(network string) string { return "network_" + network }

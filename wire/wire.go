@@ -30,7 +30,8 @@ import (
 //	13 (2026-11): reports with compute types that a node has begun or ceased to offer; workloads with a user and name servers
 //	14 (2026-11): assignments of adopted containers; streams that list foreign containers
 //	15 (2026-11): assignments with health checks; the health of instances and the results of their checks in reports
-const Protocol = 15
+//	16 (2026-11): names, and hello with whether the node wants them
+const Protocol = 16
 
 // NodeHeader is the request header with which an agent proves which node it is: ID:KEY. A
 // node that has joined before needs no join token. A node whose key was rotated sends it
@@ -61,6 +62,7 @@ type Frame struct {
 	Bye       *Bye       `json:"bye,omitempty"`
 	Crash     *Crash     `json:"crash,omitempty"`
 	Rotate    *Rotate    `json:"rotate,omitempty"`
+	Names     *Names     `json:"names,omitempty"`
 
 	size int
 }
@@ -100,6 +102,8 @@ type Hello struct {
 	Acks bool `json:"acks,omitempty"`
 	// Machine are the facts of the machine; nil: none, as for a dummy node.
 	Machine *mariposa.Machine `json:"machine,omitempty"`
+	// Names says that the node has a DNS server, and wants the names that it answers.
+	Names bool `json:"names,omitempty"`
 }
 
 // Seen is a state of the store.
@@ -318,7 +322,7 @@ func decodeChecked(b []byte) (f Frame, err error) {
 func (f *Frame) countMessages() (n int) {
 	for _, set := range []bool{
 		f.Hello != nil, f.Welcome != nil, f.Assign != nil, f.Mdata != nil, f.Provide != nil, f.Report != nil,
-		f.Heartbeat != nil, f.Bye != nil, f.Crash != nil, f.Rotate != nil,
+		f.Heartbeat != nil, f.Bye != nil, f.Crash != nil, f.Rotate != nil, f.Names != nil,
 	} {
 		if set {
 			n++

@@ -1,0 +1,163 @@
+package discover
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A client on this machine is recognized by the user that owns its socket. Its address says
+// nothing: all users of the machine share the loopback. The socket that is found is the one that
+// would get the answer, so a client that lies about its address learns nothing.
+
+// ErrNoOwner means that the socket of a client was not found. It may have been closed.
+var ErrNoOwner = errors.New("nobody has this socket")
+
+// OwnerOf returns the uid that owns the socket of a client on this machine.
+func OwnerOf(c Client) (int, error) {
+	uid, err := ownerByDiag(c)
+	if err == nil || errors.Is(err, ErrNoOwner) {
+		return uid, err
+	}
+	return ownerByProc(c) // a kernel without socket diagnostics
+}
+
+// These are of linux/inet_diag.h and linux/sock_diag.h.
+const (
+	sockDiagByFamily = 20
+	diagRequestSize  = 56
+	diagMessageSize  = 72
+	diagUIDOffset    = 64
+	anyCookie        = 0xffffffff
+)
+
+// ownerByDiag asks the kernel which socket a packet to the client would reach.
+func ownerByDiag(c Client) (int, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1}); err != nil {
+		return 0, err
+	}
+	if err := unix.Sendto(fd, diagRequest(c), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return 0, err
+	}
+	b := make([]byte, 4096)
+	n, _, err := unix.Recvfrom(fd, b, 0)
+	if err != nil {
+		return 0, err
+	}
+	return readDiag(b[:n])
+}
+
+// diagRequest returns the request for one socket.
+func diagRequest(c Client) []byte {
+	b := make([]byte, unix.SizeofNlMsghdr+diagRequestSize)
+	order := binary.NativeEndian
+	order.PutUint32(b[0:], uint32(len(b))) //nolint:gosec // it is small
+	order.PutUint16(b[4:], sockDiagByFamily)
+	order.PutUint16(b[6:], unix.NLM_F_REQUEST)
+	r := b[unix.SizeofNlMsghdr:]
+	r[0], r[1] = unix.AF_INET, unix.IPPROTO_UDP
+	if c.Address.Addr().Is6() {
+		r[0] = unix.AF_INET6
+	}
+	// For UDP, the kernel takes the source as that of a packet which is looked up; for TCP, as that
+	// of the socket.
+	source, destination := c.Server, c.Address
+	if c.TCP {
+		r[1] = unix.IPPROTO_TCP
+		source, destination = c.Address, c.Server
+	}
+	order.PutUint32(r[4:], anyCookie) // all states
+	id := r[8:]
+	binary.BigEndian.PutUint16(id[0:], source.Port())
+	binary.BigEndian.PutUint16(id[2:], destination.Port())
+	copy(id[4:20], source.Addr().AsSlice())
+	copy(id[20:36], destination.Addr().AsSlice())
+	order.PutUint32(id[40:], anyCookie)
+	order.PutUint32(id[44:], anyCookie)
+	return b
+}
+
+// readDiag reads the owner from the kernel's response.
+func readDiag(b []byte) (int, error) {
+	order := binary.NativeEndian
+	if len(b) < unix.SizeofNlMsghdr+4 {
+		return 0, errors.New("a short response of the kernel")
+	}
+	body := b[unix.SizeofNlMsghdr:]
+	switch order.Uint16(b[4:]) {
+	case unix.NLMSG_ERROR:
+		code := unix.Errno(-int32(order.Uint32(body))) //nolint:gosec // a negative error number
+		if code == unix.ENOENT {
+			return 0, ErrNoOwner
+		}
+		return 0, code
+	case sockDiagByFamily:
+		if len(body) >= diagMessageSize {
+			return int(order.Uint32(body[diagUIDOffset:])), nil
+		}
+	}
+	return 0, errors.New("an unexpected response of the kernel")
+}
+
+// ownerByProc finds the socket in the lists of the kernel. If several could be meant that have
+// different owners, none is.
+func ownerByProc(c Client) (int, error) {
+	name := "udp"
+	if c.TCP {
+		name = "tcp"
+	}
+	if c.Address.Addr().Is6() {
+		name += "6"
+	}
+	f, err := os.Open("/proc/net/" + name)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close() // it was only read
+	port := fmt.Sprintf(":%04X", c.Address.Port())
+	found := -1
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 8 || !strings.HasSuffix(fields[1], port) {
+			continue
+		}
+		if host := procAddress(strings.TrimSuffix(fields[1], port)); host != c.Address.Addr() && !host.IsUnspecified() {
+			continue
+		}
+		uid, err := strconv.Atoi(fields[7])
+		if err != nil || found >= 0 && found != uid {
+			return 0, ErrNoOwner
+		}
+		found = uid
+	}
+	if found < 0 {
+		return 0, ErrNoOwner
+	}
+	return found, nil
+}
+
+// procAddress reads an address as the kernel writes it: words in the order of the machine.
+func procAddress(text string) netip.Addr {
+	b, err := hex.DecodeString(text)
+	if err != nil || len(b)%4 != 0 {
+		return netip.Addr{}
+	}
+	for i := 0; i < len(b); i += 4 {
+		binary.NativeEndian.PutUint32(b[i:], binary.BigEndian.Uint32(b[i:]))
+	}
+	a, _ := netip.AddrFromSlice(b) // the zero address if it has another length
+	return a
+}
