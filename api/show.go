@@ -395,7 +395,7 @@ func (v *viewer) scope(r *store.Instance) manifest.Scope {
 	spec := r.Spec()
 	sha := v.sha(spec.Project, spec.Number)
 	if of := v.version(spec.Project, spec.Number); of != nil {
-		sc.Meta = v.maskedValues(spec.Project, of)
+		sc.Meta, sc.HasService = v.maskedValues(spec.Project, of), of.HasService
 		if def := of.Services[spec.ServiceName]; def != nil {
 			sc.Package = of.Spec.Packages[def.Package]
 		}

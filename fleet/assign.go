@@ -323,7 +323,7 @@ func (s *Session) scopeWithout(ctx context.Context, id string, spec *mariposa.In
 			return manifest.Mask, true
 		}
 		return v.Manifest.Value(v.Values, key)
-	}}
+	}, HasService: v.HasService}
 	sc.Project.Name, sc.Project.UUID, sc.Project.Version = p.Name, spec.Project, v.Spec.Version
 	sc.Service.Name, sc.Service.UUID, sc.Service.Version = spec.ServiceName, spec.Service, v.Spec.Version
 	if def := v.Services[spec.ServiceName]; def != nil {

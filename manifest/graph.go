@@ -96,9 +96,7 @@ func (c *checker) path(p *parts, d *draft, ref usedPath, known names) (edge, boo
 			c.unknown(ref.at, func() []string { return sortedKeys(known.metadata) }, rest, "refers to metadata key %s, which is not declared under metadata:", quoteText(rest))
 		}
 	case "cns":
-		if name, ok := strings.CutPrefix(rest, "svc."); ok && p.byName[name] == nil {
-			c.unknown(ref.at, func() []string { return known.services }, name, "refers to service %s, which does not exist", quoteText(name))
-		}
+		c.domainName(p, d, ref, rest, known)
 	case "services":
 		name, field, _ := strings.Cut(rest, ".")
 		found = edge{to: name, at: ref.at}

@@ -60,7 +60,7 @@ func TestEverySupportedPathResolves(t *testing.T) {
 		"service.name": "web", "service.uuid": "s-1", "service.version": "def",
 		"package.ram": "512", "package.cpu": "0.5", "package.disk": "5120", "package.name": "small", "package.family": "tiny",
 		"scale": "3", "meta.*": "value of *",
-		"cns.svc.*": "*.svc.shop.acme.mariposa.internal", "cns.inst.*": "*.inst.shop.acme.mariposa.internal",
+		"cns.svc.*": "*.svc.shop.acme.mariposa.internal", "cns.inst.*": "*.inst.shop.acme.mariposa.internal", "cns.prefix.*": "*.svc.shop.acme",
 		"instance.name": "web.2", "instance.uuid": "i-1", "instance.port": "20001",
 		"placement.instance.name": "web.2", "placement.instance.uuid": "i-1",
 		"services.*":        "* of .",
@@ -174,6 +174,8 @@ func TestWorkloadsAreSharedUnlessInstancesDiffer(t *testing.T) {
 		`tags: ["a={{ .service.name }}{{.instance.uuid}}"]`: true,
 		"files: {/a: \"{{ .instance.name }}\"}":             true,
 		"files: {/a: \"{{ .cns.inst.web.2 }}\"}":            false,
+		"files: {/a: \"{{ .cns.inst.private }}\"}":          true,
+		"files: {/a: \"{{ .cns.svc.private }}\"}":           false,
 		"mdata: {a: \"{{ .instance.name }}\"}":              false,
 	} {
 		if got := PerInstance(mustParse(t, in(keys)).ByName["web"]); got != want {

@@ -108,8 +108,8 @@ func PerInstance(svc *mariposa.Service) bool {
 	differs := false
 	eachTemplate(svc, func(text string) {
 		for _, path := range pathsIn(text) {
-			scope, _, _ := strings.Cut(path, ".")
-			differs = differs || scope == "instance" || scope == "placement" || scope == "services"
+			scope, rest, _ := strings.Cut(path, ".")
+			differs = differs || scope == "instance" || scope == "placement" || scope == "services" || scope == "cns" && namesOwnInstance(svc, rest)
 		}
 	})
 	return differs

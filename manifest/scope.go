@@ -19,7 +19,7 @@ var scopes = map[string][]string{
 	"scale":     {""},
 	"instance":  {"name", "uuid", "port"},
 	"placement": {"instance.name", "instance.uuid", "cn.uuid", "rack.uuid", "dc.name"},
-	"cns":       {"svc.*", "inst.*"},
+	"cns":       {"svc.*", "inst.*", "prefix.*"},
 	"services":  {"*"},
 }
 
@@ -61,6 +61,8 @@ type Scope struct {
 	Organization string                          // its name
 	Domain       string                          // empty: DefaultDomain
 	Meta         func(key string) (string, bool) // nil: nothing is set
+	// HasService reports whether the manifest has a service; nil: it has all.
+	HasService func(name string) bool
 	// Other resolves a reference to another service; nil: no other service is known.
 	Other func(ref mariposa.Ref) (string, bool)
 }
@@ -111,7 +113,7 @@ func (s Scope) value(svc *mariposa.Service, path string) (string, bool) {
 	case scope == "meta" && s.Meta != nil:
 		return s.Meta(rest)
 	case scope == "cns":
-		return s.domainName(rest)
+		return s.domainName(svc, rest)
 	case scope == "services" && s.Other != nil:
 		return s.Other(refOf(rest))
 	}
@@ -134,16 +136,6 @@ func (s Scope) packageValue(svc *mariposa.Service, field string) (string, bool) 
 		return s.Package.Family, true
 	}
 	return "", false
-}
-
-// domainName returns the name under which a service (svc.web) or one instance
-// (inst.web.2) is found.
-func (s Scope) domainName(path string) (string, bool) {
-	kind, name, _ := strings.Cut(path, ".")
-	if name == "" || (kind != "svc" && kind != "inst") {
-		return "", false
-	}
-	return strings.Join([]string{name, kind, s.Project.Name, s.Organization, cmp.Or(s.Domain, DefaultDomain)}, "."), true
 }
 
 func (s Scope) instanceValue(path string) (string, bool) {

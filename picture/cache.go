@@ -46,6 +46,9 @@ type Version struct {
 	fault error                        // why it cannot be read; errors are cached too
 }
 
+// HasService reports whether the version defines a service.
+func (v *Version) HasService(name string) bool { return v.Services[name] != nil }
+
 // ErrUnreadable: this binary cannot read a stored manifest, for example because a newer
 // binary wrote it.
 var ErrUnreadable = errors.New("the stored manifest cannot be read")
