@@ -92,5 +92,6 @@ type Join struct {
 	Name       string `json:"name"`
 }
 
-// NetworkDetail is the name of the detail of an instance that has its address in a network.
-func NetworkDetail(network string) string { return "network_" + network }
+// NetworkDetail is the name of the detail of an instance that has its address in a network, by the
+// id of the attachment.
+func NetworkDetail(attachment string) string { return "network_" + attachment }

@@ -114,6 +114,9 @@ func Run(ctx context.Context, l Link, o Options) error {
 		n.SetMachine(o.Machine())
 		both.Go(func() { n.watchMachine(ctx) })
 	}
+	if n.Names != nil {
+		both.Go(func() { n.Names.maintain(ctx) })
+	}
 	both.Go(func() { cancel(keepConnected(ctx, l, n)) })
 	if n.valuesServer != nil {
 		both.Go(func() { n.valuesServer.serve(ctx, o.Mdata) })

@@ -56,6 +56,8 @@ type Options struct {
 	Spawn     func(func()) // runs a driver operation off the loop; a goroutine if nil. Virtual time uses coroutines
 	// Probe runs the health checks that use the network; health.ProbeNetwork if nil.
 	Probe health.Prober
+	// Names is the DNS server of the node; nil if it has none.
+	Names *NameServer
 }
 
 // Node is one compute node: a state machine. All input goes through its mailbox; Step
@@ -148,6 +150,7 @@ func NewNode(o Options) *Node {
 	n.checker = n.newChecker()
 	n.Hello.Protocol, n.Hello.Acks, n.Hello.Drivers, n.Hello.Capabilities = wire.Protocol, true, nil, map[mariposa.ComputeType]mariposa.Capabilities{}
 	n.Hello.Offers = map[mariposa.ComputeType]mariposa.Offer{}
+	n.Hello.Names = o.Names != nil
 	for _, d := range o.Drivers {
 		n.addDriver(d)
 	}
@@ -170,6 +173,7 @@ func (n *Node) List(ctx context.Context) error {
 		}
 		for _, o := range all {
 			n.found[o.ID] = found{kind, n.Clock.Now(), o}
+			n.Names.setOwner(o.ID, o.Details, o.Origin)
 			if t, ok := l.driver.(driver.ValuePublisher); ok && n.valuesServer != nil {
 				values, _ := t.PublishedValues(ctx, o.ID) // on an error, the control plane sends them again
 				n.valuesServer.publish(o.ID, 0, values)
@@ -254,6 +258,7 @@ func (n *Node) Step(ctx context.Context) {
 		}
 	}
 	n.updateChecks()
+	n.updateOwners()
 	n.report()
 }
 
@@ -262,6 +267,7 @@ func (n *Node) post(f func()) { n.inbox.Put(func(context.Context) { f() }) }
 
 func (n *Node) resetConnection() {
 	n.inventoryAt = time.Time{}
+	n.Names.disconnected()
 	n.out, n.welcomed, n.complete, n.snapshot, n.offeredResources, n.earlyValues = nil, false, false, nil, nil, earlyValues{}
 	n.stopBeat()
 	n.stopWatch()
@@ -302,6 +308,8 @@ func (n *Node) handleFrame(f *wire.Frame) error {
 		n.handleProvide(f.Provide)
 	case f.Mdata != nil && n.welcomed:
 		return n.handleMdata(f.Mdata)
+	case f.Names != nil && n.welcomed:
+		n.Names.apply(f.Names)
 	case f.Crash != nil:
 		n.crash(f.Crash)
 	case f.Rotate != nil && n.welcomed:

@@ -209,6 +209,7 @@ func (n *Node) driverInstance(i *instance) driver.Instance {
 	return driver.Instance{
 		ID: i.id, Name: i.desired.Name, Project: i.desired.Project, Service: i.desired.Service, Labels: n.labels, Adopts: i.desired.Adopts, Origin: i.desired.Origin,
 		Workload: i.workload, Login: i.login, Mdata: n.mdata(i), Volumes: n.volumes(i), Networks: n.networks(i),
+		Search: n.Names.searchDomains(i.desired.Origin),
 	}
 }
 

@@ -67,6 +67,8 @@ type NodeConfig struct {
 	Release string // of this binary
 	// Moved accepts a data directory that was at another place before.
 	Moved bool
+	// DNS says how the node answers DNS queries; nil: not at all.
+	DNS *NodeDNS
 }
 
 // RunNode runs one node's agent until the context ends.
@@ -80,7 +82,11 @@ func RunNode(ctx context.Context, link agent.Link, cfg NodeConfig) error {
 	if err != nil {
 		return err
 	}
-	drivers, err := driversFor(cfg, hello.Node)
+	names := startNames(ctx, cfg, &id)
+	if names != nil {
+		defer names.Stop()
+	}
+	drivers, err := driversFor(cfg, hello.Node, names)
 	if err != nil {
 		return err
 	}
@@ -92,7 +98,7 @@ func RunNode(ctx context.Context, link agent.Link, cfg NodeConfig) error {
 			_ = d.Close() // instances keep running; there is nothing else to lose
 		}
 	}()
-	o := agent.Options{Hello: hello, Drivers: drivers, Clock: clock.Real{}, Mdata: id.Mdata, ValuesKey: id.ValuesKey}
+	o := agent.Options{Hello: hello, Drivers: drivers, Clock: clock.Real{}, Mdata: id.Mdata, ValuesKey: id.ValuesKey, Names: names}
 	if id.moved {
 		o.Admitted = sync.OnceFunc(func() { id.storeHome(identityFile(cfg.Dir)) })
 	}
@@ -140,7 +146,7 @@ func factsOf(release string) func() *mariposa.Machine {
 }
 
 // driversFor creates every driver that the node supports. Those whose engine is away say so.
-func driversFor(cfg NodeConfig, node string) ([]driver.Driver, error) {
+func driversFor(cfg NodeConfig, node string, names *agent.NameServer) ([]driver.Driver, error) {
 	seed := uint64(time.Now().UnixNano())
 	world := dummy.NewWorld(seed)
 	if !cfg.InMemory {
@@ -153,7 +159,12 @@ func driversFor(cfg NodeConfig, node string) ([]driver.Driver, error) {
 	if cfg.Dummy {
 		return drivers, nil
 	}
+	var server driver.NameServer // a nil pointer would not be nil
+	if names != nil {
+		server = names
+	}
 	o := cfg.Process
+	o.Names = server
 	o.Root, o.Volumes, o.Networks = filepath.Join(cfg.Dir, "instances"), filepath.Join(cfg.Dir, "volumes"), filepath.Join(cfg.Dir, "networks")
 	o.Hidden = append(slices.Clone(o.Hidden), cfg.Dir)
 	p, err := process.New(o)
@@ -161,14 +172,14 @@ func driversFor(cfg NodeConfig, node string) ([]driver.Driver, error) {
 		return nil, fmt.Errorf("set up processes on this node: %w", err)
 	}
 	drivers = append(drivers, p)
-	systems, networks, err := systemDrivers(cfg, node)
+	systems, networks, err := systemDrivers(cfg, node, server)
 	if err != nil {
 		closeAll(drivers)
 		return nil, err
 	}
 	if cfg.Docker != nil {
 		c := *cfg.Docker
-		c.Dir, c.Scope, c.Shared = filepath.Join(cfg.Dir, "docker"), node, networks
+		c.Dir, c.Scope, c.Shared, c.Names = filepath.Join(cfg.Dir, "docker"), node, networks, server
 		d, err := docker.New(c)
 		if err != nil {
 			closeAll(append(drivers, systems...))
@@ -184,7 +195,7 @@ const ImagesDir = "images"
 
 // systemDrivers creates the drivers of system containers and virtual machines. They share the images
 // and the networks of the node. It returns the networks as long as one of the drivers can use them.
-func systemDrivers(cfg NodeConfig, node string) (drivers []driver.Driver, inUse func() *bridge.Networks, err error) {
+func systemDrivers(cfg NodeConfig, node string, names driver.NameServer) (drivers []driver.Driver, inUse func() *bridge.Networks, err error) {
 	if cfg.LXC == nil && cfg.KVM == nil {
 		return nil, nil, nil
 	}
@@ -192,7 +203,7 @@ func systemDrivers(cfg NodeConfig, node string) (drivers []driver.Driver, inUse 
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the images of this node: %w", err)
 	}
-	networks, err := bridge.Open(bridge.Options{Dir: filepath.Join(cfg.Dir, "lxc"), Scope: node, Subnet: cfg.Subnet}) // where system containers had them first
+	networks, err := bridge.Open(bridge.Options{Dir: filepath.Join(cfg.Dir, "lxc"), Scope: node, Subnet: cfg.Subnet, Names: names}) // where system containers had them first
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the networks of this node: %w", err)
 	}
@@ -249,6 +260,7 @@ type identity struct {
 	ValuesKey string `json:"values_key,omitempty"`
 	// Home is where the directory is; empty if an earlier release created it.
 	Home  string `json:"home,omitempty"`
+	DNS   string `json:"dns,omitempty"` // the address where processes ask for names; running ones know no other
 	moved bool   // Home is new, and stored once the control plane admits the node
 }
 

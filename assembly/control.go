@@ -53,6 +53,7 @@ type Config struct {
 	TLSCert, TLSKey string        // files; without them the server speaks plain HTTP
 	Insecure        bool          // allow plain HTTP from other machines
 	Domain          string        // under which instances have names; mariposa.internal if empty
+	DNS             *DNSConfig    // how it answers DNS queries; nil: not at all
 	ApproveNodes    bool          // new nodes wait for approval
 	PendingNodes    int           // how many nodes without a join token may wait for approval; none if zero
 	StormBreaker    int           // percentage of nodes that may be lost within a minute before rescheduling stops; 33 if zero; negative: any

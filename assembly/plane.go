@@ -12,6 +12,7 @@ import (
 	"mariposa/api"
 	"mariposa/auth"
 	"mariposa/clock"
+	"mariposa/discover"
 	"mariposa/engine"
 	"mariposa/fleet"
 	"mariposa/listener"
@@ -33,6 +34,7 @@ type plane struct {
 	fleet    *fleet.Fleet
 	links    *relay.Links // to the other replicas; nil if there can be none
 	handler  http.Handler
+	names    *discover.Server // nil if there is none
 	gate     *listener.Listener
 
 	outdated chan int64 // a node has seen this revision, which the store does not have
@@ -56,6 +58,9 @@ func newPlane(ctx context.Context, cfg Config, st store.Store, gate *listener.Li
 // stop ends the actors. Instances keep running.
 func (c *plane) stop() {
 	c.cancel()
+	if c.names != nil {
+		c.names.Shutdown()
+	}
 	if c.links != nil {
 		c.links.Close()
 	}
@@ -107,10 +112,14 @@ func (c *plane) wire(ctx context.Context) (err error) {
 	if c.store.Shared() {
 		c.links = relay.New(relay.Options{Replica: c.cfg.Replica, Cluster: c.identity.Cluster, Store: actors, Ring: c.cfg.Ring, Clock: c.clock})
 	}
+	book := discover.NewBook(pic, c.cfg.Domain)
+	if c.names, err = startDNS(ctx, c.cfg.DNS, book); err != nil {
+		return err
+	}
 	runner := engine.NewRunner(64)
 	of := fleet.Options{
 		Store: actors, Picture: pic, Cache: cache, Clock: c.clock, Replica: c.cfg.Replica, Beat: c.cfg.Beat, Release: c.cfg.Version, Domain: c.cfg.Domain,
-		ApproveNodes: c.cfg.ApproveNodes, PendingNodes: c.cfg.PendingNodes, StormBreaker: c.cfg.StormBreaker, Regained: func() { c.engine.RetryBlocked() }, Links: c.links, Ring: c.cfg.Ring,
+		ApproveNodes: c.cfg.ApproveNodes, PendingNodes: c.cfg.PendingNodes, StormBreaker: c.cfg.StormBreaker, Regained: func() { c.engine.RetryBlocked() }, Links: c.links, Ring: c.cfg.Ring, Names: book,
 	}
 	if c.trusting {
 		of.Outdated = c.noteOutdated

@@ -332,7 +332,7 @@ func (b *Book) instanceOf(r *store.Instance) *wire.NamedInstance {
 		i.Service = ""
 	}
 	for _, join := range spec.Networks {
-		if a := st.Details[mariposa.NetworkDetail(join.Network)]; a != "" {
+		if a := st.Details[mariposa.NetworkDetail(join.Attachment)]; a != "" {
 			if i.Networks == nil {
 				i.Networks = map[string]string{}
 			}

@@ -90,6 +90,18 @@ func (z *Zone) Reverse(a netip.Addr, of Scope) (names []string) {
 	return names
 }
 
+// NetworkIDs returns the ids of the networks of all projects.
+func (z *Zone) NetworkIDs() (all []string) {
+	z.mu.RLock()
+	defer z.mu.RUnlock()
+	for _, p := range z.projects {
+		for id := range p.header.Networks {
+			all = append(all, id)
+		}
+	}
+	return all
+}
+
 // allows reports whether a client may ask for a project. The caller holds the lock.
 func (z *Zone) allows(of Scope, p *project) bool {
 	switch {

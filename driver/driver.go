@@ -85,6 +85,9 @@ type Instance struct {
 	Mdata          Mdata
 	Volumes        []Volume
 	Networks       []Network
+	// Search are the domains of its project, in which it looks for short names; nil if the node
+	// cannot answer them.
+	Search []string
 }
 
 // Network is a network that an instance uses.

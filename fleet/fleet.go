@@ -19,6 +19,7 @@ import (
 
 	"mariposa"
 	"mariposa/clock"
+	"mariposa/discover"
 	"mariposa/picture"
 	"mariposa/relay"
 	"mariposa/seal"
@@ -56,6 +57,8 @@ type Options struct {
 	Ring *seal.Ring
 	// Links are the connections to the other replicas; nil if there can be none.
 	Links *relay.Links
+	// Names are those that nodes with DNS servers are told; nil: none.
+	Names *discover.Book
 }
 
 // Fleet contains the sessions of this replica.
@@ -98,6 +101,8 @@ type Fleet struct {
 	lostReplica    time.Time             // when one of them was last noticed to be gone
 	neighbors      map[string]*neighbor  // the other replicas that are asked for heartbeats
 	drains         chan struct{}         // tells Run that a drain may have made progress
+
+	nameReaders nameReaders
 }
 
 // Outlet carries frames to an agent. Send never blocks; Close ends the connection once
@@ -247,6 +252,7 @@ func leaseName(node string) string { return "node/" + node }
 
 // routeChanges routes changes to the sessions they concern.
 func (f *Fleet) routeChanges(changes []store.Change) {
+	f.routeNames(changes)
 	byNode := map[string][]message{}
 	touched := map[string][]string{} // the changed services by project
 	moved := false                   // a node may have opened a session at another replica

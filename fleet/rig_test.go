@@ -13,6 +13,7 @@ import (
 
 	"mariposa"
 	"mariposa/clock/clocktest"
+	"mariposa/discover"
 	"mariposa/fleet"
 	"mariposa/leaktest"
 	"mariposa/picture"
@@ -116,6 +117,7 @@ func (r *rig) boot(replica string) {
 	}
 	r.fleet, err = fleet.New(r.t.Context(), fleet.Options{
 		Store: r.store, Picture: r.pic, Cache: picture.NewVersionCache(r.store, seal.NewVault(seal.NewRing(), r.store)), Clock: r.clk, Replica: replica, Ring: r.ring,
+		Names: discover.NewBook(r.pic, ""),
 	})
 	if err != nil {
 		r.t.Fatal(err)

@@ -72,6 +72,7 @@ type Session struct {
 	offeredKey        string            // the hash of a key that the node has stored, not yet stored here
 	servers           []string          // that the node knows of
 	ready             chan struct{}     // closed once the node knows its instances, so streams can be opened
+	names             namesSent
 }
 
 // message is one item in a session's mailbox; an empty one triggers a retry.
@@ -80,6 +81,7 @@ type message struct {
 	broken error         // the agent broke the protocol
 	change *store.Change // of an instance, a resource or the node
 	values []string      // instances whose live values have changed
+	names  bool          // names that the node knows have changed
 }
 
 func newSession(f *Fleet, h *wire.Hello, spec *mariposa.NodeSpec, epoch int64, from string, out Outlet, wake func()) *Session {
@@ -137,7 +139,7 @@ func (s *Session) Step(ctx context.Context) error {
 	}
 	var changed []store.Change
 	var values []string
-	open := false
+	open, names := false, false
 	for _, m := range s.inbox.Take() {
 		switch {
 		case m.broken != nil:
@@ -147,6 +149,8 @@ func (s *Session) Step(ctx context.Context) error {
 			if err := s.handleFrame(ctx, m.frame); err != nil {
 				return err
 			}
+		case m.names:
+			names = true
 		case m.values != nil:
 			values = append(values, m.values...)
 		case m.change == nil: // a retry
@@ -160,6 +164,7 @@ func (s *Session) Step(ctx context.Context) error {
 	}
 	if open && !s.snapshotSent {
 		s.snapshotSent = true
+		s.sendNames() // before the instances, which have the names in their configuration
 		if err := s.sendSnapshot(ctx); err != nil {
 			return err
 		}
@@ -168,6 +173,7 @@ func (s *Session) Step(ctx context.Context) error {
 			s.requestKey(r.Spec())
 		}
 	} else if s.snapshotSent {
+		s.updateNames(names, changed)
 		records := s.records(values)
 		if err := s.sendValues(ctx, records); err != nil {
 			return err
@@ -473,6 +479,7 @@ func (s *Session) stop(why string) (seq int64, ok bool) {
 		return 0, false
 	}
 	unretry()
+	s.endNames()
 	return seq, true
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -51,6 +52,7 @@ func devCommand() *cobra.Command {
 		},
 	}
 	f.add(c.Flags())
+	f.names.addControl(c.Flags(), devDNS, "address at which a DNS server answers the names of services and instances, or off; if the port is in use, another one is chosen")
 	c.Flags().StringVar(&f.data, "data", "", "data directory (default $XDG_DATA_HOME/mariposa)")
 	c.Flags().IntVar(&f.dummies, "dummy-nodes", 0, "number of simulated nodes to add")
 	c.Flags().StringVar(&f.deploy, "deploy", "", "manifest to deploy after the start, as [NAME=]FILE; then show a live view")
@@ -69,6 +71,7 @@ type dev struct {
 	control *assembly.Control
 	client  *client.Client
 	agents  sync.WaitGroup
+	names   netip.AddrPort // where the DNS server answers; not valid if there is none
 }
 
 func runDev(ctx context.Context, f devFlags, stdin io.Reader, stdout, stderr io.Writer) error {
@@ -104,6 +107,9 @@ func runDev(ctx context.Context, f devFlags, stdin io.Reader, stdout, stderr io.
 	stop := sync.OnceFunc(func() { d.stop(cancel) })
 	defer stop()
 	fmt.Fprintf(stdout, "Mariposa is running at %s (version %s)\n", d.control.URL, version)
+	if d.names.IsValid() {
+		fmt.Fprintf(stdout, "A DNS server for the names of services and instances is at %s.\n", d.names)
+	}
 	switch _, why, lacks := process.Probe(); {
 	case why != "":
 		fmt.Fprintf(stdout, "Process instances are not isolated here (%s): they can read everything that you can read.\n", why)
@@ -141,17 +147,23 @@ func startDev(ctx context.Context, f devFlags) (*dev, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot create the data directory: %w", err)
 	}
+	options, err := f.process.options()
+	if err != nil {
+		return nil, err
+	}
 	st, err := sqlite.Open(ctx, filepath.Join(dir, "mariposa.db"), sqlite.Options{Clock: clock.Real{}})
 	if err != nil {
 		return nil, err
 	}
+	d := &dev{dir: dir}
+	f.adjust = d.serveNames(options.UIDs)
 	join := assembly.Secret() // only the agents in this process know it
 	control, token, err := startControl(ctx, dir, &f.controlFlags, st, join)
 	if err != nil {
 		_ = st.Close() // the first error is the one to report
 		return nil, err
 	}
-	d := &dev{dir: dir, control: control}
+	d.control = control
 	// This is our own address: the traffic never leaves this machine.
 	d.client, err = client.New(client.Options{URL: control.URL, Token: token, HTTPClient: control.Client(), Insecure: true})
 	if err != nil {
@@ -159,11 +171,6 @@ func startDev(ctx context.Context, f devFlags) (*dev, error) {
 		return nil, err
 	}
 	link := agent.Link{Servers: []string{control.URL}, Token: join, Client: control.Client(), Insecure: true}
-	options, err := f.process.options()
-	if err != nil {
-		control.Stop()
-		return nil, err
-	}
 	containers, err := f.docker.options()
 	if err != nil {
 		control.Stop()
@@ -178,11 +185,28 @@ func startDev(ctx context.Context, f devFlags) (*dev, error) {
 		control.Stop()
 		return nil, err
 	}
+	if f.names.listen != dnsOff {
+		node.DNS = &assembly.NodeDNS{TTL: f.names.ttl}
+	}
 	d.run(ctx, link, node) // the directory of a dev contains its store, so a copy is an installation of its own
 	for _, name := range dummyNames(dir, f) {
 		d.run(ctx, link, assembly.NodeConfig{Dir: filepath.Join(dir, "nodes", name), Name: name, Dummy: true, Release: version, Moved: true})
 	}
 	return d, nil
+}
+
+// serveNames returns how a DNS server answers on this machine, where all instances are. They are
+// refused there: the DNS server of the node knows their projects.
+func (d *dev) serveNames(instances process.UIDs) func(*assembly.Config) {
+	var once sync.Once
+	return func(cfg *assembly.Config) {
+		if cfg.DNS == nil {
+			return
+		}
+		cfg.DNS.Local = true
+		cfg.DNS.Refuses = func(uid int) bool { return uid >= instances.First && uid <= instances.Last }
+		cfg.DNS.Bound = func(at netip.AddrPort) { once.Do(func() { d.names = at }) }
+	}
 }
 
 // dummyNames returns the dummy nodes to run: the requested number, and with --down also

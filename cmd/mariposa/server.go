@@ -50,6 +50,8 @@ type controlFlags struct {
 	approveNodes bool
 	pendingNodes string
 	stormBreaker string
+	adjust       func(*assembly.Config) // what the command itself knows; may be nil
+	names        nameFlags
 }
 
 func (f *controlFlags) add(to *pflag.FlagSet) {
@@ -117,9 +119,16 @@ func (f *controlFlags) config(st store.Store, dir string) (assembly.Config, erro
 	if err != nil {
 		return assembly.Config{}, cli.Usage(err)
 	}
+	if err := checkDomain(f.domain); err != nil {
+		return assembly.Config{}, cli.Usage(err)
+	}
+	names, err := f.names.control()
+	if err != nil {
+		return assembly.Config{}, cli.Usage(err)
+	}
 	return assembly.Config{
-		StormBreaker: storm,
-		Store:        st, Reopen: f.reopen, Ring: ring, Listen: f.listen, Advertise: f.advertise, Version: version, TLSCert: f.cert, TLSKey: f.key, Insecure: f.insecure,
+		StormBreaker: storm, DNS: names,
+		Store: st, Reopen: f.reopen, Ring: ring, Listen: f.listen, Advertise: f.advertise, Version: version, TLSCert: f.cert, TLSKey: f.key, Insecure: f.insecure,
 		Domain: f.domain, ApproveNodes: f.approveNodes, PendingNodes: pending, KeepVersions: f.keepVersions, KeepAudit: days(f.keepAudit), KeepTasks: days(f.keepTasks),
 		Limits: f.limits, Connections: connections,
 	}, nil
@@ -143,7 +152,9 @@ func startControl(ctx context.Context, dir string, f *controlFlags, st store.Sto
 	if err != nil {
 		return nil, "", err
 	}
-	cfg.JoinToken, cfg.Replica = join, replica
+	if cfg.JoinToken, cfg.Replica = join, replica; f.adjust != nil {
+		f.adjust(&cfg)
+	}
 	if c, err = assembly.Start(ctx, cfg); err != nil {
 		return nil, "", err
 	}
@@ -171,6 +182,7 @@ func serverCommand() *cobra.Command {
 	}
 	c.PersistentFlags().StringVar(&where, "store", "", "store: sqlite:PATH or postgres://…; use MARIPOSA_STORE if it contains a password")
 	f.add(c.Flags())
+	f.names.addControl(c.Flags(), dnsOff, "address at which a DNS server answers the names of services and instances, such as 10.0.0.1:53, or off")
 	c.Flags().StringVar(&f.advertise, "advertise", "", "URL at which the other replicas and agents reach this replica, such as https://10.0.0.1:8080 (default: the listen address, unless it stands for all addresses)")
 	c.AddCommand(tokenCommand(&where))
 	return c
@@ -239,6 +251,7 @@ type agentFlags struct {
 	docker                             dockerFlags
 	systems                            systemFlags
 	insecure, moved                    bool
+	names                              nameFlags
 }
 
 func agentCommand() *cobra.Command {
@@ -267,6 +280,7 @@ func agentCommand() *cobra.Command {
 	f.process.add(c.Flags())
 	f.docker.add(c.Flags())
 	f.systems.add(c.Flags())
+	f.names.addNode(c.Flags())
 	c.Flags().BoolVar(&f.process.allowUnisolated, "allow-unisolated", false, "run process instances even if this machine cannot isolate them, as plain processes of the agent's user")
 	return c
 }
@@ -304,6 +318,9 @@ func runAgent(ctx context.Context, f agentFlags) error {
 			return cli.Usage(err)
 		}
 		if err := f.systems.apply(&base); err != nil {
+			return cli.Usage(err)
+		}
+		if base.DNS, err = f.names.node(); err != nil {
 			return cli.Usage(err)
 		}
 		logIsolation(f.process.allowUnisolated)

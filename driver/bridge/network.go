@@ -53,6 +53,8 @@ type Options struct {
 	// Subnet is a private range of IPv4 addresses for all networks of this node. If zero, one
 	// that the machine does not use is chosen once, and kept.
 	Subnet netip.Prefix
+	// Names is the DNS server of the node; nil if there is none.
+	Names driver.NameServer
 }
 
 // Networks are the networks of a node.
@@ -65,6 +67,7 @@ type Networks struct {
 	// protected: the firewall rules of all networks were set, and none was added since.
 	protected bool
 	links     map[Owner][]Link
+	asked     map[string]bool // bridges at which the DNS server of the node is asked
 }
 
 // Owner is an instance of one compute type.
@@ -88,6 +91,7 @@ type networkRecord struct {
 	Block   int                  `json:"block"`
 	Compute mariposa.ComputeType `json:"compute,omitempty"` // whose driver has provided it
 	Shared  bool                 `json:"shared,omitempty"`  // the upper half of its addresses is the Docker engine's
+	Project string               `json:"project,omitempty"` // of the network of a project: its id; empty in records of earlier releases
 }
 
 // Open opens the networks of a node.
@@ -106,7 +110,7 @@ func Open(o Options) (*Networks, error) {
 		return nil, fmt.Errorf("cannot create the directory of the networks: %w", err)
 	}
 	o.Dir = dir
-	return &Networks{options: o, links: map[Owner][]Link{}}, nil
+	return &Networks{options: o, links: map[Owner][]Link{}, asked: map[string]bool{}}, nil
 }
 
 // Restore sets the firewall rules again if there are bridges: someone may have removed them.
@@ -123,6 +127,11 @@ func (n *Networks) Restore(ctx context.Context) {
 	}
 	if err == nil && has {
 		err = n.applyRules(ctx)
+	}
+	for _, r := range all {
+		if p, err := n.addresses(r.ID); err == nil && hasAddress(n.bridge(r.ID), p) {
+			n.openDoor(ctx, r.ID, p)
+		}
 	}
 	if err != nil {
 		n.outgoing = "unknown: " + err.Error()
@@ -297,6 +306,8 @@ func (n *Networks) create(ctx context.Context, r networkRecord) error {
 		if err != nil {
 			return err
 		}
+	} else if err := n.recordProject(r); err != nil {
+		return err
 	}
 	_, err = n.ensure(ctx, r.ID)
 	return err
@@ -314,6 +325,7 @@ func (n *Networks) remove(ctx context.Context, id string) error {
 	if !isFile(n.path(id)) {
 		return nil
 	}
+	n.closeDoor(n.bridge(id))
 	if bridge := n.bridge(id); hasInterface(bridge) {
 		if _, err := ostool.Run(ctx, "ip", "link", "delete", bridge); err != nil && hasInterface(bridge) {
 			return fmt.Errorf("cannot remove the bridge of the network: %w", err)
@@ -334,6 +346,7 @@ func (n *Networks) ensure(ctx context.Context, id string) (netip.Prefix, error) 
 	}
 	bridge := n.bridge(id)
 	if hasAddress(bridge, p) && n.protected {
+		n.openDoor(ctx, id, p)
 		return p, nil
 	}
 	// The rules come first, so that no container is ever in a network without them.
@@ -356,6 +369,7 @@ func (n *Networks) ensure(ctx context.Context, id string) (netip.Prefix, error) 
 			return p, fmt.Errorf("cannot set up the bridge of its network: %w", err)
 		}
 	}
+	n.openDoor(ctx, id, p)
 	return p, nil
 }
 
@@ -429,7 +443,7 @@ func (n *Networks) Connect(ctx context.Context, o Owner, i driver.Instance) ([]L
 	if len(ids) == 0 {
 		ids = []string{projectNetwork(i)}
 		if ids[0] != "" {
-			if err := n.create(ctx, networkRecord{ID: ids[0], Name: i.Project}); err != nil {
+			if err := n.create(ctx, networkRecord{ID: ids[0], Name: i.Project, Project: i.ProjectID()}); err != nil {
 				return nil, err
 			}
 		}
@@ -520,21 +534,6 @@ func (l Link) HardwareAddress() string {
 func (l Link) Broadcast() netip.Addr {
 	p := l.Address
 	return addressAt(p.Masked().Addr(), 1<<(32-p.Bits())-1)
-}
-
-// NameServers returns the name servers of the machine that an instance can reach.
-func NameServers() (all []string) {
-	b, _ := os.ReadFile("/etc/resolv.conf") // without one there are none
-	for line := range strings.Lines(string(b)) {
-		f := strings.Fields(line)
-		if len(f) < 2 || f[0] != "nameserver" {
-			continue
-		}
-		if a, err := netip.ParseAddr(f[1]); err == nil && !a.IsLoopback() && !slices.Contains(all, f[1]) {
-			all = append(all, f[1])
-		}
-	}
-	return all
 }
 
 func isFile(path string) bool {

@@ -35,7 +35,7 @@ func (n *Networks) Share(ctx context.Context, i driver.Instance) (Share, error) 
 	if id == "" {
 		return Share{}, errors.New("an instance without a project has no network to share")
 	}
-	if err := n.create(ctx, networkRecord{ID: id, Name: i.Project}); err != nil {
+	if err := n.create(ctx, networkRecord{ID: id, Name: i.Project, Project: i.ProjectID()}); err != nil {
 		return Share{}, err
 	}
 	p, err := n.addresses(id)

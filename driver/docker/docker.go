@@ -67,6 +67,8 @@ type Options struct {
 	// Shared returns the networks of the system containers and virtual machines of this node,
 	// whose bridges the containers of their projects use too; nil if it runs none. It may be nil.
 	Shared func() *bridge.Networks
+	// Names is the DNS server of the node; nil if there is none.
+	Names driver.NameServer
 }
 
 // Driver runs instances in one engine.

@@ -58,6 +58,7 @@ func (d *Driver) joinNetworks(c *client.ContainerCreateOptions, i driver.Instanc
 func (d *Driver) createContainer(ctx context.Context, i driver.Instance, plan client.ContainerCreateOptions) error {
 	own := plan.Config.Labels[labelNetwork]
 	if own == "" {
+		d.setResolver(ctx, i, &plan)
 		_, err := d.api().ContainerCreate(ctx, plan)
 		return err
 	}
@@ -66,6 +67,7 @@ func (d *Driver) createContainer(ctx context.Context, i driver.Instance, plan cl
 	if err := d.ensureNetwork(ctx, own, i); err != nil {
 		return err
 	}
+	d.setResolver(ctx, i, &plan)
 	_, err := d.api().ContainerCreate(ctx, plan)
 	return err
 }
@@ -101,6 +103,7 @@ func (d *Driver) sweepNetworks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer d.openDoors(ctx)
 	defer d.releaseShares(ctx)
 	for _, n := range list {
 		if err := d.removeUnused(ctx, n.Labels[labelNetwork]); err != nil && ctx.Err() == nil {

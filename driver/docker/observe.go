@@ -136,6 +136,11 @@ func details(c *container.InspectResponse) map[string]string {
 	if c.NetworkSettings == nil {
 		return out
 	}
+	for name, n := range c.NetworkSettings.Networks {
+		if id, ok := declaredNetwork(name); ok && n != nil && n.IPAddress.IsValid() {
+			out[mariposa.NetworkDetail(id)] = n.IPAddress.String()
+		}
+	}
 	var published []string
 	for port, bindings := range c.NetworkSettings.Ports {
 		for _, b := range bindings {

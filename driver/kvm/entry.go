@@ -108,6 +108,7 @@ func (e *entry) details() map[string]string {
 	var all []string
 	for _, l := range r.Links {
 		all = append(all, l.Address.Addr().String())
+		l.Describe(m)
 	}
 	if len(all) > 0 {
 		m["addresses"] = strings.Join(all, ", ")

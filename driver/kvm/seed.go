@@ -20,14 +20,14 @@ const keysKey = "root_authorized_keys"
 
 // seed returns the disk from which cloud-init configures a machine: its name, its network, its
 // keys, its files and its volumes, and the script of the first boot.
-func seed(r *record, i driver.Instance, values []mariposa.Variable) ([]byte, error) {
+func (d *Driver) seed(r *record, i driver.Instance, values []mariposa.Variable) ([]byte, error) {
 	meta := map[string]any{"instance-id": r.ID, "local-hostname": hostname(r.Name, r.ID)}
 	if keys := sshKeys(values); len(keys) > 0 {
 		meta["public-keys"] = keys
 	}
 	files := map[string]any{"meta-data": meta}
 	if len(r.Links) > 0 {
-		files["network-config"] = networkConfig(r.Links, i.Workload)
+		files["network-config"] = d.networkConfig(r.Links, i)
 	}
 	all := map[string][]byte{"vendor-data": []byte("#cloud-config\n{}\n"), "user-data": userData(i)}
 	for name, content := range files { // JSON is YAML
@@ -55,25 +55,30 @@ func sshKeys(values []mariposa.Variable) (keys []string) {
 }
 
 // networkConfig returns the interfaces of a machine in version 2 of cloud-init's format.
-func networkConfig(links []bridge.Link, w *mariposa.Workload) map[string]any {
-	servers := w.DNS
-	if len(servers) == 0 {
-		servers = bridge.NameServers()
-	}
+func (d *Driver) networkConfig(links []bridge.Link, i driver.Instance) map[string]any {
+	servers, search := d.resolver(i, links)
 	ethernets := map[string]any{}
 	for n, l := range links {
 		e := map[string]any{"match": map[string]any{"macaddress": l.HardwareAddress()}, "addresses": []string{l.Address.String()}}
 		if n == 0 {
 			// As a route, it would need the program route in a guest with ifupdown.
 			e["gateway4"] = l.Gateway.String()
-			if names := map[string]any{}; len(servers)+len(w.DNSSearch) > 0 {
-				names["addresses"], names["search"] = notNil(servers), notNil(w.DNSSearch)
+			if names := map[string]any{}; len(servers)+len(search) > 0 {
+				names["addresses"], names["search"] = notNil(servers), notNil(search)
 				e["nameservers"] = names
 			}
 		}
 		ethernets[fmt.Sprint("net", n)] = e
 	}
 	return map[string]any{"version": 2, "ethernets": ethernets}
+}
+
+// resolver returns the name servers of a machine, and the domains that it searches.
+func (d *Driver) resolver(i driver.Instance, links []bridge.Link) (servers, search []string) {
+	if d.options.Networks == nil {
+		return i.Workload.DNS, i.Workload.DNSSearch
+	}
+	return d.options.Networks.Resolver(i, links)
 }
 
 func notNil(list []string) []string {
@@ -162,11 +167,9 @@ func script(w *mariposa.Workload) string {
 func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
 // fixed returns what a guest can read of itself over the metadata protocol.
-func fixed(r *record, i driver.Instance) map[string]string {
-	g := mdata.Guest{ID: r.ID, Name: r.Name, Hostname: hostname(r.Name, r.ID), Image: r.Image, Links: r.Links, Resolvers: i.Workload.DNS, Script: script(i.Workload)}
-	if len(g.Resolvers) == 0 && len(r.Links) > 0 {
-		g.Resolvers = bridge.NameServers()
-	}
+func (d *Driver) fixed(r *record, i driver.Instance) map[string]string {
+	g := mdata.Guest{ID: r.ID, Name: r.Name, Hostname: hostname(r.Name, r.ID), Image: r.Image, Links: r.Links, Script: script(i.Workload)}
+	g.Resolvers, _ = d.resolver(i, r.Links)
 	return g.Fixed()
 }
 
@@ -188,15 +191,19 @@ func hostname(name, id string) string {
 }
 
 // bootArguments returns the command line of a kernel that is booted directly. An initial RAM disk
-// that configures networks finds the address there.
-func bootArguments(given string, r *record) string {
+// that configures networks finds the address and a name server there.
+func bootArguments(given string, r *record, servers []string) string {
 	words := []string{given}
 	if !strings.Contains(given, "console=") {
 		words = append(words, "console=ttyS0")
 	}
 	if len(r.Links) > 0 && !strings.Contains(given, "ip=") {
 		l := r.Links[0]
-		words = append(words, fmt.Sprintf("ip=%s::%s:%s:%s:eth0:off", l.Address.Addr(), l.Gateway, mdata.Netmask(l.Address), hostname(r.Name, r.ID)))
+		word := fmt.Sprintf("ip=%s::%s:%s:%s:eth0:off", l.Address.Addr(), l.Gateway, mdata.Netmask(l.Address), hostname(r.Name, r.ID))
+		if len(servers) > 0 && !strings.Contains(servers[0], ":") { // the kernel takes IPv4 only
+			word += ":" + servers[0]
+		}
+		words = append(words, word)
 	}
 	return strings.TrimSpace(strings.Join(words, " "))
 }

@@ -286,13 +286,14 @@ func (d *Driver) makeDirectory(ctx context.Context, e *entry, r *record, image *
 func (d *Driver) request(e *entry, i driver.Instance, image *imagestore.Image) (*request, error) {
 	r := &e.record
 	q := &request{
-		Record: *r, UUID: machineUUID(r.ID), Fixed: fixed(r, i), Group: d.groupOf(e.ID).Name, LogSize: d.options.LogSize, LogFiles: d.options.LogFiles,
+		Record: *r, UUID: machineUUID(r.ID), Fixed: d.fixed(r, i), Group: d.groupOf(e.ID).Name, LogSize: d.options.LogSize, LogFiles: d.options.LogFiles,
 	}
 	store := d.options.Images
 	if r.HasDisk {
 		q.Files.Base, q.Files.BaseFormat = store.Path(image, imagestore.DiskFile), image.Options[imagestore.FormatOption]
 	} else {
-		q.Files.Kernel, q.Append = store.Path(image, imagestore.KernelFile), bootArguments(image.Options[imagestore.AppendOption], r)
+		servers, _ := d.resolver(i, r.Links)
+		q.Files.Kernel, q.Append = store.Path(image, imagestore.KernelFile), bootArguments(image.Options[imagestore.AppendOption], r, servers)
 		if _, has := image.File(imagestore.InitrdFile); has {
 			q.Files.Initrd = store.Path(image, imagestore.InitrdFile)
 		}
@@ -315,7 +316,7 @@ func (d *Driver) request(e *entry, i driver.Instance, image *imagestore.Image) (
 	if err := os.MkdirAll(r.Private, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot create the directory of its files: %w", err)
 	}
-	content, err := seed(r, i, i.Mdata.Values)
+	content, err := d.seed(r, i, i.Mdata.Values)
 	if err == nil {
 		q.Files.Seed = filepath.Join(r.Private, seedFile)
 		err = statefile.Replace(q.Files.Seed, content, 0o600, 0, 0)

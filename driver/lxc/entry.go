@@ -154,6 +154,7 @@ func (e *entry) details() map[string]string {
 	var all []string
 	for _, l := range r.Links {
 		all = append(all, l.Address.Addr().String())
+		l.Describe(m)
 	}
 	m["addresses"] = strings.Join(all, ", ")
 	if e.limits != "" {

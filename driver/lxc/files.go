@@ -15,7 +15,6 @@ import (
 
 	"mariposa"
 	"mariposa/driver"
-	"mariposa/driver/bridge"
 	"mariposa/driver/statefile"
 )
 
@@ -75,7 +74,7 @@ func (d *Driver) writePrivate(r *record, i driver.Instance, variables []variable
 	if err := replaceFile(filepath.Join(own, environmentFile), shellVariables(variables), 0o400, user); err != nil {
 		return fmt.Errorf("cannot write its environment: %w", err)
 	}
-	if text := resolvConf(i.Workload); text != "" {
+	if text := driver.ResolvConf(d.options.Networks.Resolver(i, r.Links)); text != "" {
 		if err := replaceFile(filepath.Join(r.Private, resolvFile), []byte(text), 0o644, root); err != nil {
 			return fmt.Errorf("cannot write its name servers: %w", err)
 		}
@@ -85,22 +84,6 @@ func (d *Driver) writePrivate(r *record, i driver.Instance, variables []variable
 
 func give(path string, to owner, mode os.FileMode) error {
 	return errors.Join(os.Lchown(path, to.UID, to.GID), os.Chmod(path, mode))
-}
-
-// resolvConf returns the name servers of a container: its own, or those of the machine.
-func resolvConf(w *mariposa.Workload) string {
-	servers := w.DNS
-	if len(servers) == 0 {
-		servers = bridge.NameServers()
-	}
-	var b strings.Builder
-	for _, s := range servers {
-		b.WriteString("nameserver " + s + "\n")
-	}
-	if len(w.DNSSearch) > 0 {
-		b.WriteString("search " + strings.Join(w.DNSSearch, " ") + "\n")
-	}
-	return b.String()
 }
 
 // variable is a variable of an instance's environment.

@@ -14,7 +14,6 @@ import (
 
 	"mariposa"
 	"mariposa/driver"
-	"mariposa/driver/bridge"
 	"mariposa/driver/imagestore"
 	"mariposa/driver/mdata"
 	"mariposa/driver/statefile"
@@ -248,7 +247,7 @@ func (d *Driver) request(e *entry, i driver.Instance, lower string) (*request, e
 	}
 	q := &request{
 		Record: *r, Lower: lower, Group: c.Group.Name, LogSize: d.options.LogSize, LogFiles: d.options.LogFiles,
-		Command: firstProcess(r, w, lower), Script: script(r, w), Fixed: describeGuest(r, i),
+		Command: firstProcess(r, w, lower), Script: script(r, w), Fixed: d.describeGuest(r, i),
 	}
 	var err error
 	if q.Binds, c.Mounts, err = binds(r, i); err != nil {
@@ -265,11 +264,9 @@ func (d *Driver) request(e *entry, i driver.Instance, lower string) (*request, e
 }
 
 // describeGuest returns what a container can read of itself over the metadata protocol.
-func describeGuest(r *record, i driver.Instance) map[string]string {
-	g := mdata.Guest{ID: r.ID, Name: r.Name, Hostname: hostname(i.Name, i.ID), Image: r.Image, Links: r.Links, Resolvers: i.Workload.DNS}
-	if len(g.Resolvers) == 0 {
-		g.Resolvers = bridge.NameServers()
-	}
+func (d *Driver) describeGuest(r *record, i driver.Instance) map[string]string {
+	g := mdata.Guest{ID: r.ID, Name: r.Name, Hostname: hostname(i.Name, i.ID), Image: r.Image, Links: r.Links}
+	g.Resolvers, _ = d.options.Networks.Resolver(i, r.Links)
 	return g.Fixed()
 }
 

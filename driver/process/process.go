@@ -62,6 +62,8 @@ type Options struct {
 	TmpSize   int64    // the size of /tmp, and of /dev/shm, in an isolated instance; 64 MiB if zero
 	Processes int64    // how many processes and threads an isolated instance may have; 1024 if zero
 
+	Names driver.NameServer // of the node; nil if it has none
+
 	LogSize  int64 // bytes after which a log is rotated; 8 MiB if zero
 	LogFiles int   // how many files of that size are kept; 3 if zero
 }

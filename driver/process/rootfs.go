@@ -175,13 +175,18 @@ func (r *rootfs) mountPoint(tree int, target string) error {
 	return f.Close()
 }
 
-// writeAccounts writes the users and groups of the instance: its own, root, and nobody.
+// writeAccounts writes the users and groups of the instance: its own, root, and nobody. It also
+// writes its name servers.
 func (r *rootfs) writeAccounts() error {
 	uid, gid := strconv.Itoa(r.UID), strconv.Itoa(r.GID)
-	for name, text := range map[string]string{
+	files := map[string]string{
 		"etc/passwd": "root:x:0:0:root:/root:/usr/sbin/nologin\ninstance:x:" + uid + ":" + gid + "::" + r.Work + ":/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
 		"etc/group":  "root:x:0:\ninstance:x:" + gid + ":\nnogroup:x:65534:\n",
-	} {
+	}
+	if r.Resolv != "" {
+		files[resolvFile[1:]] = r.Resolv
+	}
+	for name, text := range files {
 		if err := r.root.WriteFile(name, []byte(text), 0o644); err != nil {
 			return err
 		}

@@ -24,6 +24,7 @@ type sandbox struct {
 	Writable  []string `json:"writable"` // directories that Landlock lets it write to
 	Ports     []int    `json:"ports"`    // ports that Landlock lets it listen on
 	TmpSize   int64    `json:"tmp_size"`
+	Resolv    string   `json:"resolv,omitempty"` // its /etc/resolv.conf; empty: the machine's
 	Processes int64    `json:"processes"`
 }
 
@@ -92,6 +93,9 @@ func (d *Driver) sandbox(e *entry, i driver.Instance) (*sandbox, error) {
 	}
 	s := d.confinement(e.dir, &e.spec)
 	s.Binds = systemBinds()
+	if s.Resolv = d.resolvConf(i); s.Resolv != "" {
+		s.Binds = slices.DeleteFunc(s.Binds, func(b bind) bool { return b.Target == resolvFile })
+	}
 	for _, path := range d.options.Paths {
 		s.Binds = append(s.Binds, bind{Source: path, Target: path})
 	}
@@ -112,6 +116,30 @@ func (d *Driver) sandbox(e *entry, i driver.Instance) (*sandbox, error) {
 		s.Binds = append(s.Binds, b)
 	}
 	return s, nil
+}
+
+// resolvFile has the name servers of a machine.
+const resolvFile = "/etc/resolv.conf"
+
+// resolvConf returns the name servers of an instance: the node, and for the time when no agent
+// runs, those of the machine. It is empty if the instance cannot ask the node, which knows it by its
+// uid.
+func (d *Driver) resolvConf(i driver.Instance) string {
+	if d.options.Names == nil || d.support.mode != modeRoot || len(i.Search) == 0 {
+		return ""
+	}
+	own := d.options.Names.Loopback()
+	if !own.IsValid() {
+		return ""
+	}
+	const most = 3 // that resolvers read
+	servers, search := i.Resolver(own, nil)
+	for _, s := range driver.MachineNameServers(true) {
+		if len(servers) < most && !slices.Contains(servers, s) {
+			servers = append(servers, s)
+		}
+	}
+	return driver.ResolvConf(servers, search)
 }
 
 // confinement returns the part of a sandbox that also applies to commands that people run
