@@ -61,6 +61,8 @@ var topics = []topic{
 			describe("Tagged versions are never deleted automatically."),
 		handle("GET /v1/projects/{project}/tags/{tag}", "get-tag", "Show a tag", (*server).getTag).needs(auth.ReadProject).on(projectInPath),
 		handle("DELETE /v1/projects/{project}/tags/{tag}", "delete-tag", "Delete a tag", (*server).deleteTag).needs(auth.Deploy).on(projectInPath).audits("tag.delete"),
+		handle("GET /v1/discovery", "discover", "List running instances for Prometheus", (*server).discover).
+			needs(auth.Ask).heavy().describe("The answer is in the form of Prometheus' HTTP service discovery (http_sd). It contains all instances with ports that the caller can see."),
 		handle("GET /v1/services", "list-all-services", "List services across projects", (*server).listAllServices).needs(auth.Ask),
 		handle("GET /v1/projects/{project}/services", "list-services", "List the services of a project", (*server).listServices).needs(auth.ReadProject).on(projectInPath),
 		handle("POST /v1/projects/{project}/services", "create-service", "Add a service to a project's manifest", (*server).addService).
