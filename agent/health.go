@@ -110,6 +110,14 @@ func (n *Node) checkTarget(i *instance) health.Target {
 	if len(i.status.Addresses) == 0 {
 		return t
 	}
+	for _, join := range i.desired.Networks {
+		if address := i.status.Details[mariposa.NetworkDetail(join.Network)]; address != "" {
+			if t.Networks == nil {
+				t.Networks = map[string]string{}
+			}
+			t.Networks[join.Name] = address
+		}
+	}
 	t.Address = i.status.Addresses[0]
 	if host, _, err := net.SplitHostPort(t.Address); err == nil {
 		t.Address = host

@@ -129,6 +129,9 @@ func (c *checker) checkServiceHealth(d *draft) {
 		if command := item.child("command"); command != nil && d.Compute == mariposa.ComputeKVM && d.computed {
 			c.invalid(command, "is not allowed with compute_type kvm: commands cannot be run in a virtual machine; use a check of type http or tcp")
 		}
+		if network := item.child("network"); network != nil && d.Compute == mariposa.ComputeProcess && d.computed {
+			c.invalid(network, "is not allowed with compute_type process: processes have no address in a network; remove it")
+		}
 		if user := item.child("user"); user != nil && d.computed && d.Compute != mariposa.ComputeDocker && d.Compute != mariposa.ComputeInfrastructure {
 			c.invalid(user, "is only allowed with compute_type docker or infrastructure; remove it")
 		}

@@ -11,12 +11,10 @@ import (
 // any value is refused except the fine ones and the empty one. Delete the line of a key
 // when you implement it.
 var unsupportedKeys = map[string]struct{ values, fine []string }{
-	"load_balancers":                    {},
-	"services.*.service_type":           {values: []string{"scheduled", "event"}},
-	"services.*.affinity":               {},
-	"services.*.schedule":               {},
-	"services.*.healthchecks.network":   {},
-	"services.*.containerpilot.network": {},
+	"load_balancers":          {},
+	"services.*.service_type": {values: []string{"scheduled", "event"}},
+	"services.*.affinity":     {},
+	"services.*.schedule":     {},
 }
 
 // refuseUnsupported reports a key that is set but has no effect yet.

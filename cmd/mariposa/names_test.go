@@ -274,7 +274,7 @@ func TestInstancesInNetworksAskForTheirOwnNames(t *testing.T) {
 	for project, text := range map[string]string{
 		"shop":   box("web", "") + system("sys", "") + box("given", ", dns: [192.0.2.53], dns_search: [example.org]") + box("searching", ", dns_search: [example.org]"),
 		"other":  box("web", "") + system("sys", ""),
-		"left":   box("one", ", networks: [meet, own]") + meet,
+		"left":   box("one", ", command: [busybox, httpd, -f, -p, '80'], networks: [meet, own], healthchecks: [{type: tcp, port: 80, network: own}]") + meet,
 		"right":  box("two", ", networks: [meet]") + meet,
 		"lonely": system("box", ", networks: [own]") + "networks: {own: {}}\n",
 	} {

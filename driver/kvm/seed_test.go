@@ -17,7 +17,7 @@ func TestTheSeedIsUnderstoodByCloudInit(t *testing.T) {
 	t.Parallel()
 	address := netip.MustParsePrefix("10.1.1.2/24")
 	links := []bridge.Link{{Address: address, Gateway: netip.MustParseAddr("10.1.1.1")}, {Network: "n", Address: netip.MustParsePrefix("10.1.2.2/24"), Gateway: netip.MustParseAddr("10.1.2.1")}}
-	b, err := json.Marshal(networkConfig(links, &mariposa.Workload{DNS: []string{"10.0.0.53"}}))
+	b, err := json.Marshal((&Driver{}).networkConfig(links, driver.Instance{Workload: &mariposa.Workload{DNS: []string{"10.0.0.53"}}}))
 	if text := string(b); err != nil || strings.Count(text, `"gateway4":"10.1.1.1"`) != 1 || strings.Contains(text, "10.1.2.1\"") || strings.Contains(text, "routes") {
 		t.Errorf("the network is %s, %v", b, err)
 	}
