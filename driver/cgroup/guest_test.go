@@ -58,7 +58,7 @@ func TestAGroupLimitsAndMeasures(t *testing.T) {
 		}
 		_ = begin.Close() // it goes on
 		happened := false
-		for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(5 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 			happened = happened || watch.Happened()
 			if happened && (g.OOMKills() > 0 || !leaf && !g.IsV2()) { // version 1 counts those of the group itself
 				break
