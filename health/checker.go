@@ -13,6 +13,7 @@ import (
 	"hash/fnv"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"mariposa"
@@ -62,17 +63,25 @@ type Checker struct {
 	Post      func(func())              // runs a function on the loop
 	Spawn     func(func())              // runs a probe off the loop
 	Report    func(id string, s Status) // the status of an instance has changed
-	Limit     int                       // how many probes run at once; DefaultLimit if zero
+	Limit     int                       // how many probes run at once; DefaultLimit if zero. One project gets a quarter of them
 	Base      func() context.Context    // ends with the actor
 	subjects  map[string]*subject
 	running   int
-	waiting   []*track
+	projects  map[string]*queue // with checks that run or wait
+	turns     []*queue          // those with checks that wait, in their order
 	networked int // checks that use the network
 	silent    int // those of them that get no answer
 }
 
 // DefaultLimit is how many probes run at once.
 const DefaultLimit = 512
+
+// queue holds the checks of one project.
+type queue struct {
+	project string
+	running int
+	waiting []*track
+}
 
 // subject is an instance that is checked.
 type subject struct {
@@ -120,7 +129,7 @@ func (c *Checker) Watch(s Subject) {
 // before.
 func (c *Checker) trackOf(old, of *subject, n int, restarted bool, grace time.Time) *track {
 	def := &of.Checks[n]
-	t := &track{def: def, of: of, seed: seedOf(of.Instance, n), graceUntil: grace, since: c.Clock.Now(), health: mariposa.HealthStarting, cancel: func() {}}
+	t := &track{def: def, of: of, seed: seedOf(of.Instance, n), graceUntil: grace, since: c.Clock.Now(), health: mariposa.HealthStarting, cancel: func() {}, abort: func() {}}
 	if old == nil || restarted {
 		t.isHeir = of.Served
 		t.recall(of.Known)
@@ -150,6 +159,7 @@ func (c *Checker) drop(s *subject) {
 	s.gone = true
 	for _, t := range s.tracks {
 		t.cancel()
+		t.abort()
 		c.count(t, -1)
 	}
 }
@@ -168,33 +178,80 @@ func (c *Checker) schedule(t *track, pause time.Duration) {
 	t.cancel = c.Clock.After(pause, func() { c.Post(func() { c.begin(t) }) })
 }
 
-// begin runs a check now, or once others have ended.
+// begin runs a check now, or once others have ended. The checks of one project get a part of
+// all probes, so that instances that do not answer cannot delay the checks of others.
 func (c *Checker) begin(t *track) {
 	if t.of.gone {
 		return
 	}
-	if c.running >= cmp.Or(c.Limit, DefaultLimit) {
-		c.waiting = append(c.waiting, t)
-		return
+	q := c.queueOf(t)
+	if q.waiting = append(q.waiting, t); len(q.waiting) == 1 {
+		c.turns = append(c.turns, q)
 	}
+	c.runWaiting()
+}
+
+// queueOf returns the queue of a check's project.
+func (c *Checker) queueOf(t *track) *queue {
+	project, _, _ := strings.Cut(t.of.Service, "/")
+	q := c.projects[project]
+	if q == nil {
+		if c.projects == nil {
+			c.projects = map[string]*queue{}
+		}
+		q = &queue{project: project}
+		c.projects[project] = q
+	}
+	return q
+}
+
+// runWaiting runs checks that wait, one of each project in turn.
+func (c *Checker) runWaiting() {
+	limit := cmp.Or(c.Limit, DefaultLimit)
+	share := max(1, limit/4)
+	for full := 0; c.running < limit && full < len(c.turns); {
+		q := c.turns[0]
+		c.turns = c.turns[1:]
+		if q.running >= share {
+			c.turns = append(c.turns, q)
+			full++
+			continue
+		}
+		t := q.waiting[0]
+		if q.waiting = q.waiting[1:]; len(q.waiting) > 0 {
+			c.turns = append(c.turns, q)
+		}
+		full = 0
+		if !t.of.gone {
+			c.run(t, q)
+		} else if q.isEmpty() {
+			delete(c.projects, q.project)
+		}
+	}
+}
+
+func (q *queue) isEmpty() bool { return q.running == 0 && len(q.waiting) == 0 }
+
+func (c *Checker) run(t *track, q *queue) {
 	c.running++
+	q.running++
 	begun, def, at := c.Clock.Now(), t.def, t.of.Target
+	ctx, cancel := context.WithTimeout(c.Base(), def.Timeout)
+	t.abort = cancel
 	c.Spawn(func() {
-		ctx, cancel := context.WithTimeout(c.Base(), def.Timeout)
 		err := c.Probe(ctx, at, def)
 		cancel()
-		c.Post(func() { c.end(t, begun, err) })
+		c.Post(func() { c.end(t, q, begun, err) })
 	})
 }
 
 // end handles the result of a check.
-func (c *Checker) end(t *track, begun time.Time, err error) {
+func (c *Checker) end(t *track, q *queue, begun time.Time, err error) {
 	c.running--
-	for len(c.waiting) > 0 && c.running < cmp.Or(c.Limit, DefaultLimit) {
-		next := c.waiting[0]
-		c.waiting = c.waiting[1:]
-		c.begin(next)
+	if q.running--; q.isEmpty() {
+		delete(c.projects, q.project)
 	}
+	c.runWaiting()
 	if t.of.gone {
 		return
 	}

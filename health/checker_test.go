@@ -299,3 +299,58 @@ func TestChecksBeyondTheLimitWait(t *testing.T) {
 		t.Errorf("%d of 10 instances were checked", len(w.probes))
 	}
 }
+
+func TestAProjectThatHangsDoesNotDelayTheChecksOfOthers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var hanging []func()
+	w.checker.Limit = 8
+	hangs := true
+	w.checker.Spawn = func(f func()) {
+		if hangs {
+			hanging = append(hanging, f)
+			return
+		}
+		f()
+	}
+	for i := range 100 {
+		id := strconv.Itoa(i)
+		w.checker.Watch(health.Subject{Target: health.Target{Instance: id, Service: "evil/s" + id, Address: "127.0.0.1"}, Checks: []mariposa.HealthCheck{httpCheck(80)}, Since: w.now})
+	}
+	w.pass(10 * time.Second)
+	if len(hanging) != 2 {
+		t.Fatalf("%d checks of one project run at once, want a quarter of 8", len(hanging))
+	}
+	hangs = false
+	w.checker.Watch(health.Subject{Target: health.Target{Instance: "a", Service: "shop/web", Address: "127.0.0.1"}, Checks: []mariposa.HealthCheck{httpCheck(80)}, Since: w.now})
+	w.pass(10 * time.Second)
+	w.want("a", mariposa.HealthHealthy, "")
+
+	for _, f := range hanging { // those that wait get their turn
+		f()
+	}
+	w.pass(time.Minute)
+	if len(w.probes) != 101 {
+		t.Errorf("%d of 101 instances were checked", len(w.probes))
+	}
+}
+
+func TestTheCheckOfAForgottenInstanceIsAborted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var end func()
+	aborted := false
+	w.checker.Probe = func(ctx context.Context, _ health.Target, _ *mariposa.HealthCheck) error {
+		w.checker.Forget("a")
+		aborted = errors.Is(ctx.Err(), context.Canceled)
+		return ctx.Err()
+	}
+	w.checker.Spawn = func(f func()) { end = f }
+	w.watch("a", httpCheck(80))
+	w.pass(time.Second)
+	changes := w.changes
+	end()
+	if !aborted || w.changes != changes {
+		t.Error("its check goes on")
+	}
+}

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"mariposa"
 )
@@ -58,6 +59,7 @@ func ProbeNetwork(ctx context.Context, at Target, c *mariposa.HealthCheck) error
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = conn.SetDeadline(deadline) // fails only on a closed connection
 	}
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })() // the check was aborted
 	switch c.Type {
 	case mariposa.CheckTCP:
 		return nil

@@ -198,3 +198,27 @@ func TestContainerPilotSaysWhichJobsFail(t *testing.T) {
 		check(t, probe(t, at, mariposa.HealthCheck{Type: mariposa.CheckPilot, Port: port}), c.want)
 	}
 }
+
+func TestAnAbortedCheckEndsBeforeItsTimeout(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	ctx, abort := context.WithTimeout(t.Context(), time.Hour)
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		_, _ = conn.Read(make([]byte, 1)) // the request is here
+		abort()
+		<-t.Context().Done()
+	}()
+	at, port := targetOf(t, l.Addr().String())
+	if err := health.ProbeNetwork(ctx, at, &mariposa.HealthCheck{Type: mariposa.CheckHTTP, Port: port, Path: "/", Timeout: time.Hour}); err == nil {
+		t.Error("it passes")
+	}
+}

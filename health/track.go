@@ -19,7 +19,8 @@ type track struct {
 	health     mariposa.Health
 	since      time.Time // when its health changed
 	isHeir     bool      // it continues a check of a running instance
-	cancel     func()
+	cancel     func()    // before the next attempt begins
+	abort      func()    // ends the attempt that runs
 }
 
 // record is what earlier results of a check leave.
