@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -23,7 +22,7 @@ func probePilot(conn net.Conn, address string) error {
 		if resp.StatusCode != http.StatusOK {
 			return fmt.Errorf("answered %d to /status", resp.StatusCode)
 		}
-		body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+		body, err := readBody(resp)
 		if err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -194,21 +195,68 @@ func request(conn net.Conn, address, path string, use func(*http.Response) error
 		return err
 	}
 	r := readers.Get().(*bufio.Reader)
-	r.Reset(io.LimitReader(conn, maxHead+maxBody))
+	from := &answer{r: conn, left: maxHead + maxBody}
+	r.Reset(from)
 	defer func() {
 		r.Reset(nil)
 		readers.Put(r)
 	}()
-	resp, err := http.ReadResponse(r, nil)
-	var malformed textproto.ProtocolError
-	switch {
-	case errors.As(err, &malformed), err != nil && strings.Contains(err.Error(), "malformed HTTP"):
-		return errors.New("did not answer in HTTP")
-	case err != nil:
-		return err
+	resp, err := readResponse(r)
+	if err != nil {
+		return from.explain(err)
 	}
 	defer resp.Body.Close()
 	return use(resp)
+}
+
+// readResponse reads the head of an answer. Answers that announce another one, such as 103
+// Early Hints, are skipped; an answer is bounded, so there is an end to them.
+func readResponse(r *bufio.Reader) (*http.Response, error) {
+	for {
+		resp, err := http.ReadResponse(r, nil)
+		if err != nil || resp.StatusCode >= 200 || resp.StatusCode == http.StatusSwitchingProtocols {
+			return resp, err
+		}
+	}
+}
+
+// answer reads an answer up to a limit and remembers why it cannot read on.
+type answer struct {
+	r    io.Reader
+	left int
+	err  error
+}
+
+var errTooLong = errors.New("answered with headers of more than 64 KiB")
+
+func (a *answer) Read(p []byte) (int, error) {
+	if a.left <= 0 {
+		a.err = errTooLong
+		return 0, io.EOF
+	}
+	n, err := a.r.Read(p[:min(len(p), a.left)])
+	a.left -= n
+	if err != nil {
+		a.err = err
+	}
+	return n, err
+}
+
+// explain returns why the head of an answer could not be read.
+func (a *answer) explain(err error) error {
+	var malformed textproto.ProtocolError
+	var network net.Error
+	switch {
+	case errors.Is(a.err, errTooLong):
+		return a.err
+	case errors.As(a.err, &network) && network.Timeout(): // half a line looks malformed
+		return a.err
+	case errors.As(err, &malformed), strings.Contains(err.Error(), "malformed HTTP"):
+		return errors.New("did not answer in HTTP")
+	case errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return err
+	}
+	return fmt.Errorf("did not answer in valid HTTP: %w", err)
 }
 
 // probeHTTP makes a request and compares the answer with what is expected.
@@ -220,14 +268,14 @@ func probeHTTP(conn net.Conn, address string, c *mariposa.HealthCheck) error {
 		for _, h := range c.ExpectHeaders {
 			if got := resp.Header.Values(h.Name); len(got) == 0 {
 				return fmt.Errorf("answered without the header %s", h.Name)
-			} else if got[0] != h.Value {
+			} else if !slices.Contains(got, h.Value) {
 				return fmt.Errorf("answered with %s: %s instead of %s", h.Name, Shorten(got[0]), Shorten(h.Value))
 			}
 		}
 		if c.ExpectBody == "" {
 			return nil
 		}
-		body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+		body, err := readBody(resp)
 		if err != nil {
 			return err
 		}
@@ -236,6 +284,16 @@ func probeHTTP(conn net.Conn, address string, c *mariposa.HealthCheck) error {
 		}
 		return nil
 	})
+}
+
+// readBody reads the beginning of a body.
+func readBody(resp *http.Response) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+	var network net.Error
+	if err == nil || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return body, err
+	}
+	return nil, fmt.Errorf("did not answer in valid HTTP: %w", err)
 }
 
 func isExpected(code int, ranges []mariposa.StatusRange) bool {

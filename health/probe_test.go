@@ -140,18 +140,27 @@ func TestWhatAnswersIsNamed(t *testing.T) {
 	for name, c := range map[string]struct{ answer, want string }{
 		"something else than HTTP": {"220 mail.example.org ESMTP\r\n", "did not answer in HTTP"},
 		"half a head":              {"HTTP/1.1 200 OK\r\nA: b\r\n", "without a complete answer"},
-		"a head without end":       {"HTTP/1.1 200 OK\r\n" + strings.Repeat("A: b\r\n", 1<<15), ""},
+		"a head without end":       {"HTTP/1.1 200 OK\r\n" + strings.Repeat("A: b\r\n", 1<<15), "answered with headers of more than 64 KiB"},
+		"a length that is none":    {"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n", "did not answer in valid HTTP: bad Content-Length"},
+		"an unknown encoding":      {"HTTP/1.1 200 OK\r\nTransfer-Encoding: foo\r\n\r\n", "did not answer in valid HTTP: unsupported transfer encoding"},
+		"a chunk that is none":     {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n", "did not answer in valid HTTP: invalid byte in chunk length"},
+		"early hints, then 503":    {"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 503 X\r\n\r\n", "answered 503"},
+		"early hints without end":  {strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 1<<15), "answered with headers of more than 64 KiB"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			at, port := serve(c.answer)
-			err := probe(t, at, mariposa.HealthCheck{Type: mariposa.CheckHTTP, Port: port, Path: "/", ExpectStatus: []mariposa.StatusRange{{From: 200, To: 200}}})
+			err := probe(t, at, mariposa.HealthCheck{Type: mariposa.CheckHTTP, Port: port, Path: "/", ExpectStatus: []mariposa.StatusRange{{From: 200, To: 200}}, ExpectBody: "up"})
 			if err == nil || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 300 {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 		})
 	}
-	at, port := serve("")
+	at, port := serve("HTTP/1.1 200 OK\r\nX-State: a\r\nX-State: up\r\n\r\n")
+	if err := probe(t, at, mariposa.HealthCheck{Type: mariposa.CheckHTTP, Port: port, Path: "/", ExpectStatus: []mariposa.StatusRange{{From: 200, To: 200}}, ExpectHeaders: []mariposa.Variable{{Name: "x-state", Value: "up"}}}); err != nil {
+		t.Errorf("one of two values matches: %v", err)
+	}
+	at, port = serve("")
 	err := probe(t, at, mariposa.HealthCheck{Type: mariposa.CheckHTTP, Port: port, Path: "/", Timeout: 100 * time.Millisecond})
 	if err == nil || err.Error() != "did not answer within 0.1 s" {
 		t.Errorf("got %v", err)
@@ -220,5 +229,28 @@ func TestAnAbortedCheckEndsBeforeItsTimeout(t *testing.T) {
 	at, port := targetOf(t, l.Addr().String())
 	if err := health.ProbeNetwork(ctx, at, &mariposa.HealthCheck{Type: mariposa.CheckHTTP, Port: port, Path: "/", Timeout: time.Hour}); err == nil {
 		t.Error("it passes")
+	}
+}
+
+func TestHalfAnAnswerInTimeIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		_, _ = conn.Write([]byte("HTTP/1.1 2"))
+		<-t.Context().Done()
+	}()
+	at, port := targetOf(t, l.Addr().String())
+	err = probe(t, at, mariposa.HealthCheck{Type: mariposa.CheckHTTP, Port: port, Path: "/", Timeout: time.Second})
+	if err == nil || err.Error() != "did not answer within 1 s" {
+		t.Errorf("got %v", err)
 	}
 }
