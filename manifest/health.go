@@ -1,7 +1,10 @@
 package manifest
 
 import (
+	"errors"
+	"net/url"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strings"
 	"time"
@@ -20,7 +23,9 @@ const (
 	mostGrace       = 24 * 3600
 	maxStatusRanges = 20
 	maxHeaders      = 20
+	maxPath         = 2 << 10
 	maxExpectedBody = 4 << 10
+	maxBodyPattern  = 200 // steps of a regular expression, with its repetitions written out
 )
 
 var checkKeys = keys[checkDraft]{
@@ -172,6 +177,12 @@ func checkPath(c *checker, at *spot, h *checkDraft) {
 		c.invalid(at, "must begin with /")
 	case strings.ContainsFunc(path, func(r rune) bool { return r < ' ' || r == 0x7f }):
 		c.invalid(at, "must not contain control characters")
+	case len(path) > maxPath:
+		c.fault(at, mariposa.FaultTooLarge, "exceeds the limit of %d bytes", maxPath)
+	case !strings.Contains(path, "{{"):
+		if _, err := url.ParseRequestURI(path); err != nil {
+			c.invalid(at, "is not the path of a URL: %s", errors.Unwrap(err))
+		}
 	}
 	c.template(at, h.of, path)
 	h.Path = path
@@ -258,8 +269,11 @@ func checkBody(c *checker, at *spot, h *checkDraft) {
 		return
 	}
 	if expr, isRegexp := mariposa.BodyPattern(text); isRegexp {
-		if _, err := regexp.Compile(expr); err != nil {
+		tree, err := syntax.Parse(expr, syntax.Perl)
+		if err != nil {
 			c.invalid(at, "must be a regular expression in RE2 syntax between slashes: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+		} else if patternSize(tree) > maxBodyPattern { // each check matches up to 64 KiB
+			c.invalid(at, "is too large or has too many repetitions; simplify the regular expression")
 		}
 	}
 	h.ExpectBody = text
