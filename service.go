@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // Service is the validated definition of one service in one version of a manifest. It is
@@ -185,11 +186,21 @@ func (c *HealthCheck) IsHTTP() bool { return c.Type == CheckHTTP || c.Type == Ch
 func (c *HealthCheck) Name() string {
 	switch c.Type {
 	case CheckCommand:
-		return "command " + strings.Join(c.Command, " ")
+		return "command " + oneLine(strings.Join(c.Command, " "))
 	case CheckHTTP, CheckHTTPS:
 		return c.Type + " :" + strconv.Itoa(c.Port) + c.Path
 	}
 	return c.Type + " :" + strconv.Itoa(c.Port)
+}
+
+// oneLine makes a command, which may be a script, fit for a sentence.
+func oneLine(text string) string {
+	const most = 100 // characters
+	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r <= ' ' || !unicode.IsPrint(r) }), " ")
+	if r := []rune(text); len(r) > most {
+		return string(r[:most-1]) + "…"
+	}
+	return text
 }
 
 // BodyPattern returns the regular expression in an expected body: what is between slashes.

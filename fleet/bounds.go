@@ -256,7 +256,7 @@ func (c *cutter) status(st *mariposa.InstanceStatus, now time.Time) {
 	}
 	for i := range st.Checks {
 		check := &st.Checks[i]
-		check.Name = c.text(check.Name, maxWord, "the health checks of an instance")
+		check.Name = c.text(check.Name, maxReason, "the health checks of an instance")
 		check.Reason = c.text(check.Reason, maxReason, "the health checks of an instance")
 		check.Since = c.time(check.Since, now, figures)
 		if check.Health != mariposa.HealthHealthy && check.Health != mariposa.HealthUnhealthy {

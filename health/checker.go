@@ -132,7 +132,7 @@ func (c *Checker) trackOf(old, of *subject, n int, restarted bool, grace time.Ti
 	t := &track{def: def, of: of, seed: seedOf(of.Instance, n), graceUntil: grace, since: c.Clock.Now(), health: mariposa.HealthStarting, cancel: func() {}, abort: func() {}}
 	if old == nil || restarted {
 		t.isHeir = of.Served
-		t.recall(of.Known)
+		t.recall(of.Known, n)
 		return t
 	}
 	for _, o := range old.tracks {

@@ -222,6 +222,64 @@ func TestAnEarlierVerdictStandsUntilTheCheckPasses(t *testing.T) {
 	w.want("a", mariposa.HealthHealthy, "")
 }
 
+func TestAnEarlierVerdictIsFoundUnderAStoredName(t *testing.T) {
+	t.Parallel()
+	path := func(text string) mariposa.HealthCheck {
+		c := httpCheck(80)
+		c.Path = text
+		return c
+	}
+	for name, c := range map[string]struct {
+		check  mariposa.HealthCheck
+		stored string
+		isIt   bool
+	}{
+		"as it is":           {path("/health"), "http :80/health", true},
+		"with a masked end":  {path("/health?pw=s3cret"), "http :80/health?pw=••••", true},
+		"with two masks":     {path("/s3cret/x/s3cret/y"), "http :80/••••/x/••••/y", true},
+		"cut":                {path("/health/of/everything"), "http :80/health/of…", true},
+		"masked and cut":     {path("/s3cret/of/everything"), "http :80/••••/of…", true},
+		"another path":       {path("/health"), "http :80/", false},
+		"a longer path":      {path("/health"), "http :80/healthy", false},
+		"another masked one": {path("/health?pw=s3cret"), "http :80/ready?pw=••••", false},
+		"another end":        {path("/s3cret/x"), "http :80/••••/y", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.answers["a:80"] = errDown
+			since := w.now.Add(-time.Minute)
+			w.checker.Watch(health.Subject{
+				Target: health.Target{Instance: "a"}, Checks: []mariposa.HealthCheck{c.check}, Grace: time.Hour, Since: w.now.Add(-time.Hour), Served: true,
+				Known: []mariposa.CheckStatus{{Name: c.stored, Health: mariposa.HealthUnhealthy, Passed: true, Reason: "answered 503", Since: since}},
+			})
+			w.pass(time.Second / 2)
+			s := w.status["a"]
+			if is := s.Health == mariposa.HealthUnhealthy && s.Checks[0].Since.Equal(since); is != c.isIt {
+				t.Errorf("got %+v", s)
+			}
+		})
+	}
+}
+
+func TestTwoChecksOfOneNameKeepTheirOwnVerdicts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	body, status := httpCheck(80), httpCheck(80)
+	body.ExpectBody = "up"
+	w.checker.Watch(health.Subject{
+		Target: health.Target{Instance: "a"}, Checks: []mariposa.HealthCheck{body, status}, Since: w.now.Add(-time.Hour), Served: true,
+		Known: []mariposa.CheckStatus{
+			{Name: body.Name(), Health: mariposa.HealthUnhealthy, Passed: true, Reason: "answered 503", Since: w.now.Add(-time.Minute)},
+			{Name: status.Name(), Health: mariposa.HealthHealthy, Passed: true, Since: w.now.Add(-time.Hour)},
+		},
+	})
+	s := w.status["a"]
+	if s.Checks[0].Health != mariposa.HealthUnhealthy || s.Checks[1].Health != mariposa.HealthHealthy || !s.Checks[1].Since.Equal(w.now.Add(-time.Hour)) {
+		t.Errorf("got %+v", s)
+	}
+}
+
 func TestAForgottenInstanceIsNotChecked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

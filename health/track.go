@@ -2,7 +2,9 @@ package health
 
 import (
 	"errors"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"mariposa"
@@ -34,16 +36,41 @@ type record struct {
 }
 
 // recall continues with the result that an earlier checker had: a check that failed has to
-// pass first.
-func (t *track) recall(known []mariposa.CheckStatus) {
-	for _, k := range known {
-		if k.Name != t.def.Name() {
-			continue
-		}
-		if t.hasPassed = k.Passed; k.Health == mariposa.HealthUnhealthy {
-			t.health, t.reason, t.since, t.failures, t.first = k.Health, k.Reason, k.Since, t.def.Retries+1, k.Since
-		}
+// pass first. The check is the nth of its instance.
+func (t *track) recall(known []mariposa.CheckStatus, n int) {
+	isIt := func(k mariposa.CheckStatus) bool { return mayBeNamed(k.Name, t.def.Name()) }
+	if n >= len(known) || !isIt(known[n]) { // the checks have changed meanwhile
+		n = slices.IndexFunc(known, isIt)
 	}
+	if n < 0 {
+		return
+	}
+	k := known[n]
+	t.hasPassed, t.health, t.since = k.Passed, k.Health, k.Since
+	if k.Health == mariposa.HealthUnhealthy {
+		t.reason, t.failures, t.first = k.Reason, t.def.Retries+1, k.Since
+	}
+}
+
+// masked stands for a secret in what the control plane has stored.
+const masked = "••••"
+
+// mayBeNamed reports whether a stored name of a check stands for a name: secrets in it are
+// masked, and it is cut if it is long.
+func mayBeNamed(stored, name string) bool {
+	text, isCut := strings.CutSuffix(stored, "…")
+	parts := strings.Split(text, masked)
+	for i, part := range parts {
+		at := strings.Index(name, part)
+		if at < 0 || i == 0 && at > 0 {
+			return false
+		}
+		if i == len(parts)-1 && !isCut {
+			return i > 0 && strings.HasSuffix(name, part) || name == part
+		}
+		name = name[at+len(part):]
+	}
+	return true
 }
 
 // mostPause is the longest pause between checks of an unhealthy instance, unless its poll is

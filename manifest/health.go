@@ -23,7 +23,7 @@ const (
 	mostGrace       = 24 * 3600
 	maxStatusRanges = 20
 	maxHeaders      = 20
-	maxPath         = 2 << 10
+	maxPath         = 1 << 10
 	maxExpectedBody = 4 << 10
 	maxBodyPattern  = 200 // steps of a regular expression, with its repetitions written out
 )
