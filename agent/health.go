@@ -7,7 +7,9 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"mariposa"
@@ -83,7 +85,9 @@ func (n *Node) updateChecksOf(i *instance) {
 		i.forgetHealth()
 	}
 	i.watched = w
-	s := health.Subject{Target: n.checkTarget(i), Checks: i.checks.List, Grace: i.checks.Grace, Since: i.status.Started, Served: i.status.Served || i.ranUnchecked}
+	i.hasServed = i.hasServed || first && i.status.Served
+	hasServed := i.status.Served && i.status.Health != mariposa.HealthStarting // in this run
+	s := health.Subject{Target: n.checkTarget(i), Checks: i.checks.List, Grace: i.checks.Grace, Since: i.status.Started, Served: hasServed || i.ranUnchecked}
 	i.ranUnchecked = false
 	if first { // the agent was restarted, perhaps
 		s.Known = i.status.Checks
@@ -141,8 +145,11 @@ func (n *Node) setHealth(id string, s health.Status) {
 		return
 	}
 	wasUnhealthy := i.status.Health == mariposa.HealthUnhealthy
-	i.status.Health, i.status.Served, i.status.Checks = s.Health, s.Served, s.Checks
+	i.status.Health, i.status.Served, i.status.Checks = s.Health, s.Served || i.hasServed, s.Checks
 	n.dirtyInstances[id] = struct{}{}
+	if s.Health == mariposa.HealthHealthy {
+		i.isRecovering = false
+	}
 	if s.Health != mariposa.HealthUnhealthy {
 		if wasUnhealthy {
 			i.status.Reason = ""
@@ -156,15 +163,32 @@ func (n *Node) setHealth(id string, s health.Status) {
 }
 
 // restartUnhealthy restarts an instance in place whose checks fail, if its restart policy
-// allows that.
+// allows that. Only one instance of a service is restarted at a time: if several fail, the
+// cause is probably something that all of them need, and the control plane decides. An
+// instance that was healthy before still counts as one that has served.
 func (n *Node) restartUnhealthy(i *instance, why string) {
-	if i.desired.Goal != mariposa.GoalRunning || i.workload == nil || i.desired.Frozen || i.inOperation || !n.mayRestart(i, driver.Observed{}) {
+	if i.desired.Goal != mariposa.GoalRunning || i.workload == nil || i.desired.Frozen || i.inOperation || n.isAnotherRecovering(i) {
 		return
 	}
+	if i.isRecovering = n.mayRestart(i, driver.Observed{}); !i.isRecovering {
+		return
+	}
+	i.hasServed = i.status.Served
 	i.restarts = append(i.restarts, n.Clock.Now())
 	i.status.Restarts++
 	i.restartReason = "restarted because it was not healthy: " + why
 	n.pursue(i)
+}
+
+// isAnotherRecovering reports whether another instance of the same service was restarted
+// because of its health and is not healthy yet.
+func (n *Node) isAnotherRecovering(i *instance) bool {
+	for _, o := range n.instances {
+		if o != i && o.isRecovering && o.desired.Goal == mariposa.GoalRunning && o.desired.Project == i.desired.Project && o.desired.Service == i.desired.Service {
+			return true
+		}
+	}
+	return false
 }
 
 // probe runs a health check: in the instance, or over the network.
@@ -201,23 +225,36 @@ func probeCommand(ctx context.Context, in streamTarget, c *mariposa.HealthCheck)
 	}
 	defer session.Close()
 	_ = session.CloseWrite() // it has no input; if it has ended already, that is fine
-	output, _ := io.ReadAll(io.LimitReader(session.Stdout(), maxCheckOutput))
-	go func() { _, _ = io.Copy(io.Discard, session.Stdout()) }() // ends with the session
-	if r := session.Stderr(); r != nil {
-		more, _ := io.ReadAll(io.LimitReader(r, maxCheckOutput))
-		output = append(output, more...)
-		go func() { _, _ = io.Copy(io.Discard, r) }() // likewise
-	}
+	output := readOutput(session)
 	code, err := session.Wait()
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("did not end within %s", c.Timeout)
+		return fmt.Errorf("did not end within %s s", strconv.FormatFloat(c.Timeout.Seconds(), 'f', -1, 64))
 	case err != nil:
 		return &health.Inconclusive{Reason: err.Error()}
 	case code != 0:
 		return fmt.Errorf("exited with code %d%s", code, lastLine(output))
 	}
 	return nil
+}
+
+// readOutput reads what a command writes and returns the beginning of it: of its standard
+// output, then of its standard error. Both are read at once, because a command that cannot
+// write does not end.
+func readOutput(session driver.Session) []byte {
+	read := func(r io.Reader) []byte {
+		output, _ := io.ReadAll(io.LimitReader(r, maxCheckOutput)) // what there is will do
+		_, _ = io.Copy(io.Discard, r)                              // likewise
+		return output
+	}
+	var errs []byte
+	var both sync.WaitGroup
+	if r := session.Stderr(); r != nil {
+		both.Go(func() { errs = read(r) })
+	}
+	output := read(session.Stdout())
+	both.Wait()
+	return append(output, errs...)
 }
 
 // lastLine returns the last line of a check's output, as the end of a sentence.

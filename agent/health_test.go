@@ -164,3 +164,73 @@ func TestChecksFollowTheDefinitionInForce(t *testing.T) {
 		t.Errorf("reported %+v", st)
 	}
 }
+
+func TestOneInstanceOfAServiceIsRestartedAtATime(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.connect()
+	w := work(mariposa.Workload{Compute: mariposa.ComputeDummy, Dummy: &mariposa.Dummy{NameLen: 32, Wait: 5 * time.Second}, Restart: mariposa.Restart{Policy: mariposa.RestartAlways}})
+	other := wanted("d", 1, w)
+	other.Service = "other"
+	r.assignChecked("c1", checks(80), wanted("a", 1, w), wanted("b", 1, w), wanted("c", 1, w), other)
+	r.linger(20 * time.Second)
+	for _, id := range []string{"a", "b", "c", "d"} {
+		r.setHealthy(id, false)
+	}
+	most := 0
+	for range 300 {
+		r.linger(100 * time.Millisecond)
+		recovering := 0
+		for _, id := range []string{"a", "b", "c"} {
+			if st := r.statuses()[id]; st.State != mariposa.StateRunning || st.Restarts > 0 && st.Health != mariposa.HealthHealthy {
+				recovering++
+			}
+		}
+		most = max(most, recovering)
+	}
+	if st := r.statuses()["d"]; most > 1 || st.Restarts != 1 {
+		t.Errorf("up to %d instances of a service recover at once; that of another service was restarted %d times", most, st.Restarts)
+	}
+	restarted := 0
+	for _, f := range r.conn.sent() {
+		if f.Report == nil {
+			continue
+		}
+		for _, it := range f.Report.Items {
+			if st := it.Status; st.Restarts == 1 && st.Health == mariposa.HealthStarting {
+				if restarted++; !st.Served {
+					t.Errorf("%s does not count as having served: %+v", it.ID, st)
+				}
+			}
+		}
+	}
+	if restarted == 0 {
+		t.Error("no instance was restarted")
+	}
+}
+
+func TestARestartedInstanceOfARestartedAgentIsStillStarting(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.connect()
+	w := dummyWork()
+	r.assignChecked("c1", checks(80), wanted("a", 1, w))
+	r.linger(10 * time.Second)
+	st := r.statuses()["a"]
+	r.setHealthy("a", false)
+	r.boot()
+	st.Health, st.Checks[0].Health, st.Checks[0].Passed = mariposa.HealthStarting, mariposa.HealthStarting, false // it was restarted
+	it := known(wanted("a", 1, w), st)
+	it.Checks = "c1"
+	r.dial()
+	r.say(wire.Frame{Welcome: &wire.Welcome{Epoch: 1, Cluster: "ours", Incarnation: r.inc, HeartbeatInterval: 5 * time.Second}})
+	r.say(wire.Frame{Assign: &wire.Assign{Snapshot: true, Last: true, Items: []wire.Assignment{it}, Workloads: workloads([]wire.Assignment{it}), Checks: map[string]*wire.Checks{"c1": checks(80)}}})
+	r.linger(10 * time.Second)
+	if got := r.wantHealth("a", mariposa.HealthStarting); !got.Served {
+		t.Errorf("it does not count as having served: %+v", got)
+	}
+	r.linger(time.Minute)
+	if got := r.wantHealth("a", mariposa.HealthUnhealthy); !got.Served {
+		t.Errorf("it does not count as having served: %+v", got)
+	}
+}

@@ -43,6 +43,8 @@ type instance struct {
 	checksDigest       string           // of its checks
 	watched            watched          // what the checker knows of it
 	ranUnchecked       bool             // it has served without checks in this run
+	hasServed          bool             // it was healthy before it was restarted because of its health
+	isRecovering       bool             // it was restarted because of its health, and has not been healthy since
 	restartReason      string           // why it is restarted in place although it runs; empty if it is not
 	values
 }
