@@ -112,3 +112,11 @@ func TestAnUnhealthyInstanceIsRestartedInPlaceFirst(t *testing.T) {
 		t.Errorf("it was replaced: %+v", after)
 	}
 }
+
+func TestACommandCheckMayWriteMuchToItsErrors(t *testing.T) {
+	t.Parallel()
+	h := newDevServer(t)
+	loud := strings.Replace(served(1, "echo ok > health", ""), `"test ! -e sick`, `"head -c 200000 /dev/zero >&2; test ! -e sick`, 1)
+	h.ok("project", "create", "shop", "-m", fileOf(t, loud), "--wait")
+	h.healthy("shop", 1)
+}
