@@ -202,8 +202,8 @@ func (e ending) policy() *mariposa.Restart {
 }
 
 // endingOf returns what happens when an instance ends by itself, and its health checks.
-// Restart policy and checks are those of the definition in force: instances that started
-// before a change have them too.
+// The restart policy is that of the definition in force: instances that started before a
+// change have it too.
 func (s *Session) endingOf(ctx context.Context, id string, spec *mariposa.InstanceSpec, project *store.Project) (ending, *wire.Checks, error) {
 	e := ending{frozen: isFrozen(spec, project)}
 	if project == nil || spec.Goal != mariposa.GoalRunning {
@@ -213,7 +213,11 @@ func (s *Session) endingOf(ctx context.Context, id string, spec *mariposa.Instan
 	if err != nil || inForce == nil {
 		return e, nil, err
 	}
-	checks, digest := s.checksOf(ctx, id, spec, inForce, v, project)
+	checked, of, err := s.checkedDefinition(ctx, spec, project, inForce, v)
+	if err != nil {
+		return e, nil, err
+	}
+	checks, digest := s.checksOf(ctx, id, spec, checked, of, project)
 	e.checks = digest
 	if v.Spec.Number == spec.Number {
 		return e, checks, nil
