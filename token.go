@@ -68,6 +68,21 @@ const (
 	TokenAdmin TokenUse = "admin" // everything, as the first user
 	TokenUser  TokenUse = "user"  // the permissions of its user
 	TokenJoin  TokenUse = "join"  // a node may connect
+	// TokenLink signs a person in to the web page, once: it becomes a session.
+	TokenLink TokenUse = "link"
+	// TokenSession is a person who is signed in to the web page. Only a browser's cookie
+	// contains the secret.
+	TokenSession TokenUse = "session"
+)
+
+// Authenticates reports whether a token authenticates its user. The others grant one thing only.
+func (u TokenUse) Authenticates() bool { return u != TokenJoin && u != TokenLink }
+
+// Lifetimes of sessions and of links that begin one.
+const (
+	SessionLifetime = 7 * 24 * time.Hour
+	LinkLifetime    = 10 * time.Minute
+	MaxLinkLifetime = 24 * time.Hour
 )
 
 // HashToken returns what is stored of a token. Tokens are long and random, so a

@@ -15,6 +15,8 @@ type UserSpec struct {
 	Organization string    `json:"organization"`       // their personal organization
 	Created      time.Time `json:"created"`
 	Author       string    `json:"author,omitempty"`
+	// Password is the Argon2id hash of the password for the web page; empty: none.
+	Password string `json:"password,omitempty"`
 }
 
 // UserStatus is empty: a user has no status of its own.

@@ -79,6 +79,9 @@ type server struct {
 	catchUps      *auth.Limiter // reads of the newest revision for such agents, for all sources together
 	failureRows   *auth.Limiter // audit records about them, for all sources together
 	denials       *auth.Limiter // denied requests, by user and action
+	signIns       *auth.Limiter // attempts to sign in with a password, by source address
+	userSignIns   *auth.Limiter // the same, by user
+	hashing       chan struct{} // limits how many passwords are hashed at once
 	attempts      *auth.Limiter // plans and rejected changes, by user
 	tokenUses     useTimes      // of tokens
 	usage         *usage
@@ -90,6 +93,7 @@ const (
 	defaultHeartbeat      = 5 * time.Second
 	writeTimeout          = time.Minute     // for one response, or one piece of a stream
 	maxBody               = 1 << 20         // of requests that are not manifests
+	maxHashing            = 2               // passwords at once: each takes 19 MiB and tens of milliseconds
 	awaitTimeout          = 2 * time.Second // for the picture
 )
 
@@ -109,6 +113,8 @@ func New(o Options) http.Handler {
 		directory:     auth.NewDirectory(o.Picture, o.JoinToken),
 		tokenFailures: auth.NewLimiter(60, time.Second), failureRows: auth.NewLimiter(600, 200*time.Millisecond),
 		announcements: auth.NewLimiter(30, time.Second), catchUps: auth.NewLimiter(20, 100*time.Millisecond),
+		// A single source cannot use up the attempts of a user, and lock them out.
+		signIns: auth.NewLimiter(20, 5*time.Second), userSignIns: auth.NewLimiter(60, time.Second), hashing: make(chan struct{}, maxHashing),
 		denials: auth.NewLimiter(50, 10*time.Second), attempts: auth.NewLimiter(200, time.Second), usage: newUsage(o.Limits),
 	}
 	s.change = change.New(change.Options{

@@ -61,6 +61,10 @@ func TestEveryChangeIsNotedOnce(t *testing.T) {
 		}},
 		{olga, "DELETE", "/v1/tokens/more", nil, "token.revoke", nil},
 		{w.testServer, "POST", "/v1/users", contract.NewUser{Name: "new"}, "user.create", func(a mariposa.Audit, c contract.Changed) bool { return a.Object == c.ID && a.ObjectName == "new" }},
+		{w.testServer, "PUT", "/v1/users/new/password", contract.Password{Password: "correct horse battery"}, "password.put", func(a mariposa.Audit, c contract.Changed) bool {
+			return a.Object == c.ID && a.ForName == "new" && a.Reason == ""
+		}},
+		{w.testServer, "DELETE", "/v1/users/new/password", nil, "password.delete", nil},
 		{w.testServer, "DELETE", "/v1/users/new", nil, "user.delete", nil},
 		{w.testServer, "PUT", "/v1/packages/small", contract.Package{Name: "small", Memory: 2 << 20}, "package.put", nil},
 		{w.testServer, "PUT", "/v1/organizations/acme/policy", contract.PolicyChange{}, "policy.put", nil},

@@ -104,6 +104,18 @@ var topics = []topic{
 		handle("DELETE /v1/projects/{project}/users/{user}", "remove-project-user", "Remove the role of a user in a project", (*server).removeProjectUser).
 			needs(auth.ManagePeople).on(projectInPath).audits("people.remove"),
 		handle("GET /v1/user", "whoami", "Show the caller's user and token", (*server).whoami).needs(auth.Ask),
+		handle("PUT /v1/password", "put-password", "Set the caller's password for the web page", (*server).setPassword).
+			needs(auth.Ask).audits("password.put").
+			describe("An installation admin sets the first password of a user, with /v1/users/{user}/password. All other sessions of the user end."),
+		handle("DELETE /v1/password", "delete-password", "Remove the password of a user", (*server).removePassword).
+			needs(auth.Ask).audits("password.delete").
+			describe("Only for installation admins, with /v1/users/{user}/password. All other sessions of the user end. Tokens stay valid."),
+		handle("POST /v1/sessions", "sign-in", "Sign in to the web page", (*server).signIn).
+			admits(anybody).audits("session.create").answers(http.StatusCreated).
+			describe("With user and password, a token, or the secret of a sign-in link. The response sets a cookie that authenticates requests of the page, for up to 7 days. Programs use tokens instead."),
+		handle("DELETE /v1/session", "sign-out", "Sign out of the web page", (*server).signOut).
+			needs(auth.Ask).audits("session.delete").
+			describe("Only for requests of the page. The tokens that were created in the session end with it."),
 		handle("GET /v1/users", "list-users", "List the users that the caller can see", (*server).listUsers).needs(auth.Ask),
 		handle("POST /v1/users", "create-user", "Create a user with a personal organization", (*server).createUser).
 			needs(auth.RunInstallation).audits("user.create").answers(http.StatusCreated),

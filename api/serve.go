@@ -32,7 +32,7 @@ import (
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	id, from := newRequestID(), s.Proxies.Client(r)
-	r = r.WithContext(context.WithValue(r.Context(), requestKey{}, &origin{id, from, r.Method == http.MethodGet || r.Method == http.MethodHead}))
+	r = r.WithContext(context.WithValue(r.Context(), requestKey{}, &origin{id, from, r.Method == http.MethodGet || r.Method == http.MethodHead, s.Proxies.Secure(r), isCrossSite(r)}))
 	rec := &statusRecorder{ResponseWriter: w}
 	h := rec.Header()
 	h.Set("X-Request-Id", id)
@@ -269,15 +269,22 @@ func (s *server) authenticate(r *http.Request) (*http.Request, *Error) {
 	if !strings.EqualFold(scheme, "Bearer") {
 		token = ""
 	}
+	isSession := false
+	if admitted == users && r.Header.Get("Authorization") == "" {
+		token, isSession = s.sessionCookie(r)
+	}
 	switch admitted {
 	case agents:
 		return s.admitAgent(r, token, from, now)
 	case replicas:
 		return s.admitReplica(r, from)
 	}
-	c := s.directory.Identify(token, now)
+	c := s.identify(r.Context(), token, isSession, now)
 	if c == nil {
 		return r, s.rejectToken(r, from, func() string { return s.whyRejected(r.Context(), token, now) })
+	}
+	if isSession && originOf(r.Context()).foreign {
+		return r, newError(mariposa.Forbidden, "this request came from a page of another site: use the page of this server, or a token", nil)
 	}
 	s.recordTokenUse(c, from, now)
 	done, refused := s.usage.beginRequest(c, now)
@@ -320,6 +327,10 @@ func (s *server) whyRejected(ctx context.Context, token string, now time.Time) s
 	}
 	spec := (*store.Token)(&r).Spec()
 	switch on := func(t time.Time) string { return t.UTC().Format("2006-01-02 at 15:04 UTC") }; {
+	case spec.Use == mariposa.TokenSession:
+		return "the session has ended: sign in again"
+	case spec.Use == mariposa.TokenLink:
+		return "this is a sign-in link, not a token: open it in a browser"
 	case !spec.Revoked.IsZero():
 		return "this token was revoked on " + on(spec.Revoked) + ": use another one"
 	case spec.Expired(now):
@@ -335,9 +346,14 @@ func (s *server) whyRejected(ctx context.Context, token string, now time.Time) s
 // rejectToken rejects a request without a valid token. It calls why only within the rate
 // limit.
 func (s *server) rejectToken(r *http.Request, from string, why func() string) *Error {
-	if r.Header.Get("Authorization") == "" && r.Header.Get(wire.NodeHeader) == "" { // a request without any token is not an attempt to guess one
+	if _, hasCookie := s.sessionCookie(r); !hasCookie && r.Header.Get("Authorization") == "" && r.Header.Get(wire.NodeHeader) == "" { // a request without any token is not an attempt to guess one
 		return newError(mariposa.Unauthorized, why(), nil)
 	}
+	return s.countFailure(r.Context(), r.Method+" "+r.URL.Path, from, why)
+}
+
+// countFailure counts a failed attempt to authenticate, and records it within the rate limit.
+func (s *server) countFailure(ctx context.Context, object, from string, why func() string) *Error {
 	ok, suppressed, retry := s.tokenFailures.Fail(listener.Group(from), s.Clock.Now())
 	if !ok {
 		e := newError(mariposa.Throttled, "too many requests without a valid token from "+from+": wait, and check the token", nil)
@@ -349,9 +365,9 @@ func (s *server) rejectToken(r *http.Request, from string, why func() string) *E
 	if !ok { // the next record counts it
 		return newError(mariposa.Unauthorized, message, nil)
 	}
-	s.recordAudit(r.Context(), mariposa.Audit{
-		From: from, Request: requestID(r.Context()), Action: "login", Outcome: mariposa.AuditDenied,
-		Object: r.Method + " " + r.URL.Path, Reason: message + describeSuppressed(suppressed+more),
+	s.recordAudit(ctx, mariposa.Audit{
+		From: from, Request: requestID(ctx), Action: "login", Outcome: mariposa.AuditDenied,
+		Object: object, Reason: message + describeSuppressed(suppressed+more),
 	})
 	return newError(mariposa.Unauthorized, message, nil)
 }
@@ -455,6 +471,8 @@ type requestKey struct{}
 type origin struct {
 	id, from string
 	reads    bool // it changes nothing
+	secure   bool // the client uses TLS
+	foreign  bool // a page of another site sent it
 }
 
 func originOf(ctx context.Context) *origin {

@@ -123,6 +123,9 @@ func (s *server) newToken(ctx context.Context, ask contract.NewToken) (*mariposa
 	if ask.Use == mariposa.TokenJoin {
 		return s.newJoinToken(ctx, ask)
 	}
+	if ask.Use == mariposa.TokenLink {
+		return s.newLink(ctx, ask)
+	}
 	if ask.Uses != nil {
 		return nil, invalid("uses: only join tokens have a limit of uses")
 	}
@@ -149,6 +152,24 @@ func (s *server) newToken(ctx context.Context, ask contract.NewToken) (*mariposa
 		return nil, &mariposa.Error{Code: mariposa.Forbidden, Message: "a restricted token can only create tokens with the same restrictions: specify the same organization and project, and at most the same role"}
 	}
 	spec.Expires, err = mariposa.ParseExpiry(ask.Expires, now)
+	return spec, err
+}
+
+// newLink checks a request for a sign-in link, whose session has the rights of the caller.
+func (s *server) newLink(ctx context.Context, ask contract.NewToken) (*mariposa.TokenSpec, error) {
+	if ask.User != "" || ask.Organization != "" || ask.Project != "" || ask.Role != "" || ask.Uses != nil {
+		return nil, invalid("a sign-in link has the rights of the caller: it cannot have a user, organization, project, role or uses")
+	}
+	c, now := caller(ctx), s.Clock.Now()
+	spec := &mariposa.TokenSpec{
+		Use: mariposa.TokenLink, Name: ask.Name, User: c.User, Created: now, Author: actor(ctx),
+		Organization: c.Bounds.Organization, Project: c.Bounds.Project, Role: c.Bounds.Role,
+	}
+	var err error
+	spec.Expires, err = mariposa.ParseExpiry(cmp.Or(ask.Expires, mariposa.LinkLifetime.String()), now)
+	if err == nil && spec.Expires.After(now.Add(mariposa.MaxLinkLifetime)) {
+		err = invalid("expires: a sign-in link can be valid for at most %s", mariposa.MaxLinkLifetime)
+	}
 	return spec, err
 }
 

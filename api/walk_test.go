@@ -230,6 +230,7 @@ func (w *testTeams) bodies() map[string]string {
 		"put-settings":        `{"organizations_per_user":100}`,
 		"create-token":        `{"name":"another"}`,
 		"act-on-token":        `{"action":"adopt"}`,
+		"put-password":        `{"password":"correct horse battery"}`,
 		"put-package":         `{"name":"small","memory":1048576,"cpu":1}`,
 	}
 }

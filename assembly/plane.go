@@ -21,6 +21,7 @@ import (
 	"mariposa/seal"
 	"mariposa/store"
 	"mariposa/store/timely"
+	"mariposa/web"
 )
 
 // plane is everything that runs on an opened store.
@@ -141,11 +142,11 @@ func (c *plane) wire(ctx context.Context) (err error) {
 	c.all.Go(func() { c.fleet.Run(c.run) })
 	c.all.Go(func() { c.trim(c.run) })
 	c.all.Go(func() { c.removeExpired(c.run) })
-	c.handler = api.New(api.Options{
+	c.handler = web.New(api.New(api.Options{
 		Store: requests, Picture: pic, Cache: cache, Fleet: c.fleet, Used: c.engine.Used, Place: c.engine.Place, Trial: c.engine.Trial, Vault: vault, Clock: c.clock, NewID: newID,
 		JoinToken: c.cfg.JoinToken, Version: c.cfg.Version, Metrics: m.registry,
 		Domain: c.cfg.Domain, KeepVersions: c.cfg.KeepVersions, Limits: c.cfg.Limits, Proxies: c.cfg.Connections.Proxies, Links: c.links,
-	})
+	}))
 	return nil
 }
 

@@ -12,6 +12,8 @@ type Caller struct {
 	Admin bool   // admin of the installation
 	Home  string // the default organization for looking up names
 	Token string // id of the token; empty for the server itself
+	// Session reports whether the caller is a person who is signed in to the web page.
+	Session bool
 
 	// By is the actual caller, when an admin acts for User.
 	By, ByName string

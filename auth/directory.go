@@ -64,7 +64,7 @@ func (d *Directory) ActAs(c *Caller, ref string) *Caller {
 	}
 	as := d.caller(r.ID, c.Token, Bounds{})
 	if as != nil {
-		as.By, as.ByName = c.User, c.Name
+		as.By, as.ByName, as.Session = c.User, c.Name, c.Session
 	}
 	return as
 }

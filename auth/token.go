@@ -29,10 +29,30 @@ func (d *Directory) Identify(token string, now time.Time) *Caller {
 // holder returns the caller with a token of the store; nil if there is none.
 func (d *Directory) holder(id, hash string, now time.Time) *Caller {
 	spec := d.token(id, hash, now)
-	if spec == nil || spec.Use == mariposa.TokenJoin {
+	if spec == nil || !spec.Use.Authenticates() {
 		return nil
 	}
-	return d.caller(spec.Owner(), id, Bounds{Organization: spec.Organization, Project: spec.Project, Role: spec.Role})
+	c := d.caller(spec.Owner(), id, BoundsOf(spec))
+	if c != nil {
+		c.Session = spec.Use == mariposa.TokenSession
+	}
+	return c
+}
+
+// BoundsOf returns the bounds of a token.
+func BoundsOf(spec *mariposa.TokenSpec) Bounds {
+	return Bounds{Organization: spec.Organization, Project: spec.Project, Role: spec.Role}
+}
+
+// Link returns the record of a valid sign-in link whose user can sign in; nil if there is none.
+func (d *Directory) Link(secret string, now time.Time) *store.Token {
+	hash := mariposa.HashToken(secret)
+	id := mariposa.TokenID(hash)
+	spec := d.token(id, hash, now)
+	if spec == nil || spec.Use != mariposa.TokenLink || d.caller(spec.Owner(), id, BoundsOf(spec)) == nil {
+		return nil
+	}
+	return d.picture.Tokens.Get(id)
 }
 
 // Renew returns an earlier authenticated caller with their current rights; nil if they
@@ -135,8 +155,13 @@ func (d *Directory) StandingOf(node, key string) NodeStanding {
 // NewSecret generates a token. Its prefix lets people and scanners recognize it.
 func NewSecret(use mariposa.TokenUse) string {
 	prefix := "mrp_"
-	if use == mariposa.TokenJoin {
+	switch use {
+	case mariposa.TokenJoin:
 		prefix = "mrj_"
+	case mariposa.TokenLink:
+		prefix = "mrl_"
+	case mariposa.TokenSession:
+		prefix = "mrs_"
 	}
 	return prefix + rand.Text() + rand.Text()
 }

@@ -45,8 +45,22 @@ func (c *Changer) CreateToken(ctx context.Context, req *Request, spec mariposa.T
 			unit.Exists(mariposa.KindUser, spec.User)
 		}
 		unit.Put(store.Write{Kind: mariposa.KindToken, ID: id, Spec: &spec})
+		if spec.Use == mariposa.TokenLink {
+			c.dropExpiredLinks(unit, spec.User)
+		}
 		return unit, doc, nil
 	})
+}
+
+// dropExpiredLinks deletes the sign-in links of a user that nobody has used: scripts may create
+// many.
+func (c *Changer) dropExpiredLinks(unit *store.Unit, user string) {
+	now := c.Clock.Now()
+	for _, t := range c.Picture.TokensOf(user) {
+		if t.Spec().Use == mariposa.TokenLink && t.Spec().Expired(now) {
+			unit.Delete(mariposa.KindToken, t.ID, mariposa.Event{})
+		}
+	}
 }
 
 // bindToMaker limits the lifetime of a token to that of its parent, which must not be

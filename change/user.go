@@ -153,6 +153,24 @@ func (c *Changer) leaveAll(req *Request, user, own string, unit *store.Unit) err
 	return nil
 }
 
+// SetPassword stores the hash of a user's password; empty: the user has none any more. All their
+// sessions end, except the one of the request.
+func (c *Changer) SetPassword(ctx context.Context, req *Request, id, hash string) (*contract.Changed, error) {
+	return c.changeUser(ctx, req, id, func(spec mariposa.UserSpec, unit *store.Unit) error {
+		if hash == "" && spec.Password == "" {
+			return conflict("%s has no password", spec.Name)
+		}
+		spec.Password = hash
+		unit.Put(store.Write{Kind: mariposa.KindUser, ID: id, Spec: &spec, Event: req.event("user.updated", "", nil)})
+		for _, t := range c.sessionsOf(id) {
+			if t.ID != req.Caller.Token {
+				unit.Put(revoke(t, c.Clock.Now()))
+			}
+		}
+		return nil
+	})
+}
+
 // withRole returns a project's users with one role changed.
 func withRole(users map[string]mariposa.Role, id string, role mariposa.Role) map[string]mariposa.Role {
 	users = maps.Clone(users)

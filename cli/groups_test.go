@@ -71,7 +71,7 @@ func groupsOfPeople() map[string]script {
 		}},
 		"user": {lines: []string{
 			"user list", "user show bob", "user show zoe", "user create cem --email cem@example.com --admin", "user create cem", "user create dan --json", "user update bob --admin=false", "user update bob --email b@x.org",
-			"user update bob", "whoami --as bob", "user disable bob", "user list", "whoami --as bob", "user enable bob", "user delete bob", "user delete dan", "whoami", "whoami --json",
+			"user update bob", "whoami --as bob", "user disable bob", "user list", "whoami --as bob", "user enable bob", "user password bob", "user password bob --clear", "user password zoe --clear", "user delete bob", "user delete dan", "whoami", "whoami --json",
 		}},
 		"token": {files: map[string]string{"MANIFEST": groupManifest}, prepare: manyTokens, lines: []string{
 			"token list", "token list --user bob", "token create ci2", "token create robot --project hello --org acme --role deployer --expires 90d", "token create json --json", "token create ci --role king",

@@ -3,6 +3,9 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -11,8 +14,8 @@ import (
 )
 
 func (a *app) userCommand() *cobra.Command {
-	return a.group("user", "Show, create, disable and delete users",
-		a.userList(), a.userCreate(), a.userShow(), a.userUpdate(),
+	return a.group("user", "Show, create, disable and delete users, and set their passwords",
+		a.userList(), a.userCreate(), a.userShow(), a.userUpdate(), a.userPassword(),
 		a.userToggle("disable", "Disable a user and their tokens", "is disabled; their tokens no longer work", true),
 		a.userToggle("enable", "Enable a disabled user and their tokens", "is enabled again; their tokens work again", false),
 		a.userDelete())
@@ -96,6 +99,57 @@ func (a *app) userUpdate() *cobra.Command {
 	cmd.Flags().BoolVar(&admin, "admin", false, "make the user an installation admin; --admin=false removes the admin rights")
 	cmd.Flags().BoolVar(&sure, "yes", false, "with --admin=false: also revoke the tokens that they created for others")
 	return cmd
+}
+
+func (a *app) userPassword() *cobra.Command {
+	var stdin, clear bool
+	cmd := a.onUser(&cobra.Command{
+		Use: "password", Short: "Set the password of a user for the web page",
+		Long: "Set the password of a user for the web page, which ends their sessions there. The password\nhas at least 12 characters. On a terminal you are asked for it; otherwise use --stdin.\n\n" +
+			"Tokens are not affected: `mariposa token revoke` revokes them.",
+		Example: "  mariposa user password ann\n  mariposa user password ann --stdin < password\n  mariposa user password ann --clear",
+	}, func(ctx context.Context, c *client.Client, user string) error {
+		if clear {
+			done, err := c.RemovePassword(ctx, user)
+			return changed(a, done, err, "user %s has no password any more", user)
+		}
+		password, err := a.askPassword(ctx, stdin)
+		if err != nil {
+			return err
+		}
+		done, err := c.SetPassword(ctx, user, password)
+		return changed(a, done, err, "the password of %s is set; their other sessions have ended", user)
+	})
+	cmd.Flags().BoolVar(&stdin, "stdin", false, "read the password from standard input")
+	cmd.Flags().BoolVar(&clear, "clear", false, "remove the password")
+	cmd.MarkFlagsMutuallyExclusive("stdin", "clear")
+	return cmd
+}
+
+// askPassword reads a new password from standard input, or twice from a terminal.
+func (a *app) askPassword(ctx context.Context, stdin bool) (string, error) {
+	if stdin {
+		all, err := io.ReadAll(io.LimitReader(a.env.Stdin, maxToken))
+		if err != nil {
+			return "", fmt.Errorf("cannot read the password: %w", err)
+		}
+		return strings.TrimRight(string(all), "\r\n"), nil
+	}
+	if !a.interactive() {
+		return "", Usage(errors.New("there is no terminal to ask for the password: use --stdin"))
+	}
+	first, err := a.ask(ctx, "new password: ", true)
+	if err != nil {
+		return "", err
+	}
+	again, err := a.ask(ctx, "the same again: ", true)
+	if err != nil {
+		return "", err
+	}
+	if first != again {
+		return "", errors.New("the two passwords differ; nothing was changed")
+	}
+	return first, nil
 }
 
 // userToggle creates a command that enables or disables a user.

@@ -199,6 +199,8 @@ func TestEveryMethodAsksForItsPath(t *testing.T) {
 		{`POST /v1/tokens application/json {"name":"ci","project":"x","role":"deployer","expires":"90d"}`, func(c *Client) error {
 			return drop(c.CreateToken(ctx, contract.NewToken{Name: "ci", Project: "x", Role: mariposa.RoleDeployer, Expires: "90d"}))
 		}},
+		{`PUT /v1/users/ann/password application/json {"password":"correct horse battery"}`, func(c *Client) error { return drop(c.SetPassword(ctx, "ann", "correct horse battery")) }},
+		{"DELETE /v1/users/ann/password", func(c *Client) error { return drop(c.RemovePassword(ctx, "ann")) }},
 		{"DELETE /v1/tokens/t1", func(c *Client) error { return drop(c.RevokeToken(ctx, "t1", false)) }},
 		{"DELETE /v1/tokens/t1?cascade=true", func(c *Client) error { return drop(c.RevokeToken(ctx, "t1", true)) }},
 		{"GET /v1/tokens/t1", func(c *Client) error { return drop(c.Token(ctx, "t1")) }},

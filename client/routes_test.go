@@ -56,6 +56,7 @@ func TestEveryMethodAsksForARouteOfTheTable(t *testing.T) {
 		callWithSamples(t, v.Method(i))
 		for _, a := range asked {
 			known := false
+			a = strings.Replace(a, "/v1/users/x/", "/v1/", 1) // every path can be prefixed with a user
 			for _, route := range routes {
 				known = known || route.MatchString(a)
 			}

@@ -2,8 +2,10 @@ package client
 
 import (
 	"context"
+	"crypto/rand"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"mariposa"
 	"mariposa/contract"
@@ -193,6 +195,27 @@ func (c *Client) Tokens(ctx context.Context, user string) (*contract.Tokens, err
 // CreateToken creates a token. Only this response contains the secret.
 func (c *Client) CreateToken(ctx context.Context, token contract.NewToken) (*contract.Token, error) {
 	return send[contract.Token](ctx, c, post("/v1/tokens", token))
+}
+
+// SetPassword sets the password of a user for the web page. The caller must be an installation
+// admin.
+func (c *Client) SetPassword(ctx context.Context, user, password string) (*contract.Changed, error) {
+	return send[contract.Changed](ctx, c, put(pathUnder("/v1/users", user, "password"), contract.Password{Password: password}))
+}
+
+// RemovePassword removes the password of a user.
+func (c *Client) RemovePassword(ctx context.Context, user string) (*contract.Changed, error) {
+	return send[contract.Changed](ctx, c, remove(pathUnder("/v1/users", user, "password"), nil))
+}
+
+// CreateLink creates a URL that signs the caller in to the web page, once. The part after # is
+// secret; browsers do not send it to servers. Expires is a duration; the server's default if empty.
+func (c *Client) CreateLink(ctx context.Context, expires string) (link string, made *contract.Token, err error) {
+	made, err = c.CreateToken(ctx, contract.NewToken{Name: "link-" + rand.Text()[:8], Use: mariposa.TokenLink, Expires: expires})
+	if err != nil {
+		return "", nil, err
+	}
+	return strings.TrimRight(c.URL(), "/") + "/#sign-in=" + made.Secret, made, nil
 }
 
 // JoinTokens lists the join tokens.

@@ -37,6 +37,27 @@ type UserChange struct {
 	Disabled *bool   `json:"disabled,omitempty"`
 }
 
+// Password requests another password of the caller.
+type Password struct {
+	Password string `json:"password" maxLength:"1024" doc:"the new password, of at least 12 characters"`
+	Current  string `json:"current,omitempty" maxLength:"1024" doc:"the present password; not required if an installation admin asks with a token"`
+}
+
+// SignIn requests a session of the web page, in one of three ways.
+type SignIn struct {
+	User     string `json:"user,omitempty" maxLength:"255" doc:"name of the user, with a password"`
+	Password string `json:"password,omitempty" maxLength:"1024"`
+	Token    string `json:"token,omitempty" maxLength:"255" doc:"a token of the user; the session has its restrictions, and ends with it"`
+	Link     string `json:"link,omitempty" maxLength:"255" doc:"the secret of a sign-in link, which can be used once"`
+}
+
+// Session is a person who is signed in to the web page.
+type Session struct {
+	User     string    `json:"user"`
+	UserName string    `json:"user_name"`
+	Expires  time.Time `json:"expires"`
+}
+
 // Whoami is the caller's identity and its limits.
 type Whoami struct {
 	User
@@ -168,7 +189,7 @@ type QuotaUsed struct {
 type Token struct {
 	ID               string            `json:"id"`
 	Name             string            `json:"name"`
-	Use              mariposa.TokenUse `json:"use" enum:"user,admin,join" doc:"user: authenticates a user; admin: authenticates the first user; join: lets nodes join"`
+	Use              mariposa.TokenUse `json:"use" enum:"user,admin,join,link,session" doc:"user: authenticates a user; admin: authenticates the first user; join: lets nodes join; link: begins one session of the web page; session: a browser that is signed in to the web page"`
 	User             string            `json:"user"`
 	UserName         string            `json:"user_name"`
 	Organization     string            `json:"organization,omitempty" doc:"if set, the token is restricted to it"`
@@ -197,13 +218,13 @@ type Tokens struct {
 // NewToken requests a token.
 type NewToken struct {
 	Name         string            `json:"name" maxLength:"100" minLength:"1"`
-	Use          mariposa.TokenUse `json:"use,omitempty" enum:"user,join" doc:"join: lets nodes join but does not authenticate a user; requires an admin of the installation. Default: user"`
+	Use          mariposa.TokenUse `json:"use,omitempty" enum:"user,join,link" doc:"join: lets nodes join but does not authenticate a user; requires an admin of the installation. link: begins one session of the web page as the caller, if a browser opens /#sign-in=SECRET. Default: user"`
 	Uses         *int              `json:"uses,omitempty" minimum:"0" maximum:"1000000" doc:"for join tokens: how many nodes can join; 0: any number; default: 10"`
 	User         string            `json:"user,omitempty" doc:"the user of the token; default: the caller"`
 	Organization string            `json:"organization,omitempty" doc:"id or name of the organization that the token is restricted to"`
 	Project      string            `json:"project,omitempty" doc:"id or name of the project that the token is restricted to"`
 	Role         mariposa.Role     `json:"role,omitempty" enum:"viewer,deployer,operator,admin" doc:"the highest role that the token grants"`
-	Expires      string            `json:"expires,omitempty" doc:"a time such as 2027-01-31T00:00:00Z, or a duration such as 12h or 90d. Default: never; for join tokens 24h, at most 365d. A token never outlives the token that created it"`
+	Expires      string            `json:"expires,omitempty" doc:"a time such as 2027-01-31T00:00:00Z, or a duration such as 12h or 90d. Default: never; for join tokens 24h, at most 365d; for links 10m, at most 24h. A token never outlives the token that created it"`
 }
 
 // TokenAction requests an action on a token.

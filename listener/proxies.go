@@ -66,6 +66,16 @@ func (p Proxies) Client(r *http.Request) string {
 	return a.String()
 }
 
+// Secure reports whether the client of a request uses TLS: with this server, or with a trusted
+// proxy that says so.
+func (p Proxies) Secure(r *http.Request) bool {
+	if r.TLS != nil {
+		return true
+	}
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
+	return err == nil && p.contains(at.Addr()) && strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https")
+}
+
 // walk follows the addresses that proxies named, from the nearest back, as long as a
 // trusted proxy named them.
 func (p Proxies) walk(peer netip.Addr, named []string) netip.Addr {

@@ -26,6 +26,7 @@ needs() {
 		qemu-system-x86_64               qemu-system-x86  tests run virtual machines
 		qemu-img                         qemu-utils  tests make disks of virtual machines
 		mkfs.ext4                        e2fsprogs   volumes with a size are file systems of their own
+		chromium                         chromium    tests use the web page with it
 		setsid                           util-linux  process instances run in their own sessions
 	TABLE
 }

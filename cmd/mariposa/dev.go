@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -116,6 +117,11 @@ func runDev(ctx context.Context, f devFlags, stdin io.Reader, stdout, stderr io.
 	case lacks != "":
 		fmt.Fprintf(stdout, "Process instances are isolated, but without %s. See docs/hardening.md.\n", lacks)
 	}
+	if !f.down.down {
+		if err := d.printLink(ctx, stdout); err != nil {
+			return err
+		}
+	}
 	switch {
 	case f.down.down:
 		if err := d.down(ctx, f.down, stdin, stdout, stderr); err != nil || !f.down.purge {
@@ -128,6 +134,20 @@ func runDev(ctx context.Context, f devFlags, stdin io.Reader, stdout, stderr io.
 	}
 	fmt.Fprintf(stdout, "Data and admin token are in %s. Try: mariposa project create hello -m examples/hello/mariposa.yaml --wait\n", d.dir)
 	return waitFor(ctx, d.control)
+}
+
+// linkLifetime is how long the printed sign-in link is valid: the person may look at the terminal
+// later.
+const linkLifetime = time.Hour
+
+// printLink prints a link that signs a person in to the web page, once.
+func (d *dev) printLink(ctx context.Context, stdout io.Writer) error {
+	link, _, err := d.client.CreateLink(ctx, linkLifetime.String())
+	if err != nil {
+		return fmt.Errorf("cannot create a sign-in link: %w", err)
+	}
+	fmt.Fprintf(stdout, "Open the web page within an hour: %s (it works once; `mariposa open` prints another)\n", link)
+	return nil
 }
 
 // logTo sends logs to standard error. With a live view, only errors are logged.

@@ -1,0 +1,413 @@
+package main_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"mariposa/client"
+	"mariposa/contract"
+)
+
+// signedIn opens the page, and signs in as the caller of a client.
+func signedIn(t *testing.T, c *client.Client) *tab {
+	t.Helper()
+	p := newTab(t)
+	link, _, err := c.CreateLink(t.Context(), "")
+	must(t, err)
+	p.visit(link)
+	p.until("a person is signed in", "document.querySelector('.you')")
+	return p
+}
+
+func TestAPersonSignsInToThePageAndOut(t *testing.T) {
+	t.Parallel()
+	h := newDevServer(t)
+	p := newTab(t)
+	p.visit(h.URL() + "/")
+	p.sees("Use a token instead") // not a 401
+	p.quiet()
+
+	// The link that dev prints works once.
+	link := ""
+	h.await("dev prints a link", func() bool {
+		link = regexp.MustCompile(`http://\S+/#sign-in=\S+`).FindString(h.out.String())
+		return link != ""
+	})
+	p.visit(link)
+	p.sees("Nothing runs here yet")
+	if at := p.eval("location.href"); at != h.URL()+"/" {
+		t.Errorf("the address is %s: the secret of the link stays in the history", at)
+	}
+	if p.eval("document.cookie") != "" {
+		t.Errorf("scripts can read the cookie")
+	}
+	p.eval("location.reload()")
+	p.sees("Nothing runs here yet")
+	p.quiet()
+	p.click(".you summary")
+	p.press("Sign out")
+	p.sees("Use a token instead")
+	p.eval("location.reload()")
+	p.sees("Use a token instead")
+	p.quiet()
+	p.visit(link)
+	p.sees("this link was used before")
+
+	// With a password.
+	h.fed("correct horse battery\n", "user", "password", "admin", "--stdin")
+	p.fill("input[name=user]", "admin")
+	p.fill("input[name=password]", "wrong horse battery")
+	p.press("Sign in")
+	p.sees("the user name or the password is wrong")
+	p.fill("input[name=password]", "correct horse battery")
+	p.keys("Enter")
+	p.sees("Nothing runs here yet")
+
+	// Another password ends the session while the page is open.
+	h.fed("staple battery horse\n", "user", "password", "admin", "--stdin")
+	p.sees("Use a token instead")
+	p.press("Use a token instead")
+	p.fill("input[name=token]", h.admin)
+	p.keys("Enter")
+	p.sees("Nothing runs here yet")
+	p.click(".you summary")
+	p.press("Sign out")
+	p.sees("Use a password instead")
+	p.visit(strings.TrimSpace(h.ok("open")))
+	p.sees("Nothing runs here yet")
+	p.quiet("401") // of the refused attempts and the ended session
+}
+
+const pageManifest = `services:
+  web: {compute_type: dummy, scale: 4, update: {min_healthy: 0}, environment: {NOTE: "<img src=x onerror=alert(1)>"}}
+  db: {compute_type: dummy, update: {min_healthy: 0}}
+`
+
+// cells counts the cells of a service by the names of their shapes.
+func cells(service, shape string) string {
+	return "document.querySelectorAll('[data-service=" + service + "] .grid .cell." + shape + "').length"
+}
+
+func TestThePageFollowsAProject(t *testing.T) {
+	t.Parallel()
+	h := newDevServer(t, "--dummy-nodes", "2")
+	p := signedIn(t, h.Client)
+	p.sees("Nothing runs here yet")
+	h.create("shop", pageManifest)
+	p.until("the project appears and converges", "document.querySelector('[data-project=shop][data-status=converged]')")
+	p.shot("overview")
+
+	// By keyboard alone: search, open, and look at an instance.
+	p.keys("/")
+	p.until("the search has the focus", "document.activeElement.id === 'search'")
+	p.command("Input.insertText", map[string]any{"text": "sho"}, nil)
+	p.keys("Enter")
+	p.until("the project is open", "location.pathname === '/projects/admin/shop' && "+cells("web", "ok")+" === 4")
+	p.eval("document.querySelector('[data-service=web] .grid').focus()")
+	p.keys("ArrowRight", "ArrowRight", "Enter")
+	p.sees("A dummy has no output.")
+	p.until("the environment is text", "document.querySelector('.panel details pre')?.textContent.includes('<img src=x') && !document.querySelector('img')")
+	p.keys("Escape")
+	p.until("the panel is closed", "!document.querySelector('.panel')")
+
+	// A killed instance is seen and replaced. The time is measured, and not judged: the machine may be busy.
+	list, err := h.AllInstances(t.Context(), client.InstanceFilter{Project: "shop"})
+	must(t, err)
+	var victim contract.Instance
+	for _, i := range list.Instances {
+		if i.ServiceName == "web" {
+			victim = i
+		}
+	}
+	p.eval(`window.gone = 0; new MutationObserver(() => { if (!window.gone && !document.querySelector('.cell.ok[data-name="` + victim.Name + `"]')) window.gone = Date.now() })
+		.observe(document.querySelector('[data-service=web] .grid'), {subtree: true, attributes: true, childList: true})`)
+	killed := time.Now()
+	h.must(h.ActOnInstance(t.Context(), victim.ID, "crash"))
+	p.until("the page shows that the instance is gone", "window.gone")
+	t.Logf("a killed instance was visible after %d ms", int64(atoi(p.eval("String(window.gone)")))-killed.UnixMilli())
+	p.until("the instance is replaced", cells("web", "ok")+" === 4")
+
+	// Scale: the page says what it will do first.
+	p.click("[data-service=web] [aria-label='One more']")
+	p.sees("1 instance will start.")
+	p.press("Scale to 5")
+	p.until("there are five", cells("web", "ok")+" === 5")
+	p.fill("[data-service=web] input", "2")
+	p.sees("3 instances will stop.")
+	p.keys("Enter")
+	p.until("there are two", cells("web", "ok")+" === 2 && document.querySelectorAll('[data-service=web] .grid .cell').length === 2")
+
+	// Freeze, thaw, stop and start, each after a sheet that says what happens.
+	p.press("Freeze…")
+	p.sees("Mariposa changes nothing in this project until you thaw it")
+	p.confirm("Freeze")
+	p.until("the project is frozen", "document.querySelectorAll('[data-service][data-status=frozen]').length === 2")
+	p.press("Thaw…")
+	p.confirm("Thaw")
+	p.until("the project is thawed", "document.querySelectorAll('[data-service][data-status=converged]').length === 2")
+	p.press("Stop…")
+	p.sees("3 instances will stop, dependents first.")
+	p.confirm("Keep as it is")
+	p.until("the sheet is closed", "!document.querySelector('dialog')")
+	p.press("Stop…")
+	p.confirm("Stop")
+	p.until("nothing runs", cells("web", "ok")+" === 0 && "+button("Start…"))
+	p.press("Start…")
+	p.confirm("Start")
+	p.until("it runs again", cells("web", "ok")+" === 2 && "+cells("db", "ok")+" === 1")
+	p.quiet()
+}
+
+func TestThePageContinuesRevertsAndCancelsRollouts(t *testing.T) {
+	t.Parallel()
+	h := newDevServer(t, "--dummy-nodes", "2")
+	h.create("shop", "services: {web: {compute_type: dummy, scale: 3, update: {min_healthy: 0}}}\n")
+	h.converged("shop", "web", 3)
+	p := signedIn(t, h.Client)
+	p.visit(h.URL() + "/projects/admin/shop")
+	p.until("three run", cells("web", "ok")+" === 3")
+	update := func(environment, more string) {
+		h.must(h.UpdateManifest(t.Context(), "shop", []byte("services: {web: {compute_type: dummy, scale: 3, environment: {V: "+environment+"}, update: {min_healthy: 0"+more+"}}}\n"), client.Update{Force: true}))
+	}
+	old := "document.querySelectorAll('[data-service=web] .grid .cell.ok.old').length"
+	update("two", ", canary: 1")
+	p.until("the canary is held", "document.querySelector('[data-service=web][data-status=held]') && "+old+" === 2")
+	p.shot("held")
+	p.press("Continue by 1")
+	p.sees("Then the rollout is held again, with 1 instance left.")
+	p.confirm("Continue by 1")
+	p.until("one is left", "document.querySelector('[data-service=web][data-status=held]') && "+old+" === 1")
+	p.press("Revert")
+	p.confirm("Revert")
+	p.until("it is reverted", "document.querySelector('[data-service=web][data-status=converged]') && "+old+" === 0 && "+cells("web", "ok")+" === 3")
+	update("three", ", canary: 1")
+	p.until("the next canary is held", "document.querySelector('[data-service=web][data-status=held]')")
+	p.press("Continue")
+	p.confirm("Continue")
+	p.until("it is rolled out", "document.querySelector('[data-service=web][data-status=converged]') && "+old+" === 0")
+
+	// A rollout that takes long is cancelled; the sheet says what happens, and then how to go on.
+	h.must(h.UpdateManifest(t.Context(), "shop", []byte("services: {web: {compute_type: dummy, scale: 3, dummy: {wait_secs: 600}}}\n"), client.Update{Force: true}))
+	p.press("Steps")
+	p.until("the steps are shown", "document.querySelector('.steps li')")
+	p.press("Cancel…")
+	p.sees("After that, ")
+	p.shot("cancel")
+	p.confirm("Cancel the task")
+	p.sees("The task is cancelled.")
+	p.sees("mariposa ")
+	p.confirm("Close")
+	p.until("the project is frozen", "document.querySelector('[data-service=web][data-status=frozen]')")
+	p.quiet()
+}
+
+// A viewer sees no button that would be refused.
+func TestAViewerOfThePageSeesNoButtons(t *testing.T) {
+	t.Parallel()
+	h := newDevServer(t, "--dummy-nodes", "1")
+	h.create("shop", pageManifest)
+	h.converged("shop", "web", 4)
+	made, err := h.CreateToken(t.Context(), contract.NewToken{Name: "screen", Role: "viewer"})
+	must(t, err)
+	viewer, err := client.New(client.Options{URL: h.URL(), Token: made.Secret})
+	must(t, err)
+	p := signedIn(t, viewer)
+	p.visit(h.URL() + "/projects/admin/shop")
+	p.until("four run", cells("web", "ok")+" === 4")
+	p.click("[data-service=web] .grid .cell")
+	p.sees("Last log lines")
+	if got := p.eval("[...document.querySelectorAll('main button')].map((b) => b.innerText).join()"); got != "Close" {
+		t.Errorf("a viewer sees the buttons %s", got)
+	}
+	if p.eval("String(document.querySelectorAll('main input').length)") != "0" {
+		t.Error("a viewer sees fields")
+	}
+	p.quiet()
+}
+
+func TestThePageFitsPhonesBothSchemesAndTheKeyboard(t *testing.T) {
+	t.Parallel()
+	h := newDevServer(t, "--dummy-nodes", "3")
+	h.create("shop", strings.ReplaceAll(pageManifest, "scale: 4", "scale: 80"))
+	h.create("reports", "services: {report: {compute_type: dummy, scale: 3, dummy: {fail_prop: \"yes\"}}}\n")
+	h.converged("shop", "web", 80)
+	p := signedIn(t, h.Client)
+	p.until("trouble comes first", "document.querySelector('.row')?.dataset.project === 'reports'")
+	p.sees("1 needs attention")
+	for _, c := range []struct{ path, shows string }{
+		{"/", "[data-project=reports] .cell.fail"}, {"/projects/admin/shop", "[data-service=web] .cell.ok"}, {"/queue", ".task"}, {"/nodes", "[data-node=dummy-3]"}, {"/events", ".events li"},
+	} {
+		for _, scheme := range []string{"light", "dark"} {
+			p.look(360, 740, scheme)
+			p.visit(h.URL() + c.path)
+			p.until(c.path+" is shown", "document.querySelector("+quote(c.shows)+")")
+			if w := p.eval("String(document.documentElement.scrollWidth)"); w != "360" {
+				t.Errorf("%s is %s px wide on a phone of 360 px", c.path, w)
+			}
+		}
+	}
+	p.shot("phone")
+	p.look(1280, 800, "dark")
+	for key, path := range map[string]string{"q": "/queue", "n": "/nodes", "e": "/events", "p": "/"} {
+		p.keys("g", key)
+		p.until("g "+key+" opens "+path, "location.pathname === "+quote(path))
+	}
+	p.keys("g", "p", "j", "j")
+	p.until("the second project is marked", "document.querySelector('.row.at')?.dataset.project === 'shop'")
+	p.keys("?")
+	p.sees("Keyboard shortcuts")
+	p.keys("Escape")
+	p.until("the sheet is closed", "!document.querySelector('dialog')")
+	p.keys("Enter")
+	p.until("the project is open", "location.pathname === '/projects/admin/shop'")
+	p.visit(h.URL() + "/projects/admin/nothing")
+	p.sees("There is no such project")
+	p.quiet()
+}
+
+// A page that is open while the server is killed says so, and goes on with the next one.
+func TestThePageOutlivesItsServer(t *testing.T) {
+	t.Parallel()
+	h := newDevServer(t, "--dummy-nodes", "1")
+	h.create("shop", pageManifest)
+	h.converged("shop", "web", 4)
+	p := signedIn(t, h.Client)
+	p.visit(h.URL() + "/projects/admin/shop")
+	p.until("four run", cells("web", "ok")+" === 4")
+	h.kill()
+	p.sees("The connection to the server is lost")
+	at := strings.TrimPrefix(h.URL(), "http://")
+	h.args = append(h.args, "--listen", at) // the last one counts
+	h.start()
+	p.until("it is live again", "!document.querySelector('.problem')")
+	h.must(h.Scale(t.Context(), "shop", map[string]string{"web": "5"}))
+	p.until("five run", cells("web", "ok")+" === 5")
+	p.quiet("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE", "503", "ERR_SOCKET_NOT_CONNECTED")
+}
+
+// A person creates a project by pasting a manifest, changes it, and goes back.
+func TestThePageCreatesAndChangesProjects(t *testing.T) {
+	t.Parallel()
+	h := newDevServer(t, "--dummy-nodes", "1")
+	p := signedIn(t, h.Client)
+	p.press("Paste a manifest")
+	p.fill("input[name=name]", "shop")
+	const manifest = "services:\n  db: {compute_type: dummy, update: {min_healthy: 0}}\n  web:\n    compute_type: dummy\n    scale: 2\n    depends_on: [db]\n" +
+		"    environment: {MODE: \"{{ .meta.mode }}\"}\n    update: {min_healthy: 0}\nmetadata: {mode: {required: true}}\n"
+	p.fill("#manifest", strings.Replace(manifest, "scale:", "scael:", 1))
+	p.sees("Line 5: services.web.scael unknown key")
+	p.until("the line is marked", "document.querySelector('.gutter .wrong')?.textContent.trim() === '5'")
+	p.until("a faulty manifest cannot be submitted", "document.querySelector('button.primary').disabled")
+	p.fill("#manifest", manifest)
+	p.sees("The manifest needs these values.")
+	p.fill("input[name=value-mode]", "calm")
+	p.eval("document.querySelector('input[name=value-mode]').blur()")
+	p.until("the value is not asked for again", "!document.querySelector('input[name=value-mode]')")
+	p.press("Create: start 3")
+	p.until("the project runs", "location.pathname === '/projects/admin/shop' && "+cells("web", "ok")+" === 2")
+
+	p.press("Graph")
+	p.until("the graph is in layers", "parseInt(document.querySelector('[data-gnode=web]')?.style.left) > parseInt(document.querySelector('[data-gnode=db]')?.style.left) && document.querySelector('.canvas path')")
+	p.press("Change")
+	p.until("the manifest is there", "document.querySelector('#manifest')?.value === "+quote(manifest))
+	p.fill("#manifest", strings.Replace(manifest, "MODE:", "STYLE:", 1))
+	p.sees("web is replaced, 2 instances")
+	p.fill("input[name=message]", "<b>rename</b> it")
+	p.press("Deploy: start 2, stop 2")
+	p.until("the page of the project is back", "location.pathname === '/projects/admin/shop'")
+	p.press("Versions")
+	p.sees("<b>rename</b> it")
+	p.until("the second version is in force", "document.querySelector('[data-version=\"2\"] .tag')?.innerText === 'in force'")
+	p.press("Changes")
+	p.sees("environment.STYLE")
+	h.converged("shop", "web", 2)
+	p.press("Revert to this…")
+	p.confirm("Revert")
+	p.until("the third version is in force", "document.querySelector('[data-version=\"3\"] .tag')?.innerText === 'in force'")
+	for _, path := range []string{"change", "graph", "versions"} {
+		p.look(360, 740, "light")
+		p.visit(h.URL() + "/projects/admin/shop/" + path)
+		p.until(path+" is shown", "document.querySelector('#manifest, [data-gnode=web], [data-version=\"3\"]')")
+		if w := p.eval("String(document.documentElement.scrollWidth)"); w != "360" {
+			t.Errorf("%s is %s px wide on a phone of 360 px", path, w)
+		}
+	}
+	p.quiet("400 (Bad Request)") // of the faulty manifest
+}
+
+// The lines of all instances of a service are shown as they are written, as text.
+func TestThePageFollowsLogs(t *testing.T) {
+	t.Parallel()
+	h := newDevServer(t)
+	h.create("shop", `services:
+  talk: {compute_type: process, scale: 2, update: {min_healthy: 0}, command: [sh, -c, 'echo "<img src=x onerror=alert(1)>"; n=0; while :; do n=$((n+1)); echo line $n; sleep 1; done']}
+`)
+	h.converged("shop", "talk", 2)
+	p := signedIn(t, h.Client)
+	p.visit(h.URL() + "/projects/admin/shop/logs")
+	p.sees("<img src=x onerror=alert(1)>")
+	p.until("both instances are heard", "new Set([...document.querySelectorAll('.lines .quiet')].map((e) => e.innerText)).size === 2 && !document.querySelector('img')")
+	texts := "[...document.querySelectorAll('.lines .text')].map((e) => e.innerText)"
+	p.until("new lines appear, each once", "(() => { const all = "+texts+".filter((t) => t === 'line 4'); return all.length === 2 })()")
+	if got := p.eval(texts + ".filter((t) => t === 'line 1').length"); got != "2" {
+		t.Errorf("line 1 is shown %s times for two instances", got)
+	}
+	p.shot("logs")
+	p.fill(".logs input[type=search]", "LINE 2")
+	p.until("lines are filtered", texts+".every((t) => t.includes('line 2')) && "+texts+".length >= 2")
+	p.look(360, 740, "dark")
+	if w := p.eval("String(document.documentElement.scrollWidth)"); w != "360" {
+		t.Errorf("logs are %s px wide on a phone of 360 px", w)
+	}
+	p.visit(h.URL() + "/projects/admin/shop")
+	p.click("[data-service=talk] .grid .cell")
+	p.until("the panel shows the log", "document.querySelector('.panel .log')?.textContent.includes('line 1')")
+	p.quiet()
+}
+
+// A drain says first which instances would move.
+func TestThePageDrainsNodes(t *testing.T) {
+	t.Parallel()
+	h := newDevServer(t, "--dummy-nodes", "2")
+	h.create("shop", pageManifest)
+	h.converged("shop", "web", 4)
+	p := signedIn(t, h.Client)
+	p.keys("g", "n")
+	p.click("[data-node=dummy-1] .acts button")
+	p.until("the sheet says what will happen", "document.querySelector('dialog[open]')?.innerText.includes('The node gets no new instances until you undrain it.')")
+	p.confirm("Drain")
+	p.until("the node is drained", "document.querySelector('[data-node=dummy-1]')?.innerText.includes('drained') && document.querySelector('[data-node=dummy-1]').innerText.includes('0 instances')")
+	p.press("Undrain…")
+	p.confirm("Undrain")
+	p.until("the node takes instances again", "document.querySelector('[data-node=dummy-1] .acts button')?.innerText === 'Drain…'")
+	p.quiet()
+}
+
+// The timeline shows who was in a slot before, and how that ended.
+func TestThePageShowsATimeline(t *testing.T) {
+	t.Parallel()
+	h := newDevServer(t, "--dummy-nodes", "1")
+	h.create("shop", pageManifest)
+	h.converged("shop", "web", 4)
+	p := signedIn(t, h.Client)
+	p.visit(h.URL() + "/projects/admin/shop/timeline")
+	p.until("every slot has a bar", "document.querySelectorAll('[data-slot] .tbar').length === 5")
+	list, err := h.AllInstances(t.Context(), client.InstanceFilter{Project: "shop", Service: "web"})
+	must(t, err)
+	victim := list.Instances[0]
+	h.must(h.ActOnInstance(t.Context(), victim.ID, "crash"))
+	p.until("the slot has a failed bar and its successor",
+		"(() => { const bars = [...document.querySelectorAll('[data-slot="+quote(victim.Slot)+"] .tbar')]; return bars.length === 2 && bars[0].classList.contains('failed') && !bars[1].classList.contains('failed') })()")
+	p.shot("timeline")
+	p.press("6 h")
+	p.until("the range is longer", "document.querySelector('[aria-pressed=true]').innerText === '6 h' && document.querySelectorAll('[data-slot] .tbar').length === 6")
+	p.eval("[...document.querySelectorAll('[data-slot] .tbar:not(.failed)')][0].click()")
+	p.sees("Last log lines")
+	p.look(360, 740, "dark")
+	if w := p.eval("String(document.documentElement.scrollWidth)"); w != "360" {
+		t.Errorf("the timeline is %s px wide on a phone of 360 px", w)
+	}
+	p.quiet()
+}

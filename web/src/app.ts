@@ -1,0 +1,258 @@
+// The shell of the page: what is shown at which address, and the keys.
+
+import { Failure, Project, send } from "./api";
+import { Child, h, mount, VNode } from "./dom";
+import { nodesView } from "./nodes";
+import { matches, overviewView, summary, view, visible } from "./overview";
+import { closeEditor, editorView, openEditor } from "./editor";
+import { loadGraph } from "./graph";
+import { closeLogs, openLogs } from "./logs";
+import { hideInstance, shownInstance } from "./panel";
+import { projectView, Tab } from "./project";
+import { ask, isAsking, onSheet, sheetView } from "./sheet";
+import { linkInAddress, mayBeSignedIn, rememberSignIn, signInBy, signInView } from "./signin";
+import { addToTimeline, closeTimeline, loadTimeline } from "./timeline";
+import { eventList, pathOf, refreshSteps, taskList } from "./views";
+import { loadVersions } from "./versions";
+import { world } from "./world";
+
+const show = mount(document.getElementById("app")!);
+let scheduled = false;
+let failure = "";
+let searching = false;
+let starting = true;
+
+/** redraw shows the current state in the next frame. */
+function redraw(): void {
+  if (scheduled) return;
+  scheduled = true;
+  requestAnimationFrame(() => {
+    scheduled = false;
+    show(pageView());
+  });
+}
+
+function currentProject(): Project | undefined {
+  const [, at, organization, name] = location.pathname.split("/").map(decodeURIComponent);
+  if (at !== "projects" || !name) return undefined;
+  return [...world.projects.values()].find((p) => p.organization_name === organization && p.name === name);
+}
+
+const tabOf = (): Tab => (location.pathname.split("/")[4] ?? "") as Tab;
+
+function go(path: string): void {
+  history.pushState(null, "", path);
+  arrive();
+  window.scrollTo(0, 0);
+}
+
+/** arrive loads what the address needs. */
+function arrive(): void {
+  hideInstance();
+  const p = currentProject();
+  world.show(p?.id ?? "").catch(() => {});
+  if (location.pathname === "/projects/new") openEditor(null, redraw);
+  else if (p && tabOf() === "change") openEditor(p, redraw);
+  else closeEditor();
+  if (p && tabOf() === "logs") openLogs(p.id, location.pathname.split("/")[5] ?? p.services[0]?.name ?? "", redraw);
+  else closeLogs();
+  if (p && tabOf() === "graph") void loadGraph(p.id, redraw);
+  if (p && tabOf() === "timeline") void loadTimeline(p.id, redraw);
+  else closeTimeline();
+  if (p && tabOf() === "versions") void loadVersions(p.id, redraw);
+  if (location.pathname === "/nodes" && !world.nodes) world.loadNodes().catch(() => {});
+  document.title = p ? `${p.name} · Mariposa` : "Mariposa";
+  redraw();
+}
+
+function pageView(): VNode {
+  if (starting) return h("div", { key: "starting" });
+  if (!world.me) return h("div", { key: "out", class: "page" }, signInView(begin, redraw));
+  return h("div", { key: "in", class: "page" }, topView(),
+    world.problem && h("p", { key: "problem", class: "problem", role: "alert" }, world.problem),
+    contentView(), sheetView());
+}
+
+function contentView(): VNode {
+  if (failure) return h("main", { key: "failure" }, h("h1", null, "This did not load"), h("p", { class: "error", role: "alert" }, failure), h("button", { onclick: () => void begin() }, "Try again"));
+  if (!world.loaded) return h("main", { key: "loading" }, h("p", { class: "quiet" }, "Loading projects…"));
+  switch (location.pathname) {
+    case "/": case "/projects": return overviewView();
+    case "/queue": {
+      const tasks = [...world.tasks.values()].sort((a, b) => b.created.localeCompare(a.created));
+      return h("main", { key: "queue" }, h("h1", null, "Queue"), tasks.length ? taskList(tasks, true, redraw) : h("p", { class: "quiet" }, "No task is open. Changes appear here until they are done."));
+    }
+    case "/projects/new": return h("main", { key: "new" }, h("h1", null, "New project"), editorView(go));
+    case "/nodes": return nodesView();
+    case "/events": return h("main", { key: "events" }, h("h1", null, "Events"), eventList(world.events, true));
+  }
+  const p = currentProject();
+  if (p) {
+    if (world.open !== p.id) arrive(); // the project was created after the address was opened
+    if (["", "change", "graph", "logs", "timeline", "versions"].includes(tabOf())) return projectView(p, tabOf(), redraw, go);
+  }
+  return h("main", { key: "lost" }, h("h1", null, "Not found"), h("p", null, "There is no such project, or you cannot see it. ", h("a", { href: "/" }, "All projects")));
+}
+
+function topView(): VNode {
+  const link = (path: string, name: string) => h("a", { href: path, "aria-current": location.pathname === path || (path === "/" && location.pathname.startsWith("/projects")) ? "page" : null }, name);
+  return h("header", { key: "top", class: "top" },
+    h("a", { class: "brand", href: "/" }, "Mariposa"),
+    h("nav", { "aria-label": "Main" }, link("/", "Projects"), link("/queue", "Queue"), world.me!.admin && link("/nodes", "Nodes"), link("/events", "Events")),
+    h("div", { class: "search" },
+      h("input", {
+        id: "search", type: "search", placeholder: "Search projects and services", "aria-label": "Search", autocomplete: "off", spellcheck: "false", value: view.filter,
+        oninput: (e: Event) => {
+          view.filter = (e.target as HTMLInputElement).value;
+          view.at = view.filter ? 0 : -1;
+          redraw();
+        },
+        onfocus: () => {
+          searching = true;
+          redraw();
+        },
+        onblur: () => setTimeout(() => {
+          searching = false;
+          redraw();
+        }, 150),
+        onkeydown: searchKey,
+      }),
+      h("kbd", { "aria-hidden": "true" }, "/"),
+      searching && view.filter && location.pathname !== "/" && h("ul", { class: "menu" }, resultViews())),
+    summary(),
+    h("details", { class: "you" }, h("summary", null, world.me!.name), h("div", { class: "menu" },
+      world.me!.admin && h("p", { class: "quiet" }, "Admin of the installation"),
+      h("button", { class: "plain", onclick: () => askKeys() }, "Keyboard shortcuts"),
+      h("a", { href: "/docs", "data-plain": "" }, "HTTP API"),
+      h("button", { class: "plain", onclick: () => void signOut() }, "Sign out"))));
+}
+
+function resultViews(): Child[] {
+  const found = matches(view.filter).slice(0, 8);
+  if (found.length === 0) return [h("li", { key: "none", class: "quiet" }, "Nothing found")];
+  return found.map((p, i) => h("li", { key: p.id }, h("a", { href: pathOf(p), class: i === view.at ? "at" : "" }, p.name, h("span", { class: "quiet" }, ` ${p.organization_name}`))));
+}
+
+function searchKey(e: KeyboardEvent): void {
+  const found = location.pathname === "/" ? visible() : matches(view.filter).slice(0, 8);
+  if (e.key === "ArrowDown" || e.key === "ArrowUp") {
+    view.at = Math.max(0, Math.min(found.length - 1, view.at + (e.key === "ArrowDown" ? 1 : -1)));
+    e.preventDefault();
+  } else if (e.key === "Enter" && found[Math.max(0, view.at)]) {
+    const p = found[Math.max(0, view.at)];
+    view.filter = "";
+    view.at = -1;
+    (e.target as HTMLElement).blur();
+    go(pathOf(p));
+  } else if (e.key === "Escape") {
+    view.filter = "";
+    view.at = -1;
+    (e.target as HTMLElement).blur();
+  } else {
+    return;
+  }
+  e.stopPropagation();
+  redraw();
+}
+
+async function signOut(): Promise<void> {
+  await send("DELETE", "/v1/session").catch(() => {});
+  rememberSignIn(false);
+  world.signOut();
+  history.replaceState(null, "", "/");
+}
+
+function askKeys(): void {
+  const keys = [["/", "search"], ["j, k", "next and previous project"], ["Enter", "open"], ["g p", "projects"], ["g q", "queue"], ["g n", "nodes"], ["g e", "events"], ["Arrows", "move between instances"], ["Esc", "close"], ["?", "this list"]];
+  ask({ title: "Keyboard shortcuts", verb: "", says: [h("span", { class: "keys" }, keys.flatMap(([k, what]) => [h("kbd", { key: k }, k), h("span", { key: what }, what)]))] });
+}
+
+let prefix = 0;
+
+function onKey(e: KeyboardEvent): void {
+  const target = e.target as HTMLElement;
+  if (e.key === "Escape" && !isAsking() && shownInstance()) {
+    hideInstance();
+    redraw();
+    return;
+  }
+  if (e.ctrlKey || e.metaKey || e.altKey || !world.me || isAsking() || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName)) return;
+  const places: Record<string, string> = { p: "/", q: "/queue", n: "/nodes", e: "/events" };
+  if (e.timeStamp - prefix < 1500 && places[e.key]) {
+    prefix = 0;
+    go(places[e.key]);
+  } else if (e.key === "g") {
+    prefix = e.timeStamp;
+    return;
+  } else if (e.key === "/") {
+    document.getElementById("search")?.focus();
+  } else if (e.key === "?") {
+    askKeys();
+  } else if ((e.key === "j" || e.key === "k") && location.pathname === "/") {
+    view.at = Math.max(0, Math.min(visible().length - 1, view.at + (e.key === "j" ? 1 : -1)));
+    redraw();
+    requestAnimationFrame(() => document.querySelector(".row.at")?.scrollIntoView({ block: "nearest" }));
+  } else if (e.key === "Enter" && location.pathname === "/" && view.at >= 0 && target === document.body && visible()[view.at]) {
+    go(pathOf(visible()[view.at]));
+  } else {
+    return;
+  }
+  e.preventDefault();
+}
+
+/** Links within the page do not load it again. */
+function onClick(e: MouseEvent): void {
+  const a = (e.target as HTMLElement).closest?.("a");
+  const menu = document.querySelector<HTMLDetailsElement>("details.you[open]");
+  if (menu && !menu.contains(e.target as HTMLElement)) menu.open = false;
+  if (!a || e.defaultPrevented || e.button !== 0 || e.ctrlKey || e.metaKey || e.shiftKey || a.origin !== location.origin || a.hasAttribute("data-plain")) return;
+  e.preventDefault();
+  view.filter = "";
+  go(a.pathname);
+}
+
+/** begin loads everything and follows the changes, or shows the page to sign in. */
+async function begin(): Promise<void> {
+  failure = "";
+  try {
+    await world.load();
+    rememberSignIn(true);
+    arrive();
+    void world.follow();
+  } catch (e) {
+    if (!(e instanceof Failure && e.status === 401)) failure = (e as Error).message;
+    if (failure && !world.me) world.me = { id: "", name: "", admin: false, organization_name: "", token: { name: "", use: "", expires: null } };
+  }
+  starting = false;
+  redraw();
+}
+
+async function main(): Promise<void> {
+  world.start(redraw);
+  world.listeners.push((e) => {
+    void refreshSteps(e.project, redraw);
+    if (e.project !== world.open || !world.open) return;
+    addToTimeline(e);
+    if (tabOf() === "graph") void loadGraph(e.project, redraw);
+    if (tabOf() === "versions" && /^(version|project|task)/.test(e.kind)) void loadVersions(e.project, redraw);
+  });
+  onSheet(redraw);
+  addEventListener("popstate", arrive);
+  addEventListener("keydown", onKey);
+  addEventListener("click", onClick);
+  setInterval(() => {
+    if (!document.hidden && world.me) redraw(); // ages and estimates
+  }, 1000);
+  addEventListener("hashchange", () => void enter()); // a sign-in link, pasted while the page is open
+  await enter();
+}
+
+/** enter uses the sign-in link in the address, or an earlier session. */
+async function enter(): Promise<void> {
+  const link = linkInAddress();
+  if (link ? await signInBy(link) : mayBeSignedIn()) await begin();
+  starting = false;
+  redraw();
+}
+
+void main();

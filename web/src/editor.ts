@@ -1,0 +1,216 @@
+// The editor of a manifest: the server checks it while a person types, and says what would
+// change before it is submitted.
+
+import { Failure, Fault, get, Project, request, send } from "./api";
+import { Child, h, VNode } from "./dom";
+import { explain } from "./sheet";
+import { pathOf, sentence } from "./views";
+import { count, may, world } from "./world";
+
+interface Plan {
+  resources: { kind: string; name: string; change: string; fields: { field: string; before: string; after: string }[]; before: number; after: number }[];
+  steps: { step: string }[];
+  waits: string[];
+  missing: string[];
+  needs_approval?: string[];
+}
+
+interface Draft {
+  project: Project | null; // null: a new one
+  name: string;
+  organization: string;
+  organizations: string[]; // in which the person can create projects
+  text: string;
+  loaded: boolean;
+  version: string; // that the text began with
+  message: string;
+  values: Record<string, string>;
+  plan: Plan | null;
+  faults: Fault[];
+  error: string;
+  busy: boolean;
+}
+
+let draft: Draft | null = null;
+let redraw = () => {};
+let timer = 0;
+let checks = 0;
+
+const example = "services:\n  web:\n    image: nginx:1.27\n    scale: 2\n";
+
+/** openEditor begins a draft, unless the same one is open already. */
+export function openEditor(project: Project | null, changed: () => void): void {
+  redraw = changed;
+  if (draft && draft.project?.id === project?.id) return;
+  draft = { project, name: "", organization: world.me?.organization_name ?? "", organizations: [], text: project ? "" : example, loaded: !project, version: "", message: "", values: {}, plan: null, faults: [], error: "", busy: false };
+  if (project) void load(draft);
+  else void loadOrganizations(draft);
+}
+
+export function closeEditor(): void {
+  draft = null;
+  clearTimeout(timer);
+}
+
+async function load(d: Draft): Promise<void> {
+  try {
+    const [text, versions] = await Promise.all([
+      request("GET", `/v1/projects/${d.project!.id}/manifest`, undefined, "application/yaml").then((r) => r.text()),
+      get<{ versions: { version: string }[] }>(`/v1/projects/${d.project!.id}/versions?limit=1`),
+    ]);
+    d.text = text;
+    d.version = versions.versions[0]?.version ?? "";
+    d.loaded = true;
+  } catch (e) {
+    d.error = explain(e);
+  }
+  redraw();
+  schedule();
+}
+
+async function loadOrganizations(d: Draft): Promise<void> {
+  const all = await get<{ organizations: { name: string; role?: string }[] }>("/v1/organizations").catch(() => null);
+  d.organizations = (all?.organizations ?? []).filter((o) => o.role).map((o) => o.name);
+  if (d.organizations.length > 0 && !d.organizations.includes(d.organization)) d.organization = d.organizations[0];
+  redraw();
+}
+
+/** schedule checks the draft once typing has stopped. */
+function schedule(): void {
+  clearTimeout(timer);
+  timer = window.setTimeout(() => void check(), 300);
+}
+
+async function check(): Promise<void> {
+  const d = draft;
+  if (!d?.loaded || (!d.project && !d.name)) return;
+  const turn = ++checks;
+  let plan: Plan | null = null, faults: Fault[] = [], error = "";
+  try {
+    plan = d.project
+      ? await send<Plan>("POST", `/v1/projects/${d.project.id}/plan`, d.text)
+      : await send<Plan>("POST", "/v1/plan", { name: d.name, organization: d.organization, manifest: d.text, metadata: given(d) });
+  } catch (e) {
+    error = explain(e);
+    if (e instanceof Failure) faults = e.faults;
+  }
+  if (draft !== d || turn !== checks) return; // something newer is on its way
+  Object.assign(d, { plan, faults, error });
+  redraw();
+}
+
+const given = (d: Draft): Record<string, string> => Object.fromEntries(Object.entries(d.values).filter(([, v]) => v !== ""));
+
+async function submit(d: Draft, go: (path: string) => void): Promise<void> {
+  d.busy = true;
+  redraw();
+  try {
+    if (d.project) {
+      const query = new URLSearchParams({ previous: d.version });
+      if (d.message) query.set("message", d.message);
+      await send("PUT", `/v1/projects/${d.project.id}/manifest?${query}`, d.text);
+      for (const [key, value] of Object.entries(given(d))) await send("PUT", `/v1/projects/${d.project.id}/metadata/${encodeURIComponent(key)}`, { value });
+      closeEditor();
+      go(pathOf(d.project));
+    } else {
+      const made = await send<{ id: string }>("POST", "/v1/projects", { name: d.name, organization: d.organization, manifest: d.text, metadata: given(d), message: d.message });
+      await world.loadProject(made.id);
+      closeEditor();
+      go(pathOf(world.projects.get(made.id)!));
+    }
+  } catch (e) {
+    d.error = explain(e);
+    d.faults = e instanceof Failure ? e.faults : [];
+    d.busy = false;
+    redraw();
+  }
+}
+
+export function editorView(go: (path: string) => void): VNode {
+  const d = draft!;
+  if (d.project && !may(d.project.id, "deployer")) return h("p", { class: "quiet" }, "You need the deployer role to change this project.");
+  if (!d.loaded) return h("p", { class: "quiet" }, d.error || "Loading the manifest…");
+  const set = (change: Partial<Draft>) => {
+    Object.assign(d, change);
+    schedule();
+    redraw();
+  };
+  const wrong = new Set(d.faults.map((f) => f.line));
+  const lines = d.text.split("\n").length;
+  return h("form", {
+    class: "editor",
+    onsubmit: (e: Event) => {
+      e.preventDefault();
+      void submit(d, go);
+    },
+  },
+  h("div", { class: "write" },
+    !d.project && h("label", { key: "name" }, "Name", h("input", { name: "name", value: d.name, placeholder: "shop", autocomplete: "off", spellcheck: "false", required: true, oninput: (e: Event) => set({ name: (e.target as HTMLInputElement).value }) })),
+    !d.project && d.organizations.length > 1 && h("label", { key: "organization" }, "Organization", h("select", { value: d.organization, onchange: (e: Event) => set({ organization: (e.target as HTMLSelectElement).value }) }, d.organizations.map((o) => h("option", { key: o, value: o }, o)))),
+    h("label", { for: "manifest" }, "Manifest"),
+    h("div", { class: "sheet-of-lines" },
+      h("pre", { class: "gutter", "aria-hidden": "true" }, Array.from({ length: lines }, (_, i) => h("span", { key: i, class: wrong.has(i + 1) ? "wrong" : "" }, `${i + 1}\n`))),
+      h("textarea", {
+        id: "manifest", spellcheck: "false", wrap: "off", rows: Math.max(16, lines + 1), value: d.text, "aria-describedby": "faults",
+        oninput: (e: Event) => set({ text: (e.target as HTMLTextAreaElement).value }), onkeydown: indent,
+      })),
+    h("div", { id: "faults", class: "faults", role: "status" }, d.faults.map((f, i) => h("p", { key: i, class: "error" }, f.line ? `Line ${f.line}: ` : "", f.field && h("code", null, f.field), " ", f.message)),
+      d.faults.length === 0 && d.error && h("p", { key: "error", class: "error" }, d.error))),
+  h("div", { class: "plan", "aria-live": "polite" }, h("h2", null, "What will happen"), planView(d), d.plan && d.plan.missing.length > 0 && missingView(d, set),
+    d.plan && h("label", { key: "message" }, "Message (optional)", h("input", { name: "message", value: d.message, maxlength: 200, oninput: (e: Event) => { d.message = (e.target as HTMLInputElement).value; } })),
+    h("div", { key: "buttons", class: "buttons" }, h("button", { type: "submit", class: "primary", disabled: !d.plan || d.busy || (d.project !== null && isEmpty(d.plan)) }, d.busy ? "Submitting…" : verb(d)))));
+}
+
+const isEmpty = (p: Plan): boolean => p.resources.every((r) => r.change === "unchanged") && p.steps.length === 0;
+
+function verb(d: Draft): string {
+  const what = d.project ? "Deploy" : "Create";
+  if (!d.plan) return what;
+  const starts = d.plan.steps.filter((s) => s.step === "create").length;
+  const stops = d.plan.steps.filter((s) => s.step === "remove" || s.step === "keep").length;
+  const parts = [starts && `start ${starts}`, stops && `stop ${stops}`].filter(Boolean);
+  return parts.length ? `${what}: ${parts.join(", ")}` : what;
+}
+
+function planView(d: Draft): VNode {
+  if (!d.project && !d.name) return h("p", { key: "plan", class: "quiet" }, "Give the project a name.");
+  if (!d.plan) return h("p", { key: "plan", class: "quiet" }, d.error ? "Nothing: the manifest has faults." : "Checking…");
+  const changes = d.plan.resources.filter((r) => r.change !== "unchanged");
+  return h("div", { key: "plan" },
+    changes.length === 0 && h("p", { key: "none", class: "quiet" }, "Nothing changes."),
+    h("ul", { class: "changes" }, changes.map((r) => h("li", { key: r.kind + r.name },
+      h("b", null, r.name), h("span", { class: "quiet" }, ` ${r.kind === "service" ? "" : r.kind + " "}${words[r.change] ?? r.change}`), scaleWords(r),
+      h("ul", null, r.fields.slice(0, 20).map((f) => h("li", { key: f.field, class: "field" }, h("code", null, f.field), " ", f.before && h("del", null, f.before), f.before && f.after && " ", f.after && h("ins", null, f.after))))))),
+    d.plan.waits.map((w, i) => h("p", { key: "w" + i, class: "reason" }, ...sentence(w))),
+    (d.plan.needs_approval?.length ?? 0) > 0 && h("p", { key: "approval", class: "reason" }, `An operator has to approve it, because it uses protected secrets: ${d.plan.needs_approval!.join(", ")}.`));
+}
+
+const words: Record<string, string> = { create: "is created", update: "is updated in place", replace: "is replaced", scale: "is scaled", delete: "is deleted", keep: "is kept, unused" };
+
+function scaleWords(r: Plan["resources"][0]): Child {
+  if (r.kind !== "service" || (r.before === r.after && r.change !== "create")) return r.change === "replace" ? `, ${count(r.after, "instance")}` : "";
+  return r.change === "create" ? `, ${count(r.after, "instance")}` : `, from ${r.before} to ${count(r.after, "instance")}`;
+}
+
+/** missingView asks for the values that the manifest requires. */
+function missingView(d: Draft, set: (change: Partial<Draft>) => void): VNode {
+  return h("div", { key: "missing", class: "missing" }, h("p", null, "The manifest needs these values. Services that use them wait until they are set."),
+    d.plan!.missing.map((key) => h("label", { key }, key, h("input", {
+      name: "value-" + key, autocomplete: "off", value: d.values[key] ?? "",
+      type: new RegExp(`^\\s*${key.replace(/[^\w-]/g, ".")}\\s*:.*secret:\\s*true`, "m").test(d.text) ? "password" : "text",
+      onchange: (e: Event) => set({ values: { ...d.values, [key]: (e.target as HTMLInputElement).value } }),
+      oninput: (e: Event) => { d.values[key] = (e.target as HTMLInputElement).value; },
+    }))));
+}
+
+/** indent keeps the indentation of the line before. */
+function indent(e: KeyboardEvent): void {
+  if (e.key !== "Enter" || e.ctrlKey || e.metaKey) return;
+  const area = e.target as HTMLTextAreaElement;
+  const before = area.value.slice(0, area.selectionStart);
+  const space = /(?:^|\n)([ ]*)(?:- )?[^\n]*$/.exec(before)?.[1] ?? "";
+  if (!space) return;
+  e.preventDefault();
+  area.setRangeText("\n" + space, area.selectionStart, area.selectionEnd, "end");
+  area.dispatchEvent(new Event("input"));
+}

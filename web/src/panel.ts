@@ -1,0 +1,71 @@
+// The panel of one instance, at the right.
+
+import { get, Instance, Project, request, send } from "./api";
+import { shapeOf } from "./cells";
+import { h, VNode } from "./dom";
+import { ask, explain } from "./sheet";
+import { sentence } from "./views";
+import { ago, may, world } from "./world";
+
+let id = "";
+let full: Instance | null = null;
+let log = "";
+let error = "";
+
+export const shownInstance = (): string => id;
+
+export function hideInstance(): void {
+  id = "";
+  full = null;
+}
+
+export async function showInstance(which: string, redraw: () => void): Promise<void> {
+  id = which;
+  full = null;
+  log = error = "";
+  redraw();
+  try {
+    const got = await get<Instance>(`/v1/instances/${which}`);
+    if (id !== which) return;
+    full = got;
+    redraw();
+    if (got.compute_type === "dummy") return; // has no output
+    log = await (await request("GET", `/v1/instances/${which}/logs?tail=50`, undefined, "text/plain")).text();
+  } catch (e) {
+    if (id === which) error = explain(e);
+  }
+  redraw();
+}
+
+export function panelView(p: Project, redraw: () => void): VNode | null {
+  if (!id) return null;
+  const live = world.instances.get(id);
+  const i = live ?? full;
+  const close = () => {
+    hideInstance();
+    redraw();
+  };
+  if (!i) return h("aside", { key: "panel", class: "panel", "aria-label": "Instance" }, h("p", { class: "quiet" }, error || "Loading…"));
+  const fact = (name: string, value: unknown) => (value === "" || value === null || value === undefined ? [] : [h("dt", { key: "t" + name }, name), h("dd", { key: "d" + name }, String(value))]);
+  return h("aside", { key: "panel", class: "panel", "aria-label": `Instance ${i.name}` },
+    h("header", null, h("h2", null, i.name), h("button", { class: "plain", onclick: close, "aria-label": "Close", use: focusNew }, "Close")),
+    h("p", { class: "state" }, h("i", { class: "cell " + shapeOf(i), "aria-hidden": "true" }), live ? i.state : "gone", live && i.health !== "unknown" && i.health ? `, ${i.health}` : ""),
+    i.reason && h("p", { class: "reason" }, ...sentence(i.reason)),
+    h("dl", null,
+      ...fact("Service", i.service_name), ...fact("Node", i.node_name), ...fact("Addresses", (full ?? i).addresses?.join(", ")), ...fact("Version", i.number),
+      ...fact("Compute", i.compute_type), ...fact("Started", ago(i.started)), ...fact("Ended", ago(i.finished)), ...fact("Exit code", i.exit_code), ...fact("Restarts", i.restarts || ""), ...fact("Id", i.id)),
+    live && i.managed && may(p.id, "operator") && h("div", { class: "buttons" },
+      h("button", { onclick: () => act(i, "restart", `Restart ${i.name}`, "It stops and starts again in place, on the same node and with the same addresses where possible.") }, "Restart…"),
+      h("button", { onclick: () => act(i, "replace", `Replace ${i.name}`, "Mariposa makes a new instance for its slot and removes this one, in the order that the manifest says.") }, "Replace…")),
+    full?.environment?.length && h("details", { key: "env" }, h("summary", null, "Environment"), h("pre", { tabindex: 0 }, full.environment.join("\n"))),
+    h("h3", null, "Last log lines"),
+    error ? h("p", { class: "error" }, error) : h("pre", { class: "log", tabindex: 0, "aria-label": "Log" }, log || (i.compute_type === "dummy" ? "A dummy has no output." : "No output yet.")));
+}
+
+function focusNew(el: HTMLElement, isNew: boolean): void {
+  if (isNew) requestAnimationFrame(() => el.focus());
+}
+
+function act(i: Instance, action: string, title: string, says: string): void {
+  ask({ title, verb: title.split(" ")[0], says: [says], run: async () => void (await send("PUT", `/v1/instances/${i.id}`, { action })) });
+}

@@ -1,0 +1,76 @@
+// The page for people who are not signed in.
+
+import { send } from "./api";
+import { h, VNode } from "./dom";
+import { explain } from "./sheet";
+
+let byToken = false;
+let busy = false;
+let error = "";
+
+/** linkInAddress returns the secret of a sign-in link, and removes it from the address. */
+export function linkInAddress(): string {
+  const prefix = "#sign-in=";
+  if (!location.hash.startsWith(prefix)) return "";
+  const secret = location.hash.slice(prefix.length);
+  history.replaceState(null, "", location.pathname);
+  return secret;
+}
+
+/** The cookie of the session is hidden from scripts. This only saves a request that would be
+ * refused. */
+const hint = "mariposa-signed-in";
+export const mayBeSignedIn = (): boolean => localStorage.getItem(hint) !== null;
+export const rememberSignIn = (is: boolean): void => (is ? localStorage.setItem(hint, "1") : localStorage.removeItem(hint));
+
+export async function signInBy(link: string): Promise<boolean> {
+  try {
+    await send("POST", "/v1/sessions", { link });
+    return true;
+  } catch (e) {
+    error = explain(e);
+    return false;
+  }
+}
+
+export function signInView(done: () => Promise<void>, redraw: () => void): VNode {
+  const submit = async (e: SubmitEvent) => {
+    e.preventDefault();
+    const form = e.target as HTMLFormElement;
+    const field = (name: string) => (form.elements.namedItem(name) as HTMLInputElement | null)?.value ?? "";
+    busy = true;
+    error = "";
+    redraw();
+    try {
+      await send("POST", "/v1/sessions", byToken ? { token: field("token").trim() } : { user: field("user").trim(), password: field("password") });
+      form.reset();
+      await done();
+    } catch (e) {
+      error = explain(e);
+    }
+    busy = false;
+    redraw();
+  };
+  return h("main", { key: "sign-in", class: "sign-in" },
+    h("h1", null, "Mariposa"),
+    h("form", { onsubmit: submit },
+      byToken
+        ? h("label", { key: "token" }, "Token", h("input", { name: "token", type: "password", autocomplete: "off", required: true, use: focusFirst }))
+        : h("label", { key: "user" }, "User", h("input", { name: "user", autocomplete: "username", autocapitalize: "none", spellcheck: "false", required: true, use: focusFirst })),
+      !byToken && h("label", { key: "password" }, "Password", h("input", { name: "password", type: "password", autocomplete: "current-password", required: true })),
+      error && h("p", { key: "error", class: "error", role: "alert" }, error),
+      h("button", { key: "submit", type: "submit", class: "primary", disabled: busy }, busy ? "Signing in…" : "Sign in")),
+    h("p", null, h("button", {
+      class: "link", type: "button",
+      onclick: () => {
+        byToken = !byToken;
+        error = "";
+        redraw();
+      },
+    }, byToken ? "Use a password instead" : "Use a token instead")),
+    h("p", { class: "quiet" }, "With the command line, ", h("code", null, "mariposa open"), " prints a link that signs you in. An admin sets passwords with ", h("code", null, "mariposa user password"), "."));
+}
+
+function focusFirst(el: HTMLElement, isNew: boolean): void {
+  if (isNew) requestAnimationFrame(() => el.focus());
+}

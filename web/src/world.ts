@@ -1,0 +1,245 @@
+// What the page knows: the state of the server at the start, and every change since then.
+
+import { clock, Event, Failure, get, hooks, Instance, Me, Node, Project, readStream, Role, Task } from "./api";
+
+export const maxEvents = 300;
+
+class World {
+  me: Me | null = null;
+  loaded = false;
+  /** problem says why what is shown may be old; empty: it is live. */
+  problem = "";
+  projects = new Map<string, Project>();
+  roles = new Map<string, Role>();
+  tasks = new Map<string, Task>();
+  events: Event[] = [];
+  nodes: Node[] | null = null;
+  /** The instances of the project that is open, by id. */
+  instances = new Map<string, Instance>();
+  open = "";
+  openLoaded = false;
+  listeners: ((e: Event) => void)[] = [];
+
+  private revision = 0;
+  private stream: AbortController | null = null;
+  private changed = () => {};
+  /** The instances that changed while the list is being read. */
+  private during: Instance[] | null = null;
+  private refreshing = new Map<string, "now" | "again">();
+
+  /** start loads everything and follows the changes; changed is called after each. */
+  start(changed: () => void): void {
+    this.changed = changed;
+    document.addEventListener("visibilitychange", () => {
+      // A browser opens few connections to one server, so hidden pages give theirs up.
+      if (document.hidden) this.stream?.abort();
+      else if (this.me && this.loaded) void this.follow();
+    });
+  }
+
+  async load(): Promise<void> {
+    this.me = await get<Me>("/v1/user");
+    const [state, list, queue, events] = await Promise.all([
+      get<{ revision: number; projects: Project[] }>("/v1/state"),
+      get<{ projects: { id: string; role?: Role }[] }>("/v1/projects"),
+      get<{ tasks: Task[] }>("/v1/queue"),
+      get<{ events: Event[] }>("/v1/events?limit=100"),
+    ]);
+    this.projects = new Map(state.projects.map((p) => [p.id, p]));
+    this.roles = new Map(list.projects.map((p) => [p.id, p.role ?? "viewer"]));
+    this.tasks = new Map(queue.tasks.map((t) => [t.id, t]));
+    this.events = events.events.filter((e) => e.revision <= state.revision).reverse();
+    this.revision = state.revision;
+    this.loaded = true;
+    if (this.open) await this.loadInstances();
+    if (this.nodes) await this.loadNodes();
+    this.changed();
+  }
+
+  /** follow applies changes until the page is hidden or the person signs out. */
+  async follow(): Promise<void> {
+    this.stream?.abort();
+    const stream = (this.stream = new AbortController());
+    for (let failures = 0; !stream.signal.aborted; ) {
+      try {
+        await readStream(`/v1/events?since=${this.revision}`, stream.signal, () => {
+          failures = 0;
+          this.report("");
+        }, (kind, data) => {
+          if (kind === "error") return;
+          this.apply(JSON.parse(data) as Event);
+        });
+      } catch (e) {
+        if (stream.signal.aborted || !this.me) return;
+        if (e instanceof Failure && (e.status === 410 || e.status === 401)) {
+          if (e.status === 410) await this.load().catch(() => {}); // the feed no longer reaches back that far
+          if (e.status === 401) return;
+        }
+      }
+      if (stream.signal.aborted) return;
+      if (++failures > 1) this.report("The connection to the server is lost. What you see may be old; trying again.");
+      await new Promise((r) => setTimeout(r, Math.min(5000, 250 * failures)));
+    }
+  }
+
+  private report(problem: string): void {
+    if (this.problem === problem) return;
+    this.problem = problem;
+    this.changed();
+  }
+
+  signOut(): void {
+    this.stream?.abort();
+    this.me = null;
+    this.loaded = false;
+    this.problem = "";
+    this.projects.clear();
+    this.tasks.clear();
+    this.instances.clear();
+    this.events = [];
+    this.nodes = null;
+    this.changed();
+  }
+
+  private apply(e: Event): void {
+    if (e.revision <= this.revision) return;
+    this.revision = e.revision;
+    this.events.unshift(e);
+    if (this.events.length > maxEvents) this.events.length = maxEvents;
+    const [noun, verb] = e.kind.split(".");
+    const object = e.object as { id?: string } | null;
+    if (noun === "task" && object?.id) {
+      const t = object as Task;
+      if (t.finished) this.tasks.delete(t.id);
+      else this.tasks.set(t.id, t);
+    } else if (noun === "instance" && object?.id && e.project === this.open) {
+      const i = object as Instance;
+      if (verb === "deleted") i.state = "destroyed";
+      this.during?.push(i);
+      place(this.instances, i);
+    } else if (noun === "node") {
+      if (this.nodes) void this.refresh("nodes", () => this.loadNodes());
+      // The instances of a node that is not reachable have no events of their own.
+      if (this.open) void this.refresh("instances", () => this.loadInstances());
+    } else if (noun === "project" && verb === "deleted" && object?.id) {
+      this.projects.delete(object.id);
+    }
+    if (e.project) void this.refresh(e.project, () => this.loadProject(e.project));
+    for (const f of this.listeners) f(e);
+    this.changed();
+  }
+
+  /** refresh runs a request at once, and once more after it if it is asked for meanwhile. */
+  private async refresh(key: string, run: () => Promise<void>): Promise<void> {
+    if (this.refreshing.has(key)) {
+      this.refreshing.set(key, "again");
+      return;
+    }
+    do {
+      this.refreshing.set(key, "now");
+      try {
+        await run();
+      } catch {
+        // The stream notices when the server is gone, and events ask again.
+      }
+      this.changed();
+      await new Promise((r) => setTimeout(r, 150)); // many changes at once are one request
+    } while (this.refreshing.get(key) === "again" && this.me);
+    this.refreshing.delete(key);
+  }
+
+  async loadProject(id: string): Promise<void> {
+    try {
+      const one = (await get<{ projects: Project[] }>(`/v1/state?project=${id}`)).projects[0];
+      if (!one) return;
+      this.projects.set(id, one);
+      if (!this.roles.has(id)) this.roles.set(id, (await get<{ role?: Role }>(`/v1/projects/${id}`)).role ?? "viewer");
+    } catch (e) {
+      if (e instanceof Failure && e.status === 404) this.projects.delete(id);
+      else throw e;
+    }
+  }
+
+  /** show loads the instances of a project; empty: none is open. */
+  async show(project: string): Promise<void> {
+    if (this.open === project) return;
+    this.open = project;
+    this.openLoaded = false;
+    this.instances = new Map();
+    if (project) await Promise.all([this.loadInstances(), this.loadHistory()]);
+  }
+
+  /** loadHistory adds the earlier events of the project that is open. */
+  private async loadHistory(): Promise<void> {
+    const got = await get<{ events: Event[] }>(`/v1/events?project=${this.open}&limit=50`);
+    const known = new Set(this.events.map((e) => e.revision));
+    this.events = [...this.events, ...got.events.filter((e) => !known.has(e.revision))].sort((a, b) => b.revision - a.revision);
+    this.changed();
+  }
+
+  private async loadInstances(): Promise<void> {
+    const project = this.open;
+    const all = new Map<string, Instance>();
+    this.during = [];
+    for (let marker = ""; ; ) {
+      const page = await get<{ instances: Instance[]; marker?: string }>(`/v1/instances?project=${project}&limit=1000${marker && "&marker=" + encodeURIComponent(marker)}`);
+      if (project !== this.open) return;
+      for (const i of page.instances) place(all, i);
+      if (!page.marker) break;
+      marker = page.marker;
+    }
+    for (const i of this.during ?? []) place(all, i); // what changed while the pages were read
+    this.during = null;
+    this.instances = all;
+    this.openLoaded = true;
+    this.changed();
+  }
+
+  async loadNodes(): Promise<void> {
+    if (!this.me?.admin) return;
+    this.nodes = (await get<{ nodes: Node[] }>("/v1/nodes")).nodes;
+    this.changed();
+  }
+}
+
+function place(all: Map<string, Instance>, i: Instance): void {
+  if (i.state === "destroyed") all.delete(i.id);
+  else all.set(i.id, i);
+}
+
+export const world = new World();
+
+hooks.onSignedOut = () => world.signOut();
+
+export const ranks: Role[] = ["none", "viewer", "deployer", "operator", "admin"];
+
+/** may reports whether the person has at least a role in a project. */
+export function may(project: string, role: Role): boolean {
+  return ranks.indexOf(world.roles.get(project) ?? "none") >= ranks.indexOf(role);
+}
+
+/** mayCreate reports whether the person can create projects at all. */
+export function mayCreate(): boolean {
+  const t = world.me?.token;
+  return t !== undefined && !t.project && (!t.role || ranks.indexOf(t.role) > ranks.indexOf("viewer"));
+}
+
+/** ago says how long ago a time was. */
+export function ago(time: string | null): string {
+  if (!time) return "";
+  return span(clock.now() - Date.parse(time)) + " ago";
+}
+
+/** span says how long something takes, in one unit. */
+export function span(ms: number): string {
+  const s = Math.max(0, Math.round(ms / 1000));
+  if (s < 60) return `${s} s`;
+  if (s < 3600) return `${Math.round(s / 60)} min`;
+  if (s < 86400) return `${Math.round(s / 3600)} h`;
+  return `${Math.round(s / 86400)} d`;
+}
+
+/** count says a number with its noun: 1 instance, 2 instances. */
+export function count(n: number, noun: string): string {
+  return `${n} ${noun}${n === 1 ? "" : "s"}`;
+}
