@@ -37,14 +37,14 @@ var floors = []struct {
 	{[]string{"contract"}, "API documents contain nouns and no implementation details"},
 	{[]string{"manifest"}, "a manifest is parsed and checked with the nouns alone"},
 	{[]string{"compose"}, "a Compose file becomes a manifest, which is checked by the same rules as any other"},
-	{[]string{"converge", "queue", "place", "pace"}, "pure rooms decide from their arguments alone, so that every decision can be replayed"},
+	{[]string{"converge", "queue", "place", "pace", "balance"}, "pure rooms decide from their arguments alone, so that every decision can be replayed"},
 	{[]string{"clock", "mailbox"}, "clocks and mailboxes wake actors and know nothing about them"},
 	{[]string{"listener"}, "connections are accepted and limited before the peer is authenticated"},
 	{[]string{"store", "driver", "wire"}, "infrastructure stores, runs and transports; it makes no decisions"},
 	{[]string{"seal"}, "secrets are encrypted and decrypted in one place, next to the keys"},
 	{[]string{"relay"}, "replicas connect to each other by the keys and leases they share, whatever they ask"},
 	{[]string{"picture"}, "all actors and interfaces share one copy of the store, so it is below them"},
-	{[]string{"engine", "fleet", "agent", "health", "balance", "discover", "auth"}, "actors use the infrastructure and do not know the interfaces"},
+	{[]string{"engine", "fleet", "agent", "health", "discover", "auth"}, "actors use the infrastructure and do not know the interfaces"},
 	{[]string{"change"}, "a request has the same effect through every interface, so changes know none of them"},
 	{[]string{"client"}, "the client knows only the HTTP contract of the server"},
 	{[]string{"api", "web", "cli", "healthagent"}, "interfaces show what the actors do; nothing below depends on them"},
@@ -108,7 +108,7 @@ var callers = map[string]struct {
 }
 
 // pureRooms get all input as arguments and return what is to be done.
-var pureRooms = []string{"reason", "manifest", "compose", "converge", "queue", "place", "pace"}
+var pureRooms = []string{"reason", "manifest", "compose", "converge", "queue", "place", "pace", "balance"}
 
 // forbidden are the packages that no pure room may import. An entry that ends in "/"
 // matches everything under it.

@@ -78,6 +78,7 @@ type InstanceStatus struct {
 	ManualRestarts int               `json:"bounces,omitempty"` // how many of the requested restarts the node has done
 	Reason         string            `json:"reason,omitempty"`
 	Details        map[string]string `json:"details,omitempty"`
+	Members        []MemberStatus    `json:"members,omitempty"` // of a balancer, without counters
 }
 
 // Usage is what an instance uses of its node. A nil value is unknown.
@@ -90,6 +91,8 @@ type Usage struct {
 	DiskRead    *int64    `json:"disk_read,omitempty" doc:"bytes since it started"`
 	DiskWritten *int64    `json:"disk_written,omitempty" doc:"bytes since it started"`
 	Log         *int64    `json:"log,omitempty" doc:"bytes of its log on the node"`
+	// Balancer are the counters of a load balancer; nil: it is none.
+	Balancer *BalancerUsage `json:"balancer,omitempty" doc:"of a load balancer: its members with their counters"`
 }
 
 // Goal is the desired state of an instance.

@@ -48,7 +48,8 @@ type Service struct {
 	Stop         Stop
 	Update       Update
 	Schedule     string
-	Dummy        *Dummy // compute type dummy only
+	Dummy        *Dummy    // compute type dummy only
+	Balancer     *Balancer // compute type balancer only
 
 	// SharedVolumes are the volumes that all instances of the project share, sorted.
 	SharedVolumes []string

@@ -46,6 +46,8 @@ type instance struct {
 	hasServed          bool             // it was healthy before it was restarted because of its health
 	isRecovering       bool             // it was restarted because of its health, and has not been healthy since
 	restartReason      string           // why it is restarted in place although it runs; empty if it is not
+	drainUntil         time.Time        // when a leaving instance stops although it has connections; zero: it does not wait
+	drainOver          bool             // that time has come
 	values
 }
 
@@ -82,6 +84,7 @@ func (n *Node) assign(it *wire.Assignment, w *mariposa.Workload, login *mariposa
 		n.handleEnd(i, *ended)
 	}
 	n.publishValues(i)
+	n.noteDrain(i)
 	i.cancelObsolete()
 	n.pursue(i)
 }
@@ -151,7 +154,7 @@ func (n *Node) identify(i *instance) *driver.Observed {
 		i.status.Reason = "an instance of another cluster on this node has the same id"
 	case here:
 		return n.adopt(i, known)
-	case i.status.State == mariposa.StateRunning || i.status.State == mariposa.StateStopping:
+	case i.status.State == mariposa.StateRunning || i.status.State == mariposa.StateDraining || i.status.State == mariposa.StateStopping:
 		i.status.State, i.status.Finished = mariposa.StateFailed, n.Clock.Now()
 		i.status.Reason = "was gone from its node when the agent restarted"
 	}
@@ -193,7 +196,7 @@ func (n *Node) observe(i *instance, state mariposa.State, o driver.Observed) {
 	if o.PhysicalID != "" {
 		st.PhysicalID = o.PhysicalID
 	}
-	st.Addresses, st.Details = o.Addresses, withTags(o.Details, i.workload)
+	st.Addresses, st.Details, st.Members = o.Addresses, withTags(o.Details, i.workload), o.Members
 	st.Started, st.Finished, st.ExitCode = o.Started, o.Finished, o.ExitCode
 	if state != mariposa.StateRunning {
 		st.Reason = o.Reason
@@ -289,6 +292,7 @@ func (n *Node) quarantine(i *instance) {
 	}
 	delete(n.instances, i.id)
 	delete(n.dirtyInstances, i.id)
+	delete(n.members, i.id)
 	n.checker.Forget(i.id)
 	n.releaseResources(i)
 	if !i.mayExist {
@@ -296,7 +300,7 @@ func (n *Node) quarantine(i *instance) {
 	}
 	if st := &i.status; i.mayExist {
 		n.found[i.id] = found{i.compute, n.Clock.Now(), driver.Observed{
-			ID: i.id, Labels: i.labels, Origin: i.desired.Origin, Name: i.desired.Name, Project: i.desired.Project, Running: st.State == mariposa.StateRunning, PhysicalID: st.PhysicalID, Addresses: st.Addresses,
+			ID: i.id, Labels: i.labels, Origin: i.desired.Origin, Name: i.desired.Name, Project: i.desired.Project, Running: st.State == mariposa.StateRunning || st.State == mariposa.StateDraining, PhysicalID: st.PhysicalID, Addresses: st.Addresses,
 			Started: st.Started, ManualRestarts: st.ManualRestarts, Finished: st.Finished, ExitCode: st.ExitCode, Reason: st.Reason, Details: maps.Clone(st.Details),
 		}}
 	}

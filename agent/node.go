@@ -80,6 +80,7 @@ type Node struct {
 	earlyValues      earlyValues
 	snapshots        snapshots
 	checker          *health.Checker
+	members          map[string]*membership // of the balancers on the node
 
 	keys      atomic.Pointer[Keys]
 	keyHash   string      // of the key that the control plane admitted it with
@@ -141,8 +142,8 @@ func NewNode(o Options) *Node {
 	n := &Node{
 		Options: o, lanes: map[mariposa.ComputeType]*lane{}, instances: map[string]*instance{}, found: map[string]found{},
 		resources: map[string]*resource{}, staleResources: map[string]struct{}{},
-		dirtyInstances: map[string]struct{}{},
-		interned:       map[string]string{}, stopBeat: func() {}, stopWatch: func() {},
+		dirtyInstances: map[string]struct{}{}, members: map[string]*membership{},
+		interned: map[string]string{}, stopBeat: func() {}, stopWatch: func() {},
 	}
 	n.keys.Store(&Keys{Current: o.Hello.Key, Former: o.Hello.FormerKey})
 	n.valuesServer = newValuesServer(o.Mdata, cmp.Or(o.ValuesKey, o.Hello.Key))
@@ -259,6 +260,7 @@ func (n *Node) Step(ctx context.Context) {
 	}
 	n.updateChecks()
 	n.updateOwners()
+	n.updateMembers()
 	n.report()
 }
 
@@ -310,6 +312,8 @@ func (n *Node) handleFrame(f *wire.Frame) error {
 		return n.handleMdata(f.Mdata)
 	case f.Names != nil && n.welcomed:
 		n.Names.apply(f.Names)
+	case f.Balance != nil && n.welcomed:
+		n.handleBalance(f.Balance)
 	case f.Crash != nil:
 		n.crash(f.Crash)
 	case f.Rotate != nil && n.welcomed:

@@ -22,6 +22,7 @@ const (
 	reportGone           // report that it is gone: there is nothing to remove
 	doAdopt              // take over a foreign container
 	await                // wait: its volumes or networks are not ready
+	drain                // wait: its connections have not ended
 )
 
 // retryDelay is the pause before a failed stop or removal is retried.
@@ -86,7 +87,9 @@ func (i *instance) nextToRemove() action {
 		return doNothing
 	case !i.mayExist:
 		return reportGone
-	case i.status.State == mariposa.StateRunning && !i.stoppedByUs:
+	case i.isDraining():
+		return drain
+	case (i.status.State == mariposa.StateRunning || i.status.State == mariposa.StateDraining) && !i.stoppedByUs:
 		return doStop
 	}
 	return doRemove
@@ -100,6 +103,8 @@ func (i *instance) nextToStop() action {
 		return reportStopped
 	case i.status.State == mariposa.StateFailed && !i.status.Finished.IsZero(): // else it may be running: it could not be updated
 		return reportStopped
+	case i.isDraining():
+		return drain
 	}
 	return doStop
 }
@@ -126,6 +131,10 @@ func (n *Node) pursue(i *instance) {
 	case await: // resourceDone calls pursue again
 		i.awaiting = true
 		n.setState(i, mariposa.StateProvisioning, i.missingResources())
+	case drain: // its timer calls pursue again, or a new assignment does
+		if i.status.State != mariposa.StateDraining {
+			n.setState(i, mariposa.StateDraining, "its connections end first")
+		}
 	case reportStopped:
 		i.status.Generation = i.desired.Generation
 		n.setState(i, mariposa.StateStopped, i.status.Reason)
@@ -154,7 +163,7 @@ func (n *Node) operate(i *instance) {
 	switch m := i.nextAction(); {
 	case m == reportGone:
 		n.post(func() { n.removeDone(i, nil) })
-	case m == doNothing || m == reportStopped || m == await: // its goal changed, or it ended, while it was queued
+	case m == doNothing || m == reportStopped || m == await || m == drain: // its goal changed, or it ended, while it was queued
 		n.post(func() { n.finishOperation(i) })
 	case l.driver == nil:
 		n.post(func() {
@@ -197,7 +206,7 @@ type operation func(context.Context, driver.Instance) (driver.Observed, error)
 func (n *Node) callDriver(ctx context.Context, i *instance, l *lane, op operation, then func(*instance, driver.Observed, error)) {
 	i.generation, i.pendingObservation = i.desired.Generation, nil
 	in := n.driverInstance(i)
-	in.ManualRestarts = i.manualRestarts
+	in.ManualRestarts, in.Members = i.manualRestarts, n.membersForStart(i.id)
 	n.runAsyncWithin(ctx, l, i.id, i.workload, func(ctx context.Context) func() {
 		o, err := op(ctx, in)
 		return func() { then(i, o, err) }
@@ -366,5 +375,6 @@ func (n *Node) forgetIfDone(i *instance) {
 		n.releaseResources(i)
 		n.checker.Forget(i.id)
 		delete(n.instances, i.id)
+		delete(n.members, i.id)
 	}
 }

@@ -47,7 +47,7 @@ func (n *Node) handleInstanceChange(o driver.Observed) {
 		i.pendingObservation = &o // we are stopping it, or the operation in progress takes this into account
 		return
 	}
-	switch running := i.status.State == mariposa.StateRunning; {
+	switch running := i.status.State == mariposa.StateRunning || i.status.State == mariposa.StateDraining; {
 	case running && !o.Running:
 		n.handleEnd(i, o)
 	case running && !o.Started.Before(i.status.Started):

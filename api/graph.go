@@ -63,9 +63,14 @@ func (v *viewer) graph(r *store.Project, st contract.ProjectState) contract.Grap
 		number = status.Number
 	}
 	for _, one := range st.Services {
-		ss := goals[one.Name]
+		ss, kind := goals[one.Name], kindService
+		if ss != nil {
+			if def := v.definition(r.ID, ss.Number, one.Name); def != nil && def.Balancer != nil {
+				kind = kindLoadBalancer
+			}
+		}
 		g.add(contract.GraphNode{
-			ID: one.ID, Kind: kindService, Name: one.Name, Status: one.Status, Reason: one.Reason, ReasonCode: one.ReasonCode, Goal: one.Goal, Running: one.Running,
+			ID: one.ID, Kind: kind, Name: one.Name, Status: one.Status, Reason: one.Reason, ReasonCode: one.ReasonCode, Goal: one.Goal, Running: one.Running,
 			Leftover: ss == nil || ss.Removed,
 		})
 	}
@@ -74,7 +79,11 @@ func (v *viewer) graph(r *store.Project, st contract.ProjectState) contract.Grap
 	}
 	v.addUndeclared(g, r)
 	for name, ss := range goals {
-		if n := g.nodes[resource{kindService, name}]; n != nil && !n.Leftover {
+		n := g.nodes[resource{kindService, name}]
+		if n == nil {
+			n = g.nodes[resource{kindLoadBalancer, name}]
+		}
+		if n != nil && !n.Leftover {
 			g.linkService(v.definition(r.ID, ss.Number, name))
 		}
 	}
@@ -94,10 +103,6 @@ func (g *graph) addOthers(m *manifest.Project) {
 	for _, n := range m.Volumes {
 		g.add(contract.GraphNode{Kind: kindVolume, Name: n.Name})
 	}
-	for _, n := range m.LoadBalancers {
-		g.add(contract.GraphNode{Kind: kindLoadBalancer, Name: n.Name})
-		g.link(resource{kindLoadBalancer, n.Name}, resource{kindService, n.Service}, kindLoadBalancer)
-	}
 }
 
 // linkService adds the dependencies of a service's definition, if not nil.
@@ -106,6 +111,12 @@ func (g *graph) linkService(def *mariposa.Service) {
 		return
 	}
 	from := resource{kindService, def.Name}
+	if def.Balancer != nil {
+		from.kind = kindLoadBalancer
+		for _, route := range def.Balancer.Routes {
+			g.link(from, resource{kindService, route.Service}, kindLoadBalancer)
+		}
+	}
 	for _, on := range def.DependsOn { // includes references
 		why := "depends_on"
 		if refers := func(ref mariposa.Ref) bool { return ref.Service == on }; slices.ContainsFunc(def.Refs, refers) || slices.ContainsFunc(def.LiveRefs, refers) {
@@ -210,22 +221,22 @@ func (v *viewer) linkLeftovers(g *graph, project string) {
 	}
 }
 
+// hasInstances reports whether resources of a kind have instances, and so a status of their own.
+func hasInstances(kind string) bool { return kind == kindService || kind == kindLoadBalancer }
+
 // judgeOthers sets the status of resources other than services: they exist while something
 // that uses them runs.
 func (g *graph) judgeOthers(goal mariposa.ProjectGoal) {
 	for e := range g.edges {
 		n, user := g.nodes[resource{e.ToKind, e.To}], g.nodes[resource{e.FromKind, e.From}]
-		if e.FromKind != kindService { // a load balancer exists with the service behind it
-			n, user = user, n
-		}
-		if n.Kind == kindService {
+		if hasInstances(n.Kind) {
 			continue
 		}
 		n.Goal, n.Running = max(n.Goal, min(1, user.Goal)), max(n.Running, min(1, user.Running))
 	}
 	for _, n := range g.nodes {
 		switch {
-		case n.Kind == kindService:
+		case hasInstances(n.Kind):
 		case goal != mariposa.GoalStarted && n.Running == 0:
 			n.Status = mariposa.StatusStopped
 		case n.Running < n.Goal:

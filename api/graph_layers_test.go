@@ -66,16 +66,17 @@ func TestEveryNodeStandsAboveAllThatItNeeds(t *testing.T) {
 func TestAGraphHasEverythingThatAManifestHas(t *testing.T) {
 	t.Parallel()
 	m := &manifest.Project{
-		Networks:      []manifest.Network{{Name: "web"}, {Name: "idle"}},
-		Volumes:       []manifest.Volume{{Name: "data"}},
-		LoadBalancers: []manifest.LoadBalancer{{Name: "front", Service: "web"}},
+		Networks: []manifest.Network{{Name: "web"}, {Name: "idle"}},
+		Volumes:  []manifest.Volume{{Name: "data"}},
 	}
 	g := emptyGraph()
 	g.add(contract.GraphNode{Kind: kindService, Name: "web", Goal: 2})
 	g.add(contract.GraphNode{Kind: kindService, Name: "db", Goal: 1, Running: 1})
+	g.add(contract.GraphNode{Kind: kindLoadBalancer, Name: "front", Goal: 1})
 	g.addOthers(m)
 	g.linkService(&mariposa.Service{Name: "web", DependsOn: []string{"db"}, Networks: []string{"web"}})
 	g.linkService(&mariposa.Service{Name: "db", Networks: []string{"web"}, Volumes: []string{"data:/var/lib"}})
+	g.linkService(&mariposa.Service{Name: "front", Balancer: &mariposa.Balancer{Routes: []mariposa.Route{{Service: "web"}, {Service: "gone"}}}})
 	g.linkService(&mariposa.Service{Name: "gone", DependsOn: []string{"db"}})
 	g.judgeOthers(mariposa.GoalStarted)
 	nodes, edges := g.assignLayers()
@@ -88,7 +89,7 @@ func TestAGraphHasEverythingThatAManifestHas(t *testing.T) {
 	}
 	want := []string{
 		"1 network idle converged 0/0", "1 network web converged 1/1", "1 volume data converged 1/1", "2 service db  1/1", "3 service web  0/2",
-		"4 load_balancer front converging 0/1",
+		"4 load_balancer front  0/1",
 		"load_balancer front > service web load_balancer", "service db > network web network", "service db > volume data volume",
 		"service web > network web network", "service web > service db depends_on",
 	}

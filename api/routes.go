@@ -184,6 +184,10 @@ var topics = []topic{
 			needs(auth.ReadProject).on(projectInPath),
 		handle("GET /v1/projects/{project}/services/{service}/healthchecks", "get-service-healthchecks", "List the health checks of a service and their results", (*server).getServiceHealthChecks).
 			needs(auth.ReadProject).on(projectInPath),
+		handle("GET /v1/projects/{project}/balancers", "get-balancers", "List the load balancers of a project with their members", (*server).getBalancers).
+			needs(auth.ReadProject).on(projectInPath),
+		handle("GET /v1/balancers", "list-balancers", "List load balancers with their members", (*server).listBalancers).needs(auth.Ask).
+			describe("The counters of at most 100 balancers are read; they are null for others."),
 		handle("GET /v1/projects/{project}/graph", "get-graph", "Get a project as a graph: its resources, their status and dependencies", (*server).getGraph).
 			needs(auth.ReadProject).on(projectInPath).
 			describe("Includes the resources of the version in force and leftovers of earlier versions."),

@@ -31,6 +31,7 @@ import (
 	"mariposa/driver/bridge"
 	"mariposa/driver/docker"
 	"mariposa/driver/dummy"
+	"mariposa/driver/haproxy"
 	"mariposa/driver/imagestore"
 	"mariposa/driver/kvm"
 	"mariposa/driver/lockfile"
@@ -60,6 +61,9 @@ type NodeConfig struct {
 	LXC *lxc.Options
 	// KVM says the same of virtual machines.
 	KVM *kvm.Options
+	// Balancers says how the node runs load balancers; nil: not at all. Where everything of them is
+	// kept follows from Dir.
+	Balancers *haproxy.Options
 	// UserNetwork puts virtual machines into networks of QEMU instead of those of the node.
 	UserNetwork bool
 	// Subnet is the range of addresses for the networks of the node; chosen if zero.
@@ -172,6 +176,16 @@ func driversFor(cfg NodeConfig, node string, names *agent.NameServer) ([]driver.
 		return nil, fmt.Errorf("set up processes on this node: %w", err)
 	}
 	drivers = append(drivers, p)
+	if cfg.Balancers != nil {
+		o := *cfg.Balancers
+		o.Dir = filepath.Join(cfg.Dir, "balancers")
+		d, err := haproxy.New(o)
+		if err != nil {
+			closeAll(drivers)
+			return nil, fmt.Errorf("set up load balancers on this node: %w", err)
+		}
+		drivers = append(drivers, d)
+	}
 	systems, networks, err := systemDrivers(cfg, node, server)
 	if err != nil {
 		closeAll(drivers)

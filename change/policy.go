@@ -17,7 +17,7 @@ import (
 
 // ComputeTypes are the compute types that a policy can name.
 var ComputeTypes = []mariposa.ComputeType{
-	mariposa.ComputeDocker, mariposa.ComputeInfrastructure, mariposa.ComputeKVM, mariposa.ComputeProcess, mariposa.ComputeDummy,
+	mariposa.ComputeDocker, mariposa.ComputeInfrastructure, mariposa.ComputeKVM, mariposa.ComputeProcess, mariposa.ComputeBalancer, mariposa.ComputeDummy,
 }
 
 // newPolicy returns the policy of a new organization. Host ports are shared with

@@ -31,7 +31,7 @@ const (
 
 // styles of status words. Words not listed stay plain.
 var styles = map[string]style{
-	string(mariposa.StatusConverged): good, string(mariposa.StateRunning): good, string(mariposa.HealthHealthy): good, string(mariposa.TaskCompleted): good,
+	string(mariposa.StatusConverged): good, string(mariposa.MemberUp): good, string(mariposa.MemberDrain): busy, string(mariposa.MemberDown): bad, string(mariposa.StateRunning): good, string(mariposa.HealthHealthy): good, string(mariposa.TaskCompleted): good,
 	string(mariposa.StatusConverging): busy, string(mariposa.StatePending): busy, string(mariposa.StateProvisioning): busy, string(mariposa.StateDraining): busy,
 	string(mariposa.StateStopping): busy, string(mariposa.HealthStarting): busy, string(mariposa.TaskActive): busy, string(mariposa.NodeRebooting): busy,
 	string(mariposa.StatusFailed): bad, string(mariposa.StatusBlocked): bad, string(mariposa.StatusBackingOff): bad, string(mariposa.StateUnknown): bad,

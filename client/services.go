@@ -51,3 +51,13 @@ func (c *Client) HealthChecks(ctx context.Context, project, service string) (*co
 	}
 	return send[contract.HealthChecks](ctx, c, get(path, c.organizationQuery()))
 }
+
+// Balancers returns the load balancers of a project with their members, or of all projects if it
+// is empty.
+func (c *Client) Balancers(ctx context.Context, project string) (*contract.Balancers, error) {
+	path := "/v1/balancers"
+	if project != "" {
+		path = pathOf(project, "balancers")
+	}
+	return send[contract.Balancers](ctx, c, get(path, c.organizationQuery()))
+}

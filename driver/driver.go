@@ -87,7 +87,8 @@ type Instance struct {
 	Networks       []Network
 	// Search are the domains of its project, in which it looks for short names; nil if the node
 	// cannot answer them.
-	Search []string
+	Search  []string
+	Members []mariposa.Member // of a balancer; nil: unknown, so it keeps those that it has
 }
 
 // Network is a network that an instance uses.
@@ -133,6 +134,7 @@ type Observed struct {
 	ExitCode       *int   // known once it has ended, if its kind has exit codes
 	Reason         string // how it ended, as a sentence part: "exited with code 1", "killed by signal 9"
 	Details        map[string]string
+	Members        []mariposa.MemberStatus // of a balancer, without counters
 }
 
 // LogOptions selects which part of a log is read. Following ends when ctx ends or the
@@ -153,7 +155,7 @@ type EventKind int
 const (
 	// InstanceChanged: an instance has ended (it is not running; reported once for each
 	// run), was restarted by its engine (it is running, and started later than before),
-	// or has other addresses or details.
+	// or has other addresses, details or members.
 	InstanceChanged EventKind = iota
 	// EngineLost: the engine that runs the instances (a daemon) cannot be reached.
 	// Instances are assumed to be unchanged.
@@ -300,6 +302,15 @@ type Prober interface {
 	// Probe returns nil if a check of a running instance passes, and otherwise what it says, as
 	// the rest of a sentence about the check.
 	Probe(ctx context.Context, id string, c *mariposa.HealthCheck) error
+}
+
+// Balancer is implemented by drivers whose instances spread connections over others.
+type Balancer interface {
+	// SetMembers sets what members an instance should have. The driver makes it so, keeps it so,
+	// and reports the members as they are as changes of the instance. Unlike operations, it may be
+	// called while another one is in progress on the same instance. It returns ErrNotFound if there
+	// is no such instance.
+	SetMembers(ctx context.Context, id string, members []mariposa.Member) error
 }
 
 // NonBlocker is implemented by drivers with operations that never block. The agent calls

@@ -29,6 +29,15 @@ func (s *Session) sendSnapshot(ctx context.Context) error {
 	if err := s.sendValues(ctx, records); err != nil { // before the instances, which read them at their start
 		return err
 	}
+	var ids []string
+	for _, r := range records {
+		if r.Spec().Compute == mariposa.ComputeBalancer {
+			ids = append(ids, r.ID)
+		}
+	}
+	if err := s.sendMembers(ctx, ids); err != nil { // likewise
+		return err
+	}
 	frames, err := s.packFrames(ctx, records, true)
 	if err != nil {
 		return err
@@ -166,7 +175,11 @@ func (s *Session) addAssignment(ctx context.Context, a *wire.Assign, r *store.In
 		if it.StopTimeout, err = s.stopTimeout(ctx, spec, project); err != nil {
 			return err
 		}
+		if it.Drain, err = s.drainOf(ctx, r); err != nil {
+			return err
+		}
 	}
+	s.noteLeaving(r.ID, spec.Project, it.Drain > 0)
 	a.Items = append(a.Items, it)
 	return nil
 }

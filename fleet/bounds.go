@@ -263,6 +263,25 @@ func (c *cutter) status(st *mariposa.InstanceStatus, now time.Time) {
 			check.Health = mariposa.HealthStarting
 		}
 	}
+	c.members(st)
+}
+
+// members cuts the members of a balancer. What changes with every connection is not stored.
+func (c *cutter) members(st *mariposa.InstanceStatus) {
+	const what = "the members of a load balancer"
+	if len(st.Members) > mariposa.MaxMembers {
+		c.note(what)
+		st.Members = st.Members[:mariposa.MaxMembers]
+	}
+	for i := range st.Members {
+		m := &st.Members[i]
+		m.Connections, m.Responses = 0, nil
+		m.Backend, m.Instance, m.Name = c.text(m.Backend, maxWord, what), c.text(m.Instance, maxWord, what), c.text(m.Name, maxWord, what)
+		m.Address, m.Reason, m.Weight = c.text(m.Address, maxAddress, what), c.text(m.Reason, maxWord, what), c.count(m.Weight, what)
+		if m.State != mariposa.MemberUp && m.State != mariposa.MemberDrain {
+			m.State = mariposa.MemberDown
+		}
+	}
 }
 
 // provided cuts the state of a resource.

@@ -67,12 +67,14 @@ type Fleet struct {
 	identity store.Identity
 	began    time.Time
 	balancer balancer
-	proofs   proofs
-	opens    *throttle // of sessions
-	statuses *throttle // of what nodes report about themselves
-	reports  reportLimiter
-	readings readLimiter
-	logged   reminders
+	// balancers are the load balancers of all projects.
+	balancers balancers
+	proofs    proofs
+	opens     *throttle // of sessions
+	statuses  *throttle // of what nodes report about themselves
+	reports   reportLimiter
+	readings  readLimiter
+	logged    reminders
 	// unfinished bounds the frames of all agents that have not arrived completely.
 	unfinished *wire.Unfinished
 	joined     chan struct{} // closed and replaced when a node opens a session, here or elsewhere
@@ -128,6 +130,7 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 		unfinished:     wire.NewUnfinished(maxUnfinished, unfinishedTime),
 		heardElsewhere: map[string]time.Time{}, neighbors: map[string]*neighbor{},
 	}
+	f.findBalancers()
 	o.Picture.Subscribe(f.routeChanges)
 	return f, nil
 }
@@ -256,20 +259,25 @@ func (f *Fleet) routeChanges(changes []store.Change) {
 	byNode := map[string][]message{}
 	touched := map[string][]string{} // the changed services by project
 	moved := false                   // a node may have opened a session at another replica
+	balanced := map[string]bool{}    // projects in which members of balancers may have changed
 	touch := func(project string, services ...string) { touched[project] = append(touched[project], services...) }
 	for i := range changes {
 		c := &changes[i]
 		switch spec := c.Record.Spec.(type) {
 		case *mariposa.ProjectSpec:
 			touch(c.Record.ID)
+			balanced[c.Record.ID] = true
 		case *mariposa.ServiceSpec:
 			touch(spec.Project, spec.Name)
+			balanced[spec.Project] = true
 		case *mariposa.OrganizationSpec: // its name is part of its projects' values
 			for _, p := range f.Picture.ProjectsOf(c.Record.ID) {
 				touch(p.ID)
 			}
 		case *mariposa.InstanceSpec:
 			f.noteDrain(spec.Node, c)
+			f.noteBalancer(&c.Record, c.Deleted)
+			balanced[spec.Project] = true
 			if c.Spec || c.Deleted {
 				byNode[spec.Node] = append(byNode[spec.Node], message{change: c})
 			}
@@ -286,6 +294,9 @@ func (f *Fleet) routeChanges(changes []store.Change) {
 			f.noteStored(c)
 			byNode[c.Record.ID] = append(byNode[c.Record.ID], message{change: c})
 			moved = true
+			if c.Status && f.hasBalancers() {
+				f.projectsOn(c.Record.ID, balanced)
+			}
 		}
 	}
 	for _, project := range slices.Sorted(maps.Keys(touched)) {
@@ -293,6 +304,7 @@ func (f *Fleet) routeChanges(changes []store.Change) {
 			byNode[node] = append(byNode[node], message{values: ids})
 		}
 	}
+	f.routeMembers(balanced, byNode)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if moved {

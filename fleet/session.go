@@ -65,13 +65,15 @@ type Session struct {
 	excessChanged     bool
 	machine           *mariposa.Machine
 	machineChanged    bool
-	reboots           bool              // its machine is shutting down
-	judged            bool              // its node counts as unknown, though it is connected here
-	endings           map[string]ending // what the node was told about the ends of instances
-	keyRequested      time.Time         // the newest request for a new key that the node knows of
-	offeredKey        string            // the hash of a key that the node has stored, not yet stored here
-	servers           []string          // that the node knows of
-	ready             chan struct{}     // closed once the node knows its instances, so streams can be opened
+	reboots           bool                         // its machine is shutting down
+	judged            bool                         // its node counts as unknown, though it is connected here
+	endings           map[string]ending            // what the node was told about the ends of instances
+	members           map[string][]mariposa.Member // what its balancers were told
+	leaving           map[string]string            // instances that wait for balancers before they stop, with their projects
+	keyRequested      time.Time                    // the newest request for a new key that the node knows of
+	offeredKey        string                       // the hash of a key that the node has stored, not yet stored here
+	servers           []string                     // that the node knows of
+	ready             chan struct{}                // closed once the node knows its instances, so streams can be opened
 	names             namesSent
 }
 
@@ -82,6 +84,9 @@ type message struct {
 	change *store.Change // of an instance, a resource or the node
 	values []string      // instances whose live values have changed
 	names  bool          // names that the node knows have changed
+
+	balancer string // a balancer whose members may have changed
+	leaving  string // a project whose leaving instances may stop
 }
 
 func newSession(f *Fleet, h *wire.Hello, spec *mariposa.NodeSpec, epoch int64, from string, out Outlet, wake func()) *Session {
@@ -89,7 +94,7 @@ func newSession(f *Fleet, h *wire.Hello, spec *mariposa.NodeSpec, epoch int64, f
 	s := &Session{
 		f: f, node: h.Node, hello: c.hello(h), spec: spec, epoch: epoch, from: from, out: out, began: f.Clock.Now(),
 		pending: map[string]*mariposa.InstanceStatus{}, recent: map[string]*mariposa.InstanceStatus{}, retry: func() {}, ready: make(chan struct{}),
-		provided: map[string]wire.Provided{}, endings: map[string]ending{}, reading: f.readings.of(h.Node),
+		provided: map[string]wire.Provided{}, endings: map[string]ending{}, members: map[string][]mariposa.Member{}, leaving: map[string]string{}, reading: f.readings.of(h.Node),
 	}
 	s.machine, s.past, s.excess = s.hello.Machine, f.pastOf(h), c.excess
 	if len(c.excess) > 0 {
@@ -138,7 +143,8 @@ func (s *Session) Step(ctx context.Context) error {
 		clear(s.recent)
 	}
 	var changed []store.Change
-	var values []string
+	var values, balancers []string
+	leaving := map[string]bool{}
 	open, names := false, false
 	for _, m := range s.inbox.Take() {
 		switch {
@@ -153,6 +159,10 @@ func (s *Session) Step(ctx context.Context) error {
 			names = true
 		case m.values != nil:
 			values = append(values, m.values...)
+		case m.balancer != "":
+			balancers = append(balancers, m.balancer)
+		case m.leaving != "":
+			leaving[m.leaving] = true
 		case m.change == nil: // a retry
 		case m.change.Record.Kind == mariposa.KindNode:
 			if s.handleNodeChange(m.change) {
@@ -174,6 +184,9 @@ func (s *Session) Step(ctx context.Context) error {
 		}
 	} else if s.snapshotSent {
 		s.updateNames(names, changed)
+		if err := s.sendMembers(ctx, balancers); err != nil { // before the goals of new balancers
+			return err
+		}
 		records := s.records(values)
 		if err := s.sendValues(ctx, records); err != nil {
 			return err
@@ -187,6 +200,9 @@ func (s *Session) Step(ctx context.Context) error {
 			return err
 		}
 		if err := s.sendChanges(ctx, changed); err != nil {
+			return err
+		}
+		if err := s.releaseLeaving(ctx, leaving); err != nil {
 			return err
 		}
 	}

@@ -67,6 +67,9 @@ func facets(s *mariposa.Service) []facet {
 	}
 	f.policies(s)
 	f.dummy(s.Dummy)
+	if s.Balancer != nil {
+		f.add("address", replaces, s.Balancer.Address)
+	}
 	for i, h := range s.HealthChecks {
 		f.healthCheck("healthchecks["+strconv.Itoa(i)+"]", h)
 	}

@@ -21,7 +21,7 @@ func (c *checker) references(p *parts) {
 	for _, v := range p.Volumes {
 		volumes[v.Name] = true
 	}
-	for _, d := range append(p.drafts, &p.unchecked) {
+	for _, d := range p.drafts {
 		d.edges = slices.DeleteFunc(d.edges, func(e edge) bool { return !c.edge(p, d, e, known) })
 		for _, ref := range d.refs {
 			if e, ok := c.path(p, d, ref, known); ok {

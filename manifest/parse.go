@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-	"time"
 
 	"mariposa"
 )
@@ -32,7 +31,7 @@ func Parse(data []byte) (*Project, error) {
 type parts struct {
 	Project
 	drafts    []*draft
-	unchecked draft // keeps the references outside services
+	balancers []*balancerDraft
 	byName    map[string]*draft
 }
 
@@ -47,7 +46,7 @@ var topKeys = keys[parts]{
 		c.named(at, func(at *spot) { p.Volumes = append(p.Volumes, c.volume(at)) })
 	},
 	"load_balancers": func(c *checker, at *spot, p *parts) {
-		c.named(at, func(at *spot) { p.LoadBalancers = append(p.LoadBalancers, c.loadBalancer(at, p)) })
+		c.named(at, func(at *spot) { p.balancers = append(p.balancers, c.loadBalancer(at)) })
 	},
 	"metadata": func(c *checker, at *spot, p *parts) {
 		c.named(at, func(at *spot) { p.Metadata = append(p.Metadata, c.metadata(at)) })
@@ -69,6 +68,7 @@ func (c *checker) project(at *spot) *Project {
 	for _, d := range p.drafts {
 		p.byName[d.Name] = d
 	}
+	c.addBalancers(p)
 	c.references(p)
 	c.checkCycles(p.drafts)
 	if len(c.faults) > 0 {
@@ -127,49 +127,6 @@ func (c *checker) label(at *spot) {
 	if why := dnsLabel(at.key); why != "" {
 		c.invalid(at, "the name %s", why)
 	}
-}
-
-// balancerDraft is a load balancer while it is being read.
-type balancerDraft struct {
-	LoadBalancer
-	of *parts
-}
-
-var balancerKeys = keys[balancerDraft]{
-	"listen": func(c *checker, at *spot, b *balancerDraft) { c.port(at, &b.Listen) },
-	"service": func(c *checker, at *spot, b *balancerDraft) {
-		if name, ok := c.text(at); ok {
-			b.Service = name
-			b.of.unchecked.edges = append(b.of.unchecked.edges, edge{to: name, at: at})
-		}
-	},
-	"port": func(c *checker, at *spot, b *balancerDraft) { c.port(at, &b.Port) },
-	"mode": func(c *checker, at *spot, b *balancerDraft) {
-		if word, ok := c.choice(at, "http", "tcp"); ok {
-			b.Mode = word
-		}
-	},
-	"drain":         func(c *checker, at *spot, b *balancerDraft) { c.seconds(at, 0, &b.Drain) },
-	"canary_weight": func(c *checker, at *spot, b *balancerDraft) { b.CanaryWeight, _ = c.whole(at, 0, 100) },
-	"tls": func(c *checker, at *spot, b *balancerDraft) {
-		b.TLS, _ = c.text(at)
-		c.template(at, &b.of.unchecked, b.TLS)
-	},
-	"address": func(c *checker, at *spot, b *balancerDraft) { b.Address, _ = c.text(at) },
-}
-
-func (c *checker) loadBalancer(at *spot, p *parts) LoadBalancer {
-	b := balancerDraft{of: p, LoadBalancer: LoadBalancer{Name: at.key, Mode: "http", Drain: 30 * time.Second}}
-	c.label(at)
-	if at.kind() == kindRefused || !object(c, at, "load_balancers.*.", balancerKeys, &b) {
-		return b.LoadBalancer
-	}
-	for _, key := range []string{"listen", "service", "port"} {
-		if at.child(key) == nil {
-			c.fault(at.missing(key), mariposa.FaultMissing, "is missing; a load balancer needs listen, service and port")
-		}
-	}
-	return b.LoadBalancer
 }
 
 // template checks an interpolated text and keeps its references for later.

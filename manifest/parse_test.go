@@ -82,7 +82,7 @@ func TestTheContractsExampleMadeWholeIsOnlyNotSupportedYet(t *testing.T) {
 	}
 	lines := strings.Split(string(data), "\n")
 	_, err = Parse(data)
-	if len(faultsOf(err)) < 4 {
+	if len(faultsOf(err)) < 3 {
 		t.Fatalf("too few faults: %v", listing(err))
 	}
 	for _, f := range faultsOf(err) {

@@ -2,7 +2,6 @@ package manifest
 
 import (
 	_ "embed"
-	"time"
 
 	"mariposa"
 )
@@ -36,17 +35,11 @@ type Volume struct {
 	Shared bool  // one for all instances that use it, instead of one for each slot
 }
 
-// LoadBalancer spreads connections over the serving instances of a service.
+// LoadBalancer spreads connections over the serving instances of services. It is run by
+// instances of the service with its name.
 type LoadBalancer struct {
-	Name         string
-	Listen       int
-	Service      string
-	Port         int
-	Mode         string // http | tcp
-	Drain        time.Duration
-	CanaryWeight int    // percent; 0: by number of instances
-	TLS          string // may contain interpolations
-	Address      string // the control socket of an external balancer
+	Name string
+	mariposa.Balancer
 }
 
 //go:embed schema.json

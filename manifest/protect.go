@@ -90,15 +90,11 @@ func (p *Project) Content(doc []byte, v *Values, protected []string, mac func(pa
 	return hex.EncodeToString(sum[:])
 }
 
-// keepPaths stores the references of every service to metadata and to other services;
-// references outside services have an empty name.
+// keepPaths stores the references of every service to metadata and to other services.
 func (p *parts) keepPaths() {
 	p.paths = map[string][]string{}
-	for _, d := range append(p.drafts, &p.unchecked) {
-		name := ""
-		if d.Service != nil {
-			name = d.Name
-		}
+	for _, d := range p.drafts {
+		name := d.Name
 		for _, ref := range d.refs {
 			if strings.HasPrefix(ref.path, "meta.") || strings.HasPrefix(ref.path, "services.") {
 				p.paths[name] = append(p.paths[name], ref.path)

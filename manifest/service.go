@@ -23,6 +23,7 @@ type draft struct {
 	networks        []edge
 	volumes         []edge
 	checkedNetworks []edge // by health checks
+	targets         []edge // of a load balancer
 	refs            []usedPath
 	variables       map[string]bool // of the environment, once it is needed
 }

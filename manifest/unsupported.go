@@ -11,7 +11,6 @@ import (
 // any value is refused except the fine ones and the empty one. Delete the line of a key
 // when you implement it.
 var unsupportedKeys = map[string]struct{ values, fine []string }{
-	"load_balancers":          {},
 	"services.*.service_type": {values: []string{"scheduled", "event"}},
 	"services.*.affinity":     {},
 	"services.*.schedule":     {},

@@ -24,6 +24,7 @@ needs() {
 		/usr/lib/postgresql/*/bin/initdb postgresql  tests start a server for the store that replicas share
 		iptables-restore                 iptables    system containers reach other machines through it
 		qemu-system-x86_64               qemu-system-x86  tests run virtual machines
+		haproxy                          haproxy     tests run load balancers
 		qemu-img                         qemu-utils  tests make disks of virtual machines
 		mkfs.ext4                        e2fsprogs   volumes with a size are file systems of their own
 		chromium                         chromium    tests use the web page with it

@@ -69,6 +69,9 @@ func (r *Report) Add(it Status) {
 	for _, c := range it.Status.Checks {
 		r.weight += 128 + len(c.Name) + len(c.Reason)
 	}
+	for i := range it.Status.Members {
+		r.weight += 320 + len(it.Status.Members[i].Reason)
+	}
 }
 
 // ChecksWeight is how many bytes health checks take in a frame, at most.

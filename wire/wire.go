@@ -30,7 +30,7 @@ import (
 //	13 (2026-11): reports with compute types that a node has begun or ceased to offer; workloads with a user and name servers
 //	14 (2026-11): assignments of adopted containers; streams that list foreign containers
 //	15 (2026-11): assignments with health checks; the health of instances and the results of their checks in reports
-//	16 (2026-11): names, and hello with whether the node wants them
+//	16 (2026-11): names, and hello with whether the node wants them; the members of load balancers; assignments that wait until their connections have ended
 const Protocol = 16
 
 // NodeHeader is the request header with which an agent proves which node it is: ID:KEY. A
@@ -63,6 +63,7 @@ type Frame struct {
 	Crash     *Crash     `json:"crash,omitempty"`
 	Rotate    *Rotate    `json:"rotate,omitempty"`
 	Names     *Names     `json:"names,omitempty"`
+	Balance   *Balance   `json:"balance,omitempty"`
 
 	size int
 }
@@ -172,6 +173,17 @@ type Assignment struct {
 	// negative means no limit. A shorter one also applies to a stop in progress. If nil,
 	// the workload decides.
 	StopTimeout *time.Duration `json:"within,omitempty"`
+	// Drain is how long an instance whose goal is not running keeps running at most, counted
+	// from when the node first receives it, so that its connections can end. It is sent again
+	// without it once they have ended. Zero: it is stopped at once.
+	Drain time.Duration `json:"drain,omitempty"`
+}
+
+// Balance sends the node the members of one of its load balancers: all of them, and only the
+// newest list counts.
+type Balance struct {
+	ID      string            `json:"id"` // of the balancer's instance
+	Members []mariposa.Member `json:"members,omitempty"`
 }
 
 // Checks are the health checks in force of an instance.
@@ -322,7 +334,7 @@ func decodeChecked(b []byte) (f Frame, err error) {
 func (f *Frame) countMessages() (n int) {
 	for _, set := range []bool{
 		f.Hello != nil, f.Welcome != nil, f.Assign != nil, f.Mdata != nil, f.Provide != nil, f.Report != nil,
-		f.Heartbeat != nil, f.Bye != nil, f.Crash != nil, f.Rotate != nil, f.Names != nil,
+		f.Heartbeat != nil, f.Bye != nil, f.Crash != nil, f.Rotate != nil, f.Names != nil, f.Balance != nil,
 	} {
 		if set {
 			n++

@@ -7,12 +7,15 @@ import (
 	"github.com/spf13/pflag"
 
 	"mariposa/assembly"
+	"mariposa/driver/haproxy"
 	"mariposa/driver/kvm"
 	"mariposa/driver/lxc"
 )
 
-// systemFlags are the flags for system containers and virtual machines.
+// systemFlags are the flags for load balancers, system containers and virtual machines.
 type systemFlags struct {
+	balancers  string
+	addresses  []string
 	lxc        string
 	kvm        string
 	kvmNetwork string
@@ -20,6 +23,8 @@ type systemFlags struct {
 }
 
 func (f *systemFlags) add(to *pflag.FlagSet) {
+	to.StringVar(&f.balancers, "balancers", "on", "run load balancers with HAProxy if this machine has it: on or off")
+	to.StringSliceVar(&f.addresses, "balancer-address", nil, "control socket of an external HAProxy that projects may use as a load balancer: a path or host:port; may be repeated")
 	to.StringVar(&f.lxc, "lxc", "on", "run system containers with LXC if this machine can: on or off; privileged: even if it cannot give them ids of their own, so that root inside is root of the machine")
 	to.StringVar(&f.kvm, "kvm", "on", "run virtual machines with QEMU if this machine can: on or off; emulate: without the acceleration of the processor")
 	to.StringVar(&f.kvmNetwork, "kvm-network", "bridge", "network of virtual machines: bridge, or user: ports of the node lead to them, and nothing leads out")
@@ -28,6 +33,13 @@ func (f *systemFlags) add(to *pflag.FlagSet) {
 
 // apply sets how the node runs them.
 func (f *systemFlags) apply(cfg *assembly.NodeConfig) error {
+	switch f.balancers {
+	case "off":
+	case "on":
+		cfg.Balancers = &haproxy.Options{Addresses: f.addresses}
+	default:
+		return errors.New("--balancers must be on or off")
+	}
 	switch f.lxc {
 	case "off":
 	case "on", "privileged":

@@ -1,0 +1,244 @@
+package haproxy
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"mariposa"
+	"mariposa/balance"
+	"mariposa/driver"
+)
+
+// drainInterval is how often a balancer is looked at while members drain.
+const drainInterval = 100 * time.Millisecond
+
+// patience is in how many rounds in a row a balancer may fail to answer before its members count
+// as down.
+const patience = 3
+
+// follow starts the loop of a balancer, unless it has one.
+func (d *Driver) follow(e *entry) {
+	d.mu.Lock()
+	closed := d.closed
+	d.mu.Unlock()
+	e.mu.Lock()
+	if e.stop != nil || closed {
+		e.mu.Unlock()
+		return
+	}
+	ctx, cancel := context.WithCancel(d.gate.Context())
+	e.stop, e.failures = cancel, 0
+	e.mu.Unlock()
+	d.gate.Go(func() {
+		defer cancel()
+		for {
+			next := d.options.Interval
+			if d.round(ctx, e) {
+				next = drainInterval
+			}
+			timer := time.NewTimer(next)
+			select {
+			case <-ctx.Done():
+				timer.Stop()
+				return
+			case <-e.wake:
+			case <-timer.C:
+			}
+			timer.Stop()
+		}
+	})
+}
+
+// round compares a balancer with what it should be, once, and reports its members if they have
+// changed. It returns whether members drain.
+func (d *Driver) round(ctx context.Context, e *entry) (drains bool) {
+	e.work.Lock()
+	defer e.work.Unlock()
+	statuses, err := d.correct(ctx, e)
+	if ctx.Err() != nil {
+		return false
+	}
+	e.mu.Lock()
+	if err != nil {
+		if e.failures++; e.failures == patience {
+			slog.Warn("a load balancer does not answer", "instance", e.id, "err", err)
+		}
+		if e.failures < patience {
+			e.mu.Unlock()
+			return true // soon again
+		}
+		statuses = allDown(e.record.Members, err.Error())
+	} else {
+		e.failures = 0
+	}
+	changed := !sameStatuses(e.statuses, statuses)
+	e.statuses = statuses
+	o := e.seen
+	o.Members = withoutCounters(statuses)
+	e.seen = o
+	e.mu.Unlock()
+	if changed {
+		d.tell(driver.Event{Kind: driver.InstanceChanged, Instance: o})
+	}
+	return slices.ContainsFunc(statuses, func(m mariposa.MemberStatus) bool { return m.State == mariposa.MemberDrain && !m.Idle })
+}
+
+func allDown(members []mariposa.Member, why string) []mariposa.MemberStatus {
+	all := balance.Statuses(members, nil, true)
+	for i := range all {
+		all[i].State, all[i].Reason = mariposa.MemberDown, why
+	}
+	return all
+}
+
+// correct sends the commands that a balancer needs, and returns its members as they are then.
+func (d *Driver) correct(ctx context.Context, e *entry) ([]mariposa.MemberStatus, error) {
+	e.mu.Lock()
+	desired, names := e.record.Members, e.backends()
+	ours := make(map[balance.Key]bool, len(e.record.Ours))
+	for _, k := range e.record.Ours {
+		ours[k] = true
+	}
+	e.mu.Unlock()
+	s := e.socket()
+	busy := d.hasFormerWorkers(e) // before the counters are read: one that ends meanwhile does not count
+	actual, _, err := s.servers(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	commands := balance.Commands(desired, actual, ours)
+	for _, command := range commands {
+		if err := s.do(ctx, command); err != nil {
+			if ctx.Err() != nil {
+				return nil, err
+			}
+			slog.Debug("a load balancer refused a command; it is tried again", "instance", e.id, "command", command, "err", err)
+		}
+	}
+	if len(commands) > 0 {
+		busy = d.hasFormerWorkers(e) || busy
+		if actual, _, err = s.servers(ctx, names); err != nil {
+			return nil, err
+		}
+	}
+	d.forget(e, actual)
+	return balance.Statuses(desired, actual, busy), nil
+}
+
+// forget removes members from the record that are neither desired nor there any more.
+func (d *Driver) forget(e *entry, actual []balance.Server) {
+	keep := map[balance.Key]bool{}
+	for _, s := range actual {
+		keep[balance.Key{Backend: s.Backend, Instance: s.Name}] = true
+	}
+	e.mu.Lock()
+	for i := range e.record.Members {
+		keep[balance.KeyOf(&e.record.Members[i])] = true
+	}
+	before := len(e.record.Ours)
+	e.record.Ours = slices.DeleteFunc(e.record.Ours, func(k balance.Key) bool { return !keep[k] })
+	changed := len(e.record.Ours) != before
+	e.mu.Unlock()
+	if changed {
+		if err := d.storeRecord(e); err != nil {
+			slog.Warn("cannot store the members of a load balancer; a later change does", "instance", e.id, "err", err)
+		}
+	}
+}
+
+// hasFormerWorkers reports whether workers from before a reload finish their connections: the
+// control socket does not show these.
+func (d *Driver) hasFormerWorkers(e *entry) bool {
+	pid := strconv.Itoa(e.pid())
+	if pid == "0" {
+		return false
+	}
+	b, err := os.ReadFile("/proc/" + pid + "/task/" + pid + "/children")
+	return err == nil && len(strings.Fields(string(b))) > 1
+}
+
+// readMembers returns the members of a balancer with their counters.
+func (d *Driver) readMembers(ctx context.Context, e *entry) ([]mariposa.MemberStatus, error) {
+	e.mu.Lock()
+	desired, names, isHTTP := e.record.Members, e.backends(), e.config.Mode == "http"
+	e.mu.Unlock()
+	actual, counts, err := e.socket().servers(ctx, names)
+	if err != nil {
+		return allDown(desired, err.Error()), err
+	}
+	all := balance.Statuses(desired, actual, d.hasFormerWorkers(e))
+	for i := range all {
+		if c, ok := counts[balance.Key{Backend: all[i].Backend, Instance: all[i].Instance}]; ok && isHTTP {
+			all[i].Responses = &c.responses
+		}
+	}
+	return all, nil
+}
+
+// lastWords returns the last error in the log of a balancer, as the rest of a sentence.
+func (d *Driver) lastWords(ctx context.Context, id string) string {
+	r, err := d.inner.Logs(ctx, id, driver.LogOptions{Tail: 20})
+	if err != nil {
+		return "ended at once"
+	}
+	defer r.Close() // it was only read
+	b := make([]byte, 16<<10)
+	n, _ := r.Read(b) // the end of a short log
+	last := ""
+	for line := range strings.Lines(string(b[:n])) {
+		if strings.HasPrefix(line, "[ALERT]") {
+			last = strings.TrimSpace(line)
+			if strings.Contains(last, "cannot bind") {
+				break
+			}
+		}
+	}
+	if _, text, ok := strings.Cut(last, " : "); ok {
+		return "cannot start: " + text
+	}
+	return "ended at once: see its log"
+}
+
+// finish asks HAProxy to end once its connections have ended, and waits for that.
+func (d *Driver) finish(ctx context.Context, e *entry, timeout time.Duration) {
+	if !softStop(e.pid()) {
+		return
+	}
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	for {
+		if o, err := d.find(ctx, e.id); err != nil || !o.Running {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// describeProblem keeps why new values cannot be used, until others can.
+func (d *Driver) describeProblem(e *entry, err error) {
+	e.mu.Lock()
+	text := ""
+	if err != nil {
+		text = fmt.Sprintf("it keeps its former settings: %s", err)
+	}
+	same := e.problem == text
+	e.problem = text
+	o := e.seen
+	e.mu.Unlock()
+	if !same {
+		d.tell(driver.Event{Kind: driver.InstanceChanged, Instance: d.note(e, o)})
+	}
+}
