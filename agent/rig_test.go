@@ -393,6 +393,7 @@ type call struct {
 	timeout  time.Duration       // of a stop
 	ctx      context.Context     //nolint:containedctx // of a start or a stop
 	wake     func()
+	members  []mariposa.Member
 	o        driver.Observed // what it answers
 	err      error
 	over     bool

@@ -176,13 +176,8 @@ func (s *Session) membersOf(ctx context.Context, r *store.Instance) ([]mariposa.
 }
 
 func compareStates(a, b mariposa.MemberState) int {
-	switch {
-	case a == b:
-		return 0
-	case a == mariposa.MemberUp:
-		return -1
-	}
-	return 1
+	rank := map[mariposa.MemberState]int{mariposa.MemberUp: 0, mariposa.MemberDrain: 1}
+	return rank[a] - rank[b]
 }
 
 // balancerOf returns what a balancer's instance does, by the definition in force; nil if that is
@@ -240,18 +235,16 @@ func (s *Session) reach(spec *mariposa.InstanceSpec, st *mariposa.InstanceStatus
 	if len(st.Addresses) == 0 {
 		return "", "it has no address"
 	}
-	host, published := "", 0
-	host, actual := mariposa.SplitAddress(st.Addresses[0])
+	host, _ := mariposa.SplitAddress(st.Addresses[0])
+	actual, published := strconv.Itoa(port), 0
 	if def != nil && len(def.Ports) == len(st.Addresses) { // one address for each port, in their order
 		at := slices.IndexFunc(def.Ports, func(p mariposa.Port) bool { return p.Target == port })
 		if at >= 0 {
 			host, actual = mariposa.SplitAddress(st.Addresses[at])
 			published = def.Ports[at].Host
-		} else if actual = strconv.Itoa(port); spec.Compute == mariposa.ComputeProcess {
+		} else if spec.Compute == mariposa.ComputeProcess {
 			return "", "it has no port " + strconv.Itoa(port)
 		}
-	} else {
-		actual = strconv.Itoa(port)
 	}
 	if spec.Node != from && !s.f.sharesMachine(spec.Node, from) {
 		outside := s.f.hostOf(spec.Node)

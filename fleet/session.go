@@ -184,25 +184,7 @@ func (s *Session) Step(ctx context.Context) error {
 		}
 	} else if s.snapshotSent {
 		s.updateNames(names, changed)
-		if err := s.sendMembers(ctx, balancers); err != nil { // before the goals of new balancers
-			return err
-		}
-		records := s.records(values)
-		if err := s.sendValues(ctx, records); err != nil {
-			return err
-		}
-		ends, err := s.endOtherwise(ctx, records)
-		if err != nil {
-			return err
-		}
-		// The stop timeout of those that are stopping may be shorter now.
-		if err := s.sendFrames(ctx, slices.Concat(ends, stoppingInstances(records))); err != nil {
-			return err
-		}
-		if err := s.sendChanges(ctx, changed); err != nil {
-			return err
-		}
-		if err := s.releaseLeaving(ctx, leaving); err != nil {
+		if err := s.sendNews(ctx, changed, values, balancers, leaving); err != nil {
 			return err
 		}
 	}
@@ -213,6 +195,30 @@ func (s *Session) Step(ctx context.Context) error {
 		return err
 	}
 	return s.storeReboot(ctx)
+}
+
+// sendNews sends the node what has changed: records of its own, instances with other values,
+// balancers with other members, and projects whose leaving instances may stop.
+func (s *Session) sendNews(ctx context.Context, changed []store.Change, values, balancers []string, leaving map[string]bool) error {
+	if err := s.sendMembers(ctx, balancers); err != nil { // before the goals of new balancers
+		return err
+	}
+	records := s.records(values)
+	if err := s.sendValues(ctx, records); err != nil {
+		return err
+	}
+	ends, err := s.endOtherwise(ctx, records)
+	if err != nil {
+		return err
+	}
+	// The stop timeout of those that are stopping may be shorter now.
+	if err := s.sendFrames(ctx, slices.Concat(ends, stoppingInstances(records))); err != nil {
+		return err
+	}
+	if err := s.sendChanges(ctx, changed); err != nil {
+		return err
+	}
+	return s.releaseLeaving(ctx, leaving)
 }
 
 // handleNodeChange reports whether the session's own opening has come through the feed:

@@ -91,3 +91,18 @@ func TestTheBenchmarkOfHealthChecksMeasuresAnAgent(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+func TestTheBenchmarkOfRequestsLosesNone(t *testing.T) {
+	t.Parallel()
+	h := &devServer{t: t, dir: t.TempDir()}
+	got := h.bench(nil, []string{"instances", "rate", "clients"}, "requests", "--instances", "2", "--rate", "50", "--clients", "4")
+	for _, part := range []string{"steady", "update", "scale_down", "node_drain", "restart", "crash", "haproxy_reloads"} {
+		p, _ := got[part].(map[string]any)
+		if p["sent"] == nil || p["sent"] == 0.0 {
+			t.Errorf("%s was not measured: %v", part, got)
+		}
+		if p["lost"] != 0.0 && part != "crash" && part != "haproxy_reloads" {
+			t.Errorf("%s lost requests: %v", part, p)
+		}
+	}
+}

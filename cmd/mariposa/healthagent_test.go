@@ -37,8 +37,8 @@ func (h *devServer) startHealthAgent(project string) string {
 	return servedAt.FindStringSubmatch(errs.String())[1]
 }
 
-// fetch makes a request and returns the status and the body of the answer.
-func fetch(t *testing.T, method, url string) (int, string) {
+// askAgent makes a request and returns the status and the body of the answer.
+func askAgent(t *testing.T, method, url string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
 	must(t, err)
@@ -57,7 +57,7 @@ func TestAStandAloneHealthAgentChecksAProject(t *testing.T) {
 	all := h.healthy("shop", 2)
 	at := h.startHealthAgent("shop")
 	read := func() (doc healthagent.Checks) {
-		_, body := fetch(t, http.MethodGet, at+"/v1/healthchecks")
+		_, body := askAgent(t, http.MethodGet, at+"/v1/healthchecks")
 		must(t, json.Unmarshal([]byte(body), &doc))
 		return doc
 	}
@@ -69,12 +69,12 @@ func TestAStandAloneHealthAgentChecksAProject(t *testing.T) {
 		t.Errorf("a command: %+v", inside)
 	}
 
-	if status, body := fetch(t, http.MethodGet, at+"/v1/healthchecks/web-1/definition"); status != http.StatusOK ||
+	if status, body := askAgent(t, http.MethodGet, at+"/v1/healthchecks/web-1/definition"); status != http.StatusOK ||
 		strings.TrimSpace(body) != "{type: http, port: 8080, path: /health, poll: 0.2, unhealthy_poll: 0.1, timeout: 20, retries: 1}" {
 		t.Errorf("the definition: %d %s", status, body)
 	}
 	for _, path := range []string{"/v1/healthchecks/web-9", "/v1/healthchecks/web-9/definition"} {
-		if status, body := fetch(t, http.MethodGet, at+path); status != http.StatusNotFound || !strings.Contains(body, "there is no health check with this id") {
+		if status, body := askAgent(t, http.MethodGet, at+path); status != http.StatusNotFound || !strings.Contains(body, "there is no health check with this id") {
 			t.Errorf("%s: %d %s", path, status, body)
 		}
 	}
@@ -85,7 +85,7 @@ func TestAStandAloneHealthAgentChecksAProject(t *testing.T) {
 	h.ok("-j", "shop", "instance", "exec", sick, "--", "rm", "health")
 	h.await("the failure is seen", func() bool {
 		var check healthagent.Check
-		_, body := fetch(t, http.MethodGet, at+"/v1/healthchecks/web-1")
+		_, body := askAgent(t, http.MethodGet, at+"/v1/healthchecks/web-1")
 		must(t, json.Unmarshal([]byte(body), &check))
 		return check.Health == mariposa.HealthUnhealthy && slices.ContainsFunc(check.Instances, func(r healthagent.Result) bool {
 			return r.Instance == all[sick].ID && r.Health == mariposa.HealthUnhealthy && strings.Contains(r.Reason, "answered 404, 2 times in ")
@@ -95,11 +95,11 @@ func TestAStandAloneHealthAgentChecksAProject(t *testing.T) {
 	// Definitions are read again on request, and a server that is away is named.
 	h.ok("-j", "shop", "project", "thaw")
 	h.ok("-j", "shop", "project", "update", "-m", fileOf(t, strings.Replace(served(1, "echo ok > health", ""), "timeout: 20, retries: 1}", "timeout: 20, retries: 3}", 1)), "--force", "--wait")
-	if status, body := fetch(t, http.MethodPost, at+"/v1/healthchecks/update"); status != http.StatusOK || !strings.Contains(body, `"retries":3`) {
+	if status, body := askAgent(t, http.MethodPost, at+"/v1/healthchecks/update"); status != http.StatusOK || !strings.Contains(body, `"retries":3`) {
 		t.Errorf("an update: %d %s", status, body)
 	}
 	h.kill()
-	if status, body := fetch(t, http.MethodPost, at+"/v1/healthchecks/update"); status != http.StatusBadGateway || !strings.Contains(body, "cannot read the health checks of shop") {
+	if status, body := askAgent(t, http.MethodPost, at+"/v1/healthchecks/update"); status != http.StatusBadGateway || !strings.Contains(body, "cannot read the health checks of shop") {
 		t.Errorf("an update without a server: %d %s", status, body)
 	}
 	if doc := read(); doc.Error == "" || len(doc.Checks) != 2 {
