@@ -70,7 +70,7 @@ func (p *plainProxy) add(ctx context.Context) error {
 	}
 	p.servers, p.run.backends = append(p.servers, plainServer{port, process}), append(p.run.backends, process)
 	return p.run.await(ctx, "a process listens", func() (bool, error) {
-		c, err := net.Dial("tcp", "127.0.0.1:"+strconv.Itoa(port))
+		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", "127.0.0.1:"+strconv.Itoa(port))
 		if err != nil {
 			return false, process.err()
 		}

@@ -36,7 +36,8 @@ type entry struct {
 	statuses []mariposa.MemberStatus // as last seen
 	seen     driver.Observed
 	problem  string
-	failures int // rounds in a row in which it did not answer
+	failures int  // rounds in a row in which it did not answer
+	quiet    bool // an operation expects its end, which is not reported
 	stop     context.CancelFunc
 	wake     chan struct{}
 }
@@ -240,6 +241,13 @@ func (e *entry) setMembers(all []mariposa.Member) {
 			e.record.Ours = append(e.record.Ours, k)
 		}
 	}
+}
+
+// expectEnd says whether the end of the process is part of an operation, and not reported.
+func (e *entry) expectEnd(quiet bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.quiet = quiet
 }
 
 func (e *entry) wakeUp() {

@@ -155,12 +155,14 @@ func (d *Driver) forget(e *entry, actual []balance.Server) {
 // hasFormerWorkers reports whether workers from before a reload finish their connections: the
 // control socket does not show these.
 func (d *Driver) hasFormerWorkers(e *entry) bool {
+	return e.workers() > 1
+}
+
+// workers returns how many processes of HAProxy have connections.
+func (e *entry) workers() int {
 	pid := strconv.Itoa(e.pid())
-	if pid == "0" {
-		return false
-	}
-	b, err := os.ReadFile("/proc/" + pid + "/task/" + pid + "/children")
-	return err == nil && len(strings.Fields(string(b))) > 1
+	b, _ := os.ReadFile("/proc/" + pid + "/task/" + pid + "/children") // none if it has ended, or has no process
+	return len(strings.Fields(string(b)))
 }
 
 // readMembers returns the members of a balancer with their counters.
@@ -205,23 +207,27 @@ func (d *Driver) lastWords(ctx context.Context, id string) string {
 	return "ended at once: see its log"
 }
 
-// finish asks HAProxy to end once its connections have ended, and waits for that.
-func (d *Driver) finish(ctx context.Context, e *entry, timeout time.Duration) {
-	if !softStop(e.pid()) {
-		return
+// finish asks HAProxy to end once its connections have ended, and waits for that, or for the
+// timeout.
+func (d *Driver) finish(ctx context.Context, e *entry, timeout time.Duration) error {
+	if !e.observed().Running || !softStop(e.pid()) {
+		return nil
 	}
-	if timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, timeout)
-		defer cancel()
-	}
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	again := time.NewTicker(500 * time.Millisecond) // a signal during its start has no effect
+	defer again.Stop()
 	for {
-		if o, err := d.find(ctx, e.id); err != nil || !o.Running {
-			return
+		if o, err := d.find(ctx, e.id); err != nil || !o.Running || e.workers() == 0 {
+			return nil //nolint:nilerr // there is nothing to wait for
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return context.Cause(ctx)
+		case <-timer.C:
+			return nil
+		case <-again.C:
+			softStop(e.pid())
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -145,6 +146,12 @@ func (d *Driver) handleEvent(event driver.Event) {
 			e.unfollow()
 		}
 		event.Instance = d.note(e, event.Instance)
+		e.mu.Lock()
+		quiet := e.quiet
+		e.mu.Unlock()
+		if quiet {
+			return
+		}
 	}
 	d.tell(event)
 }
@@ -245,20 +252,35 @@ func (d *Driver) launch(ctx context.Context, e *entry, i driver.Instance) (drive
 		w.Memory, w.MilliCPU, w.Tags = i.Workload.Memory, i.Workload.MilliCPU, i.Workload.Tags
 	}
 	i.Workload, i.Mdata.URL, i.Mdata.Token = &w, "", ""
+	_, err := d.find(ctx, i.ID)
+	first := err != nil
+	e.expectEnd(true)
 	o, err := d.inner.Start(ctx, i)
+	if err == nil {
+		if err = d.awaitSocket(ctx, e); err != nil && ctx.Err() == nil {
+			o = d.undoStart(ctx, e, first)
+		}
+	}
+	e.expectEnd(false)
 	if err != nil {
 		d.dropUnused(e)
-		return o, err
-	}
-	if err := d.awaitSocket(ctx, e); err != nil {
-		if o, stopErr := d.inner.Stop(ctx, i.ID, 0); stopErr == nil {
-			return d.note(e, o), err
-		}
 		return d.note(e, o), err
 	}
 	o = d.note(e, o)
 	d.follow(e)
+	if now, err := d.find(ctx, e.id); err == nil && !now.Running { // it ended after its answer
+		d.handleEvent(driver.Event{Kind: driver.InstanceChanged, Instance: now})
+	}
 	return o, nil
+}
+
+// undoStart ends an HAProxy that does not answer. Nothing is left of a first start.
+func (d *Driver) undoStart(ctx context.Context, e *entry, first bool) driver.Observed {
+	o, err := d.inner.Stop(ctx, e.id, 0)
+	if err == nil && first && d.inner.Remove(ctx, e.id) == nil {
+		return driver.Observed{ID: e.id}
+	}
+	return o
 }
 
 // startTimeout is how long HAProxy may take until it answers.
@@ -298,7 +320,10 @@ func (d *Driver) find(ctx context.Context, id string) (driver.Observed, error) {
 // Update changes nothing: what can change in place comes with the live values.
 func (d *Driver) Update(_ context.Context, i driver.Instance) (driver.Observed, error) {
 	e := d.entry(i.ID)
-	if e == nil {
+	switch {
+	case d.gate.IsShut():
+		return driver.Observed{ID: i.ID}, errClosed
+	case e == nil:
 		return driver.Observed{ID: i.ID}, driver.ErrNotFound
 	}
 	return e.observed(), nil
@@ -313,13 +338,28 @@ func (d *Driver) Stop(ctx context.Context, id string, timeout time.Duration) (dr
 	if e.isExternal() {
 		return d.stopExternal(e)
 	}
-	if timeout != 0 {
-		d.finish(ctx, e, timeout)
+	ctx, leave, err := d.gate.Enter(ctx)
+	if err != nil {
+		return driver.Observed{ID: id}, err
+	}
+	defer leave()
+	e.expectEnd(true)
+	defer e.expectEnd(false)
+	if timeout < 0 {
+		timeout = math.MaxInt64
+	}
+	if timeout > 0 {
+		if err := d.finish(ctx, e, timeout); err != nil {
+			return e.observed(), err
+		}
 	}
 	e.unfollow()
-	o, err := d.inner.Stop(ctx, id, 0)
+	o, err := d.inner.Stop(ctx, id, min(timeout, quitTimeout))
 	return d.note(e, o), err
 }
+
+// quitTimeout is how long HAProxy may take to end at once.
+const quitTimeout = 2 * time.Second
 
 // Remove ends a balancer, and removes everything of it.
 func (d *Driver) Remove(ctx context.Context, id string) error {
@@ -327,6 +367,13 @@ func (d *Driver) Remove(ctx context.Context, id string) error {
 	if e == nil {
 		return d.inner.Remove(ctx, id)
 	}
+	ctx, leave, err := d.gate.Enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	e.expectEnd(true)
+	defer e.expectEnd(false)
 	e.unfollow()
 	if e.isExternal() {
 		d.clearExternal(ctx, e)
