@@ -154,7 +154,11 @@ func policyFaults(org *mariposa.OrganizationSpec, doc []byte, services converge.
 	for _, name := range slices.Sorted(maps.Keys(services)) {
 		for _, f := range serviceFaults(org, services[name]) {
 			f.fault.Line = manifest.LineOf(doc, name, f.key, f.item)
-			f.fault.Field = "services." + name + "." + f.fault.Field
+			section := "services."
+			if services[name].Balancer != nil {
+				section = "load_balancers."
+			}
+			f.fault.Field = section + name + "." + f.fault.Field
 			all = append(all, f.fault)
 		}
 	}
@@ -195,6 +199,8 @@ func serviceFaults(org *mariposa.OrganizationSpec, def *mariposa.Service) []keyF
 	for i, port := range def.Ports {
 		switch {
 		case port.Host == 0 || p.AllowsPort(port.Host):
+		case def.Balancer != nil:
+			add("listen", -1, mariposa.FaultNotAllowed, "uses port %d of its node, and the policy of organization %s does not allow that: ask an installation admin to allow host ports%s", port.Host, org.Name, lowPortHint(p, port.Host))
 		case !p.HostPorts:
 			add("ports", i, mariposa.FaultNotAllowed, "uses host port %d, and the policy of organization %s allows no host ports: write %d alone to get any free port, or ask an installation admin to allow it",
 				port.Host, org.Name, port.Target)
@@ -208,6 +214,14 @@ func serviceFaults(org *mariposa.OrganizationSpec, def *mariposa.Service) []keyF
 			def.Name, missing, org.Name, missing, missing, exampleSize(missing))
 	}
 	return all
+}
+
+// lowPortHint says how a port becomes one that a policy allows.
+func lowPortHint(p *mariposa.Policy, port int) string {
+	if p.HostPorts && port < mariposa.FirstHighPort {
+		return fmt.Sprintf(", or use one from %d", mariposa.FirstHighPort)
+	}
+	return ""
 }
 
 // missingSizes lists the sizes that a quota requires and a service does not set.

@@ -108,3 +108,13 @@ func TestAWrongLoadBalancerIsExplained(t *testing.T) {
 		}
 	}
 }
+
+func TestTheLineOfALoadBalancerIsFound(t *testing.T) {
+	t.Parallel()
+	doc := []byte(twoServices + "  front:\n    service: web\n    port: 8080\n    listen: 80\n")
+	for key, want := range map[string]int{"listen": 9, "compute_type": 6} {
+		if got := LineOf(doc, "front", key, -1); got != want {
+			t.Errorf("%s: line %d, want %d", key, got, want)
+		}
+	}
+}

@@ -11,11 +11,15 @@ func LineOf(doc []byte, service, key string, item int) int {
 	}
 	at := rootSpot(root)
 	if service != "" {
-		services := at.child("services")
+		services, balancers := at.child("services"), at.child("load_balancers")
 		if services == nil {
 			return at.line
 		}
-		if at = services.child(service); at == nil {
+		at = services.child(service)
+		if at == nil && balancers != nil { // it runs a load balancer
+			at = balancers.child(service)
+		}
+		if at == nil {
 			return services.line
 		}
 	}

@@ -219,7 +219,7 @@ func (d *Driver) finish(ctx context.Context, e *entry, timeout time.Duration) er
 	defer again.Stop()
 	for {
 		if o, err := d.find(ctx, e.id); err != nil || !o.Running || e.workers() == 0 {
-			return nil //nolint:nilerr // there is nothing to wait for
+			return nil // there is nothing to wait for
 		}
 		select {
 		case <-ctx.Done():
