@@ -33,16 +33,16 @@ type DNSConfig struct {
 	TTL   time.Duration // of answers; discover.DefaultTTL if zero
 	// Local: all instances are on this machine, so clients here reach them at its loopback.
 	Local bool
-	// Refuses reports whether a user of this machine is an instance; nil: none is. Users above
-	// maxLocalUID are always refused.
+	// Refuses reports whether a user of this machine is an instance; nil: none is. Users from
+	// overflowUID on are always refused, except that of this process.
 	Refuses func(uid int) bool
 	// Bound is called with the address of the server. May be nil.
 	Bound func(netip.AddrPort)
 }
 
-// maxLocalUID is the largest uid of an ordinary user. Those above belong to instances and to users
-// in user namespaces.
-const maxLocalUID = 65535
+// overflowUID is the uid of users that this process cannot tell apart, because it is in a user
+// namespace. They may be instances. Uids above belong to instances and to users in user namespaces.
+const overflowUID = 65534
 
 // startDNS starts the DNS server of a control plane. It returns nil if there is none.
 func startDNS(ctx context.Context, cfg *DNSConfig, book *discover.Book) (*discover.Server, error) {
@@ -75,13 +75,18 @@ func (cfg *DNSConfig) identify(c discover.Client) (discover.Identity, bool) {
 	id := discover.Identity{Scope: discover.Scope{All: true}, Key: from.String()}
 	if from.IsLoopback() || from == c.Server.Addr() {
 		uid, err := discover.OwnerOf(c)
-		if err != nil || uid > maxLocalUID || cfg.Refuses != nil && cfg.Refuses(uid) {
-			return id, false
-		}
 		id.Key, id.View.Local = "uid "+strconv.Itoa(uid), cfg.Local
-		return id, true
+		return id, err == nil && cfg.admits(uid)
 	}
 	return id, slices.ContainsFunc(cfg.Allow, func(p netip.Prefix) bool { return p.Contains(from) })
+}
+
+// admits reports whether a user of this machine may ask.
+func (cfg *DNSConfig) admits(uid int) bool {
+	if cfg.Refuses != nil && cfg.Refuses(uid) {
+		return false
+	}
+	return uid < overflowUID || uid == os.Geteuid()
 }
 
 // NodeDNS says how a node answers DNS queries.

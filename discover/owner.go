@@ -1,11 +1,9 @@
 package discover
 
 import (
-	"bufio"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"net/netip"
 	"os"
 	"strconv"
@@ -119,29 +117,23 @@ func ownerByProc(c Client) (int, error) {
 	if c.TCP {
 		name = "tcp"
 	}
-	if c.Address.Addr().Is6() {
-		name += "6"
-	}
-	f, err := os.Open("/proc/net/" + name)
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close() // it was only read
-	port := fmt.Sprintf(":%04X", c.Address.Port())
 	found := -1
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		fields := strings.Fields(lines.Text())
-		if len(fields) < 8 || !strings.HasSuffix(fields[1], port) {
+	for _, file := range []string{name, name + "6"} { // a socket for IPv6 can use IPv4
+		b, err := os.ReadFile("/proc/self/net/" + file) // also where a service sees no more of /proc
+		if err != nil {
 			continue
 		}
-		if host := procAddress(strings.TrimSuffix(fields[1], port)); host != c.Address.Addr() && !host.IsUnspecified() {
-			continue
+		for line := range strings.Lines(string(b)) {
+			f := strings.Fields(line)
+			if len(f) < 8 || !isSocketOf(c, f[1], f[2]) {
+				continue
+			}
+			uid, err := strconv.Atoi(f[7])
+			if err != nil || found >= 0 && found != uid {
+				return 0, ErrNoOwner
+			}
+			found = uid
 		}
-		uid, err := strconv.Atoi(fields[7])
-		if err != nil || found >= 0 && found != uid {
-			return 0, ErrNoOwner
-		}
-		found = uid
 	}
 	if found < 0 {
 		return 0, ErrNoOwner
@@ -149,15 +141,31 @@ func ownerByProc(c Client) (int, error) {
 	return found, nil
 }
 
-// procAddress reads an address as the kernel writes it: words in the order of the machine.
-func procAddress(text string) netip.Addr {
-	b, err := hex.DecodeString(text)
+// isSocketOf reports whether a socket with these addresses is the one that a client asks from. One
+// of UDP may be connected to nobody.
+func isSocketOf(c Client, local, remote string) bool {
+	at, to := procAddress(local), procAddress(remote)
+	if at.Port() != c.Address.Port() {
+		return false
+	}
+	if c.TCP {
+		return at == c.Address && to == c.Server
+	}
+	return (at.Addr() == c.Address.Addr() || at.Addr().IsUnspecified()) && (to == c.Server || to.Port() == 0)
+}
+
+// procAddress reads an address as the kernel writes it: words in the order of the machine, and a
+// port.
+func procAddress(text string) netip.AddrPort {
+	host, port, _ := strings.Cut(text, ":")
+	b, err := hex.DecodeString(host)
 	if err != nil || len(b)%4 != 0 {
-		return netip.Addr{}
+		return netip.AddrPort{}
 	}
 	for i := 0; i < len(b); i += 4 {
 		binary.NativeEndian.PutUint32(b[i:], binary.BigEndian.Uint32(b[i:]))
 	}
 	a, _ := netip.AddrFromSlice(b) // the zero address if it has another length
-	return a
+	n, _ := strconv.ParseUint(port, 16, 16)
+	return netip.AddrPortFrom(a.Unmap(), uint16(n))
 }
