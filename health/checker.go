@@ -69,8 +69,8 @@ type Checker struct {
 	running   int
 	projects  map[string]*queue // with checks that run or wait
 	turns     []*queue          // those with checks that wait, in their order
-	networked int // checks that use the network
-	silent    int // those of them that get no answer
+	networked int               // checks that use the network
+	silent    int               // those of them that get no answer
 }
 
 // DefaultLimit is how many probes run at once.
