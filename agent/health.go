@@ -115,7 +115,7 @@ func (n *Node) checkTarget(i *instance) health.Target {
 		return t
 	}
 	for _, join := range i.desired.Networks {
-		if address := i.status.Details[mariposa.NetworkDetail(join.Network)]; address != "" {
+		if address := i.status.Details[mariposa.NetworkDetail(join.Attachment)]; address != "" {
 			if t.Networks == nil {
 				t.Networks = map[string]string{}
 			}

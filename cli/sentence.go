@@ -175,6 +175,8 @@ var verbs = map[string]string{
 	"pending":      "is waiting for a node",
 	"provisioning": "is being created on %s",
 	"running":      "is running on %s",
+	"healthy":      "is healthy on %s",
+	"unhealthy":    "is unhealthy on %s",
 	"draining":     "is draining on %s",
 	"stopping":     "is stopping on %s",
 	"stopped":      "has stopped on %s",

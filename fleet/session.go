@@ -441,7 +441,7 @@ func (s *Session) writeStatus(u *store.Unit, known *store.Instance, st *mariposa
 	id, spec := known.ID, known.Spec()
 	w := store.Write{
 		Kind: mariposa.KindInstance, ID: id, Project: spec.Project, Status: st,
-		Event: spec.Event("instance."+string(st.State), id, "node "+s.hello.Name, mariposa.Reported(st.Reason)),
+		Event: spec.Event(s.eventKind(known, st), id, "node "+s.hello.Name, mariposa.Reported(st.Reason)),
 	}
 	if settlesRecord(known, st) {
 		w.Status, w.Delete = nil, true
@@ -449,6 +449,19 @@ func (s *Session) writeStatus(u *store.Unit, known *store.Instance, st *mariposa
 	}
 	u.Put(w)
 	u.Urgent = u.Urgent || st.State == mariposa.StateFailed
+}
+
+// eventKind returns the kind of the event of a new status: its state, or its health if only that
+// has changed.
+func (s *Session) eventKind(known *store.Instance, st *mariposa.InstanceStatus) string {
+	last := known.Status()
+	if r := s.recent[known.ID]; r != nil {
+		last = r
+	}
+	if last != nil && last.State == st.State && last.Health != st.Health && (st.Health == mariposa.HealthHealthy || st.Health == mariposa.HealthUnhealthy) {
+		return "instance." + string(st.Health)
+	}
+	return "instance." + string(st.State)
 }
 
 func (s *Session) nodeStatus(state mariposa.NodeState) *mariposa.NodeStatus {

@@ -313,6 +313,12 @@ func (c *Checker) review(s *subject) {
 	c.Report(s.Instance, next)
 }
 
+// wasHealthy reports whether the instance was healthy before, or is new to this checker. One that
+// failed has to pass its checks first, even if they are others now.
+func (s *subject) wasHealthy() bool {
+	return s.status.Health != mariposa.HealthUnhealthy && s.status.Health != mariposa.HealthStarting
+}
+
 // judge returns the status of an instance from the results of its checks. An instance that
 // has served stays healthy until a check fails.
 func (s *subject) judge() Status {
@@ -325,7 +331,7 @@ func (s *subject) judge() Status {
 		switch {
 		case t.health == mariposa.HealthUnhealthy && next.Health != mariposa.HealthUnhealthy:
 			next.Health, next.Reason = mariposa.HealthUnhealthy, t.def.Name()+" "+t.reason
-		case t.health == mariposa.HealthStarting && next.Health == mariposa.HealthHealthy && !next.Served:
+		case t.health == mariposa.HealthStarting && next.Health == mariposa.HealthHealthy && (!next.Served || !s.wasHealthy()):
 			next.Health = mariposa.HealthStarting
 		}
 	}
@@ -333,11 +339,12 @@ func (s *subject) judge() Status {
 	return next
 }
 
-// sameStatus reports whether two statuses say the same to people and planners. The reason of
-// a check that has not failed yet changes with each attempt and is not reported.
+// sameStatus reports whether two statuses say the same to people and planners. Reasons change
+// with each attempt, so only the first one of a check that has not passed yet is reported.
 func sameStatus(a, b Status) bool {
 	return a.Health == b.Health && a.Served == b.Served && slices.EqualFunc(a.Checks, b.Checks, func(a, b mariposa.CheckStatus) bool {
-		return a.Name == b.Name && a.Health == b.Health && a.Passed == b.Passed && a.Since.Equal(b.Since)
+		explains := a.Health != mariposa.HealthStarting || (a.Reason == "") == (b.Reason == "")
+		return a.Name == b.Name && a.Health == b.Health && a.Passed == b.Passed && a.Since.Equal(b.Since) && explains
 	})
 }
 

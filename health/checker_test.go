@@ -412,3 +412,37 @@ func TestTheCheckOfAForgottenInstanceIsAborted(t *testing.T) {
 		t.Error("its check goes on")
 	}
 }
+
+func TestACheckThatHasNotPassedYetSaysWhy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.answers["a:80"], w.answers["b:80"] = errDown, &health.Inconclusive{Reason: "the instance has no address"}
+	w.watch("a", httpCheck(80))
+	w.watch("b", httpCheck(80))
+	w.pass(3 * time.Second)
+	if got := w.status["a"].Checks[0]; got.Health != mariposa.HealthStarting || got.Reason != "answered 503" {
+		t.Errorf("one that fails: %+v", got)
+	}
+	if got := w.status["b"].Checks[0]; got.Health != mariposa.HealthStarting || got.Reason != "cannot be checked: the instance has no address" {
+		t.Errorf("one that cannot be made: %+v", got)
+	}
+}
+
+func TestAnUnhealthyInstanceMustPassItsChangedChecks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.watch("a", httpCheck(80))
+	w.pass(10 * time.Second)
+	w.answers["a:80"], w.answers["a:81"] = errDown, errDown
+	w.pass(20 * time.Second)
+	if h := w.status["a"].Health; h != mariposa.HealthUnhealthy {
+		t.Fatalf("it is %s", h)
+	}
+	s.Checks = []mariposa.HealthCheck{httpCheck(81)}
+	w.checker.Watch(s)
+	w.pass(5 * time.Second)
+	w.want("a", mariposa.HealthStarting, "")
+	delete(w.answers, "a:81")
+	w.pass(5 * time.Second)
+	w.want("a", mariposa.HealthHealthy, "")
+}

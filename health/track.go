@@ -141,9 +141,12 @@ type result struct {
 	health    mariposa.Health
 	hasPassed bool
 	since     time.Time
+	isFirst   bool // there is a reason why it has not passed yet
 }
 
-func (t *track) result() result { return result{t.health, t.hasPassed, t.since} }
+func (t *track) result() result {
+	return result{t.health, t.hasPassed, t.since, t.health == mariposa.HealthStarting && t.reason != ""}
+}
 
 // usesNetwork reports whether a check depends on the network between this node and the
 // instance.

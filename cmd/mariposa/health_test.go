@@ -56,7 +56,7 @@ func TestAnUnhealthyInstanceIsReplaced(t *testing.T) {
 		}
 	}
 	events := h.ok("-j", "shop", "events", "--limit", "200")
-	if !strings.Contains(events, "http :8080/health answered 404, 2 times in ") {
+	if !strings.Contains(events, "is unhealthy on") || !strings.Contains(events, "is healthy on") || !strings.Contains(events, "http :8080/health answered 404, 2 times in ") {
 		t.Errorf("the events do not say why:\n%s", events)
 	}
 
