@@ -71,7 +71,7 @@ func TestAPolicySaysWhichComputeTypesAndPortsManifestsMayAskFor(t *testing.T) {
 	const ported = "services:\n  web:\n    compute_type: dummy\n    ports:\n      - 8080\n      - \"7443:8443\"\n      - \"443:9443\"\n"
 
 	// A new organization can use everything except fixed ports.
-	if p := want[contract.Policy](w.asUser("mia").call("GET", "/v1/organizations/acme/policy", nil), 200); p.HostPorts || p.LowPorts || len(p.ComputeTypes) != 5 {
+	if p := want[contract.Policy](w.asUser("mia").call("GET", "/v1/organizations/acme/policy", nil), 200); p.HostPorts || p.LowPorts || len(p.ComputeTypes) != 6 {
 		t.Errorf("a new organization has %+v", p)
 	}
 	f := put(ported).wantError(400, mariposa.InvalidArgument, "line 6", "services.web.ports[1]", "7443", "acme")

@@ -90,9 +90,9 @@ func portsOf(all map[string]contract.Instance) []string {
 func TestNamesLeadToHealthyInstances(t *testing.T) {
 	t.Parallel()
 	h := newDevServer(t, "--dns", "127.0.0.1:0")
-	at, node := h.nameServer(), nodeNameServer(t, filepath.Join(h.dir, "node"))
 	h.ok("project", "create", "shop", "-m", fileOf(t, served(3, "echo ok > health", "")+"  idle: {compute_type: dummy, scale: 0}\n"), "--wait")
 	h.await("all instances are healthy", func() bool { return h.state("shop").Status == mariposa.StatusConverged })
+	at, node := h.nameServer(), nodeNameServer(t, filepath.Join(h.dir, "node")) // which is there by now
 	before := h.instances("shop")
 	const web = "web.svc.shop.admin" + domain
 	for _, server := range []string{at, node} {
