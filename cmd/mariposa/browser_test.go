@@ -326,8 +326,14 @@ func (p *tab) click(selector string) {
 func (p *tab) fill(selector, text string) {
 	p.t.Helper()
 	p.until("there is "+selector, "document.querySelector("+quote(selector)+")")
-	p.eval("(() => { const f = document.querySelector(" + quote(selector) + "); f.focus(); f.select(); })()")
-	p.command("Input.insertText", map[string]any{"text": text}, nil)
+	for range 20 { // the page may redraw the field between the two commands
+		p.eval("(() => { const f = document.querySelector(" + quote(selector) + "); f.focus(); f.select(); })()")
+		p.command("Input.insertText", map[string]any{"text": text}, nil)
+		if p.eval("String(document.querySelector("+quote(selector)+").value)") == text {
+			return
+		}
+	}
+	p.t.Fatalf("%s does not take %q", selector, text)
 }
 
 // keys presses keys, one after the other.

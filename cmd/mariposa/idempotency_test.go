@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -153,8 +154,10 @@ func TestEveryChangeIsMadeOnceThoughTheServerDies(t *testing.T) {
 		t.Errorf("%d single instances, not %d", singles, rounds)
 	}
 	tokens, err := h.Tokens(t.Context(), "")
-	if err != nil || len(tokens.Tokens) != 1+rounds { // one is the admin's own token
-		t.Errorf("%d tokens, not %d, %v", len(tokens.Tokens), 1+rounds, err)
+	must(t, err)
+	made := slices.DeleteFunc(tokens.Tokens, func(k contract.Token) bool { return k.Use == mariposa.TokenLink }) // each start prints one
+	if len(made) != 1+rounds {                                                                                   // one is the admin's own token
+		t.Errorf("%d tokens, not %d", len(made), 1+rounds)
 	}
 }
 

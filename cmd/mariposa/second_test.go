@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,6 +27,7 @@ func TestASecondAgentOnADataDirectoryRefuses(t *testing.T) {
 		for _, i := range a.instances("shop") {
 			all = append(all, i.Name)
 		}
+		slices.Sort(all)
 		return all
 	}
 	before := names()

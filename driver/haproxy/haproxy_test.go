@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -40,11 +41,20 @@ func must(t *testing.T, err error) {
 
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	for {
+		port := int(lastPort.Add(1))
+		if l, err := net.Listen("tcp", ":"+strconv.Itoa(port)); err == nil {
+			must(t, l.Close())
+			return port
+		}
+	}
 }
+
+// lastPort is the port that was last given to a test. Below the ports that the kernel picks, nothing
+// else takes one in the moment before HAProxy does.
+var lastPort atomic.Int32
+
+func init() { lastPort.Store(24000) }
 
 func open(t *testing.T, dir string) *haproxy.Driver {
 	t.Helper()
