@@ -300,26 +300,27 @@ func buttonIn(selector, text string) string {
 	return "[...document.querySelectorAll(" + quote(selector) + ")].flatMap((e) => [...e.querySelectorAll('button, a, summary')]).find((b) => !b.disabled && b.innerText.trim() === " + quote(text) + ")"
 }
 
+// clicked clicks an element at the moment when it is there: the page may redraw it at any time.
+func clicked(element string) string {
+	return "((e) => { e?.click(); return e })(" + element + ")"
+}
+
 // press clicks a button or link when it is there.
 func (p *tab) press(text string) {
 	p.t.Helper()
-	p.until("there is a button "+text, button(text))
-	p.eval(button(text) + ".click()")
+	p.until("there is a button "+text, clicked(button(text)))
 }
 
 // confirm clicks a button of the open sheet.
 func (p *tab) confirm(text string) {
 	p.t.Helper()
-	in := buttonIn("dialog[open]", text)
-	p.until("the sheet has a button "+text, in)
-	p.eval(in + ".click()")
+	p.until("the sheet has a button "+text, clicked(buttonIn("dialog[open]", text)))
 }
 
 // click clicks what a selector finds.
 func (p *tab) click(selector string) {
 	p.t.Helper()
-	p.until("there is "+selector, "document.querySelector("+quote(selector)+")")
-	p.eval("document.querySelector(" + quote(selector) + ").click()")
+	p.until("there is "+selector, clicked("document.querySelector("+quote(selector)+")"))
 }
 
 // fill types a text into a field.
