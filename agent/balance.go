@@ -75,12 +75,7 @@ func (i *instance) isKnownDown() bool {
 // does not run gets them with its start.
 func (n *Node) tellMembers(id string, m *membership) {
 	i := n.instances[id]
-	if i == nil || i.foreign || !i.mayExist || i.starting {
-		return
-	}
-	switch i.status.State {
-	case mariposa.StateRunning, mariposa.StateDraining, mariposa.StateStopping:
-	default:
+	if i == nil || i.foreign || i.starting || !i.isUp() {
 		return
 	}
 	l := n.lane(i.compute)

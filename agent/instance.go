@@ -51,6 +51,16 @@ type instance struct {
 	values
 }
 
+// isUp says whether something of the instance runs, also while it stops.
+func (i *instance) isUp() bool {
+	switch i.status.State {
+	case mariposa.StateRunning, mariposa.StateDraining, mariposa.StateStopping:
+		return i.mayExist
+	default:
+		return false
+	}
+}
+
 const (
 	// maxRestarts limits restarts within restartWindow; beyond it the control plane
 	// decides.

@@ -109,12 +109,7 @@ func (n *Node) initValues(i *instance, kind mariposa.ComputeType) {
 // gets them with its next start.
 func (n *Node) publishValues(i *instance) {
 	v := &i.values
-	if !v.unpublished || v.publishing || v.starting || !i.mayExist {
-		return
-	}
-	switch i.status.State {
-	case mariposa.StateRunning, mariposa.StateDraining, mariposa.StateStopping:
-	default:
+	if !v.unpublished || v.publishing || v.starting || !i.isUp() {
 		return
 	}
 	l := n.lane(i.compute)
