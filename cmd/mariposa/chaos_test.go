@@ -224,7 +224,7 @@ func (f *fleetTest) breakCable(what string, c *cable, i int, broken func(*cable,
 func fleetSoak(t *testing.T) time.Duration {
 	text := os.Getenv("MARIPOSA_FLEET_SOAK")
 	if text == "" {
-		return 30 * time.Second
+		return 20 * time.Second
 	}
 	d, err := time.ParseDuration(text)
 	must(t, err)
@@ -235,8 +235,8 @@ func fleetSoak(t *testing.T) time.Duration {
 // clients change projects. In the end everything is as the last acknowledged changes say.
 func TestAFleetSurvivesChaos(t *testing.T) {
 	t.Parallel()
-	soak, nodes, seed := fleetSoak(t), 60, rand.Uint64()
-	pause := 20 * time.Millisecond // leaves the processor to the other tests
+	soak, nodes, seed := fleetSoak(t), 30, rand.Uint64()
+	pause := 100 * time.Millisecond // leaves the processor to the other tests
 	if soak > time.Minute {
 		nodes, pause = 1000, 0
 	}
