@@ -34,6 +34,7 @@ func (h *testServer) awaitGiven(g *gatedDriver, service, part string) {
 		if time.Since(began) > time.Minute {
 			h.t.Fatalf("waited in vain for %s: %s", part, h.given(g, service))
 		}
+		time.Sleep(2 * time.Millisecond)
 	}
 }
 
@@ -65,6 +66,7 @@ func TestAProtectedSecretIsNotReadFromTheEnvironmentOfAnOlderVersion(t *testing.
 		t.Fatalf("it needs an approval, so there is nothing to attack: %+v", done)
 	}
 	h.awaitGiven(g, "spy", "{x ")
+	h.awaitGiven(g, "db", "none")
 	for _, service := range []string{"web", "spy"} {
 		if got := h.given(g, service); strings.Contains(got, "swordfish") {
 			t.Errorf("%s is given %s", service, got)

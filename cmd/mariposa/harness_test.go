@@ -131,7 +131,7 @@ func program(ctx context.Context, home string, env []string, args ...string) *ex
 	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "mariposa"), args...)
 	// Only tests of containers use an engine, one of their own, or bridges, in a network of
 	// their own.
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "MARIPOSA_DOCKER=off", "MARIPOSA_LXC=off", "MARIPOSA_KVM=off"}, env...)
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "GOGC=300", "MARIPOSA_DOCKER=off", "MARIPOSA_LXC=off", "MARIPOSA_KVM=off"}, env...)
 	return cmd
 }
 
