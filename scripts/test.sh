@@ -85,7 +85,7 @@ CGO_ENABLED=0 go build ./... || exit 1
 
 check lint make --no-print-directory lint
 check test env CGO_ENABLED=0 go test "${common[@]}" "${flags[@]}" "${plain[@]}"
-check program env CGO_ENABLED=0 go test "${common[@]}" -parallel 6 -timeout 18m "${flags[@]}" "$program"
+check program env CGO_ENABLED=0 go test "${common[@]}" -parallel 9 -timeout 18m "${flags[@]}" "$program"
 # Three streams run at the same time, because each mostly waits for what it started: the
 # packages that run twice, the drivers, and the others.
 races() {
