@@ -119,3 +119,23 @@ func TestTheMembersOfABalancerAreReported(t *testing.T) {
 		t.Errorf("reported: %+v", st)
 	}
 }
+
+// The driver reports members when they change. Those of a balancer that was in quarantine are not
+// lost: without them, no instance could ever be seen to have left it.
+func TestABalancerKeepsItsMembersInQuarantine(t *testing.T) {
+	t.Parallel()
+	h := balancing{&manualDriver{}}
+	r := newRig(t, h)
+	r.connect(wanted("front", 1, processWork()))
+	is := driver.Observed{ID: "front", Running: true, Started: r.clk.Now(), Members: []mariposa.MemberStatus{{Backend: "web.80", Instance: "a", State: mariposa.MemberUp}}}
+	r.end(h.manualDriver, "start", "front", is, nil)
+	r.wantState("front", mariposa.StateRunning)
+	r.connect()
+	if q := r.quarantine(); len(q) != 1 || q[0].ID != "front" {
+		t.Fatalf("in quarantine: %+v", q)
+	}
+	r.connect(wanted("front", 1, processWork()))
+	if st := r.wantState("front", mariposa.StateRunning); !slices.Equal(st.Members, is.Members) {
+		t.Errorf("its members are %+v", st.Members)
+	}
+}

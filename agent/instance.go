@@ -311,7 +311,7 @@ func (n *Node) quarantine(i *instance) {
 	if st := &i.status; i.mayExist {
 		n.found[i.id] = found{i.compute, n.Clock.Now(), driver.Observed{
 			ID: i.id, Labels: i.labels, Origin: i.desired.Origin, Name: i.desired.Name, Project: i.desired.Project, Running: st.State == mariposa.StateRunning || st.State == mariposa.StateDraining, PhysicalID: st.PhysicalID, Addresses: st.Addresses,
-			Started: st.Started, ManualRestarts: st.ManualRestarts, Finished: st.Finished, ExitCode: st.ExitCode, Reason: st.Reason, Details: maps.Clone(st.Details),
+			Started: st.Started, ManualRestarts: st.ManualRestarts, Finished: st.Finished, ExitCode: st.ExitCode, Reason: st.Reason, Details: maps.Clone(st.Details), Members: st.Members,
 		}}
 	}
 	n.inventory = true

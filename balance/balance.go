@@ -146,7 +146,8 @@ func status(m *mariposa.Member, s *Server, busy bool) mariposa.MemberStatus {
 	default:
 		out.Reason = cmp.Or(m.Reason, "it is taken out of the balancer")
 	}
-	out.Idle = s.State != Ready && s.Connections == 0 && !busy
+	// One that should be up may get connections again at any time, even if it is taken out now.
+	out.Idle = m.State == mariposa.MemberDrain && s.State != Ready && s.Connections == 0 && !busy
 	return out
 }
 

@@ -243,3 +243,16 @@ func TestMembersOnUnreachableNodesGoOnlyIfOthersAreUp(t *testing.T) {
 		})
 	}
 }
+
+// A member that should be up gets connections again as soon as the balancer is corrected. If what
+// is shown meanwhile counted as drained, an instance that leaves a moment later would be stopped
+// at once.
+func TestAMemberTakenOutByHandIsNotIdle(t *testing.T) {
+	t.Parallel()
+	desired := []mariposa.Member{member("a", "10.0.0.1:80", 100, mariposa.MemberUp)}
+	for _, state := range []balance.State{balance.Maint, balance.Drain} {
+		if got := balance.Statuses(desired, []balance.Server{server("a", "10.0.0.1:80", 100, state, 0)}, false); got[0].Idle {
+			t.Errorf("a member that is in %s counts as drained", state)
+		}
+	}
+}
