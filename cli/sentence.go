@@ -177,6 +177,8 @@ var verbs = map[string]string{
 	"running":      "is running on %s",
 	"healthy":      "is healthy on %s",
 	"unhealthy":    "is unhealthy on %s",
+	"degraded":     "has members that are down",
+	"recovered":    "has no members that are down",
 	"draining":     "is draining on %s",
 	"stopping":     "is stopping on %s",
 	"stopped":      "has stopped on %s",

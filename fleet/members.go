@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -168,11 +169,30 @@ func (s *Session) membersOf(ctx context.Context, r *store.Instance) ([]mariposa.
 		}
 		all = append(all, balance.Members(list, b.CanaryWeight)...)
 	}
+	all = append(all, s.unrouted(r, seen)...)
 	if len(all) > mariposa.MaxMembers { // those that are up first
 		slices.SortStableFunc(all, func(a, b mariposa.Member) int { return compareStates(a.State, b.State) })
 		all = all[:mariposa.MaxMembers]
 	}
 	return all, nil
+}
+
+// unrouted returns the members of groups that a balancer has no routes to any more, as long as they
+// may have connections: they drain. One that leaves is a member until its node has stopped it.
+func (s *Session) unrouted(r *store.Instance, routed map[string]bool) (all []mariposa.Member) {
+	if r.Status() == nil {
+		return nil
+	}
+	for _, m := range r.Status().Members {
+		i := s.f.Picture.Instances.Get(m.Instance)
+		if routed[m.Backend] || i == nil || i.Spec().Project != r.Spec().Project || i.Status() == nil || !isAlive(i.Status().State) {
+			continue
+		}
+		if i.Spec().Goal != mariposa.GoalRunning || !m.Idle {
+			all = append(all, mariposa.Member{Backend: m.Backend, Instance: m.Instance, Name: m.Name, Address: m.Address, Weight: m.Weight, State: mariposa.MemberDrain})
+		}
+	}
+	return all
 }
 
 func compareStates(a, b mariposa.MemberState) int {
@@ -301,7 +321,7 @@ func (s *Session) drainOf(ctx context.Context, r *store.Instance) (time.Duration
 		if err != nil {
 			return 0, err
 		}
-		if is != nil && is.Serves(spec.ServiceName) {
+		if is != nil && (is.Serves(spec.ServiceName) || isListed(b.Status().Members, r.ID)) {
 			wait = max(wait, is.Drain)
 		}
 	}
@@ -319,6 +339,11 @@ func (f *Fleet) mayForward(b *store.Instance) bool {
 	}
 	node := f.Picture.Nodes.Get(b.Spec().Node)
 	return node != nil && node.Status() != nil && !node.Status().State.IsAway()
+}
+
+// isListed reports whether an instance is a member of a balancer.
+func isListed(members []mariposa.MemberStatus, id string) bool {
+	return slices.ContainsFunc(members, func(m mariposa.MemberStatus) bool { return m.Instance == id })
 }
 
 // isDrained reports whether a balancer says that an instance gets no more connections, and has
@@ -392,4 +417,37 @@ func (s *Session) releaseLeaving(ctx context.Context, projects map[string]bool) 
 		}
 	}
 	return nil
+}
+
+// haveOnlyMembersChanged reports whether two statuses of a load balancer differ only in its members.
+func haveOnlyMembersChanged(a, b *mariposa.InstanceStatus) bool {
+	next := *b
+	next.Members = a.Members
+	return !slices.Equal(a.Members, b.Members) && sameStatus(a, &next)
+}
+
+// memberNews returns the kind of event and the reason if the first member of a load balancer went
+// down, or the last one that was down is up or gone; empty if neither happened.
+func memberNews(before, after []mariposa.MemberStatus) (kind string, why *mariposa.Reason) {
+	was, _ := countDown(before)
+	is, first := countDown(after)
+	switch {
+	case was == 0 && is > 0:
+		return "instance.degraded", mariposa.Reported(fmt.Sprintf("%d of %d members are down; %s: %s", is, len(after), first.Name, first.Reason))
+	case was > 0 && is == 0:
+		return "instance.recovered", nil
+	}
+	return "", nil
+}
+
+// countDown counts the members that are down, and returns the first of them.
+func countDown(all []mariposa.MemberStatus) (n int, first *mariposa.MemberStatus) {
+	for i := range all {
+		if all[i].State == mariposa.MemberDown {
+			if n++; first == nil {
+				first = &all[i]
+			}
+		}
+	}
+	return n, first
 }

@@ -439,10 +439,7 @@ func (s *Session) nodeWrites() (all []store.Write) {
 
 func (s *Session) writeStatus(u *store.Unit, known *store.Instance, st *mariposa.InstanceStatus) {
 	id, spec := known.ID, known.Spec()
-	w := store.Write{
-		Kind: mariposa.KindInstance, ID: id, Project: spec.Project, Status: st,
-		Event: spec.Event(s.eventKind(known, st), id, "node "+s.hello.Name, mariposa.Reported(st.Reason)),
-	}
+	w := store.Write{Kind: mariposa.KindInstance, ID: id, Project: spec.Project, Status: st, Event: s.eventOf(known, st)}
 	if settlesRecord(known, st) {
 		w.Status, w.Delete = nil, true
 		u.GiveBack(s.node, spec.Resources())
@@ -451,17 +448,25 @@ func (s *Session) writeStatus(u *store.Unit, known *store.Instance, st *mariposa
 	u.Urgent = u.Urgent || st.State == mariposa.StateFailed
 }
 
-// eventKind returns the kind of the event of a new status: its state, or its health if only that
-// has changed.
-func (s *Session) eventKind(known *store.Instance, st *mariposa.InstanceStatus) string {
+// eventOf returns the event of a new status: about its health if only that has changed, else about
+// its state. Members of a load balancer come and go with the events of their own; only whether all
+// of them are up is news.
+func (s *Session) eventOf(known *store.Instance, st *mariposa.InstanceStatus) mariposa.Event {
 	last := known.Status()
 	if r := s.recent[known.ID]; r != nil {
 		last = r
 	}
-	if last != nil && last.State == st.State && last.Health != st.Health && (st.Health == mariposa.HealthHealthy || st.Health == mariposa.HealthUnhealthy) {
-		return "instance." + string(st.Health)
+	kind, why := "instance."+string(st.State), mariposa.Reported(st.Reason)
+	switch {
+	case last == nil || last.State != st.State:
+	case last.Health != st.Health && (st.Health == mariposa.HealthHealthy || st.Health == mariposa.HealthUnhealthy):
+		kind = "instance." + string(st.Health)
+	case haveOnlyMembersChanged(last, st):
+		if kind, why = memberNews(last.Members, st.Members); kind == "" {
+			return mariposa.Event{}
+		}
 	}
-	return "instance." + string(st.State)
+	return known.Spec().Event(kind, known.ID, "node "+s.hello.Name, why)
 }
 
 func (s *Session) nodeStatus(state mariposa.NodeState) *mariposa.NodeStatus {
