@@ -36,7 +36,10 @@ func (w *World) build() error {
 		w.startServer(w.newProcess())
 	}
 	for i := range max(1, w.Nodes) {
-		n := &node{w: w, name: fmt.Sprintf("node%d", i+1), world: dummy.NewWorld(w.Seed + uint64(i)), wrong: w.wrongBy(), ill: map[string]illness{}}
+		n := &node{
+			w: w, name: fmt.Sprintf("node%d", i+1), world: dummy.NewWorld(w.Seed + uint64(i)), wrong: w.wrongBy(), ill: map[string]illness{},
+			frontWorld: dummy.NewWorld(w.Seed + uint64(i)), fronts: map[string]*front{},
+		}
 		w.nodes = append(w.nodes, n)
 		n.start()
 	}

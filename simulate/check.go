@@ -35,13 +35,14 @@ type checker struct {
 	refs            referrals
 	sizes           map[*mariposa.ServiceStatus]int // stored sizes of the statuses measured so far
 	lost            losses
+	fronts          frontRules
 }
 
 func newChecker(w *World) *checker {
 	return &checker{
 		w: w, instances: map[string]*store.Instance{}, tasks: map[string]*store.Task{}, projects: map[string]*store.Project{},
 		nodes: map[string]*store.Node{}, networks: newNetworks(), volumes: map[string]*store.Volume{}, deleted: map[string]bool{}, before: map[string]int{}, served: map[string]slotOf{}, changed: w.now, still: newStillness(), bounces: map[string][]time.Time{}, refs: newReferrals(),
-		sizes: map[*mariposa.ServiceStatus]int{}, lost: newLosses(),
+		sizes: map[*mariposa.ServiceStatus]int{}, lost: newLosses(), fronts: newFrontRules(),
 	}
 }
 
@@ -107,6 +108,7 @@ func (c *checker) instance(ch *store.Change) {
 		}
 		delete(c.instances, r.ID)
 		c.deleted[r.ID] = true
+		c.fronts.forget(r.ID)
 		return
 	}
 	if c.deleted[r.ID] {
@@ -140,6 +142,7 @@ func (c *checker) instance(ch *store.Change) {
 		c.w.fail("%s was created, but %s", spec.Name, why)
 	}
 	c.instances[r.ID] = r
+	c.fronts.note(c.w.now, old, r)
 	c.checkAlways(spec, !known)
 	if ch.Status && !reflect.DeepEqual(r.Status(), old.Status()) && settledStates[state] {
 		c.moves++
@@ -247,7 +250,7 @@ func (c *checker) task(ch *store.Change) {
 func (c *checker) checkMachines() {
 	changes := 0
 	for _, n := range c.w.nodes {
-		changes += n.world.Changes()
+		changes += n.world.Changes() + n.frontWorld.Changes()
 	}
 	if changes == c.changes && c.revision == c.checkedRevision {
 		return

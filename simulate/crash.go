@@ -205,6 +205,7 @@ func (h countingDriver) Stop(ctx context.Context, id string, timeout time.Durati
 	if err := h.call(); err != nil {
 		return driver.Observed{ID: id}, err
 	}
+	h.n.w.checker.fronts.checkStop(h.n.w.checker, h.n, id)
 	return h.Driver.Stop(ctx, id, timeout)
 }
 
@@ -213,5 +214,6 @@ func (h countingDriver) Remove(ctx context.Context, id string) error {
 	if err := h.call(); err != nil {
 		return err
 	}
+	h.n.w.checker.fronts.checkStop(h.n.w.checker, h.n, id)
 	return h.Driver.Remove(ctx, id)
 }

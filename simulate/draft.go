@@ -14,6 +14,15 @@ import (
 type draft struct {
 	order    []string // services; each refers only to those before it
 	services map[string]*draftService
+	fronts   []draftFront
+}
+
+// draftFront is a load balancer of a draft.
+type draftFront struct {
+	port    int // of the node; 0: it is an external one
+	drain   int
+	canary  int
+	targets []string // services
 }
 
 type draftService struct {
@@ -48,7 +57,22 @@ func (p *people) write(sound bool) *draft {
 			d.services[name].scale += 7 // others may refer to it, and this scale was not requested before
 		}
 	}
+	p.addFronts(d)
 	return d
+}
+
+// addFronts adds load balancers to a draft.
+func (p *people) addFronts(d *draft) {
+	for n := range p.w.rng.IntN(3) {
+		f := draftFront{drain: []int{2, 25}[n], canary: p.w.rng.IntN(2) * 10}
+		targets := slices.Clone(d.order)
+		p.w.rng.Shuffle(len(targets), func(i, j int) { targets[i], targets[j] = targets[j], targets[i] })
+		f.targets = targets[:1]
+		if p.w.chance(2) { // an external one has a single target
+			f.port, f.targets = 8000+p.w.rng.IntN(20_000), targets[:1+p.w.rng.IntN(len(targets))]
+		}
+		d.fronts = append(d.fronts, f)
+	}
 }
 
 // addService adds a service after the existing ones.
@@ -108,7 +132,7 @@ func (p *people) field() string {
 }
 
 func (d *draft) clone() *draft {
-	c := &draft{order: slices.Clone(d.order), services: map[string]*draftService{}}
+	c := &draft{order: slices.Clone(d.order), services: map[string]*draftService{}, fronts: slices.Clone(d.fronts)}
 	for name, s := range d.services {
 		t := *s
 		t.refs = maps.Clone(s.refs)
@@ -174,7 +198,7 @@ func (p *people) editOnce(d *draft) {
 	rng := p.w.rng
 	at := rng.IntN(len(d.order))
 	s := d.services[d.order[at]]
-	switch rng.IntN(9) {
+	switch rng.IntN(10) {
 	case 0, 1:
 		p.invert(d)
 	case 2: // drop all references
@@ -194,6 +218,9 @@ func (p *people) editOnce(d *draft) {
 		p.addOneAgain(d)
 	case 8:
 		s.prop++
+	case 9:
+		d.fronts = nil
+		p.addFronts(d)
 	}
 }
 
@@ -231,6 +258,11 @@ func (p *people) dropService(d *draft, at int) {
 			s.depends = ""
 		}
 	}
+	isIt := func(target string) bool { return target == name }
+	for i := range d.fronts {
+		d.fronts[i].targets = slices.DeleteFunc(slices.Clone(d.fronts[i].targets), isIt)
+	}
+	d.fronts = slices.DeleteFunc(d.fronts, func(f draftFront) bool { return len(f.targets) == 0 })
 	p.w.seen["service dropped"]++
 }
 
@@ -300,7 +332,27 @@ func (d *draft) String() string {
 		}
 		fmt.Fprintf(&b, "    update: {%s}\n%s", s.update, s.more)
 	}
+	if len(d.fronts) > 0 {
+		b.WriteString("load_balancers:\n")
+	}
+	for _, f := range d.fronts {
+		b.WriteString(f.String())
+	}
 	b.WriteString("networks: {own: {}, common: {shared: true}}\n")
 	b.WriteString("volumes: {data: {size: 1g}, logs: , common: {shared: true}}\n")
 	return b.String()
+}
+
+// String returns the lines of a load balancer. Its name tells its drain time, so that this never
+// changes.
+func (f draftFront) String() string {
+	if f.port == 0 {
+		return fmt.Sprintf("  drain%d: {address: /run/front.sock, service: %s, port: 80, drain: %d, canary_weight: %d}\n", f.drain, f.targets[0], f.drain, f.canary)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "  drain%d: {listen: %d, drain: %d, canary_weight: %d, routes: [", f.drain, f.port, f.drain, f.canary)
+	for i, name := range f.targets {
+		fmt.Fprintf(&b, "{path: /%d, service: %s, port: 80},", i, name)
+	}
+	return b.String() + "]}\n"
 }

@@ -37,7 +37,7 @@ func (c *checker) atRest() string {
 			return "task " + id + " is open"
 		}
 	}
-	if why := cmp.Or(c.unhealthyAtRest(), c.networks.leftover(c), c.leftToGo(), c.unpurged()); why != "" {
+	if why := cmp.Or(c.unhealthyAtRest(), c.unbalanced(), c.networks.leftover(c), c.leftToGo(), c.unpurged()); why != "" {
 		return why
 	}
 	return c.unquarantined() // it needs that all nodes are known

@@ -31,7 +31,11 @@ type node struct {
 	unreached *server            // the one server that it cannot reach for now; nil: it reaches all
 	disturbed time.Time          // when something last kept it from its session
 	ill       map[string]illness // what is wrong with the checks of its instances
-	seen      seenFile
+
+	frontWorld *dummy.World      // the processes of its load balancers
+	fronts     map[string]*front // its load balancers, by id
+	balancers  *frontDriver
+	seen       seenFile
 }
 
 // link is one connection of a node, with its messages in flight.
@@ -71,13 +75,13 @@ func (n *node) start() {
 	n.life = &lifetime{}
 	n.disturb()
 	clk := wrongClock{worldClock{n.w, n.life}, n.wrong}
-	n.dummy = dummy.New(n.world, clk)
+	n.dummy, n.balancers = dummy.New(n.world, clk), n.newFrontDriver(clk)
 	n.agent = agent.NewNode(agent.Options{
 		Hello: wire.Hello{
 			Node: n.name, Key: "the secret key of " + n.name, Name: n.name, Dummy: true,
 			Capacity: mariposa.Resources{Instances: cmp.Or(n.w.Capacity, 60), Memory: scenario.NodeMemory},
 		},
-		Drivers: []driver.Driver{countingDriver{n.dummy, n}},
+		Drivers: []driver.Driver{countingDriver{n.dummy, n}, n.balancers},
 		Clock:   clk, Wake: n.wakeIn(n.life), Spawn: n.life.Go,
 		Timeout: 24 * time.Hour, // measured on the real clock, which does not matter here
 		Seen:    n.seen.stored, Remember: n.seen.write(n.w),
@@ -129,7 +133,8 @@ func (n *node) crash() {
 	n.w.note("agent of %s crashes", n.name)
 	n.life.end()
 	n.agent, n.woken = nil, false
-	n.dummy = dummy.New(n.world, worldClock{n.w, n.life}) // no agent uses it yet
+	n.dummy = dummy.New(n.world, worldClock{n.w, n.life}) // no agent uses them yet
+	n.balancers = n.newFrontDriver(wrongClock{worldClock{n.w, n.life}, n.wrong})
 	n.link.cut("the agent crashed")
 	worldClock{n.w, &lifetime{}}.After(n.w.pause(time.Minute), func() {
 		if n.agent == nil {
@@ -142,7 +147,12 @@ func (n *node) crash() {
 func (n *node) failInstance(id string) {
 	n.w.note("%s on %s is killed", id[len(id)-4:], n.name)
 	n.w.checker.refs.hurt[id] = true
-	if err := n.dummy.Crash(id); err != nil {
+	crash := n.dummy.Crash
+	if n.fronts[id] != nil {
+		n.w.seen["balancer killed"]++
+		crash = n.balancers.inner.Crash
+	}
+	if err := crash(id); err != nil {
 		n.w.note("%s cannot be killed: %v", tail(id), err)
 	}
 }
@@ -177,7 +187,11 @@ func (n *node) list() []driver.Observed {
 	if err != nil {
 		n.w.fail("list the instances of %s: %v", n.name, err)
 	}
-	return all
+	balancers, err := n.balancers.List(n.w.ctx)
+	if err != nil {
+		n.w.fail("list the load balancers of %s: %v", n.name, err)
+	}
+	return append(all, balancers...)
 }
 
 // ids returns their ids, sorted.

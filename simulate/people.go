@@ -252,7 +252,7 @@ func (p *people) act(r *store.Project, a change.Action) bool {
 }
 
 func (p *people) rescale(r *store.Project) {
-	if name := p.pickService(r); name != "" {
+	if name := p.pickService(r); name != "" && !strings.HasPrefix(name, "drain") { // not of load balancers: each needs a node of its own
 		to := change.Scaling{N: p.w.rng.IntN(7)}
 		if p.w.chance(2) {
 			to = change.Scaling{N: p.w.rng.IntN(3) - 1, By: true}

@@ -143,3 +143,31 @@ func TestHistoriesWithFaultsFail(t *testing.T) {
 		})
 	}
 }
+
+// TestAStopBeforeTheDrainIsDetected lets servers believe that balancers have no connections.
+func TestAStopBeforeTheDrainIsDetected(t *testing.T) {
+	t.Parallel()
+	claim := func(u *store.Unit) {
+		for i, w := range u.Writes {
+			if st, ok := w.Status.(*mariposa.InstanceStatus); ok && len(st.Members) > 0 {
+				c := *st
+				c.Members = slices.Clone(st.Members)
+				for k := range c.Members {
+					c.Members[k].Idle = true
+				}
+				u.Writes[i].Status = &c
+			}
+		}
+	}
+	for s := uint64(1); s <= 100; s++ {
+		o := options(t, s)
+		o.Store = func(w *simulate.World) (store.Store, error) { return meddler{memory.New(w.Clock()), claim}, nil }
+		if _, err := simulate.Run(t.Context(), o); err != nil {
+			if !strings.Contains(err.Error(), "has not confirmed that") {
+				t.Error(err)
+			}
+			return
+		}
+	}
+	t.Error("100 histories did not notice that instances are stopped too early")
+}

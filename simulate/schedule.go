@@ -128,6 +128,10 @@ func (w *World) faultChoices(add func(int, func())) {
 			add(1, func() { n.failInstance(n.pickVictim(ids)) })
 			add(1, func() { n.sicken(n.pickVictim(ids)) })
 		}
+		for _, f := range n.sortedFronts() {
+			add(1, f.upset)
+			add(2, f.meddle)
+		}
 		if n.link != nil && w.chance(4) {
 			add(1, n.loseConnection)
 		}
@@ -185,6 +189,9 @@ func (w *World) endFaults() {
 	for _, n := range w.nodes {
 		n.comeBack()
 		n.healAll()
+		for _, f := range n.sortedFronts() {
+			f.calmDown()
+		}
 		n.unreached = nil
 	}
 	for _, s := range w.servers {

@@ -228,7 +228,7 @@ func (s *server) stepSession(l *link) {
 // accept handles an agent's hello.
 func (s *server) accept(l *link, h *wire.Hello) {
 	s.run(func() {
-		session, bye := s.fleet.Open(s.w.ctx, h, fleet.Admission{Own: true}, serverEnd{l}, func() {
+		session, bye := s.fleet.Open(s.w.ctx, h, fleet.Admission{Own: true, From: "192.0.2.1:4242"}, serverEnd{l}, func() {
 			if l.server == s {
 				s.woken[l] = true
 			}
