@@ -138,7 +138,7 @@ func (s *NameServer) open(ctx context.Context, d driver.Door) error {
 			if d.Attachment != "" {
 				id.Scope.Network = s.networkOf(d.Attachment)
 			}
-			id.Key = d.Device + " " + c.Address.Addr().String()
+			id.Key, id.Group = d.Device+" "+c.Address.Addr().String(), d.Device
 			return id, true
 		},
 	})

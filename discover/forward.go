@@ -15,9 +15,12 @@ import (
 )
 
 const (
-	maxForwarded   = 128             // queries that wait for other servers
+	maxForwarded   = 512             // queries that wait for other servers
+	maxGroupWaits  = 32              // those of one group of clients
 	upstreamWait   = 2 * time.Second // for one answer
 	forwardLimit   = 5 * time.Second // for all attempts
+	retryUpstream  = 10 * time.Second
+	maxSilent      = 16 // servers that are remembered because they do not answer
 	maxUpstreams   = 3
 	resolvInterval = 5 * time.Second // how often the name servers of the machine are read at most
 )
@@ -30,8 +33,10 @@ type Forwarder struct {
 
 	once   sync.Once
 	slots  chan struct{}
+	groups bounds
 	mu     sync.Mutex
 	flying map[flightKey]*flight
+	silent map[netip.AddrPort]time.Time // servers that did not answer, and when they were last asked first
 }
 
 // flightKey is what makes queries equal.
@@ -49,27 +54,19 @@ type flight struct {
 }
 
 // resolve returns the answer of another server. It is a failure if no server answers in time.
-func (f *Forwarder) resolve(r *dns.Msg) *dns.Msg {
-	f.once.Do(func() { f.slots, f.flying = make(chan struct{}, maxForwarded), map[flightKey]*flight{} })
+func (f *Forwarder) resolve(r *dns.Msg, group string) *dns.Msg {
+	f.once.Do(func() {
+		f.slots, f.flying, f.silent = make(chan struct{}, maxForwarded), map[flightKey]*flight{}, map[netip.AddrPort]time.Time{}
+	})
 	q := r.Question[0]
 	key := flightKey{name: strings.ToLower(q.Name), kind: q.Qtype, check: r.CheckingDisabled}
 	if o := r.IsEdns0(); o != nil {
 		key.secure = o.Do()
 	}
-	f.mu.Lock()
-	fl := f.flying[key]
+	fl := f.join(key, group)
 	if fl == nil {
-		select {
-		case f.slots <- struct{}{}:
-			fl = &flight{done: make(chan struct{})}
-			f.flying[key] = fl
-			go f.ask(key, fl) // ends by its time limit
-		default:
-			f.mu.Unlock()
-			return failed(r)
-		}
+		return failed(r)
 	}
-	f.mu.Unlock()
 	<-fl.done
 	if fl.answer == nil {
 		return failed(r)
@@ -79,6 +76,32 @@ func (f *Forwarder) resolve(r *dns.Msg) *dns.Msg {
 	m.Question = slices.Clone(r.Question) // spelled as the client did
 	m.Extra = slices.DeleteFunc(m.Extra, func(rr dns.RR) bool { return rr.Header().Rrtype == dns.TypeOPT })
 	return m
+}
+
+// join returns the flight of a query, which begins now if there is none. It returns nil if too many
+// are on their way.
+func (f *Forwarder) join(key flightKey, group string) *flight {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if fl := f.flying[key]; fl != nil {
+		return fl
+	}
+	if !f.groups.enter(group, maxGroupWaits) {
+		return nil
+	}
+	select {
+	case f.slots <- struct{}{}:
+	default:
+		f.groups.leave(group)
+		return nil
+	}
+	fl := &flight{done: make(chan struct{})}
+	f.flying[key] = fl
+	go func() { // ends by its time limit
+		f.ask(key, fl)
+		f.groups.leave(group)
+	}()
+	return fl
 }
 
 func failed(r *dns.Msg) *dns.Msg {
@@ -103,9 +126,9 @@ func (f *Forwarder) ask(key flightKey, fl *flight) {
 	m.SetQuestion(key.name, key.kind)
 	m.SetEdns0(maxUDP, key.secure)
 	m.CheckingDisabled = key.check
-	servers := f.Upstreams()
-	for _, at := range servers[:min(len(servers), maxUpstreams)] {
+	for _, at := range f.ordered(time.Now()) {
 		in := exchange(ctx, m, at)
+		f.note(at, in != nil)
 		if in == nil {
 			continue
 		}
@@ -113,6 +136,38 @@ func (f *Forwarder) ask(key flightKey, fl *flight) {
 		if in.Rcode == dns.RcodeSuccess || in.Rcode == dns.RcodeNameError {
 			return
 		}
+	}
+}
+
+// ordered returns the servers to ask. Those that did not answer come last, except that one query
+// now and then finds out whether they do again.
+func (f *Forwarder) ordered(now time.Time) []netip.AddrPort {
+	servers := f.Upstreams()
+	servers = servers[:min(len(servers), maxUpstreams)]
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var good, silent []netip.AddrPort
+	for _, at := range servers {
+		if since, is := f.silent[at]; is && now.Sub(since) < retryUpstream {
+			silent = append(silent, at)
+			continue
+		} else if is {
+			f.silent[at] = now
+		}
+		good = append(good, at)
+	}
+	return append(good, silent...)
+}
+
+// note remembers whether a server has answered.
+func (f *Forwarder) note(at netip.AddrPort, answered bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch _, known := f.silent[at]; {
+	case answered:
+		delete(f.silent, at)
+	case !known && len(f.silent) < maxSilent:
+		f.silent[at] = time.Now()
 	}
 }
 

@@ -24,8 +24,9 @@ type bucket struct {
 	at   time.Time
 }
 
-// take reports whether a client may ask now.
-func (r *rates) take(key string, now time.Time) bool {
+// take reports whether a client may ask now. If there are more clients than can be remembered,
+// because somebody invents them, new ones share the rate of their group.
+func (r *rates) take(key, group string, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := r.keys[key]
@@ -35,8 +36,11 @@ func (r *rates) take(key string, now time.Time) bool {
 			r.forgetIdle(now)
 		}
 		if len(r.keys) >= maxRateKeys {
-			return false
+			key = group
+			b = r.keys[key]
 		}
+	}
+	if b == nil {
 		if r.keys == nil {
 			r.keys = map[string]*bucket{}
 		}

@@ -1,6 +1,7 @@
 package discover
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,10 +27,13 @@ const MaxTTL = time.Hour
 const (
 	maxUDP     = 1232 // bytes of an answer over UDP, which no network splits
 	maxAnswers = 512  // instances in one answer; as many fit into a message over TCP
-	maxTCP     = 64   // connections to one door
+	maxTCP     = 256  // connections to one door
 	idleTCP    = 10 * time.Second
-	maxPerConn = 128 // queries over one connection
-	maxBusy    = 512 // queries of one door that are being answered
+	maxPerConn = 128  // queries over one connection
+	maxBusy    = 4096 // queries of one door that are being answered
+
+	maxGroupTCP  = 32  // connections of one group of clients
+	maxGroupBusy = 256 // its queries that are being answered
 
 	maxAttempts = 50 // to find a port that is free over UDP and TCP
 )
@@ -47,7 +51,12 @@ type Identity struct {
 	View  View
 	// Key is what the client shares its query rate with: its address, its user or its project.
 	Key string
+	// Group is who shares the bounds of what is in progress with the client: its user or its network.
+	// Unlike an address, no client can choose it. Key if empty.
+	Group string
 }
+
+func (i *Identity) group() string { return cmp.Or(i.Group, i.Key) }
 
 // Door is an address at which a server listens.
 type Door struct {
@@ -69,6 +78,8 @@ type Server struct {
 	Forward *Forwarder // answers all other names; nil: they are refused
 
 	rates  rates
+	busy   bounds // queries
+	conns  bounds // connections
 	mu     sync.Mutex
 	doors  map[netip.AddrPort]*openDoor
 	closed bool
@@ -135,7 +146,7 @@ func (s *Server) listen(ctx context.Context, o *openDoor) error {
 	o.Address = at
 	o.udp = &dns.Server{PacketConn: packets, UDPSize: maxUDP, MsgAcceptFunc: accept}
 	o.tcp = &dns.Server{
-		Listener: &boundedListener{Listener: conns, slots: make(chan struct{}, maxTCP)}, ReadTimeout: idleTCP, WriteTimeout: idleTCP,
+		Listener: &boundedListener{Listener: conns, slots: make(chan struct{}, maxTCP), bounds: &s.conns, identify: o.Identify}, ReadTimeout: idleTCP, WriteTimeout: idleTCP,
 		IdleTimeout: func() time.Duration { return idleTCP }, MaxTCPQueries: maxPerConn, MsgAcceptFunc: accept,
 	}
 	for _, server := range []*dns.Server{o.udp, o.tcp} {
@@ -235,37 +246,6 @@ func accept(h dns.Header) dns.MsgAcceptAction {
 	return dns.MsgAccept
 }
 
-// boundedListener accepts a limited number of connections at a time.
-type boundedListener struct {
-	net.Listener
-	slots chan struct{}
-}
-
-func (l *boundedListener) Accept() (net.Conn, error) {
-	for {
-		conn, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		select {
-		case l.slots <- struct{}{}:
-			return &boundedConn{Conn: conn, release: sync.OnceFunc(func() { <-l.slots })}, nil
-		default:
-			_ = conn.Close() // the client tries again
-		}
-	}
-}
-
-type boundedConn struct {
-	net.Conn
-	release func()
-}
-
-func (c *boundedConn) Close() error {
-	defer c.release()
-	return c.Conn.Close()
-}
-
 // answer answers one query.
 func (s *Server) answer(o *openDoor, w dns.ResponseWriter, r *dns.Msg) {
 	select {
@@ -280,16 +260,25 @@ func (s *Server) answer(o *openDoor, w dns.ResponseWriter, r *dns.Msg) {
 		s.reply(w, c, r, s.failure(r, dns.RcodeRefused))
 		return
 	}
-	if !s.rates.take(who.Key, time.Now()) {
+	if !s.rates.take(who.Key, who.group(), time.Now()) {
 		if c.TCP {
 			_ = w.Close() // it asks too much
 		}
 		return
 	}
+	if !s.busy.enter(who.group(), maxGroupBusy) {
+		return // too many of its own
+	}
+	defer s.busy.leave(who.group())
 	s.reply(w, c, r, s.resolve(r, who, c))
 }
 
-func clientOf(w dns.ResponseWriter) Client {
+// clientOf returns who is at the other end of a connection or a query.
+func clientOf(w interface {
+	LocalAddr() net.Addr
+	RemoteAddr() net.Addr
+},
+) Client {
 	address := func(a net.Addr) netip.AddrPort {
 		var at netip.AddrPort
 		switch a := a.(type) {
@@ -361,7 +350,17 @@ func (s *Server) resolve(r *dns.Msg, who Identity, c Client) *dns.Msg {
 	if s.Forward == nil || !r.RecursionDesired {
 		return s.failure(r, dns.RcodeRefused)
 	}
-	return s.Forward.resolve(r)
+	return s.withoutOwn(s.Forward.resolve(r, who.group()))
+}
+
+// withoutOwn removes what another server says about names of the zone: it knows nothing about them.
+func (s *Server) withoutOwn(m *dns.Msg) *dns.Msg {
+	isOwn := func(rr dns.RR) bool {
+		_, ours := s.Zone.Relative(rr.Header().Name)
+		return ours
+	}
+	m.Answer, m.Ns, m.Extra = slices.DeleteFunc(m.Answer, isOwn), slices.DeleteFunc(m.Ns, isOwn), slices.DeleteFunc(m.Extra, isOwn)
+	return m
 }
 
 // refusedTypes are what no client needs: they make answers large, or copy everything.

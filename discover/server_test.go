@@ -214,20 +214,23 @@ func TestAClientThatAsksTooMuchGetsNoAnswers(t *testing.T) {
 	var r rates
 	now := time.Now()
 	for n := range rateBurst {
-		if !r.take("a", now) {
+		if !r.take("a", "g", now) {
 			t.Fatalf("query %d was refused", n)
 		}
 	}
-	if r.take("a", now) || !r.take("b", now) || !r.take("a", now.Add(time.Second)) {
+	if r.take("a", "g", now) || !r.take("b", "g", now) || !r.take("a", "g", now.Add(time.Second)) {
 		t.Error("the bound is wrong")
 	}
 	for n := range 2 * maxRateKeys {
-		r.take(strconv.Itoa(n), now.Add(2*time.Second))
+		r.take(strconv.Itoa(n), "g", now.Add(2*time.Second))
 	}
-	if len(r.keys) > maxRateKeys {
+	if !r.take("another", "other", now.Add(2*time.Second)) {
+		t.Error("invented clients of one group are in the way of another group")
+	}
+	if len(r.keys) > maxRateKeys+2 {
 		t.Errorf("%d clients are remembered", len(r.keys))
 	}
-	if !r.take("new", now.Add(time.Hour)) {
+	if !r.take("new", "g", now.Add(time.Hour)) {
 		t.Error("idle clients are not forgotten")
 	}
 }
