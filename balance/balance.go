@@ -32,6 +32,8 @@ const (
 	Ready State = "ready"
 	Drain State = "drain"
 	Maint State = "maint"
+	// Stopped: it counts as failed, for example because somebody said so.
+	Stopped State = "stopped"
 )
 
 // Key identifies a member: an instance may be in several backends.
@@ -96,7 +98,10 @@ func change(m *mariposa.Member, s *Server) []string {
 	if s.Weight != m.Weight && want == Ready {
 		all = append(all, "set server "+path+" weight "+strconv.Itoa(m.Weight))
 	}
-	if s.State != want {
+	switch {
+	case s.State == Stopped && want == Ready:
+		all = append(all, "set server "+path+" health up")
+	case s.State != want:
 		all = append(all, "set server "+path+" state "+string(want))
 	}
 	return all

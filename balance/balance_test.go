@@ -43,6 +43,16 @@ func TestCommandsBringABalancerToItsMembers(t *testing.T) {
 			[]balance.Server{server("a", "10.0.0.1:80", 100, balance.Maint, 0)},
 			[]string{"set server web.80/a state ready"},
 		},
+		"a member that somebody marked as failed comes back": {
+			[]mariposa.Member{member("a", "10.0.0.1:80", 100, up)},
+			[]balance.Server{server("a", "10.0.0.1:80", 100, balance.Stopped, 0)},
+			[]string{"set server web.80/a health up"},
+		},
+		"a leaving member that somebody marked as failed drains": {
+			[]mariposa.Member{member("a", "10.0.0.1:80", 100, drain)},
+			[]balance.Server{server("a", "10.0.0.1:80", 100, balance.Stopped, 1)},
+			[]string{"set server web.80/a state drain"},
+		},
 		"a wrong weight and a wrong port are corrected": {
 			[]mariposa.Member{member("a", "10.0.0.1:80", 100, up)},
 			[]balance.Server{server("a", "10.0.0.1:81", 7, balance.Ready, 0)},
@@ -98,6 +108,8 @@ func (m model) apply(t *rapid.T, command string) {
 			t.Fatalf("%s: its state is %s, with %d connections", command, s.State, s.Connections)
 		}
 		delete(m, k)
+	case words[3] == "health":
+		s.State = balance.Ready
 	case words[3] == "state":
 		s.State = balance.State(words[4])
 	case words[3] == "weight":
@@ -130,7 +142,7 @@ func TestAnyBalancerReachesItsMembersInTwoRoundsOnceConnectionsEnd(t *testing.T)
 				ours[k] = name != "foreign"
 				if rapid.Bool().Draw(t, "exists") {
 					s := &balance.Server{Backend: backend, Name: name, Address: address.Draw(t, "at"), Weight: weight.Draw(t, "weight"), Connections: rapid.IntRange(0, 2).Draw(t, "connections")}
-					s.State = rapid.SampledFrom([]balance.State{balance.Ready, balance.Drain, balance.Maint}).Draw(t, "state")
+					s.State = rapid.SampledFrom([]balance.State{balance.Ready, balance.Drain, balance.Maint, balance.Stopped}).Draw(t, "state")
 					if actual[k] = s; name == "foreign" {
 						foreign[k] = *s
 					}

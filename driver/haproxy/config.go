@@ -1,6 +1,7 @@
 package haproxy
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -11,9 +12,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"mariposa"
+	"mariposa/driver"
 	"mariposa/driver/statefile"
 )
 
@@ -65,13 +70,30 @@ func readValues(list []mariposa.Variable) (v values, err error) {
 	return v, nil
 }
 
+// valuesForStart returns the values that a balancer starts with. One that ran before uses its former
+// ones if it cannot use the new ones, and the second result says why.
+func (d *Driver) valuesForStart(ctx context.Context, i *driver.Instance) (v values, problem, err error) {
+	if v, err = readValues(i.Mdata.Values); err == nil {
+		return v, nil, nil
+	}
+	former, lost := d.inner.PublishedValues(ctx, i.ID)
+	if lost == nil {
+		v, lost = readValues(former)
+	}
+	if lost != nil {
+		return v, nil, err
+	}
+	i.Mdata.Values = former
+	return v, err, nil
+}
+
 // prepare writes the files of a balancer that is started.
-func (d *Driver) prepare(e *entry, v values) error {
+func (d *Driver) prepare(e *entry, v values, problem error) error {
 	if err := os.MkdirAll(e.dir, 0o700); err != nil {
 		return fmt.Errorf("cannot create the directory of its configuration: %w", err)
 	}
 	e.mu.Lock()
-	e.config, e.cert, e.problem = v.config, v.cert, ""
+	e.config, e.cert, e.problem = v.config, v.cert, problemText(problem)
 	e.mu.Unlock()
 	if err := d.writeFiles(e); err != nil {
 		return err
@@ -90,6 +112,9 @@ func (d *Driver) writeFiles(e *entry) error {
 	}
 	if err == nil {
 		err = statefile.Replace(filepath.Join(e.dir, configFile), []byte(text), 0o600, -1, -1)
+	}
+	if err == nil && cert == "" {
+		err = statefile.IgnoreMissing(os.Remove(filepath.Join(e.dir, certFile)))
 	}
 	if err != nil {
 		return fmt.Errorf("cannot write its configuration: %w", err)
@@ -118,6 +143,9 @@ func (e *entry) render() string {
 	line("global")
 	line("    stats socket %s mode 600 level admin expose-fd listeners", filepath.Join(e.dir, adminFile))
 	line("    hard-stop-after %ds", int(max(b.Drain, time.Second)/time.Second))
+	// Without this, the kernel would share a port among all HAProxy processes that root starts. A
+	// reload needs it not: new workers get the sockets of the former ones.
+	line("    noreuseport")
 	if name, group := unprivileged(); name != "" {
 		line("    user %s", name)
 		line("    group %s", group)
@@ -132,6 +160,7 @@ func (e *entry) render() string {
 		line("    timeout http-keep-alive 60s")
 		line("    timeout client 5m")
 		line("    timeout server 5m")
+		line("    timeout tunnel 1h") // WebSockets
 		line("    option forwardfor")
 		// A request that a server did not answer at all is sent to another one, unless it may
 		// have changed something.
@@ -170,7 +199,14 @@ func (e *entry) renderFrontend(line func(format string, args ...any)) {
 				suffix += " alpn h2,http/1.1"
 			}
 		}
-		line("    bind :%d%s", port, suffix)
+		if hasIPv6() {
+			line("    bind :::%d v4v6%s", port, suffix)
+		} else {
+			line("    bind :%d%s", port, suffix)
+		}
+	}
+	if b.Mode == "http" { // what clients claim does not count
+		line("    http-request set-header X-Forwarded-Proto %%[ssl_fc,iif(https,http)]")
 	}
 	for _, r := range b.Routes {
 		name := b.Backend(e.record.Service, r)
@@ -192,6 +228,16 @@ func (e *entry) renderFrontend(line func(format string, args ...any)) {
 		}
 	}
 }
+
+// hasIPv6 reports whether the kernel of this machine has IPv6.
+var hasIPv6 = sync.OnceValue(func() bool {
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	return unix.Bind(fd, &unix.SockaddrInet6{}) == nil
+})
 
 // unprivileged returns the user that HAProxy runs as, with its group; empty if the agent cannot
 // change users.

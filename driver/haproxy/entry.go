@@ -28,6 +28,8 @@ type entry struct {
 	id   string
 	dir  string     // with its configuration and its socket
 	work sync.Mutex // held while its values are applied, or its members compared
+	// outdated: HAProxy may not have read its configuration. The mutex above guards it.
+	outdated bool
 
 	mu       sync.Mutex // guards what follows
 	record   record

@@ -2,6 +2,7 @@ package haproxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -115,8 +116,8 @@ func (d *Driver) correct(ctx context.Context, e *entry) ([]mariposa.MemberStatus
 	commands := balance.Commands(desired, actual, ours)
 	for _, command := range commands {
 		if err := s.do(ctx, command); err != nil {
-			if ctx.Err() != nil {
-				return nil, err
+			if _, answered := errors.AsType[refusal](err); !answered {
+				return nil, err // it would take as long again for each of the others
 			}
 			slog.Debug("a load balancer refused a command; it is tried again", "instance", e.id, "command", command, "err", err)
 		}
@@ -192,19 +193,25 @@ func (d *Driver) lastWords(ctx context.Context, id string) string {
 	defer r.Close() // it was only read
 	b := make([]byte, 16<<10)
 	n, _ := r.Read(b) // the end of a short log
+	if text := alertIn(string(b[:n])); text != "" {
+		return "cannot start: " + text
+	}
+	return "ended at once: see its log"
+}
+
+// alertIn returns the last error that HAProxy has written; empty if there is none.
+func alertIn(log string) string {
 	last := ""
-	for line := range strings.Lines(string(b[:n])) {
+	for line := range strings.Lines(log) {
 		if strings.HasPrefix(line, "[ALERT]") {
 			last = strings.TrimSpace(line)
-			if strings.Contains(last, "cannot bind") {
+			if strings.Contains(last, "cannot bind") || strings.Contains(last, "certificate") {
 				break
 			}
 		}
 	}
-	if _, text, ok := strings.Cut(last, " : "); ok {
-		return "cannot start: " + text
-	}
-	return "ended at once: see its log"
+	_, text, _ := strings.Cut(last, " : ")
+	return text
 }
 
 // finish asks HAProxy to end once its connections have ended, and waits for that, or for the
@@ -235,11 +242,8 @@ func (d *Driver) finish(ctx context.Context, e *entry, timeout time.Duration) er
 
 // describeProblem keeps why new values cannot be used, until others can.
 func (d *Driver) describeProblem(e *entry, err error) {
+	text := problemText(err)
 	e.mu.Lock()
-	text := ""
-	if err != nil {
-		text = fmt.Sprintf("it keeps its former settings: %s", err)
-	}
 	same := e.problem == text
 	e.problem = text
 	o := e.seen
@@ -247,4 +251,11 @@ func (d *Driver) describeProblem(e *entry, err error) {
 	if !same {
 		d.tell(driver.Event{Kind: driver.InstanceChanged, Instance: d.note(e, o)})
 	}
+}
+
+func problemText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return fmt.Sprintf("it keeps its former settings: %s", err)
 }

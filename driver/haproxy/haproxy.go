@@ -223,7 +223,7 @@ func (d *Driver) Start(ctx context.Context, i driver.Instance) (driver.Observed,
 	if e := d.entry(i.ID); e != nil && e.observed().Running {
 		return e.observed(), nil
 	}
-	wanted, err := readValues(i.Mdata.Values)
+	wanted, problem, err := d.valuesForStart(ctx, &i)
 	if err != nil {
 		return none, err
 	}
@@ -238,7 +238,7 @@ func (d *Driver) Start(ctx context.Context, i driver.Instance) (driver.Observed,
 		d.dropUnused(e)
 		return none, errors.New("this node cannot run it: " + why)
 	}
-	if err := d.prepare(e, wanted); err != nil {
+	if err := d.prepare(e, wanted, problem); err != nil {
 		d.dropUnused(e)
 		return none, err
 	}

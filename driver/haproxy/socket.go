@@ -2,7 +2,6 @@ package haproxy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -45,7 +44,7 @@ func (s socket) ask(ctx context.Context, command string) (string, error) {
 	return string(b), nil
 }
 
-// do sends a command that changes something. An answer that is not a confirmation is an error.
+// do sends a command that changes something. An answer that is not a confirmation is a refusal.
 func (s socket) do(ctx context.Context, command string) error {
 	answer, err := s.ask(ctx, command)
 	if err != nil {
@@ -58,8 +57,13 @@ func (s socket) do(ctx context.Context, command string) error {
 	if strings.HasPrefix(answer, "IP changed") || strings.HasPrefix(answer, "port changed") || strings.HasPrefix(answer, "no need to change") {
 		return nil
 	}
-	return errors.New(strings.Join(strings.Fields(answer), " "))
+	return refusal(strings.Join(strings.Fields(answer), " "))
 }
+
+// refusal is the answer of a balancer that did not carry out a command.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
 
 // counters are what a server has done.
 type counters struct{ responses mariposa.Responses }
@@ -103,6 +107,12 @@ const (
 	anyDrain    = 0x18
 )
 
+// The operational states of a server that gets no connections.
+const (
+	opStopped  = "0"
+	opStopping = "3"
+)
+
 // parseStates reads the answer to "show servers state".
 func parseStates(backend, text string) ([]balance.Server, error) {
 	lines := strings.Split(text, "\n")
@@ -130,6 +140,8 @@ func parseStates(backend, text string) ([]balance.Server, error) {
 			s.State = balance.Maint
 		case admin&anyDrain != 0:
 			s.State = balance.Drain
+		case at.field(f, "srv_op_state") == opStopped || at.field(f, "srv_op_state") == opStopping:
+			s.State = balance.Stopped
 		}
 		all = append(all, s)
 	}

@@ -1,9 +1,11 @@
 package haproxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -66,21 +68,55 @@ func (d *Driver) apply(ctx context.Context, e *entry, wanted values) error {
 	wanted.config.Listen = is.config.Listen // other ports make another instance
 	before, old := e.rendered(is)
 	after, _ := e.rendered(wanted)
-	if wanted.cert != is.cert && is.cert != "" && wanted.cert != "" {
-		if err := e.renew(ctx, wanted.cert); err != nil {
+	outdated := e.outdated || before != after
+	if wanted.cert != is.cert && is.cert != "" && wanted.cert != "" && old.Running {
+		if len(wanted.cert) > maxSocketCert {
+			outdated = true
+		} else if err := e.renew(ctx, wanted.cert); err != nil {
 			return err
 		}
 	}
-	e.mu.Lock()
-	e.config, e.cert = wanted.config, wanted.cert
-	e.mu.Unlock()
-	if err := d.writeFiles(e); err != nil {
+	if err := d.replaceFiles(e, wanted); err != nil {
 		return err
 	}
-	if before == after || !old.Running {
+	e.outdated = outdated && old.Running
+	if !e.outdated {
 		return nil
 	}
-	return d.reload(ctx, e)
+	err := d.checkFiles(ctx, e)
+	if err == nil {
+		err = d.reload(ctx, e)
+	}
+	if err != nil { // it may have been carried out all the same, so the next one is needed
+		return errors.Join(err, d.replaceFiles(e, is))
+	}
+	e.outdated = false
+	return nil
+}
+
+// checkFiles returns why HAProxy would not accept the configuration and the certificate that were
+// written.
+func (d *Driver) checkFiles(ctx context.Context, e *entry) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, d.supported().path, "-c", "-f", filepath.Join(e.dir, configFile)).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("HAProxy does not accept them: %s", cmp.Or(alertIn(string(out)), err.Error()))
+	}
+	return nil
+}
+
+// maxSocketCert is the size of the largest certificate that is sent over the control socket. A
+// command must fit into a buffer of HAProxy, with 16 KiB.
+const maxSocketCert = 12 << 10
+
+// replaceFiles writes the configuration and the certificate of other values, which a restarted
+// HAProxy uses.
+func (d *Driver) replaceFiles(e *entry, v values) error {
+	e.mu.Lock()
+	e.config, e.cert = v.config, v.cert
+	e.mu.Unlock()
+	return d.writeFiles(e)
 }
 
 // rendered returns the configuration of some values with the current members.
@@ -158,7 +194,11 @@ func softStop(pid int) bool {
 
 // startExternal begins to use an external balancer.
 func (d *Driver) startExternal(e *entry, i driver.Instance, v values) (driver.Observed, error) {
-	if err := d.checkAddress(v.config.Address); err != nil {
+	err := d.checkAddress(v.config.Address)
+	if err == nil {
+		err = d.checkBackend(e, i, v.config.Address)
+	}
+	if err != nil {
 		d.dropUnused(e)
 		return driver.Observed{ID: i.ID}, err
 	}
@@ -184,6 +224,35 @@ func (d *Driver) checkAddress(address string) error {
 		}
 	}
 	return fmt.Errorf("this node does not allow the external balancer %s: start its agent with --balancer-address %s", address, address)
+}
+
+// checkBackend refuses a backend of an external balancer that another project uses: its requests
+// would go to both.
+func (d *Driver) checkBackend(e *entry, i driver.Instance, address string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, other := range d.entries {
+		if other != e && other.usesBackend(address, i.Service) && !other.isOf(i.Origin) {
+			return fmt.Errorf("another project uses the backend %s of the external balancer %s: rename the load balancer, and give it a backend of its own", i.Service, address)
+		}
+	}
+	return nil
+}
+
+// usesBackend reports whether this is an external balancer with a backend.
+func (e *entry) usesBackend(address, name string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	x := e.record.External
+	return x != nil && x.Config.Address == address && e.record.Service == name
+}
+
+// isOf reports whether this is an external balancer of the same project.
+func (e *entry) isOf(origin *mariposa.Provenance) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	own := e.record.External.Origin
+	return own == nil || origin == nil || own.Project == origin.Project
 }
 
 // observe returns an external balancer as an instance.

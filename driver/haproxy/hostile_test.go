@@ -1,0 +1,374 @@
+package haproxy_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"mariposa"
+	"mariposa/driver"
+	"mariposa/driver/drivertest"
+	"mariposa/driver/haproxy"
+)
+
+// named starts a server that answers with its name.
+func named(t *testing.T, name string) mariposa.Member {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, name+" "+r.Header.Get("X-Forwarded-Proto"))
+	}))
+	t.Cleanup(s.Close)
+	return mariposa.Member{Backend: name + ".80", Instance: name + "-1", Address: strings.TrimPrefix(s.URL, "http://"), Weight: 100, State: mariposa.MemberUp}
+}
+
+// run starts a balancer, which is removed when the test ends.
+func run(t *testing.T, i driver.Instance) (*haproxy.Driver, *reports, driver.Observed) {
+	t.Helper()
+	d, seen := open(t, t.TempDir()), &reports{}
+	d.Watch(seen.note)
+	o, err := d.Start(t.Context(), i)
+	must(t, err)
+	t.Cleanup(func() {
+		must(t, d.Remove(context.WithoutCancel(t.Context()), i.ID))
+		must(t, d.Close())
+	})
+	return d, seen, o
+}
+
+// get returns what a balancer answers, or why it does not.
+func get(url string) string {
+	c := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	r, err := c.Get(url)
+	if err != nil {
+		return err.Error()
+	}
+	defer r.Body.Close()
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+// eventually waits until a text is as it should be.
+func eventually(t *testing.T, want string, get func() string) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		got := get()
+		if got == want {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("it is %q, want %q", got, want)
+		}
+	}
+}
+
+// control sends a command to a balancer, as a person would.
+func control(t *testing.T, id, command string) string {
+	t.Helper()
+	for _, place := range []string{"/run/mariposa", os.Getenv("XDG_RUNTIME_DIR") + "/mariposa", "/dev/shm/mariposa-" + strconv.Itoa(os.Geteuid())} {
+		found, _ := filepath.Glob(filepath.Join(place, "*", id, "admin.sock"))
+		if len(found) != 1 {
+			continue
+		}
+		c, err := net.Dial("unix", found[0])
+		must(t, err)
+		defer c.Close()
+		_, err = io.WriteString(c, command+"\n")
+		must(t, err)
+		b, err := io.ReadAll(c)
+		must(t, err)
+		return string(b)
+	}
+	t.Fatalf("instance %s has no control socket", id)
+	return ""
+}
+
+func TestTwoBalancersCannotShareAPort(t *testing.T) {
+	t.Parallel()
+	port := freePort(t)
+	run(t, instance(drivertest.NewID(), mariposa.Balancer{Listen: []int{port}}))
+	other := open(t, t.TempDir())
+	t.Cleanup(func() { must(t, other.Close()) })
+	other.Watch(func(driver.Event) {})
+	i := instance(drivertest.NewID(), mariposa.Balancer{Listen: []int{port}})
+	_, err := other.Start(t.Context(), i)
+	if err == nil || !strings.Contains(err.Error(), "cannot bind") {
+		t.Errorf("the second one is started: %v", err)
+		must(t, other.Remove(context.WithoutCancel(t.Context()), i.ID))
+	}
+}
+
+func TestClientsAndMembersUseIPv6(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp6", "[::1]:0")
+	if err != nil {
+		t.Skip("this machine has no IPv6")
+	}
+	s := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "six") })}}
+	s.Start()
+	t.Cleanup(s.Close)
+	port := freePort(t)
+	i := instance(drivertest.NewID(), mariposa.Balancer{Listen: []int{port}})
+	d, seen, _ := run(t, i)
+	m := mariposa.Member{Backend: "web.80", Instance: "a", Address: l.Addr().String(), Weight: 100, State: mariposa.MemberUp}
+	must(t, d.SetMembers(t.Context(), i.ID, []mariposa.Member{m}))
+	seen.await(t, i.ID, "a", func(s mariposa.MemberStatus) bool { return s.State == mariposa.MemberUp && s.Address == m.Address })
+	for _, host := range []string{"[::1]", "127.0.0.1"} {
+		if got := get("http://" + host + ":" + strconv.Itoa(port)); got != "six" {
+			t.Errorf("at %s: %s", host, got)
+		}
+	}
+}
+
+func TestAMemberThatSomebodyMarkedAsFailedComesBack(t *testing.T) {
+	t.Parallel()
+	port := freePort(t)
+	i := instance(drivertest.NewID(), mariposa.Balancer{Listen: []int{port}})
+	i.Members = []mariposa.Member{named(t, "web")}
+	run(t, i)
+	url := "http://127.0.0.1:" + strconv.Itoa(port)
+	eventually(t, "web http", func() string { return get(url) })
+	for _, state := range []string{"down", "stopping"} {
+		if out := control(t, i.ID, "set server web.80/web-1 health "+state); strings.TrimSpace(out) != "" {
+			t.Fatal(out)
+		}
+		eventually(t, "web http", func() string { return get(url) })
+	}
+}
+
+// routed returns a balancer whose second version has one more route.
+func routed(port int) (before, after mariposa.Balancer) {
+	web, api := mariposa.Route{Service: "web", Port: 80}, mariposa.Route{Path: "/api", Service: "api", Port: 80}
+	before = mariposa.Balancer{Mode: "http", Listen: []int{port}, Routes: []mariposa.Route{web}, Drain: time.Minute}
+	after = before
+	after.Routes = []mariposa.Route{api, web}
+	return before, after
+}
+
+func TestAStalledBalancerGetsItsRoutesLater(t *testing.T) {
+	t.Parallel()
+	port := freePort(t)
+	before, after := routed(port)
+	i := instance(drivertest.NewID(), before)
+	i.Members = []mariposa.Member{named(t, "web"), named(t, "api")}
+	d, _, o := run(t, i)
+	pid := strconv.Itoa(pidOf(t, o))
+	b, err := os.ReadFile("/proc/" + pid + "/task/" + pid + "/children")
+	must(t, err)
+	worker, err := strconv.Atoi(strings.Fields(string(b))[0])
+	must(t, err)
+	must(t, syscall.Kill(worker, syscall.SIGSTOP))
+	resume := sync.OnceFunc(func() { _ = syscall.Kill(worker, syscall.SIGCONT) })
+	defer resume()
+	next := instance(i.ID, after).Mdata.Values
+	short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if err := d.PublishValues(short, i.ID, next); err == nil {
+		t.Fatal("a stalled HAProxy has accepted other routes")
+	}
+	resume()
+	must(t, d.PublishValues(t.Context(), i.ID, next)) // as the agent does
+	eventually(t, "api http", func() string { return get("http://127.0.0.1:" + strconv.Itoa(port) + "/api") })
+}
+
+// pair makes a self-signed certificate with its key.
+func pair(t *testing.T, name string, key any, public any) string {
+	t.Helper()
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, public, key)
+	must(t, err)
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	must(t, err)
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})) + string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}))
+}
+
+func goodPair(t *testing.T, name string) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	return pair(t, name, key, &key.PublicKey)
+}
+
+// withCert returns the values of a balancer with a certificate.
+func withCert(id string, b mariposa.Balancer, cert string) []mariposa.Variable {
+	b.TLS = true
+	return append(instance(id, b).Mdata.Values, mariposa.Variable{Name: mariposa.CertificateValue, Value: cert})
+}
+
+// servedBy returns the name in the certificate that a balancer uses.
+func servedBy(port int) string {
+	c, err := tls.Dial("tcp", "127.0.0.1:"+strconv.Itoa(port), &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		return err.Error()
+	}
+	defer c.Close()
+	return c.ConnectionState().PeerCertificates[0].Subject.CommonName
+}
+
+func TestACertificateThatCannotBeUsedChangesNothing(t *testing.T) {
+	t.Parallel()
+	port := freePort(t)
+	before, _ := routed(port)
+	i := instance(drivertest.NewID(), before)
+	i.Members = []mariposa.Member{named(t, "web")}
+	d, seen, o := run(t, i)
+
+	// HAProxy does not accept short keys; package tls does.
+	weak, err := rsa.GenerateKey(rand.Reader, 1024)
+	must(t, err)
+	if err := d.PublishValues(t.Context(), i.ID, withCert(i.ID, before, pair(t, "weak", weak, &weak.PublicKey))); err == nil || !strings.Contains(err.Error(), "HAProxy") {
+		t.Errorf("a weak certificate: %v", err)
+	}
+	url := "127.0.0.1:" + strconv.Itoa(port)
+	eventually(t, "web http", func() string { return get("http://" + url) })
+	must(t, d.PublishValues(t.Context(), i.ID, withCert(i.ID, before, goodPair(t, "good"))))
+	eventually(t, "good", func() string { return servedBy(port) })
+	eventually(t, "web https", func() string { return get("https://" + url) })
+
+	// HAProxy crashes while the newest certificate cannot be used: it starts with the former one.
+	if err := d.PublishValues(t.Context(), i.ID, withCert(i.ID, before, "nonsense")); err == nil {
+		t.Error("nonsense is a certificate")
+	}
+	must(t, syscall.Kill(pidOf(t, o), syscall.SIGKILL))
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		seen.mu.Lock()
+		running := seen.last[i.ID].Running
+		seen.mu.Unlock()
+		if !running {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("its end is not reported")
+		}
+	}
+	i.Mdata.Values = withCert(i.ID, before, "nonsense")
+	again, err := d.Start(t.Context(), i)
+	must(t, err)
+	if !strings.Contains(again.Details["problem"], "certificate cannot be used") {
+		t.Errorf("it does not say what is wrong: %v", again.Details)
+	}
+	eventually(t, "good", func() string { return servedBy(port) })
+	if list, err := d.PublishedValues(t.Context(), i.ID); err != nil || slices.ContainsFunc(list, func(v mariposa.Variable) bool { return v.Value == "nonsense" }) {
+		t.Errorf("nonsense counts as published: %v", err)
+	}
+}
+
+func TestALargeCertificateIsRenewed(t *testing.T) {
+	t.Parallel()
+	port := freePort(t)
+	before, _ := routed(port)
+	i := instance(drivertest.NewID(), before)
+	i.Mdata.Values = withCert(i.ID, before, goodPair(t, "first"))
+	d, _, _ := run(t, i)
+	eventually(t, "first", func() string { return servedBy(port) })
+	second := goodPair(t, "second")
+	chain, _, _ := strings.Cut(goodPair(t, "chain"), "-----BEGIN PRIVATE")
+	must(t, d.PublishValues(t.Context(), i.ID, withCert(i.ID, before, second+strings.Repeat(chain, 60))))
+	eventually(t, "second", func() string { return servedBy(port) })
+}
+
+func TestABackendOfAnExternalBalancerBelongsToOneProject(t *testing.T) {
+	t.Parallel()
+	const address = "/run/haproxy-of-nobody.sock"
+	d, err := haproxy.New(haproxy.Options{Dir: t.TempDir(), Addresses: []string{address}, Interval: time.Hour})
+	must(t, err)
+	t.Cleanup(func() { must(t, d.Close()) })
+	d.Watch(func(driver.Event) {})
+	start := func(project, name string) error {
+		i := instance(drivertest.NewID(), mariposa.Balancer{Address: address})
+		i.Service, i.Origin = name, &mariposa.Provenance{Project: project}
+		_, err := d.Start(t.Context(), i)
+		return err
+	}
+	must(t, start("p1", "front"))
+	if err := start("p2", "front"); err == nil || !strings.Contains(err.Error(), "another project") {
+		t.Errorf("two projects have one backend: %v", err)
+	}
+	must(t, start("p2", "other"))
+	must(t, start("p1", "front")) // its successor
+}
+
+// stalling is a control socket that answers questions, and never answers commands.
+func stalling(t *testing.T) (path string, lines <-chan string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "mp") // paths of sockets are short
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path = filepath.Join(dir, "s")
+	l, err := net.Listen("unix", path)
+	must(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	all := make(chan string, 1000)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				in := bufio.NewReader(c)
+				line, _ := in.ReadString('\n')
+				switch all <- line; {
+				case strings.HasPrefix(line, "show servers state"):
+					fmt.Fprint(c, "1\n# be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_port\n")
+				case strings.HasPrefix(line, "show stat"):
+					fmt.Fprint(c, "# pxname,svname,qcur,qmax,scur,smax,slim,stot,bin,bout,dreq\n")
+				default:
+					_, _ = in.ReadString('\n') // until the client has enough
+				}
+			}()
+		}
+	}()
+	return path, all
+}
+
+func TestAStalledBalancerIsNotAskedForEveryMember(t *testing.T) {
+	t.Parallel()
+	path, lines := stalling(t)
+	d, err := haproxy.New(haproxy.Options{Dir: t.TempDir(), Addresses: []string{path}, Interval: 50 * time.Millisecond})
+	must(t, err)
+	t.Cleanup(func() { must(t, d.Close()) })
+	d.Watch(func(driver.Event) {})
+	i := instance(drivertest.NewID(), mariposa.Balancer{Address: path})
+	for n := range 100 {
+		i.Members = append(i.Members, mariposa.Member{Backend: "front", Instance: "m" + strconv.Itoa(n), Address: "127.0.0.1:1", Weight: 1, State: mariposa.MemberUp})
+	}
+	_, err = d.Start(t.Context(), i)
+	must(t, err)
+	states, commands := 0, 0
+	for states < 2 {
+		switch line := <-lines; {
+		case strings.HasPrefix(line, "show servers"):
+			states++
+		case !strings.HasPrefix(line, "show"):
+			if commands++; commands > 1 {
+				t.Fatal("after a command without an answer, others are sent")
+			}
+		}
+	}
+}
