@@ -83,6 +83,10 @@ func TestAPolicySaysWhichComputeTypesAndPortsManifestsMayAskFor(t *testing.T) {
 	olga.call("PUT", "/v1/organizations/acme/policy", []byte(`{"host_ports":true}`)).wantError(403, mariposa.Forbidden)
 	w.call("PUT", "/v1/organizations/acme/policy", []byte(`{"compute_types":["rocket"]}`)).wantError(400, mariposa.InvalidArgument, "rocket", "docker")
 
+	// An external balancer is shared by all, like the ports of nodes.
+	external := "services: {web: {compute_type: dummy, ports: [80]}}\nload_balancers:\n  front:\n    address: /run/haproxy/admin.sock\n    service: web\n    port: 80\n"
+	put(external).wantError(400, mariposa.InvalidArgument, "line 4", "load_balancers.front.address", "host ports", "acme")
+
 	// Ports below 1024 require host_ports.
 	w.call("PUT", "/v1/organizations/acme/policy", []byte(`{"host_ports":false,"low_ports":true}`)).wantError(400, mariposa.InvalidArgument, "low_ports", "host_ports")
 	if p := w.policy("acme", `{"low_ports":true}`); !p.HostPorts || !p.LowPorts {

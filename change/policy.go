@@ -209,6 +209,9 @@ func serviceFaults(org *mariposa.OrganizationSpec, def *mariposa.Service) []keyF
 				port.Host, org.Name, mariposa.FirstHighPort)
 		}
 	}
+	if b := def.Balancer; b != nil && b.Address != "" && p != nil && !p.HostPorts {
+		add("address", -1, mariposa.FaultNotAllowed, "uses an external balancer, and the policy of organization %s does not allow that: ask an installation admin to allow host ports", org.Name)
+	}
 	for _, missing := range missingSizes(org.Quota, def) {
 		add(missing, -1, mariposa.FaultMissing, "service %s sets no %s, and organization %s has a %s quota: add %s: %s or a package, or ask an installation admin to set a default package",
 			def.Name, missing, org.Name, missing, missing, exampleSize(missing))
