@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"mariposa"
@@ -61,15 +62,20 @@ func (d *Driver) follow(e *entry) {
 func (d *Driver) round(ctx context.Context, e *entry) (drains bool) {
 	e.work.Lock()
 	defer e.work.Unlock()
+	begun := time.Now()
 	statuses, err := d.correct(ctx, e)
 	if ctx.Err() != nil {
 		return false
 	}
 	e.mu.Lock()
 	if err != nil {
-		if e.failures++; e.failures == patience {
+		if e.failures++; e.failures == 1 {
+			e.silent = begun
+		}
+		if e.failures == patience {
 			slog.Warn("a load balancer does not answer", "instance", e.id, "err", err)
 		}
+		d.restartStalled(e, err)
 		if e.failures < patience {
 			e.mu.Unlock()
 			return true // soon again
@@ -88,6 +94,19 @@ func (d *Driver) round(ctx context.Context, e *entry) (drains bool) {
 		d.tell(driver.Event{Kind: driver.InstanceChanged, Instance: o})
 	}
 	return slices.ContainsFunc(statuses, func(m mariposa.MemberStatus) bool { return m.State == mariposa.MemberDrain && !m.Idle })
+}
+
+// restartStalled ends an HAProxy that has not answered for too long, so that it is started again: it
+// serves nobody, or can no longer be told its members. One that finishes its connections has closed
+// its control socket. The caller holds the mutex.
+func (d *Driver) restartStalled(e *entry, err error) {
+	if errors.Is(err, syscall.ECONNREFUSED) || e.record.External != nil || e.failures < patience || time.Since(e.silent) < d.options.StallLimit || !e.seen.Running || e.quiet {
+		return
+	}
+	if pid, _ := strconv.Atoi(e.seen.Details["pid"]); pid > 1 {
+		slog.Warn("a load balancer has not answered for too long; it is restarted", "instance", e.id)
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it has ended meanwhile
+	}
 }
 
 func allDown(members []mariposa.Member, why string) []mariposa.MemberStatus {

@@ -54,6 +54,8 @@ type Options struct {
 	Addresses []string
 	// Interval is how often a balancer is compared with what it should be; 2 s if zero.
 	Interval time.Duration
+	// StallLimit is for how long HAProxy may fail to answer before it is restarted; 30 s if zero.
+	StallLimit time.Duration
 }
 
 // Driver runs the load balancers of one node.
@@ -90,6 +92,9 @@ func New(o Options) (*Driver, error) {
 	o.Dir = dir
 	if o.Interval == 0 {
 		o.Interval = 2 * time.Second
+	}
+	if o.StallLimit == 0 {
+		o.StallLimit = 30 * time.Second
 	}
 	inner, err := process.New(process.Options{Root: filepath.Join(dir, "instances"), Isolation: process.IsolationOff})
 	if err != nil {

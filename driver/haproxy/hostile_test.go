@@ -176,11 +176,7 @@ func TestAStalledBalancerGetsItsRoutesLater(t *testing.T) {
 	i := instance(drivertest.NewID(), before)
 	i.Members = []mariposa.Member{named(t, "web"), named(t, "api")}
 	d, _, o := run(t, i)
-	pid := strconv.Itoa(pidOf(t, o))
-	b, err := os.ReadFile("/proc/" + pid + "/task/" + pid + "/children")
-	must(t, err)
-	worker, err := strconv.Atoi(strings.Fields(string(b))[0])
-	must(t, err)
+	worker := workerOf(t, o)
 	must(t, syscall.Kill(worker, syscall.SIGSTOP))
 	resume := sync.OnceFunc(func() { _ = syscall.Kill(worker, syscall.SIGCONT) })
 	defer resume()
@@ -193,6 +189,104 @@ func TestAStalledBalancerGetsItsRoutesLater(t *testing.T) {
 	resume()
 	must(t, d.PublishValues(t.Context(), i.ID, next)) // as the agent does
 	eventually(t, "api http", func() string { return get("http://127.0.0.1:" + strconv.Itoa(port) + "/api") })
+}
+
+func TestAStalledBalancerIsRestarted(t *testing.T) {
+	t.Parallel()
+	d, err := haproxy.New(haproxy.Options{Dir: t.TempDir(), Interval: 50 * time.Millisecond, StallLimit: time.Millisecond})
+	must(t, err)
+	ended := make(chan driver.Observed, 100)
+	d.Watch(func(e driver.Event) {
+		if e.Kind == driver.InstanceChanged && !e.Instance.Running {
+			ended <- e.Instance
+		}
+	})
+	port := freePort(t)
+	i := instance(drivertest.NewID(), mariposa.Balancer{Listen: []int{port}})
+	i.Members = []mariposa.Member{named(t, "web")}
+	o, err := d.Start(t.Context(), i)
+	must(t, err)
+	t.Cleanup(func() {
+		must(t, d.Remove(context.WithoutCancel(t.Context()), i.ID))
+		must(t, d.Close())
+	})
+	worker := workerOf(t, o)
+	must(t, syscall.Kill(worker, syscall.SIGSTOP))
+	select {
+	case <-ended:
+	case <-time.After(2 * time.Minute):
+		_ = syscall.Kill(worker, syscall.SIGCONT)
+		t.Fatal("it is still stalled")
+	}
+	_, err = d.Start(t.Context(), i) // as the agent does
+	must(t, err)
+	eventually(t, "web http", func() string { return get("http://127.0.0.1:" + strconv.Itoa(port)) })
+}
+
+// While a balancer finishes its connections, its control socket is closed. That is no stall.
+func TestABalancerThatFinishesItsConnectionsIsNotRestarted(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+			go func() { _, _ = io.Copy(c, c); _ = c.Close() }()
+		}
+	}()
+	d, err := haproxy.New(haproxy.Options{Dir: t.TempDir(), Interval: 10 * time.Millisecond, StallLimit: time.Millisecond})
+	must(t, err)
+	d.Watch(func(driver.Event) {})
+	port := freePort(t)
+	i := instance(drivertest.NewID(), mariposa.Balancer{Mode: "tcp", Listen: []int{port}, Drain: 10 * time.Minute})
+	i.Members = []mariposa.Member{{Backend: "web.80", Instance: "a", Address: l.Addr().String(), Weight: 100, State: mariposa.MemberUp}}
+	_, err = d.Start(t.Context(), i)
+	must(t, err)
+	t.Cleanup(func() {
+		must(t, d.Remove(context.WithoutCancel(t.Context()), i.ID))
+		must(t, d.Close())
+	})
+	at := "127.0.0.1:" + strconv.Itoa(port)
+	c, err := net.Dial("tcp", at)
+	must(t, err)
+	defer c.Close()
+	in := bufio.NewReader(c)
+	echo := func() {
+		t.Helper()
+		_, err := io.WriteString(c, "hello\n")
+		must(t, err)
+		_, err = in.ReadString('\n')
+		must(t, err)
+	}
+	echo()
+	stopped := make(chan error, 1)
+	go func() {
+		_, err := d.Stop(context.WithoutCancel(t.Context()), i.ID, 10*time.Minute)
+		stopped <- err
+	}()
+	eventually(t, "refused", func() string {
+		if other, err := net.Dial("tcp", at); err == nil {
+			_ = other.Close()
+			return "accepted"
+		}
+		return "refused"
+	})
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) { // many rounds of the driver
+		echo()
+	}
+	must(t, c.Close())
+	must(t, <-stopped)
+}
+
+// workerOf returns the process of a balancer that has the connections.
+func workerOf(t *testing.T, o driver.Observed) int {
+	t.Helper()
+	pid := strconv.Itoa(pidOf(t, o))
+	b, err := os.ReadFile("/proc/" + pid + "/task/" + pid + "/children")
+	must(t, err)
+	worker, err := strconv.Atoi(strings.Fields(string(b))[0])
+	must(t, err)
+	return worker
 }
 
 // pair makes a self-signed certificate with its key.

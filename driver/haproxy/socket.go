@@ -2,9 +2,11 @@ package haproxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -28,21 +30,34 @@ func (s socket) ask(ctx context.Context, command string) (string, error) {
 	var dialer net.Dialer
 	c, err := dialer.DialContext(ctx, s.network, s.address)
 	if err != nil {
-		return "", fmt.Errorf("its control socket cannot be reached: %w", err)
+		return "", fmt.Errorf("its control socket cannot be reached: %w", causeOf(err))
 	}
 	defer c.Close() // everything was read
 	if at, ok := ctx.Deadline(); ok {
 		_ = c.SetDeadline(at) // a connection without deadlines does not exist
 	}
 	if _, err := io.WriteString(c, command+"\n"); err != nil {
-		return "", fmt.Errorf("it does not take commands: %w", err)
+		return "", fmt.Errorf("it does not take commands: %w", causeOf(err))
 	}
 	b, err := io.ReadAll(io.LimitReader(c, maxAnswer))
 	if err != nil {
-		return "", fmt.Errorf("it does not answer: %w", err)
+		return "", fmt.Errorf("it does not answer: %w", causeOf(err))
 	}
 	return string(b), nil
 }
+
+// causeOf returns why a connection failed, without paths of the node: projects see it.
+func causeOf(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
+		return errTooLong
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return op.Err
+	}
+	return err
+}
+
+var errTooLong = errors.New("it takes too long")
 
 // do sends a command that changes something. An answer that is not a confirmation is a refusal.
 func (s socket) do(ctx context.Context, command string) error {
