@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 )
 
 //go:generate go run ./bundle
@@ -31,6 +32,9 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 
 // Paths of the page. The program in the browser decides what to show there.
 var pages = []string{"/projects", "/queue", "/nodes", "/events"}
+
+// The files of the page. A file refers only to those before it: their paths contain hashes.
+var files = []string{"icon.svg", "licenses.txt", "codemirror.js", "app.css", "app.js"}
 
 // asset is one file of the page.
 type asset struct {
@@ -48,28 +52,35 @@ type page struct {
 // New returns a handler that serves the page to browsers and passes all other requests on to
 // the API.
 func New(api http.Handler) http.Handler {
-	p := &page{next: api, assets: map[string]asset{}}
+	p := prepared()
+	p.next = api
+	return &p
+}
+
+// prepared returns the page without an API. Compressing the files takes a moment, so it is done once.
+var prepared = sync.OnceValue(func() page {
+	p := page{assets: map[string]asset{}}
 	var names []string
-	for _, name := range []string{"app.js", "app.css", "icon.svg"} {
-		a := load(name)
+	for _, name := range files {
+		a := load(name, names...)
 		sum := sha256.Sum256(a.body)
 		ext := path.Ext(name)
 		hashed := "/assets/" + strings.TrimSuffix(name, ext) + "-" + hex.EncodeToString(sum[:6]) + ext
 		p.assets[hashed] = a
 		names = append(names, "/assets/"+name, hashed)
 	}
-	index := load("index.html")
-	p.index = pack(index.kind, []byte(strings.NewReplacer(names...).Replace(string(index.body))))
+	p.index = load("index.html", names...)
 	return p
-}
+})
 
-// load reads an embedded file. All of them exist: they are compiled in.
-func load(name string) asset {
+// load reads an embedded file, and replaces the paths of others in it. All of them exist: they
+// are compiled in.
+func load(name string, names ...string) asset {
 	body, err := fs.ReadFile(dist, "dist/"+name)
 	if err != nil {
 		panic(err)
 	}
-	return pack(mime.TypeByExtension(path.Ext(name)), body)
+	return pack(mime.TypeByExtension(path.Ext(name)), []byte(strings.NewReplacer(names...).Replace(string(body))))
 }
 
 func pack(kind string, body []byte) asset {

@@ -84,26 +84,45 @@ func TestThePageLoadsOnlyItsOwnFiles(t *testing.T) {
 	if len(files) != 3 || strings.Contains(html, "://") || strings.Contains(html, "style=") || strings.Contains(html, "onclick") {
 		t.Errorf("the page is %s", html)
 	}
+	script := ""
 	for _, f := range files {
-		r := serve(t, "GET", f[1], "Accept-Encoding", "gzip")
-		if r.StatusCode != http.StatusOK || !strings.Contains(r.Header.Get("Cache-Control"), "immutable") || r.Header.Get("X-Content-Type-Options") != "nosniff" {
-			t.Errorf("%s answers %d %v", f[1], r.StatusCode, r.Header)
-		}
-		plain := read(t, serve(t, "GET", f[1]))
-		if r.Header.Get("Content-Encoding") == "gzip" {
-			z, err := gzip.NewReader(r.Body)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if same, err := io.ReadAll(z); err != nil || string(same) != plain {
-				t.Errorf("%s is not the same compressed (%v)", f[1], err)
-			}
-		}
-		// The namespace of SVG is a name, not an address that is loaded.
-		if rest := strings.ReplaceAll(plain, "http://www.w3.org/2000/svg", ""); regexp.MustCompile(`https?://|//# source|@import|url\(|innerHTML|eval\(`).MatchString(rest) {
-			t.Errorf("%s refers to something outside, or makes code of text", f[1])
+		if plain := checkFile(t, f[1]); strings.HasSuffix(f[1], ".js") {
+			script = plain
 		}
 	}
+	// Parts that are loaded later.
+	later := regexp.MustCompile(`/assets/[\w.-]+`).FindAllString(script, -1)
+	if len(later) != 2 {
+		t.Errorf("the script refers to %s", later)
+	}
+	for _, path := range later {
+		checkFile(t, path)
+	}
+}
+
+// checkFile checks how a file of the page is served and that it contains nothing of other servers, and returns it.
+func checkFile(t *testing.T, path string) string {
+	t.Helper()
+	r := serve(t, "GET", path, "Accept-Encoding", "gzip")
+	if r.StatusCode != http.StatusOK || !strings.Contains(r.Header.Get("Cache-Control"), "immutable") || r.Header.Get("X-Content-Type-Options") != "nosniff" {
+		t.Errorf("%s answers %d %v", path, r.StatusCode, r.Header)
+	}
+	plain := read(t, serve(t, "GET", path))
+	if r.Header.Get("Content-Encoding") == "gzip" {
+		z, err := gzip.NewReader(r.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if same, err := io.ReadAll(z); err != nil || string(same) != plain {
+			t.Errorf("%s is not the same compressed (%v)", path, err)
+		}
+	}
+	// The namespace of SVG is a name, not an address that is loaded, and data is no address.
+	rest := strings.NewReplacer("http://www.w3.org/2000/svg", "", "url('data:", "").Replace(plain)
+	if outside := regexp.MustCompile(`.{0,40}(https?://|//# source|@import|url\(|innerHTML|eval\().{0,40}`).FindString(rest); outside != "" && !strings.HasSuffix(path, ".txt") {
+		t.Errorf("%s refers to something outside, or makes code of text: %s", path, outside)
+	}
+	return plain
 }
 
 // Text has at least the contrast of WCAG AA (4.5 to 1), and signs that of graphical objects (3 to 1), in both schemes.
@@ -123,7 +142,7 @@ func TestColorsHaveEnoughContrast(t *testing.T) {
 		for _, m := range regexp.MustCompile(`--([a-z-]+): (#[0-9a-f]{6})`).FindAllStringSubmatch(text, -1) {
 			colors[m[1]] = luminance(t, m[2])
 		}
-		if len(colors) != 14 {
+		if len(colors) != 17 {
 			t.Errorf("the %s scheme has %d colors", scheme, len(colors))
 		}
 		check := func(on, name string, least float64) {
@@ -134,7 +153,7 @@ func TestColorsHaveEnoughContrast(t *testing.T) {
 			}
 		}
 		for _, on := range []string{"paper", "panel"} {
-			for _, name := range []string{"ink", "quiet", "accent", "fail"} { // errors are text
+			for _, name := range []string{"ink", "quiet", "accent", "fail", "code-key", "code-text", "code-mark"} { // errors are text
 				check(on, name, 4.5)
 			}
 			for _, name := range []string{"ok", "ill", "gray", "held", "cold", "field"} {

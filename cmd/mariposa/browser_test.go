@@ -337,12 +337,32 @@ func (p *tab) fill(selector, text string) {
 	p.t.Fatalf("%s does not take %q", selector, text)
 }
 
+// The manifest editor is in a shadow root, and shows each line as an element.
+const (
+	editorRoot = "document.querySelector('#manifest')?.shadowRoot"
+	editorText = "[..." + editorRoot + ".querySelectorAll('.cm-line')].map((l) => l.textContent).join('\\n')"
+)
+
+// paste replaces the text in the manifest editor.
+func (p *tab) paste(text string) {
+	p.t.Helper()
+	p.until("the editor is loaded", editorRoot+"?.querySelector('.cm-content')")
+	p.eval(`((at) => {
+		at.focus();
+		at.dispatchEvent(new KeyboardEvent("keydown", {key: "a", keyCode: 65, ctrlKey: true, bubbles: true, cancelable: true}));
+		const data = new DataTransfer();
+		data.setData("text/plain", ` + quote(text) + `);
+		at.dispatchEvent(new ClipboardEvent("paste", {clipboardData: data, bubbles: true, cancelable: true}));
+	})(` + editorRoot + `.querySelector(".cm-content"))`)
+	p.until("the editor has the text", editorText+" === "+quote(text))
+}
+
 // keys presses keys, one after the other.
 func (p *tab) keys(keys ...string) {
 	p.t.Helper()
 	for _, key := range keys {
 		down := map[string]any{"type": "keyDown", "key": key}
-		switch codes := map[string]int{"Enter": 13, "Escape": 27, "ArrowRight": 39, "ArrowDown": 40}; {
+		switch codes := map[string]int{"Tab": 9, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}; {
 		case len(key) == 1:
 			down["text"] = key
 		case key == "Enter":

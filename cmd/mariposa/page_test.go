@@ -296,11 +296,19 @@ func TestThePageCreatesAndChangesProjects(t *testing.T) {
 	p.fill("input[name=name]", "shop")
 	const manifest = "services:\n  db: {compute_type: dummy, update: {min_healthy: 0}}\n  web:\n    compute_type: dummy\n    scale: 2\n    depends_on: [db]\n" +
 		"    environment: {MODE: \"{{ .meta.mode }}\"}\n    update: {min_healthy: 0}\nmetadata: {mode: {required: true}}\n"
-	p.fill("#manifest", strings.Replace(manifest, "scale:", "scael:", 1))
+	p.paste(strings.Replace(manifest, "scale:", "scael:", 1))
 	p.sees("Line 5: services.web.scael unknown key")
-	p.until("the line is marked", "document.querySelector('.gutter .wrong')?.textContent.trim() === '5'")
+	p.until("the line is marked", editorRoot+".querySelector('.cm-gutterElement.wrong')?.textContent.trim() === '5' && "+editorRoot+".querySelector('.cm-line .wrong')?.title.includes('unknown key')")
 	p.until("a faulty manifest cannot be submitted", "document.querySelector('button.primary').disabled")
-	p.fill("#manifest", manifest)
+	p.shot("editor")
+
+	// By keyboard: go to the fault, change the line, and leave with Escape and Tab.
+	p.press("Line 5")
+	p.keys("?", "Tab") // they belong to the text
+	p.until("keys change the text", editorText+".includes('      ?scael: 2')")
+	p.keys("Escape", "Tab")
+	p.until("the focus has left the editor", "document.activeElement && document.activeElement.id !== 'manifest'")
+	p.paste(manifest)
 	p.sees("The manifest needs these values.")
 	p.fill("input[name=value-mode]", "calm")
 	p.eval("document.querySelector('input[name=value-mode]').blur()")
@@ -311,8 +319,9 @@ func TestThePageCreatesAndChangesProjects(t *testing.T) {
 	p.press("Graph")
 	p.until("the graph is in layers", "parseInt(document.querySelector('[data-gnode=web]')?.style.left) > parseInt(document.querySelector('[data-gnode=db]')?.style.left) && document.querySelector('.canvas path')")
 	p.press("Change")
-	p.until("the manifest is there", "document.querySelector('#manifest')?.value === "+quote(manifest))
-	p.fill("#manifest", strings.Replace(manifest, "MODE:", "STYLE:", 1))
+	p.until("the manifest is there", editorRoot+"?.querySelector('.cm-content') && "+editorText+" === "+quote(manifest))
+	p.until("it has colors", "new Set([..."+editorRoot+".querySelectorAll('.cm-line span')].map((e) => getComputedStyle(e).color)).size >= 3")
+	p.paste(strings.Replace(manifest, "MODE:", "STYLE:", 1))
 	p.sees("web is replaced, 2 instances")
 	p.fill("input[name=message]", "<b>rename</b> it")
 	p.press("Deploy: start 2, stop 2")

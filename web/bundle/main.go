@@ -1,9 +1,11 @@
 // Command bundle translates the page's TypeScript and style sheet to the files that the binary
-// contains. Run it with `go generate ./web` after a change in web/src. It needs no Node: esbuild
-// is a Go package.
+// contains. Run it with `go generate ./web` after a change in web/src. It needs no Node and no
+// network: esbuild is a Go package, and the npm packages are in web/packages.
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -12,8 +14,12 @@ import (
 	"github.com/evanw/esbuild/pkg/api"
 )
 
+// libraries are parts of the page that are loaded when they are needed first. The page imports
+// them by their paths.
+var libraries = []string{"codemirror.ts"}
+
 func main() {
-	files, err := bundle("src")
+	files, err := bundle(".")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -26,11 +32,38 @@ func main() {
 	}
 }
 
-// bundle returns the files of the page by name.
-func bundle(src string) (map[string][]byte, error) {
+// bundle returns the files of the page by name, from the sources and packages in a directory.
+func bundle(dir string) (map[string][]byte, error) {
+	src, packages := filepath.Join(dir, "src"), filepath.Join(dir, "packages")
 	files := map[string][]byte{}
+	page := []string{filepath.Join(src, "app.ts"), filepath.Join(src, "app.css")}
+	var parts []string
+	for _, name := range libraries {
+		parts = append(parts, filepath.Join(src, name))
+	}
+	if err := errors.Join(build(files, page, api.FormatIIFE, packages), build(files, parts, api.FormatESModule, packages)); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"index.html", "icon.svg"} {
+		body, err := os.ReadFile(filepath.Join(src, name))
+		if err != nil {
+			return nil, err
+		}
+		files[name] = body
+	}
+	var err error
+	files["licenses.txt"], err = licenses(packages)
+	return files, err
+}
+
+// build translates entry points and what they import, and adds the results.
+func build(files map[string][]byte, entries []string, format api.Format, packages string) error {
+	packages, err := filepath.Abs(packages)
+	if err != nil {
+		return err
+	}
 	built := api.Build(api.BuildOptions{
-		EntryPoints: []string{filepath.Join(src, "app.ts"), filepath.Join(src, "app.css")}, Outdir: "out", Bundle: true, Format: api.FormatIIFE,
+		EntryPoints: entries, Outdir: "out", Bundle: true, Format: format, NodePaths: []string{packages}, External: []string{"/assets/*"},
 		MinifyWhitespace: true, MinifyIdentifiers: true, MinifySyntax: true, Target: api.ES2022, Charset: api.CharsetUTF8, LegalComments: api.LegalCommentsNone,
 		LogLevel: api.LogLevelSilent,
 	})
@@ -42,18 +75,30 @@ func bundle(src string) (map[string][]byte, error) {
 		}
 		faults = append(faults, errors.New(at+e.Text))
 	}
-	if len(faults) > 0 {
-		return nil, errors.Join(faults...)
-	}
 	for _, f := range built.OutputFiles {
 		files[filepath.Base(f.Path)] = f.Contents
 	}
-	for _, name := range []string{"index.html", "icon.svg"} {
-		body, err := os.ReadFile(filepath.Join(src, name))
+	return errors.Join(faults...)
+}
+
+// licenses returns the licenses of the npm packages, which have to come with their code.
+func licenses(packages string) ([]byte, error) {
+	raw, err := os.ReadFile(filepath.Join(packages, "packages.json"))
+	if err != nil {
+		return nil, err
+	}
+	var list []struct{ Name, Version string }
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	b.WriteString("The web page contains these packages.\n")
+	for _, p := range list {
+		text, err := os.ReadFile(filepath.Join(packages, p.Name, "LICENSE"))
 		if err != nil {
 			return nil, err
 		}
-		files[name] = body
+		fmt.Fprintf(&b, "\n%s %s\n\n%s\n", p.Name, p.Version, bytes.TrimSpace(text))
 	}
-	return files, nil
+	return b.Bytes(), nil
 }

@@ -10,7 +10,7 @@ import (
 // The binary contains what the sources say.
 func TestTheFilesOfThePageAreUpToDate(t *testing.T) {
 	t.Parallel()
-	files, err := bundle("../src")
+	files, err := bundle("..")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -124,6 +124,7 @@ function topView(): VNode {
       world.me!.admin && h("p", { class: "quiet" }, "Admin of the installation"),
       h("button", { class: "plain", onclick: () => askKeys() }, "Keyboard shortcuts"),
       h("a", { href: "/docs", "data-plain": "" }, "HTTP API"),
+      h("a", { href: "/assets/licenses.txt", "data-plain": "" }, "Licenses"),
       h("button", { class: "plain", onclick: () => void signOut() }, "Sign out"))));
 }
 
@@ -176,7 +177,7 @@ function onKey(e: KeyboardEvent): void {
     redraw();
     return;
   }
-  if (e.ctrlKey || e.metaKey || e.altKey || !world.me || isAsking() || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName)) return;
+  if (e.ctrlKey || e.metaKey || e.altKey || !world.me || isAsking() || isTyping(e)) return;
   const places: Record<string, string> = { p: "/", q: "/queue", n: "/nodes", e: "/events" };
   if (e.timeStamp - prefix < 1500 && places[e.key]) {
     prefix = 0;
@@ -198,6 +199,12 @@ function onKey(e: KeyboardEvent): void {
     return;
   }
   e.preventDefault();
+}
+
+/** isTyping reports whether a key goes to a field. The editor of manifests is in a shadow root. */
+function isTyping(e: KeyboardEvent): boolean {
+  const at = e.composedPath()[0] as HTMLElement;
+  return /^(INPUT|TEXTAREA|SELECT)$/.test(at.tagName) || at.isContentEditable;
 }
 
 /** Links within the page do not load it again. */

@@ -2,6 +2,7 @@
 // change before it is submitted.
 
 import { Failure, Fault, get, Project, request, send } from "./api";
+import type { Editor, create } from "./codemirror";
 import { Child, h, VNode } from "./dom";
 import { explain } from "./sheet";
 import { pathOf, sentence } from "./views";
@@ -35,6 +36,8 @@ let draft: Draft | null = null;
 let redraw = () => {};
 let timer = 0;
 let checks = 0;
+let editor: { of: Draft; at: Editor; marks: Fault[] } | null = null;
+let library: Promise<{ create: typeof create }> | null = null;
 
 const example = "services:\n  web:\n    image: nginx:1.27\n    scale: 2\n";
 
@@ -49,6 +52,8 @@ export function openEditor(project: Project | null, changed: () => void): void {
 
 export function closeEditor(): void {
   draft = null;
+  editor?.at.close();
+  editor = null;
   clearTimeout(timer);
 }
 
@@ -135,8 +140,6 @@ export function editorView(go: (path: string) => void): VNode {
     schedule();
     redraw();
   };
-  const wrong = new Set(d.faults.map((f) => f.line));
-  const lines = d.text.split("\n").length;
   return h("form", {
     class: "editor",
     onsubmit: (e: Event) => {
@@ -147,14 +150,10 @@ export function editorView(go: (path: string) => void): VNode {
   h("div", { class: "write" },
     !d.project && h("label", { key: "name" }, "Name", h("input", { name: "name", value: d.name, placeholder: "shop", autocomplete: "off", spellcheck: "false", required: true, oninput: (e: Event) => set({ name: (e.target as HTMLInputElement).value }) })),
     !d.project && d.organizations.length > 1 && h("label", { key: "organization" }, "Organization", h("select", { value: d.organization, onchange: (e: Event) => set({ organization: (e.target as HTMLSelectElement).value }) }, d.organizations.map((o) => h("option", { key: o, value: o }, o)))),
-    h("label", { for: "manifest" }, "Manifest"),
-    h("div", { class: "sheet-of-lines" },
-      h("pre", { class: "gutter", "aria-hidden": "true" }, Array.from({ length: lines }, (_, i) => h("span", { key: i, class: wrong.has(i + 1) ? "wrong" : "" }, `${i + 1}\n`))),
-      h("textarea", {
-        id: "manifest", spellcheck: "false", wrap: "off", rows: Math.max(16, lines + 1), value: d.text, "aria-describedby": "faults",
-        oninput: (e: Event) => set({ text: (e.target as HTMLTextAreaElement).value }), onkeydown: indent,
-      })),
-    h("div", { id: "faults", class: "faults", role: "status" }, d.faults.map((f, i) => h("p", { key: i, class: "error" }, f.line ? `Line ${f.line}: ` : "", f.field && h("code", null, f.field), " ", f.message)),
+    h("p", { class: "label" }, "Manifest"),
+    h("div", { key: "manifest" + (d.project?.id ?? ""), id: "manifest", class: "code", use: (el: HTMLElement, isNew: boolean) => write(d, el, isNew, set) }, h("p", { class: "quiet" }, "Loading the editor…")),
+    h("div", { class: "faults", role: "status" }, d.faults.map((f, i) => h("p", { key: i, class: "error" },
+      f.line ? h("button", { type: "button", class: "link error", onclick: () => editor?.at.goTo(f.line!) }, `Line ${f.line}`) : "", f.line ? ": " : "", f.field && h("code", null, f.field), " ", f.message)),
       d.faults.length === 0 && d.error && h("p", { key: "error", class: "error" }, d.error))),
   h("div", { class: "plan", "aria-live": "polite" }, h("h2", null, "What will happen"), planView(d), d.plan && d.plan.missing.length > 0 && missingView(d, set),
     d.plan && h("label", { key: "message" }, "Message (optional)", h("input", { name: "message", value: d.message, maxlength: 200, oninput: (e: Event) => { d.message = (e.target as HTMLInputElement).value; } })),
@@ -203,14 +202,25 @@ function missingView(d: Draft, set: (change: Partial<Draft>) => void): VNode {
     }))));
 }
 
-/** indent keeps the indentation of the line before. */
-function indent(e: KeyboardEvent): void {
-  if (e.key !== "Enter" || e.ctrlKey || e.metaKey) return;
-  const area = e.target as HTMLTextAreaElement;
-  const before = area.value.slice(0, area.selectionStart);
-  const space = /(?:^|\n)([ ]*)(?:- )?[^\n]*$/.exec(before)?.[1] ?? "";
-  if (!space) return;
-  e.preventDefault();
-  area.setRangeText("\n" + space, area.selectionStart, area.selectionEnd, "end");
-  area.dispatchEvent(new Event("input"));
+/** write shows the text of a draft in its element, in an editor that is loaded first. */
+function write(d: Draft, el: HTMLElement, isNew: boolean, set: (change: Partial<Draft>) => void): void {
+  if (isNew) void open(d, el, set);
+  if (editor?.of !== d || editor.marks === d.faults) return;
+  editor.marks = d.faults;
+  editor.at.setMarks(d.faults.map((f) => ({ line: f.line ?? 0, message: f.message })));
+}
+
+async function open(d: Draft, el: HTMLElement, set: (change: Partial<Draft>) => void): Promise<void> {
+  try {
+    library ??= import("/assets/codemirror.js") as Promise<{ create: typeof create }>;
+    const { create: make } = await library;
+    if (draft !== d || !el.isConnected) return;
+    editor?.at.close();
+    editor = { of: d, at: make(el, d.text, "Manifest", (text) => set({ text })), marks: [] };
+  } catch {
+    library = null;
+    d.loaded = false;
+    d.error = "The editor did not load. Reload the page.";
+  }
+  redraw();
 }
