@@ -12,9 +12,11 @@ import (
 type Code string
 
 const (
-	InvalidArgument  Code = "InvalidArgument"
-	Unauthorized     Code = "Unauthorized"
-	Forbidden        Code = "Forbidden"
+	InvalidArgument Code = "InvalidArgument"
+	Unauthorized    Code = "Unauthorized"
+	Forbidden       Code = "Forbidden"
+	// Reauthentication is required of a person at the web page before something sensitive.
+	Reauthentication Code = "ReauthenticationRequired"
 	ResourceNotFound Code = "ResourceNotFound"
 	Conflict         Code = "Conflict"
 	TooOld           Code = "TooOld"

@@ -28,6 +28,7 @@ type TokenSpec struct {
 	Created      time.Time `json:"created"`
 	Author       string    `json:"author,omitempty"`
 	Revoked      time.Time `json:"revoked,omitzero"` // it is archived then, and grants no access
+	Proved       time.Time `json:"proved,omitzero"`  // of a session: when the person last proved who they are
 }
 
 // Owner returns the user who owns the token. Join tokens have no owner: installation
@@ -84,6 +85,10 @@ const (
 	LinkLifetime    = 10 * time.Minute
 	MaxLinkLifetime = 24 * time.Hour
 )
+
+// ProofLifetime is how long a person at the web page may do sensitive things after they have proved
+// who they are.
+const ProofLifetime = 10 * time.Minute
 
 // HashToken returns what is stored of a token. Tokens are long and random, so a
 // plain hash cannot be reversed by guessing.

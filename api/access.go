@@ -126,7 +126,14 @@ func (s *server) authorize(r *http.Request, rt *route) error {
 	}
 	permission, action := rt.permissionFor(r)
 	sessionOf(ctx).Permission, sessionOf(ctx).on, sessionOf(ctx).attempt = permission, on, action
-	return s.directory.RequireTo(caller(ctx), permission, on, describeAttempt(r, rt))
+	if err := s.directory.RequireTo(caller(ctx), permission, on, describeAttempt(r, rt)); err != nil || rt.proof == nil || !rt.proof(r) {
+		return err
+	}
+	c := caller(ctx)
+	if now := s.renew(c); now != nil {
+		c = now // another replica may just have accepted the proof
+	}
+	return c.RequireProof(s.Clock.Now())
 }
 
 // doing describes requests for error messages, as text before the name of a project or

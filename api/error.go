@@ -29,6 +29,7 @@ var statuses = map[mariposa.Code]int{
 	mariposa.InvalidArgument:  http.StatusBadRequest,
 	mariposa.Unauthorized:     http.StatusUnauthorized,
 	mariposa.Forbidden:        http.StatusForbidden,
+	mariposa.Reauthentication: http.StatusForbidden,
 	mariposa.ResourceNotFound: http.StatusNotFound,
 	mariposa.Conflict:         http.StatusConflict,
 	mariposa.TooOld:           http.StatusGone,
@@ -43,7 +44,7 @@ var statuses = map[mariposa.Code]int{
 type Error struct {
 	status  int
 	retry   time.Duration
-	Code    mariposa.Code    `json:"code" enum:"InvalidArgument,Unauthorized,Forbidden,ResourceNotFound,Conflict,TooOld,TooLarge,Throttled,QuotaExceeded,Unavailable,Internal"`
+	Code    mariposa.Code    `json:"code" enum:"InvalidArgument,Unauthorized,Forbidden,ReauthenticationRequired,ResourceNotFound,Conflict,TooOld,TooLarge,Throttled,QuotaExceeded,Unavailable,Internal"`
 	Message string           `json:"message" doc:"what went wrong and what to do about it"`
 	Errors  []mariposa.Fault `json:"errors" doc:"every fault in the request; for a manifest with the line"`
 	Node    string           `json:"node,omitempty" doc:"id of the node that cannot be asked, if that is the reason"`

@@ -111,6 +111,7 @@ func keyDoc(p *manifest.Project, values *manifest.Values, key string, protected 
 	doc := contract.MetadataKey{
 		Key: key, Value: value.Text, Set: set, Secret: value.Secret || m.Secret, Changed: optionalTime(value.Changed), Declared: declared,
 		Required: m.Required, Description: m.Description, UsedBy: []string{}, Protected: slices.Contains(protected, key),
+		Type: m.Type, Pattern: m.Pattern, Choices: m.Choices, Generate: m.Generate,
 	}
 	if m.Default != nil {
 		doc.Default = *m.Default

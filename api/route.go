@@ -33,10 +33,11 @@ type route struct {
 
 	admitted   callers
 	permission auth.Permission
-	object     *object         // object of the permission; nil: none, or the handler checks it after reading the body
-	variation  *permissionRule // nil: all requests need the same permission
-	audit      string          // empty: the route changes nothing
-	isHeavy    bool            // only a few requests of a user run at once
+	object     *object                  // object of the permission; nil: none, or the handler checks it after reading the body
+	variation  *permissionRule          // nil: all requests need the same permission
+	proof      func(*http.Request) bool // which requests a person at the web page must confirm; nil: none
+	audit      string                   // empty: the route changes nothing
+	isHeavy    bool                     // only a few requests of a user run at once
 
 	body     body
 	status   int
@@ -83,7 +84,10 @@ func inTurn[I, O any](ctx context.Context, s *server, rt *route, in *I, method f
 	}
 	from := s.Picture.Revision()
 	out, err := method(s, ctx, in)
-	if code := mariposa.CodeOf(err); rt.audit == "" || code != mariposa.ResourceNotFound && code != mariposa.Conflict {
+	switch code := mariposa.CodeOf(err); {
+	case rt.audit == "":
+		return out, err
+	case code != mariposa.ResourceNotFound && code != mariposa.Conflict && code != mariposa.Reauthentication:
 		return out, err
 	}
 	switch moved, behind := s.change.CatchUp(ctx, from); {
@@ -118,6 +122,18 @@ func (rt route) on(o *object) route { rt.object = o; return rt }
 
 // varies sets a rule by which some requests need another permission.
 func (rt route) varies(by *permissionRule) route { rt.variation = by; return rt }
+
+// confirmed sets that people at the web page must have proved recently who they are.
+func (rt route) confirmed() route {
+	rt.proof = func(*http.Request) bool { return true }
+	return rt
+}
+
+// confirmedToReveal is like confirmed, for requests that reveal secrets.
+func (rt route) confirmedToReveal() route {
+	rt.proof = func(r *http.Request) bool { return requestedReveal(r) == "true" }
+	return rt
+}
 
 // audits sets the action of the route in the audit log.
 func (rt route) audits(name string) route { rt.audit = name; return rt }

@@ -31,7 +31,7 @@ var topics = []topic{
 			needs(auth.Deploy).heavy().on(projectInPath).audits("project.copy").answers(http.StatusCreated).
 			describe("Only the metadata keys in the request are copied. Copying a secret requires permission to read it."),
 		handle("POST /v1/projects/{project}/move", "move-project", "Move a project to another organization", (*server).moveProject).
-			needs(auth.Administer).on(projectInPath).audits("project.move").
+			needs(auth.Administer).on(projectInPath).confirmed().audits("project.move").
 			describe("The metadata, including secrets, moves with the project. Instances keep running. Members of the previous organization lose the roles that they had through it."),
 		handle("POST /v1/projects/{project}/plan", "plan-project", "Preview changes without applying them", (*server).planProject).
 			needs(auth.ReadProject).heavy().on(projectInPath).varies(byManifest).takes(optionalManifest).
@@ -81,12 +81,12 @@ var topics = []topic{
 	}},
 	{"metadata", "Values and secrets that manifests refer to.", []route{
 		handle("GET /v1/projects/{project}/metadata", "get-metadata", "Get a project's metadata", (*server).getMetadata).
-			needs(auth.ReadProject).heavy().on(projectInPath).varies(byReveal).
+			needs(auth.ReadProject).heavy().on(projectInPath).varies(byReveal).confirmedToReveal().
 			describe("YAML as submitted, with secrets masked. With Accept: application/json, a list that includes the declaration of each key in the manifest."),
 		handle("PUT /v1/projects/{project}/metadata", "put-metadata", "Replace a project's metadata", (*server).putMetadata).
 			needs(auth.Deploy).heavy().on(projectInPath).audits("metadata.put").takes(metadataBody).
 			describe("A YAML mapping of keys to strings, numbers and booleans. A masked secret keeps its current value."),
-		handle("GET /v1/projects/{project}/metadata/{key}", "get-metadata-key", "Get a metadata value", (*server).getKey).needs(auth.ReadProject).heavy().on(projectInPath).varies(byReveal),
+		handle("GET /v1/projects/{project}/metadata/{key}", "get-metadata-key", "Get a metadata value", (*server).getKey).needs(auth.ReadProject).heavy().on(projectInPath).varies(byReveal).confirmedToReveal(),
 		handle("PUT /v1/projects/{project}/metadata/{key}", "put-metadata-key", "Set a metadata value", (*server).putKey).
 			needs(auth.Deploy).heavy().on(projectInPath).audits("metadata.set").takes(metadataValueBody).
 			describe(`The value as plain text, or as JSON: {"value": …, "secret": true}.`),
@@ -100,7 +100,7 @@ var topics = []topic{
 	{"people", "Users, organizations, roles, tokens and quotas.", []route{
 		handle("GET /v1/projects/{project}/users", "list-project-users", "List the users of a project and their roles", (*server).listProjectUsers).needs(auth.ReadProject).on(projectInPath),
 		handle("PUT /v1/projects/{project}/users/{user}", "put-project-user", "Set the role of a user in a project", (*server).putProjectUser).
-			needs(auth.ManagePeople).on(projectInPath).audits("people.put"),
+			needs(auth.ManagePeople).on(projectInPath).confirmed().audits("people.put"),
 		handle("DELETE /v1/projects/{project}/users/{user}", "remove-project-user", "Remove the role of a user in a project", (*server).removeProjectUser).
 			needs(auth.ManagePeople).on(projectInPath).audits("people.remove"),
 		handle("GET /v1/user", "whoami", "Show the caller's user and token", (*server).whoami).needs(auth.Ask),
@@ -113,14 +113,18 @@ var topics = []topic{
 		handle("POST /v1/sessions", "sign-in", "Sign in to the web page", (*server).signIn).
 			admits(anybody).audits("session.create").answers(http.StatusCreated).
 			describe("With user and password, a token, or the secret of a sign-in link. The response sets a cookie that authenticates requests of the page, for up to 7 days. Programs use tokens instead."),
+		handle("POST /v1/session/proof", "confirm-session", "Confirm that it is still you at the web page", (*server).confirmSession).
+			needs(auth.Ask).audits("session.confirm").
+			describe("Only for requests of the page, with the password or a token of the user. For 10 minutes after that, or after a sign-in other than by a link, the page can reveal and copy " +
+				"secrets, move projects, create tokens and users, and give roles. Otherwise these requests are refused with the code ReauthenticationRequired. Programs with a token are governed by their roles alone."),
 		handle("DELETE /v1/session", "sign-out", "Sign out of the web page", (*server).signOut).
 			needs(auth.Ask).audits("session.delete").
-			describe("Only for requests of the page. The tokens that were created in the session end with it."),
+			describe("Only for requests of the page. Tokens that the person created there for themselves stay valid."),
 		handle("GET /v1/users", "list-users", "List the users that the caller can see", (*server).listUsers).needs(auth.Ask),
 		handle("POST /v1/users", "create-user", "Create a user with a personal organization", (*server).createUser).
-			needs(auth.RunInstallation).audits("user.create").answers(http.StatusCreated),
+			needs(auth.RunInstallation).confirmed().audits("user.create").answers(http.StatusCreated),
 		handle("GET /v1/users/{user}", "get-user", "Show a user", (*server).getUser).needs(auth.Ask),
-		handle("PUT /v1/users/{user}", "update-user", "Update a user", (*server).updateUser).needs(auth.RunInstallation).audits("user.update"),
+		handle("PUT /v1/users/{user}", "update-user", "Update a user", (*server).updateUser).needs(auth.RunInstallation).confirmed().audits("user.update"),
 		handle("DELETE /v1/users/{user}", "delete-user", "Delete a user", (*server).deleteUser).
 			needs(auth.RunInstallation).audits("user.delete").
 			describe("The user's tokens stop working, and the user is removed from every organization and project. Transfer or delete everything that the user owns first."),
@@ -135,7 +139,7 @@ var topics = []topic{
 		handle("GET /v1/organizations/{organization}/members", "list-members", "List the members of an organization", (*server).listMembers).
 			needs(auth.ReadOrganization).on(organizationInPath),
 		handle("PUT /v1/organizations/{organization}/members/{user}", "put-member", "Add a user to an organization, or change their role", (*server).putMember).
-			needs(auth.AdministerOrganization).on(organizationInPath).audits("member.put"),
+			needs(auth.AdministerOrganization).on(organizationInPath).confirmed().audits("member.put"),
 		// Also needs AdministerOrganization, unless callers remove themselves.
 		handle("DELETE /v1/organizations/{organization}/members/{user}", "remove-member", "Remove a user from an organization, or leave it", (*server).removeMember).
 			needs(auth.ReadOrganization).on(organizationInPath).audits("member.remove"),
@@ -159,7 +163,7 @@ var topics = []topic{
 		// Join tokens also need RunInstallation.
 		handle("GET /v1/tokens", "list-tokens", "List the caller's tokens, or the join tokens", (*server).listTokens).needs(auth.Ask),
 		handle("POST /v1/tokens", "create-token", "Create a token", (*server).createToken).
-			needs(auth.Ask).audits("token.create").answers(http.StatusCreated).
+			needs(auth.Ask).confirmed().audits("token.create").answers(http.StatusCreated).
 			describe("The response contains the token, which is never shown again. The token grants the rights of its user within its restrictions and ends with the token that created it. " +
 				"Only installation admins can create join tokens."),
 		// Tokens of other users also need RunInstallation.
@@ -214,7 +218,7 @@ var topics = []topic{
 		handle("DELETE /v1/instances/{instance}", "delete-instance", "Delete an unmanaged instance, or kill an instance that is stopping", (*server).deleteInstance).
 			needs(auth.ManageInstances).on(instanceInPath).audits("instance.delete"),
 		handle("GET /v1/instances/{instance}/logs", "get-logs", "Stream the log of an instance as text", (*server).getLogs).
-			needs(auth.ReadProject).on(instanceInPath).varies(byReveal).serves(content{"text/plain": nil, "text/event-stream": reflect.TypeFor[contract.LogLine]()}).
+			needs(auth.ReadProject).on(instanceInPath).varies(byReveal).confirmedToReveal().serves(content{"text/plain": nil, "text/event-stream": reflect.TypeFor[contract.LogLine]()}).
 			describe("With Accept: text/event-stream, the lines are events with an id. After a disconnect, the stream continues at any replica after the Last-Event-ID, without " +
 				"missing or repeated lines. The event end says that the log is complete, gap that lines were deleted in between, and error why the server ends the stream."),
 		handle("GET /v1/instances/{instance}/exec", "exec", "Run a command inside an instance over a WebSocket", (*server).exec).

@@ -163,7 +163,7 @@ func (s *server) checkOperation(hc huma.Context, next func(huma.Context)) {
 	}
 	from := s.Picture.Revision()
 	refused := s.authorize(r, rt)
-	if code := mariposa.CodeOf(refused); code == mariposa.ResourceNotFound || code == mariposa.Forbidden {
+	if code := mariposa.CodeOf(refused); code == mariposa.ResourceNotFound || code == mariposa.Forbidden || code == mariposa.Reauthentication {
 		moved, behind := s.change.CatchUp(r.Context(), from)
 		switch {
 		case moved:

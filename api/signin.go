@@ -208,6 +208,42 @@ func (s *server) beginHash(ctx context.Context) (done func(), err error) {
 	}
 }
 
+type confirmInput struct{ Body contract.Proof }
+
+// confirmSession accepts a proof that it is still the same person at the web page. A user without a
+// password proves it with a token, or signs in again.
+func (s *server) confirmSession(ctx context.Context, in *confirmInput) (*document[contract.Changed], error) {
+	c, from, now := caller(ctx), originOf(ctx).from, s.Clock.Now()
+	user := s.Picture.Users.Get(c.User)
+	switch {
+	case !c.Session || c.By != "" || user == nil:
+		return nil, conflict("this request was sent with a token or for another user: only people confirm that it is them, at the web page")
+	case (in.Body.Password == "") == (in.Body.Token == ""):
+		return nil, invalid("send either password or token")
+	}
+	if ok, _, retry := s.signIns.Fail(listener.Group(from), now); !ok {
+		return nil, throttled(retry, "too many attempts to sign in from %s: wait, or sign in again", from)
+	}
+	if in.Body.Token != "" {
+		own := s.identify(ctx, in.Body.Token, false, now)
+		if own == nil || own.User != c.User || !c.Bounds.Within(own.Bounds) {
+			return nil, conflict("this is not a valid token of %s with the rights of this session", c.Name)
+		}
+		return changed(s.change.ConfirmSession(ctx, request(ctx), "by a token"))
+	}
+	if user.Spec().Password == "" {
+		return nil, conflict("you have no password: use one of your tokens, or ask an admin of the installation to set a password with `mariposa user password %s`", c.Name)
+	}
+	match, err := s.matchPassword(ctx, user, user.Spec().Password, in.Body.Password, now)
+	switch {
+	case err != nil:
+		return nil, err
+	case !match:
+		return nil, conflict("the password is wrong")
+	}
+	return changed(s.change.ConfirmSession(ctx, request(ctx), "by password"))
+}
+
 type signOutOutput struct {
 	SetCookie http.Cookie `header:"Set-Cookie" hidden:"true"`
 	Body      contract.Changed

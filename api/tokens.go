@@ -17,7 +17,7 @@ func (v *viewer) token(r *store.Token) contract.Token {
 	c, user := caller(v.ctx), spec.Owner()
 	doc := contract.Token{
 		ID: r.ID, Name: spec.Name, Use: spec.Use, User: user, UserName: v.userName(user), Organization: spec.Organization,
-		Project: spec.Project, Role: spec.Role, Created: spec.Created, Expires: optionalTime(spec.Expires), Current: c.Token == r.ID,
+		Project: spec.Project, Role: spec.Role, Created: spec.Created, Expires: optionalTime(spec.Expires), Current: c.Token == r.ID, Proved: optionalTime(spec.Proved),
 	}
 	if maker := v.s.Picture.Tokens.Get(spec.Parent); maker != nil && v.s.mayManageToken(c, maker) {
 		doc.Parent, doc.ParentName = maker.ID, maker.Spec().Name

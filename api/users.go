@@ -31,7 +31,7 @@ func (s *server) whoami(ctx context.Context, _ *struct{}) (*document[contract.Wh
 	if r == nil {
 		return nil, notFound("there is no such user")
 	}
-	doc := contract.Whoami{User: v.user(r)}
+	doc := contract.Whoami{User: v.user(r), HasPassword: r.Spec().Password != ""}
 	if c.By != "" {
 		doc.For = c.Name
 	}

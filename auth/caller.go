@@ -1,6 +1,8 @@
 package auth
 
 import (
+	"time"
+
 	"mariposa"
 	"mariposa/store"
 )
@@ -14,6 +16,8 @@ type Caller struct {
 	Token string // id of the token; empty for the server itself
 	// Session reports whether the caller is a person who is signed in to the web page.
 	Session bool
+	// Proved is when that person last proved who they are; zero: never in this session.
+	Proved time.Time
 
 	// By is the actual caller, when an admin acts for User.
 	By, ByName string
@@ -45,6 +49,15 @@ func (c *Caller) Actor() string {
 		return c.Name + " (by " + c.ByName + ")"
 	}
 	return c.Name
+}
+
+// RequireProof refuses a person at the web page who has not proved for some time who they are: the
+// browser may be in other hands. Callers with a token are governed by their roles alone.
+func (c *Caller) RequireProof(now time.Time) error {
+	if !c.Session || now.Sub(c.Proved).Abs() < mariposa.ProofLifetime {
+		return nil
+	}
+	return mariposa.Errorf(mariposa.Reauthentication, "confirm that it is you: enter your password or a token again")
 }
 
 // RoleIn returns the caller's role in a project. Owners of the organization are admins.

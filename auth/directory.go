@@ -64,7 +64,7 @@ func (d *Directory) ActAs(c *Caller, ref string) *Caller {
 	}
 	as := d.caller(r.ID, c.Token, Bounds{})
 	if as != nil {
-		as.By, as.ByName, as.Session = c.User, c.Name, c.Session
+		as.By, as.ByName, as.Session, as.Proved = c.User, c.Name, c.Session, c.Proved
 	}
 	return as
 }

@@ -34,7 +34,7 @@ func (d *Directory) holder(id, hash string, now time.Time) *Caller {
 	}
 	c := d.caller(spec.Owner(), id, BoundsOf(spec))
 	if c != nil {
-		c.Session = spec.Use == mariposa.TokenSession
+		c.Session, c.Proved = spec.Use == mariposa.TokenSession, spec.Proved
 	}
 	return c
 }

@@ -201,11 +201,14 @@ func (e *edit) heldBack(m *draftResult, waits bool) []string {
 }
 
 // requireSecretReader requires the right to read secrets if any of some keys is
-// secret.
+// secret, and a recent proof of who it is at the web page.
 func (c *Changer) requireSecretReader(req *Request, r *store.Project, values *manifest.Values, keys []string) error {
 	for _, key := range keys {
 		if value, _ := values.Get(key); value.Secret {
-			return c.Directory.Require(req.Caller, auth.ReadSecrets, r.Record())
+			if err := c.Directory.Require(req.Caller, auth.ReadSecrets, r.Record()); err != nil {
+				return err
+			}
+			return req.Caller.RequireProof(c.Clock.Now())
 		}
 	}
 	return nil

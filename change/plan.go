@@ -64,7 +64,7 @@ func (e *edit) forecast(m *draftResult) (*contract.Plan, error) {
 	}
 	doc := contract.Plan{Resources: []contract.PlanResource{}, Steps: []contract.PlanStep{}, Waits: []string{}, Missing: []string{}, Complete: true}
 	if m != nil {
-		doc.Missing, doc.NeedsApproval = append(doc.Missing, m.missing...), m.unapproved
+		doc.Missing, doc.NeedsApproval, doc.Declares = append(doc.Missing, m.missing...), m.unapproved, rulesOf(m.manifest)
 	}
 	if goal == nil { // its first task has not arrived yet
 		doc.Waits = e.awaitedApprovals(m)
@@ -100,6 +100,17 @@ func (e *edit) forecast(m *draftResult) (*contract.Plan, error) {
 	doc.Waits = append(e.awaitedApprovals(m), append(waits(seen), r.run(seen.Steps, e.c.Trial(slices.Collect(maps.Keys(names))))...)...)
 	doc.Complete = !seen.Cut && len(doc.Waits) == 0
 	return &doc, nil
+}
+
+// rulesOf returns what a manifest declares about metadata.
+func rulesOf(p *manifest.Project) []contract.MetadataRule {
+	var rules []contract.MetadataRule
+	for _, m := range p.Metadata {
+		rules = append(rules, contract.MetadataRule{
+			Key: m.Name, Description: m.Description, Required: m.Required, Secret: m.Secret, Type: m.Type, Pattern: m.Pattern, Choices: m.Choices, Default: m.Default, Generate: m.Generate,
+		})
+	}
+	return rules
 }
 
 // awaitedApprovals says which versions an operator would have to approve first: the one

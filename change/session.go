@@ -6,6 +6,7 @@ import (
 
 	"mariposa"
 	"mariposa/auth"
+	"mariposa/contract"
 	"mariposa/store"
 )
 
@@ -32,6 +33,9 @@ func (c *Changer) BeginSession(ctx context.Context, in SignIn) (secret string, s
 		Use: mariposa.TokenSession, Hash: mariposa.HashToken(secret), User: in.User, Created: now, Expires: now.Add(mariposa.SessionLifetime),
 	}
 	spec.Name = "session-" + spec.Hash[:8]
+	if in.By == nil || in.By.Spec().Use != mariposa.TokenLink { // a link may have been on somebody's screen
+		spec.Proved = now
+	}
 	unit := store.Unit{Urgent: true}
 	unit.Exists(mariposa.KindUser, in.User)
 	how := "by password"
@@ -72,6 +76,23 @@ func (c *Changer) BeginSession(ctx context.Context, in SignIn) (secret string, s
 	}
 	c.Await(ctx, res.Last)
 	return secret, spec, nil
+}
+
+// ConfirmSession records that the person of a session has proved again who they are.
+func (c *Changer) ConfirmSession(ctx context.Context, req *Request, how string) (*contract.Changed, error) {
+	return c.commit(ctx, req, req.Caller.Token, func() (*attempt, error) {
+		own := c.Picture.Tokens.Get(req.Caller.Token)
+		if own == nil {
+			return nil, errTokenEnded()
+		}
+		spec := *own.Spec()
+		spec.Proved = c.Clock.Now()
+		a := &attempt{answer: contract.Changed{ID: own.ID, Name: spec.Name}}
+		a.unit.Unchanged(own)
+		a.unit.Put(store.Write{Kind: mariposa.KindToken, ID: own.ID, Spec: &spec})
+		a.unit.Audit = []mariposa.Audit{{Kind: string(mariposa.KindToken), Reason: how}}
+		return a, nil
+	})
 }
 
 // surplusSessions lists the sessions of a user that have expired, and the oldest ones that are

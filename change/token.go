@@ -64,7 +64,8 @@ func (c *Changer) dropExpiredLinks(unit *store.Unit, user string) {
 }
 
 // bindToMaker limits the lifetime of a token to that of its parent, which must not be
-// revoked meanwhile.
+// revoked meanwhile. A person at the web page has just confirmed who they are: a token that they
+// create for themselves does not end with the session, but with the token that began it, if any.
 func (c *Changer) bindToMaker(req *Request, spec *mariposa.TokenSpec, unit *store.Unit) error {
 	if req.Caller.Token == "" {
 		return nil // the request comes from the server itself
@@ -77,6 +78,15 @@ func (c *Changer) bindToMaker(req *Request, spec *mariposa.TokenSpec, unit *stor
 		return conflict("your token cannot create tokens: it is already %d tokens away from the first one; use a token nearer to the first", auth.MaxDepth)
 	}
 	unit.Unchanged(maker)
+	if of := maker.Spec(); of.Use == mariposa.TokenSession && spec.Use == mariposa.TokenUser && spec.User == of.Owner() {
+		if of.Parent == "" {
+			return nil
+		}
+		if maker = c.Picture.Tokens.Get(of.Parent); maker == nil {
+			return errTokenEnded()
+		}
+		unit.Unchanged(maker)
+	}
 	spec.Parent = maker.ID
 	spec.Expires = earlier(spec.Expires, maker.Spec().Expires)
 	return nil

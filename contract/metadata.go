@@ -18,7 +18,24 @@ type MetadataKey struct {
 	Required    bool       `json:"required"`
 	Default     string     `json:"default,omitempty"`
 	Description string     `json:"description,omitempty"`
+	Type        string     `json:"type,omitempty" doc:"string, integer or boolean, if the manifest declares the key"`
+	Pattern     string     `json:"pattern,omitempty" doc:"a regular expression (RE2) that the whole value must match"`
+	Choices     []string   `json:"choices,omitempty" doc:"the allowed values"`
+	Generate    int        `json:"generate,omitempty" doc:"length of the value that is generated if none is set"`
 	UsedBy      []string   `json:"used_by" doc:"services that use the key, at provisioning or live"`
+}
+
+// MetadataRule is what a manifest declares about a metadata key.
+type MetadataRule struct {
+	Key         string   `json:"key"`
+	Description string   `json:"description,omitempty"`
+	Required    bool     `json:"required"`
+	Secret      bool     `json:"secret"`
+	Type        string   `json:"type" doc:"string, integer or boolean"`
+	Pattern     string   `json:"pattern,omitempty" doc:"a regular expression (RE2) that the whole value must match"`
+	Choices     []string `json:"choices,omitempty" doc:"the allowed values"`
+	Default     *string  `json:"default,omitempty" doc:"used if no value is set"`
+	Generate    int      `json:"generate,omitempty" doc:"length of the value that is generated if none is set"`
 }
 
 // Metadata is a project's metadata as a list.

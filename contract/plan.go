@@ -9,6 +9,7 @@ type Plan struct {
 	Steps         []PlanStep     `json:"steps" doc:"in the order of execution"`
 	Waits         []string       `json:"waits" doc:"changes that would have to wait, and why"`
 	Missing       []string       `json:"missing" doc:"required metadata keys without a value"`
+	Declares      []MetadataRule `json:"declares,omitempty" doc:"the metadata keys that the submitted manifest declares"`
 	NeedsApproval []string       `json:"needs_approval,omitempty" doc:"protected secrets that the version would use; it would wait for the approval of an operator"`
 	Complete      bool           `json:"complete" doc:"false if some steps are not shown or would have to wait"`
 }

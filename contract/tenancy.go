@@ -51,6 +51,12 @@ type SignIn struct {
 	Link     string `json:"link,omitempty" maxLength:"255" doc:"the secret of a sign-in link, which can be used once"`
 }
 
+// Proof confirms that the person who is signed in to the web page is still there, by one of the two.
+type Proof struct {
+	Password string `json:"password,omitempty" maxLength:"1024"`
+	Token    string `json:"token,omitempty" maxLength:"255" doc:"a token of the same user, with at least the rights of the session"`
+}
+
 // Session is a person who is signed in to the web page.
 type Session struct {
 	User     string    `json:"user"`
@@ -61,8 +67,9 @@ type Session struct {
 // Whoami is the caller's identity and its limits.
 type Whoami struct {
 	User
-	For   string `json:"for,omitempty" doc:"name of the user that the caller acts for"`
-	Token Token  `json:"token"`
+	For         string `json:"for,omitempty" doc:"name of the user that the caller acts for"`
+	HasPassword bool   `json:"has_password" doc:"the user has a password for the web page"`
+	Token       Token  `json:"token"`
 }
 
 // Organization is a group of users that owns projects.
@@ -207,6 +214,7 @@ type Token struct {
 	Joined           *int              `json:"joined,omitempty" doc:"for join tokens with a limit: how many nodes have joined"`
 	Made             []Token           `json:"made,omitempty" doc:"tokens created by this token, recursively; only when a single token is requested"`
 	Current          bool              `json:"current,omitempty" doc:"this request was sent with this token"`
+	Proved           *time.Time        `json:"proved,omitempty" doc:"for sessions: when the person last proved who they are"`
 	Secret           string            `json:"secret,omitempty" doc:"the token itself; only in the response that created it"`
 }
 

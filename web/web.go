@@ -31,7 +31,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 	"base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
 // Paths of the page. The program in the browser decides what to show there.
-var pages = []string{"/projects", "/queue", "/nodes", "/events"}
+var pages = []string{"/projects", "/queue", "/nodes", "/events", "/admin", "/account"}
 
 // The files of the page. A file refers only to those before it: their paths contain hashes.
 var files = []string{"icon.svg", "licenses.txt", "codemirror.js", "app.css", "app.js"}

@@ -2,6 +2,8 @@
 
 import { Failure, Project, send } from "./api";
 import { Child, h, mount, VNode } from "./dom";
+import { accountView, loadAccount } from "./account";
+import { adminView, loadAdmin, mayAdminister } from "./admin";
 import { nodesView } from "./nodes";
 import { matches, overviewView, summary, view, visible } from "./overview";
 import { closeEditor, editorView, openEditor } from "./editor";
@@ -11,6 +13,8 @@ import { hideInstance, shownInstance } from "./panel";
 import { projectView, Tab } from "./project";
 import { ask, isAsking, onSheet, sheetView } from "./sheet";
 import { linkInAddress, mayBeSignedIn, rememberSignIn, signInBy, signInView } from "./signin";
+import { loadProjectPeople } from "./people";
+import { closeValues, loadValues } from "./values";
 import { addToTimeline, closeTimeline, loadTimeline } from "./timeline";
 import { eventList, pathOf, refreshSteps, taskList } from "./views";
 import { loadVersions } from "./versions";
@@ -38,6 +42,8 @@ function currentProject(): Project | undefined {
   return [...world.projects.values()].find((p) => p.organization_name === organization && p.name === name);
 }
 
+const isAdminPage = (): boolean => location.pathname === "/admin" || location.pathname.startsWith("/admin/");
+
 const tabOf = (): Tab => (location.pathname.split("/")[4] ?? "") as Tab;
 
 function go(path: string): void {
@@ -60,6 +66,11 @@ function arrive(): void {
   if (p && tabOf() === "timeline") void loadTimeline(p.id, redraw);
   else closeTimeline();
   if (p && tabOf() === "versions") void loadVersions(p.id, redraw);
+  if (p && tabOf() === "values") void loadValues(p.id, redraw);
+  else closeValues();
+  if (p && tabOf() === "people") void loadProjectPeople(p.id, redraw);
+  if (location.pathname === "/account") void loadAccount(redraw);
+  if (isAdminPage()) loadAdmin(redraw, go);
   if (location.pathname === "/nodes" && !world.nodes) world.loadNodes().catch(() => {});
   document.title = p ? `${p.name} · Mariposa` : "Mariposa";
   redraw();
@@ -86,19 +97,21 @@ function contentView(): VNode {
     case "/nodes": return nodesView();
     case "/events": return h("main", { key: "events" }, h("h1", null, "Events"), eventList(world.events, true));
   }
+  if (location.pathname === "/account") return accountView();
+  if (isAdminPage()) return adminView();
   const p = currentProject();
   if (p) {
     if (world.open !== p.id) arrive(); // the project was created after the address was opened
-    if (["", "change", "graph", "logs", "timeline", "versions"].includes(tabOf())) return projectView(p, tabOf(), redraw, go);
+    if (["", "change", "graph", "logs", "people", "timeline", "values", "versions"].includes(tabOf())) return projectView(p, tabOf(), redraw, go);
   }
   return h("main", { key: "lost" }, h("h1", null, "Not found"), h("p", null, "There is no such project, or you cannot see it. ", h("a", { href: "/" }, "All projects")));
 }
 
 function topView(): VNode {
-  const link = (path: string, name: string) => h("a", { href: path, "aria-current": location.pathname === path || (path === "/" && location.pathname.startsWith("/projects")) ? "page" : null }, name);
+  const link = (path: string, name: string) => h("a", { href: path, "aria-current": location.pathname === path || (path === "/" && location.pathname.startsWith("/projects")) || (path === "/admin" && isAdminPage()) ? "page" : null }, name);
   return h("header", { key: "top", class: "top" },
     h("a", { class: "brand", href: "/" }, "Mariposa"),
-    h("nav", { "aria-label": "Main" }, link("/", "Projects"), link("/queue", "Queue"), world.me!.admin && link("/nodes", "Nodes"), link("/events", "Events")),
+    h("nav", { "aria-label": "Main" }, link("/", "Projects"), link("/queue", "Queue"), world.me!.admin && link("/nodes", "Nodes"), link("/events", "Events"), mayAdminister() && link("/admin", "Admin")),
     h("div", { class: "search" },
       h("input", {
         id: "search", type: "search", placeholder: "Search projects and services", "aria-label": "Search", autocomplete: "off", spellcheck: "false", value: view.filter,
@@ -122,6 +135,7 @@ function topView(): VNode {
     summary(),
     h("details", { class: "you" }, h("summary", null, world.me!.name), h("div", { class: "menu" },
       world.me!.admin && h("p", { class: "quiet" }, "Admin of the installation"),
+      h("a", { key: "account", href: "/account" }, "Your account"),
       h("button", { class: "plain", onclick: () => askKeys() }, "Keyboard shortcuts"),
       h("a", { href: "/docs", "data-plain": "" }, "HTTP API"),
       h("a", { href: "/assets/licenses.txt", "data-plain": "" }, "Licenses"),
@@ -164,7 +178,7 @@ async function signOut(): Promise<void> {
 }
 
 function askKeys(): void {
-  const keys = [["/", "search"], ["j, k", "next and previous project"], ["Enter", "open"], ["g p", "projects"], ["g q", "queue"], ["g n", "nodes"], ["g e", "events"], ["Arrows", "move between instances"], ["Esc", "close"], ["?", "this list"]];
+  const keys = [["/", "search"], ["j, k", "next and previous project"], ["Enter", "open"], ["g p", "projects"], ["g q", "queue"], ["g n", "nodes"], ["g e", "events"], ["g a", "admin"], ["Arrows", "move between instances"], ["Esc", "close"], ["?", "this list"]];
   ask({ title: "Keyboard shortcuts", verb: "", says: [h("span", { class: "keys" }, keys.flatMap(([k, what]) => [h("kbd", { key: k }, k), h("span", { key: what }, what)]))] });
 }
 
@@ -178,7 +192,7 @@ function onKey(e: KeyboardEvent): void {
     return;
   }
   if (e.ctrlKey || e.metaKey || e.altKey || !world.me || isAsking() || isTyping(e)) return;
-  const places: Record<string, string> = { p: "/", q: "/queue", n: "/nodes", e: "/events" };
+  const places: Record<string, string> = { p: "/", q: "/queue", n: "/nodes", e: "/events", a: "/admin" };
   if (e.timeStamp - prefix < 1500 && places[e.key]) {
     prefix = 0;
     go(places[e.key]);
@@ -210,8 +224,9 @@ function isTyping(e: KeyboardEvent): boolean {
 /** Links within the page do not load it again. */
 function onClick(e: MouseEvent): void {
   const a = (e.target as HTMLElement).closest?.("a");
-  const menu = document.querySelector<HTMLDetailsElement>("details.you[open]");
-  if (menu && !menu.contains(e.target as HTMLElement)) menu.open = false;
+  for (const menu of document.querySelectorAll<HTMLDetailsElement>("details.you[open], details.more-menu[open]")) {
+    if (!menu.contains(e.target as HTMLElement) || a) menu.open = false;
+  }
   if (!a || e.defaultPrevented || e.button !== 0 || e.ctrlKey || e.metaKey || e.shiftKey || a.origin !== location.origin || a.hasAttribute("data-plain")) return;
   e.preventDefault();
   view.filter = "";
@@ -241,6 +256,7 @@ async function main(): Promise<void> {
     if (e.project !== world.open || !world.open) return;
     addToTimeline(e);
     if (tabOf() === "graph") void loadGraph(e.project, redraw);
+    if (tabOf() === "values" && /^(version|project)/.test(e.kind)) void loadValues(e.project, redraw);
     if (tabOf() === "versions" && /^(version|project|task)/.test(e.kind)) void loadVersions(e.project, redraw);
   });
   onSheet(redraw);

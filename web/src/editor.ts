@@ -5,6 +5,7 @@ import { Failure, Fault, get, Project, request, send } from "./api";
 import type { Editor, create } from "./codemirror";
 import { Child, h, VNode } from "./dom";
 import { explain } from "./sheet";
+import { Rule, valueField } from "./valuefield";
 import { pathOf, sentence } from "./views";
 import { count, may, world } from "./world";
 
@@ -13,6 +14,7 @@ interface Plan {
   steps: { step: string }[];
   waits: string[];
   missing: string[];
+  declares?: Rule[];
   needs_approval?: string[];
 }
 
@@ -27,6 +29,7 @@ interface Draft {
   message: string;
   values: Record<string, string>;
   plan: Plan | null;
+  rules: Rule[]; // what the newest manifest without faults declares
   faults: Fault[];
   error: string;
   busy: boolean;
@@ -45,7 +48,7 @@ const example = "services:\n  web:\n    image: nginx:1.27\n    scale: 2\n";
 export function openEditor(project: Project | null, changed: () => void): void {
   redraw = changed;
   if (draft && draft.project?.id === project?.id) return;
-  draft = { project, name: "", organization: world.me?.organization_name ?? "", organizations: [], text: project ? "" : example, loaded: !project, version: "", message: "", values: {}, plan: null, faults: [], error: "", busy: false };
+  draft = { project, name: "", organization: world.me?.organization_name ?? "", organizations: [], text: project ? "" : example, loaded: !project, version: "", message: "", values: {}, plan: null, rules: [], faults: [], error: "", busy: false };
   if (project) void load(draft);
   else void loadOrganizations(draft);
 }
@@ -100,6 +103,7 @@ async function check(): Promise<void> {
     if (e instanceof Failure) faults = e.faults;
   }
   if (draft !== d || turn !== checks) return; // something newer is on its way
+  if (plan) d.rules = plan.declares ?? [];
   Object.assign(d, { plan, faults, error });
   redraw();
 }
@@ -155,7 +159,7 @@ export function editorView(go: (path: string) => void): VNode {
     h("div", { class: "faults", role: "status" }, d.faults.map((f, i) => h("p", { key: i, class: "error" },
       f.line ? h("button", { type: "button", class: "link error", onclick: () => editor?.at.goTo(f.line!) }, `Line ${f.line}`) : "", f.line ? ": " : "", f.field && h("code", null, f.field), " ", f.message)),
       d.faults.length === 0 && d.error && h("p", { key: "error", class: "error" }, d.error))),
-  h("div", { class: "plan", "aria-live": "polite" }, h("h2", null, "What will happen"), planView(d), d.plan && d.plan.missing.length > 0 && missingView(d, set),
+  h("div", { class: "plan", "aria-live": "polite" }, h("h2", null, "What will happen"), planView(d), asked(d).length > 0 && missingView(d, set),
     d.plan && h("label", { key: "message" }, "Message (optional)", h("input", { name: "message", value: d.message, maxlength: 200, oninput: (e: Event) => { d.message = (e.target as HTMLInputElement).value; } })),
     h("div", { key: "buttons", class: "buttons" }, h("button", { type: "submit", class: "primary", disabled: !d.plan || d.busy || (d.project !== null && isEmpty(d.plan)) }, d.busy ? "Submitting…" : verb(d)))));
 }
@@ -191,15 +195,18 @@ function scaleWords(r: Plan["resources"][0]): Child {
   return r.change === "create" ? `, ${count(r.after, "instance")}` : `, from ${r.before} to ${count(r.after, "instance")}`;
 }
 
-/** missingView asks for the values that the manifest requires. */
+/** asked lists the values that the manifest requires and that are not set yet. Those that the person
+ * has entered here stay. */
+function asked(d: Draft): Rule[] {
+  return d.rules.filter((r) => d.plan?.missing.includes(r.key) || d.values[r.key] !== undefined);
+}
+
+/** missingView asks for the values that the manifest requires, as it declares them. */
 function missingView(d: Draft, set: (change: Partial<Draft>) => void): VNode {
-  return h("div", { key: "missing", class: "missing" }, h("p", null, "The manifest needs these values. Services that use them wait until they are set."),
-    d.plan!.missing.map((key) => h("label", { key }, key, h("input", {
-      name: "value-" + key, autocomplete: "off", value: d.values[key] ?? "",
-      type: new RegExp(`^\\s*${key.replace(/[^\w-]/g, ".")}\\s*:.*secret:\\s*true`, "m").test(d.text) ? "password" : "text",
-      onchange: (e: Event) => set({ values: { ...d.values, [key]: (e.target as HTMLInputElement).value } }),
-      oninput: (e: Event) => { d.values[key] = (e.target as HTMLInputElement).value; },
-    }))));
+  return h("div", { key: "missing", class: "missing" }, h("p", null, "The manifest needs these values. Nothing starts until they are set."),
+    asked(d).map((r) => valueField(r, d.values[r.key] ?? "", (v) => {
+      d.values[r.key] = v;
+    }, (v) => set({ values: { ...d.values, [r.key]: v } }), redraw)));
 }
 
 /** write shows the text of a draft in its element, in an editor that is loaded first. */

@@ -6,10 +6,13 @@ import { Child, h, VNode } from "./dom";
 import { editorView } from "./editor";
 import { graphView } from "./graph";
 import { logsView } from "./logs";
+import { projectPeopleView } from "./people";
 import { panelView, showInstance, shownInstance } from "./panel";
+import { moreMenu } from "./projectactions";
 import { ask, explain } from "./sheet";
 import { timelineView } from "./timeline";
 import { eventList, pathOf, sentence, statusWord, taskList } from "./views";
+import { valuesView } from "./values";
 import { versionsView } from "./versions";
 import { count, may, world } from "./world";
 
@@ -17,15 +20,15 @@ const hovered = new Map<string, string>();
 const drafts = new Map<string, string>();
 let scaleError = { service: "", text: "" };
 
-export type Tab = "" | "change" | "graph" | "timeline" | "versions" | "logs";
+export type Tab = "" | "change" | "graph" | "timeline" | "versions" | "values" | "logs" | "people";
 
 const tabs: { tab: Tab; name: string; role: Role }[] = [
-  { tab: "", name: "Services", role: "viewer" }, { tab: "graph", name: "Graph", role: "viewer" }, { tab: "timeline", name: "Timeline", role: "viewer" }, { tab: "versions", name: "Versions", role: "viewer" }, { tab: "logs", name: "Logs", role: "viewer" }, { tab: "change", name: "Change", role: "deployer" },
+  { tab: "", name: "Services", role: "viewer" }, { tab: "graph", name: "Graph", role: "viewer" }, { tab: "timeline", name: "Timeline", role: "viewer" }, { tab: "versions", name: "Versions", role: "viewer" }, { tab: "values", name: "Values", role: "viewer" }, { tab: "logs", name: "Logs", role: "viewer" }, { tab: "people", name: "People", role: "viewer" }, { tab: "change", name: "Change", role: "deployer" },
 ];
 
 export function projectView(p: Project, tab: Tab, redraw: () => void, go: (path: string) => void): VNode {
   return h("main", { key: "project" + p.id, class: "project" },
-    headView(p),
+    headView(p, go),
     h("nav", { class: "tabs", "aria-label": p.name }, tabs.filter((t) => may(p.id, t.role)).map((t) => h("a", { key: t.tab, href: pathOf(p) + (t.tab && "/" + t.tab), "aria-current": t.tab === tab ? "page" : null }, t.name))),
     tab === "" && servicesView(p, redraw),
     tab === "change" && h("section", { key: "change", "aria-label": "Change" }, editorView(go)),
@@ -33,17 +36,19 @@ export function projectView(p: Project, tab: Tab, redraw: () => void, go: (path:
     tab === "timeline" && h("section", { key: "timeline", "aria-label": "Timeline" }, timelineView(p, (id) => void showInstance(id, redraw), redraw)),
     tab === "logs" && h("section", { key: "logs", "aria-label": "Logs" }, logsView(p, (service) => `${pathOf(p)}/logs/${service}`)),
     tab === "versions" && h("section", { key: "versions", "aria-label": "Versions" }, versionsView(p, redraw)),
+    tab === "values" && h("section", { key: "values", "aria-label": "Values" }, valuesView(p, redraw)),
+    tab === "people" && h("section", { key: "people", "aria-label": "People" }, projectPeopleView(p)),
     panelView(p, redraw));
 }
 
-function headView(p: Project): VNode {
+function headView(p: Project, go: (path: string) => void): VNode {
   return h("header", { class: "head" },
     h("div", null,
       h("p", { class: "crumbs" }, h("a", { href: "/" }, "Projects"), h("span", { class: "quiet" }, " / ", p.organization_name)),
       h("h1", null, p.name),
       h("p", { class: "state" }, glyph(p.status), statusWord[p.status], h("span", { class: "quiet" }, ` · ${count(p.services.length, "service")}`)),
       p.status !== "converged" && p.reason && h("p", { class: "reason" }, ...sentence(p.reason))),
-    actions(p));
+    actions(p, go));
 }
 
 function servicesView(p: Project, redraw: () => void): VNode {
@@ -177,12 +182,13 @@ function actionsOf(p: Project): Act[] {
   return all.filter((a) => a.when && may(p.id, a.role));
 }
 
-function actions(p: Project): VNode | null {
+function actions(p: Project, go: (path: string) => void): VNode | null {
   if (p.goal === "deleted") return null;
   const all = actionsOf(p);
-  if (all.length === 0) return null;
+  const more = moreMenu(p, go);
+  if (all.length === 0 && !more) return null;
   return h("div", { class: "buttons" }, all.map((a) => h("button", {
     key: a.label,
     onclick: () => ask({ title: a.title, verb: a.verb, says: a.says, run: async () => void (await send("PUT", `/v1/projects/${p.id}/state`, a.body)) }),
-  }, a.label + "…")));
+  }, a.label + "…")), more);
 }

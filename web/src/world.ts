@@ -1,6 +1,7 @@
 // What the page knows: the state of the server at the start, and every change since then.
 
 import { clock, Event, Failure, get, hooks, Instance, Me, Node, Project, readStream, Role, Task } from "./api";
+import { identity } from "./identity";
 
 export const maxEvents = 300;
 
@@ -39,6 +40,7 @@ class World {
 
   async load(): Promise<void> {
     this.me = await get<Me>("/v1/user");
+    identity.hasPassword = this.me.has_password ?? false;
     const [state, list, queue, events] = await Promise.all([
       get<{ revision: number; projects: Project[] }>("/v1/state"),
       get<{ projects: { id: string; role?: Role }[] }>("/v1/projects"),

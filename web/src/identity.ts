@@ -1,0 +1,2 @@
+/** How the person at the page can prove who they are: by a password, or at a provider of sign-ins. */
+export const identity = { hasPassword: false, provider: "", again: () => {} };
