@@ -67,7 +67,7 @@ func TestALeftVolumeIsNotAttachedWhereItDoesNotBelong(t *testing.T) {
 	attach(body("service", "web")).wantError(409, mariposa.Conflict, "service web of project shop does not use a volume data")
 	attach(body("service", "job")).wantError(409, mariposa.Conflict, "created for compute type dummy, and service job has compute type process")
 	attach(body("slot", 3)).wantError(409, mariposa.Conflict, "db.3 of project shop already has a volume data")
-	attach(body("slot", 3, "name", "logs")).wantError(409, mariposa.Conflict, "has a volume data on node host-n1, and this volume is on node host-n2")
+	attach(body("slot", 3, "name", "logs")).wantError(409, mariposa.Conflict, "volume data of db.3 of project shop is on node host-n1, and this volume is on node host-n2")
 	attach(body("slot", 0)).wantError(400, mariposa.InvalidArgument)
 
 	gone := newID()
@@ -97,4 +97,70 @@ func TestOnlyOwnersAttachVolumes(t *testing.T) {
 	w.asUser("ulla").call("POST", "/v1/volumes/"+elsewhere+"/attach", body).wantError(404, mariposa.ResourceNotFound)
 	w.asUser("admin").call("POST", "/v1/volumes/"+elsewhere+"/attach", body).wantError(404, mariposa.ResourceNotFound, "is not in organization")
 	w.asUser("olga").call("POST", "/v1/volumes/"+left+"/attach", body).wantError(409, mariposa.Conflict, "has no volume data in its manifest")
+}
+
+// A volume is attached only where instances can start with it: with the size in the manifest, and on
+// the node of the other volumes that they use.
+func TestALeftVolumeMustFitItsNewPlace(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t)
+	for _, n := range []string{"n1", "n2"} {
+		h.node(n, mariposa.NodeSpec{Name: "host-" + n}, mariposa.NodeStatus{State: mariposa.NodeRunning})
+	}
+	shop := h.create("shop", `services:
+  db: {compute_type: dummy, scale: 0, volumes: [data:/d, files:/f, small:/s]}
+  web: {compute_type: dummy, scale: 0, volumes: [files:/f, pages:/p]}
+volumes: {data: , small: {size: 1m}, files: {shared: true}, pages: {shared: true}}
+`)
+	st := settled(shop)
+	st.Services = map[string]*mariposa.ServiceStatus{"db": {ID: "s-db", Number: 1}, "web": {ID: "s-web", Number: 1}}
+	h.plan(shop.ID, st)
+	left := func(name, node string, size int64, shared bool) string {
+		id, spec := newID(), mariposa.VolumeSpec{Name: name, Node: node, Size: size, Shared: shared, Organization: mariposa.FirstOrganization, ProjectName: "former"}
+		if !shared {
+			spec.ServiceName, spec.Slot = "db", 1
+		}
+		h.volume(id, spec)
+		return id
+	}
+	attach := func(id string, more ...string) reply {
+		body := attachTo("shop")
+		for i := 0; i < len(more); i += 2 {
+			body[more[i]] = more[i+1]
+		}
+		return h.call("POST", "/v1/volumes/"+id+"/attach", body)
+	}
+	attach(left("small", "n1", 0, false)).wantError(409, mariposa.Conflict, "volume small of db.1 was created without a size and cannot get one")
+	attach(left("small", "n1", 2<<20, false)).wantError(409, mariposa.Conflict, "has 2 MiB and cannot become smaller, and volume small of project shop has 1 MiB")
+	attach(left("files", "n1", 0, true), "name", "data").wantError(409, mariposa.Conflict, "shared volume files belonged to no slot, and project shop does not share a volume data: choose a slot (--as SERVICE.1:data)")
+
+	want[contract.Changed](attach(left("files", "n1", 0, true)), 200)
+	attach(left("data", "n2", 0, false)).wantError(409, mariposa.Conflict, "shared volume files of project shop is on node host-n1, and this volume is on node host-n2")
+	attach(left("pages", "n2", 0, true)).wantError(409, mariposa.Conflict, "shared volume files of project shop is on node host-n1")
+	want[contract.Changed](attach(left("data", "n1", 0, false)), 200)
+	want[contract.Changed](attach(left("pages", "n1", 0, true)), 200)
+}
+
+// Of several volumes that are attached to one slot at the same time, the slot gets one.
+func TestOneOfManyVolumesIsAttachedToASlot(t *testing.T) {
+	t.Parallel()
+	h, shop, _ := leaves(t)
+	const n = 8
+	replies := make(chan reply, n)
+	for range n {
+		id := newID()
+		h.volume(id, mariposa.VolumeSpec{Name: "data", ServiceName: "db", Slot: 5, Node: "n1", Organization: mariposa.FirstOrganization})
+		go func() { replies <- h.call("POST", "/v1/volumes/"+id+"/attach", attachTo(shop.ID)) }()
+	}
+	done := 0
+	for range n {
+		if r := <-replies; r.status == 200 {
+			done++
+		} else {
+			r.wantError(409, mariposa.Conflict, "db.5 of project shop already has a volume data")
+		}
+	}
+	if done != 1 {
+		t.Errorf("%d were attached", done)
+	}
 }

@@ -17,7 +17,7 @@ import (
 // organization. The project's planner takes it over before it creates another instance in the
 // slot. No instance changes.
 func (c *Changer) AttachVolume(ctx context.Context, req *Request, id, project string, to contract.VolumeAttachment) (*contract.Changed, error) {
-	return c.commit(ctx, req, id, func() (*attempt, error) {
+	return c.commit(ctx, req, project, func() (*attempt, error) { // two volumes are not given to one slot at the same time
 		r := c.Picture.Volumes.Get(id)
 		if r == nil || c.Directory.OwnerOf(r.Record()) == nil {
 			return nil, notFound("the volume no longer exists")
@@ -44,6 +44,9 @@ func (c *Changer) AttachVolume(ctx context.Context, req *Request, id, project st
 			return a, nil
 		}
 		if err := c.requireAttachable(ctx, r, p, spec); err != nil {
+			return nil, err
+		}
+		if err := c.requireTogether(ctx, p, spec); err != nil {
 			return nil, err
 		}
 		spec.Reason = mariposa.Asked(req.actor() + " attached it")
@@ -85,12 +88,17 @@ func (c *Changer) attachedSpec(ctx context.Context, was *mariposa.VolumeSpec, p 
 	if at < 0 {
 		return nil, conflict("project %s has no volume %s in its manifest: declare it first, or choose another name", project.Name, spec.Name)
 	}
+	if err := requireSizeFits(was, project.Name, v.Manifest.Volumes[at]); err != nil {
+		return nil, err
+	}
 	if spec.Shared = v.Manifest.Volumes[at].Shared; spec.Shared {
 		return &spec, shareAttached(&spec, project.Name, v.Manifest, to)
 	}
 	spec.ServiceName, spec.Slot = cmp.Or(to.Service, was.ServiceName), cmp.Or(to.Slot, was.Slot, 1)
 	def := v.Manifest.ByName[spec.ServiceName]
 	switch {
+	case spec.ServiceName == "":
+		return nil, conflict("%s belonged to no slot, and project %s does not share a volume %s: choose a slot (--as SERVICE.1:%s)", was.Title(), project.Name, spec.Name, spec.Name)
 	case def == nil:
 		return nil, conflict("project %s has no service %s in its manifest: declare it first, or choose another one", project.Name, spec.ServiceName)
 	case !usesVolume(def, spec.Name):
@@ -100,6 +108,20 @@ func (c *Changer) attachedSpec(ctx context.Context, was *mariposa.VolumeSpec, p 
 	}
 	spec.Service = project.Services[spec.ServiceName]
 	return &spec, nil
+}
+
+// requireSizeFits refuses a volume that cannot have the size in the manifest: a limit is given to a
+// new volume only, and none gets smaller.
+func requireSizeFits(was *mariposa.VolumeSpec, project string, v manifest.Volume) error {
+	switch {
+	case v.Size == 0 || v.Size == was.Size:
+	case was.Size == 0:
+		return conflict("%s was created without a size and cannot get one, and volume %s of project %s has one: remove it from the manifest first, or choose another name", was.Title(), v.Name, project)
+	case v.Size < was.Size:
+		return conflict("%s has %s and cannot become smaller, and volume %s of project %s has %s: use at least that size in the manifest first, or choose another name",
+			was.Title(), formatBytes(was.Size), v.Name, project, formatBytes(v.Size))
+	}
+	return nil
 }
 
 // shareAttached makes a volume that is attached one that all instances share.
@@ -154,9 +176,6 @@ func (c *Changer) requireFreeSlot(ctx context.Context, p *store.Project, spec *m
 		case is.SameSlot(spec):
 			return conflict("%s of project %s already has a volume %s (%s), which may have data: stop the service and delete that volume first, or choose another slot or name",
 				spec.Owner(), name, spec.Name, other.ID)
-		case !spec.Shared && is.Service == spec.Service && is.Slot == spec.Slot && is.Node != spec.Node:
-			return conflict("%s of project %s has a volume %s on node %s, and this volume is on node %s: the volumes of a slot must be on one node",
-				spec.Owner(), name, is.Name, cmp.Or(c.name(mariposa.KindNode, is.Node), is.Node), cmp.Or(c.name(mariposa.KindNode, spec.Node), spec.Node))
 		}
 	}
 	st := p.Status()
@@ -169,6 +188,41 @@ func (c *Changer) requireFreeSlot(ctx context.Context, p *store.Project, spec *m
 	}
 	if service := nextUser(view, st, spec); service != "" {
 		return conflict("service %s of project %s is about to start with an empty volume: stop it or scale it down, attach the volume, and start it again", service, name)
+	}
+	return nil
+}
+
+// requireTogether refuses a volume on another node than the volumes that an instance would use with
+// it: an instance runs on the node of all its volumes.
+func (c *Changer) requireTogether(ctx context.Context, p *store.Project, spec *mariposa.VolumeSpec) error {
+	v, err := c.Cache.Version(ctx, p.ID, p.Spec().Number)
+	if err != nil {
+		return err
+	}
+	uses := func(of, name string, shared bool) bool {
+		def := v.Manifest.ByName[of]
+		return usesVolume(def, name) && slices.Contains(def.SharedVolumes, name) == shared
+	}
+	for _, other := range c.Picture.VolumesOf(p.ID) {
+		is := other.Spec()
+		var together bool
+		switch {
+		case is.Goal != mariposa.GoalKept || is.Node == spec.Node:
+		case spec.Shared && is.Shared:
+			together = slices.ContainsFunc(v.Manifest.Services, func(def *mariposa.Service) bool {
+				return uses(def.Name, spec.Name, true) && uses(def.Name, is.Name, true)
+			})
+		case spec.Shared:
+			together = uses(is.ServiceName, spec.Name, true) && uses(is.ServiceName, is.Name, false)
+		case is.Shared:
+			together = uses(spec.ServiceName, is.Name, true)
+		default:
+			together = is.Service == spec.Service && is.Slot == spec.Slot
+		}
+		if together {
+			return conflict("%s of project %s is on node %s, and this volume is on node %s: the volumes of an instance must be on one node. Choose another slot, or delete the volume that you do not need",
+				is.Title(), p.Spec().Name, cmp.Or(c.name(mariposa.KindNode, is.Node), is.Node), cmp.Or(c.name(mariposa.KindNode, spec.Node), spec.Node))
+		}
 	}
 	return nil
 }
