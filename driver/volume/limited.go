@@ -26,6 +26,16 @@ func (l limited) image() string { return filepath.Join(l.dir, "volume.img") }
 func (l limited) mount() string { return filepath.Join(l.dir, "mount") }
 func (l limited) data() string  { return filepath.Join(l.mount(), "data") }
 
+// exists reports whether the directory looks like that of a volume with a size.
+func (l limited) exists() bool {
+	image, err := os.Lstat(l.image())
+	if err != nil || !image.Mode().IsRegular() {
+		return false
+	}
+	mount, err := os.Lstat(l.mount())
+	return err == nil && mount.IsDir()
+}
+
 // isMounted reports whether the file system of the volume is mounted.
 func (l limited) isMounted() bool {
 	mounted, err := isMountPoint(l.mount())

@@ -148,7 +148,7 @@ func (s *Store) createData(path string) error {
 // open makes the content of an existing volume accessible.
 func (s *Store) open(r driver.Resource) (string, error) {
 	if !s.isLimited(r.ID) {
-		return s.at(r.ID), nil
+		return s.at(r.ID), s.checkUnmarked(r)
 	}
 	l := s.limited(r.ID)
 	err := l.open(r.Size)
@@ -160,6 +160,17 @@ func (s *Store) open(r driver.Resource) (string, error) {
 		return "", fmt.Errorf("cannot create the directory of the volume: %w", err)
 	}
 	return l.data(), err
+}
+
+// checkUnmarked refuses a volume that should have a size, looks as if it had one, and has no mark. An
+// earlier build may have made it, or its instances may have written these files to get a file system
+// of theirs mounted. Only people can tell.
+func (s *Store) checkUnmarked(r driver.Resource) error {
+	if r.Size == 0 || !s.limited(r.ID).exists() {
+		return nil
+	}
+	return fmt.Errorf("%s contains volume.img and mount, as volumes with a size of earlier builds do. If it was created with a size, run `touch %s` on the node; if its instances have written these files, rename one of them",
+		s.at(r.ID), s.at(sizedPrefix+r.ID))
 }
 
 // Withdraw removes a volume with its content. It is renamed first: a half-removed one must not

@@ -316,6 +316,34 @@ func TestAVolumeThatExistsWithoutASizeStaysAsItIs(t *testing.T) {
 	}
 }
 
+// A volume of an earlier build that was not mounted when the agent started is used once a person has
+// marked it: its files alone could have been written by its instances.
+func TestAVolumeWithoutAMarkIsNotMounted(t *testing.T) {
+	t.Parallel()
+	s, dir := openStore(t)
+	path, mark := provide(t, s, sized("v1", 4<<20)), filepath.Join(dir, ".sized-v1")
+	err := os.WriteFile(filepath.Join(path, "precious"), []byte("data"), 0o600)
+	if err == nil {
+		err = syscall.Unmount(filepath.Dir(path), 0)
+	}
+	if err = errors.Join(err, os.Remove(mark)); err != nil {
+		t.Fatal(err)
+	}
+	s.Clear()
+	if path, err := s.Provide(t.Context(), sized("v1", 4<<20)); err == nil || !strings.Contains(err.Error(), "run `touch "+mark+"` on the node") {
+		t.Fatalf("it is at %s, %v", path, err)
+	}
+	if mounts := mountsIn(t, dir); len(mounts) > 0 {
+		t.Errorf("mounted are %q", mounts)
+	}
+	if err := os.WriteFile(mark, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(filepath.Join(provide(t, s, sized("v1", 4<<20)), "precious")); err != nil || string(b) != "data" {
+		t.Errorf("it has %q, %v", b, err)
+	}
+}
+
 // Whenever an agent is killed, nothing that was written is lost, and the next agent finds no
 // half-made volume, no mount beside those of its volumes, and no loop device too many.
 func TestAnAgentIsKilledAtAnyPoint(t *testing.T) {
