@@ -85,6 +85,8 @@ type Driver struct {
 	ctx  context.Context // ends with Close
 	gate *gate.Gate      // of operations, and of the goroutine that follows the engine
 
+	operations sync.RWMutex // held by operations on instances, and exclusively to remove files that none of them uses
+
 	networks sync.RWMutex // held by those who create containers, and exclusively to remove the network of a project
 	ensuring sync.Mutex   // held while such a network is created
 
@@ -94,6 +96,7 @@ type Driver struct {
 	engine   engineState
 	ooms     memoryEnds
 	sessions map[*session]struct{}
+	marks    map[string]bool // of all commands that have begun
 }
 
 // entry is what the driver remembers of an instance between two looks at the engine.
@@ -123,7 +126,7 @@ func New(o Options) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{options: o, private: private, gate: gate.New(errClosed), memory: memdir.New(o.Dir, memdir.Places()), entries: map[string]*entry{}, sessions: map[*session]struct{}{}, ooms: memoryEnds{at: map[string]time.Time{}, asked: map[string]chan struct{}{}, likely: map[string]bool{}}, report: func(driver.Event) {}}
+	d := &Driver{options: o, private: private, gate: gate.New(errClosed), memory: memdir.New(o.Dir, memdir.Places()), entries: map[string]*entry{}, sessions: map[*session]struct{}{}, marks: map[string]bool{}, ooms: memoryEnds{at: map[string]time.Time{}, asked: map[string]chan struct{}{}, likely: map[string]bool{}}, report: func(driver.Event) {}}
 	d.ctx = d.gate.Context()
 	api, err := d.newClient()
 	if err != nil {
@@ -132,6 +135,7 @@ func New(o Options) (*Driver, error) {
 	d.client.Store(api)
 	d.volumes = volume.New(volume.Options{Dir: filepath.Join(o.Dir, volumesDir), Mode: 0o755, RemoveAll: os.RemoveAll})
 	d.volumes.Clear()
+	removeUnfinishedFiles(o.Dir, filepath.Join(o.Dir, recordDir))
 	if err := d.adoptions.load(filepath.Join(o.Dir, adoptedDir)); err != nil {
 		return nil, err
 	}
@@ -177,6 +181,8 @@ func (d *Driver) operate(ctx context.Context, id string, work func(context.Conte
 		return driver.Observed{ID: id}, err
 	}
 	defer leave()
+	d.operations.RLock()
+	defer d.operations.RUnlock()
 	e := d.entry(id)
 	e.mu.Lock()
 	e.busy, e.missed = true, false

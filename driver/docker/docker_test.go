@@ -27,6 +27,9 @@ import (
 var engine *enginetest.Engine
 
 func TestMain(m *testing.M) {
+	if len(os.Args) == 4 && os.Args[1] == "agent" {
+		os.Exit(agentMain(os.Args[2], os.Args[3]))
+	}
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "mariposa-engine-")
 		if err == nil {

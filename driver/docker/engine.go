@@ -81,6 +81,7 @@ func (d *Driver) connect() error {
 		stop()
 		return err
 	}
+	d.sweepFiles(ctx)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.engine = engineState{events: &all, stop: stop, details: details, kernel: kernel, unlimited: unlimited}
@@ -306,6 +307,7 @@ func (d *Driver) lookAtAll(ctx context.Context, tell bool) error {
 	if err := d.sweepNetworks(ctx); err != nil {
 		return d.explain(err)
 	}
+	d.killLeftCommands()
 	return nil
 }
 

@@ -75,11 +75,21 @@ func (d *Driver) Exec(ctx context.Context, i driver.Instance, o driver.ExecOptio
 		defer leave()
 		s.run(inner)
 		stop()
-		d.mu.Lock()
-		delete(d.sessions, s)
-		d.mu.Unlock()
+		d.forgetSession(s)
 	}()
 	return s, nil
+}
+
+// forgetSession forgets a command that has ended or could not be started. If it runs nevertheless,
+// because the engine did not say so, it is killed.
+func (d *Driver) forgetSession(s *session) {
+	if s.err != nil {
+		killMarked(s.mark)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.sessions, s)
+	delete(d.marks, s.mark)
 }
 
 // exec starts a command and waits until it runs, for a while. Its connection lasts as long as
@@ -94,7 +104,7 @@ func (d *Driver) exec(ctx, lasting context.Context, id string, o driver.ExecOpti
 	if err != nil {
 		return nil, err
 	}
-	s := &session{d: d, id: id, mark: rand.Text(), terminal: o.Terminal != nil, done: make(chan struct{})}
+	s := &session{d: d, id: id, mark: d.sessionPrefix() + rand.Text(), terminal: o.Terminal != nil, done: make(chan struct{})}
 	if err := s.openPipes(); err != nil {
 		return nil, err
 	}
@@ -111,9 +121,13 @@ func (d *Driver) exec(ctx, lasting context.Context, id string, o driver.ExecOpti
 		create.ConsoleSize = client.ConsoleSize{Height: uint(o.Terminal.Rows), Width: uint(o.Terminal.Cols)}
 		attach.ConsoleSize = create.ConsoleSize
 	}
-	if err := s.start(ctx, lasting, create, attach); err != nil {
+	d.mu.Lock()
+	d.marks[s.mark] = true // before it can have a process
+	d.mu.Unlock()
+	if s.err = s.start(ctx, lasting, create, attach); s.err != nil {
+		d.forgetSession(s)
 		s.closePipes()
-		return nil, err
+		return nil, s.err
 	}
 	if s.terminal {
 		_ = s.Resize(*o.Terminal) // engines of before 2022 ignore the first size
@@ -299,7 +313,7 @@ func (s *session) Signal(signal syscall.Signal) error {
 	if !is.Running {
 		return nil
 	}
-	if !hasMark(is.PID, s.mark) {
+	if markOf(is.PID) != s.mark {
 		return errors.New("the agent cannot send signals to this command: it must run as root, on the engine's machine")
 	}
 	return syscall.Kill(-is.PID, signal) // the engine makes each command the leader of a group
@@ -326,7 +340,7 @@ func (s *session) Close() error {
 		return nil
 	}
 	_ = s.conn.CloseWrite() // it may have ended
-	s.kill()
+	killMarked(s.mark)
 	s.killing.Do(func() { go s.killLater() })
 	return nil
 }
@@ -339,23 +353,7 @@ func (s *session) killLater() {
 		case <-s.done:
 			return
 		case <-time.After(pause):
-			s.kill()
-		}
-	}
-}
-
-// kill kills the processes of the command that can be found.
-func (s *session) kill() {
-	for range 10 {
-		pids := pidsOf(s.mark)
-		if len(pids) == 0 {
-			return
-		}
-		// None goes on when another one is dead: the exit code is that of the kill.
-		for _, signal := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
-			for _, pid := range pids {
-				_ = syscall.Kill(pid, signal) // it may have ended
-			}
+			killMarked(s.mark)
 		}
 	}
 }
@@ -376,38 +374,6 @@ func (d *Driver) closeSessions() {
 			return
 		}
 	}
-}
-
-// hasMark reports whether a process of this machine carries the mark of a command.
-func hasMark(pid int, mark string) bool {
-	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
-	return err == nil && strings.Contains("\x00"+string(b)+"\x00", "\x00"+envSession+"="+mark+"\x00")
-}
-
-// pidsOf returns the processes of a command and what they have started: by the mark in their
-// environment, and by their parents.
-func pidsOf(mark string) (pids []int) {
-	dirs, _ := os.ReadDir("/proc")
-	parents, ours := map[int]int{}, map[int]bool{}
-	for _, dir := range dirs {
-		pid, err := strconv.Atoi(dir.Name())
-		if err != nil {
-			continue
-		}
-		parents[pid] = parentOf(pid)
-		if hasMark(pid, mark) {
-			ours[pid] = true
-		}
-	}
-	for pid := range parents {
-		for at := pid; at > 1; at = parents[at] {
-			if ours[at] {
-				pids = append(pids, pid)
-				break
-			}
-		}
-	}
-	return pids
 }
 
 // parentOf returns the parent of a process; 0 if it has ended.

@@ -15,6 +15,7 @@ import (
 
 	"mariposa"
 	"mariposa/driver"
+	"mariposa/driver/statefile"
 )
 
 // A container sees two things of the node: a directory with its live values, and its files,
@@ -32,6 +33,7 @@ const (
 type record struct {
 	ManualRestarts int  `json:"bounces,omitempty"`
 	Limited        bool `json:"limited,omitempty"` // its workload has limits
+	Pending        bool `json:"pending,omitempty"` // its container is being created or removed, so there may be none
 }
 
 func (d *Driver) recordPath(id string) string {
@@ -55,6 +57,14 @@ func (d *Driver) writeRecord(id string, r record) error {
 		return fmt.Errorf("cannot record the instance on this node: %w", err)
 	}
 	return nil
+}
+
+// markPending records that the container of an instance is being created or removed. If the agent is
+// killed meanwhile, and there is no container, the next one removes the files of the instance.
+func (d *Driver) markPending(id string) error {
+	r := d.readRecord(id)
+	r.Pending = true
+	return d.writeRecord(id, r)
 }
 
 // privatePath returns the directory of an instance's files and values.
@@ -130,7 +140,7 @@ func give(path string, to owner, mode os.FileMode) error {
 
 // replaceFile writes a file so that readers see either the old or the new content.
 func replaceFile(path string, content []byte, to *owner) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-")
+	f, err := os.CreateTemp(filepath.Dir(path), statefile.Prefix)
 	if err != nil {
 		return err
 	}

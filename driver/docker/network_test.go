@@ -3,6 +3,7 @@ package docker_test
 import (
 	"context"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -17,6 +18,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"mariposa/driver"
+	"mariposa/driver/docker/enginetest"
 	"mariposa/driver/drivertest"
 )
 
@@ -29,6 +31,12 @@ func refuser(t *testing.T, refuses func(*http.Request) bool) string {
 // changed is an engine that refuses some requests, and whose answers are changed. It listens as any
 // other, unless listen is given.
 func changed(t *testing.T, refuses func(*http.Request) bool, change func(*http.Response) error, listen func(path string) net.Listener) string {
+	t.Helper()
+	return changedOn(t, engine, refuses, change, listen)
+}
+
+// changedOn is changed for another engine than that of the tests.
+func changedOn(t *testing.T, on *enginetest.Engine, refuses func(*http.Request) bool, change func(*http.Response) error, listen func(path string) net.Listener) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "mp-") // the path of a socket must be short
 	if err != nil {
@@ -47,10 +55,13 @@ func changed(t *testing.T, refuses func(*http.Request) bool, change func(*http.R
 	l := listen(path)
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
-		return d.DialContext(ctx, "unix", engine.Socket())
+		return d.DialContext(ctx, "unix", on.Socket())
 	}}
 	pass := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: "engine"})
 	pass.Transport, pass.FlushInterval, pass.ModifyResponse = transport, -1, change
+	pass.ErrorLog = log.New(io.Discard, "", 0) // engines are killed
+
+	pass.ErrorHandler = func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) } // as if it were not there
 	s := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if refuses(r) {
 			w.Header().Set("Content-Type", "application/json")

@@ -397,8 +397,8 @@ func TestTheNetworkOfAProjectIsNotRemovedUnderAStart(t *testing.T) {
 	}
 }
 
-// An engine that is killed takes nothing with it if it keeps its containers; one that hangs is
-// noticed, and holds up no one for long.
+// An engine that is killed takes nothing with it if it keeps its containers, also if it is killed
+// during operations; one that hangs is noticed, and holds up no one for long.
 func TestAnEngineThatIsKilledOrHangs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -466,6 +466,7 @@ func TestAnEngineThatIsKilledOrHangs(t *testing.T) {
 	if o, err := d.Stop(t.Context(), all[0].ID, 0); err != nil || o.Running {
 		t.Errorf("Stop: %+v, %v", o, err)
 	}
+	testAnEngineKilledDuringOperations(t, e)
 }
 
 // Fifty at once: every start returns what runs, every end is reported once.

@@ -37,7 +37,7 @@ func (d *Driver) Start(ctx context.Context, i driver.Instance) (driver.Observed,
 			return driver.Observed{}, err
 		case c.State.Running:
 			return d.observed(i.ID, c), nil
-		case c.Config.Labels[labelConfig] != plan.Config.Labels[labelConfig] || c.State.Dead:
+		case c.Config.Labels[labelConfig] != plan.Config.Labels[labelConfig] || c.State.Dead || hasNeverRun(c):
 			if err := d.removeContainer(ctx, i.ID); err != nil {
 				return driver.Observed{}, err
 			}
@@ -70,6 +70,10 @@ func (d *Driver) Start(ctx context.Context, i driver.Instance) (driver.Observed,
 	})
 }
 
+// hasNeverRun reports whether a container was created and never started. The agent or the engine may
+// have ended before it was complete.
+func hasNeverRun(c *container.InspectResponse) bool { return parseTime(c.State.StartedAt).IsZero() }
+
 // runAgain starts a container that has ended, with the limits that its instance has now.
 func (d *Driver) runAgain(ctx context.Context, i driver.Instance, c *container.InspectResponse) error {
 	if err := d.prepare(ctx, i, c.Config.User); err != nil {
@@ -93,6 +97,9 @@ func (d *Driver) runAgain(ctx context.Context, i driver.Instance, c *container.I
 
 // create creates the container of an instance, and fetches its image if it is missing.
 func (d *Driver) create(ctx context.Context, i driver.Instance, plan client.ContainerCreateOptions, more []string) error {
+	if err := d.markPending(i.ID); err != nil {
+		return err
+	}
 	if err := d.writePrivate(i, owner{}); err != nil { // the engine checks that it is there
 		return err
 	}

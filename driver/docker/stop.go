@@ -106,6 +106,9 @@ func (d *Driver) removeContainer(ctx context.Context, id string) error {
 	for {
 		c, err := d.container(ctx, id) // whose it is may not have been checked yet
 		if err == nil {
+			err = d.markPending(id)
+		}
+		if err == nil {
 			_, err = d.api().ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: d.adoptions.of(id) == nil}) // the volumes of an adopted container are not ours
 		}
 		switch {

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"mariposa/driver/memdir"
 )
 
 // Traces returns what an instance has left on the machine: files in the directory of its node,
@@ -21,7 +23,9 @@ func Traces(dir, id string) (all []string) {
 	}
 	walk(dir)
 	walk("/sys/fs/cgroup")
-	walk("/run/mariposa")
+	for _, place := range memdir.Places() {
+		walk(place)
+	}
 	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is valid
 	for _, path := range paths {
 		if b, err := os.ReadFile(path); err == nil && strings.Contains(string(b), id) {

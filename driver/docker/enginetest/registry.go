@@ -23,6 +23,7 @@ type Registry struct {
 	Host string // where the engine and the machine find it, such as 127.0.0.1:5000
 
 	engine *Engine
+	config string       // the path of its configuration
 	door   net.Listener // leads from the machine into the network namespace of the engine
 	cmd    *exec.Cmd
 	done   chan struct{}
@@ -68,34 +69,54 @@ func (e *Engine) startRegistry(more string) (*Registry, error) {
 	if err := os.WriteFile(config, append(fmt.Appendf(nil, registryConfig, filepath.Join(e.Dir, "registry"), host), more...), 0o600); err != nil {
 		return nil, err
 	}
-	space := "--net=/proc/" + strconv.Itoa(e.cmd.Process.Pid) + "/ns/net"
+	r := &Registry{Host: host, engine: e, config: config, door: door}
+	if err := r.Launch(); err != nil {
+		_ = door.Close() // the error is the first one
+		return nil, err
+	}
+	go r.forward() // ends with Stop
+	return r, nil
+}
+
+// Launch starts the registry, also again after its engine was killed: the engine has another network
+// namespace then.
+func (r *Registry) Launch() error {
+	r.kill()
+	space := "--net=/proc/" + strconv.Itoa(r.engine.cmd.Process.Pid) + "/ns/net"
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	basic := base64.StdEncoding.EncodeToString([]byte(RegistryUser + ":" + RegistryPassword)) // an open one ignores it
-	r := &Registry{Host: host, engine: e, door: door, done: make(chan struct{})}
-	go r.forward() // ends with Stop
-	r.cmd = exec.CommandContext(context.Background(), "nsenter", space, "docker-registry", "serve", config)
-	r.cmd.Stdout, r.cmd.Stderr = e.log, e.log
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := r.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("cannot start docker-registry: %w", err)
+	cmd, done := exec.CommandContext(context.Background(), "nsenter", space, "docker-registry", "serve", r.config), make(chan struct{})
+	cmd.Stdout, cmd.Stderr = r.engine.log, r.engine.log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("cannot start docker-registry: %w", err)
 	}
 	go func() {
-		_ = r.cmd.Wait() // Stop kills it
-		close(r.done)
+		_ = cmd.Wait() // kill ends it
+		close(done)
 	}()
+	r.cmd, r.done = cmd, done
 	for {
-		if err := exec.CommandContext(ctx, "nsenter", space, "/bin/busybox", "wget", "-q", "-O", "/dev/null", "--header", "Authorization: Basic "+basic, "http://"+host+"/v2/").Run(); err == nil {
-			return r, nil
+		if err := exec.CommandContext(ctx, "nsenter", space, "/bin/busybox", "wget", "-q", "-O", "/dev/null", "--header", "Authorization: Basic "+basic, "http://"+r.Host+"/v2/").Run(); err == nil {
+			return nil
 		}
 		select {
-		case <-r.done:
-			return nil, fmt.Errorf("docker-registry has ended: see engine.log")
+		case <-done:
+			return fmt.Errorf("docker-registry has ended: see engine.log")
 		case <-ctx.Done():
-			r.Stop()
-			return nil, fmt.Errorf("docker-registry does not answer")
+			r.kill()
+			return fmt.Errorf("docker-registry does not answer")
 		case <-time.After(20 * time.Millisecond):
 		}
+	}
+}
+
+// kill ends its process, if it has one.
+func (r *Registry) kill() {
+	if r.cmd != nil {
+		_ = r.cmd.Process.Kill() // it may have ended
+		<-r.done
 	}
 }
 
@@ -123,8 +144,7 @@ func (r *Registry) forward() {
 // Stop ends the registry; its images are lost only with the engine's directory.
 func (r *Registry) Stop() {
 	_ = r.door.Close()
-	_ = r.cmd.Process.Kill() // it may have ended
-	<-r.done
+	r.kill()
 }
 
 // registryAuth is the login as the engine expects it; an open registry ignores it.
