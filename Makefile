@@ -70,11 +70,14 @@ picture: build
 	@go run ./scripts/picture bin docs/terminal.svg
 	@echo "recorded docs/terminal.svg"
 
+# With HAProxy, the example has a load balancer.
+HAPROXY = $(shell PATH="$$PATH:/usr/sbin:/usr/local/sbin" command -v haproxy)
 run:
 	@[ -x bin/mariposa ] || echo "compiling Mariposa; the first build takes a minute or two (each package is listed when it is done)"
 	@go build -trimpath -v -ldflags "-s -w -X main.version=$(VERSION)" -o bin/mariposa ./cmd/mariposa
 	@$(MAKE) build
-	@exec bin/mariposa dev --deploy examples/hello/mariposa.yaml
+	@[ -n "$(HAPROXY)" ] || echo "HAProxy is not installed, so the example has no load balancer. To get one, install haproxy (apt-get install haproxy) and run this again."
+	@exec bin/mariposa dev --deploy hello=examples/hello/$(if $(HAPROXY),balanced,mariposa).yaml
 
 test:
 	@scripts/setup.sh

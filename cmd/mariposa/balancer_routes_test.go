@@ -179,17 +179,41 @@ func TestAnExternalBalancerGetsTheMembers(t *testing.T) {
 	}
 }
 
+// With HAProxy, `make run` deploys the example behind a load balancer.
 func TestTheExampleBehindALoadBalancerWorks(t *testing.T) {
 	t.Parallel()
 	h := newDevServer(t)
+	plain, text := string(read(t, "../../examples/hello/mariposa.yaml")), string(read(t, "../../examples/hello/balanced.yaml"))
+	services := func(text string) string { return text[strings.Index(text, "\nservices:\n"):] }
+	if !strings.HasPrefix(services(text), services(plain)) {
+		t.Error("the services of mariposa.yaml and balanced.yaml differ")
+	}
 	port := freePort(t)
-	text := string(read(t, "../../examples/balanced/mariposa.yaml"))
-	h.ok("project", "create", "balanced", "-m", fileOf(t, strings.Replace(text, "listen: 8081", "listen: "+itoa(port), 1)), "--wait")
-	h.membersUp("balanced", "front", 3)
+	text = strings.NewReplacer("listen: 8081", "listen: "+itoa(port), "7101", itoa(freePort(t))).Replace(text)
+	h.ok("project", "create", "hello", "-m", fileOf(t, text), "--wait")
+	h.membersUp("hello", "front", 3)
 	r, err := (&http.Client{Timeout: time.Minute}).Get(fmt.Sprintf("http://127.0.0.1:%d/", port))
 	must(t, err)
 	defer r.Body.Close()
 	if b, err := io.ReadAll(r.Body); err != nil || r.StatusCode != http.StatusOK || !strings.Contains(string(b), "hello") {
 		t.Errorf("%d %s %v", r.StatusCode, b, err)
+	}
+	if out := h.ok("-j", "hello", "project", "version", "get", "current"); out != text {
+		t.Errorf("the manifest is\n%s", out)
+	}
+}
+
+func TestMakeRunSaysHowToGetALoadBalancer(t *testing.T) {
+	t.Parallel()
+	for haproxy, want := range map[string][]string{
+		"": {"hello=examples/hello/mariposa.yaml", "echo \"HAProxy is not installed", "apt-get install haproxy"}, "/usr/sbin/haproxy": {"hello=examples/hello/balanced.yaml"},
+	} {
+		out, err := exec.CommandContext(t.Context(), "make", "-C", "../..", "-n", "run", "HAPROXY="+haproxy).CombinedOutput()
+		must(t, err)
+		for _, part := range want {
+			if !strings.Contains(string(out), part) {
+				t.Errorf("with HAProxy %q, it runs\n%s", haproxy, out)
+			}
+		}
 	}
 }
