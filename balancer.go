@@ -39,6 +39,10 @@ const (
 	CertificateValue = "mariposa.tls"      // its certificate and key, as PEM
 )
 
+// BalancerProblem is the detail of a balancer's instance that says why it does not use its newest
+// values.
+const BalancerProblem = "problem"
+
 // Encode returns a balancer as a live value.
 func (b *Balancer) Encode() string {
 	text, _ := json.Marshal(b) // never fails

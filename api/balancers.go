@@ -70,8 +70,9 @@ func (s *server) balancers(ctx context.Context, projects []*store.Project) (*doc
 				ID: one.ID, Name: one.Name, Node: one.Node, NodeName: one.NodeName, State: one.State, Addresses: one.Addresses,
 			})
 			var members []mariposa.MemberStatus
-			if i.Status() != nil {
-				members = i.Status().Members
+			if st := i.Status(); st != nil {
+				members = st.Members
+				doc.Balancers[n].Instances[len(doc.Balancers[n].Instances)-1].Problem = st.Details[mariposa.BalancerProblem]
 			}
 			instances, stored, of = append(instances, one), append(stored, members), append(of, n)
 		}

@@ -42,9 +42,23 @@ func (a *app) printBalancers(all []contract.Balancer) {
 			connections = strconv.Itoa(open)
 		}
 		t.add(cell{b.Name, bold}, text(b.ProjectName), text(b.Mode), text(listens(b)), text(list(servicesBehind(b))),
-			text(fmt.Sprintf("%d of %d up", up, len(b.Members))), text(connections), word(b.Status), text(b.Reason))
+			text(fmt.Sprintf("%d of %d up", up, len(b.Members))), text(connections), word(b.Status), text(problemOf(b)))
 	}
 	a.printTable(t)
+}
+
+// problemOf says what is wrong with a balancer: why it is not converged, or what its instances cannot
+// use.
+func problemOf(b *contract.Balancer) string {
+	if b.Reason != "" {
+		return b.Reason
+	}
+	for _, i := range b.Instances {
+		if i.Problem != "" {
+			return i.Name + ": " + i.Problem
+		}
+	}
+	return ""
 }
 
 // listens describes where a balancer takes connections.

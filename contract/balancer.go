@@ -43,6 +43,7 @@ type BalancerInstance struct {
 	NodeName  string         `json:"node_name"`
 	State     mariposa.State `json:"state"`
 	Addresses []string       `json:"addresses"`
+	Problem   string         `json:"problem,omitempty" doc:"why it does not use its newest settings, for example its certificate"`
 }
 
 // BalancerMember is an instance behind a load balancer.

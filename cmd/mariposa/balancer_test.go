@@ -419,6 +419,9 @@ func TestACertificateIsRenewedWithoutTheEndOfAConnection(t *testing.T) {
 		must(t, err)
 		return strings.Contains(i.Details["problem"], "its certificate cannot be used")
 	})
+	if shown := h.ok("-j", "shop", "balancer", "show", "front"); !strings.Contains(shown, "its certificate cannot be used") {
+		t.Errorf("it is not shown:\n%s", shown)
+	}
 	if _, name := connect(); name != "second.example" {
 		t.Errorf("the certificate is that of %s", name)
 	}

@@ -186,7 +186,7 @@ func (d *Driver) note(e *entry, o driver.Observed) driver.Observed {
 	}
 	delete(o.Details, "isolation")
 	if e.problem != "" {
-		o.Details["problem"] = e.problem
+		o.Details[mariposa.BalancerProblem] = e.problem
 	}
 	e.seen = o
 	return o
