@@ -20,6 +20,7 @@ type Machine struct {
 	Release  string    `json:"release,omitempty" doc:"release of the agent"`
 	Disks    []Disk    `json:"disks,omitempty"`
 	NICs     []NIC     `json:"nics,omitempty"`
+	Network  string    `json:"network,omitempty" doc:"identifies the network stack; nodes that share it have the same loopback"`
 }
 
 // Disk is a disk of a machine.
@@ -84,7 +85,7 @@ func (m *Machine) Bounded() *Machine {
 		return nil
 	}
 	out := *m
-	for _, text := range []*string{&out.Hostname, &out.OS, &out.Kernel, &out.Arch, &out.CPUModel, &out.Release} {
+	for _, text := range []*string{&out.Hostname, &out.OS, &out.Kernel, &out.Arch, &out.CPUModel, &out.Release, &out.Network} {
 		*text = boundFact(*text)
 	}
 	out.CPUs, out.Memory = bound(out.CPUs, maxCPUs), bound(out.Memory, maxBytes)

@@ -269,7 +269,7 @@ func (s *Session) reach(spec *mariposa.InstanceSpec, st *mariposa.InstanceStatus
 	if spec.Node != from && !s.f.sharesMachine(spec.Node, from) {
 		outside := s.f.hostOf(spec.Node)
 		switch {
-		case outside == "":
+		case outside == "" || netip.MustParseAddr(outside).IsLoopback(): // that of a proxy
 			return "", "the address of its node is not known"
 		case spec.Compute == mariposa.ComputeProcess:
 			host = outside
@@ -298,10 +298,19 @@ func (f *Fleet) hostOf(node string) string {
 	return ""
 }
 
-// sharesMachine reports whether two nodes are on one machine: they connect from the same address.
+// sharesMachine reports whether two nodes are on one machine, with one loopback. That they connect
+// from the same address is not enough: they may be behind a proxy or a router.
 func (f *Fleet) sharesMachine(a, b string) bool {
 	one, other := f.hostOf(a), f.hostOf(b)
-	return one == other && one != ""
+	return one == other && one != "" && f.networkOf(a) == f.networkOf(b)
+}
+
+// networkOf returns what identifies the network stack of a node; empty if it has not said it.
+func (f *Fleet) networkOf(node string) string {
+	if r := f.Picture.Nodes.Get(node); r != nil && r.Status() != nil && r.Status().Machine != nil {
+		return r.Status().Machine.Network
+	}
+	return ""
 }
 
 // drainOf returns how long an instance that leaves may keep running so that its connections can

@@ -6,6 +6,8 @@ package machine
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"net"
 	"os"
 	"path/filepath"
@@ -33,8 +35,20 @@ func Read(root, release string) *mariposa.Machine {
 	if at, err := strconv.ParseInt(readField(root, "proc/stat", "btime", " "), 10, 64); err == nil {
 		m.Booted = time.Unix(at, 0).UTC()
 	}
-	m.Disks, m.NICs = disks(root), interfaces(root)
+	m.Disks, m.NICs, m.Network = disks(root), interfaces(root), network(root)
 	return m.Bounded()
+}
+
+// network identifies the network stack of this process: a boot of a machine, and a network namespace
+// there. It is empty if that cannot be found out.
+func network(root string) string {
+	boot := readLine(root, "proc/sys/kernel/random/boot_id")
+	namespace, err := os.Readlink(filepath.Join(root, "proc/self/ns/net"))
+	if boot == "" || err != nil {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(boot + " " + namespace))
+	return hex.EncodeToString(sum[:16])
 }
 
 // virtual are the prefixes of block devices that are no disks of their own.

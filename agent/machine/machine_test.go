@@ -43,10 +43,10 @@ func TestFactsAreReadFromTheFilesOfTheKernel(t *testing.T) {
 	if !reflect.DeepEqual(m.Disks, want) {
 		t.Errorf("got disks %+v", m.Disks)
 	}
-	if empty := machine.Read(t.TempDir(), ""); empty.CPUs == 0 || empty.Arch == "" || empty.Disks != nil {
+	if empty := machine.Read(t.TempDir(), ""); empty.CPUs == 0 || empty.Arch == "" || empty.Disks != nil || empty.Network != "" {
 		t.Errorf("without files: %+v", empty)
 	}
-	if real := machine.Read("/", ""); real.Kernel == "" || real.Memory == 0 || real.Booted.IsZero() {
+	if real := machine.Read("/", ""); real.Kernel == "" || real.Memory == 0 || real.Booted.IsZero() || len(real.Network) != 32 || real.Network != machine.Read("/", "").Network {
 		t.Errorf("this machine: %+v", real)
 	}
 }
