@@ -347,7 +347,8 @@ func (b *Book) instanceOf(r *store.Instance) *wire.NamedInstance {
 	if ns := node.Status(); ns != nil {
 		i.Away = ns.State == mariposa.NodeUnknown
 		host, _ := mariposa.SplitAddress(ns.Address)
-		if a := readAddress(host); spec.Compute == mariposa.ComputeDocker && len(spec.Ports) > 0 && a.IsValid() && !a.IsLoopback() {
+		isPublished := spec.Compute == mariposa.ComputeDocker || spec.Compute == mariposa.ComputeBalancer
+		if a := readAddress(host); isPublished && len(spec.Ports) > 0 && a.IsValid() && !a.IsLoopback() {
 			i.Host, i.Published = a.String(), spec.Ports
 		}
 	}

@@ -120,6 +120,21 @@ func TestNamesFollowTheStore(t *testing.T) {
 }
 
 // A reader that gets only changes, at any times, knows the same as the book.
+// The ports of a load balancer are those of its node.
+func TestALoadBalancerIsAtTheAddressOfItsNode(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	front := instanceOf("i1", "p1", "n1", running("127.0.0.1:80", ""))
+	spec := front.Spec.(*mariposa.InstanceSpec)
+	spec.Compute, spec.Ports = mariposa.ComputeBalancer, []int{80}
+	s.write(orgOf("o1", "acme"), projectOf("p1", "shop", "web"), nodeOf("n1", "", mariposa.NodeRunning))
+	s.write(front)
+	s.book.Fetch("web.svc.shop.acme")
+	if got := spell(s.book.Zone.Lookup("web.svc.shop.acme", Scope{All: true}, View{})); got != "192.0.2.9:80" {
+		t.Errorf("it leads to %q", got)
+	}
+}
+
 func TestReadersOfChangesKnowEverything(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

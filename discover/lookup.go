@@ -314,8 +314,10 @@ const (
 // reach returns the address and the ports at which a client reaches the instance.
 func (e *entry) reach(network string, from View) (netip.Addr, []uint16, int) {
 	here := from.Node == e.Node || from.Node == "" && from.Local
+	// The loopback of a node is not that of the containers and machines there.
+	hasOwn := e.address.IsValid() && (!e.address.IsLoopback() || here && from.Local)
 	own := func(rank int) (netip.Addr, []uint16, int) {
-		if !e.address.IsValid() || e.address.IsLoopback() && !here {
+		if !hasOwn {
 			return netip.Addr{}, nil, rankNone
 		}
 		return e.address, e.ports, rank
@@ -337,7 +339,7 @@ func (e *entry) reach(network string, from View) (netip.Addr, []uint16, int) {
 			return a, e.ports, rankNear
 		}
 		return netip.Addr{}, nil, rankNone
-	case here:
+	case here && hasOwn:
 		return own(rankNear)
 	case e.host.IsValid():
 		return published()
