@@ -17,17 +17,20 @@ import (
 // configuration of a container's resolver is not part of its digest: a container from before stays
 // as it is.
 
-// setResolver makes a new container ask the DNS server of the node, if it can.
-func (d *Driver) setResolver(ctx context.Context, i driver.Instance, plan *client.ContainerCreateOptions) {
+// setResolver makes a new container ask the DNS server of the node, if it can. Its network is looked
+// up if it is nil.
+func (d *Driver) setResolver(ctx context.Context, i driver.Instance, plan *client.ContainerCreateOptions, in *network.Network) {
 	if len(i.Workload.DNS) > 0 || len(i.Search) == 0 || !d.mayOpenDoors() {
 		return
 	}
-	name := string(plan.HostConfig.NetworkMode)
-	is, err := d.api().NetworkInspect(ctx, name, client.NetworkInspectOptions{})
-	if err != nil {
-		return // the creation fails with the same error
+	if in == nil {
+		is, err := d.api().NetworkInspect(ctx, string(plan.HostConfig.NetworkMode), client.NetworkInspectOptions{})
+		if err != nil {
+			return // the creation fails with the same error
+		}
+		in = &is.Network.Network
 	}
-	own := d.openDoor(ctx, &is.Network.Network)
+	own := d.openDoor(ctx, in)
 	if !own.IsValid() {
 		return
 	}

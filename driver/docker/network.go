@@ -58,22 +58,24 @@ func (d *Driver) joinNetworks(c *client.ContainerCreateOptions, i driver.Instanc
 func (d *Driver) createContainer(ctx context.Context, i driver.Instance, plan client.ContainerCreateOptions) error {
 	own := plan.Config.Labels[labelNetwork]
 	if own == "" {
-		d.setResolver(ctx, i, &plan)
+		d.setResolver(ctx, i, &plan, nil)
 		_, err := d.api().ContainerCreate(ctx, plan)
 		return err
 	}
 	d.networks.RLock() // until the container is there, so that the network is not removed
 	defer d.networks.RUnlock()
-	if err := d.ensureNetwork(ctx, own, i); err != nil {
+	is, err := d.ensureNetwork(ctx, own, i)
+	if err != nil {
 		return err
 	}
-	d.setResolver(ctx, i, &plan)
-	_, err := d.api().ContainerCreate(ctx, plan)
+	d.setResolver(ctx, i, &plan, is)
+	_, err = d.api().ContainerCreate(ctx, plan)
 	return err
 }
 
-// ensureNetwork creates the network of a project unless it exists.
-func (d *Driver) ensureNetwork(ctx context.Context, name string, i driver.Instance) error {
+// ensureNetwork creates the network of a project unless it exists. It returns the network if it
+// existed.
+func (d *Driver) ensureNetwork(ctx context.Context, name string, i driver.Instance) (*network.Network, error) {
 	d.ensuring.Lock() // an engine may have two networks with one name
 	defer d.ensuring.Unlock()
 	is, err := d.api().NetworkInspect(ctx, name, client.NetworkInspectOptions{})
@@ -81,18 +83,18 @@ func (d *Driver) ensureNetwork(ctx context.Context, name string, i driver.Instan
 	case errdefs.IsNotFound(err):
 		o := client.NetworkCreateOptions{Driver: "bridge", Labels: map[string]string{labelScope: d.options.Scope, labelNetwork: name, labelProject: i.Project}}
 		if err := d.useSharedBridge(ctx, i, &o); err != nil {
-			return err
+			return nil, err
 		}
 		_, err = d.api().NetworkCreate(ctx, name, o)
-		return err
+		return nil, err
 	case err != nil:
-		return err
+		return nil, err
 	case is.Network.Labels[labelScope] != d.options.Scope:
-		return fmt.Errorf("another network has the name %s: remove it", name)
+		return nil, fmt.Errorf("another network has the name %s: remove it", name)
 	case is.Network.Labels[labelShared] != "":
-		return d.restoreSharedBridge(ctx, i)
+		err = d.restoreSharedBridge(ctx, i)
 	}
-	return nil
+	return &is.Network.Network, err
 }
 
 // sweepNetworks removes the networks of projects that have no containers here any more. An engine
