@@ -65,32 +65,60 @@ func (s *server) exec(ctx context.Context, in *execInput) (*huma.StreamResponse,
 	if err != nil {
 		return nil, err
 	}
-	spec := r.Spec()
+	err = s.checkCommand(r.Spec(), r.Status(), in)
+	return &huma.StreamResponse{Body: func(hc huma.Context) {
+		req, w := humago.Unwrap(hc)
+		if err == nil {
+			err = s.shell(w, req, r, in)
+		}
+		if err != nil {
+			s.refuseCommand(w, req, err)
+		}
+	}}, nil
+}
+
+// checkCommand rejects commands that cannot run inside an instance, and sets the default command.
+func (s *server) checkCommand(spec *mariposa.InstanceSpec, status *mariposa.InstanceStatus, in *execInput) error {
 	able, action := func(c mariposa.Capabilities) bool { return c.Exec }, "running commands"
 	if in.Console {
 		able, action = func(c mariposa.Capabilities) bool { return c.Console }, "a console"
 	}
 	if err := s.requireCapability(spec, able, action); err != nil {
-		return nil, err
+		return err
 	}
-	state := mariposa.StateOf(spec, r.Status())
+	state := mariposa.StateOf(spec, status)
 	switch {
 	case in.Console && (len(in.Command) > 0 || in.TTY):
-		return nil, invalid("console: cannot be combined with command or tty")
+		return invalid("console: cannot be combined with command or tty")
 	case slices.Contains([]mariposa.State{mariposa.StatePending, mariposa.StateProvisioning, mariposa.StateStopped, mariposa.StateFailed, mariposa.StateDestroyed}, state):
 		if in.Console {
-			return nil, conflict("instance %s is %s: only a running instance has a console; `instance logs` shows what was printed there", spec.Name, state)
+			return conflict("instance %s is %s: only a running instance has a console; `instance logs` shows what was printed there", spec.Name, state)
 		}
-		return nil, conflict("instance %s is %s: commands can run only inside a running instance", spec.Name, state)
+		return conflict("instance %s is %s: commands can run only inside a running instance", spec.Name, state)
 	case len(in.Command) == 0 && !in.Console:
 		in.Command = []string{"/bin/sh"}
 	}
-	return &huma.StreamResponse{Body: func(hc huma.Context) {
-		req, w := humago.Unwrap(hc)
-		if err := s.shell(w, req, r, in); err != nil {
-			s.explain(req.Context(), err).write(w)
-		}
-	}}, nil
+	return nil
+}
+
+// refuseCommand says why a command does not run. Scripts of web pages cannot read the response
+// to a refused WebSocket, so they get the error as the only message of one.
+func (s *server) refuseCommand(w http.ResponseWriter, req *http.Request, err error) {
+	if req.Header.Get("Origin") == "" || checkUpgrade(req) != nil {
+		s.explain(req.Context(), err).write(w)
+		return
+	}
+	doc, _ := json.Marshal(s.explain(req.Context(), err)) // strings always marshal
+	conn, err := websocket.Accept(w, req, nil)
+	if err != nil {
+		return // Accept has sent a response
+	}
+	ctx, cancel := context.WithTimeout(req.Context(), shellPingInterval)
+	defer cancel()
+	if conn.Write(ctx, websocket.MessageBinary, append([]byte{contract.ExecEnd}, doc...)) == nil {
+		_ = conn.Close(websocket.StatusPolicyViolation, "") // a client that does not respond is gone
+	}
+	_ = conn.CloseNow() // already closed, unless the caller was gone
 }
 
 // shell runs a command for as long as the connection lasts. It returns errors from before

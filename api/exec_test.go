@@ -126,12 +126,16 @@ type caller struct {
 	conn *websocket.Conn
 }
 
-func (h *testServer) dial(t *testing.T, id, query string) *caller {
+func (h *testServer) dial(t *testing.T, id, query string, headers ...string) *caller {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(h.ctx, time.Minute)
 	t.Cleanup(cancel)
+	header := http.Header{"Authorization": {"Bearer " + h.token}}
+	for i := 0; i+1 < len(headers); i += 2 {
+		header.Set(headers[i], headers[i+1])
+	}
 	conn, res, err := websocket.Dial(ctx, strings.Replace(h.url, "http", "ws", 1)+"/v1/instances/"+id+"/exec?"+query, &websocket.DialOptions{
-		HTTPClient: h.http, HTTPHeader: http.Header{"Authorization": {"Bearer " + h.token}},
+		HTTPClient: h.http, HTTPHeader: header,
 	})
 	if err != nil {
 		if res != nil && res.Body != nil {
@@ -234,6 +238,27 @@ func TestWhoGetsNoShell(t *testing.T) {
 	node.leave()
 	w.until("the node is gone", func() bool { return w.fleet.Sessions() == 0 })
 	ask("oleg", id).wantError(503, mariposa.Unavailable, "host-n9", "not connected")
+}
+
+// Scripts of a web page cannot read the response to a WebSocket that was refused.
+func TestAWebPageIsToldWhyItGetsNoShell(t *testing.T) {
+	t.Parallel()
+	w, node, id := newShellServer(t)
+	refused := func(id, query string, code mariposa.Code, part string) {
+		t.Helper()
+		_, _, end := w.asUser("oleg").dial(t, id, query, "Origin", w.url).readAnswer()
+		if end["code"] != string(code) || !strings.Contains(end["message"].(string), part) {
+			t.Errorf("the last message is %v", end)
+		}
+	}
+	if out, _, end := w.asUser("oleg").dial(t, id, "command=echo&command=hello", "Origin", w.url).readAnswer(); out != "hello\n" || end["exit_code"] != 0.0 {
+		t.Errorf("stdout %q, ended with %v", out, end)
+	}
+	refused(w.instance, "tty=true", mariposa.Conflict, "compute type dummy")
+	refused(id, "command=no-such-command", mariposa.InvalidArgument, "no-such-command")
+	node.leave()
+	w.until("the node is gone", func() bool { return w.fleet.Sessions() == 0 })
+	refused(id, "tty=true", mariposa.Unavailable, "not connected")
 }
 
 func TestAShellEndsWithTheRightToIt(t *testing.T) {

@@ -34,7 +34,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 var pages = []string{"/projects", "/queue", "/nodes", "/events", "/admin", "/account"}
 
 // The files of the page. A file refers only to those before it: their paths contain hashes.
-var files = []string{"icon.svg", "licenses.txt", "codemirror.js", "app.css", "app.js"}
+var files = []string{"icon.svg", "licenses.txt", "codemirror.js", "xterm.js", "app.css", "app.js"}
 
 // asset is one file of the page.
 type asset struct {

@@ -420,3 +420,68 @@ func TestThePageShowsATimeline(t *testing.T) {
 	}
 	p.quiet()
 }
+
+// A person works in a shell inside an instance. It ends with its command, and says so; it also says
+// when the connection breaks.
+func TestThePageOpensAShell(t *testing.T) {
+	t.Parallel()
+	h, name := sleeping(t)
+	made, err := h.CreateToken(t.Context(), contract.NewToken{Name: "screen", Role: "deployer"})
+	must(t, err)
+	deployer, err := client.New(client.Options{URL: h.URL(), Token: made.Secret})
+	must(t, err)
+	p := signedIn(t, deployer)
+	p.visit(h.URL() + "/projects/admin/shop")
+	p.click("[data-service=web] .grid .cell.ok")
+	p.sees("Last log lines")
+	if p.eval("!!("+button("Open a shell")+")") != "false" {
+		t.Error("a deployer sees a button for a shell, which would be refused")
+	}
+
+	p = signedIn(t, h.Client)
+	p.visit(h.URL() + "/projects/admin/shop")
+	p.click("[data-service=web] .grid .cell.ok")
+	p.press("Open a shell")
+	ready := "document.querySelector('.shell[data-phase=open]') && document.activeElement?.closest('.screen')"
+	p.until("the shell has the focus", ready)
+	rows := "document.querySelector('.xterm-rows').innerText.replaceAll('\u00a0', ' ')"
+	p.until("the shell waits for input", "/[#$]\\s*$/.test("+rows+".trim())")
+	line := func(text string) {
+		p.t.Helper()
+		p.eval(`(() => {
+			const data = new DataTransfer();
+			data.setData("text/plain", ` + quote(text) + `);
+			document.querySelector(".screen textarea").dispatchEvent(new ClipboardEvent("paste", {clipboardData: data, bubbles: true, cancelable: true}));
+		})()`)
+		p.keys("Enter")
+	}
+	line(`echo "$MARIPOSA_NAME" $((6*7)); printf '\033[38;2;10;200;30mgreen\033[0m <b>\n'; stty size`)
+	p.until("the shell answers", rows+".includes("+quote(name+" 42")+") && "+rows+".includes('green <b>')")
+	p.until("text has the color that the command set", "[...document.querySelectorAll('.xterm-rows span')].some((e) => e.innerText === 'green' && e.style.color)")
+	p.shot("shell")
+	// The terminal has the size of the window.
+	p.look(700, 900, "dark")
+	line("clear; stty size")
+	p.until("the terminal is narrower", "Number("+rows+".match(/^\\d+ (\\d+)$/m)?.[1] ?? 1000) < 90")
+	p.look(1280, 800, "light")
+	// Keys go to the command; Shift+Tab leaves the terminal.
+	p.keys("?", "g", "q")
+	p.until("the shell gets the keys", rows+".includes('?gq') && location.pathname === '/projects/admin/shop'")
+	p.command("Input.dispatchKeyEvent", map[string]any{"type": "keyDown", "key": "Tab", "code": "Tab", "windowsVirtualKeyCode": 9, "modifiers": 8}, nil)
+	p.until("the focus has left the terminal", "document.activeElement?.innerText === 'End the shell'")
+	p.click(".screen textarea")
+	p.eval("document.querySelector('.screen textarea').focus()")
+	line("")
+	line("exit 7")
+	p.sees("The command ended with exit code 7.")
+	p.until("the audit log has it", "fetch('/v1/audit?action=instance.exec').then((r) => r.text()).then((t) => t.includes('/bin/sh'))")
+
+	p.until("it opens again", clicked(buttonIn(".shell", "Open again"))+" || "+ready)
+	p.until("the shell has the focus", ready)
+	p.press("Queue")
+	p.until("the shell stays open on other pages", "location.pathname === '/queue' && document.querySelector('.shell[data-phase=open]')")
+	p.quiet()
+	h.kill()
+	p.sees("The connection broke, and the command was terminated.")
+	p.until("it is closed", clicked(buttonIn(".shell", "Close"))+" || !document.querySelector('.shell')")
+}

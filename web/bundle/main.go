@@ -16,7 +16,12 @@ import (
 
 // libraries are parts of the page that are loaded when they are needed first. The page imports
 // them by their paths.
-var libraries = []string{"codemirror.ts"}
+var libraries = []struct {
+	entry string
+	// isLax says that its packages do not keep to the content security policy by themselves. They
+	// get the document of strict.ts.
+	isLax bool
+}{{entry: "codemirror.ts"}, {entry: "xterm.ts", isLax: true}}
 
 func main() {
 	files, err := bundle(".")
@@ -36,12 +41,15 @@ func main() {
 func bundle(dir string) (map[string][]byte, error) {
 	src, packages := filepath.Join(dir, "src"), filepath.Join(dir, "packages")
 	files := map[string][]byte{}
-	page := []string{filepath.Join(src, "app.ts"), filepath.Join(src, "app.css")}
-	var parts []string
-	for _, name := range libraries {
-		parts = append(parts, filepath.Join(src, name))
+	err := build(files, packages, api.BuildOptions{EntryPoints: []string{filepath.Join(src, "app.ts"), filepath.Join(src, "app.css")}, Format: api.FormatIIFE})
+	for _, l := range libraries {
+		o := api.BuildOptions{EntryPoints: []string{filepath.Join(src, l.entry)}, Format: api.FormatESModule, Loader: map[string]api.Loader{".css": api.LoaderText}} // they adopt their style sheets
+		if l.isLax {
+			o.Define, o.Inject = map[string]string{"document": "strictDocument"}, []string{filepath.Join(src, "strict.ts")}
+		}
+		err = errors.Join(err, build(files, packages, o))
 	}
-	if err := errors.Join(build(files, page, api.FormatIIFE, packages), build(files, parts, api.FormatESModule, packages)); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	for _, name := range []string{"index.html", "icon.svg"} {
@@ -51,22 +59,20 @@ func bundle(dir string) (map[string][]byte, error) {
 		}
 		files[name] = body
 	}
-	var err error
 	files["licenses.txt"], err = licenses(packages)
 	return files, err
 }
 
 // build translates entry points and what they import, and adds the results.
-func build(files map[string][]byte, entries []string, format api.Format, packages string) error {
+func build(files map[string][]byte, packages string, o api.BuildOptions) error {
 	packages, err := filepath.Abs(packages)
 	if err != nil {
 		return err
 	}
-	built := api.Build(api.BuildOptions{
-		EntryPoints: entries, Outdir: "out", Bundle: true, Format: format, NodePaths: []string{packages}, External: []string{"/assets/*"},
-		MinifyWhitespace: true, MinifyIdentifiers: true, MinifySyntax: true, Target: api.ES2022, Charset: api.CharsetUTF8, LegalComments: api.LegalCommentsNone,
-		LogLevel: api.LogLevelSilent,
-	})
+	o.Outdir, o.Bundle, o.NodePaths, o.External = "out", true, []string{packages}, []string{"/assets/*"}
+	o.MinifyWhitespace, o.MinifyIdentifiers, o.MinifySyntax = true, true, true
+	o.Target, o.Charset, o.LegalComments, o.LogLevel = api.ES2022, api.CharsetUTF8, api.LegalCommentsNone, api.LogLevelSilent
+	built := api.Build(o)
 	var faults []error
 	for _, e := range built.Errors {
 		at := ""

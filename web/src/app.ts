@@ -12,6 +12,7 @@ import { closeLogs, openLogs } from "./logs";
 import { hideInstance, shownInstance } from "./panel";
 import { projectView, Tab } from "./project";
 import { ask, isAsking, onSheet, sheetView } from "./sheet";
+import { closeShell, shellView } from "./shell";
 import { linkInAddress, mayBeSignedIn, rememberSignIn, signInBy, signInView } from "./signin";
 import { loadProjectPeople } from "./people";
 import { closeValues, loadValues } from "./values";
@@ -78,10 +79,13 @@ function arrive(): void {
 
 function pageView(): VNode {
   if (starting) return h("div", { key: "starting" });
-  if (!world.me) return h("div", { key: "out", class: "page" }, signInView(begin, redraw));
+  if (!world.me) {
+    closeShell();
+    return h("div", { key: "out", class: "page" }, signInView(begin, redraw));
+  }
   return h("div", { key: "in", class: "page" }, topView(),
     world.problem && h("p", { key: "problem", class: "problem", role: "alert" }, world.problem),
-    contentView(), sheetView());
+    contentView(), shellView(), sheetView());
 }
 
 function contentView(): VNode {
@@ -186,6 +190,7 @@ let prefix = 0;
 
 function onKey(e: KeyboardEvent): void {
   const target = e.target as HTMLElement;
+  if (target.closest?.(".shell")) return; // all keys go to the command
   if (e.key === "Escape" && !isAsking() && shownInstance()) {
     hideInstance();
     redraw();

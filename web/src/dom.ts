@@ -98,6 +98,13 @@ function keyOf(v: VNode, i: number): string {
 function patchKids(el: Element, old: VNode[], next: VNode[]): void {
   const known = new Map<string, VNode>();
   old.forEach((v, i) => known.set(keyOf(v, i), v));
+  // What goes is removed first, so that what stays is not moved: that would take its focus away.
+  const kept = new Set(next.map(keyOf));
+  for (const [key, v] of known) {
+    if (kept.has(key)) continue;
+    known.delete(key);
+    (v.el as ChildNode).remove();
+  }
   const svg = el.namespaceURI === "http://www.w3.org/2000/svg";
   let at: Node | null = el.firstChild;
   next.forEach((v, i) => {
@@ -112,7 +119,6 @@ function patchKids(el: Element, old: VNode[], next: VNode[]): void {
     if (v.el === at) at = at!.nextSibling;
     else el.insertBefore(v.el!, at);
   });
-  for (const v of known.values()) (v.el as ChildNode).remove();
 }
 
 /** mount shows a view in an element, and returns a function that shows the next one. */

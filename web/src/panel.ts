@@ -4,6 +4,7 @@ import { get, Instance, Project, request, send } from "./api";
 import { shapeOf } from "./cells";
 import { h, VNode } from "./dom";
 import { ask, explain } from "./sheet";
+import { canOpenShell, isConsole, openShell } from "./shell";
 import { sentence } from "./views";
 import { ago, may, world } from "./world";
 
@@ -56,7 +57,11 @@ export function panelView(p: Project, redraw: () => void): VNode | null {
       ...fact("Compute", i.compute_type), ...fact("Started", ago(i.started)), ...fact("Ended", ago(i.finished)), ...fact("Exit code", i.exit_code), ...fact("Restarts", i.restarts || ""), ...fact("Id", i.id)),
     live && i.managed && may(p.id, "operator") && h("div", { class: "buttons" },
       h("button", { onclick: () => act(i, "restart", `Restart ${i.name}`, "It stops and starts again in place, on the same node and with the same addresses where possible.") }, "Restart…"),
-      h("button", { onclick: () => act(i, "replace", `Replace ${i.name}`, "Mariposa makes a new instance for its slot and removes this one, in the order that the manifest says.") }, "Replace…")),
+      h("button", { onclick: () => act(i, "replace", `Replace ${i.name}`, "Mariposa makes a new instance for its slot and removes this one, in the order that the manifest says.") }, "Replace…"),
+      canOpenShell(i) && h("button", { key: "shell", onclick: () => {
+        hideInstance();
+        openShell(i, redraw);
+      } }, isConsole(i) ? "Open the console" : "Open a shell")),
     full?.environment?.length && h("details", { key: "env" }, h("summary", null, "Environment"), h("pre", { tabindex: 0 }, full.environment.join("\n"))),
     h("h3", null, "Last log lines"),
     error ? h("p", { class: "error" }, error) : h("pre", { class: "log", tabindex: 0, "aria-label": "Log" }, log || (i.compute_type === "dummy" ? "A dummy has no output." : "No output yet.")));
