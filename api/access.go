@@ -129,6 +129,11 @@ func (s *server) authorize(r *http.Request, rt *route) error {
 	if err := s.directory.RequireTo(caller(ctx), permission, on, describeAttempt(r, rt)); err != nil || rt.proof == nil || !rt.proof(r) {
 		return err
 	}
+	return s.requireProof(ctx)
+}
+
+// requireProof refuses a person at the web page who has not proved recently who they are.
+func (s *server) requireProof(ctx context.Context) error {
 	c := caller(ctx)
 	if now := s.renew(c); now != nil {
 		c = now // another replica may just have accepted the proof

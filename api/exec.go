@@ -65,7 +65,9 @@ func (s *server) exec(ctx context.Context, in *execInput) (*huma.StreamResponse,
 	if err != nil {
 		return nil, err
 	}
-	err = s.checkCommand(r.Spec(), r.Status(), in)
+	if err = s.checkCommand(r.Spec(), r.Status(), in); err == nil {
+		err = s.requireProof(ctx) // a command can read the secrets of the instance
+	}
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		req, w := humago.Unwrap(hc)
 		if err == nil {

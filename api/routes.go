@@ -116,7 +116,7 @@ var topics = []topic{
 		handle("POST /v1/session/proof", "confirm-session", "Confirm that it is still you at the web page", (*server).confirmSession).
 			needs(auth.Ask).audits("session.confirm").
 			describe("Only for requests of the page, with the password or a token of the user. For 10 minutes after that, or after a sign-in other than by a link, the page can reveal and copy " +
-				"secrets, move projects, create tokens and users, and give roles. Otherwise these requests are refused with the code ReauthenticationRequired. Programs with a token are governed by their roles alone."),
+				"secrets, run commands inside instances, move projects, create tokens and users, and give roles. Otherwise these requests are refused with the code ReauthenticationRequired. Programs with a token are governed by their roles alone."),
 		handle("DELETE /v1/session", "sign-out", "Sign out of the web page", (*server).signOut).
 			needs(auth.Ask).audits("session.delete").
 			describe("Only for requests of the page. Tokens that the person created there for themselves stay valid."),

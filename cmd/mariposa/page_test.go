@@ -442,6 +442,9 @@ func TestThePageOpensAShell(t *testing.T) {
 	p.visit(h.URL() + "/projects/admin/shop")
 	p.click("[data-service=web] .grid .cell.ok")
 	p.press("Open a shell")
+	p.sees("Confirm that it is you.") // a link is no proof, and commands can read secrets
+	p.fill("input[name=proof]", h.admin)
+	p.confirm("Confirm")
 	ready := "document.querySelector('.shell[data-phase=open]') && document.activeElement?.closest('.screen')"
 	p.until("the shell has the focus", ready)
 	rows := "document.querySelector('.xterm-rows').innerText.replaceAll('\u00a0', ' ')"

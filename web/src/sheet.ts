@@ -17,6 +17,8 @@ export interface Sheet {
   verb: string;
   /** The text of the other button; default: Keep as it is. */
   keep?: string;
+  /** Whether the server has asked already who is there. */
+  proves?: boolean;
   /** Makes the change; what it returns is said afterwards, and without it the sheet closes. */
   run?: () => Promise<Child[] | void>;
 }
@@ -41,7 +43,7 @@ export function ask(sheet: Sheet): void {
   shown = sheet;
   busy = false;
   error = "";
-  proof = null;
+  proof = sheet.proves ? { byToken: !identity.hasPassword, text: "" } : null;
   redraw();
 }
 

@@ -3,6 +3,7 @@
 
 import { Instance } from "./api";
 import { h, VNode } from "./dom";
+import { ask } from "./sheet";
 import type { create, Screen } from "./xterm";
 
 interface Shell {
@@ -97,7 +98,8 @@ function connect(s: Shell): void {
       s.screen?.write(body, () => { pending -= body.length; });
       if (pending > maxPending) finish(s, "The command wrote more than the browser could show, so the connection was closed and the command terminated.");
     } else if (type === end) {
-      const last = JSON.parse(new TextDecoder().decode(body)) as { exit_code?: number; message?: string };
+      const last = JSON.parse(new TextDecoder().decode(body)) as { exit_code?: number; code?: string; message?: string };
+      if (last.code === "ReauthenticationRequired") askWho(s);
       finish(s, last.exit_code !== undefined ? `The command ended with exit code ${last.exit_code}.` : `${sentenceOf(last.message ?? "The server ended it")}.`);
     }
   };
@@ -105,6 +107,22 @@ function connect(s: Shell): void {
     if (s.console) opened(s);
   };
   socket.onclose = () => finish(s, s.phase === "open" ? "The connection broke, and the command was terminated." : "The server did not accept the connection. It may be unreachable, or you may not run commands here.");
+  redraw();
+}
+
+/** askWho asks for the proof that the server wants, and opens the shell again. */
+function askWho(s: Shell): void {
+  ask({
+    title: `Open a shell in ${s.instance.name}`, says: ["Commands inside an instance can read its secrets."], verb: "Open", keep: "Cancel", proves: true,
+    run: async () => {
+      if (shell === s) again(s);
+    },
+  });
+}
+
+function again(s: Shell): void {
+  s.screen?.close();
+  shell = { ...s, phase: "loading", says: "", screen: null, socket: null };
   redraw();
 }
 
@@ -120,17 +138,12 @@ export function shellView(): VNode | null {
   const s = shell;
   if (!s) return null;
   const where = `${s.console ? "console" : "/bin/sh"} on ${s.instance.node}`;
-  const again = (): void => {
-    s.screen?.close();
-    shell = { ...s, phase: "loading", says: "", screen: null, socket: null };
-    redraw();
-  };
   return h("section", { key: "shell", class: "shell", "aria-label": `Shell in ${s.instance.name}`, "data-phase": s.phase },
     h("header", null,
       h("h2", null, s.instance.name),
       h("p", { class: "quiet where" }, where),
       h("p", { class: s.phase === "ended" ? "says" : "says quiet", role: "status" }, s.phase === "ended" ? s.says : s.phase === "open" ? "Shift+Tab leaves the terminal" : "Connecting…"),
-      s.phase === "ended" && h("button", { key: "again", onclick: again }, "Open again"),
+      s.phase === "ended" && h("button", { key: "again", onclick: () => again(s) }, "Open again"),
       h("button", { key: "close", class: "plain", onclick: () => {
         closeShell();
         redraw();
