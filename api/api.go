@@ -73,6 +73,9 @@ type server struct {
 	metrics       *requestMetrics
 	change        *change.Changer
 	states        stateCache
+	tallies       tallyCache
+	published     publisher
+	encodings     encodings
 	directory     *auth.Directory
 	tokenFailures *auth.Limiter // requests with an invalid token, by source address
 	announcements *auth.Limiter // connections of agents without a join token or a key, by source address
@@ -117,6 +120,7 @@ func New(o Options) http.Handler {
 		signIns: auth.NewLimiter(20, 5*time.Second), userSignIns: auth.NewLimiter(60, time.Second), hashing: make(chan struct{}, maxHashing),
 		denials: auth.NewLimiter(50, 10*time.Second), attempts: auth.NewLimiter(200, time.Second), usage: newUsage(o.Limits),
 	}
+	s.published.s = s
 	s.change = change.New(change.Options{
 		Store: o.Store, Picture: o.Picture, Cache: o.Cache, Directory: s.directory, Clock: o.Clock, NewID: o.NewID, Vault: o.Vault,
 		Place: s.place, Trial: o.Trial, Await: s.await, Quarantine: o.Fleet.Quarantine, IsOriginProven: o.Fleet.IsOriginProven, Foreign: o.Fleet.ForeignContainer, Resolve: o.Fleet.ResolveImages, KeepVersions: o.KeepVersions,

@@ -1,14 +1,15 @@
 package api
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -22,10 +23,12 @@ import (
 )
 
 const (
-	feedBatch = 256 // changes read at a time for a stream
+	feedBatch = 256  // changes read at a time for a stream
+	wideBatch = 1024 // the same for a stream of few kinds
 	// maxScanned limits how many changes a list reads to find those that the caller can see.
 	// Otherwise a caller who sees few projects would make the server read the whole feed.
 	maxScanned = 10_000
+	maxOfKinds = 1000             // the same for a list of some kinds, which may be rare
 	scanBatch  = 1000             // changes read at a time
 	scanTime   = 10 * time.Second // time limit of a list that finds nothing
 	// maxHistories is the number of projects whose history a list then reads separately.
@@ -37,6 +40,9 @@ type eventsInput struct {
 	Service     string `query:"service" doc:"only events of this service, by name or id"`
 	Since       string `query:"since" doc:"a revision: only events after it. For a list also an RFC 3339 time: only events since then, as far back as the feed goes"`
 	Limit       int    `query:"limit" minimum:"0" maximum:"1000" doc:"maximum number of events; default: 100 for a list, unlimited for a stream"`
+	Kinds       string `query:"kinds" maxLength:"500" doc:"only events of these kinds, separated by commas: a whole kind such as instance.failed, or its first part such as task"`
+	Detail      string `query:"detail" maxLength:"255" doc:"with kinds: the id of a project of which all events are sent"`
+	States      bool   `query:"states" doc:"for a stream: also send the state of each project soon after it has changed, as event state. Events may come a tenth of a second later then, without those that later ones of the same task or instance supersede"`
 	LastEventID string `header:"Last-Event-ID" doc:"for a stream: the last revision received; takes precedence over since"`
 	Accept      string `header:"Accept" hidden:"true"`
 }
@@ -57,6 +63,10 @@ func (s *server) events(ctx context.Context, in *eventsInput) (*huma.StreamRespo
 	if f.services, err = s.serviceNames(s.viewer(ctx), f.visible, project, in.Service); err != nil {
 		return nil, err
 	}
+	if f.kinds, err = parseKinds(in.Kinds); err != nil {
+		return nil, err
+	}
+	f.detail, f.states = in.Detail, in.States
 	since, field := in.Since, "since"
 	if live && in.LastEventID != "" {
 		since, field = in.LastEventID, "Last-Event-ID"
@@ -86,6 +96,10 @@ func (s *server) events(ctx context.Context, in *eventsInput) (*huma.StreamRespo
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		defer release()
 		r, w := humago.Unwrap(hc)
+		if f.states {
+			f.streamWithStates(r.Context(), w)
+			return
+		}
 		f.stream(r.Context(), w)
 	}}, nil
 }
@@ -99,8 +113,44 @@ type feed struct {
 	// organization restricts the feed to an organization and its projects; empty: any.
 	organization string
 	services     []string // only events of these services, by name; nil: any
+	kinds        []string // only events of these kinds, or whose kind begins with them; nil: any
+	detail       string   // the project of which events of all kinds are sent
+	states       bool     // states of projects are sent, too
 	after        int64    // the newest revision sent or skipped
 	limit        int
+
+	pieces   [][]byte        // what a stream sends next
+	size     int             // its bytes
+	included []*store.Change // of the last changes; reused
+}
+
+// parseKinds reads a list of kinds of events.
+func parseKinds(text string) (kinds []string, err error) {
+	if text == "" {
+		return nil, nil
+	}
+	for kind := range strings.SplitSeq(text, ",") {
+		if !kindPattern.MatchString(kind) {
+			return nil, mariposa.Errorf(mariposa.InvalidArgument, "kinds: %q is no kind of event: write for example task,instance.failed", kind)
+		}
+		kinds = append(kinds, kind)
+	}
+	return kinds, nil
+}
+
+var kindPattern = regexp.MustCompile(`^[a-z]+(\.[a-z-]+)?$`)
+
+// isWanted reports whether a change is of a requested kind.
+func (f *feed) isWanted(c *store.Change) bool {
+	if f.kinds == nil || (f.detail != "" && f.detail == c.Event.Project) {
+		return true
+	}
+	for _, kind := range f.kinds {
+		if rest, ok := strings.CutPrefix(c.Event.Kind, kind); ok && (rest == "" || rest[0] == '.') {
+			return true
+		}
+	}
+	return false
 }
 
 // checkStart checks that the feed contains the revision to continue from. A future revision
@@ -126,7 +176,7 @@ func (f *feed) resetVisibility(ctx context.Context) { f.visible = f.s.newVisibil
 
 // isIncluded reports whether a change is public and visible to the caller.
 func (f *feed) isIncluded(c *store.Change) bool {
-	return c.Event.Kind != "" && c.Record.Kind != mariposa.KindKey && f.project.Matches(c) && f.concerns(c) && f.sees(c)
+	return c.Event.Kind != "" && c.Record.Kind != mariposa.KindKey && f.isWanted(c) && f.project.Matches(c) && f.concerns(c) && f.sees(c)
 }
 
 // concerns reports whether a change is about the requested services.
@@ -235,9 +285,21 @@ func (f *feed) newest(ctx context.Context) (*eventPage, error) {
 // stops early because it has read too many, before is the revision where it stopped;
 // otherwise zero.
 func (f *feed) scanBack(ctx context.Context, limit int) (found []store.Change, before int64, err error) {
-	q := f.project
+	q, scanned := f.project, 0
+	if q.Project == "" {
+		if found, q.Before, scanned = f.scanRecent(limit); len(found) == limit {
+			return found, 0, nil
+		}
+	}
+	most := maxScanned
+	if f.kinds != nil {
+		most = maxOfKinds
+	}
 	q.Limit = limit // enough for callers who see most of the feed
-	for scanned := 0; ; q.Limit = max(limit, scanBatch) {
+	for ; ; q.Limit = max(limit, scanBatch) {
+		if scanned >= most && q.Project == "" {
+			return found, q.Before, nil
+		}
 		changes, err := f.s.Store.History(ctx, q)
 		if err != nil {
 			return nil, 0, err
@@ -253,10 +315,28 @@ func (f *feed) scanBack(ctx context.Context, limit int) (found []store.Change, b
 		if len(changes) < q.Limit {
 			return found, 0, nil
 		}
-		if scanned += len(changes); scanned >= maxScanned && q.Project == "" {
-			return found, q.Before, nil
-		}
+		scanned += len(changes)
 	}
+}
+
+// scanRecent finds the newest changes among those that the picture has. before is the revision
+// of the oldest of these.
+func (f *feed) scanRecent(limit int) (found []store.Change, before int64, scanned int) {
+	batches, from := f.s.Picture.Recent()
+	for _, batch := range slices.Backward(batches) {
+		for i := len(batch) - 1; i >= 0; i-- {
+			if f.isIncluded(&batch[i]) {
+				if found = append(found, batch[i]); len(found) == limit {
+					return found, 0, 0
+				}
+			}
+		}
+		scanned += len(batch)
+	}
+	if scanned == 0 {
+		return nil, 0, 0 // the newest are in the store
+	}
+	return found, from + 1, scanned
 }
 
 // histories returns the newest changes before a revision from the histories of the projects
@@ -327,13 +407,7 @@ func (f *feed) pageSize() int {
 // a slow client it keeps only the position in the log. A client that reads nothing for a
 // while is disconnected and can reconnect.
 func (f *feed) stream(ctx context.Context, w http.ResponseWriter) {
-	h := w.Header()
-	h.Set("Content-Type", "text/event-stream")
-	h.Set("X-Accel-Buffering", "no")
-	w.WriteHeader(http.StatusOK)
-	out := &sender{w: w, control: http.NewResponseController(w)}
-	out.send(fmt.Appendf(nil, "retry: 1000\n: events after revision %d\n\n", f.after))
-	_ = out.control.SetReadDeadline(time.Time{}) // the request was received completely; a silent client is still there
+	out := f.openStream(w)
 	for sent := 0; out.err == nil; {
 		changes, err := f.next(ctx)
 		if err != nil {
@@ -346,8 +420,8 @@ func (f *feed) stream(ctx context.Context, w http.ResponseWriter) {
 			out.send(f.sendEnd(ctx, mariposa.Errorf(mariposa.Unauthorized, "the token is no longer valid")))
 			return
 		}
-		text, n := f.write(ctx, changes, f.limit-sent)
-		out.send(text)
+		n := f.encode(ctx, changes, f.limit-sent)
+		out.send(f.take()...)
 		if sent += n; f.limit > 0 && sent >= f.limit {
 			return
 		}
@@ -360,15 +434,23 @@ func (f *feed) stream(ctx context.Context, w http.ResponseWriter) {
 	}
 }
 
-// next reads the next changes for a stream. It counts as a heavy request, so that one user
-// with many streams does not slow down the server for others.
+// next reads the next changes for a stream: those that the picture still has, or else those of
+// the store. That counts as a heavy request, so that one user with many streams does not slow
+// down the server for others.
 func (f *feed) next(ctx context.Context) ([]store.Change, error) {
+	batch := feedBatch
+	if f.kinds != nil {
+		batch = wideBatch
+	}
+	if changes, ok := f.s.Picture.Changes(f.after, batch); ok {
+		return changes, nil
+	}
 	done, err := f.s.usage.beginHeavy(ctx, f.caller)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	return f.s.Store.Changes(ctx, f.after, feedBatch)
+	return f.s.Store.Changes(ctx, f.after, batch)
 }
 
 // awaitGrowth waits until the feed grows or a heartbeat is due; it returns false when
@@ -377,6 +459,12 @@ func (f *feed) awaitGrowth(ctx context.Context, out *sender) bool {
 	until, cancel := context.WithTimeout(ctx, max(time.Millisecond, f.s.Heartbeat-time.Since(out.last)+time.Millisecond))
 	defer cancel()
 	err := f.s.Store.Wait(until, f.after)
+	if err == nil { // the picture follows the store
+		select {
+		case <-f.s.Picture.Moved(f.after):
+		case <-until.Done():
+		}
+	}
 	switch {
 	case ctx.Err() != nil:
 		return false
@@ -408,31 +496,61 @@ func (f *feed) renew(ctx context.Context, changes []store.Change) bool {
 	return now != nil
 }
 
-// write encodes the included changes, at most limit if that is above zero.
-func (f *feed) write(ctx context.Context, changes []store.Change, limit int) (text []byte, n int) {
-	if len(changes) == 0 {
-		return nil, 0
+// encode adds the included changes to what is sent next, at most limit if that is above zero, and
+// returns their number.
+func (f *feed) encode(ctx context.Context, changes []store.Change, limit int) (n int) {
+	f.included = f.included[:0]
+	for i := range changes {
+		if f.isIncluded(&changes[i]) {
+			f.included = append(f.included, &changes[i])
+		}
+	}
+	if len(changes) > 0 {
+		f.after = changes[len(changes)-1].Revision
+	}
+	if len(f.included) == 0 {
+		return 0
+	}
+	if f.states {
+		f.included = newestOnly(f.included)
 	}
 	v := f.s.viewer(ctx)
 	v.live = true
-	var b bytes.Buffer
-	for i := range changes {
-		c := &changes[i]
-		f.after = c.Revision
-		if !f.isIncluded(c) {
-			continue
-		}
-		data, err := json.Marshal(v.event(c))
+	for _, c := range f.included {
+		text, err := f.s.encodings.event(v, c)
 		if err != nil {
 			_ = f.s.unexpectedError(ctx, err) // logged; the others are still sent
 			continue
 		}
-		fmt.Fprintf(&b, "id: %d\nevent: %s\ndata: %s\n\n", c.Revision, c.Event.Kind, data)
+		f.add(text)
 		if n++; limit > 0 && n == limit {
+			f.after = c.Revision
 			break
 		}
 	}
-	return b.Bytes(), n
+	return n
+}
+
+// add adds a text to what is sent next. Texts may be shared, and are not copied.
+func (f *feed) add(text []byte) { f.pieces, f.size = append(f.pieces, text), f.size+len(text) }
+
+// take returns what is sent next. It is valid until the next call of add.
+func (f *feed) take() [][]byte {
+	all := f.pieces
+	f.pieces, f.size = f.pieces[:0], 0
+	return all
+}
+
+// openStream begins a stream.
+func (f *feed) openStream(w http.ResponseWriter) *sender {
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("X-Accel-Buffering", "no")
+	w.WriteHeader(http.StatusOK)
+	out := &sender{w: w, control: http.NewResponseController(w)}
+	out.send(fmt.Appendf(nil, "retry: 1000\n: events after revision %d\n\n", f.after))
+	_ = out.control.SetReadDeadline(time.Time{}) // the request was received completely; a silent client is still there
+	return out
 }
 
 // sender writes to a stream and records the time of the last write and its first
@@ -444,14 +562,18 @@ type sender struct {
 	err     error
 }
 
-func (o *sender) send(text []byte) {
-	if len(text) == 0 || o.err != nil {
+func (o *sender) send(texts ...[]byte) {
+	if len(texts) == 0 || len(texts[0]) == 0 || o.err != nil {
 		return
 	}
 	_ = o.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // if it cannot be set, TCP detects a dead client
-	if _, o.err = o.w.Write(text); o.err == nil {
-		o.err = o.control.Flush()
+	for i, text := range texts {
+		if _, o.err = o.w.Write(text); o.err != nil {
+			return
+		}
+		texts[i] = nil // it may be large
 	}
+	o.err = o.control.Flush()
 	o.last = time.Now()
 }
 

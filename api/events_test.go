@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,6 +31,7 @@ type sse struct {
 	id    int64
 	event string
 	data  contract.Event
+	raw   []byte
 }
 
 func (h *testServer) stream(query string, last int64) *live {
@@ -71,6 +73,7 @@ func (l *live) next() (sse, bool) {
 		case "event":
 			e.event = value
 		case "data":
+			e.raw = []byte(value)
 			if err := json.Unmarshal([]byte(value), &e.data); err != nil {
 				l.t.Fatal(err)
 			}
@@ -252,7 +255,7 @@ func TestAStreamThatFallsBehindTheFeedSaysSo(t *testing.T) {
 	h := newTestServer(t, withStore(func(s store.Store) store.Store { behind.Store = s; return behind }))
 	l := h.stream("", -1)
 	defer l.close()
-	behind.trim()
+	behind.upTo.Store(h.picture.Revision())
 	h.create("shop", hello)
 	e, ok := l.next()
 	if !ok || e.event != "error" {
@@ -260,25 +263,15 @@ func TestAStreamThatFallsBehindTheFeedSaysSo(t *testing.T) {
 	}
 }
 
-// trimming returns ErrTooOld to streams, whose batches are smaller than those of the
-// picture.
+// trimming is a store whose feed no longer reaches back to a revision, so that the picture reads
+// everything anew.
 type trimming struct {
 	store.Store
-	mu   sync.Mutex
-	lost bool
-}
-
-func (s *trimming) trim() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lost = true
+	upTo atomic.Int64
 }
 
 func (s *trimming) Changes(ctx context.Context, after int64, limit int) ([]store.Change, error) {
-	s.mu.Lock()
-	lost := s.lost
-	s.mu.Unlock()
-	if lost && limit <= 256 {
+	if after <= s.upTo.Load() {
 		return nil, store.ErrTooOld
 	}
 	return s.Store.Changes(ctx, after, limit)

@@ -285,7 +285,8 @@ var topics = []topic{
 			needs(auth.Ask).heavy().serves(content{"application/json": reflect.TypeFor[contract.Events](), "text/event-stream": reflect.TypeFor[contract.Event]()}).
 			describe("With Accept: text/event-stream, a live stream whose ids are revisions. After a disconnect it resumes at Last-Event-ID or since, without " +
 				"gaps or duplicates; without either it starts now. As a list, the events after since, or else the newest events, " +
-				"oldest first."),
+				"oldest first. With states, a stream also has the states of projects, as GET /v1/state shows them: first of those that changed after since, " +
+				"then of each that changes, several times a second at most."),
 		// Also needs AuditProject or AuditOrganization for the object in the query.
 		handle("GET /v1/audit", "list-audit", "List audit records, newest first", (*server).listAudit).
 			needs(auth.Ask).heavy().

@@ -211,16 +211,21 @@ func (v *viewer) sentenceIn(project string, why *mariposa.Reason) (string, marip
 
 // wording returns how to put reasons about a project into words for the caller.
 func (v *viewer) wording(project string) func(*mariposa.Reason, time.Time) string {
+	if v.mayOperate(project) {
+		return reason.At
+	}
+	return reason.ForMember
+}
+
+// mayOperate reports whether the caller is an operator of a project.
+func (v *viewer) mayOperate(project string) bool {
 	may, known := v.operates[project]
 	if !known {
 		p, asked := v.projectRecord(project), caller(v.ctx)
 		may = p == nil || v.s.directory.May(asked, auth.Operate, p.Record()) == auth.Allowed
 		v.operates[project] = may
 	}
-	if may {
-		return reason.At
-	}
-	return reason.ForMember
+	return may
 }
 
 func codeOf(why *mariposa.Reason) mariposa.ReasonCode {

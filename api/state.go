@@ -13,7 +13,6 @@ import (
 	"mariposa"
 	"mariposa/contract"
 	"mariposa/manifest"
-	"mariposa/picture"
 	"mariposa/queue"
 	"mariposa/reason"
 	"mariposa/store"
@@ -115,6 +114,7 @@ type stateCache struct {
 
 type counted struct {
 	revision int64
+	until    time.Time // zero: until the project changes
 	stateWithReasons
 }
 
@@ -123,6 +123,8 @@ type stateWithReasons struct {
 	contract.ProjectState
 	why      *mariposa.Reason
 	services []serviceReasons // in the order of the services
+	// passing is set if the counts change by time alone: instances have not run long enough.
+	passing bool
 }
 
 // serviceReasons are a service's reason, and an additional one.
@@ -154,22 +156,29 @@ func (st stateWithReasons) at(now time.Time, say func(*mariposa.Reason, time.Tim
 var countSeed = maphash.MakeSeed()
 
 // get returns a count of at least a revision.
-func (c *stateCache) get(project string, revision int64) (stateWithReasons, bool) {
+func (c *stateCache) get(project string, revision int64, now time.Time) (stateWithReasons, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one, ok := c.states[project]
-	return one.stateWithReasons, ok && one.revision >= revision
+	return one.stateWithReasons, ok && one.revision >= revision && (one.until.IsZero() || now.Before(one.until))
 }
 
+// passingTime is how long a count is kept that changes by time alone.
+const passingTime = time.Second
+
 // put stores a count. If there are too many, it drops all: projects come and go.
-func (c *stateCache) put(revision int64, st stateWithReasons, most int) {
+func (c *stateCache) put(revision int64, st stateWithReasons, now time.Time, most int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.states == nil || len(c.states) > most {
 		c.states = map[string]counted{}
 	}
 	if old := c.states[st.ID]; old.revision <= revision {
-		c.states[st.ID] = counted{revision, st}
+		one := counted{revision: revision, stateWithReasons: st}
+		if st.passing {
+			one.until = now.Add(passingTime)
+		}
+		c.states[st.ID] = one
 	}
 }
 
@@ -180,47 +189,51 @@ func (s *server) projectState(v *viewer, id string) (contract.ProjectState, bool
 	return st.at(s.Clock.Now(), v.wording(id)), ok
 }
 
-// countProject counts a project, unless it was counted since this request began.
+// countProject counts a project, unless it was counted since it last changed.
 func (s *server) countProject(v *viewer, id string) (stateWithReasons, bool) {
-	began := s.Picture.Revision()
-	if st, ok := s.states.get(id, began); ok {
+	changed, now := s.Picture.TouchedAt(id), s.Clock.Now()
+	if st, ok := s.states.get(id, changed, now); ok {
 		return st, true
 	}
 	counting := &s.states.counting[maphash.String(countSeed, id)%uint64(len(s.states.counting))]
 	counting.Lock()
 	defer counting.Unlock()
-	if st, ok := s.states.get(id, began); ok {
+	if st, ok := s.states.get(id, changed, now); ok {
 		return st, true
 	}
-	p := s.Picture.Project(id)
-	if p.Record == nil {
+	revision := s.Picture.Revision()
+	p := s.Picture.Projects.Get(id)
+	if p == nil {
 		return stateWithReasons{}, false
 	}
-	st := s.viewer(v.ctx).state(p) // a new viewer: the cache of v may be older
-	if v.ctx.Err() == nil {        // otherwise versions may be missing
-		s.states.put(p.Revision, st, 1000+2*s.Picture.Projects.Len())
+	tallies := s.tallies.take(id)
+	st := s.viewer(v.ctx).state(p, tallies) // a new viewer: the cache of v may be older
+	if v.ctx.Err() == nil {                 // otherwise versions may be missing
+		s.states.put(revision, st, now, 1000+2*s.Picture.Projects.Len())
+		s.tallies.give(id, tallies, now)
 	}
 	return st, true
 }
 
 // state shows a project with the counts of its services.
-func (v *viewer) state(p picture.Project) stateWithReasons {
-	spec := p.Record.Spec()
-	doc := contract.ProjectState{ID: p.Record.ID, Name: spec.Name, Organization: spec.Organization, OrganizationName: v.orgName(spec.Organization), Version: spec.Version, Services: []contract.ServiceState{}}
-	goal, status, why := v.projectStatus(p.Record)
+func (v *viewer) state(r *store.Project, tallies *projectTallies) stateWithReasons {
+	spec := r.Spec()
+	doc := contract.ProjectState{ID: r.ID, Name: spec.Name, Organization: spec.Organization, OrganizationName: v.orgName(spec.Organization), Version: spec.Version, Services: []contract.ServiceState{}}
+	goal, status, why := v.projectStatus(r)
 	doc.Goal, doc.Status = goal, status
-	if st := p.Record.Status(); st != nil {
+	if st := r.Status(); st != nil {
 		doc.Frozen, doc.Paused = st.IsFrozen(), st.IsPaused()
 	}
-	goals := v.goals(p.Record)
-	if st := p.Record.Status(); st != nil {
+	goals := v.goals(r)
+	if st := r.Status(); st != nil {
 		doc.Version = st.Version
 	}
-	tallies := v.count(p, goals)
-	waiting := v.awaitsThaw(p.Record)
+	tallies.count(v, r, goals)
+	waiting := v.awaitsThaw(r)
 	var all []serviceReasons
+	passing := false
 	for _, name := range slices.Sorted(maps.Keys(goals)) {
-		one, w := v.service(p.Record.ID, name, goals[name], tallies[name])
+		one, w := v.service(r.ID, name, goals[name], tallies.services[name])
 		if waiting != nil && queue.Overlap(waiting.services, []string{name}) {
 			w.why = waiting.addTo(w.why)
 		}
@@ -232,34 +245,13 @@ func (v *viewer) state(p picture.Project) stateWithReasons {
 		}
 		one.Reason, one.ReasonCode = w.at(v.s.Clock.Now(), reason.At), codeOf(cmp.Or(w.why, w.also))
 		doc.Services, all = append(doc.Services, one), append(all, w)
+		passing = passing || len(tallies.services[name].young) > 0
 	}
 	if why == nil && doc.Status == mariposa.StatusConverging {
 		why = &mariposa.Reason{Code: mariposa.ReasonUnplanned}
 	}
 	doc.Reason, doc.ReasonCode = v.sentence(why)
-	return stateWithReasons{doc, why, all}
-}
-
-// count counts the instances of a project by service. A service with only leftover
-// instances gets the goal removed.
-func (v *viewer) count(p picture.Project, goals map[string]*mariposa.ServiceStatus) map[string]*tally {
-	now, tallies := v.s.Clock.Now(), map[string]*tally{}
-	for name, ss := range goals {
-		tallies[name] = newTally(ss, v.definition(p.Record.ID, ss.Number, name))
-	}
-	for _, r := range p.Instances {
-		spec := r.Spec()
-		if !spec.Managed {
-			continue // belongs to no service
-		}
-		name := spec.ServiceName
-		if tallies[name] == nil {
-			tallies[name] = &tally{}
-			goals[name] = &mariposa.ServiceStatus{ID: spec.Service, Removed: true, Status: mariposa.StatusConverging}
-		}
-		tallies[name].add(r, v.unreachable(spec.Node), now)
-	}
-	return tallies
+	return stateWithReasons{doc, why, all, passing}
 }
 
 // goals returns the goals of a project's services: those in force, or before the first plan
@@ -287,8 +279,8 @@ func (v *viewer) submittedGoals(r *store.Project) map[string]*mariposa.ServiceSt
 func (v *viewer) service(project, name string, ss *mariposa.ServiceStatus, t *tally) (contract.ServiceState, serviceReasons) {
 	doc := contract.ServiceState{
 		ID: ss.ID, Name: name, Version: v.sha(project, ss.Number), Number: ss.Number, Goal: ss.Scale,
-		Running: t.running, Healthy: t.healthy, Starting: t.starting, Stopping: t.stopping,
-		Failed: t.failed, Unknown: t.unknown, Outdated: t.outdated,
+		Running: t.n[isRunning], Healthy: t.n[isHealthy], Starting: t.n[isStarting], Stopping: t.n[isStopping],
+		Failed: t.n[isFailed], Unknown: t.n[isUnknown], Outdated: t.n[isOutdated],
 		Frozen: ss.Frozen != nil, Paused: ss.Paused, Status: cmp.Or(ss.Status, mariposa.StatusConverging),
 	}
 	if ss.Removed {
@@ -301,11 +293,11 @@ func (v *viewer) service(project, name string, ss *mariposa.ServiceStatus, t *ta
 	if w.why == nil && doc.Status == mariposa.StatusConverging {
 		w.why = t.reason(v, doc.Goal)
 	}
-	if w.why == nil && t.outdated > 0 {
+	if w.why == nil && t.n[isOutdated] > 0 {
 		w.why = v.whyOutdated(project, name, ss.Number, t)
 	}
-	if t.neverStops != "" { // it may never stop
-		w.also = &mariposa.Reason{Code: mariposa.ReasonLingers, Subject: t.neverStops}
+	if name := t.neverStops(); name != "" {
+		w.also = &mariposa.Reason{Code: mariposa.ReasonLingers, Subject: name}
 	}
 	return doc, w
 }
@@ -313,8 +305,8 @@ func (v *viewer) service(project, name string, ss *mariposa.ServiceStatus, t *ta
 // whyOutdated returns why instances are outdated although no rollout updates them: their
 // metadata has changed since they were created.
 func (v *viewer) whyOutdated(project, name string, number int, t *tally) *mariposa.Reason {
-	why := &mariposa.Reason{Code: mariposa.ReasonOutdatedValues, Subject: name, Count: t.outdated, Version: slices.Min(slices.Collect(maps.Keys(t.made)))}
-	if t.other > 0 { // no rollout replaces them, for example after an accept
+	why := &mariposa.Reason{Code: mariposa.ReasonOutdatedValues, Subject: name, Count: t.n[isOutdated], Version: slices.Min(slices.Collect(maps.Keys(t.made)))}
+	if t.n[isOther] > 0 { // no rollout replaces them, for example after an accept
 		why.Code, why.Of = mariposa.ReasonOutdated, number
 		return why
 	}
@@ -334,108 +326,5 @@ func (v *viewer) whyOutdated(project, name string, number int, t *tally) *maripo
 	}
 	slices.Sort(why.Keys)
 	why.Keys = slices.Compact(why.Keys)
-	return why
-}
-
-// tally counts the instances of one service.
-type tally struct {
-	def        *mariposa.Service // in force; nil: none
-	running    int
-	healthy    int
-	starting   int
-	stopping   int
-	failed     int
-	unknown    int
-	outdated   int
-	made       map[int]bool    // versions that outdated instances were created from
-	other      int             // outdated instances that differ in more than metadata values
-	young      int             // running as desired, but not long enough yet
-	proof      time.Duration   // how long an instance must run to count as stable
-	first      *store.Instance // the first that is not running
-	state      mariposa.State
-	neverStops string // name of an instance that may never stop
-}
-
-func newTally(ss *mariposa.ServiceStatus, def *mariposa.Service) *tally {
-	t := &tally{def: def}
-	if def != nil {
-		t.proof = def.Update.ProofTime(ss.Rollout != nil && ss.Rollout.First)
-	}
-	return t
-}
-
-func (t *tally) add(r *store.Instance, unreachable bool, now time.Time) {
-	spec, st := r.Spec(), r.Status()
-	state := mariposa.StateOf(spec, st)
-	if state == mariposa.StateDestroyed || spec.Kept {
-		return
-	}
-	if unreachable {
-		state = mariposa.StateUnknown
-	}
-	t.count(state, spec, st)
-	if state == mariposa.StateStopping && spec.Goal != mariposa.GoalRunning && !spec.Forced && t.def != nil && t.def.Stop.Timeout < 0 && (t.neverStops == "" || spec.Name < t.neverStops) {
-		t.neverStops = spec.Name
-	}
-	alive := state == mariposa.StateRunning || state == mariposa.StateProvisioning || state == mariposa.StateUnknown
-	switch {
-	case t.def == nil || !alive || spec.Goal != mariposa.GoalRunning:
-	case t.def.Digest != spec.Digest:
-		t.outdated++
-		if t.made == nil {
-			t.made = map[int]bool{}
-		}
-		t.made[spec.Number] = true
-		if mariposa.FormOf(t.def.Digest) != mariposa.FormOf(spec.Digest) {
-			t.other++
-		}
-	case state == mariposa.StateRunning && st.Since.Add(t.proof).After(now):
-		t.young++
-	}
-	if state != mariposa.StateRunning && (t.first == nil || spec.Slot < t.first.Spec().Slot) {
-		t.first, t.state = r, state
-	}
-}
-
-func (t *tally) count(state mariposa.State, spec *mariposa.InstanceSpec, st *mariposa.InstanceStatus) {
-	switch state {
-	case mariposa.StateRunning:
-		t.running++
-		unchecked := t.def == nil || t.def.ChecksDigest == ""
-		if st.Health == mariposa.HealthHealthy || (unchecked && (st.Health == "" || st.Health == mariposa.HealthUnknown)) {
-			t.healthy++
-		}
-	case mariposa.StatePending, mariposa.StateProvisioning:
-		if spec.Goal == mariposa.GoalGone {
-			t.stopping++
-		} else {
-			t.starting++
-		}
-	case mariposa.StateDraining, mariposa.StateStopping:
-		t.stopping++
-	case mariposa.StateFailed:
-		t.failed++
-	case mariposa.StateUnknown:
-		t.unknown++
-	}
-}
-
-// reason returns what a service waits for, with the name of an instance if there is one.
-func (t *tally) reason(v *viewer, goal int) *mariposa.Reason {
-	why := &mariposa.Reason{Code: mariposa.ReasonCounts, Count: t.running, Of: goal, Tally: map[string]int{
-		mariposa.TallyStarting: t.starting, mariposa.TallyStopping: t.stopping, mariposa.TallyFailed: t.failed,
-		mariposa.TallyUnknown: t.unknown, mariposa.TallyOutdated: t.outdated,
-	}}
-	if t.def != nil {
-		why.Tally[mariposa.TallyYoung], why.For = t.young, t.proof
-	}
-	if t.first == nil {
-		return why
-	}
-	spec := t.first.Spec()
-	why.Subject, why.Detail = spec.Name, string(t.state)
-	if spec.Node != "" {
-		why.Node = cmp.Or(v.nodeName(spec.Node), spec.Node)
-	}
 	return why
 }

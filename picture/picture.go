@@ -59,6 +59,9 @@ type Picture struct {
 	// that have changed.
 	statuses map[string]map[string]*mariposa.ServiceStatus
 	unjoined map[string][]string
+
+	opened int64 // the revision of the first snapshot
+	recent recent
 }
 
 // index maps an owner to the ids of its objects.
@@ -92,7 +95,8 @@ func Open(ctx context.Context, st store.Store) (*Picture, error) {
 		return nil
 	})
 	p.joinServices()
-	p.revision = rev
+	p.revision, p.opened = rev, rev
+	p.recent = recent{from: rev, to: rev, touched: map[string]int64{}}
 	return p, err
 }
 
@@ -177,17 +181,19 @@ func (p *Picture) advance(ctx context.Context, to int64) (int, error) {
 	}
 	p.joinServices()
 	p.mu.Unlock()
-	p.notify(changes, changes[len(changes)-1].Revision)
+	p.notify(changes, changes[len(changes)-1].Revision, true)
 	return len(changes), nil
 }
 
 // notify calls the subscribers and then wakes the readers that wait for a revision, so
-// that readers can rely on all subscribers having been notified.
-func (p *Picture) notify(changes []store.Change, revision int64) {
+// that readers can rely on all subscribers having been notified. The changes of a repair are
+// not those of the feed.
+func (p *Picture) notify(changes []store.Change, revision int64, areFeed bool) {
 	for _, f := range p.subscribers {
 		f(changes)
 	}
 	p.mu.Lock()
+	p.recent.add(changes, p.revision, revision, areFeed)
 	p.revision = revision
 	close(p.moved)
 	p.moved = make(chan struct{})
@@ -256,7 +262,7 @@ func (p *Picture) repair(fresh map[mariposa.Kind]map[string]*store.Record, at in
 	behind := p.revision < at
 	p.mu.Unlock()
 	if len(changes) > 0 || behind {
-		p.notify(changes, max(at, p.Revision()))
+		p.notify(changes, max(at, p.Revision()), false)
 	}
 	return len(changes)
 }

@@ -112,6 +112,19 @@ func (p *Picture) InstancesOf(project string) []*store.Instance {
 	return p.Instances.of(p.instancesOf, project)
 }
 
+// InstancesInAnyOrder returns the instances of a project, and the revision that they show at
+// least.
+func (p *Picture) InstancesInAnyOrder(project string) (revision int64, instances []*store.Instance) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	ids := p.instancesOf[project]
+	instances = make([]*store.Instance, 0, len(ids))
+	for id := range ids {
+		instances = append(instances, p.Instances.at(id))
+	}
+	return p.revision, instances
+}
+
 // InstancesOn returns the instances assigned to a node, by id.
 func (p *Picture) InstancesOn(node string) []*store.Instance {
 	return p.Instances.of(p.instancesOn, node)
