@@ -81,9 +81,9 @@ func TestAPersonConfirmsWhoTheyAreBeforeSensitiveRequests(t *testing.T) {
 	}
 	b = h.signIn(contract.SignIn{User: "admin", Password: horse})
 	later.turn(2 * mariposa.ProofLifetime)
-	b.call("GET", "/v1/projects/shop/metadata?reveal=true", nil).wantError(403, mariposa.Reauthentication)
+	b.call("GET", "/v1/projects/shop/metadata?reveal=true&organization=acme", nil).wantError(403, mariposa.Reauthentication)
 	// A script is governed by its role.
-	want[contract.Metadata](h.call("GET", "/v1/projects/shop/metadata?reveal=true", nil, "Accept", "application/json"), 200)
+	want[contract.Metadata](h.call("GET", "/v1/projects/shop/metadata?reveal=true&organization=acme", nil, "Accept", "application/json"), 200)
 	h.call("POST", "/v1/session/proof", contract.Proof{Password: horse}).wantError(409, mariposa.Conflict)
 }
 

@@ -215,6 +215,7 @@ func testPeople(t *testing.T, h *devServer, p *tab) {
 	p.fill("input[name=action]", "people")
 	p.until("the audit log is filtered", "document.querySelectorAll('[data-action]').length === 1 && document.querySelector('[data-action=\"people.put\"]')?.innerText.includes('ann becomes deployer')")
 	p.fill("input[name=action]", "")
+	p.until("choices show what applies", "document.querySelector('select[name=span]').selectedOptions[0]?.text === 'Any time'")
 	p.choose("select[name=outcome]", "failed")
 	p.until("only failures are shown", "document.querySelector('[data-action=\"session.confirm\"]') && ![...document.querySelectorAll('[data-action]')].some((e) => !e.innerText.includes('failed'))")
 	p.choose("select[name=outcome]", "")
@@ -251,12 +252,14 @@ func testAccount(t *testing.T, h *devServer, p *tab) {
 	other.until("a person is signed in", "document.querySelector('.you')")
 	p.click(".you summary")
 	p.press("Your account")
-	p.until("two sessions are shown", "document.querySelectorAll('.sessions li').length === 2")
+	p.until("three sessions are shown: this one, the other one, and that of the viewer", "document.querySelectorAll('.sessions li').length === 3")
 
 	p.press("Create a token…")
 	p.fill("dialog input[name=name]", "ci")
 	p.choose("dialog select[name=role]", "deployer")
+	p.choose("dialog select[name=expires]", "")
 	p.confirm("Create")
+	p.sees("It does not expire.")
 	p.until("the token is shown", "document.querySelector('dialog .shown-once')")
 	p.shot("account-token")
 	token := p.eval("document.querySelector('dialog .shown-once').textContent")
@@ -278,7 +281,7 @@ func testAccount(t *testing.T, h *devServer, p *tab) {
 
 	p.pressIn(".sessions", "End…")
 	p.confirm("End the session")
-	p.until("one session is left", "document.querySelectorAll('.sessions li').length === 1")
+	p.until("two sessions are left", "document.querySelectorAll('.sessions li').length === 2")
 	other.sees("Use a token instead")
 	p.pressIn("[aria-label=Password]", "Change…")
 	const next = "staple battery horse"

@@ -310,9 +310,8 @@ func TestThePageCreatesAndChangesProjects(t *testing.T) {
 	p.until("the focus has left the editor", "document.activeElement && document.activeElement.id !== 'manifest'")
 	p.paste(manifest)
 	p.sees("The manifest needs these values.")
-	p.fill("input[name=value-mode]", "calm")
-	p.eval("document.querySelector('input[name=value-mode]').blur()")
-	p.until("the value is not asked for again", "!document.querySelector('input[name=value-mode]')")
+	p.fill("textarea[name=value-mode]", "calm")
+	p.eval("document.querySelector('textarea[name=value-mode]').blur()")
 	p.press("Create: start 3")
 	p.until("the project runs", "location.pathname === '/projects/admin/shop' && "+cells("web", "ok")+" === 2")
 

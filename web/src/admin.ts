@@ -12,7 +12,7 @@ const pages: { path: string; name: string; may: () => boolean }[] = [
   { path: "/admin", name: "Organizations", may: () => true },
   { path: "/admin/people", name: "People", may: () => world.me!.admin && !limits().role && !limits().project && !limits().organization },
   // Everyone owns a personal organization, but a limited session has not the rights of an owner.
-  { path: "/admin/audit", name: "Audit", may: () => !limits().project && (!limits().role || limits().role === "admin") },
+  { path: "/admin/audit", name: "Audit", may: () => !limits().project && !limits().organization && (!limits().role || limits().role === "admin") },
 ];
 
 /** mayAdminister reports whether the page shows the person anything. */

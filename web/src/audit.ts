@@ -53,7 +53,6 @@ export function auditView(): VNode {
   const choice = (name: "outcome" | "project" | "span", label: string, choices: [string, string][]) => h("label", { key: name }, label, h("select", { name, value: filter[name], onchange: (e: Event) => set(name, (e.target as HTMLSelectElement).value, 0) }, choices.map(([v, w]) => h("option", { key: "o" + v, value: v }, w))));
   const projects = [...world.projects.values()].sort((a, b) => a.name.localeCompare(b.name)).map((p): [string, string] => [p.id, `${p.organization_name}/${p.name}`]);
   return h("section", { key: "audit", "aria-label": "Audit" },
-    h("div", { class: "section-head" }, h("h2", null, "Audit")),
     h("p", { class: "quiet" }, world.me!.admin ? "Every change, sign-in, revealed secret and denied request, newest first." : "Every change, revealed secret and denied request in the organizations that you own, newest first."),
     h("div", { class: "filters" }, text("actor", "Who", "ann"), text("action", "What", "project, token.create"), choice("outcome", "Outcome", [["", "Any"], ["done", "Done"], ["denied", "Denied"], ["failed", "Failed"]]), choice("project", "Project", [["", "Any"], ...projects]), choice("span", "When", spans.map(([v, w]): [string, string] => [v, w]))),
     waitOr(records, "the audit log", (all) => all.length === 0

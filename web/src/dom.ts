@@ -56,7 +56,7 @@ const asProperty = new Set(["value", "checked", "disabled", "open", "indetermina
 
 function setProp(el: HTMLElement, name: string, old: unknown, next: unknown): void {
   if (name === "key" || name === "memo" || name === "use") return;
-  if (name === "value") {
+  if (name === "value" && el.tagName !== "OPTION") { // the value of an option without one is its text
     if (next !== undefined && (el as HTMLInputElement).value !== String(next)) (el as HTMLInputElement).value = String(next);
     return;
   }

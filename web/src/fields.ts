@@ -49,7 +49,7 @@ export function waitOr<T>(l: Loaded<T>, what: string, view: (v: T) => Child): Ch
 
 /** sectionHead is the heading of a section, with the button that adds to it. */
 export function sectionHead(title: string, verb: string, run: (() => void) | null): VNode {
-  return h("div", { key: "head", class: "section-head" }, h("h2", null, title), run && h("button", { onclick: run }, verb));
+  return h("div", { key: "head-" + title, class: "section-head" }, h("h2", null, title), run && h("button", { onclick: run }, verb));
 }
 
 const units: [string, number][] = [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]];

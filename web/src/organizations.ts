@@ -50,7 +50,7 @@ const mayCreate = (): boolean => {
 };
 
 const baseRoles: [string, string][] = [["none", "No access to projects"], ["viewer", "Viewer of all projects"], ["deployer", "Deployer in all projects"], ["operator", "Operator of all projects"], ["admin", "Admin of all projects"]];
-const baseWords = (r: string): string => (r === "none" ? "members have no role in projects by themselves" : `members are ${r} in every project`);
+const baseWords = (r: string): string => (r === "none" ? "members have no role in projects by themselves" : `members are ${r}s in every project`);
 
 export function organizationsView(): VNode {
   return h("section", { key: "organizations", "aria-label": "Organizations" },

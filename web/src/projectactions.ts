@@ -50,10 +50,9 @@ async function askCopy(p: Project, go: (path: string) => void): Promise<void> {
   const [orgs, meta] = await Promise.all([organizations(), get<{ keys: Key[] }>(`/v1/projects/${p.id}/metadata`)]);
   const keys = meta.keys.filter((k) => k.set && (!k.secret || may(p.id, "operator")));
   const d = { name: `${p.name}-copy`, organization: p.organization, keys: new Set(keys.filter((k) => !k.secret).map((k) => k.key)) };
-  const wanted = p.services.reduce((n, s) => n + s.goal, 0);
   ask({
     title: `Copy ${p.name}`, verb: "Copy", keep: "Cancel",
-    says: [`A new project starts from the newest manifest: ${count(p.services.length, "service")}, about ${count(wanted, "instance")} with the scales of the manifest. Volumes and their data are not copied. ${p.name} stays as it is.`],
+    says: [`A new project starts from the newest manifest, with ${count(p.services.length, "service")} and the scales of the manifest. Volumes and their data are not copied. ${p.name} stays as it is.`],
     fields: () => [
       textField("name", "Name of the copy", d.name, (v) => { d.name = v.trim(); }),
       orgs.length > 1 && selectField("organization", "Organization", d.organization, orgs, (v) => { d.organization = v; }),
