@@ -66,9 +66,10 @@ type InstanceStatus struct {
 	State          State             `json:"state"`
 	Since          time.Time         `json:"since"` // when it entered this state or health, by the server's clock
 	Health         Health            `json:"health,omitempty"`
-	Served         bool              `json:"served,omitempty"` // its checks have passed since it was started
-	Checks         []CheckStatus     `json:"checks,omitempty"` // in the order of the definition in force
-	Generation     int64             `json:"generation"`       // the newest generation that the node has applied
+	Served         bool              `json:"served,omitempty"`        // its checks have passed since it was started
+	Checks         []CheckStatus     `json:"checks,omitempty"`        // in the order of the definition in force
+	ChecksDigest   string            `json:"checks_digest,omitempty"` // of the service's checks that these results are about
+	Generation     int64             `json:"generation"`              // the newest generation that the node has applied
 	PhysicalID     string            `json:"physical_id,omitempty"`
 	Addresses      []string          `json:"addresses,omitempty"`
 	Started        time.Time         `json:"started,omitzero"`

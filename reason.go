@@ -90,6 +90,7 @@ const (
 	ReasonStorm            ReasonCode = "storm"              // web.1-a is on node n1, which was lost together with others (5 of 12 nodes with instances have been lost since 10:00:00); it is not replaced until they return; to replace it now, run `mariposa project converge shop (Other) --reschedule-now`
 	ReasonStormSlow        ReasonCode = "storm-slow"         // web.1-a is on node n1, which has been unknown since 10:00:00 together with others; it is replaced at 10:01:00; to replace it now, run `mariposa project converge shop (Other) --reschedule-now`
 	ReasonUnhealthy        ReasonCode = "unhealthy"          // web.1-a is not healthy (http :8080/health answered 503, 3 times in 15 s); it is removed once its successor is healthy
+	ReasonUnhealthyRecheck ReasonCode = "unhealthy-recheck"  // web.1-a is not healthy (…); it is checked again before it is replaced, because others have become healthy
 	ReasonUnhealthyTurn    ReasonCode = "unhealthy-turn"     // web.1-a is not healthy (…); it is replaced once others of the service are healthy
 	ReasonCheckNeverPassed ReasonCode = "check-never-passed" // web.1-a is not healthy (…), but no instance has ever passed this check, so it is not replaced; check `healthchecks` in the manifest
 	ReasonDrainRollout     ReasonCode = "drain-rollout"      // web.1-a moves off node n1, which is being drained, after the rollout of version 2
@@ -236,9 +237,10 @@ const (
 	TallyOutdated = "outdated"  // would be replaced by the rollout after thaw
 	TallyStarting = "starting"
 	TallyStopping = "stopping"
-	TallyYoung    = "young"   // running, but not for long enough yet
-	TallyWaiting  = "waiting" // on lost nodes and not replaced
-	TallyLimit    = "limit"   // of instances that may be down
+	TallyUnproven = "unproven" // running, but its checks have not passed yet
+	TallyYoung    = "young"    // running, but not for long enough yet
+	TallyWaiting  = "waiting"  // on lost nodes and not replaced
+	TallyLimit    = "limit"    // of instances that may be down
 )
 
 // Asked returns the reason for what a user requested, in their words or the API's.

@@ -144,6 +144,12 @@ type HealthCheck struct {
 	ExpectBody    string        `json:"expect_body,omitempty"` // text that the body contains, or a regular expression between slashes
 }
 
+// MostPause returns the longest pause between two attempts of a check that fails. It is not longer
+// than poll, because an instance that recovers must be seen to do so before it is replaced.
+func (c *HealthCheck) MostPause() time.Duration {
+	return max(c.UnhealthyPoll, min(c.Poll, time.Minute))
+}
+
 // The types of health checks.
 const (
 	CheckHTTP    = "http"

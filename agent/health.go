@@ -85,6 +85,7 @@ func (n *Node) updateChecksOf(i *instance) {
 		i.forgetHealth()
 	}
 	i.watched = w
+	i.status.ChecksDigest, _, _ = strings.Cut(w.digest, ".") // what follows depends on values, which may be secret
 	i.hasServed = i.hasServed || first && i.status.Served
 	hasServed := i.status.Served && i.status.Health != mariposa.HealthStarting // in this run
 	s := health.Subject{Target: n.checkTarget(i), Checks: i.checks.List, Grace: i.checks.Grace, Since: i.status.Started, Served: hasServed || i.ranUnchecked}
@@ -101,7 +102,7 @@ func (i *instance) forgetHealth() {
 		i.status.Reason = ""
 	}
 	i.watched = watched{}
-	i.status.Health, i.status.Served, i.status.Checks = "", false, nil
+	i.status.Health, i.status.Served, i.status.Checks, i.status.ChecksDigest = "", false, nil, ""
 }
 
 // checkTarget returns where an instance is checked. The driver reports one address for each of
@@ -148,7 +149,7 @@ func (n *Node) setHealth(id string, s health.Status) {
 	i.status.Health, i.status.Served, i.status.Checks = s.Health, s.Served || i.hasServed, s.Checks
 	n.dirtyInstances[id] = struct{}{}
 	if s.Health == mariposa.HealthHealthy {
-		i.isRecovering = false
+		i.isRecovering, i.ailment = false, ""
 	}
 	if s.Health != mariposa.HealthUnhealthy {
 		if wasUnhealthy {
@@ -156,7 +157,7 @@ func (n *Node) setHealth(id string, s health.Status) {
 		}
 		return
 	}
-	i.status.Reason = s.Reason
+	i.status.Reason, i.ailment = s.Reason, s.Reason
 	if !wasUnhealthy {
 		n.restartUnhealthy(i, s.Reason)
 	}

@@ -234,3 +234,45 @@ func TestARestartedInstanceOfARestartedAgentIsStillStarting(t *testing.T) {
 		t.Errorf("it does not count as having served: %+v", got)
 	}
 }
+
+// An instance that is stopped and kept because its checks failed says so, also if its connections
+// had to end first.
+func TestAKeptInstanceSaysThatItWasNotHealthy(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.connect()
+	kept := func(id string, drain time.Duration) wire.Assignment {
+		a := wanted(id, 2, dummyWork())
+		a.Goal, a.Drain = mariposa.GoalHalted, drain
+		return a
+	}
+	r.assignChecked("c1", checks(80), wanted("a", 1, dummyWork()), wanted("b", 1, dummyWork()), wanted("c", 1, dummyWork()))
+	r.linger(5 * time.Second)
+	r.setHealthy("a", false)
+	r.setHealthy("b", false)
+	r.linger(20 * time.Second)
+	r.wantHealth("a", mariposa.HealthUnhealthy)
+	r.assign(kept("a", 0), kept("b", time.Minute), kept("c", 0))
+	r.linger(2 * time.Minute)
+	for id, want := range map[string]string{"a": "was not healthy: http :80/health answered 503, ", "b": "was not healthy: http :80/health answered 503, ", "c": "stopped"} {
+		if st := r.wantState(id, mariposa.StateStopped); !strings.HasPrefix(st.Reason, want) {
+			t.Errorf("the reason of %s is %q", id, st.Reason)
+		}
+	}
+}
+
+// The results say which checks they are about. What depends on values is not part of that.
+func TestResultsSayWhichChecksTheyAreAbout(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.connect()
+	r.assignChecked("c1", checks(80), wanted("a", 1, dummyWork()))
+	r.linger(5 * time.Second)
+	if st := r.wantHealth("a", mariposa.HealthHealthy); st.ChecksDigest != "c1" {
+		t.Errorf("reported %+v", st)
+	}
+	r.assignChecked("c2.5ec3e7", checks(81), wanted("a", 1, dummyWork()))
+	if st := r.wantHealth("a", mariposa.HealthHealthy); st.ChecksDigest != "c2" || st.Checks[0].Health != mariposa.HealthStarting {
+		t.Errorf("reported %+v", st)
+	}
+}

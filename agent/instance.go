@@ -45,6 +45,7 @@ type instance struct {
 	ranUnchecked       bool             // it has served without checks in this run
 	hasServed          bool             // it was healthy before it was restarted because of its health
 	isRecovering       bool             // it was restarted because of its health, and has not been healthy since
+	ailment            string           // why its checks failed last; empty once it is healthy, or in another run
 	restartReason      string           // why it is restarted in place although it runs; empty if it is not
 	drainUntil         time.Time        // when a leaving instance stops although it has connections; zero: it does not wait
 	drainOver          bool             // that time has come

@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"mariposa"
@@ -193,7 +195,7 @@ func (n *Node) startInstance(i *instance, l *lane) {
 	}
 	n.setState(i, mariposa.StateProvisioning, i.status.Reason)
 	i.mayExist, i.stoppedByUs, i.labels = true, false, n.labels
-	i.manualRestarts, i.restartReason, i.ranUnchecked = i.desired.ManualRestarts, "", false
+	i.manualRestarts, i.restartReason, i.ranUnchecked, i.ailment = i.desired.ManualRestarts, "", false, ""
 	n.passValuesToStart(i)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(n.stepCtx))
 	i.cancelStart, i.startCanceled = cancel, false
@@ -343,6 +345,12 @@ func (n *Node) stopDone(i *instance, was mariposa.InstanceStatus, o driver.Obser
 		}
 		switch {
 		case i.desired.Goal == mariposa.GoalHalted:
+			if was.Health == mariposa.HealthUnhealthy { // the agent was restarted, perhaps
+				i.ailment = cmp.Or(i.ailment, was.Reason)
+			}
+			if i.ailment != "" {
+				i.status.Reason = strings.TrimSuffix("was not healthy: "+i.ailment+"; "+i.status.Reason, "; ")
+			}
 			i.status.Generation = max(i.status.Generation, i.generation)
 		case i.nextAction() == doStart, i.nextAction() == await: // it may have to wait in the queue, and must not look dead meanwhile
 			n.setState(i, mariposa.StateProvisioning, i.restartReason)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"mariposa"
+	"mariposa/converge"
 	"mariposa/store"
 )
 
@@ -28,6 +29,8 @@ type tally struct {
 	made    map[int]int       // versions that outdated instances were created from, with the number of these
 	young   map[string]int64  // running as desired, but not long enough yet: until when, in nanoseconds
 	awaited map[string]awaitedInstance
+	// untested are running, but their checks have not passed yet.
+	untested map[string]*store.Instance
 }
 
 // awaitedInstance is an instance that is not running.
@@ -45,14 +48,16 @@ const (
 	isFailed
 	isUnknown
 	isOutdated
-	isOther // outdated, and differs in more than metadata values
+	isOther    // outdated, and differs in more than metadata values
+	isUnproven // running, but its checks have not passed yet
+	isSick     // running, but its checks fail
 	shareKinds
 )
 
 // share is what one instance adds to a tally. There may be many.
 type share struct {
 	service string // name
-	is      uint8  // a bit for each kind
+	is      uint16 // a bit for each kind
 	number  int32  // of its version, if it is outdated
 }
 
@@ -159,7 +164,7 @@ func (t *projectTallies) set(v *viewer, r *store.Instance, gone bool) {
 }
 
 func newTally(ss *mariposa.ServiceStatus, def *mariposa.Service) *tally {
-	t := &tally{def: def, made: map[int]int{}, young: map[string]int64{}, awaited: map[string]awaitedInstance{}}
+	t := &tally{def: def, made: map[int]int{}, young: map[string]int64{}, awaited: map[string]awaitedInstance{}, untested: map[string]*store.Instance{}}
 	if def != nil {
 		t.proof = def.Update.ProofTime(ss.Rollout != nil && ss.Rollout.First)
 	}
@@ -188,6 +193,11 @@ func (t *tally) add(r *store.Instance, unreachable bool, now time.Time) share {
 			s.is |= 1 << isOther
 		}
 		t.made[spec.Number]++
+	case state == mariposa.StateRunning && (st.Health == mariposa.HealthStarting || st.Health != mariposa.HealthUnhealthy && converge.AwaitsChecks(t.def, st)):
+		s.is |= 1 << isUnproven
+		t.untested[r.ID] = r
+	case state == mariposa.StateRunning && st.Health == mariposa.HealthUnhealthy:
+		s.is |= 1 << isSick
 	case state == mariposa.StateRunning && st.Since.Add(t.proof).After(now):
 		t.young[r.ID] = st.Since.Add(t.proof).UnixNano()
 	}
@@ -198,7 +208,7 @@ func (t *tally) add(r *store.Instance, unreachable bool, now time.Time) share {
 	return s
 }
 
-func (t *tally) addKinds(is uint8, by int) {
+func (t *tally) addKinds(is uint16, by int) {
 	for kind := range t.n {
 		if is&(1<<kind) != 0 {
 			t.n[kind] += by
@@ -217,10 +227,11 @@ func (t *tally) remove(id string, s share) {
 	}
 	delete(t.young, id)
 	delete(t.awaited, id)
+	delete(t.untested, id)
 }
 
 // kindsOf returns what an instance counts as by its state.
-func (t *tally) kindsOf(state mariposa.State, spec *mariposa.InstanceSpec, st *mariposa.InstanceStatus) uint8 {
+func (t *tally) kindsOf(state mariposa.State, spec *mariposa.InstanceSpec, st *mariposa.InstanceStatus) uint16 {
 	switch state {
 	case mariposa.StateRunning:
 		unchecked := t.def == nil || t.def.ChecksDigest == ""
@@ -243,14 +254,40 @@ func (t *tally) kindsOf(state mariposa.State, spec *mariposa.InstanceSpec, st *m
 	return 0
 }
 
-// first returns the instance with the lowest slot that is not running.
-func (t *tally) first() (first awaitedInstance) {
+// first returns the instance with the lowest slot that is not running, or whose checks have not
+// passed, and what it waits for.
+func (t *tally) first() (first *store.Instance, detail string) {
 	for _, r := range t.awaited {
-		if first.Instance == nil || cmp.Or(cmp.Compare(r.Spec().Slot, first.Spec().Slot), cmp.Compare(r.ID, first.ID)) < 0 {
+		if isBefore(r.Instance, first) {
+			first, detail = r.Instance, string(r.state)
+		}
+	}
+	if first != nil {
+		return first, detail
+	}
+	for _, r := range t.untested {
+		if isBefore(r, first) {
 			first = r
 		}
 	}
-	return first
+	if first != nil {
+		detail = untestedDetail(first.Status())
+	}
+	return first, detail
+}
+
+func isBefore(a, b *store.Instance) bool {
+	return b == nil || cmp.Or(cmp.Compare(a.Spec().Slot, b.Spec().Slot), cmp.Compare(a.ID, b.ID)) < 0
+}
+
+// untestedDetail says what an instance waits for whose checks have not passed yet.
+func untestedDetail(st *mariposa.InstanceStatus) string {
+	for _, c := range st.Checks {
+		if c.Health == mariposa.HealthStarting && c.Reason != "" {
+			return "waiting for its checks (" + c.Name + " " + c.Reason + ")"
+		}
+	}
+	return "waiting for its first check"
 }
 
 // neverStops returns the name of an instance that may never stop; empty: none.
@@ -271,17 +308,17 @@ func (t *tally) neverStops() (name string) {
 func (t *tally) reason(v *viewer, goal int) *mariposa.Reason {
 	why := &mariposa.Reason{Code: mariposa.ReasonCounts, Count: t.n[isRunning], Of: goal, Tally: map[string]int{
 		mariposa.TallyStarting: t.n[isStarting], mariposa.TallyStopping: t.n[isStopping], mariposa.TallyFailed: t.n[isFailed],
-		mariposa.TallyUnknown: t.n[isUnknown], mariposa.TallyOutdated: t.n[isOutdated],
+		mariposa.TallyUnknown: t.n[isUnknown], mariposa.TallyOutdated: t.n[isOutdated], mariposa.TallyUnproven: t.n[isUnproven], mariposa.TallySick: t.n[isSick],
 	}}
 	if t.def != nil {
 		why.Tally[mariposa.TallyYoung], why.For = len(t.young), t.proof
 	}
-	first := t.first()
-	if first.Instance == nil {
+	first, detail := t.first()
+	if first == nil {
 		return why
 	}
 	spec := first.Spec()
-	why.Subject, why.Detail = spec.Name, string(first.state)
+	why.Subject, why.Detail = spec.Name, detail
 	if spec.Node != "" {
 		why.Node = cmp.Or(v.nodeName(spec.Node), spec.Node)
 	}

@@ -92,6 +92,9 @@ func serviceNotes(s contract.ServiceState) string {
 		what      string
 		impliedBy []mariposa.ReasonCode // reasons that already imply it
 	}{
+		{s.Running - s.Healthy, "not healthy", []mariposa.ReasonCode{
+			mariposa.ReasonCounts, mariposa.ReasonUnhealthy, mariposa.ReasonUnhealthyTurn, mariposa.ReasonUnhealthyRecheck, mariposa.ReasonCheckNeverPassed,
+		}},
 		{s.Unknown, "unknown", []mariposa.ReasonCode{mariposa.ReasonCounts}},
 		{s.Outdated, "outdated", []mariposa.ReasonCode{mariposa.ReasonCounts, mariposa.ReasonOutdated, mariposa.ReasonOutdatedValues}},
 	} {

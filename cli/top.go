@@ -154,10 +154,11 @@ func (o *overview) tables(bars bool) []section {
 
 // summary summarizes everything in one line.
 func (o *overview) summary() string {
-	goal, running, surplus, troubled := 0, 0, 0, 0
+	goal, running, surplus, troubled, ill := 0, 0, 0, 0, 0
 	for _, p := range o.now.State.Projects {
 		c := tally(p)
 		goal, running, surplus = goal+c.goal, running+c.running-c.surplus, surplus+c.surplus
+		ill += c.ill
 		if !settled(p) {
 			troubled++
 		}
@@ -167,6 +168,9 @@ func (o *overview) summary() string {
 		words = append(words, fmt.Sprintf("%d not settled", troubled))
 	}
 	words = append(words, fmt.Sprintf("%d of %d running", running, goal))
+	if ill > 0 {
+		words = append(words, fmt.Sprintf("%d not healthy", ill))
+	}
 	if surplus > 0 {
 		words = append(words, fmt.Sprintf("%d more to remove", surplus))
 	}
@@ -175,7 +179,7 @@ func (o *overview) summary() string {
 
 // census counts the instances of a project. Surplus ones are running, but their service
 // wants fewer.
-type census struct{ goal, running, surplus, starting, stopping, failed int }
+type census struct{ goal, running, ill, surplus, starting, stopping, failed int }
 
 func tally(p contract.ProjectState) (c census) {
 	for _, s := range p.Services {
@@ -184,6 +188,7 @@ func tally(p contract.ProjectState) (c census) {
 			goal = s.Goal
 		}
 		c.goal, c.surplus = c.goal+goal, c.surplus+max(0, s.Running-goal)
+		c.ill += s.Running - s.Healthy
 		c.running, c.starting, c.stopping, c.failed = c.running+s.Running, c.starting+s.Starting, c.stopping+s.Stopping, c.failed+s.Failed
 	}
 	return c

@@ -65,16 +65,17 @@ func TestTopWithoutNodesForThoseWhoMayNotSeeThem(t *testing.T) {
 // Instances that no service wants are not counted against the goal of others.
 func TestTheSummaryOfTopCountsWhatIsWanted(t *testing.T) {
 	t.Parallel()
-	project := func(goal mariposa.ProjectGoal, scale, running int) contract.ProjectState {
-		return contract.ProjectState{Goal: goal, Status: mariposa.StatusConverging, Services: []contract.ServiceState{{Goal: scale, Running: running, Status: mariposa.StatusConverging}}}
+	project := func(goal mariposa.ProjectGoal, scale, running, ill int) contract.ProjectState {
+		return contract.ProjectState{Goal: goal, Status: mariposa.StatusConverging, Services: []contract.ServiceState{{Goal: scale, Running: running, Healthy: max(0, running-ill), Status: mariposa.StatusConverging}}}
 	}
 	for _, c := range []struct {
 		projects []contract.ProjectState
 		says     string
 	}{
-		{[]contract.ProjectState{project(mariposa.GoalStarted, 5, 3)}, "1 project, 1 not settled, 3 of 5 running, 0 open tasks"},
-		{[]contract.ProjectState{project(mariposa.GoalStarted, 5, 5), project(mariposa.GoalDeleted, 153, 153)}, "2 projects, 2 not settled, 5 of 5 running, 153 more to remove, 0 open tasks"},
-		{[]contract.ProjectState{project(mariposa.GoalStarted, 5, 3), project(mariposa.GoalStarted, 1, 4)}, "2 projects, 2 not settled, 4 of 6 running, 3 more to remove, 0 open tasks"},
+		{[]contract.ProjectState{project(mariposa.GoalStarted, 5, 5, 1)}, "1 project, 1 not settled, 5 of 5 running, 1 not healthy, 0 open tasks"},
+		{[]contract.ProjectState{project(mariposa.GoalStarted, 5, 3, 0)}, "1 project, 1 not settled, 3 of 5 running, 0 open tasks"},
+		{[]contract.ProjectState{project(mariposa.GoalStarted, 5, 5, 0), project(mariposa.GoalDeleted, 153, 153, 0)}, "2 projects, 2 not settled, 5 of 5 running, 153 more to remove, 0 open tasks"},
+		{[]contract.ProjectState{project(mariposa.GoalStarted, 5, 3, 0), project(mariposa.GoalStarted, 1, 4, 0)}, "2 projects, 2 not settled, 4 of 6 running, 3 more to remove, 0 open tasks"},
 	} {
 		o := &overview{now: overviewNow{State: &contract.State{Projects: c.projects}}}
 		if says := o.summary(); says != c.says {

@@ -10,7 +10,7 @@ type class uint8
 const (
 	serving          class = iota // wanted, running, matches the definition in force
 	needsUpdate                   // wanted, running, differs in fields that can be changed in place
-	updating                      // wanted, running, its change in place is not confirmed yet
+	updating                      // wanted, running, its change in place is not confirmed yet, or it has not passed changed checks yet
 	outdatedRunning               // wanted, running, of an outdated definition
 	starting                      // wanted, on its way up
 	outdatedStarting              // wanted, on its way up, of an outdated definition
@@ -108,7 +108,7 @@ func (v *View) classify(s *service, i *Instance) class {
 		return outdatedRunning
 	case s.def != nil && i.Spec.Live != s.def.Live && !differs(s, i):
 		return needsUpdate
-	case i.Status.Generation < i.Spec.Generation:
+	case i.Status.Generation < i.Spec.Generation, s.def != nil && AwaitsChecks(s.def, i.Status):
 		return updating
 	}
 	return serving

@@ -296,6 +296,9 @@ func (t *turn) whyNotReady(name string, degraded bool) *mariposa.Reason {
 		return nil
 	}
 	r := &mariposa.Reason{Code: mariposa.ReasonWaitsInstances, Subject: name, Count: d.countRunning(), Of: d.goal, Frozen: d.isFrozen()}
+	if d.def.ChecksDigest != "" {
+		r.Detail = "healthy"
+	}
 	return r.Because(d.whyStuck())
 }
 

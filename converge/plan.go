@@ -184,18 +184,19 @@ type turn struct {
 	blockedByPerson bool             // something is not created now because a user prevents a dependency from running
 
 	// What they decided.
-	steps     int              // number of steps so far
-	taken     map[int]bool     // slots used by new instances
-	ailing    map[int]bool     // slots whose only instance is unhealthy
-	dropped   int              // outdated instances that are removed before they are up
-	removing  map[string]bool  // victims
-	yielding  []string         // instances that would be removed if nothing referred to them
-	preserved []*Instance      // ended instances that are kept; nil: not computed yet
-	stopping  int              // running instances that are stopped and kept
-	keptFor   *mariposa.Reason // why a displaced instance stays: others refer to it
-	bound     map[int]Step     // the first step for instances of each version
-	waits     *mariposa.Reason
-	moreWaits int // number of more instances that wait
+	steps      int              // number of steps so far
+	taken      map[int]bool     // slots used by new instances
+	ailing     map[int]bool     // slots whose only instance is unhealthy
+	recoveries []time.Time      // when the running instances became healthy, sorted; nil: not computed yet
+	dropped    int              // outdated instances that are removed before they are up
+	removing   map[string]bool  // victims
+	yielding   []string         // instances that would be removed if nothing referred to them
+	preserved  []*Instance      // ended instances that are kept; nil: not computed yet
+	stopping   int              // running instances that are stopped and kept
+	keptFor    *mariposa.Reason // why a displaced instance stays: others refer to it
+	bound      map[int]Step     // the first step for instances of each version
+	waits      *mariposa.Reason
+	moreWaits  int // number of more instances that wait
 
 	// The result.
 	left         int       // number of instances not in their desired state

@@ -1,6 +1,8 @@
 package converge
 
 import (
+	"slices"
+	"sort"
 	"time"
 
 	"mariposa"
@@ -11,6 +13,9 @@ import (
 // and the fault may be elsewhere. Nothing is removed before something healthy takes its
 // place, so a fault that affects the whole service, such as a database that is away, costs
 // one additional instance and not all of them.
+//
+// What several instances need may come back. So once another instance has become healthy, each
+// unhealthy one is checked again before it is replaced or removed.
 //
 // With order stop-first an unhealthy instance is removed before its successor starts, one
 // batch at a time.
@@ -23,6 +28,16 @@ func isUnhealthy(i *Instance) bool {
 // isUnproven reports whether a running instance has not passed its checks yet.
 func isUnproven(i *Instance) bool {
 	return i.Status != nil && i.Status.Health == mariposa.HealthStarting
+}
+
+// AwaitsChecks reports whether a running instance has not passed all checks of a definition yet. They
+// may be new to it: it keeps serving until one of them fails.
+func AwaitsChecks(def *mariposa.Service, st *mariposa.InstanceStatus) bool {
+	if def.ChecksDigest == "" {
+		return false
+	}
+	isOther := st.ChecksDigest != def.ChecksDigest && (st.ChecksDigest != "" || st.Health == "") // an older agent does not say which they are
+	return isOther || slices.ContainsFunc(st.Checks, func(c mariposa.CheckStatus) bool { return c.Health == mariposa.HealthStarting })
 }
 
 // refillUnhealthy starts successors of unhealthy instances, after empty slots have got theirs.
@@ -41,9 +56,12 @@ func (t *turn) refillUnhealthy(missing int) int {
 		slot, code := i.Spec.Slot, mariposa.ReasonUnhealthy
 		number, can := t.refillVersion(i)
 		switch {
-		case !t.ailing[slot] || visited[slot]: // it has a successor
-		case blamed:
+		case blamed && t.ailing[slot]:
 			code = mariposa.ReasonCheckNeverPassed
+		case t.recheckedAt(i).After(t.now):
+			code = mariposa.ReasonUnhealthyRecheck
+			t.wakeAt(t.recheckedAt(i))
+		case !t.ailing[slot] || visited[slot]: // it has a successor
 		case room <= 0 || !can:
 			code = mariposa.ReasonUnhealthyTurn
 		case t.s.def.Update.StopFirst:
@@ -125,6 +143,9 @@ func (t *turn) dropUnhealthy() {
 		switch {
 		case t.removing[i.ID]:
 			surplus--
+		case served[i.Spec.Slot] && t.recheckedAt(i).After(t.now):
+			t.wakeAt(t.recheckedAt(i))
+			surplus--
 		case served[i.Spec.Slot], surplus > 0 && !hasSuccessor && t.countRunning() >= t.goal:
 			if t.mayGo(i) {
 				t.remove(i, mariposa.Reported(howItEnded(i)), true)
@@ -154,6 +175,33 @@ func (t *turn) servedSlots() map[int]bool {
 		})
 	}
 	return slots
+}
+
+// maxAnswer is how long an instance that has recovered takes to answer a check, whatever its timeout is.
+const maxAnswer = 5 * time.Second
+
+// recheckedAt returns when an unhealthy instance has certainly been checked again after the first
+// other one became healthy; zero if none has since it failed.
+func (t *turn) recheckedAt(i *Instance) time.Time {
+	var within time.Duration
+	for _, c := range t.s.def.Checks() {
+		within = max(within, c.MostPause()+min(c.Timeout, maxAnswer))
+	}
+	if within == 0 {
+		return time.Time{}
+	}
+	if t.recoveries == nil {
+		t.recoveries = []time.Time{}
+		for _, c := range upClasses {
+			t.s.each(c, func(i *Instance) bool { t.recoveries = append(t.recoveries, since(i)); return true })
+		}
+		slices.SortFunc(t.recoveries, time.Time.Compare)
+	}
+	first := sort.Search(len(t.recoveries), func(n int) bool { return t.recoveries[n].After(since(i)) })
+	if first == len(t.recoveries) {
+		return time.Time{}
+	}
+	return t.recoveries[first].Add(within)
 }
 
 // unhealthyReason returns a reason about an instance whose checks fail.

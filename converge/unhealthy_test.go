@@ -248,3 +248,98 @@ func TestReferrersFollowTheSuccessorOfAnUnhealthyInstance(t *testing.T) {
 		}
 	}
 }
+
+// checked gives a service a health check.
+func checked(digest string, poll, timeout time.Duration) func(*mariposa.Service) {
+	return func(s *mariposa.Service) {
+		s.ChecksDigest = digest
+		s.HealthChecks = []mariposa.HealthCheck{{Type: mariposa.CheckTCP, Port: 80, Poll: poll, UnhealthyPoll: time.Second, Timeout: timeout}}
+	}
+}
+
+// After an outage of something that all instances need, each is checked again before it is
+// replaced: nearly all have recovered, too.
+func TestAfterAnOutageInstancesAreCheckedAgain(t *testing.T) {
+	t.Parallel()
+	w := running(t, def("web", "one", 4, rolling("2"), minHealthy(0), checked("", 20*time.Second, 5*time.Second)))
+	all := w.of("web")
+	for _, id := range all {
+		w.setHealth(id, mariposa.HealthHealthy)
+	}
+	w.wait(time.Hour)
+	w.sicken(all...)
+	wantSteps(t, w.step(), "create web.1 v1")
+	w.wait(10 * time.Minute)
+	w.startUnproven("web.1-5")
+	w.setHealth("web.1-5", mariposa.HealthHealthy) // the outage is over
+	wantSteps(t, w.step())
+	wantStatus(t, w, "web", mariposa.StatusConverging, "it is checked again before it is replaced")
+	w.wait(20 * time.Second)
+	w.setHealth(all[1], mariposa.HealthHealthy)
+	w.setHealth(all[2], mariposa.HealthHealthy)
+	wantSteps(t, w.step())
+	if p := w.plan(); p.Wake.After(w.now.Add(5 * time.Second)) {
+		t.Errorf("it looks again at %s, not in time", p.Wake.Sub(w.now))
+	}
+	w.wait(5 * time.Second) // the others were checked again, and are still unhealthy
+	wantSteps(t, w.step(), "create web.4 v1", "remove web.1-1")
+}
+
+func TestAFailureThatIsNewerThanARecoveryIsNotDelayed(t *testing.T) {
+	t.Parallel()
+	w := running(t, def("web", "one", 2, minHealthy(0), checked("", time.Minute, time.Second)))
+	for _, id := range w.of("web") {
+		w.setHealth(id, mariposa.HealthHealthy)
+	}
+	w.wait(time.Second)
+	w.sicken("web.1-1")
+	wantSteps(t, w.step(), "create web.1 v1")
+}
+
+// A change of the checks is done once they have passed.
+func TestAChangedCheckIsDoneWhenItHasPassed(t *testing.T) {
+	t.Parallel()
+	def := &mariposa.Service{ChecksDigest: "new"}
+	passed := []mariposa.CheckStatus{{Name: "tcp :80", Health: mariposa.HealthHealthy, Passed: true}}
+	waits := []mariposa.CheckStatus{{Name: "tcp :80", Health: mariposa.HealthStarting}}
+	for name, c := range map[string]struct {
+		status mariposa.InstanceStatus
+		want   bool
+	}{
+		"it was never checked":                       {mariposa.InstanceStatus{}, true},
+		"it has passed the former checks":            {mariposa.InstanceStatus{Health: mariposa.HealthHealthy, ChecksDigest: "old", Checks: passed}, true},
+		"the new check has not passed yet":           {mariposa.InstanceStatus{Health: mariposa.HealthHealthy, ChecksDigest: "new", Checks: waits}, true},
+		"the new check has passed":                   {mariposa.InstanceStatus{Health: mariposa.HealthHealthy, ChecksDigest: "new", Checks: passed}, false},
+		"its agent does not say which checks it has": {mariposa.InstanceStatus{Health: mariposa.HealthHealthy, Checks: passed}, false},
+	} {
+		if got := AwaitsChecks(def, &c.status); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
+	}
+	if AwaitsChecks(&mariposa.Service{}, &mariposa.InstanceStatus{}) {
+		t.Error("an instance without checks waits for them")
+	}
+}
+
+func TestAServiceIsNotConvergedBeforeItsChangedChecksHavePassed(t *testing.T) {
+	t.Parallel()
+	w := running(t, def("web", "one", 1))
+	set := func(digest string, h mariposa.Health) {
+		w.setHealth("web.1-1", mariposa.HealthHealthy)
+		st := *w.instances["web.1-1"].Status
+		st.ChecksDigest, st.Checks[0].Health = digest, h
+		w.set("web.1-1", w.instances["web.1-1"].Spec, &st)
+	}
+	w.submit(def("web", "one", 1, checked("new", time.Second, time.Second)))
+	wantSteps(t, w.step())
+	wantStatus(t, w, "web", mariposa.StatusConverging, "")
+	set("old", mariposa.HealthHealthy)
+	wantSteps(t, w.step())
+	wantStatus(t, w, "web", mariposa.StatusConverging, "")
+	set("new", mariposa.HealthStarting)
+	wantSteps(t, w.step())
+	wantStatus(t, w, "web", mariposa.StatusConverging, "")
+	set("new", mariposa.HealthHealthy)
+	w.settle()
+	wantStatus(t, w, "web", mariposa.StatusConverged, "")
+}

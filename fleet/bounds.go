@@ -250,6 +250,7 @@ func (c *cutter) status(st *mariposa.InstanceStatus, now time.Time) {
 		c.note("the health of an instance")
 		st.Health = mariposa.HealthUnknown
 	}
+	st.ChecksDigest = c.text(st.ChecksDigest, maxWord, "the health checks of an instance")
 	if len(st.Checks) > maxChecks {
 		c.note("the health checks of an instance")
 		st.Checks = st.Checks[:maxChecks]

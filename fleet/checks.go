@@ -15,7 +15,8 @@ import (
 	"mariposa/wire"
 )
 
-// checksOf returns the health checks of an instance and their digest; nil: it has none.
+// checksOf returns the health checks of an instance and their digest; nil: it has none. The part of
+// the digest before a dot is that of its service's checks.
 func (s *Session) checksOf(ctx context.Context, id string, spec *mariposa.InstanceSpec, def *mariposa.Service, v *picture.Version, project *store.Project) (*wire.Checks, string) {
 	if def.ChecksDigest == "" {
 		return nil, ""
@@ -31,7 +32,7 @@ func (s *Session) checksOf(ctx context.Context, id string, spec *mariposa.Instan
 	checks := &wire.Checks{List: list, Grace: def.Grace}
 	b, _ := json.Marshal(checks) // never fails
 	sum := sha256.Sum256(b)
-	return checks, hex.EncodeToString(sum[:16])
+	return checks, def.ChecksDigest + "." + hex.EncodeToString(sum[:16])
 }
 
 // checkedDefinition returns the definition whose health checks apply to an instance: the one

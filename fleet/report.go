@@ -88,7 +88,7 @@ func settlesRecord(known *store.Instance, st *mariposa.InstanceStatus) bool {
 }
 
 func sameStatus(a, b *mariposa.InstanceStatus) bool {
-	return a.State == b.State && a.Health == b.Health && a.Served == b.Served && slices.Equal(a.Checks, b.Checks) && a.Generation == b.Generation && a.PhysicalID == b.PhysicalID &&
+	return a.State == b.State && a.Health == b.Health && a.Served == b.Served && slices.Equal(a.Checks, b.Checks) && a.ChecksDigest == b.ChecksDigest && a.Generation == b.Generation && a.PhysicalID == b.PhysicalID &&
 		a.Restarts == b.Restarts && a.ManualRestarts == b.ManualRestarts && a.Reason == b.Reason && slices.Equal(a.Addresses, b.Addresses) && maps.Equal(a.Details, b.Details) && slices.Equal(a.Members, b.Members)
 }
 

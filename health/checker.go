@@ -30,6 +30,12 @@ type Target struct {
 	Via      any               // how the owner of the checker reaches the instance; for its prober
 }
 
+// project returns the project of the instance.
+func (at Target) project() string {
+	project, _, _ := strings.Cut(at.Service, "/")
+	return project
+}
+
 // Prober runs a check once. It returns nil if the check passes, an *Inconclusive if nothing
 // can be said, and another error that completes a sentence about the check if it fails:
 // "answered 503".
@@ -193,7 +199,7 @@ func (c *Checker) begin(t *track) {
 
 // queueOf returns the queue of a check's project.
 func (c *Checker) queueOf(t *track) *queue {
-	project, _, _ := strings.Cut(t.of.Service, "/")
+	project := t.of.project()
 	q := c.projects[project]
 	if q == nil {
 		if c.projects == nil {

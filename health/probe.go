@@ -74,9 +74,9 @@ func ProbeNetwork(ctx context.Context, at Target, c *mariposa.HealthCheck) error
 		if err := secure.HandshakeContext(ctx); err != nil {
 			return explain(fmt.Errorf("has no valid TLS: %w", err), c)
 		}
-		return explain(probeHTTP(secure, address, c), c)
+		return explain(probeHTTP(ctx, secure, address, at.project(), c), c)
 	}
-	return explain(probeHTTP(conn, address, c), c)
+	return explain(probeHTTP(ctx, conn, address, at.project(), c), c)
 }
 
 // addressOf returns the address and port that a check is about.
@@ -134,6 +134,10 @@ var localErrors = map[syscall.Errno]string{
 func explain(err error, c *mariposa.HealthCheck) error {
 	if err == nil {
 		return nil
+	}
+	var unclear *Inconclusive
+	if errors.As(err, &unclear) {
+		return err
 	}
 	var local syscall.Errno
 	if errors.As(err, &local) {
@@ -260,7 +264,7 @@ func (a *answer) explain(err error) error {
 }
 
 // probeHTTP makes a request and compares the answer with what is expected.
-func probeHTTP(conn net.Conn, address string, c *mariposa.HealthCheck) error {
+func probeHTTP(ctx context.Context, conn net.Conn, address, project string, c *mariposa.HealthCheck) error {
 	return request(conn, address, c.Path, func(resp *http.Response) error {
 		if !isExpected(resp.StatusCode, c.ExpectStatus) {
 			return fmt.Errorf("answered %d", resp.StatusCode)
@@ -279,7 +283,11 @@ func probeHTTP(conn net.Conn, address string, c *mariposa.HealthCheck) error {
 		if err != nil {
 			return err
 		}
-		if !matchesBody(c.ExpectBody, body) {
+		matches, err := matchesBody(ctx, project, c.ExpectBody, body)
+		if err != nil {
+			return err
+		}
+		if !matches {
 			return fmt.Errorf("answered with a body that does not match %q", Shorten(c.ExpectBody))
 		}
 		return nil
@@ -316,18 +324,28 @@ const maxPatterns = 1000
 
 // matchesBody reports whether a body contains a text, or matches a regular expression
 // between slashes.
-func matchesBody(expect string, body []byte) bool {
+func matchesBody(ctx context.Context, project, expect string, body []byte) (matches bool, err error) {
 	expr, is := mariposa.BodyPattern(expect)
 	if !is {
-		return bytes.Contains(body, []byte(expect))
+		return bytes.Contains(body, []byte(expect)), nil
 	}
+	re := compile(expr)
+	if re == nil { // the manifest was checked
+		return false, nil
+	}
+	err = matching.spend(ctx, project, func() { matches = re.Match(body) })
+	return matches, err
+}
+
+// compile returns a regular expression; nil if it is none.
+func compile(expr string) *regexp.Regexp {
 	patterns.Lock()
+	defer patterns.Unlock()
 	re := patterns.known[expr]
 	if re == nil {
 		compiled, err := regexp.Compile(expr)
-		if err != nil { // the manifest was checked
-			patterns.Unlock()
-			return false
+		if err != nil {
+			return nil
 		}
 		if len(patterns.known) == maxPatterns {
 			clear(patterns.known)
@@ -335,6 +353,5 @@ func matchesBody(expect string, body []byte) bool {
 		re = compiled
 		patterns.known[expr] = re
 	}
-	patterns.Unlock()
-	return re.Match(body)
+	return re
 }

@@ -73,10 +73,6 @@ func mayBeNamed(stored, name string) bool {
 	return true
 }
 
-// mostPause is the longest pause between checks of an unhealthy instance, unless its poll is
-// longer.
-const mostPause = time.Minute
-
 // note records the result of a check.
 func (t *track) note(err error, now time.Time) {
 	var unclear *Inconclusive
@@ -165,7 +161,7 @@ func (t *track) pause() time.Duration {
 	d := t.def.Poll
 	if t.failures > 0 || !t.hasPassed {
 		d = t.def.UnhealthyPoll
-		most := max(mostPause, t.def.Poll)
+		most := t.def.MostPause()
 		for range t.slowdown {
 			if d *= 2; d >= most {
 				d = most

@@ -37,7 +37,7 @@ var examples = map[mariposa.ReasonCode][]mariposa.Reason{
 	mariposa.ReasonSlotBusy:        {{Subject: "web.3"}},
 	mariposa.ReasonWaitsMissing:    {{Subject: "db"}},
 	mariposa.ReasonWaitsStopped:    {{Subject: "db"}},
-	mariposa.ReasonWaitsInstances:  {{Subject: "db", Of: 1}, {Subject: "db", Of: 1, Frozen: true}, {Subject: "db", Of: 1, Cause: failure, More: 2}},
+	mariposa.ReasonWaitsInstances:  {{Subject: "db", Of: 1}, {Subject: "db", Of: 1, Frozen: true}, {Subject: "db", Of: 1, Cause: failure, More: 2}, {Subject: "db", Of: 1, Detail: "healthy"}},
 	mariposa.ReasonWaitsRollout:    {{Subject: "db"}, {Subject: "db", Cause: &mariposa.Reason{Code: mariposa.ReasonIsPaused}}},
 	mariposa.ReasonWaitsHeld:       {{Subject: "db"}},
 	mariposa.ReasonWaitsScale:      {{Subject: "db"}},
@@ -69,6 +69,7 @@ var examples = map[mariposa.ReasonCode][]mariposa.Reason{
 
 	mariposa.ReasonScale:             {{Count: 3}},
 	mariposa.ReasonUnhealthy:         {{Subject: "web.1-a", Detail: "http :8080/health answered 503, 3 times in 15 s"}},
+	mariposa.ReasonUnhealthyRecheck:  {{Subject: "web.1-a", Detail: "http :8080/health answered 503, 3 times in 15 s"}},
 	mariposa.ReasonUnhealthyTurn:     {{Subject: "web.1-a", Detail: "http :8080/health answered 503, 3 times in 15 s"}},
 	mariposa.ReasonCheckNeverPassed:  {{Subject: "web.1-a", Detail: "http :8080/helth answered 404, 3 times in 2 s"}},
 	mariposa.ReasonReplacesUnhealthy: {{Subject: "web.1-a", Detail: "tcp :80 refused the connection"}},
@@ -93,6 +94,7 @@ var examples = map[mariposa.ReasonCode][]mariposa.Reason{
 	mariposa.ReasonPlanRepeats:    {{For: 4 * time.Second}},
 	mariposa.ReasonNoFallback:     {{Version: 1, Cause: failure.About("web")}},
 	mariposa.ReasonCounts: {
+		{Count: 1, Of: 1, Tally: map[string]int{mariposa.TallyUnproven: 1}, Subject: "web.1-a", Detail: "waiting for its first check", Node: "n1"},
 		{Of: 2},
 		{Count: 3, Of: 2, For: 30 * time.Second, Tally: map[string]int{mariposa.TallyOutdated: 2, mariposa.TallyYoung: 1}},
 		{Count: 1, Of: 3, Subject: "web.2-b", Detail: "provisioning", Node: "n1", Tally: map[string]int{mariposa.TallyStarting: 1, mariposa.TallyStopping: 1, mariposa.TallyFailed: 1, mariposa.TallyUnknown: 1}},

@@ -1,6 +1,7 @@
 package reason
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -98,7 +99,7 @@ var general = map[mariposa.ReasonCode]words{
 	mariposa.ReasonWaitsMissing: waits(func(*mariposa.Reason) string { return ": there is no such service" }),
 	mariposa.ReasonWaitsStopped: waits(func(*mariposa.Reason) string { return ": it is stopped" }),
 	mariposa.ReasonWaitsInstances: waits(func(r *mariposa.Reason) string {
-		return fmt.Sprintf(": %d of %d running", r.Count, r.Of) + frozen(r, ", and it is frozen")
+		return fmt.Sprintf(": %d of %d %s", r.Count, r.Of, cmp.Or(clip(r.Detail, maxDetail), "running")) + frozen(r, ", and it is frozen")
 	}).joined("; "),
 	mariposa.ReasonWaitsRollout: waits(func(r *mariposa.Reason) string {
 		if r.Cause != nil {
@@ -186,6 +187,9 @@ var general = map[mariposa.ReasonCode]words{
 	}}.withHelp(rescheduleNow),
 	mariposa.ReasonUnhealthy: say(func(r *mariposa.Reason) string {
 		return notHealthy(r) + "; it is removed once its successor is healthy"
+	}),
+	mariposa.ReasonUnhealthyRecheck: say(func(r *mariposa.Reason) string {
+		return notHealthy(r) + "; it is checked again before it is replaced, because others have become healthy"
 	}),
 	mariposa.ReasonUnhealthyTurn: say(func(r *mariposa.Reason) string {
 		return notHealthy(r) + "; it is replaced once others of the service are healthy"
@@ -534,6 +538,8 @@ func counts(r *mariposa.Reason) string {
 		text = fmt.Sprintf("%d running, %d wanted", r.Count, r.Of)
 	}
 	for _, one := range [...]struct{ name, what string }{
+		{mariposa.TallyUnproven, "not healthy yet"},
+		{mariposa.TallySick, "unhealthy"},
 		{mariposa.TallyStarting, "starting"},
 		{mariposa.TallyStopping, "stopping"},
 		{mariposa.TallyFailed, "failed"},
