@@ -142,7 +142,7 @@ func (c *checker) instance(ch *store.Change) {
 		c.w.fail("%s was created, but %s", spec.Name, why)
 	}
 	c.instances[r.ID] = r
-	c.fronts.note(c.w.now, old, r)
+	c.fronts.note(c, old, r)
 	c.checkAlways(spec, !known)
 	if ch.Status && !reflect.DeepEqual(r.Status(), old.Status()) && settledStates[state] {
 		c.moves++

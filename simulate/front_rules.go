@@ -32,7 +32,7 @@ type frontRules struct {
 // leaving is an instance that is to stop.
 type leaving struct {
 	at     time.Time
-	fronts map[string]bool // the balancers that have run since then
+	fronts map[string]bool // the balancers that forwarded to it then, and have run since
 }
 
 type numbered struct {
@@ -48,8 +48,8 @@ func newFrontRules() frontRules {
 }
 
 // note handles a change of an instance.
-func (f *frontRules) note(now time.Time, old, r *store.Instance) {
-	spec, st := r.Spec(), r.Status()
+func (f *frontRules) note(c *checker, old, r *store.Instance) {
+	now, spec, st := c.w.now, r.Spec(), r.Status()
 	runs := spec.Goal == mariposa.GoalRunning && st != nil && st.State == mariposa.StateRunning
 	if spec.Compute == mariposa.ComputeBalancer {
 		keepSince(f.alive, r.ID, runs, now)
@@ -66,7 +66,7 @@ func (f *frontRules) note(now time.Time, old, r *store.Instance) {
 	if spec.Goal != mariposa.GoalRunning && ran {
 		l := leaving{at: now, fronts: map[string]bool{}}
 		for id := range f.alive {
-			l.fronts[id] = true
+			l.fronts[id] = c.forwards(id, r)
 		}
 		f.leaves[r.ID] = l
 	}
@@ -100,17 +100,13 @@ func (f *frontRules) checkStop(c *checker, on *node, id string) {
 	}
 	for _, n := range c.w.nodes {
 		for _, front := range n.sortedFronts() {
-			b := c.balancerOf(front)
-			if b == nil || !l.fronts[front.id] || c.instances[front.id].Spec().Project != r.Spec().Project {
+			if !l.fronts[front.id] || !c.forwards(front.id, r) {
 				continue
 			}
-			if !b.Serves(r.Spec().ServiceName) { // it had a route to it before
-				if !isListed(c.instances[front.id], id) {
-					continue
-				}
+			b, waited := c.balancerOf(front.id), c.w.now.Sub(l.at)
+			if !b.Serves(r.Spec().ServiceName) {
 				c.w.seen["left with its route"]++
 			}
-			waited := c.w.now.Sub(l.at)
 			switch {
 			case front.idle[id]:
 				c.w.seen["stopped without connections"]++
@@ -121,6 +117,12 @@ func (f *frontRules) checkStop(c *checker, on *node, id string) {
 			}
 		}
 	}
+}
+
+// forwards reports whether a balancer has a route to an instance, or had one and lists it still.
+func (c *checker) forwards(balancer string, to *store.Instance) bool {
+	r, b := c.instances[balancer], c.balancerOf(balancer)
+	return b != nil && r.Spec().Project == to.Spec().Project && (b.Serves(to.Spec().ServiceName) || isListed(r, to.ID))
 }
 
 // isListed reports whether an instance is stored as a member of a balancer.
@@ -139,8 +141,8 @@ func (n *node) isRunning(id string) bool {
 }
 
 // balancerOf returns what a load balancer should do; nil if that is unknown or it should not run.
-func (c *checker) balancerOf(f *front) *mariposa.Balancer {
-	r := c.instances[f.id]
+func (c *checker) balancerOf(id string) *mariposa.Balancer {
+	r := c.instances[id]
 	if r == nil || r.Spec().Goal != mariposa.GoalRunning {
 		return nil
 	}
@@ -157,7 +159,7 @@ func (c *checker) balancerOf(f *front) *mariposa.Balancer {
 
 // check checks the members of a balancer that had the time to get them right.
 func (f *frontRules) check(c *checker, front *front) {
-	b := c.balancerOf(front)
+	b := c.balancerOf(front.id)
 	if b == nil || c.w.rewinds > 0 || !c.isUndisturbed(front) {
 		return
 	}
@@ -219,7 +221,7 @@ func (c *checker) isConnected(r *store.Instance) bool {
 func (c *checker) unbalanced() string {
 	for _, n := range c.w.nodes {
 		for _, f := range n.sortedFronts() {
-			if b := c.balancerOf(f); b != nil {
+			if b := c.balancerOf(f.id); b != nil {
 				if why := c.wrongMember(f, b); why != "" {
 					return fmt.Sprintf("the balancer %s: %s", tail(f.id), why)
 				}
