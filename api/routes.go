@@ -190,6 +190,8 @@ var topics = []topic{
 			needs(auth.ReadProject).on(projectInPath),
 		handle("GET /v1/projects/{project}/balancers", "get-balancers", "List the load balancers of a project with their members", (*server).getBalancers).
 			needs(auth.ReadProject).on(projectInPath),
+		handle("GET /v1/projects/{project}/names", "get-names", "List the DNS names of a project's services and what they lead to", (*server).getNames).
+			needs(auth.ReadProject).on(projectInPath),
 		handle("GET /v1/balancers", "list-balancers", "List load balancers with their members", (*server).listBalancers).needs(auth.Ask).
 			describe("The counters of at most 100 balancers are read; they are null for others."),
 		handle("GET /v1/projects/{project}/graph", "get-graph", "Get a project as a graph: its resources, their status and dependencies", (*server).getGraph).

@@ -154,7 +154,7 @@ type app struct {
 func (a *app) root(extra []*cobra.Command) *cobra.Command {
 	root := a.group("mariposa", "Run the services that a manifest describes and keep them running",
 		a.projectCommand(), a.metaCommand(), a.serviceCommand(), a.initCommand(), a.validateCommand(), a.stateCommand(), a.psCommand(), a.logsCommand(), a.topCommand(), a.eventsCommand(), a.queueCommand(),
-		a.instanceCommand(), a.volumeCommand(), a.networkCommand(), a.balancerCommand(), a.nodeCommand(), a.orgCommand(), a.userCommand(), a.tokenCommand(), a.packageCommand(), a.keyCommand(),
+		a.instanceCommand(), a.volumeCommand(), a.networkCommand(), a.balancerCommand(), a.namesCommand(), a.nodeCommand(), a.orgCommand(), a.userCommand(), a.tokenCommand(), a.packageCommand(), a.keyCommand(),
 		a.openCommand(), a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.versionCommand(), a.manCommand())
 	root.Long = "Mariposa runs the services that your manifests describe, keeps them running and shows what\nit is doing.\n\n" +
 		"Every flag can also be set with an environment variable: --url with MARIPOSA_URL, and so on."

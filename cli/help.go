@@ -9,7 +9,7 @@ var helpGroups = []struct {
 }{
 	{"projects", "Projects:", []string{"init", "validate", "project", "service", "meta", "version"}},
 	{"watch", "Monitoring:", []string{"state", "ps", "logs", "top", "events", "queue", "open"}},
-	{"resources", "Instances and resources:", []string{"instance", "volume", "network", "node", "package"}},
+	{"resources", "Instances and resources:", []string{"instance", "volume", "network", "balancer", "names", "node", "package"}},
 	{"people", "Users and access:", []string{"login", "logout", "whoami", "org", "user", "token", "key"}},
 	{"run", "Run Mariposa:", []string{"dev", "server", "agent", "backup", "restore", "bench"}},
 }

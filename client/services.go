@@ -52,6 +52,16 @@ func (c *Client) HealthChecks(ctx context.Context, project, service string) (*co
 	return send[contract.HealthChecks](ctx, c, get(path, c.organizationQuery()))
 }
 
+// Names returns the DNS names of a project's services, as instances on a node get them. If the node
+// is empty, each instance is seen from its own.
+func (c *Client) Names(ctx context.Context, project, node string) (*contract.Names, error) {
+	q := c.organizationQuery()
+	if node != "" {
+		q.Set("node", node)
+	}
+	return send[contract.Names](ctx, c, get(pathOf(project, "names"), q))
+}
+
 // Balancers returns the load balancers of a project with their members, or of all projects if it
 // is empty.
 func (c *Client) Balancers(ctx context.Context, project string) (*contract.Balancers, error) {

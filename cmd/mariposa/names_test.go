@@ -120,6 +120,10 @@ func TestNamesLeadToHealthyInstances(t *testing.T) {
 		}
 	}
 
+	if text := h.ok("-j", "shop", "names"); strings.Count(text, "web.svc.shop.admin.mariposa.internal ") != 3 || !strings.Contains(text, "its scale is 0") {
+		t.Errorf("the names of the project:\n%s", text)
+	}
+
 	sick := slices.Sorted(maps.Keys(before))[1]
 	_, port := mariposa.SplitAddress(before[sick].Addresses[0])
 	h.ok("-j", "shop", "instance", "exec", sick, "--", "rm", "health")
