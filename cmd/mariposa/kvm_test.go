@@ -3,6 +3,7 @@ package main_test
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -28,7 +29,7 @@ services:
   box:
     compute_type: vm
     image: guest:1
-    command: [sh, -c, "echo first boot in $MODE mode in $(mdata-get color)"]
+    command: [sh, -c, "echo first boot in $MODE mode in $(mdata-get color); (until nslookup box.svc.shop.admin.mariposa.internal >/tmp/found 2>&1; do sleep 1; done; echo found $(cat /tmp/found) by name) &"]
     environment: {MODE: test}
     mdata: {color: blue}
     memory: 128m
@@ -49,6 +50,12 @@ services:
 	i.await("its log", func() bool {
 		logs := i.ok("-j", "shop", "logs")
 		return strings.Contains(logs, "booted") && strings.Contains(logs, "first boot in test mode in blue")
+	})
+
+	// Inside the guest, its name leads to its address.
+	address, _ := mariposa.SplitAddress(one.Addresses[0])
+	i.await("the guest resolves its name", func() bool {
+		return regexp.MustCompile(`found .*Address:? [^ ]*` + regexp.QuoteMeta(address) + `\b.* by name`).MatchString(i.ok("-j", "shop", "logs"))
 	})
 
 	// The agent and the server are killed. The machine runs on, and is taken over.

@@ -66,6 +66,9 @@ func (d *Driver) connect() error {
 	if unlimited != "" {
 		details[limitsDetail] = "not enforced: " + unlimited
 	}
+	if why := d.whyNoNames(); why != "" {
+		details[namesDetail] = "not resolved: " + why
+	}
 	ctx, cancel := context.WithTimeout(d.ctx, listTimeout)
 	defer cancel()
 	following, stop := context.WithCancel(d.ctx)

@@ -46,10 +46,24 @@ func (d *Driver) setResolver(ctx context.Context, i driver.Instance, plan *clien
 	plan.HostConfig = &host
 }
 
-// mayOpenDoors reports whether the networks of the engine are those of the node. Podman answers at
-// their addresses itself.
-func (d *Driver) mayOpenDoors() bool {
-	return d.options.Names != nil && !d.isPodman.Load() && isInOurNetwork(d.api().DaemonHost())
+// namesDetail is the detail of a node that says why containers cannot resolve names.
+const namesDetail = "names"
+
+// mayOpenDoors reports whether containers can ask the DNS server of the node.
+func (d *Driver) mayOpenDoors() bool { return d.options.Names != nil && d.whyNoNames() == "" }
+
+// whyNoNames says why containers cannot ask the DNS server of a node; empty if they can, or there is
+// none.
+func (d *Driver) whyNoNames() string {
+	switch {
+	case d.options.Names == nil:
+		return ""
+	case d.isPodman.Load():
+		return "Podman answers at the addresses of its networks itself"
+	case !isInOurNetwork(d.api().DaemonHost()):
+		return "the engine does not run in the network of this node"
+	}
+	return ""
 }
 
 // openDoors makes the DNS server of the node answer in all networks of its containers.

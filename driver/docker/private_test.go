@@ -2,7 +2,10 @@ package docker
 
 import (
 	"errors"
+	"strings"
 	"testing"
+
+	"mariposa/driver"
 )
 
 func TestRepositoriesAreNamedAsTheEngineNamesThem(t *testing.T) {
@@ -36,5 +39,21 @@ func TestACrashOfTheRuntimeIsRecognized(t *testing.T) {
 	}
 	if isRuntimeCrash(nil) {
 		t.Error("no error is a crash")
+	}
+}
+
+// noDoors is a DNS server of a node.
+type noDoors struct{ driver.NameServer }
+
+func TestANodeSaysWhyContainersCannotResolveNames(t *testing.T) {
+	t.Parallel()
+	d := &Driver{}
+	d.isPodman.Store(true)
+	if why := d.whyNoNames(); why != "" || d.mayOpenDoors() {
+		t.Errorf("without a DNS server: %q", why)
+	}
+	d.options.Names = noDoors{}
+	if why := d.whyNoNames(); !strings.Contains(why, "Podman") || d.mayOpenDoors() {
+		t.Errorf("with Podman: %q", why)
 	}
 }

@@ -169,6 +169,9 @@ func TestUserModeForwardsPorts(t *testing.T) {
 	t.Parallel()
 	d := openNode(t)
 	d.userMode()
+	if why := d.Details()["names"]; !strings.Contains(why, "user mode") {
+		t.Errorf("the node says about names: %q", why)
+	}
 	i := instance(drivertest.NewID(), linux(t))
 	i.Workload.Memory = 128 << 20
 	i.Workload.Ports = []mariposa.Port{{Target: 8080}}

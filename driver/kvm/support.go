@@ -179,6 +179,7 @@ func (d *Driver) Details() map[string]string {
 	}
 	if d.options.Networks == nil {
 		m["network"] = "user mode: ports of the node lead to machines, and nothing leads out"
+		m["names"] = "not resolved: in user mode, machines cannot ask the DNS server of the node"
 		return m
 	}
 	maps.Copy(m, d.options.Networks.Details())
