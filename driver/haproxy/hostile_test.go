@@ -466,3 +466,47 @@ func TestAStalledBalancerIsNotAskedForEveryMember(t *testing.T) {
 		}
 	}
 }
+
+// A balancer with many routes is asked for all of them at once.
+func TestABalancerWithManyRoutesIsAskedLittle(t *testing.T) {
+	t.Parallel()
+	b := mariposa.Balancer{Mode: "http", Listen: []int{freePort(t)}}
+	var members []mariposa.Member
+	for n := range mariposa.MaxRoutes {
+		name := "s" + strconv.Itoa(n)
+		b.Routes = append(b.Routes, mariposa.Route{Path: "/" + name, Service: name, Port: 80})
+		members = append(members, mariposa.Member{Backend: name + ".80", Instance: name + "-1", Address: "127.0.0.1:1", Weight: 100, State: mariposa.MemberUp})
+	}
+	i := instance(drivertest.NewID(), b)
+	d, err := haproxy.New(haproxy.Options{Dir: t.TempDir(), Interval: time.Hour})
+	must(t, err)
+	var seen reports
+	d.Watch(seen.note)
+	_, err = d.Start(t.Context(), i)
+	must(t, err)
+	t.Cleanup(func() {
+		must(t, d.Remove(context.WithoutCancel(t.Context()), i.ID))
+		must(t, d.Close())
+	})
+	must(t, d.SetMembers(t.Context(), i.ID, members))
+	for _, m := range members {
+		seen.await(t, i.ID, m.Instance, func(s mariposa.MemberStatus) bool { return s.State == mariposa.MemberUp })
+	}
+	asked := func() int {
+		for line := range strings.Lines(control(t, i.ID, "show info")) {
+			if text, ok := strings.CutPrefix(line, "CumReq: "); ok {
+				n, err := strconv.Atoi(strings.TrimSpace(text))
+				must(t, err)
+				return n
+			}
+		}
+		t.Fatal("HAProxy does not count")
+		return 0
+	}
+	before := asked()
+	_, err = d.Usage(t.Context(), i.ID)
+	must(t, err)
+	if n := asked() - before; n >= mariposa.MaxRoutes {
+		t.Errorf("it was asked %d times", n)
+	}
+}

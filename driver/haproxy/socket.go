@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -83,32 +84,32 @@ func (r refusal) Error() string { return string(r) }
 // counters are what a server has done.
 type counters struct{ responses mariposa.Responses }
 
-// servers returns the servers of some backends, with their counters.
+// servers returns the servers of some backends, with their counters. It asks for all backends at
+// once if there are several: a balancer may have a hundred.
 func (s socket) servers(ctx context.Context, backends []string) ([]balance.Server, map[balance.Key]counters, error) {
-	var all []balance.Server
-	counts := map[balance.Key]counters{}
-	for _, name := range backends {
-		states, err := s.ask(ctx, "show servers state "+name)
-		if err != nil {
-			return nil, nil, err
-		}
-		list, err := parseStates(name, states)
-		if err != nil {
-			return nil, nil, err
-		}
-		stats, err := s.ask(ctx, "show stat "+name+" 4 -1")
-		if err != nil {
-			return nil, nil, err
-		}
-		open, by, err := parseStats(stats)
-		if err != nil {
-			return nil, nil, err
-		}
-		for i := range list {
-			k := balance.Key{Backend: list[i].Backend, Instance: list[i].Name}
-			list[i].Connections, counts[k] = open[k], by[k]
-		}
-		all = append(all, list...)
+	only, which := "", "-1"
+	if len(backends) == 1 {
+		only, which = " "+backends[0], backends[0]
+	}
+	states, err := s.ask(ctx, "show servers state"+only)
+	if err != nil {
+		return nil, nil, err
+	}
+	all, err := parseStates(strings.Join(backends, ", "), states)
+	if err != nil {
+		return nil, nil, err
+	}
+	stats, err := s.ask(ctx, "show stat "+which+" 4 -1")
+	if err != nil {
+		return nil, nil, err
+	}
+	open, counts, err := parseStats(stats)
+	if err != nil {
+		return nil, nil, err
+	}
+	all = slices.DeleteFunc(all, func(s balance.Server) bool { return !slices.Contains(backends, s.Backend) })
+	for i := range all {
+		all[i].Connections = open[balance.Key{Backend: all[i].Backend, Instance: all[i].Name}]
 	}
 	return all, counts, nil
 }
