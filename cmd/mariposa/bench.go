@@ -20,7 +20,7 @@ import (
 
 func benchCommand() *cobra.Command {
 	c := &cobra.Command{Use: "bench", Short: "Run load tests and print the measurements as JSON"}
-	c.AddCommand(benchConvergeCommand(), benchAPICommand(), benchQueueCommand(), benchComputeCommand(), benchHealthCommand(), benchAnswerCommand(), benchRequestsCommand(), benchRespondCommand())
+	c.AddCommand(benchConvergeCommand(), benchAPICommand(), benchQueueCommand(), benchComputeCommand(), benchHealthCommand(), benchAnswerCommand(), benchRequestsCommand(), benchRespondCommand(), benchPageCommand(), benchPagesCommand())
 	return c
 }
 
