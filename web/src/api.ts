@@ -87,8 +87,8 @@ export async function send<T>(method: string, path: string, body?: unknown): Pro
 }
 
 /** readStream calls a function for each event of a stream, after the last one that was read, until
- * the stream ends. */
-export async function readStream(path: string, signal: AbortSignal, opened: () => void, on: (kind: string, data: string, id: string) => void, last = ""): Promise<void> {
+ * the stream ends. passed is called with the position of the stream when it says no more than that. */
+export async function readStream(path: string, signal: AbortSignal, opened: () => void, on: (kind: string, data: string, id: string) => void, last = "", passed = (_id: string) => {}): Promise<void> {
   const headers: Record<string, string> = { Accept: "text/event-stream" };
   if (last) headers["Last-Event-ID"] = last;
   const r = await fetch(path, { headers, signal, cache: "no-store" });
@@ -113,6 +113,7 @@ export async function readStream(path: string, signal: AbortSignal, opened: () =
       }
       rest = rest.slice(end + 2);
       if (data) on(kind, data, id);
+      else if (id) passed(id);
     }
   }
 }

@@ -1,6 +1,7 @@
 // The shell of the page: what is shown at which address, and the keys.
 
 import { Failure, Project, send } from "./api";
+import { refreshBalancers } from "./balancers";
 import { Child, h, mount, VNode } from "./dom";
 import { accountView, loadAccount } from "./account";
 import { adminView, loadAdmin, mayAdminister } from "./admin";
@@ -9,7 +10,7 @@ import { matches, overviewView, summary, view, visible } from "./overview";
 import { closeEditor, editorView, openEditor } from "./editor";
 import { loadGraph } from "./graph";
 import { closeLogs, openLogs } from "./logs";
-import { hideInstance, shownInstance } from "./panel";
+import { hideInstance, showInstance, shownInstance } from "./panel";
 import { projectView, Tab } from "./project";
 import { ask, isAsking, onSheet, sheetView } from "./sheet";
 import { closeShell, shellView } from "./shell";
@@ -58,6 +59,7 @@ function arrive(): void {
   hideInstance();
   const p = currentProject();
   world.show(p?.id ?? "").catch(() => {});
+  world.followAll(location.pathname === "/events").catch(() => {});
   if (location.pathname === "/projects/new") openEditor(null, redraw);
   else if (p && tabOf() === "change") openEditor(p, redraw);
   else closeEditor();
@@ -146,27 +148,59 @@ function topView(): VNode {
       h("button", { class: "plain", onclick: () => void signOut() }, "Sign out"))));
 }
 
+interface Found { key: string; name: string; where: string; open: () => void }
+
+/** found returns what the search text finds: projects, their services, nodes, and instances of the open project. */
+function found(): Found[] {
+  const want = view.filter.trim().toLowerCase();
+  if (!want) return [];
+  const has = (name: string) => name.toLowerCase().includes(want);
+  const projects = matches(want);
+  const all: Found[] = projects.filter((p) => has(p.name) || has(p.organization_name)).map((p) => ({ key: p.id, name: p.name, where: `project of ${p.organization_name}`, open: () => go(pathOf(p)) }));
+  for (const p of projects) for (const s of p.services) if (has(s.name)) all.push({ key: p.id + s.name, name: s.name, where: `service of ${p.name}`, open: () => go(pathOf(p)) });
+  for (const n of world.nodes ?? []) if (has(n.name)) all.push({ key: n.id, name: n.name, where: "node", open: () => go("/nodes") });
+  for (const i of world.instances.values()) {
+    if (all.length >= maxFound) break;
+    const p = world.projects.get(i.project);
+    if (p && has(i.name)) all.push({ key: i.id, name: i.name, where: `instance of ${p.name}`, open: () => {
+      go(pathOf(p));
+      void showInstance(i.id, redraw);
+    } });
+  }
+  return all.slice(0, maxFound);
+}
+
+const maxFound = 8;
+
+function endSearch(): void {
+  view.filter = "";
+  view.at = -1;
+  document.getElementById("search")?.blur();
+}
+
 function resultViews(): Child[] {
-  const found = matches(view.filter).slice(0, 8);
-  if (found.length === 0) return [h("li", { key: "none", class: "quiet" }, "Nothing found")];
-  return found.map((p, i) => h("li", { key: p.id }, h("a", { href: pathOf(p), class: i === view.at ? "at" : "" }, p.name, h("span", { class: "quiet" }, ` ${p.organization_name}`))));
+  const all = found();
+  if (all.length === 0) return [h("li", { key: "none", class: "quiet" }, "Nothing found")];
+  return all.map((f, i) => h("li", { key: f.key }, h("button", {
+    class: "plain" + (i === view.at ? " at" : ""), onclick: () => {
+      endSearch();
+      f.open();
+    },
+  }, f.name, h("span", { class: "quiet" }, ` ${f.where}`))));
 }
 
 function searchKey(e: KeyboardEvent): void {
-  const found = location.pathname === "/" ? visible() : matches(view.filter).slice(0, 8);
+  const onOverview = location.pathname === "/";
+  const all = onOverview ? visible().map((p): Found => ({ key: p.id, name: p.name, where: "", open: () => go(pathOf(p)) })) : found();
   if (e.key === "ArrowDown" || e.key === "ArrowUp") {
-    view.at = Math.max(0, Math.min(found.length - 1, view.at + (e.key === "ArrowDown" ? 1 : -1)));
+    view.at = Math.max(0, Math.min(all.length - 1, view.at + (e.key === "ArrowDown" ? 1 : -1)));
     e.preventDefault();
-  } else if (e.key === "Enter" && found[Math.max(0, view.at)]) {
-    const p = found[Math.max(0, view.at)];
-    view.filter = "";
-    view.at = -1;
-    (e.target as HTMLElement).blur();
-    go(pathOf(p));
+  } else if (e.key === "Enter" && all[Math.max(0, view.at)]) {
+    const one = all[Math.max(0, view.at)];
+    endSearch();
+    one.open();
   } else if (e.key === "Escape") {
-    view.filter = "";
-    view.at = -1;
-    (e.target as HTMLElement).blur();
+    endSearch();
   } else {
     return;
   }
@@ -245,7 +279,7 @@ async function begin(): Promise<void> {
     await world.load();
     rememberSignIn(true);
     arrive();
-    void world.follow();
+    if (!world.isFollowing()) void world.follow();
   } catch (e) {
     if (!(e instanceof Failure && e.status === 401)) failure = (e as Error).message;
     if (failure && !world.me) world.me = { id: "", name: "", admin: false, organization_name: "", token: { name: "", use: "", expires: null } };
@@ -269,7 +303,9 @@ async function main(): Promise<void> {
   addEventListener("keydown", onKey);
   addEventListener("click", onClick);
   setInterval(() => {
-    if (!document.hidden && world.me) redraw(); // ages and estimates
+    if (document.hidden || !world.me) return;
+    if (world.open && tabOf() === "") void refreshBalancers(world.open, redraw);
+    redraw(); // ages and estimates
   }, 1000);
   addEventListener("hashchange", () => void enter()); // a sign-in link, pasted while the page is open
   await enter();

@@ -14,7 +14,7 @@ let shown: { project: string; graph: Graph | null; error: string } = { project: 
 let loading = false;
 let again = false;
 
-const width = 176, height = 52, across = 264, down = 76;
+const width = 176, height = 52, across = 264, beside = 192, down = 68;
 
 /** loadGraph reads the graph of a project, at most once at a time. */
 export async function loadGraph(project: string, redraw: () => void): Promise<void> {
@@ -41,21 +41,80 @@ export async function loadGraph(project: string, redraw: () => void): Promise<vo
 
 const id = (kind: string, name: string): string => kind + " " + name;
 
-/** layOut places the nodes of each layer beside the nodes that they depend on. */
-function layOut(g: Graph): Map<string, { x: number; y: number }> {
-  const layers = new Map<number, GNode[]>();
-  for (const n of g.nodes) layers.set(n.layer, [...(layers.get(n.layer) ?? []), n]);
-  const at = new Map<string, { x: number; y: number }>();
-  [...layers.keys()].sort((a, b) => a - b).forEach((layer, column) => {
-    const nodes = layers.get(layer)!;
-    const pull = (n: GNode) => {
-      const ys = g.edges.filter((e) => id(e.from_kind, e.from) === id(n.kind, n.name)).map((e) => at.get(id(e.to_kind, e.to))?.y).filter((y) => y !== undefined);
-      return ys.length ? ys.reduce((a, b) => a + b, 0) / ys.length : 1e9;
-    };
-    nodes.sort((a, b) => pull(a) - pull(b) || a.name.localeCompare(b.name));
-    nodes.forEach((n, row) => at.set(id(n.kind, n.name), { x: column * across, y: row * down }));
-  });
+/** The most nodes of a layer that are below each other. A larger layer has several columns. */
+const tallest = 12;
+
+/** From this many nodes on, the graph has a map. */
+const mapped = 50;
+
+type Places = Map<string, { x: number; y: number }>;
+
+/** layOut places the nodes of each layer near the nodes that they are connected with. */
+function layOut(g: Graph): Places {
+  const layers: GNode[][] = [];
+  for (const layer of [...new Set(g.nodes.map((n) => n.layer))].sort((a, b) => a - b)) {
+    layers.push(g.nodes.filter((n) => n.layer === layer).sort((a, b) => a.name.localeCompare(b.name)));
+  }
+  const near = new Map<string, string[]>();
+  const connect = (a: string, b: string) => near.set(a, [...(near.get(a) ?? []), b]);
+  for (const e of g.edges) {
+    connect(id(e.from_kind, e.from), id(e.to_kind, e.to));
+    connect(id(e.to_kind, e.to), id(e.from_kind, e.from));
+  }
+  // A few passes in both directions leave few crossings.
+  const rank = new Map<string, number>();
+  const number = (nodes: GNode[]) => nodes.forEach((n, i) => rank.set(id(n.kind, n.name), (i + 0.5) / nodes.length));
+  layers.forEach(number);
+  const pull = (n: GNode): number => {
+    const at = (near.get(id(n.kind, n.name)) ?? []).map((other) => rank.get(other) ?? 0.5);
+    return at.length ? at.reduce((a, b) => a + b, 0) / at.length : rank.get(id(n.kind, n.name))!;
+  };
+  for (let pass = 0; pass < 4; pass++) {
+    for (const nodes of pass % 2 ? [...layers].reverse() : layers) {
+      const pulls = new Map(nodes.map((n) => [n, pull(n)]));
+      nodes.sort((a, b) => pulls.get(a)! - pulls.get(b)!);
+      number(nodes);
+    }
+  }
+  const rows = Math.min(tallest, Math.max(...layers.map((l) => l.length)));
+  const at: Places = new Map();
+  let left = 0;
+  for (const nodes of layers) {
+    const columns = Math.ceil(nodes.length / tallest), deep = Math.ceil(nodes.length / columns);
+    nodes.forEach((n, i) => {
+      const column = Math.floor(i / deep);
+      const inColumn = Math.min(deep, nodes.length - column * deep);
+      at.set(id(n.kind, n.name), { x: left + column * beside, y: (i % deep + (rows - inColumn) / 2) * down });
+    });
+    left += (columns - 1) * beside + across;
+  }
   return at;
+}
+
+/** mapView is a small picture of a large graph. It shows which part is visible, and goes where it is clicked. */
+function mapView(g: Graph, at: Places, w: number, tall: number): VNode {
+  const scale = Math.min(200 / w, 120 / tall);
+  return h("svg", {
+    class: "map", width: Math.round(w * scale), height: Math.round(tall * scale), viewBox: `0 0 ${w} ${tall}`, "aria-hidden": "true",
+    onclick: (e: MouseEvent) => {
+      const map = (e.currentTarget as SVGElement).getBoundingClientRect(), graph = (e.currentTarget as SVGElement).parentElement!.querySelector(".graph")!;
+      graph.scrollTo((e.clientX - map.left) / scale - graph.clientWidth / 2, (e.clientY - map.top) / scale - graph.clientHeight / 2);
+    },
+  }, g.nodes.map((n) => {
+    const { x, y } = at.get(id(n.kind, n.name))!;
+    return h("rect", { key: id(n.kind, n.name), class: n.status === "converged" ? "ok" : ["failed", "blocked", "backing-off"].includes(n.status) ? "fail" : "", x, y, width, height });
+  }), h("rect", { key: "view", class: "view" }));
+}
+
+/** followScroll keeps the frame in the map where the visible part is. */
+function followScroll(graph: HTMLElement): void {
+  const update = () => {
+    const view = graph.parentElement?.querySelector(".map .view");
+    if (!view) return;
+    for (const [name, value] of [["x", graph.scrollLeft], ["y", graph.scrollTop], ["width", graph.clientWidth], ["height", graph.clientHeight]] as const) view.setAttribute(name, String(value));
+  };
+  graph.onscroll = update;
+  requestAnimationFrame(update);
 }
 
 export function graphView(p: Project): VNode {
@@ -67,8 +126,8 @@ export function graphView(p: Project): VNode {
   const w = Math.max(...[...at.values()].map((a) => a.x)) + width, tall = Math.max(...[...at.values()].map((a) => a.y)) + height;
   const waiting = g.nodes.filter((n) => n.reason && n.status !== "converged");
   const isWaiting = new Set(waiting.filter((n) => n.reason_code.startsWith("waits")).map((n) => id(n.kind, n.name)));
-  return h("div", null,
-    h("div", { class: "graph", tabindex: 0, role: "group", "aria-label": "Graph of dependencies" },
+  return h("div", { class: "graph-frame" },
+    h("div", { class: "graph", tabindex: 0, role: "group", "aria-label": "Graph of dependencies", use: followScroll },
       h("div", { class: "canvas", style: { width: `${w}px`, height: `${tall}px` } },
         h("svg", { width: w, height: tall, "aria-hidden": "true" }, g.edges.map((e) => {
           const a = at.get(id(e.to_kind, e.to)), b = at.get(id(e.from_kind, e.from));
@@ -86,5 +145,6 @@ export function graphView(p: Project): VNode {
           h("span", { class: "quiet num" }, n.kind === "service" ? `${n.running} of ${n.goal}` : n.kind.replace("_", " ")),
           h("span", { class: "hidden" }, n.status, depends.length ? `, depends on ${depends.join(", ")}` : ""));
         }))),
+    g.nodes.length > mapped && mapView(g, at, w, tall),
     waiting.length > 0 && h("ul", { class: "waiting" }, waiting.map((n) => h("li", { key: n.kind + n.name }, h("b", null, n.name), " ", h("span", { class: "quiet" }, ...sentence(n.reason))))));
 }

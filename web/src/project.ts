@@ -1,6 +1,7 @@
 // A project: its services with a cell per instance, its queue and its events.
 
 import { Instance, Project, Role, send, Service } from "./api";
+import { balancersView } from "./balancers";
 import { cellsOf, describe, glyph, grid } from "./cells";
 import { Child, h, VNode } from "./dom";
 import { editorView } from "./editor";
@@ -64,6 +65,7 @@ function servicesView(p: Project, redraw: () => void): VNode {
     h("section", { class: "services", "aria-label": "Services" },
       p.services.length === 0 && h("p", { key: "none", class: "quiet" }, "This project has no services."),
       p.services.map((s) => serviceView(p, s, by.get(s.name) ?? [], redraw))),
+    balancersView(p),
     h("section", { "aria-label": "Queue" },
       h("h2", null, "Queue"),
       tasks.length ? taskList(tasks, false, redraw) : h("p", { class: "quiet" }, "No task is open.")),

@@ -5,6 +5,9 @@ import { identity } from "./identity";
 
 export const maxEvents = 300;
 
+/** The kinds of events that all pages need. Of the instances, only the project that is open needs more. */
+const kinds = "instance.failed,instance.unhealthy,network,node,organization,package,project,service,settings,task,token,user,version,volume";
+
 class World {
   me: Me | null = null;
   loaded = false;
@@ -19,6 +22,10 @@ class World {
   instances = new Map<string, Instance>();
   open = "";
   openLoaded = false;
+  /** Whether events of all kinds are followed, for the page that lists them. */
+  private all = false;
+  /** What the stream that is open brings. */
+  private scope = "";
   listeners: ((e: Event) => void)[] = [];
 
   private revision = 0;
@@ -45,7 +52,7 @@ class World {
       get<{ revision: number; projects: Project[] }>("/v1/state"),
       get<{ projects: { id: string; role?: Role }[] }>("/v1/projects"),
       get<{ tasks: Task[] }>("/v1/queue"),
-      get<{ events: Event[] }>("/v1/events?limit=100"),
+      get<{ events: Event[] }>(`/v1/events?limit=100&kinds=${kinds}`),
     ]);
     this.projects = new Map(state.projects.map((p) => [p.id, p]));
     this.roles = new Map(list.projects.map((p) => [p.id, p.role ?? "viewer"]));
@@ -62,15 +69,18 @@ class World {
   async follow(): Promise<void> {
     this.stream?.abort();
     const stream = (this.stream = new AbortController());
+    this.scope = this.wanted();
     for (let failures = 0; !stream.signal.aborted; ) {
       try {
-        await readStream(`/v1/events?since=${this.revision}`, stream.signal, () => {
+        await readStream(`/v1/events?since=${this.revision}&states=true${this.scope}`, stream.signal, () => {
           failures = 0;
           this.report("");
-        }, (kind, data) => {
-          if (kind === "error") return;
-          this.apply(JSON.parse(data) as Event);
-        });
+        }, (kind, data, id) => {
+          if (kind === "error" || stream.signal.aborted) return;
+          if (kind === "state") this.setState(JSON.parse(data) as Project);
+          else this.apply(JSON.parse(data) as Event);
+          this.pass(id);
+        }, "", (id) => this.pass(id));
       } catch (e) {
         if (stream.signal.aborted || !this.me) return;
         if (e instanceof Failure && (e.status === 410 || e.status === 401)) {
@@ -82,6 +92,43 @@ class World {
       if (++failures > 1) this.report("The connection to the server is lost. What you see may be old; trying again.");
       await new Promise((r) => setTimeout(r, Math.min(5000, 250 * failures)));
     }
+  }
+
+  isFollowing(): boolean {
+    return this.stream !== null && !this.stream.signal.aborted;
+  }
+
+  /** wanted says which events the page needs now. */
+  private wanted(): string {
+    return this.all ? "" : `&kinds=${kinds}${this.open && "&detail=" + this.open}`;
+  }
+
+  /** followWanted opens another stream if the page needs other events than before. */
+  private followWanted(): void {
+    if (this.loaded && !document.hidden && this.scope !== this.wanted()) void this.follow();
+  }
+
+  /** followAll follows events of all kinds, or no longer. */
+  async followAll(all: boolean): Promise<void> {
+    if (this.all === all) return;
+    this.all = all;
+    this.followWanted();
+    if (all) this.addEvents((await get<{ events: Event[] }>("/v1/events?limit=100")).events);
+  }
+
+  /** pass notes up to which revision the stream has brought everything. */
+  private pass(revision: string): void {
+    this.revision = Math.max(this.revision, Number(revision) || 0);
+  }
+
+  private setState(p: Project): void {
+    this.projects.set(p.id, p);
+    if (!this.roles.has(p.id)) void this.refresh("role" + p.id, () => this.loadRole(p.id));
+    this.changed();
+  }
+
+  private async loadRole(id: string): Promise<void> {
+    this.roles.set(id, (await get<{ role?: Role }>(`/v1/projects/${id}`)).role ?? "viewer");
   }
 
   private report(problem: string): void {
@@ -126,7 +173,6 @@ class World {
     } else if (noun === "project" && verb === "deleted" && object?.id) {
       this.projects.delete(object.id);
     }
-    if (e.project) void this.refresh(e.project, () => this.loadProject(e.project));
     for (const f of this.listeners) f(e);
     this.changed();
   }
@@ -151,15 +197,10 @@ class World {
   }
 
   async loadProject(id: string): Promise<void> {
-    try {
-      const one = (await get<{ projects: Project[] }>(`/v1/state?project=${id}`)).projects[0];
-      if (!one) return;
-      this.projects.set(id, one);
-      if (!this.roles.has(id)) this.roles.set(id, (await get<{ role?: Role }>(`/v1/projects/${id}`)).role ?? "viewer");
-    } catch (e) {
-      if (e instanceof Failure && e.status === 404) this.projects.delete(id);
-      else throw e;
-    }
+    const one = (await get<{ projects: Project[] }>(`/v1/state?project=${id}`)).projects[0];
+    if (!one) return;
+    this.projects.set(id, one);
+    if (!this.roles.has(id)) await this.loadRole(id);
   }
 
   /** show loads the instances of a project; empty: none is open. */
@@ -168,14 +209,18 @@ class World {
     this.open = project;
     this.openLoaded = false;
     this.instances = new Map();
+    this.followWanted();
     if (project) await Promise.all([this.loadInstances(), this.loadHistory()]);
   }
 
   /** loadHistory adds the earlier events of the project that is open. */
   private async loadHistory(): Promise<void> {
-    const got = await get<{ events: Event[] }>(`/v1/events?project=${this.open}&limit=50`);
+    this.addEvents((await get<{ events: Event[] }>(`/v1/events?project=${this.open}&limit=50`)).events);
+  }
+
+  private addEvents(more: Event[]): void {
     const known = new Set(this.events.map((e) => e.revision));
-    this.events = [...this.events, ...got.events.filter((e) => !known.has(e.revision))].sort((a, b) => b.revision - a.revision);
+    this.events = [...this.events, ...more.filter((e) => !known.has(e.revision))].sort((a, b) => b.revision - a.revision);
     this.changed();
   }
 
