@@ -40,7 +40,7 @@ endif
 # others without it. Left out on purpose: pure packages (a test checks that they contain
 # no `go` statement), simulate (it processes one message at a time) and cmd (its tests
 # start the real, static binary). Packages that do not exist are skipped.
-RACE_ROOMS := clock mailbox listener wire store driver engine fleet agent health balance discover \
+RACE_ROOMS := clock mailbox listener wire store driver engine fleet agent health history balance discover \
 	picture seal auth api web client cli healthagent examples
 RACE := $(patsubst %,./%/...,$(wildcard $(RACE_ROOMS)))
 # Some of their tests take too long under the race detector. These packages run twice:

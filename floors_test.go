@@ -44,7 +44,7 @@ var floors = []struct {
 	{[]string{"seal"}, "secrets are encrypted and decrypted in one place, next to the keys"},
 	{[]string{"relay"}, "replicas connect to each other by the keys and leases they share, whatever they ask"},
 	{[]string{"picture"}, "all actors and interfaces share one copy of the store, so it is below them"},
-	{[]string{"engine", "fleet", "agent", "health", "discover", "auth"}, "actors use the infrastructure and do not know the interfaces"},
+	{[]string{"engine", "fleet", "agent", "health", "discover", "auth", "history"}, "actors use the infrastructure and do not know the interfaces"},
 	{[]string{"change"}, "a request has the same effect through every interface, so changes know none of them"},
 	{[]string{"client"}, "the client knows only the HTTP contract of the server"},
 	{[]string{"api", "web", "cli", "healthagent"}, "interfaces show what the actors do; nothing below depends on them"},

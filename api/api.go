@@ -26,6 +26,7 @@ import (
 	"mariposa/clock"
 	"mariposa/discover"
 	"mariposa/fleet"
+	"mariposa/history"
 	"mariposa/listener"
 	"mariposa/picture"
 	"mariposa/relay"
@@ -41,6 +42,7 @@ type Options struct {
 	Cache     *picture.VersionCache
 	Fleet     *fleet.Fleet
 	Used      func(node string) mariposa.Resources // the resources claimed on a node
+	History   *history.Recorder                    // how services and nodes fared; nil: nothing is remembered
 	Clock     clock.Clock
 	NewID     func() string    // generates increasing ids
 	Vault     *seal.Vault      // encrypts and decrypts metadata and stored responses
@@ -109,6 +111,9 @@ func New(o Options) http.Handler {
 	}
 	if o.Used == nil {
 		o.Used = func(string) mariposa.Resources { return mariposa.Resources{} }
+	}
+	if o.History == nil {
+		o.History = &history.Recorder{Options: history.Options{Clock: o.Clock}}
 	}
 	o.RequestTimeout = cmp.Or(o.RequestTimeout, defaultRequestTimeout)
 	o.Heartbeat = cmp.Or(o.Heartbeat, defaultHeartbeat)

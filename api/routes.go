@@ -197,6 +197,9 @@ var topics = []topic{
 		handle("GET /v1/projects/{project}/graph", "get-graph", "Get a project as a graph: its resources, their status and dependencies", (*server).getGraph).
 			needs(auth.ReadProject).on(projectInPath).
 			describe("Includes the resources of the version in force and leftovers of earlier versions."),
+		handle("GET /v1/projects/{project}/history", "get-project-history", "Show how the services of a project fared during the last hours", (*server).getProjectHistory).
+			needs(auth.ReadProject).on(projectInPath).
+			describe("Each replica remembers up to 6 hours, in memory: intervals from before it was started are null."),
 	}},
 	{"queue", "Tasks that carry out changes.", []route{
 		handle("GET /v1/queue", "list-tasks", "List tasks, newest first", (*server).listTasks).needs(auth.Ask),
@@ -261,6 +264,8 @@ var topics = []topic{
 	{"nodes", "Machines that run instances.", []route{
 		handle("GET /v1/nodes", "list-nodes", "List nodes, sorted by name", (*server).listNodes).needs(auth.RunInstallation),
 		handle("GET /v1/nodes/{node}", "get-node", "Show a node", (*server).getNode).needs(auth.RunInstallation),
+		handle("GET /v1/nodes/{node}/history", "get-node-history", "Show how full a node was during the last hours", (*server).getNodeHistory).needs(auth.RunInstallation).
+			describe("Each replica remembers up to 6 hours, in memory: intervals from before it was started are null."),
 		handle("PUT /v1/nodes/{node}", "act-on-node", "Drain, reserve, purge, adopt, approve or reject a node", (*server).actOnNode).
 			needs(auth.RunInstallation).audits("node.act").
 			describe("Drain moves all instances to other nodes, within the limits of their services, and keeps new ones away; the answer names the task. Undrain lets the node take " +

@@ -31,6 +31,7 @@ import (
 	"mariposa/driver/dummy"
 	"mariposa/engine"
 	"mariposa/fleet"
+	"mariposa/history"
 	"mariposa/leaktest"
 	"mariposa/listener"
 	"mariposa/picture"
@@ -59,6 +60,7 @@ type testServer struct {
 	picture  *picture.Picture
 	vault    *seal.Vault
 	fleet    *fleet.Fleet
+	history  *history.Recorder
 	url      string
 	http     *http.Client
 	logs     *lockedBuffer
@@ -162,13 +164,14 @@ func (h *testServer) open() {
 	var all sync.WaitGroup
 	runner := engine.NewRunner(4)
 	e := engine.New(engine.Options{Store: h.store, Picture: h.picture, Cache: cache, Clock: steady, NewID: newID, Wake: runner.Wake, Holder: "r1"})
+	h.history = history.New(history.Options{Picture: h.picture, Used: e.Used, Clock: steady})
 	if set.planner {
 		all.Go(func() { runner.Run(ctx, e) })
 	}
 	all.Go(func() { _ = h.picture.Follow(ctx, time.Hour, func(int) {}) })
 	all.Go(func() { h.fleet.Run(ctx) })
 	server := httptest.NewUnstartedServer(api.New(api.Options{
-		Store: h.store, Picture: h.picture, Cache: cache, Fleet: h.fleet, Clock: set.clock, NewID: newID, KeepVersions: set.keep, Limits: set.limits, Proxies: set.proxies,
+		Store: h.store, Picture: h.picture, Cache: cache, Fleet: h.fleet, History: h.history, Clock: set.clock, NewID: newID, KeepVersions: set.keep, Limits: set.limits, Proxies: set.proxies,
 		Vault: h.vault, Place: e.Place, Trial: e.Trial, JoinToken: joinToken, Version: "test", Metrics: set.metrics,
 		RequestTimeout: set.requestTimeout, Heartbeat: set.heartbeat,
 		Logger: slog.New(slog.NewTextHandler(h.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),

@@ -15,6 +15,7 @@ import (
 	"mariposa/discover"
 	"mariposa/engine"
 	"mariposa/fleet"
+	"mariposa/history"
 	"mariposa/listener"
 	"mariposa/picture"
 	"mariposa/relay"
@@ -136,14 +137,16 @@ func (c *plane) wire(ctx context.Context) (err error) {
 		o.Renewed = c.fleet.KeepLease
 	}
 	c.engine = engine.New(o)
+	past := history.New(history.Options{Picture: pic, Used: c.engine.Used, Clock: c.clock})
 	m := newSystemMetrics(c)
 	c.all.Go(func() { _ = pic.Follow(c.run, 10*time.Minute, m.observeRepairs) }) // it returns only when the context ends
 	c.all.Go(func() { runner.Run(c.run, c.engine) })
 	c.all.Go(func() { c.fleet.Run(c.run) })
+	c.all.Go(func() { past.Run(c.run) })
 	c.all.Go(func() { c.trim(c.run) })
 	c.all.Go(func() { c.removeExpired(c.run) })
 	c.handler = web.New(api.New(api.Options{
-		Store: requests, Picture: pic, Cache: cache, Fleet: c.fleet, Used: c.engine.Used, Place: c.engine.Place, Trial: c.engine.Trial, Vault: vault, Clock: c.clock, NewID: newID,
+		Store: requests, Picture: pic, Cache: cache, Fleet: c.fleet, Used: c.engine.Used, Place: c.engine.Place, Trial: c.engine.Trial, History: past, Vault: vault, Clock: c.clock, NewID: newID,
 		JoinToken: c.cfg.JoinToken, Version: c.cfg.Version, Metrics: m.registry,
 		Domain: c.cfg.Domain, Names: book, KeepVersions: c.cfg.KeepVersions, Limits: c.cfg.Limits, Proxies: c.cfg.Connections.Proxies, Links: c.links,
 	}))

@@ -120,6 +120,8 @@ func TestEveryMethodAsksForItsPath(t *testing.T) {
 		{"GET /v1/events?limit=1", func(c *Client) error { return drop(c.Revision(ctx)) }},
 		{"GET /v1/nodes", func(c *Client) error { return drop(c.Nodes(ctx)) }},
 		{"GET /v1/nodes/n1", func(c *Client) error { return drop(c.Node(ctx, "n1")) }},
+		{"GET /v1/nodes/n1/history", func(c *Client) error { return drop(c.NodeHistory(ctx, "n1", 0)) }},
+		{"GET /v1/projects/x/history?minutes=360&organization=acme", func(c *Client) error { return drop(c.ProjectHistory(ctx, "x", 360)) }},
 		{`PUT /v1/nodes/n1 application/json {"action":"lose"}`, func(c *Client) error { return drop(c.ActOnNode(ctx, "n1", contract.NodeAction{Action: "lose"})) }},
 		{"DELETE /v1/nodes/n1", func(c *Client) error { return drop(c.DeleteNode(ctx, "n1", false)) }},
 		{"DELETE /v1/nodes/n1?force=true", func(c *Client) error { return drop(c.DeleteNode(ctx, "n1", true)) }},

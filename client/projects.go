@@ -101,6 +101,26 @@ func (c *Client) Graph(ctx context.Context, project string) (*contract.Graph, er
 	return send[contract.Graph](ctx, c, get(pathOf(project, "graph"), c.organizationQuery()))
 }
 
+// ProjectHistory returns how the services of a project fared in the last so many minutes; 60 if zero.
+func (c *Client) ProjectHistory(ctx context.Context, project string, minutes int) (*contract.ProjectHistory, error) {
+	q := c.organizationQuery()
+	setMinutes(q, minutes)
+	return send[contract.ProjectHistory](ctx, c, get(pathOf(project, "history"), q))
+}
+
+// NodeHistory returns how full a node was in the last so many minutes; 60 if zero.
+func (c *Client) NodeHistory(ctx context.Context, node string, minutes int) (*contract.NodeHistory, error) {
+	q := url.Values{}
+	setMinutes(q, minutes)
+	return send[contract.NodeHistory](ctx, c, get(pathUnder("/v1/nodes", node, "history"), q))
+}
+
+func setMinutes(q url.Values, minutes int) {
+	if minutes > 0 {
+		q.Set("minutes", strconv.Itoa(minutes))
+	}
+}
+
 // DeleteProject deletes a project. With force, the task in the response stops its
 // instances first. The organization keeps its volumes.
 func (c *Client) DeleteProject(ctx context.Context, project string, force bool) (*contract.Changed, error) {
