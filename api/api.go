@@ -63,7 +63,9 @@ type Options struct {
 	// Proxies are trusted to forward the addresses of clients.
 	Proxies listener.Proxies
 	// Links are the connections to the other replicas; nil if there can be none.
-	Links   *relay.Links
+	Links *relay.Links
+	// OIDC is the provider at which people can sign in to the web page; nil: none.
+	OIDC    *OIDC
 	Metrics prometheus.Gatherer
 	Logger  *slog.Logger
 }
@@ -91,6 +93,7 @@ type server struct {
 	hashing       chan struct{} // limits how many passwords are hashed at once
 	attempts      *auth.Limiter // plans and rejected changes, by user
 	tokenUses     useTimes      // of tokens
+	provider      *provider     // of sign-ins; nil: none
 	usage         *usage
 	backingUp     atomic.Bool // a backup is in progress
 }
@@ -126,6 +129,7 @@ func New(o Options) http.Handler {
 		// A single source cannot use up the attempts of a user, and lock them out.
 		signIns: auth.NewLimiter(20, 5*time.Second), userSignIns: auth.NewLimiter(60, time.Second), hashing: make(chan struct{}, maxHashing),
 		denials: auth.NewLimiter(50, 10*time.Second), attempts: auth.NewLimiter(200, time.Second), usage: newUsage(o.Limits),
+		provider: newProvider(o.OIDC),
 	}
 	s.published.s = s
 	s.change = change.New(change.Options{

@@ -113,6 +113,12 @@ var topics = []topic{
 		handle("POST /v1/sessions", "sign-in", "Sign in to the web page", (*server).signIn).
 			admits(anybody).audits("session.create").answers(http.StatusCreated).
 			describe("With user and password, a token, or the secret of a sign-in link. The response sets a cookie that authenticates requests of the page, for up to 7 days. Programs use tokens instead."),
+		handle("GET /v1/sign-in", "get-sign-in", "List the ways to sign in to the web page", (*server).getSignIn).admits(anybody),
+		handlePlain("GET /v1/oidc/sign-in", "begin-oidc", "Send a browser to the provider of sign-ins (OpenID Connect)", (*server).beginProviderSignIn).
+			admits(anybody).serves(content{"text/html": nil}).
+			describe("Browsers come back to the path in return, with a session. With again=true, the provider asks who it is, even if it knows."),
+		handlePlain("GET /v1/oidc/callback", "end-oidc", "Sign in a browser that the provider of sign-ins sent back", (*server).endProviderSignIn).
+			admits(anybody).serves(content{"text/html": nil}),
 		handle("POST /v1/session/proof", "confirm-session", "Confirm that it is still you at the web page", (*server).confirmSession).
 			needs(auth.Ask).audits("session.confirm").
 			describe("Only for requests of the page, with the password or a token of the user. For 10 minutes after that, or after a sign-in other than by a link, the page can reveal and copy " +

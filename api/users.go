@@ -6,15 +6,20 @@ import (
 	"slices"
 	"strings"
 
+	"mariposa"
 	"mariposa/contract"
 	"mariposa/store"
 )
 
 func (v *viewer) user(r *store.User) contract.User {
 	spec := r.Spec()
+	var identity *mariposa.Identity
+	if c := caller(v.ctx); c.User == r.ID || v.s.seesAll(c) {
+		identity = spec.Identity
+	}
 	return contract.User{
 		ID: r.ID, Name: spec.Name, Email: spec.Email, Admin: spec.Admin, Disabled: spec.Disabled,
-		Organization: spec.Organization, OrganizationName: v.orgName(spec.Organization), Created: spec.Created,
+		Organization: spec.Organization, OrganizationName: v.orgName(spec.Organization), Created: spec.Created, Identity: identity,
 	}
 }
 
@@ -32,6 +37,9 @@ func (s *server) whoami(ctx context.Context, _ *struct{}) (*document[contract.Wh
 		return nil, notFound("there is no such user")
 	}
 	doc := contract.Whoami{User: v.user(r), HasPassword: r.Spec().Password != ""}
+	if id := r.Spec().Identity; id != nil && s.provider != nil && id.Issuer == s.provider.Issuer {
+		doc.Provider = s.provider.Name
+	}
 	if c.By != "" {
 		doc.For = c.Name
 	}
@@ -135,7 +143,11 @@ func (s *server) updateUser(ctx context.Context, in *updateUserInput) (*document
 	if err != nil {
 		return nil, err
 	}
-	return changed(s.change.UpdateUser(ctx, request(ctx), r.ID, in.Body, in.Cascade))
+	issuer := ""
+	if s.provider != nil {
+		issuer = s.provider.Issuer
+	}
+	return changed(s.change.UpdateUser(ctx, request(ctx), r.ID, in.Body, issuer, in.Cascade))
 }
 
 type deleteUserInput struct {

@@ -62,6 +62,7 @@ type Config struct {
 	KeepTasks       time.Duration // of ended tasks; 30 days if zero; negative: forever
 
 	Limits      api.Limits       // of one user
+	OIDC        *api.OIDC        // where people sign in to the web page; nil: nowhere else
 	Connections listener.Options // how many, and which proxies are trusted
 
 	cert *certificate // of this replica; nil: plain HTTP

@@ -148,7 +148,7 @@ func (c *plane) wire(ctx context.Context) (err error) {
 	c.handler = web.New(api.New(api.Options{
 		Store: requests, Picture: pic, Cache: cache, Fleet: c.fleet, Used: c.engine.Used, Place: c.engine.Place, Trial: c.engine.Trial, History: past, Vault: vault, Clock: c.clock, NewID: newID,
 		JoinToken: c.cfg.JoinToken, Version: c.cfg.Version, Metrics: m.registry,
-		Domain: c.cfg.Domain, Names: book, KeepVersions: c.cfg.KeepVersions, Limits: c.cfg.Limits, Proxies: c.cfg.Connections.Proxies, Links: c.links,
+		Domain: c.cfg.Domain, Names: book, KeepVersions: c.cfg.KeepVersions, Limits: c.cfg.Limits, Proxies: c.cfg.Connections.Proxies, Links: c.links, OIDC: c.cfg.OIDC,
 	}))
 	return nil
 }

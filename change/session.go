@@ -3,6 +3,7 @@ package change
 import (
 	"context"
 	"slices"
+	"time"
 
 	"mariposa"
 	"mariposa/auth"
@@ -18,6 +19,10 @@ type SignIn struct {
 	User string
 	// By is the token or the link that they used, and ends with it; nil: their password.
 	By *store.Token
+	// Provider is the provider of sign-ins at which they did that; empty: none.
+	Provider string
+	// Proved is when they proved it to the provider; zero: it does not say.
+	Proved time.Time
 	// Read is the user as they were when the password was checked; nil without a password.
 	Read *store.User
 
@@ -33,12 +38,18 @@ func (c *Changer) BeginSession(ctx context.Context, in SignIn) (secret string, s
 		Use: mariposa.TokenSession, Hash: mariposa.HashToken(secret), User: in.User, Created: now, Expires: now.Add(mariposa.SessionLifetime),
 	}
 	spec.Name = "session-" + spec.Hash[:8]
-	if in.By == nil || in.By.Spec().Use != mariposa.TokenLink { // a link may have been on somebody's screen
+	switch {
+	case in.Provider != "":
+		spec.Proved = in.Proved
+	case in.By == nil || in.By.Spec().Use != mariposa.TokenLink: // a link may have been on somebody's screen
 		spec.Proved = now
 	}
 	unit := store.Unit{Urgent: true}
 	unit.Exists(mariposa.KindUser, in.User)
 	how := "by password"
+	if in.Provider != "" {
+		how = "by " + in.Provider
+	}
 	if in.Read != nil {
 		unit.Unchanged(in.Read)
 	}

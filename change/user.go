@@ -54,7 +54,7 @@ func (c *Changer) addName(unit *store.Unit, name string, spec mariposa.NameSpec)
 // UpdateUser changes the given fields of a user. The tokens that they created for others
 // and for nodes work only while the user is enabled and an installation admin, so taking
 // that away needs cascade.
-func (c *Changer) UpdateUser(ctx context.Context, req *Request, id string, to contract.UserChange, cascade bool) (*contract.Changed, error) {
+func (c *Changer) UpdateUser(ctx context.Context, req *Request, id string, to contract.UserChange, issuer string, cascade bool) (*contract.Changed, error) {
 	if to.Email != nil {
 		if err := checkText("email", *to.Email); err != nil {
 			return nil, err
@@ -68,6 +68,11 @@ func (c *Changer) UpdateUser(ctx context.Context, req *Request, id string, to co
 		if id == mariposa.FirstUser && (!spec.Admin || spec.Disabled) {
 			return conflict("%s is the first user: it must stay an enabled admin, so that the installation can always be administered", spec.Name)
 		}
+		if to.OIDCSubject != nil {
+			if err := c.reconnect(unit, id, &spec, issuer, *to.OIDCSubject); err != nil {
+				return err
+			}
+		}
 		unit.Put(store.Write{Kind: mariposa.KindUser, ID: id, Spec: &spec, Event: req.event("user.updated", "", nil)})
 		if (to.Disabled == nil || !*to.Disabled) && (!before.Admin || spec.Admin) {
 			return nil
@@ -75,6 +80,27 @@ func (c *Changer) UpdateUser(ctx context.Context, req *Request, id string, to co
 		_, err := c.madeForOthers(id, spec.Name, cascade)
 		return err
 	})
+}
+
+// reconnect connects a user to a subject of the provider of sign-ins; empty: to none.
+func (c *Changer) reconnect(unit *store.Unit, id string, spec *mariposa.UserSpec, issuer, subject string) error {
+	if spec.Identity != nil {
+		unit.Delete(mariposa.KindName, spec.Identity.NameID(), mariposa.Event{})
+		spec.Identity = nil
+	}
+	if subject == "" {
+		return nil
+	}
+	if issuer == "" {
+		return conflict("this server has no provider of sign-ins: start it with --oidc-issuer first")
+	}
+	next := mariposa.Identity{Issuer: issuer, Subject: subject}
+	if r := c.Picture.Names.Get(next.NameID()); r != nil && r.Spec().User != id {
+		return conflict("this subject belongs to another user: disconnect that one first")
+	}
+	unit.Put(store.Write{Kind: mariposa.KindName, ID: next.NameID(), Spec: &mariposa.NameSpec{User: id}})
+	spec.Identity = &next
+	return nil
 }
 
 func setIfGiven[T any](to, from *T) {
@@ -115,6 +141,9 @@ func (c *Changer) DeleteUser(ctx context.Context, req *Request, id string, casca
 		requireNoProjects(unit, spec.Organization)
 		unit.Delete(mariposa.KindUser, id, req.event("user.deleted", "", nil))
 		unit.Delete(mariposa.KindName, mariposa.NameID("", spec.Name), mariposa.Event{})
+		if spec.Identity != nil {
+			unit.Delete(mariposa.KindName, spec.Identity.NameID(), mariposa.Event{})
+		}
 		unit.Delete(mariposa.KindOrg, spec.Organization, req.event("organization.deleted", "", nil))
 		unit.Delete(mariposa.KindKey, spec.Organization, mariposa.Event{})
 		made, err := c.madeForOthers(id, spec.Name, cascade)

@@ -78,9 +78,9 @@ func (a *app) userShow() *cobra.Command {
 }
 
 func (a *app) userUpdate() *cobra.Command {
-	var email string
+	var email, subject string
 	var admin, sure bool
-	cmd := &cobra.Command{Use: "update", Short: "Change the email address or the admin rights of a user"}
+	cmd := &cobra.Command{Use: "update", Short: "Change the email address, the admin rights or the sign-in of a user"}
 	a.onUser(cmd, func(ctx context.Context, c *client.Client, user string) error {
 		var change contract.UserChange
 		if cmd.Flags().Changed("email") {
@@ -89,14 +89,18 @@ func (a *app) userUpdate() *cobra.Command {
 		if cmd.Flags().Changed("admin") {
 			change.Admin = &admin
 		}
+		if cmd.Flags().Changed("oidc-subject") {
+			change.OIDCSubject = &subject
+		}
 		if change == (contract.UserChange{}) {
-			return Usage(errors.New("nothing to change: use --email or --admin"))
+			return Usage(errors.New("nothing to change: use --email, --admin or --oidc-subject"))
 		}
 		done, err := c.UpdateUser(ctx, user, change, sure)
 		return changed(a, done, err, "user %s is updated", user)
 	})
 	cmd.Flags().StringVar(&email, "email", "", "email address")
 	cmd.Flags().BoolVar(&admin, "admin", false, "make the user an installation admin; --admin=false removes the admin rights")
+	cmd.Flags().StringVar(&subject, "oidc-subject", "", "subject of the user at the provider of sign-ins; empty: the user has none any more")
 	cmd.Flags().BoolVar(&sure, "yes", false, "with --admin=false: also revoke the tokens that they created for others")
 	return cmd
 }

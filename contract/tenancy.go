@@ -16,6 +16,8 @@ type User struct {
 	Organization     string    `json:"organization" doc:"the user's personal organization"`
 	OrganizationName string    `json:"organization_name"`
 	Created          time.Time `json:"created"`
+
+	Identity *mariposa.Identity `json:"identity,omitempty" doc:"who the user is at the provider of sign-ins; only for the user and for installation admins"`
 }
 
 // Users is a list of users.
@@ -35,12 +37,21 @@ type UserChange struct {
 	Email    *string `json:"email,omitempty" maxLength:"255"`
 	Admin    *bool   `json:"admin,omitempty"`
 	Disabled *bool   `json:"disabled,omitempty"`
+
+	OIDCSubject *string `json:"oidc_subject,omitempty" maxLength:"1024" doc:"connects the user to this subject of the provider of sign-ins; empty: to none"`
 }
 
 // Password requests another password of the caller.
 type Password struct {
 	Password string `json:"password" maxLength:"1024" doc:"the new password, of at least 12 characters"`
 	Current  string `json:"current,omitempty" maxLength:"1024" doc:"the present password; not required if an installation admin asks with a token"`
+}
+
+// SignInWays are the ways to sign in to the web page.
+type SignInWays struct {
+	Password bool   `json:"password"`
+	Token    bool   `json:"token"`
+	Provider string `json:"provider,omitempty" doc:"name of the provider of sign-ins (OpenID Connect): browsers go to /v1/oidc/sign-in"`
 }
 
 // SignIn requests a session of the web page, in one of three ways.
@@ -69,6 +80,7 @@ type Whoami struct {
 	User
 	For         string `json:"for,omitempty" doc:"name of the user that the caller acts for"`
 	HasPassword bool   `json:"has_password" doc:"the user has a password for the web page"`
+	Provider    string `json:"provider,omitempty" doc:"name of the provider at which the user signs in to the web page"`
 	Token       Token  `json:"token"`
 }
 

@@ -28,6 +28,8 @@ needs() {
 		qemu-img                         qemu-utils  tests make disks of virtual machines
 		mkfs.ext4                        e2fsprogs   volumes with a size are file systems of their own
 		chromium                         chromium    tests use the web page with it
+		node                             nodejs      tests start a provider of sign-ins (OpenID Connect)
+		npm                              npm         installs the provider
 		setsid                           util-linux  process instances run in their own sessions
 	TABLE
 }
@@ -123,6 +125,17 @@ fetch_kernel() {
 	rm -rf "$dir"
 }
 
+# The provider of sign-ins for tests, as its lock file pins it.
+install_provider() {
+	local from=cmd/mariposa/testdata/oidc dir=.cache/oidc
+	cmp -s "$from/package-lock.json" "$dir/installed.json" && [ -d "$dir/node_modules/oidc-provider" ] && return
+	say "installing a provider of sign-ins for tests into $dir (once)"
+	rm -rf "$dir" && mkdir -p "$dir"
+	cp "$from/package.json" "$from/package-lock.json" "$dir/"
+	(cd "$dir" && quietly npm ci --no-audit --no-fund --ignore-scripts) || die "npm could not install the provider; see its output above"
+	cp "$from/package-lock.json" "$dir/installed.json"
+}
+
 # A tool is current if it was built from the pinned version with the installed Go: a
 # linter built with an older Go rejects newer code.
 tool_is_current() {
@@ -152,6 +165,7 @@ all)
 		die "run make test as root: the tests mount file systems, set cgroup limits and start servers as other users"
 	install_packages
 	fetch_kernel
+	install_provider
 	install_tools
 	;;
 tools) install_tools ;;

@@ -52,6 +52,7 @@ type controlFlags struct {
 	stormBreaker string
 	adjust       func(*assembly.Config) // what the command itself knows; may be nil
 	names        nameFlags
+	oidc         oidcFlags
 }
 
 func (f *controlFlags) add(to *pflag.FlagSet) {
@@ -67,6 +68,7 @@ func (f *controlFlags) add(to *pflag.FlagSet) {
 	to.IntVar(&f.keepVersions, "keep-versions", change.DefaultKeep, "number of versions to keep of each project; tagged and running ones are always kept")
 	to.IntVar(&f.keepTasks, "keep-tasks", 30, "number of days to keep ended tasks, or 0 to keep them forever")
 	to.IntVar(&f.keepAudit, "keep-audit", 365, "number of days to keep audit records, or 0 to keep them forever")
+	f.oidc.add(to)
 	to.StringSliceVar(&f.proxies, "trust-proxy", nil, "address or network of a proxy, such as 10.0.0.0/8, whose X-Forwarded-For and Forwarded headers are trusted (repeatable)")
 	to.IntVar(&f.connections.Max, "max-connections", 0, "maximum number of connections, including agents (default: three quarters of the open file limit)")
 	to.IntVar(&f.connections.PerAddress, "max-connections-per-address", listener.DefaultPerAddress, "maximum number of unauthenticated connections from one address")
@@ -126,8 +128,12 @@ func (f *controlFlags) config(st store.Store, dir string) (assembly.Config, erro
 	if err != nil {
 		return assembly.Config{}, cli.Usage(err)
 	}
+	provider, err := f.oidc.provider()
+	if err != nil {
+		return assembly.Config{}, cli.Usage(err)
+	}
 	return assembly.Config{
-		StormBreaker: storm, DNS: names,
+		OIDC: provider, StormBreaker: storm, DNS: names,
 		Store: st, Reopen: f.reopen, Ring: ring, Listen: f.listen, Advertise: f.advertise, Version: version, TLSCert: f.cert, TLSKey: f.key, Insecure: f.insecure,
 		Domain: f.domain, ApproveNodes: f.approveNodes, PendingNodes: pending, KeepVersions: f.keepVersions, KeepAudit: days(f.keepAudit), KeepTasks: days(f.keepTasks),
 		Limits: f.limits, Connections: connections,

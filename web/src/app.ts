@@ -14,7 +14,7 @@ import { hideInstance, showInstance, shownInstance } from "./panel";
 import { projectView, Tab } from "./project";
 import { ask, isAsking, onSheet, sheetView } from "./sheet";
 import { closeShell, shellView } from "./shell";
-import { linkInAddress, mayBeSignedIn, rememberSignIn, signInBy, signInView } from "./signin";
+import { hasReturned, linkInAddress, mayBeSignedIn, rememberSignIn, signInBy, signInView } from "./signin";
 import { loadProjectPeople } from "./people";
 import { closeValues, loadValues } from "./values";
 import { addToTimeline, closeTimeline, loadTimeline } from "./timeline";
@@ -314,7 +314,7 @@ async function main(): Promise<void> {
 /** enter uses the sign-in link in the address, or an earlier session. */
 async function enter(): Promise<void> {
   const link = linkInAddress();
-  if (link ? await signInBy(link) : mayBeSignedIn()) await begin();
+  if (link ? await signInBy(link) : hasReturned() || mayBeSignedIn()) await begin();
   starting = false;
   redraw();
 }

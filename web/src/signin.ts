@@ -1,12 +1,30 @@
 // The page for people who are not signed in.
 
-import { send } from "./api";
+import { get, send } from "./api";
 import { h, VNode } from "./dom";
 import { explain } from "./sheet";
 
 let byToken = false;
 let busy = false;
 let error = "";
+
+/** The provider at which people can sign in too; null: not known yet. */
+let provider: string | null = null;
+let asked = false;
+
+async function loadWays(redraw: () => void): Promise<void> {
+  if (asked) return;
+  asked = true;
+  provider = (await get<{ provider?: string }>("/v1/sign-in").catch(() => null))?.provider ?? "";
+  redraw();
+}
+
+/** hasReturned reports whether a provider has sent the person back, signed in. */
+export function hasReturned(): boolean {
+  if (location.hash !== "#signed-in") return false;
+  history.replaceState(null, "", location.pathname);
+  return true;
+}
 
 /** linkInAddress returns the secret of a sign-in link, and removes it from the address. */
 export function linkInAddress(): string {
@@ -51,15 +69,17 @@ export function signInView(done: () => Promise<void>, redraw: () => void): VNode
     busy = false;
     redraw();
   };
+  void loadWays(redraw);
   return h("main", { key: "sign-in", class: "sign-in" },
     h("h1", null, "Mariposa"),
+    provider && h("p", { key: "provider", class: "provider" }, h("a", { class: "button", "data-plain": "", href: `/v1/oidc/sign-in?return=${encodeURIComponent(location.pathname)}` }, `Sign in with ${provider}`)),
     h("form", { onsubmit: submit },
       byToken
         ? h("label", { key: "token" }, "Token", h("input", { name: "token", type: "password", autocomplete: "off", required: true, use: focusFirst }))
         : h("label", { key: "user" }, "User", h("input", { name: "user", autocomplete: "username", autocapitalize: "none", spellcheck: "false", required: true, use: focusFirst })),
       !byToken && h("label", { key: "password" }, "Password", h("input", { name: "password", type: "password", autocomplete: "current-password", required: true })),
       error && h("p", { key: "error", class: "error", role: "alert" }, error),
-      h("button", { key: "submit", type: "submit", class: "primary", disabled: busy }, busy ? "Signing in…" : "Sign in")),
+      h("button", { key: "submit", type: "submit", class: provider ? "" : "primary", disabled: busy }, busy ? "Signing in…" : "Sign in")),
     h("p", null, h("button", {
       class: "link", type: "button",
       onclick: () => {

@@ -48,6 +48,7 @@ class World {
   async load(): Promise<void> {
     this.me = await get<Me>("/v1/user");
     identity.hasPassword = this.me.has_password ?? false;
+    identity.provider = this.me.provider ?? "";
     const [state, list, queue, events] = await Promise.all([
       get<{ revision: number; projects: Project[] }>("/v1/state"),
       get<{ projects: { id: string; role?: Role }[] }>("/v1/projects"),

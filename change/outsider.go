@@ -1,0 +1,102 @@
+package change
+
+import (
+	"context"
+	"errors"
+
+	"mariposa"
+	"mariposa/auth"
+	"mariposa/store"
+)
+
+// Outsider is a person who has signed in at a provider, for the web page.
+type Outsider struct {
+	mariposa.Identity
+	Name   string // the user that they want to be, if they have none yet; empty: the provider does not say
+	Claim  string // where the provider says it
+	Email  string
+	Create bool // who has no user yet gets one
+
+	From, Request string // of the HTTP request
+}
+
+// UserOf returns the user of a person who has signed in at a provider. At the first sign-in, the
+// person becomes the user with their name, or a new user. After that, only their subject counts.
+func (c *Changer) UserOf(ctx context.Context, in Outsider) (*store.User, error) {
+	for range maxAttempts {
+		from := c.Picture.Revision()
+		if known := c.Picture.Names.Get(in.Identity.NameID()); known != nil {
+			if user := c.Picture.Users.Get(known.Spec().User); user != nil {
+				return user, nil
+			}
+		}
+		if moved, err := c.CatchUp(ctx, from); err != nil || moved { // another replica may know them
+			if err != nil {
+				return nil, err
+			}
+			continue
+		}
+		unit, err := c.connect(in)
+		if err != nil {
+			return nil, err
+		}
+		res := c.Store.Commit(ctx, *unit)[0]
+		if res.Err != nil && !errors.Is(res.Err, store.ErrConflict) {
+			return nil, res.Err
+		}
+		if res.Err == nil {
+			c.Await(ctx, res.Last)
+		}
+	}
+	return nil, mariposa.Errorf(mariposa.Unavailable, "this server does not know the newest state yet: try again shortly")
+}
+
+// connect returns the writes that connect a person to a user.
+func (c *Changer) connect(in Outsider) (*store.Unit, error) {
+	refused := func(format string, args ...any) error {
+		return mariposa.Errorf(mariposa.Unauthorized, format, args...)
+	}
+	if in.Name == "" {
+		return nil, refused("the provider does not say who you are: it sends no claim %s", in.Claim)
+	}
+	unit := &store.Unit{Urgent: true}
+	identity := in.Identity
+	link := func(id string) {
+		unit.Absent(mariposa.KindName, identity.NameID())
+		unit.Put(store.Write{Kind: mariposa.KindName, ID: identity.NameID(), Spec: &mariposa.NameSpec{User: id}})
+	}
+	note := mariposa.Audit{From: in.From, Request: in.Request, Outcome: mariposa.AuditDone, Kind: string(mariposa.KindUser), ActorName: in.Name, ObjectName: in.Name}
+	user := c.Picture.UserNamed(in.Name)
+	switch {
+	case user == nil && !in.Create:
+		return nil, refused("there is no user %s: ask an admin of the installation to create one", in.Name)
+	case user == nil:
+		if err := mariposa.CheckName("user", in.Name); err != nil {
+			return nil, refused("%s cannot be the name of a user: ask an admin of the installation to create a user for you", in.Name)
+		}
+		if c.checkNameFree(in.Name) != nil {
+			return nil, refused("the name %s is that of an organization: ask an admin of the installation to create a user for you", in.Name)
+		}
+		id, settings := c.NewID(), c.settings()
+		own := auth.PersonalOrganization{ID: c.NewID(), Quota: settings.NewQuota(false), Policy: newPolicy()}
+		unit.Absent(mariposa.KindName, mariposa.NameID("", in.Name))
+		unit.Put(auth.NewUser(id, own, &mariposa.UserSpec{Name: in.Name, Email: in.Email, Created: c.Clock.Now(), Author: in.Name, Identity: &identity})...)
+		link(id)
+		note.Action, note.Actor, note.Object, note.Reason = "user.create", id, id, "at the first sign-in at "+in.Issuer
+	case user.Spec().Disabled:
+		return nil, refused("the user %s is disabled: ask an admin of the installation", in.Name)
+	case user.Spec().Identity != nil:
+		return nil, refused("the user %s belongs to another account of the provider: ask an admin of the installation", in.Name)
+	case user.Spec().Admin: // a name that somebody chose at the provider must not be enough
+		return nil, refused("%s is an admin of the installation: sign in with a password or a token, or let another admin run `mariposa user update %s --oidc-subject %s` first", in.Name, in.Name, in.Subject)
+	default:
+		spec := *user.Spec()
+		spec.Identity = &identity
+		unit.Unchanged(user)
+		unit.Put(store.Write{Kind: mariposa.KindUser, ID: user.ID, Spec: &spec, Event: mariposa.Event{Kind: "user.updated", Actor: in.Name}})
+		link(user.ID)
+		note.Action, note.Actor, note.Object, note.Reason = "user.connect", user.ID, user.ID, "at the first sign-in at "+in.Issuer
+	}
+	unit.Audit = []mariposa.Audit{note}
+	return unit, nil
+}
