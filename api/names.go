@@ -14,7 +14,7 @@ import (
 
 type namesInput struct {
 	OfProject
-	Node string `query:"node" doc:"id or name of a node: as instances on it get the names; by default each instance is seen from its own node" maxLength:"255"`
+	Node string `query:"node" doc:"id or name of a node: as processes on it get the names; by default each instance is seen from its own node" maxLength:"255"`
 }
 
 // getNames shows what the names of a project's services lead to.

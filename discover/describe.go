@@ -21,7 +21,7 @@ type DescribedTarget struct {
 	Instance string // its id
 }
 
-// Describe returns the names of a project's services, sorted, as a client on a node gets them. If the
+// Describe returns the names of a project's services, sorted, as a process on a node gets them. If the
 // node is not known, each instance is seen from its own.
 func (z *Zone) Describe(project, node string) []Described {
 	z.mu.RLock()
@@ -43,10 +43,10 @@ func (z *Zone) Describe(project, node string) []Described {
 		}
 		entries := slices.Collect(maps.Keys(p.services[service]))
 		if node != "" {
-			add(query{entries: entries}, View{Node: node})
+			add(query{entries: entries}, View{Node: node, Local: true})
 		} else {
 			for _, e := range entries {
-				add(query{entries: []*entry{e}}, View{Node: e.Node})
+				add(query{entries: []*entry{e}}, View{Node: e.Node, Local: true})
 			}
 		}
 		for _, e := range entries {
