@@ -126,7 +126,10 @@ func (d *Driver) correct(ctx context.Context, e *entry) ([]mariposa.MemberStatus
 		ours[k] = true
 	}
 	e.mu.Unlock()
-	s := e.socket()
+	s, err := d.allowedSocket(e)
+	if err != nil {
+		return nil, err
+	}
 	busy := d.hasFormerWorkers(e) // before the counters are read: one that ends meanwhile does not count
 	actual, _, err := s.servers(ctx, names)
 	if err != nil {
@@ -190,7 +193,11 @@ func (d *Driver) readMembers(ctx context.Context, e *entry) ([]mariposa.MemberSt
 	e.mu.Lock()
 	desired, names, isHTTP := e.record.Members, e.backends(), e.config.Mode == "http"
 	e.mu.Unlock()
-	actual, counts, err := e.socket().servers(ctx, names)
+	s, err := d.allowedSocket(e)
+	if err != nil {
+		return allDown(desired, err.Error()), err
+	}
+	actual, counts, err := s.servers(ctx, names)
 	if err != nil {
 		return allDown(desired, err.Error()), err
 	}

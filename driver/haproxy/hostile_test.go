@@ -406,13 +406,18 @@ func TestABackendOfAnExternalBalancerBelongsToOneProject(t *testing.T) {
 	must(t, start("p1", "front")) // its successor
 }
 
-// stalling is a control socket that answers questions, and never answers commands.
-func stalling(t *testing.T) (path string, lines <-chan string) {
+// socketPath returns a path for a control socket, which must be short.
+func socketPath(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "mp") // paths of sockets are short
+	dir, err := os.MkdirTemp("", "mp")
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	path = filepath.Join(dir, "s")
+	return filepath.Join(dir, "s")
+}
+
+// stalling is a control socket that answers questions, and never answers commands.
+func stalling(t *testing.T, path string) (lines <-chan string, end func()) {
+	t.Helper()
 	l, err := net.Listen("unix", path)
 	must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
@@ -438,12 +443,13 @@ func stalling(t *testing.T) (path string, lines <-chan string) {
 			}()
 		}
 	}()
-	return path, all
+	return all, func() { must(t, l.Close()) }
 }
 
 func TestAStalledBalancerIsNotAskedForEveryMember(t *testing.T) {
 	t.Parallel()
-	path, lines := stalling(t)
+	path := socketPath(t)
+	lines, _ := stalling(t, path)
 	d, err := haproxy.New(haproxy.Options{Dir: t.TempDir(), Addresses: []string{path}, Interval: 50 * time.Millisecond})
 	must(t, err)
 	t.Cleanup(func() { must(t, d.Close()) })
@@ -464,6 +470,36 @@ func TestAStalledBalancerIsNotAskedForEveryMember(t *testing.T) {
 				t.Fatal("after a command without an answer, others are sent")
 			}
 		}
+	}
+}
+
+// An operator who no longer allows a control socket ends its use, also by balancers that exist.
+func TestASocketThatIsNoLongerAllowedIsNotUsed(t *testing.T) {
+	t.Parallel()
+	path, dir := socketPath(t), t.TempDir()
+	lines, end := stalling(t, path)
+	d, err := haproxy.New(haproxy.Options{Dir: dir, Addresses: []string{path}})
+	must(t, err)
+	d.Watch(func(driver.Event) {})
+	i := instance(drivertest.NewID(), mariposa.Balancer{Address: path})
+	i.Members = []mariposa.Member{{Backend: "front", Instance: "a", Address: "127.0.0.1:1", Weight: 1, State: mariposa.MemberUp}}
+	_, err = d.Start(t.Context(), i)
+	must(t, err)
+	<-lines
+	must(t, d.Close())
+	end()
+	lines, _ = stalling(t, path)
+	d, err = haproxy.New(haproxy.Options{Dir: dir, Interval: 10 * time.Millisecond})
+	must(t, err)
+	t.Cleanup(func() { must(t, d.Close()) })
+	var seen reports
+	d.Watch(seen.note)
+	seen.await(t, i.ID, "a", func(s mariposa.MemberStatus) bool {
+		return s.State == mariposa.MemberDown && strings.Contains(s.Reason, "--balancer-address")
+	})
+	must(t, d.Remove(t.Context(), i.ID))
+	if len(lines) > 0 {
+		t.Errorf("it was sent %q", <-lines)
 	}
 }
 

@@ -226,6 +226,16 @@ func (d *Driver) checkAddress(address string) error {
 	return fmt.Errorf("this node does not allow the external balancer %s: start its agent with --balancer-address %s", address, address)
 }
 
+// allowedSocket returns the control socket of a balancer, unless the operator of the node no longer
+// allows it.
+func (d *Driver) allowedSocket(e *entry) (socket, error) {
+	s := e.socket()
+	if e.isExternal() {
+		return s, d.checkAddress(s.address)
+	}
+	return s, nil
+}
+
 // checkBackend refuses a backend of an external balancer that another project uses: its requests
 // would go to both.
 func (d *Driver) checkBackend(e *entry, i driver.Instance, address string) error {
