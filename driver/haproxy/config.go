@@ -30,6 +30,9 @@ const (
 	masterFile = "master.sock"
 )
 
+// maxFiles bounds the connections of a balancer: each one has two files.
+const maxFiles = 100_000
+
 // values are the live values of a balancer.
 type values struct {
 	config mariposa.Balancer
@@ -146,6 +149,7 @@ func (e *entry) render() string {
 	// Without this, the kernel would share a port among all HAProxy processes that root starts. A
 	// reload needs it not: new workers get the sockets of the former ones.
 	line("    noreuseport")
+	line("    fd-hard-limit %d", maxFiles) // agents may be allowed a million, and connections need memory
 	if name, group := unprivileged(); name != "" {
 		line("    user %s", name)
 		line("    group %s", group)
