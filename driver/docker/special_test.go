@@ -164,8 +164,8 @@ func TestAContainerHasWhatItsWorkloadSays(t *testing.T) {
 		if err != nil || now.PhysicalID != o.PhysicalID || !now.Started.Equal(o.Started) {
 			t.Fatalf("Update: %+v, %v", now, err)
 		}
+		wantLimits(t, d.Driver, i.ID, want[0], want[1])
 		if engine.IsPodman() { // it shows the first limits
-			wantLimits(t, d.Driver, i.ID, want[0], want[1])
 			continue
 		}
 		c := inspect(t, o.PhysicalID)
