@@ -168,6 +168,7 @@ func (d *Driver) Close() error {
 	d.gate.Shut()
 	d.closeSessions()
 	d.gate.Wait()
+	d.memory.Release() // the next driver creates it again
 	return d.api().Close()
 }
 

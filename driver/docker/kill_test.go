@@ -190,9 +190,14 @@ func (l life) goesOn(t *testing.T, d *opened, e *enginetest.Engine, id string) {
 		l.fetches(t, d, e)
 		return
 	}
-	list, err := d.List(t.Context())
-	if err != nil || len(list) > 1 {
-		t.Fatalf("List: %v, %v", list, err)
+	var list []driver.Observed
+	await(t, "the engine answers", func() bool {
+		var err error
+		list, err = d.List(t.Context())
+		return err == nil
+	})
+	if len(list) > 1 {
+		t.Fatalf("List: %v", list)
 	}
 	await(t, "its command has ended", func() bool { return !isRunning(commandOf(id)) })
 	if len(list) == 0 {

@@ -2,8 +2,11 @@ package docker_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -543,12 +546,15 @@ func TestACommandThatIsClosedAtOnceEnds(t *testing.T) {
 }
 
 // A reader that does not read, of a log or of a command, holds up neither the end of the driver
-// nor that of the command.
+// nor that of the command. A driver without containers leaves no directory for their files.
 func TestAReaderThatDoesNotReadHoldsUpNoOne(t *testing.T) {
 	t.Parallel()
 	d := open(t)
 	i := instance(drivertest.NewID(), "sh", "-c", "while :; do echo a line that nobody reads; done")
-	d.start(i)
+	files := filepath.Dir(filepath.Dir(inspect(t, d.start(i).PhysicalID).Mounts[0].Source)) // of all containers
+	if _, err := os.Stat(filepath.Join(files, i.ID)); err != nil {
+		t.Fatal(err)
+	}
 	r, err := d.Logs(t.Context(), i.ID, driver.LogOptions{Tail: -1, Follow: true})
 	if err != nil {
 		t.Fatal(err)
@@ -581,5 +587,8 @@ func TestAReaderThatDoesNotReadHoldsUpNoOne(t *testing.T) {
 	}
 	if _, err := io.ReadAll(r); err != nil {
 		t.Errorf("its log ended with %v", err)
+	}
+	if _, err := os.Stat(files); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is left, %v", files, err)
 	}
 }
