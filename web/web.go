@@ -34,12 +34,13 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 var pages = []string{"/projects", "/queue", "/nodes", "/events", "/admin", "/account"}
 
 // The files of the page. A file refers only to those before it: their paths contain hashes.
-var files = []string{"icon.svg", "licenses.txt", "codemirror.js", "xterm.js", "app.css", "app.js"}
+var files = []string{"icon.svg", "licenses.txt", "codemirror.js", "uplot.js", "xterm.js", "app.css", "app.js"}
 
 // asset is one file of the page.
 type asset struct {
-	kind         string // media type
-	body, packed []byte // packed is compressed; nil if that saves nothing
+	kind   string // media type
+	body   []byte
+	packed func() []byte // the body, compressed; nil if that saves nothing
 }
 
 // page serves the files of the page, and passes all other requests on.
@@ -57,7 +58,7 @@ func New(api http.Handler) http.Handler {
 	return &p
 }
 
-// prepared returns the page without an API. Compressing the files takes a moment, so it is done once.
+// prepared returns the page without an API. All servers of a process share its files.
 var prepared = sync.OnceValue(func() page {
 	p := page{assets: map[string]asset{}}
 	var names []string
@@ -87,15 +88,17 @@ func pack(kind string, body []byte) asset {
 	if kind == "" {
 		kind = "text/javascript; charset=utf-8"
 	}
-	var b bytes.Buffer
-	z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // the level is valid
-	_, _ = z.Write(body)                                  // a buffer accepts everything
-	_ = z.Close()
-	a := asset{kind: kind, body: body}
-	if b.Len() < len(body) {
-		a.packed = b.Bytes()
-	}
-	return a
+	// Many servers never show the page, and compressing takes a moment.
+	return asset{kind: kind, body: body, packed: sync.OnceValue(func() []byte {
+		var b bytes.Buffer
+		z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // the level is valid
+		_, _ = z.Write(body)                                  // a buffer accepts everything
+		_ = z.Close()
+		if b.Len() >= len(body) {
+			return nil
+		}
+		return b.Bytes()
+	})}
 }
 
 func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -146,9 +149,11 @@ func (a asset) serve(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Vary", "Accept-Encoding")
 	body := a.body
-	if a.packed != nil && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
-		h.Set("Content-Encoding", "gzip")
-		body = a.packed
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		if packed := a.packed(); packed != nil {
+			h.Set("Content-Encoding", "gzip")
+			body = packed
+		}
 	}
 	if r.Method == http.MethodHead {
 		return

@@ -487,3 +487,53 @@ func TestThePageOpensAShell(t *testing.T) {
 	p.sees("The connection broke, and the command was terminated.")
 	p.until("it is closed", clicked(buttonIn(".shell", "Close"))+" || !document.querySelector('.shell')")
 }
+
+// Charts show the last hours: what should run and ran, starts and failures, and the load of nodes. After a
+// restart, what was before is a gap.
+func TestThePageShowsCharts(t *testing.T) {
+	t.Parallel()
+	h := newDevServer(t, "--dummy-nodes", "1")
+	h.create("shop", pageManifest)
+	h.converged("shop", "web", 4)
+	list, err := h.AllInstances(t.Context(), client.InstanceFilter{Project: "shop", Service: "web"})
+	must(t, err)
+	h.must(h.ActOnInstance(t.Context(), list.Instances[0].ID, "crash"))
+	p := signedIn(t, h.Client)
+	p.visit(h.URL() + "/projects/admin/shop/charts")
+	p.until("the numbers are those of the service", "['4 of 4 running', '5 starts, 1 failure'].every((t) => document.querySelector('[data-chart=web]')?.innerText.includes(t))")
+	p.until("charts are drawn", "document.querySelectorAll('[data-chart=web] canvas').length === 2 && document.querySelector('[data-chart=web] .plot').ariaLabel === 'web: 4 of 4 instances run'")
+	p.shot("charts")
+	p.look(360, 740, "dark")
+	p.press("6 h")
+	p.until("the range is longer", "document.querySelector('[aria-pressed=true]').innerText === '6 h'")
+	if w := p.eval("String(document.documentElement.scrollWidth)"); w != "360" {
+		t.Errorf("charts are %s px wide on a phone of 360 px", w)
+	}
+	p.look(1280, 800, "light")
+	p.keys("g", "n")
+	p.press("Load")
+	p.until("the load of the node is drawn", "document.querySelector('[data-node=dummy-1] canvas') && document.querySelector('[data-node=dummy-1] .plot:last-child').ariaLabel.startsWith('dummy-1 has ')")
+	p.shot("charts-node")
+	p.quiet()
+
+	h.kill()
+	h.start()
+	h.await("the service is known again", func() bool {
+		got, err := h.ProjectHistory(t.Context(), "shop", 15)
+		if err != nil || len(got.Services) != 2 {
+			return false
+		}
+		web := got.Services[1]
+		known := 0
+		for i, n := range web.Running {
+			at := got.From.Add(time.Duration(i*got.IntervalSecs) * time.Second)
+			if n != nil && at.Add(time.Duration(got.IntervalSecs)*time.Second).Before(got.Since) {
+				t.Fatalf("%d instances are said to have run at %s, before the server was started at %s", *n, at, got.Since)
+			}
+			if n != nil && *n == 4 {
+				known++
+			}
+		}
+		return known > 0
+	})
+}

@@ -21,7 +21,7 @@ var libraries = []struct {
 	// isLax says that its packages do not keep to the content security policy by themselves. They
 	// get the document of strict.ts.
 	isLax bool
-}{{entry: "codemirror.ts"}, {entry: "xterm.ts", isLax: true}}
+}{{entry: "codemirror.ts"}, {entry: "uplot.ts"}, {entry: "xterm.ts", isLax: true}}
 
 func main() {
 	files, err := bundle(".")

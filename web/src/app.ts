@@ -7,6 +7,7 @@ import { accountView, loadAccount } from "./account";
 import { adminView, loadAdmin, mayAdminister } from "./admin";
 import { nodesView } from "./nodes";
 import { matches, overviewView, summary, view, visible } from "./overview";
+import { closeCharts, openCharts } from "./charts";
 import { closeEditor, editorView, openEditor } from "./editor";
 import { loadGraph } from "./graph";
 import { closeLogs, openLogs } from "./logs";
@@ -63,6 +64,8 @@ function arrive(): void {
   if (location.pathname === "/projects/new") openEditor(null, redraw);
   else if (p && tabOf() === "change") openEditor(p, redraw);
   else closeEditor();
+  if (p && tabOf() === "charts") openCharts(p.id, redraw);
+  else closeCharts();
   if (p && tabOf() === "logs") openLogs(p.id, location.pathname.split("/")[5] ?? p.services[0]?.name ?? "", redraw);
   else closeLogs();
   if (p && tabOf() === "graph") void loadGraph(p.id, redraw);
@@ -100,7 +103,7 @@ function contentView(): VNode {
       return h("main", { key: "queue" }, h("h1", null, "Queue"), tasks.length ? taskList(tasks, true, redraw) : h("p", { class: "quiet" }, "No task is open. Changes appear here until they are done."));
     }
     case "/projects/new": return h("main", { key: "new" }, h("h1", null, "New project"), editorView(go));
-    case "/nodes": return nodesView();
+    case "/nodes": return nodesView(redraw);
     case "/events": return h("main", { key: "events" }, h("h1", null, "Events"), eventList(world.events, true));
   }
   if (location.pathname === "/account") return accountView();
@@ -108,7 +111,7 @@ function contentView(): VNode {
   const p = currentProject();
   if (p) {
     if (world.open !== p.id) arrive(); // the project was created after the address was opened
-    if (["", "change", "graph", "logs", "people", "timeline", "values", "versions"].includes(tabOf())) return projectView(p, tabOf(), redraw, go);
+    if (["", "change", "charts", "graph", "logs", "people", "timeline", "values", "versions"].includes(tabOf())) return projectView(p, tabOf(), redraw, go);
   }
   return h("main", { key: "lost" }, h("h1", null, "Not found"), h("p", null, "There is no such project, or you cannot see it. ", h("a", { href: "/" }, "All projects")));
 }

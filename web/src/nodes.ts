@@ -2,12 +2,13 @@
 
 import { Node, Resources, send } from "./api";
 import { glyph } from "./cells";
+import { chartOf, closeCharts, nodeChartView, openNodeChart } from "./charts";
 import { Child, h, VNode } from "./dom";
 import { ask, explain } from "./sheet";
 import { sentence } from "./views";
 import { count, world } from "./world";
 
-export function nodesView(): VNode {
+export function nodesView(redraw: () => void): VNode {
   if (!world.me?.admin) {
     return h("main", { key: "nodes" }, h("h1", null, "Nodes"), h("p", { class: "quiet" }, "Only admins of the installation see its nodes."));
   }
@@ -30,8 +31,14 @@ export function nodesView(): VNode {
         h("span", { class: "quiet" }, n.drivers.join(", ")),
         h("span", { class: "acts" }, n.drain
           ? h("button", { class: "plain", onclick: () => askUndrain(n) }, n.drain.state === "draining" ? "End the drain…" : "Undrain…")
-          : (n.status === "running" || n.status === "unknown") && h("button", { class: "plain", onclick: () => void askDrain(n) }, "Drain…")),
-        n.reason && h("p", { class: "reason" }, ...sentence(n.reason))))))));
+          : (n.status === "running" || n.status === "unknown") && h("button", { class: "plain", onclick: () => void askDrain(n) }, "Drain…"),
+          h("button", { key: "load", class: "plain", "aria-expanded": chartOf() === n.id ? "true" : "false", onclick: () => {
+            if (chartOf() === n.id) closeCharts();
+            else openNodeChart(n.id, redraw);
+            redraw();
+          } }, "Load")),
+        n.reason && h("p", { class: "reason" }, ...sentence(n.reason)),
+        chartOf() === n.id && nodeChartView(n)))))));
 }
 
 interface Forecast { moves: { to_name?: string; removed?: boolean }[]; stays: { name: string; reason?: string }[]; total: number }

@@ -4,6 +4,7 @@ import { Instance, Project, Role, send, Service } from "./api";
 import { balancersView } from "./balancers";
 import { cellsOf, describe, glyph, grid } from "./cells";
 import { Child, h, VNode } from "./dom";
+import { chartsView } from "./charts";
 import { editorView } from "./editor";
 import { graphView } from "./graph";
 import { logsView } from "./logs";
@@ -21,10 +22,10 @@ const hovered = new Map<string, string>();
 const drafts = new Map<string, string>();
 let scaleError = { service: "", text: "" };
 
-export type Tab = "" | "change" | "graph" | "timeline" | "versions" | "values" | "logs" | "people";
+export type Tab = "" | "change" | "charts" | "graph" | "timeline" | "versions" | "values" | "logs" | "people";
 
 const tabs: { tab: Tab; name: string; role: Role }[] = [
-  { tab: "", name: "Services", role: "viewer" }, { tab: "graph", name: "Graph", role: "viewer" }, { tab: "timeline", name: "Timeline", role: "viewer" }, { tab: "versions", name: "Versions", role: "viewer" }, { tab: "values", name: "Values", role: "viewer" }, { tab: "logs", name: "Logs", role: "viewer" }, { tab: "people", name: "People", role: "viewer" }, { tab: "change", name: "Change", role: "deployer" },
+  { tab: "", name: "Services", role: "viewer" }, { tab: "graph", name: "Graph", role: "viewer" }, { tab: "timeline", name: "Timeline", role: "viewer" }, { tab: "charts", name: "Charts", role: "viewer" }, { tab: "versions", name: "Versions", role: "viewer" }, { tab: "values", name: "Values", role: "viewer" }, { tab: "logs", name: "Logs", role: "viewer" }, { tab: "people", name: "People", role: "viewer" }, { tab: "change", name: "Change", role: "deployer" },
 ];
 
 export function projectView(p: Project, tab: Tab, redraw: () => void, go: (path: string) => void): VNode {
@@ -33,6 +34,7 @@ export function projectView(p: Project, tab: Tab, redraw: () => void, go: (path:
     h("nav", { class: "tabs", "aria-label": p.name }, tabs.filter((t) => may(p.id, t.role)).map((t) => h("a", { key: t.tab, href: pathOf(p) + (t.tab && "/" + t.tab), "aria-current": t.tab === tab ? "page" : null }, t.name))),
     tab === "" && servicesView(p, redraw),
     tab === "change" && h("section", { key: "change", "aria-label": "Change" }, editorView(go)),
+    tab === "charts" && h("section", { key: "charts", "aria-label": "Charts" }, chartsView(p)),
     tab === "graph" && h("section", { key: "graph", "aria-label": "Graph" }, graphView(p)),
     tab === "timeline" && h("section", { key: "timeline", "aria-label": "Timeline" }, timelineView(p, (id) => void showInstance(id, redraw), redraw)),
     tab === "logs" && h("section", { key: "logs", "aria-label": "Logs" }, logsView(p, (service) => `${pathOf(p)}/logs/${service}`)),
