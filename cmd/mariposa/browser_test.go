@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -265,6 +266,14 @@ func (p *tab) eval(expression string) string {
 	return fmt.Sprint(r.Result.Value)
 }
 
+// number returns the value of an expression in the page.
+func (p *tab) number(expression string) float64 {
+	p.t.Helper()
+	n, err := strconv.ParseFloat(p.eval("String("+expression+")"), 64)
+	must(p.t, err)
+	return n
+}
+
 // until waits until an expression is true in the page.
 func (p *tab) until(what, expression string) {
 	p.t.Helper()
@@ -362,7 +371,7 @@ func (p *tab) keys(keys ...string) {
 	p.t.Helper()
 	for _, key := range keys {
 		down := map[string]any{"type": "keyDown", "key": key}
-		switch codes := map[string]int{"Tab": 9, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}; {
+		switch codes := map[string]int{"Tab": 9, "Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}; {
 		case len(key) == 1:
 			down["text"] = key
 		case key == "Enter":

@@ -397,20 +397,56 @@ func TestThePageDrainsNodes(t *testing.T) {
 func TestThePageShowsATimeline(t *testing.T) {
 	t.Parallel()
 	h := newDevServer(t, "--dummy-nodes", "1")
-	h.create("shop", pageManifest)
-	h.converged("shop", "web", 4)
+	h.create("shop", pageManifest+`  talk:
+    compute_type: process
+    command: [sleep, "1000"]
+    healthchecks: [{type: command, command: [sh, -c, "test ! -e sick || { echo it is sick; exit 1; }"], poll: 0.2, unhealthy_poll: 0.1, timeout: 20, retries: 1}]
+`)
+	h.converged("shop", "talk", 1)
 	p := signedIn(t, h.Client)
 	p.visit(h.URL() + "/projects/admin/shop/timeline")
-	p.until("every slot has a bar", "document.querySelectorAll('[data-slot] .tbar').length === 5")
+	p.until("every slot has a bar", "document.querySelectorAll('[data-slot] .tbar').length === 6")
+	p.until("the task has a bracket", "document.querySelector('.bracket.completed .words')?.innerText.startsWith('start')")
 	list, err := h.AllInstances(t.Context(), client.InstanceFilter{Project: "shop", Service: "web"})
 	must(t, err)
 	victim := list.Instances[0]
 	h.must(h.ActOnInstance(t.Context(), victim.ID, "crash"))
-	p.until("the slot has a failed bar and its successor",
-		"(() => { const bars = [...document.querySelectorAll('[data-slot="+quote(victim.Slot)+"] .tbar')]; return bars.length === 2 && bars[0].classList.contains('failed') && !bars[1].classList.contains('failed') })()")
+	p.until("the slot has a failed bar, a mark and its successor",
+		"(() => { const bars = [...document.querySelectorAll('[data-slot="+quote(victim.Slot)+"] .tbar')]; return bars.length === 2 && bars[0].classList.contains('failed') && !bars[1].classList.contains('failed') && document.querySelector('[data-slot="+quote(victim.Slot)+"] .tmark.fail') })()")
+	h.ok("instance", "exec", "-j", "shop", "talk.1", "--", "touch", "sick")
+	p.until("a failed check has a mark with its reason", "document.querySelector('.tmark.ill')?.title.includes('it is sick')")
 	p.shot("timeline")
+
+	// The wheel zooms at the pointer, dragging moves, and so do keys.
+	span := "Number(document.querySelector('.tlanes').dataset.span)"
+	isNow := "document.querySelector('.tlanes').hasAttribute('data-now')"
+	before := p.eval(span)
+	mouse := func(kind string, x int, more map[string]any) {
+		p.t.Helper()
+		params := map[string]any{"type": kind, "x": x, "y": p.number("document.querySelector('.ticks .lane').getBoundingClientRect().y + 10"), "button": "left", "buttons": 1, "clickCount": 1}
+		for k, v := range more {
+			params[k] = v
+		}
+		p.command("Input.dispatchMouseEvent", params, nil)
+	}
+	mouse("mouseWheel", 600, map[string]any{"deltaX": 0, "deltaY": -300, "buttons": 0, "button": "none"})
+	p.until("the wheel zooms in", span+" < "+before)
+	mouse("mousePressed", 400, nil)
+	mouse("mouseMoved", 500, nil)
+	mouse("mouseMoved", 700, nil)
+	mouse("mouseReleased", 700, nil)
+	p.until("dragging shows what was earlier", "!"+isNow)
+	p.press("Back to now")
+	p.until("now is at the right edge", isNow+" && document.querySelector('.ticks .now').innerText === 'now'")
+	p.eval("document.querySelector('.tlanes').focus()")
+	p.keys("ArrowLeft")
+	p.until("an arrow moves", "!"+isNow)
+	p.keys("End", "-", "-")
+	p.until("keys zoom out", isNow+" && "+span+" > "+before)
+	p.keys("Home")
+	p.until("everything is shown", span+" === Number(document.querySelector('.tlanes').dataset.fits)")
 	p.press("6 h")
-	p.until("the range is longer", "document.querySelector('[aria-pressed=true]').innerText === '6 h' && document.querySelectorAll('[data-slot] .tbar').length === 6")
+	p.until("the range is longer", "document.querySelector('[aria-pressed=true]')?.innerText === '6 h' && document.querySelectorAll('[data-slot] .tbar').length >= 7")
 	p.eval("[...document.querySelectorAll('[data-slot] .tbar:not(.failed)')][0].click()")
 	p.sees("Last log lines")
 	p.look(360, 740, "dark")
