@@ -2,10 +2,12 @@ package main_test
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"mariposa"
 	"mariposa/client"
 	"mariposa/contract"
 )
@@ -112,21 +114,10 @@ func TestThePageFollowsAProject(t *testing.T) {
 	p.keys("Escape")
 	p.until("the panel is closed", "!document.querySelector('.panel')")
 
-	// A killed instance is seen and replaced. The time is measured, and not judged: the machine may be busy.
-	list, err := h.AllInstances(t.Context(), client.InstanceFilter{Project: "shop"})
+	// A killed instance is seen and replaced.
+	list, err := h.AllInstances(t.Context(), client.InstanceFilter{Project: "shop", Service: "web"})
 	must(t, err)
-	var victim contract.Instance
-	for _, i := range list.Instances {
-		if i.ServiceName == "web" {
-			victim = i
-		}
-	}
-	p.eval(`window.gone = 0; new MutationObserver(() => { if (!window.gone && !document.querySelector('.cell.ok[data-name="` + victim.Name + `"]')) window.gone = Date.now() })
-		.observe(document.querySelector('[data-service=web] .grid'), {subtree: true, attributes: true, childList: true})`)
-	killed := time.Now()
-	h.must(h.ActOnInstance(t.Context(), victim.ID, "crash"))
-	p.until("the page shows that the instance is gone", "window.gone")
-	t.Logf("a killed instance was visible after %d ms", int64(atoi(p.eval("String(window.gone)")))-killed.UnixMilli())
+	p.kill(h, list.Instances[0])
 	p.until("the instance is replaced", cells("web", "ok")+" === 4")
 
 	// Scale: the page says what it will do first.
@@ -158,6 +149,42 @@ func TestThePageFollowsAProject(t *testing.T) {
 	p.confirm("Start")
 	p.until("it runs again", cells("web", "ok")+" === 2 && "+cells("db", "ok")+" === 1")
 	p.quiet()
+}
+
+// kill kills an instance, and returns how long it takes until the page shows that.
+func (p *tab) kill(h *devServer, i contract.Instance) time.Duration {
+	p.t.Helper()
+	p.eval(`window.gone = 0; new MutationObserver((_, o) => { if (!document.querySelector('.cell.ok[data-name="` + i.Name + `"]')) { window.gone = Date.now(); o.disconnect() } })
+		.observe(document.querySelector('[data-service=` + i.ServiceName + `] .grid'), {subtree: true, attributes: true, childList: true})`)
+	killed := time.Now()
+	h.must(h.ActOnInstance(p.t.Context(), i.ID, "crash"))
+	p.until("the page shows that "+i.Name+" is gone", "window.gone")
+	return time.Duration(int64(atoi(p.eval("String(window.gone)")))-killed.UnixMilli()) * time.Millisecond
+}
+
+// A killed instance is visible within 300 ms. On a busy machine, the server and the browser may
+// get no processor for longer, so the best of many attempts counts.
+func TestThePageShowsAKilledInstanceAtOnce(t *testing.T) {
+	t.Parallel()
+	h := newDevServer(t, "--dummy-nodes", "1")
+	h.create("shop", "services: {web: {compute_type: dummy, scale: 20, reschedule: {after: 0}, update: {min_healthy: 0}}}\n")
+	h.converged("shop", "web", 20)
+	p := signedIn(t, h.Client)
+	p.visit(h.URL() + "/projects/admin/shop")
+	p.until("twenty run", cells("web", "ok")+" === 20")
+	list, err := h.AllInstances(t.Context(), client.InstanceFilter{Project: "shop"})
+	must(t, err)
+	var all []time.Duration
+	for _, i := range list.Instances {
+		took := p.kill(h, i)
+		if all = append(all, took); took <= 300*time.Millisecond {
+			t.Logf("visible after %v", all)
+			p.quiet()
+			return
+		}
+		p.until("it is replaced", cells("web", "ok")+" === 20")
+	}
+	t.Errorf("no killed instance was visible within 300 ms: %v", all)
 }
 
 func TestThePageContinuesRevertsAndCancelsRollouts(t *testing.T) {
@@ -203,28 +230,39 @@ func TestThePageContinuesRevertsAndCancelsRollouts(t *testing.T) {
 	p.quiet()
 }
 
-// A viewer sees no button that would be refused.
-func TestAViewerOfThePageSeesNoButtons(t *testing.T) {
+// Nobody sees a button that would be refused.
+func TestThePageShowsTheButtonsOfARole(t *testing.T) {
 	t.Parallel()
 	h := newDevServer(t, "--dummy-nodes", "1")
 	h.create("shop", pageManifest)
 	h.converged("shop", "web", 4)
-	made, err := h.CreateToken(t.Context(), contract.NewToken{Name: "screen", Role: "viewer"})
-	must(t, err)
-	viewer, err := client.New(client.Options{URL: h.URL(), Token: made.Secret})
-	must(t, err)
-	p := signedIn(t, viewer)
-	p.visit(h.URL() + "/projects/admin/shop")
-	p.until("four run", cells("web", "ok")+" === 4")
-	p.click("[data-service=web] .grid .cell")
-	p.sees("Last log lines")
-	if got := p.eval("[...document.querySelectorAll('main button')].map((b) => b.innerText).join()"); got != "Close" {
-		t.Errorf("a viewer sees the buttons %s", got)
+	for role, want := range map[string]struct{ tabs, buttons, fields string }{
+		"viewer": {"", "Close", "0"}, "deployer": {"Change", "Close", "0"}, "operator": {"Change", "Freeze…,Stop…,−,+,−,+,Restart…,Replace…,Close", "2"},
+	} {
+		made, err := h.CreateToken(t.Context(), contract.NewToken{Name: role, Role: mariposa.Role(role)})
+		must(t, err)
+		c, err := client.New(client.Options{URL: h.URL(), Token: made.Secret})
+		must(t, err)
+		p := signedIn(t, c)
+		p.visit(h.URL() + "/projects/admin/shop")
+		p.until("four run", cells("web", "ok")+" === 4")
+		p.click("[data-service=web] .grid .cell")
+		p.sees("Last log lines")
+		buttons := p.eval("[...document.querySelectorAll('main button')].map((b) => b.innerText).join()")
+		sorted := func(list string) string {
+			return strings.Join(slices.Sorted(slices.Values(strings.Split(list, ","))), ",")
+		}
+		if sorted(buttons) != sorted(want.buttons) {
+			t.Errorf("a %s sees the buttons %s", role, buttons)
+		}
+		if got := p.eval("String(document.querySelectorAll('main input').length)"); got != want.fields {
+			t.Errorf("a %s sees %s fields", role, got)
+		}
+		if got := p.eval("[...document.querySelectorAll('.tabs a')].map((a) => a.innerText).filter((t) => t === 'Change').join()"); got != want.tabs {
+			t.Errorf("a %s sees the tabs %q", role, got)
+		}
+		p.quiet()
 	}
-	if p.eval("String(document.querySelectorAll('main input').length)") != "0" {
-		t.Error("a viewer sees fields")
-	}
-	p.quiet()
 }
 
 func TestThePageFitsPhonesBothSchemesAndTheKeyboard(t *testing.T) {

@@ -92,8 +92,8 @@ export function strip(p: Project): VNode {
   if (cells.length <= 60) {
     return h("span", { class: "cells", role: "img", "aria-label": label }, cells.map((c, i) => h("i", { key: i, class: `cell ${c.shape}${c.old ? " old" : ""}` })));
   }
-  const n = new Map<Shape, number>();
-  for (const c of cells) n.set(c.shape, (n.get(c.shape) ?? 0) + 1);
+  const n = new Map<string, number>();
+  for (const c of cells) n.set(c.shape + (c.old ? " old" : ""), (n.get(c.shape + (c.old ? " old" : "")) ?? 0) + 1);
   return h("span", { class: "bar", role: "img", "aria-label": label }, [...n].map(([shape, k]) => h("i", { key: shape, class: "part " + shape, style: { "flex-grow": String(k) } })));
 }
 

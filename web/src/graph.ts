@@ -126,7 +126,8 @@ export function graphView(p: Project): VNode {
   const w = Math.max(...[...at.values()].map((a) => a.x)) + width, tall = Math.max(...[...at.values()].map((a) => a.y)) + height;
   const waiting = g.nodes.filter((n) => n.reason && n.status !== "converged");
   const isWaiting = new Set(waiting.filter((n) => n.reason_code.startsWith("waits")).map((n) => id(n.kind, n.name)));
-  return h("div", { class: "graph-frame" },
+  return h("div", null,
+    g.nodes.length > mapped && mapView(g, at, w, tall),
     h("div", { class: "graph", tabindex: 0, role: "group", "aria-label": "Graph of dependencies", use: followScroll },
       h("div", { class: "canvas", style: { width: `${w}px`, height: `${tall}px` } },
         h("svg", { width: w, height: tall, "aria-hidden": "true" }, g.edges.map((e) => {
@@ -145,6 +146,5 @@ export function graphView(p: Project): VNode {
           h("span", { class: "quiet num" }, n.kind === "service" ? `${n.running} of ${n.goal}` : n.kind.replace("_", " ")),
           h("span", { class: "hidden" }, n.status, depends.length ? `, depends on ${depends.join(", ")}` : ""));
         }))),
-    g.nodes.length > mapped && mapView(g, at, w, tall),
     waiting.length > 0 && h("ul", { class: "waiting" }, waiting.map((n) => h("li", { key: n.kind + n.name }, h("b", null, n.name), " ", h("span", { class: "quiet" }, ...sentence(n.reason))))));
 }

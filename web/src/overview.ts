@@ -82,12 +82,15 @@ function emptyView(): VNode {
 /** summary says in the header what is going on. */
 export function summary(): VNode {
   const n = { converging: 0, trouble: 0 };
+  let worst = groups[0].has.length - 1; // the statuses are sorted
   for (const p of world.projects.values()) {
     if (p.status === "converging") n.converging++;
-    if (groups[0].has.includes(p.status)) n.trouble++;
+    const at = groups[0].has.indexOf(p.status);
+    if (at >= 0) n.trouble++;
+    if (at >= 0 && at < worst) worst = at;
   }
   const parts = [];
-  if (n.trouble) parts.push(h("span", { key: "t" }, glyph("failed"), `${n.trouble} need${n.trouble === 1 ? "s" : ""} attention`));
+  if (n.trouble) parts.push(h("span", { key: "t" }, glyph(groups[0].has[worst]), `${n.trouble} need${n.trouble === 1 ? "s" : ""} attention`));
   if (n.converging) parts.push(h("span", { key: "c" }, glyph("converging"), `${n.converging} converging`));
   if (parts.length === 0 && world.projects.size > 0) parts.push(h("span", { key: "o" }, glyph("converged"), `${count(world.projects.size, "project")}, all steady`));
   return h("span", { class: "summary", role: "status" }, parts);
