@@ -26,6 +26,16 @@ func (c *shiftedClock) Now() time.Time { return c.Real.Now().Add(time.Duration(c
 
 func (c *shiftedClock) turn(d time.Duration) { c.by.Add(int64(d)) }
 
+// stoppedClock shows the same time always, so that limits do not recover while a test runs.
+type stoppedClock struct {
+	clock.Real
+	at time.Time
+}
+
+func newStoppedClock() *stoppedClock { return &stoppedClock{at: time.Now()} }
+
+func (c *stoppedClock) Now() time.Time { return c.at }
+
 // Expired tokens and tokens of deleted or disabled users are rejected. The error gives
 // the reason for a formerly valid token, and is the same for all others.
 func TestDeadTokensLetNobodyIn(t *testing.T) {

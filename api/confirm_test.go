@@ -56,7 +56,12 @@ func TestAPersonConfirmsWhoTheyAreBeforeSensitiveRequests(t *testing.T) {
 	b.call("POST", "/v1/session/proof", contract.Proof{Password: "wrong horse battery"}).wantError(409, mariposa.Conflict, "wrong")
 	b.call("POST", "/v1/session/proof", contract.Proof{}).wantError(400, mariposa.InvalidArgument)
 	b.call("GET", "/v1/projects/shop/metadata?reveal=true", nil).wantError(403, mariposa.Reauthentication)
-	want[contract.Changed](b.call("POST", "/v1/session/proof", contract.Proof{Password: horse}), 200)
+	for _, replayed := range []string{"", "true"} {
+		r := b.call("POST", "/v1/session/proof", contract.Proof{Password: horse}, "Idempotency-Key", "k")
+		if want[contract.Changed](r, 200); r.header.Get("Idempotency-Replayed") != replayed {
+			t.Errorf("the proof was answered with %v", r.header)
+		}
+	}
 	for _, one := range sensitive {
 		if r := b.call(one.method, one.path, one.body, "Accept", "application/json"); r.status != one.status {
 			t.Errorf("after the proof, %s %s answers %d %s", one.method, one.path, r.status, r.body)
@@ -111,7 +116,7 @@ func TestAPersonWithoutAPasswordConfirmsWithAToken(t *testing.T) {
 
 func TestGuessingPasswordsInASessionIsThrottled(t *testing.T) {
 	t.Parallel()
-	h, _ := newShop(t)
+	h := newTestServer(t, withClock(newStoppedClock()))
 	want[contract.Changed](h.call("PUT", "/v1/password", contract.Password{Password: horse}), 200)
 	b := h.signIn(contract.SignIn{User: "admin", Password: horse})
 	for i := 0; ; i++ {

@@ -109,7 +109,7 @@ func TestWrongPasswordsSayNothingAboutUsers(t *testing.T) {
 
 func TestGuessingPasswordsIsThrottled(t *testing.T) {
 	t.Parallel()
-	h := newTestServer(t)
+	h := newTestServer(t, withClock(newStoppedClock()))
 	h.newPerson("ann")
 	for i := 0; ; i++ {
 		r := h.as("").call("POST", "/v1/sessions", contract.SignIn{User: "ann", Password: "wrong horse battery"}, "Authorization", "")
