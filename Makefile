@@ -4,6 +4,7 @@
 #   make man      write the manual pages to bin/man
 #   make completion  write shell completion for bash, zsh and fish to bin/completion
 #   make picture  record the terminal picture of the README from a real run
+#   make pictures  take the pictures of the web page in the documentation, from a real run
 #   make run      build, then run a local Mariposa with the hello example
 #   make test     all checks required before a commit: lint, tests, race detector
 #   make test-repeat  run make test N times to find flaky tests (N=10, BUSY=1)
@@ -16,7 +17,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := build
-.PHONY: build man completion picture run test test-repeat soak soak-fleet fmt lint vuln tools clean distclean
+.PHONY: build man completion picture pictures run test test-repeat soak soak-fleet fmt lint vuln tools clean distclean
 
 # Releases are static binaries, so tests run static ones too. Only the race detector
 # needs cgo.
@@ -69,6 +70,10 @@ completion: build
 picture: build
 	@go run ./scripts/picture bin docs/terminal.svg
 	@echo "recorded docs/terminal.svg"
+
+pictures:
+	@MARIPOSA_PICTURES="$(CURDIR)/docs" go test ./cmd/mariposa -run '^TestThePicturesOfTheDocumentation$$' -count=1
+	@echo "took docs/page.webp and docs/page-project.webp"
 
 # With HAProxy, the example has a load balancer.
 HAPROXY = $(shell PATH="$$PATH:/usr/sbin:/usr/local/sbin" command -v haproxy)
