@@ -106,6 +106,8 @@ const bars = (all: (number | null)[]): (number | null)[] => [...all, null].map((
 const sum = (all: (number | null)[]): number => all.reduce<number>((n, v) => n + (v ?? 0), 0);
 const last = (all: (number | null)[]): number | null => all.findLast((v) => v !== null) ?? null;
 
+const key = ([swatch, word]: string[]): VNode => h("span", { key: word }, h("i", { class: "swatch " + swatch }), word);
+
 /** sinceWords says how far back the server remembers, if that is less than what is shown. */
 function sinceWords(w: Window): VNode | null {
   if (Date.parse(w.since) <= Date.parse(w.from)) return null;
@@ -120,7 +122,7 @@ export function chartsView(p: Project): VNode {
   const all = w.services.filter((s) => live.has(s.name) || s.running.some((v) => v !== null));
   return h("div", { class: "charts" },
     h("div", { class: "bar-of-controls" },
-      h("p", { class: "key quiet" }, h("i", { class: "swatch dash" }), "wanted", h("i", { class: "swatch run" }), "running", h("i", { class: "swatch begin" }), "started", h("i", { class: "swatch fault" }), "failed"),
+      h("p", { class: "key quiet" }, ...[["dash", "wanted"], ["run", "running"], ["begin", "started"], ["fault", "failed"]].map(key)),
       rangeView()),
     sinceWords(w),
     all.length === 0 && h("p", { key: "none", class: "quiet" }, "Nothing is known yet. The first values appear within ten seconds."),
@@ -144,14 +146,14 @@ export function nodeChartView(n: Node): VNode {
   const share = (all: (number | null)[], of: number): (number | null)[] => all.map((v) => (v === null ? null : (v / of) * 100));
   const cpu = n.capacity.milli_cpu ?? 0, memory = n.capacity.memory ?? 0;
   return h("div", { key: "chart", class: "node-chart" },
-    h("div", { class: "bar-of-controls" }, h("p", { class: "key quiet" }, "What is reserved, and instances"), rangeView()),
+    h("div", { class: "bar-of-controls" }, h("p", { class: "key quiet" }, ...[cpu > 0 && memory > 0 && ["solid", "CPU reserved"], cpu > 0 && memory > 0 && ["dash memory", "memory reserved"], ["begin", "instances"]].filter((k) => k !== false).map(key)), rangeView()),
     sinceWords(w),
     cpu > 0 && memory > 0 && plot("share", {
       summary: `Reserved on ${n.name}: ${Math.round(last(share(w.milli_cpu, cpu)) ?? 0)} % of CPU, ${Math.round(last(share(w.memory, memory)) ?? 0)} % of memory`, times: times(w, w.memory.length), max: 100, unit: " %",
       lines: [{ label: "CPU", color: "ink", kind: "line", values: steps(share(w.milli_cpu, cpu)) }, { label: "Memory", color: "accent", kind: "line", dashed: true, values: steps(share(w.memory, memory)) }],
     }, w, n.id),
     plot("instances", {
-      summary: `${n.name} has ${last(w.instances) ?? "an unknown number of"} instances`, times: times(w, w.instances.length), lines: [{ label: "Instances", color: "ink", kind: "area", values: steps(w.instances) }],
+      summary: `${n.name} has ${last(w.instances) ?? "an unknown number of"} instances`, times: times(w, w.instances.length), lines: [{ label: "Instances", color: "gray", kind: "area", values: steps(w.instances) }],
     }, w, n.id));
 }
 

@@ -132,7 +132,7 @@ function controlsView(now: number, span: number, fits: number, redraw: () => voi
     redraw();
   };
   return h("div", { class: "bar-of-controls" },
-    h("p", { class: "key quiet" }, h("i", { class: "swatch" }), "version in force", h("i", { class: "swatch earlier" }), "earlier version", h("i", { class: "cell fail" }), "failed", h("i", { class: "cell ill" }), "check failed"),
+    h("p", { class: "key quiet" }, h("span", null, h("i", { class: "swatch" }), "version in force"), h("span", null, h("i", { class: "swatch earlier" }), "earlier version"), h("span", null, h("i", { class: "cell fail" }), "failed"), h("span", null, h("i", { class: "cell ill" }), "check failed")),
     !isNow() && h("button", { key: "now", onclick: act(showNow) }, "Back to now"),
     h("div", { class: "choices", role: "group", "aria-label": "Range" },
       ranges.map((r) => h("button", { key: r, class: "plain", "aria-pressed": Math.abs(span - r * minute) < 1000 ? "true" : "false", onclick: act(() => showLast(r * minute)) }, r < 60 ? `${r} min` : `${r / 60} h`)),
@@ -156,9 +156,9 @@ function tasksView(begin: number, end: number, now: number, x: (t: number) => nu
   const spans = [...tasks.values()].filter((t) => t.started).map((t) => ({ t, from: Date.parse(t.started!), to: t.finished ? Date.parse(t.finished) : now }))
     .filter((s) => s.to > begin && s.from < end).sort((a, b) => a.from - b.from);
   const rows: (typeof spans)[] = [];
-  const room = (end - begin) / 40; // for a few letters
+  const room = (s: (typeof spans)[0]): number => ((end - begin) * 7 * (taskWords(s.t).length + 2)) / Math.max(200, innerWidth - 200); // for its words
   for (const s of spans) {
-    const row = rows.find((r) => Math.max(r[r.length - 1].to, r[r.length - 1].from + room) < s.from);
+    const row = rows.find((r) => Math.max(r[r.length - 1].to, r[r.length - 1].from + room(r[r.length - 1])) < s.from);
     if (row) row.push(s);
     else if (rows.length < maxTaskRows) rows.push([s]);
     else rows[maxTaskRows - 1].push(s);

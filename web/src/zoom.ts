@@ -113,10 +113,11 @@ const steps = [1, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_
 
 /** ticks are round times, few enough to read. */
 export function ticks(from: number, to: number): { at: number; text: string }[] {
-  const step = steps.find((s) => (to - from) / s <= 8) ?? steps[steps.length - 1];
+  const isNarrow = innerWidth < 760;
+  const step = steps.find((s) => (to - from) / s <= (isNarrow ? 3 : 8)) ?? steps[steps.length - 1];
   const away = new Date().getTimezoneOffset() * 60_000; // round where the person is
   const out: { at: number; text: string }[] = [];
-  for (let t = Math.ceil((from - away) / step) * step + away; t < to - (to - from) * 0.05; t += step) {
+  for (let t = Math.ceil((from - away) / step) * step + away; t < to - (to - from) * (isNarrow ? 0.3 : 0.06); t += step) {
     const d = new Date(t);
     const text = step >= 86_400_000 ? d.toLocaleDateString([], { day: "numeric", month: "short" }) : d.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: step < 60_000 ? "2-digit" : undefined, hour12: false });
     out.push({ at: t, text });
