@@ -389,7 +389,7 @@ func (p *tab) keys(keys ...string) {
 func (p *tab) look(width, height int, scheme string) {
 	p.t.Helper()
 	p.command("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}, nil)
-	p.command("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
+	p.scheme(scheme)
 }
 
 // shot keeps a screenshot in .cache/page, for people to look at.

@@ -39,10 +39,10 @@ func (p *tab) violations(rules string) (found [][]string) {
 	return found
 }
 
-// scheme sets the color scheme.
+// scheme sets the color scheme. Nothing moves, so that no color is seen half faded in.
 func (p *tab) scheme(name string) {
 	p.t.Helper()
-	p.command("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": name}}}, nil)
+	p.command("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": name}, {"name": "prefers-reduced-motion", "value": "reduce"}}}, nil)
 }
 
 // photograph checks that what is shown fits a phone and a screen, and keeps screenshots of it in
