@@ -29,7 +29,7 @@ type tally struct {
 	made    map[int]int       // versions that outdated instances were created from, with the number of these
 	young   map[string]int64  // running as desired, but not long enough yet: until when, in nanoseconds
 	awaited map[string]awaitedInstance
-	// untested are running, but their checks have not passed yet.
+	// untested are running, but their checks, or changed checks, have not passed yet.
 	untested map[string]*store.Instance
 }
 
@@ -193,11 +193,13 @@ func (t *tally) add(r *store.Instance, unreachable bool, now time.Time) share {
 			s.is |= 1 << isOther
 		}
 		t.made[spec.Number]++
-	case state == mariposa.StateRunning && (st.Health == mariposa.HealthStarting || st.Health != mariposa.HealthUnhealthy && converge.AwaitsChecks(t.def, st)):
-		s.is |= 1 << isUnproven
-		t.untested[r.ID] = r
 	case state == mariposa.StateRunning && st.Health == mariposa.HealthUnhealthy:
 		s.is |= 1 << isSick
+	case state == mariposa.StateRunning && st.Health == mariposa.HealthStarting:
+		s.is |= 1 << isUnproven
+		t.untested[r.ID] = r
+	case state == mariposa.StateRunning && converge.AwaitsChecks(t.def, st): // it serves, and its checks have changed
+		t.untested[r.ID] = r
 	case state == mariposa.StateRunning && st.Since.Add(t.proof).After(now):
 		t.young[r.ID] = st.Since.Add(t.proof).UnixNano()
 	}

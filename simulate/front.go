@@ -58,7 +58,7 @@ type frontDriver struct {
 	n        *node
 	life     *lifetime
 	report   func(driver.Event)
-	followed map[string]bool
+	followed map[string]*front
 }
 
 var (
@@ -68,7 +68,7 @@ var (
 )
 
 func (n *node) newFrontDriver(clk wrongClock) *frontDriver {
-	return &frontDriver{inner: dummy.New(n.frontWorld, clk), n: n, life: n.life, followed: map[string]bool{}}
+	return &frontDriver{inner: dummy.New(n.frontWorld, clk), n: n, life: n.life, followed: map[string]*front{}}
 }
 
 // Compute returns the type of load balancers.
@@ -214,15 +214,18 @@ func (d *frontDriver) after(pause time.Duration, do func()) {
 
 // follow compares a load balancer with what it should be again and again, as long as it runs.
 func (d *frontDriver) follow(f *front) {
-	if d.followed[f.id] {
+	if d.followed[f.id] == f {
 		return
 	}
-	d.followed[f.id] = true
+	d.followed[f.id] = f // perhaps instead of a former one with the same id, which the store has forgotten
 	d.next(f, 0)
 }
 
 func (d *frontDriver) next(f *front, pause time.Duration) {
 	d.after(pause, func() {
+		if d.followed[f.id] != f {
+			return
+		}
 		if _, runs := d.process(f.id); !runs || d.n.fronts[f.id] != f {
 			delete(d.followed, f.id)
 			return

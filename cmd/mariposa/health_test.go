@@ -81,6 +81,24 @@ func TestAnUnhealthyInstanceIsReplaced(t *testing.T) {
 	if web := doc.Services[0]; len(web.HealthChecks) != 2 || len(web.Instances) != 3 || len(web.Instances[0].Checks) != 2 || web.Instances[0].Checks[0].Health != mariposa.HealthHealthy {
 		t.Errorf("%+v", doc)
 	}
+
+	// A changed check applies to running instances. It is done when all of them have passed it.
+	before = h.instances("shop")
+	changed := strings.NewReplacer("path: /health", "path: /ready", "grace: 60", "grace: 3600").Replace(served(3, "echo ok > health", ""))
+	h.ok("-j", "shop", "project", "update", "-m", fileOf(t, changed), "--force")
+	h.await("it waits for the new check", func() bool {
+		s := h.state("shop").Services[0]
+		return s.Status == mariposa.StatusConverging && strings.Contains(s.Reason, "is waiting for its checks (http :8080/ready answered 404)")
+	})
+	for id := range before {
+		h.ok("-j", "shop", "instance", "exec", id, "--", "touch", "ready")
+	}
+	after = h.healthy("shop", 3)
+	for id := range before {
+		if _, stays := after[id]; !stays {
+			t.Errorf("a changed check has replaced %s", id)
+		}
+	}
 }
 
 func TestAVersionThatNeverGetsHealthyStopsByItself(t *testing.T) {
