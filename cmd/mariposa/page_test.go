@@ -521,7 +521,12 @@ func TestThePageOpensAShell(t *testing.T) {
 	ready := "document.querySelector('.shell[data-phase=open]') && document.activeElement?.closest('.screen')"
 	p.until("the shell has the focus", ready)
 	rows := "document.querySelector('.xterm-rows').innerText.replaceAll('\u00a0', ' ')"
-	p.until("the shell waits for input", "/[#$]\\s*$/.test("+rows+".trim())")
+	prompt := "/[#$]\\s*$/.test(" + rows + ".trim())"
+	for deadline := time.Now().Add(limit); p.eval(prompt) != "true" && time.Now().Before(deadline); {
+		p.keys("Enter")                    // a terminal that is being set up may drop the first output
+		time.Sleep(200 * time.Millisecond) // there is no signal to wait for: poll
+	}
+	p.until("the shell waits for input", prompt)
 	line := func(text string) {
 		p.t.Helper()
 		p.eval(`(() => {
