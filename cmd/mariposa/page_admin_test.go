@@ -61,7 +61,7 @@ func TestThePageOfValuesPeopleAndAccounts(t *testing.T) {
 	// A new project asks for its values as the manifest declares them.
 	p.press("Paste a manifest")
 	p.fill("input[name=name]", "shop")
-	p.fill("#manifest", valuesManifest)
+	p.paste(valuesManifest)
 	p.sees("how <b>it</b> runs")
 	p.choose("select[name=value-mode]", "calm")
 	p.pressIn(".missing", "Generate")

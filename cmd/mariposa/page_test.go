@@ -237,7 +237,7 @@ func TestThePageShowsTheButtonsOfARole(t *testing.T) {
 	h.create("shop", pageManifest)
 	h.converged("shop", "web", 4)
 	for role, want := range map[string]struct{ tabs, buttons, fields string }{
-		"viewer": {"", "Close", "0"}, "deployer": {"Change", "Close", "0"}, "operator": {"Change", "Freeze…,Stop…,−,+,−,+,Restart…,Replace…,Close", "2"},
+		"viewer": {"", "Close", "0"}, "deployer": {"Change", "Copy…,Close", "0"}, "operator": {"Change", "Freeze…,Stop…,Copy…,−,+,−,+,Restart…,Replace…,Close", "2"},
 	} {
 		made, err := h.CreateToken(t.Context(), contract.NewToken{Name: role, Role: mariposa.Role(role)})
 		must(t, err)
@@ -248,6 +248,7 @@ func TestThePageShowsTheButtonsOfARole(t *testing.T) {
 		p.until("four run", cells("web", "ok")+" === 4")
 		p.click("[data-service=web] .grid .cell")
 		p.sees("Last log lines")
+		p.until("menus are open", "[...document.querySelectorAll('main details')].every((d) => (d.open = true))")
 		buttons := p.eval("[...document.querySelectorAll('main button')].map((b) => b.innerText).join()")
 		sorted := func(list string) string {
 			return strings.Join(slices.Sorted(slices.Values(strings.Split(list, ","))), ",")

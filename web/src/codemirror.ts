@@ -123,7 +123,7 @@ export function create(host: HTMLElement, text: string, label: string, changed: 
         search({ top: false }), EditorState.phrases.of(phrases), yaml(), syntaxHighlighting(colors), marked, fills, theme,
         // After Escape, Tab leaves the editor: CodeMirror does that itself.
         keymap.of([...searchKeymap, ...defaultKeymap, ...historyKeymap, indentWithTab]),
-        EditorView.contentAttributes.of({ "aria-label": label, "aria-description": "Press Escape, then Tab, to leave the editor.", spellcheck: "false" }),
+        EditorView.contentAttributes.of({ "aria-label": label, "aria-description": "Press Escape, then Tab, to leave the editor.", spellcheck: "false", tabindex: "0" }),
         EditorView.updateListener.of((u) => {
           if (u.docChanged) changed(u.state.doc.toString());
         }),
