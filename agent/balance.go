@@ -106,7 +106,13 @@ func (n *Node) membersTold(id string, m *membership, err error) {
 	if err != nil && !errors.Is(err, driver.ErrNotFound) { // not found: it is gone meanwhile
 		slog.Warn("cannot set the members of a load balancer; retrying", "instance", id, "err", err)
 		m.told = false
-		n.Clock.After(retryDelay, func() { n.post(func() { n.tellMembers(id, m) }) })
+		n.Clock.After(retryDelay, func() {
+			n.post(func() {
+				if n.members[id] == m { // else the balancer is gone, and may have been created again
+					n.tellMembers(id, m)
+				}
+			})
+		})
 		return
 	}
 	if m.untold {

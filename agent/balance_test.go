@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -137,5 +138,26 @@ func TestABalancerKeepsItsMembersInQuarantine(t *testing.T) {
 	r.connect(wanted("front", 1, processWork()))
 	if st := r.wantState("front", mariposa.StateRunning); !slices.Equal(st.Members, is.Members) {
 		t.Errorf("its members are %+v", st.Members)
+	}
+}
+
+// Members that a driver has refused are not sent again to another balancer with the same id, which
+// comes back after the store has gone back.
+func TestRefusedMembersAreForgottenWithTheirBalancer(t *testing.T) {
+	t.Parallel()
+	h := balancing{&manualDriver{}}
+	r := newRig(t, h)
+	r.connect(wanted("front", 1, processWork()))
+	r.end(h.manualDriver, "start", "front", driver.Observed{ID: "front", Running: true, Started: r.clk.Now()}, nil)
+	r.wantState("front", mariposa.StateRunning)
+	r.say(wire.Frame{Balance: &wire.Balance{ID: "front", Members: membersNamed("old")}})
+	r.end(h.manualDriver, "members", "front", driver.Observed{}, errors.New("the disk is full"))
+	r.connect() // the store does not know it any more
+	r.connect(wanted("front", 1, processWork()))
+	r.say(wire.Frame{Balance: &wire.Balance{ID: "front", Members: membersNamed("new")}})
+	r.end(h.manualDriver, "members", "front", driver.Observed{}, nil)
+	r.linger(time.Minute)
+	if got := idsOf(h.last(t, "members").members); !slices.Equal(got, []string{"new"}) {
+		t.Errorf("it is told %v", got)
 	}
 }
