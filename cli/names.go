@@ -16,14 +16,14 @@ func (a *app) namesCommand() *cobra.Command {
 		Use: "names", Short: "Show what the DNS names of a project lead to",
 		Long: "Show the DNS names of the services of a project, the addresses and ports that they lead to right\n" +
 			"now, and why one leads nowhere. Each instance is shown at the address that it has on its own node.\n" +
-			"With --node, show what instances on that node get.",
+			"With --node, show what processes on that node get.",
 		Example: "  mariposa -j shop names\n  mariposa -j shop names --node n2",
 		Args:    argsBetween(0, 0),
 	}, func(ctx context.Context, c *client.Client, project string, _ []string) error {
 		doc, err := c.Names(ctx, project, node)
 		return show(a, doc, err, func() { a.printNames(doc) })
 	})
-	cmd.Flags().StringVar(&node, "node", "", "what instances on this node get")
+	cmd.Flags().StringVar(&node, "node", "", "what processes on this node get")
 	complete(cmd, "node", a.every(nodeNames))
 	flagAliases(cmd, nodeAliases)
 	return cmd
