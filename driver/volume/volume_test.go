@@ -400,12 +400,10 @@ func TestAMachineThatCannotLimitAVolumeSaysWhatToDo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	program, err := os.ReadFile(os.Args[0]) // where it is, others cannot read it
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "agent"), program, 0o755) //nolint:gosec // another user runs it
-	}
-	if err != nil {
-		t.Fatal(err)
+	// Where the program is, others cannot read it. Another process copies it: a child that this one
+	// forks meanwhile could hold a copy that it writes itself open, and nobody could run that.
+	if out, err := exec.CommandContext(t.Context(), "install", "-m", "0755", os.Args[0], filepath.Join(dir, "agent")).CombinedOutput(); err != nil { //nolint:gosec // this test
+		t.Fatalf("%v: %s", err, out)
 	}
 	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "agent"), "create-volumes", filepath.Join(dir, "volumes")) //nolint:gosec // this test
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
