@@ -22,6 +22,7 @@ type membership struct {
 	desired  []mariposa.Member // as the control plane sent them
 	sent     []mariposa.Member // as the driver was told
 	told     bool              // the driver was told, or is being told
+	failed   bool              // the driver has refused them, and they are sent again after a while
 	inFlight bool
 	untold   bool // there is something newer than what is in flight
 }
@@ -39,13 +40,16 @@ func (n *Node) handleBalance(b *wire.Balance) {
 	n.tellMembers(b.ID, m)
 }
 
-// updateMembers tells the drivers of balancers about members of this node that have changed.
+// updateMembers tells the drivers of balancers about members of this node that have changed, and
+// those of balancers that have been taken over what they have not been told yet.
 func (n *Node) updateMembers() {
-	if len(n.members) == 0 || len(n.dirtyInstances) == 0 {
+	if len(n.members) == 0 {
 		return
 	}
 	for _, id := range slices.Sorted(maps.Keys(n.members)) {
-		n.tellMembers(id, n.members[id])
+		if m := n.members[id]; len(n.dirtyInstances) > 0 || !m.told && !m.failed {
+			n.tellMembers(id, m)
+		}
 	}
 }
 
@@ -91,7 +95,7 @@ func (n *Node) tellMembers(id string, m *membership) {
 		m.untold = true
 		return
 	}
-	m.sent, m.told, m.inFlight, m.untold = list, true, true, false
+	m.sent, m.told, m.failed, m.inFlight, m.untold = list, true, false, true, false
 	n.runAsync(l, id, i.workload, func(ctx context.Context) func() {
 		err := d.SetMembers(ctx, id, list)
 		return func() { n.membersTold(id, m, err) }
@@ -105,7 +109,7 @@ func (n *Node) membersTold(id string, m *membership, err error) {
 	}
 	if err != nil && !errors.Is(err, driver.ErrNotFound) { // not found: it is gone meanwhile
 		slog.Warn("cannot set the members of a load balancer; retrying", "instance", id, "err", err)
-		m.told = false
+		m.told, m.failed = false, true
 		n.Clock.After(retryDelay, func() {
 			n.post(func() {
 				if n.members[id] == m { // else the balancer is gone, and may have been created again

@@ -161,3 +161,28 @@ func TestRefusedMembersAreForgottenWithTheirBalancer(t *testing.T) {
 		t.Errorf("it is told %v", got)
 	}
 }
+
+// After a restart of the agent, a balancer that runs is told its members, although nothing else of it
+// changes, and also if its values do.
+func TestABalancerThatIsTakenOverIsToldItsMembers(t *testing.T) {
+	t.Parallel()
+	for name, generation := range map[string]int64{"the same": 1, "updated": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := balancing{&manualDriver{list: []driver.Observed{{ID: "front", Running: true, Labels: driver.Labels{Cluster: "ours", Incarnation: "first"}}}}}
+			r := newRig(t, h)
+			r.dial()
+			r.say(wire.Frame{Welcome: &wire.Welcome{Epoch: 1, Cluster: "ours", Incarnation: r.inc, HeartbeatInterval: 5 * time.Second}})
+			r.say(wire.Frame{Balance: &wire.Balance{ID: "front", Members: membersNamed("a")}}) // before its assignment
+			items := []wire.Assignment{wanted("front", generation, processWork())}
+			r.say(wire.Frame{Assign: &wire.Assign{Snapshot: true, Last: true, Items: items, Workloads: workloads(items)}})
+			if generation > 1 {
+				r.end(h.manualDriver, "update", "front", driver.Observed{ID: "front", Running: true}, nil)
+			}
+			if got := idsOf(h.last(t, "members").members); !slices.Equal(got, []string{"a"}) {
+				t.Errorf("it is told %v", got)
+			}
+			r.end(h.manualDriver, "members", "front", driver.Observed{}, nil)
+		})
+	}
+}

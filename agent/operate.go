@@ -199,7 +199,11 @@ func (n *Node) startInstance(i *instance, l *lane) {
 	n.passValuesToStart(i)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(n.stepCtx))
 	i.cancelStart, i.startCanceled = cancel, false
-	n.callDriver(ctx, i, l, n.startWithImage(ctx, i, l.driver), n.startDone)
+	start, members := n.startWithImage(ctx, i, l.driver), n.membersForStart(i.id)
+	n.callDriver(ctx, i, l, func(ctx context.Context, in driver.Instance) (driver.Observed, error) {
+		in.Members = members
+		return start(ctx, in)
+	}, n.startDone)
 }
 
 // operation is a start or an update.
@@ -208,7 +212,7 @@ type operation func(context.Context, driver.Instance) (driver.Observed, error)
 func (n *Node) callDriver(ctx context.Context, i *instance, l *lane, op operation, then func(*instance, driver.Observed, error)) {
 	i.generation, i.pendingObservation = i.desired.Generation, nil
 	in := n.driverInstance(i)
-	in.ManualRestarts, in.Members = i.manualRestarts, n.membersForStart(i.id)
+	in.ManualRestarts = i.manualRestarts
 	n.runAsyncWithin(ctx, l, i.id, i.workload, func(ctx context.Context) func() {
 		o, err := op(ctx, in)
 		return func() { then(i, o, err) }

@@ -226,7 +226,10 @@ func (d *Driver) Start(ctx context.Context, i driver.Instance) (driver.Observed,
 		return none, err
 	}
 	if e := d.entry(i.ID); e != nil && e.observed().Running {
-		return e.observed(), nil
+		if i.Members == nil {
+			return e.observed(), nil
+		}
+		return e.observed(), d.SetMembers(ctx, i.ID, i.Members)
 	}
 	wanted, problem, err := d.valuesForStart(ctx, &i)
 	if err != nil {
