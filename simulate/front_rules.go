@@ -91,11 +91,12 @@ func (f *frontRules) forget(id string) {
 	}
 }
 
-// checkStop checks that an instance has left all balancers before it is stopped.
+// checkStop checks that an instance has left all balancers before it is stopped. One whose checks
+// fail may be restarted in place, by an agent that does not know yet that it leaves.
 func (f *frontRules) checkStop(c *checker, on *node, id string) {
 	l, leaves := f.leaves[id]
 	r := c.instances[id]
-	if !leaves || r == nil || r.Spec().Forced || r.Spec().Goal == mariposa.GoalRunning || c.w.rewinds > 0 || !on.isRunning(id) {
+	if !leaves || r == nil || r.Spec().Forced || r.Spec().Goal == mariposa.GoalRunning || c.refs.hurt[id] || c.w.rewinds > 0 || !on.isRunning(id) {
 		return
 	}
 	for _, n := range c.w.nodes {
