@@ -543,8 +543,16 @@ func TestThePageOpensAShell(t *testing.T) {
 	p.shot("shell")
 	// The terminal has the size of the window.
 	p.look(700, 900, "dark")
-	line("clear; stty size")
-	p.until("the terminal is narrower", "Number("+rows+".match(/^\\d+ (\\d+)$/m)?.[1] ?? 1000) < 90")
+	for began := time.Now(); ; { // the command may run before the new size arrives
+		line("clear; stty size")
+		p.until("the terminal shows its size", "/^\\d+ \\d+$/m.test("+rows+")")
+		if p.eval("String(Number("+rows+".match(/^\\d+ (\\d+)$/m)?.[1] ?? 1000) < 90)") == "true" {
+			break
+		}
+		if time.Since(began) > time.Minute {
+			t.Fatalf("the terminal has the size of before: %s", p.eval(rows))
+		}
+	}
 	p.look(1280, 800, "light")
 	// Keys go to the command; Shift+Tab leaves the terminal.
 	p.keys("?", "g", "q")
