@@ -49,8 +49,12 @@ func (c *checker) goBack() {
 	for id := range was {
 		c.lost.known[id] = true
 	}
-	for id := range c.instances {
-		delete(c.lost.known, id)
+	for id, r := range c.instances {
+		// One that is destroyed here may have been created again in the time that is lost. It is
+		// collected, and then quarantined when its node connects.
+		if mariposa.StateOf(r.Spec(), r.Status()) != mariposa.StateDestroyed {
+			delete(c.lost.known, id)
+		}
 		c.refs.hurt[id] = true // it may have been removed in the time that is lost
 	}
 	for _, n := range w.nodes {
