@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,12 +10,10 @@ import (
 	"mariposa/client"
 )
 
-// The pictures of the page in the documentation. `make pictures` takes them.
+// The pictures of the page in the documentation. `make pictures` puts them there.
 func TestThePicturesOfTheDocumentation(t *testing.T) {
-	dir := os.Getenv("MARIPOSA_PICTURES")
-	if dir == "" {
-		t.Skip("make pictures takes them")
-	}
+	t.Parallel()
+	dir := cmp.Or(os.Getenv("MARIPOSA_PICTURES"), t.TempDir())
 	h := newDevServer(t, "--dummy-nodes", "4")
 	fast := func(scale int) string {
 		return fmt.Sprintf("{compute_type: dummy, scale: %d, update: {min_healthy: 0}}", scale)
