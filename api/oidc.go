@@ -21,6 +21,7 @@ import (
 	"mariposa"
 	"mariposa/auth"
 	"mariposa/change"
+	"mariposa/clock"
 	"mariposa/contract"
 	"mariposa/listener"
 	"mariposa/store"
@@ -50,7 +51,7 @@ type provider struct {
 const (
 	providerTimeout = 10 * time.Second // for one request to the provider
 	providerRetry   = 5 * time.Second  // after a failure
-	flowLifetime    = 10 * time.Minute // from the begin of a sign-in to its end
+	flowLifetime    = 10 * time.Minute // from the start of a sign-in to its end
 	maxClaim        = 1024             // bytes of a subject
 )
 
@@ -66,19 +67,20 @@ func (p *provider) context(ctx context.Context) context.Context {
 	return oidc.ClientContext(ctx, p.client)
 }
 
-// find returns the provider. One request at a time asks for its addresses.
-func (p *provider) find(now time.Time) (*oidc.Provider, error) {
+// find returns the provider. One request at a time asks for its addresses; if that fails, those that
+// have waited for it fail too, instead of asking one after the other.
+func (p *provider) find(clk clock.Clock) (*oidc.Provider, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.found != nil {
 		return p.found, nil
 	}
-	if now.Sub(p.failed).Abs() < providerRetry {
+	if !p.failed.IsZero() && clk.Now().Sub(p.failed).Abs() < providerRetry {
 		return nil, mariposa.Errorf(mariposa.Unavailable, "%s cannot be reached: try again shortly", p.Name)
 	}
 	found, err := oidc.NewProvider(p.context(context.Background()), p.Issuer) // its keys are read later, after the request
 	if err != nil {
-		p.failed = now
+		p.failed = clk.Now()
 		return nil, &mariposa.Error{Code: mariposa.Unavailable, Message: p.Name + " cannot be reached: try again shortly, or ask an admin to look at the log of the server", Cause: err}
 	}
 	p.found = found
@@ -123,7 +125,7 @@ func (s *server) beginProviderSignIn() http.Handler {
 			s.errNoProvider().write(w)
 			return
 		}
-		found, err := s.provider.find(s.Clock.Now())
+		found, err := s.provider.find(s.Clock)
 		if err != nil {
 			s.refuseSignIn(w, r, err)
 			return
@@ -234,7 +236,7 @@ func (s *server) askProvider(ctx context.Context, r *http.Request, f flow, now t
 	if reason := query.Get("error"); reason != "" {
 		return who, mariposa.Errorf(mariposa.Unauthorized, "%s refused the sign-in (%s)", p.Name, shortenText(reason))
 	}
-	found, err := p.find(now)
+	found, err := p.find(s.Clock)
 	if err != nil {
 		return who, err
 	}
