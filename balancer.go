@@ -70,6 +70,16 @@ func (b *Balancer) Serves(service string) bool {
 	return slices.ContainsFunc(b.Routes, func(r Route) bool { return r.Service == service })
 }
 
+// RoutesTo returns the routes of a balancer to a service.
+func (b *Balancer) RoutesTo(service string) (all []Route) {
+	for _, r := range b.Routes {
+		if r.Service == service {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
 var (
 	routeHost = regexp.MustCompile(`^(\*\.)?[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$`)
 	routePath = regexp.MustCompile(`^(/[A-Za-z0-9._~@:+,=-]+)+/?$`)

@@ -169,30 +169,16 @@ func (s *Session) membersOf(ctx context.Context, r *store.Instance) ([]mariposa.
 		}
 		all = append(all, balance.Members(list, b.CanaryWeight)...)
 	}
-	all = append(all, s.unrouted(r, seen)...)
+	rest, err := s.unrouted(ctx, r, b, instances)
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, rest...)
 	if len(all) > mariposa.MaxMembers { // those that are up first
 		slices.SortStableFunc(all, func(a, b mariposa.Member) int { return compareStates(a.State, b.State) })
 		all = all[:mariposa.MaxMembers]
 	}
 	return all, nil
-}
-
-// unrouted returns the members of groups that a balancer has no routes to any more, as long as they
-// may have connections: they drain. One that leaves is a member until its node has stopped it.
-func (s *Session) unrouted(r *store.Instance, routed map[string]bool) (all []mariposa.Member) {
-	if r.Status() == nil {
-		return nil
-	}
-	for _, m := range r.Status().Members {
-		i := s.f.Picture.Instances.Get(m.Instance)
-		if routed[m.Backend] || i == nil || i.Spec().Project != r.Spec().Project || i.Status() == nil || !isAlive(i.Status().State) {
-			continue
-		}
-		if i.Spec().Goal != mariposa.GoalRunning || !m.Idle {
-			all = append(all, mariposa.Member{Backend: m.Backend, Instance: m.Instance, Name: m.Name, Address: m.Address, Weight: m.Weight, State: mariposa.MemberDrain})
-		}
-	}
-	return all
 }
 
 func compareStates(a, b mariposa.MemberState) int {
@@ -330,7 +316,11 @@ func (s *Session) drainOf(ctx context.Context, r *store.Instance) (time.Duration
 		if err != nil {
 			return 0, err
 		}
-		if is != nil && (is.Serves(spec.ServiceName) || isListed(b.Status().Members, r.ID)) {
+		was, err := s.balancerAt(ctx, b.Spec(), spec.Number)
+		if err != nil {
+			return 0, err
+		}
+		if is != nil && (is.Serves(spec.ServiceName) || was.Serves(spec.ServiceName) || isListed(b.Status().Members, r.ID)) {
 			wait = max(wait, is.Drain)
 		}
 	}

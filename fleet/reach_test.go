@@ -5,7 +5,6 @@ import (
 
 	"mariposa"
 	"mariposa/fleet"
-	"mariposa/wire"
 )
 
 // Nodes behind a proxy or a router connect from one address, and are still different machines: the
@@ -46,14 +45,8 @@ func TestABalancerReachesMembersOfOtherNodes(t *testing.T) {
 			up := statusItem("web", mariposa.StateRunning)
 			up.Status.Addresses = []string{"127.0.0.1:4000"}
 			two.report(up)
-			var last *wire.Balance
-			for _, f := range one.heard() {
-				if f.Balance != nil {
-					last = f.Balance
-				}
-			}
-			if last == nil || len(last.Members) != 1 || last.Members[0].Address != c.address || last.Members[0].Reason != c.why {
-				t.Errorf("its members are %+v", last)
+			if got := lastMembers(t, one); len(got) != 1 || got[0].Address != c.address || got[0].Reason != c.why {
+				t.Errorf("its members are %+v", got)
 			}
 		})
 	}

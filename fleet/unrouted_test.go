@@ -1,0 +1,99 @@
+package fleet_test
+
+import (
+	"testing"
+
+	"mariposa"
+	"mariposa/fleet"
+	"mariposa/store"
+	"mariposa/wire"
+)
+
+// A route is removed before the balancer has said which members it has. The former member may have
+// connections, so it drains until the balancer says that it has none.
+func TestAMemberDrainsAfterItsRouteIsGone(t *testing.T) {
+	t.Parallel()
+	const services = "services:\n  web: {compute_type: process, command: [x], ports: [80]}\n  other: {compute_type: process, command: [x], ports: [80]}\nload_balancers:\n"
+	for name, leaves := range map[string]bool{"it stays": false, "it leaves": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.project("p", services+"  front: {listen: 80, service: web, port: 80, drain: 20}\n")
+			r.by = fleet.Admission{Own: true, From: "192.0.2.1:1"}
+			connect := func(node string) *peer {
+				h := hello(node)
+				h.Drivers = []mariposa.ComputeType{mariposa.ComputeProcess, mariposa.ComputeBalancer}
+				p, bye := r.try(h)
+				if bye != nil {
+					t.Fatal(bye.Reason)
+				}
+				r.run()
+				return p
+			}
+			one, two := connect("n1"), connect("n2")
+			front, web := instance("front", "n1", "front"), instance("web", "n2", "web")
+			front.Compute, web.Compute = mariposa.ComputeBalancer, mariposa.ComputeProcess
+			r.commit(put("front", front), put("web", web))
+			one.report(statusItem("front", mariposa.StateRunning))
+			up := statusItem("web", mariposa.StateRunning)
+			up.Status.Addresses = []string{"127.0.0.1:4000"}
+			two.report(up)
+			members := func() (states []mariposa.MemberState) {
+				for _, m := range lastMembers(t, one) {
+					states = append(states, m.State)
+				}
+				return states
+			}
+			if got := members(); len(got) != 1 || got[0] != mariposa.MemberUp {
+				t.Fatalf("at first its members are %v", got)
+			}
+
+			// The next version has another route, and perhaps replaces the member.
+			writes := []store.Write{
+				{Kind: mariposa.KindVersion, ID: mariposa.VersionID("p", 2), Project: "p", Spec: &mariposa.VersionSpec{Project: "p", Number: 2, Manifest: []byte(services + "  front: {listen: 80, service: other, port: 80, drain: 20}\n")}},
+				{Kind: mariposa.KindProject, ID: "p", Project: "p", Status: &mariposa.ProjectStatus{Services: map[string]*mariposa.ServiceStatus{"front": {Number: 2}, "web": {Number: 1}}}},
+			}
+			if gone := *web; leaves {
+				gone.Goal, gone.Generation = mariposa.GoalGone, 2
+				writes = append(writes, put("web", &gone))
+			}
+			r.commit(writes...)
+			if got := members(); len(got) != 1 || got[0] != mariposa.MemberDrain {
+				t.Errorf("without its route the member is %v, want that it drains", got)
+			}
+			drains := func() bool {
+				all := two.assigned()
+				return all[len(all)-1].Drain > 0
+			}
+			if drains() != leaves {
+				t.Errorf("its node waits for its connections: %v", drains())
+			}
+
+			// The balancer says that it has no connections left.
+			listed := statusItem("front", mariposa.StateRunning)
+			listed.Status.Members = []mariposa.MemberStatus{{Backend: "web.80", Instance: "web", Name: "web.1-web", State: mariposa.MemberDrain, Idle: true}}
+			one.report(listed)
+			if drains() {
+				t.Error("its node waits although it has no connections")
+			}
+			if got := members(); !leaves && len(got) != 0 {
+				t.Errorf("one without connections stays %v", got)
+			}
+		})
+	}
+}
+
+// lastMembers returns the members that an agent was last sent for a balancer.
+func lastMembers(t *testing.T, p *peer) []mariposa.Member {
+	t.Helper()
+	var last *wire.Balance
+	for _, f := range p.heard() {
+		if f.Balance != nil {
+			last = f.Balance
+		}
+	}
+	if last == nil {
+		t.Fatal("a balancer got no members")
+	}
+	return last.Members
+}
