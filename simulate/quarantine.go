@@ -13,9 +13,12 @@ import (
 type losses struct {
 	known  map[string]bool   // the store has known them and does not now: they may run in quarantine
 	spared map[string]string // they ran when the store went back, and must stay on this node
+	left   map[string]bool   // they were to leave at a time that is lost, and a node that is cut off may still do that
 }
 
-func newLosses() losses { return losses{known: map[string]bool{}, spared: map[string]string{}} }
+func newLosses() losses {
+	return losses{known: map[string]bool{}, spared: map[string]string{}, left: map[string]bool{}}
+}
 
 // purge notes which quarantined instances people want to remove.
 func (l *losses) purge(r *store.Node) {
@@ -31,7 +34,7 @@ func (c *checker) goBack() {
 	was, lost, deleted := c.instances, c.lost, c.deleted
 	*c = *newChecker(w)
 	c.revision = w.revisionOf(w.store)
-	c.lost.known, c.lost.spared = lost.known, map[string]string{}
+	c.lost.known, c.lost.spared, c.lost.left = lost.known, map[string]string{}, lost.left
 	for _, kind := range []mariposa.Kind{
 		mariposa.KindNetwork, mariposa.KindAttachment, mariposa.KindTask, mariposa.KindProject, mariposa.KindService, mariposa.KindVolume, mariposa.KindNode, mariposa.KindInstance,
 	} {
@@ -46,8 +49,9 @@ func (c *checker) goBack() {
 	for id := range deleted {
 		c.deleted[id] = c.instances[id] == nil
 	}
-	for id := range was {
+	for id, r := range was {
 		c.lost.known[id] = true
+		c.lost.left[id] = c.lost.left[id] || r.Spec().Goal != mariposa.GoalRunning
 	}
 	for id, r := range c.instances {
 		// One that is destroyed here may have been created again in the time that is lost. It is
@@ -61,7 +65,7 @@ func (c *checker) goBack() {
 		for _, o := range n.list() {
 			old, is := was[o.ID], c.instances[o.ID]
 			_, spared := lost.spared[o.ID]
-			if spared = spared || old != nil && old.Spec().Goal == mariposa.GoalRunning; spared && o.Running && (is == nil || is.Spec().Goal == mariposa.GoalRunning) {
+			if spared = spared || old != nil && !c.lost.left[o.ID]; spared && o.Running && (is == nil || is.Spec().Goal == mariposa.GoalRunning) {
 				c.lost.spared[o.ID] = n.name
 			}
 		}
