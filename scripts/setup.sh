@@ -27,7 +27,7 @@ needs() {
 		haproxy                          haproxy     tests run load balancers
 		qemu-img                         qemu-utils  tests make disks of virtual machines
 		mkfs.ext4                        e2fsprogs   volumes with a size are file systems of their own
-		chromium                         chromium    tests use the web page with it
+		chromium-headless-shell          chromium-headless-shell  tests use the web page with it
 		node                             nodejs      tests start a provider of sign-ins (OpenID Connect)
 		npm                              npm         installs the provider
 		setsid                           util-linux  process instances run in their own sessions

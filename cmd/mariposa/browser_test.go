@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -35,9 +36,10 @@ func startChromium() error {
 		if chromium.err != nil {
 			return
 		}
-		cmd := exec.Command("chromium", "--no-sandbox", "--headless", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+		cmd := exec.Command("chromium-headless-shell", "--no-sandbox", "--headless", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
 			"--disable-dev-shm-usage", "--no-first-run", "--remote-debugging-port=0", "--user-data-dir="+chromium.dir, "about:blank")
 		cmd.Env = append(os.Environ(), "HOME="+chromium.dir)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the command is a script that starts the browser
 		if chromium.err = cmd.Start(); chromium.err != nil {
 			return
 		}
@@ -57,7 +59,8 @@ func startChromium() error {
 
 func stopChromium() {
 	if chromium.cmd != nil {
-		end(chromium.cmd)
+		_ = syscall.Kill(-chromium.cmd.Process.Pid, syscall.SIGKILL)
+		_ = chromium.cmd.Wait()
 	}
 	if chromium.dir != "" {
 		_ = os.RemoveAll(chromium.dir)
@@ -178,6 +181,8 @@ func newTab(t *testing.T) *tab {
 	for _, domain := range []string{"Page", "Runtime", "Log"} {
 		p.command(domain+".enable", map[string]any{}, nil)
 	}
+	// All tabs of the browser behave as if they were in front.
+	p.command("Emulation.setFocusEmulationEnabled", map[string]any{"enabled": true}, nil)
 	t.Cleanup(func() {
 		if t.Failed() {
 			p.shot("failed-" + strings.ReplaceAll(t.Name(), "/", "-"))
@@ -246,6 +251,12 @@ func (p *tab) command(method string, params, result any) {
 // eval returns the value of an expression in the page, as text.
 func (p *tab) eval(expression string) string {
 	p.t.Helper()
+	value, err := p.tryEval(expression)
+	must(p.t, err)
+	return value
+}
+
+func (p *tab) tryEval(expression string) (string, error) {
 	var r struct {
 		Result struct {
 			Value any `json:"value"`
@@ -256,14 +267,34 @@ func (p *tab) eval(expression string) string {
 			} `json:"exception"`
 		} `json:"exceptionDetails"`
 	}
-	p.command("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true, "userGesture": true}, &r)
-	if r.Exception != nil {
-		p.t.Fatalf("%s: %s", expression, r.Exception.Exception.Description)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	err := chromium.call(ctx, p.session, "Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true, "userGesture": true}, &r)
+	switch {
+	case err != nil:
+		return "", err
+	case r.Exception != nil:
+		return "", fmt.Errorf("%s: %s", expression, r.Exception.Exception.Description)
+	case r.Result.Value == nil:
+		return "", nil
 	}
-	if r.Result.Value == nil {
-		return ""
+	return fmt.Sprint(r.Result.Value), nil
+}
+
+// reload loads the page again.
+func (p *tab) reload() {
+	p.t.Helper()
+	p.eval("window.isOld = true")
+	p.command("Page.reload", map[string]any{}, nil)
+	for deadline := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) { // there is no signal to wait for: poll
+		// While the old page goes away, it has no value.
+		if loaded, err := p.tryEval("String(!window.isOld && document.readyState === 'complete' && !!document.getElementById('app'))"); err == nil && loaded == "true" {
+			return
+		}
+		if time.Now().After(deadline) {
+			p.t.Fatal("the page is not loaded again")
+		}
 	}
-	return fmt.Sprint(r.Result.Value)
 }
 
 // number returns the value of an expression in the page.
@@ -282,6 +313,24 @@ func (p *tab) until(what, expression string) {
 			p.t.Fatalf("still not so after %s: %s (%s)\n%s", limit, what, expression, p.eval("document.body?.innerText"))
 		}
 		time.Sleep(20 * time.Millisecond) // there is no signal to wait for: poll
+	}
+}
+
+// trying repeats a gesture of the mouse until an expression is true in the page: the page may move
+// what the pointer is at.
+func (p *tab) trying(what, expression string, gesture func()) {
+	p.t.Helper()
+	deadline := time.Now().Add(limit)
+	for next := time.Now(); p.eval("!!("+expression+")") != "true"; {
+		switch now := time.Now(); {
+		case now.After(deadline):
+			p.t.Fatalf("still not so after %s: %s (%s)", limit, what, expression)
+		case !now.Before(next):
+			gesture()
+			next = now.Add(time.Second)
+		default:
+			time.Sleep(20 * time.Millisecond) // there is no signal to wait for: poll
+		}
 	}
 }
 
@@ -399,7 +448,7 @@ func (p *tab) shot(name string) {
 	var r struct {
 		Data string `json:"data"`
 	}
-	if err := chromium.call(ctx, p.session, "Page.captureScreenshot", map[string]any{"format": "png"}, &r); err != nil {
+	if err := chromium.call(ctx, p.session, "Page.captureScreenshot", map[string]any{"format": "png", "optimizeForSpeed": true}, &r); err != nil {
 		p.t.Logf("no screenshot: %v", err)
 		return
 	}

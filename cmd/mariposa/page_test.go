@@ -45,13 +45,13 @@ func TestAPersonSignsInToThePageAndOut(t *testing.T) {
 	if p.eval("document.cookie") != "" {
 		t.Errorf("scripts can read the cookie")
 	}
-	p.eval("location.reload()")
+	p.reload()
 	p.sees("Nothing runs here yet")
 	p.quiet()
 	p.click(".you summary")
 	p.press("Sign out")
 	p.sees("Use a token instead")
-	p.eval("location.reload()")
+	p.reload()
 	p.sees("Use a token instead")
 	p.quiet()
 	p.visit(link)
@@ -468,13 +468,15 @@ func TestThePageShowsATimeline(t *testing.T) {
 		}
 		p.command("Input.dispatchMouseEvent", params, nil)
 	}
-	mouse("mouseWheel", 600, map[string]any{"deltaX": 0, "deltaY": -300, "buttons": 0, "button": "none"})
-	p.until("the wheel zooms in", span+" < "+before)
-	mouse("mousePressed", 400, nil)
-	mouse("mouseMoved", 500, nil)
-	mouse("mouseMoved", 700, nil)
-	mouse("mouseReleased", 700, nil)
-	p.until("dragging shows what was earlier", "!"+isNow)
+	p.trying("the wheel zooms in", span+" < "+before, func() {
+		mouse("mouseWheel", 600, map[string]any{"deltaX": 0, "deltaY": -300, "buttons": 0, "button": "none"})
+	})
+	p.trying("dragging shows what was earlier", "!"+isNow, func() {
+		mouse("mousePressed", 400, nil)
+		mouse("mouseMoved", 500, nil)
+		mouse("mouseMoved", 700, nil)
+		mouse("mouseReleased", 700, nil)
+	})
 	p.press("Back to now")
 	p.until("now is at the right edge", isNow+" && document.querySelector('.ticks .now').innerText === 'now'")
 	p.eval("document.querySelector('.tlanes').focus()")

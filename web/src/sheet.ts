@@ -7,8 +7,8 @@ import { identity } from "./identity";
 
 export interface Sheet {
   title: string;
-  /** What will happen, one sentence each. */
-  says: Child[];
+  /** What will happen, one sentence each. A function is asked again with every change. */
+  says: Child[] | (() => Child[]);
   /** Fields of a form, drawn again with every change. */
   fields?: () => Child[];
   /** Whether the fields are complete; default: always. */
@@ -106,7 +106,7 @@ export function sheetView(): VNode | null {
     },
   },
   h("h2", { id: "sheet-title" }, s.title),
-  s.says.map((line, i) => h("p", { key: i }, line)),
+  (typeof s.says === "function" ? s.says() : s.says).map((line, i) => h("p", { key: i }, line)),
   !proof && s.fields && h("div", { key: "fields", class: "fields" }, s.fields()),
   proof && proofView(proof),
   error && h("p", { key: "error", class: "error", role: "alert" }, error),

@@ -90,22 +90,29 @@ async function toggle(t: Task, redraw: () => void): Promise<void> {
   if (opened.delete(t.id)) return redraw();
   opened.set(t.id, await get<Task>(`/v1/queue/${t.id}`));
   redraw();
+  void refreshSteps(t.project, redraw); // what changed meanwhile was not noted
 }
 
 let refreshing = false;
+const stale = new Set<string>(); // projects
 
 /** refreshSteps reads the steps that are shown again, after a change in their project. */
 export async function refreshSteps(project: string, redraw: () => void): Promise<void> {
-  const all = [...opened.values()].filter((t) => t.project === project);
-  if (refreshing || all.length === 0) return;
+  if (![...opened.values()].some((t) => t.project === project)) return;
+  stale.add(project);
+  if (refreshing) return;
   refreshing = true;
-  await new Promise((r) => setTimeout(r, 150)); // many changes at once are one request
-  for (const { id } of all) {
-    const t = await get<Task>(`/v1/queue/${id}`).catch(() => null);
-    if (t && opened.has(id)) opened.set(id, t);
+  while (stale.size > 0) {
+    await new Promise((r) => setTimeout(r, 150)); // many changes at once are one request
+    const all = [...opened.values()].filter((t) => stale.has(t.project));
+    stale.clear();
+    for (const { id } of all) {
+      const t = await get<Task>(`/v1/queue/${id}`).catch(() => null);
+      if (t && opened.has(id)) opened.set(id, t);
+    }
+    redraw();
   }
   refreshing = false;
-  redraw();
 }
 
 function stepList(t: Task): VNode {
@@ -119,16 +126,8 @@ function stepList(t: Task): VNode {
 interface Ended { continue_with?: string; undo_with?: string }
 
 function askCancel(t: Task): void {
-  const scope = t.services.length ? t.services.join(", ") : "the project";
-  const { done, total } = t.progress;
-  const says: Child[] = t.state === "queued"
-    ? ["This task has not begun. Cancelling drops its change. Nothing is frozen, and nothing that runs is touched."]
-    : [
-      `${done} of ${total} steps are done. Cancelling keeps these and starts no other step. What is half made is finished or removed.`,
-      `After that, ${scope} is frozen: Mariposa changes nothing there, not even to repair it, until you thaw it. The goal stays, so a thaw continues where this stopped.`,
-    ];
   ask({
-    title: `Cancel: ${taskWords(t)}`, says, verb: "Cancel the task",
+    title: `Cancel: ${taskWords(t)}`, says: () => whatCancelDoes(world.tasks.get(t.id)), verb: "Cancel the task",
     run: async () => {
       const r = await send<Ended>("DELETE", `/v1/queue/${t.id}`);
       const after: Child[] = ["The task is cancelled."];
@@ -137,4 +136,16 @@ function askCancel(t: Task): void {
       return after;
     },
   });
+}
+
+/** whatCancelDoes says what happens to a task as it is now; it may begin or end while people read. */
+function whatCancelDoes(t: Task | undefined): Child[] {
+  if (!t) return ["This task has ended meanwhile, so there is nothing to cancel."];
+  if (t.state === "queued") return ["This task has not begun. Cancelling drops its change. Nothing is frozen, and nothing that runs is touched."];
+  const scope = t.services.length ? t.services.join(", ") : "the project";
+  const { done, total } = t.progress;
+  return [
+    `${done} of ${total} steps are done. Cancelling keeps these and starts no other step. What is half made is finished or removed.`,
+    `After that, ${scope} is frozen: Mariposa changes nothing there, not even to repair it, until you thaw it. The goal stays, so a thaw continues where this stopped.`,
+  ];
 }
