@@ -165,7 +165,6 @@ func (e *entry) render() string {
 		line("    timeout client 5m")
 		line("    timeout server 5m")
 		line("    timeout tunnel 1h") // WebSockets
-		line("    option forwardfor")
 		// A request that a server did not answer at all is sent to another one, unless it may
 		// have changed something.
 		line("    retry-on conn-failure empty-response")
@@ -211,6 +210,8 @@ func (e *entry) renderFrontend(line func(format string, args ...any)) {
 	}
 	if b.Mode == "http" { // what clients claim does not count
 		line("    http-request set-header X-Forwarded-Proto %%[ssl_fc,iif(https,http)]")
+		// An IPv4 client of a port for both has an address like ::ffff:192.0.2.1 there.
+		line("    http-request add-header X-Forwarded-For %%[src,regsub(^::ffff:,)]")
 	}
 	for _, r := range b.Routes {
 		name := b.Backend(e.record.Service, r)

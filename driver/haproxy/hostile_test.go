@@ -131,7 +131,9 @@ func TestClientsAndMembersUseIPv6(t *testing.T) {
 		l, err = net.Listen("tcp4", "127.0.0.1:0")
 	}
 	must(t, err)
-	s := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "six") })}}
+	s := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "for ["+r.Header.Get("X-Forwarded-For")+"]")
+	})}}
 	s.Start()
 	t.Cleanup(s.Close)
 	port := freePort(t)
@@ -141,7 +143,7 @@ func TestClientsAndMembersUseIPv6(t *testing.T) {
 	must(t, d.SetMembers(t.Context(), i.ID, []mariposa.Member{m}))
 	seen.await(t, i.ID, "a", func(s mariposa.MemberStatus) bool { return s.State == mariposa.MemberUp && s.Address == m.Address })
 	for _, host := range hosts {
-		if got := get("http://" + host + ":" + strconv.Itoa(port)); got != "six" {
+		if got := get("http://" + host + ":" + strconv.Itoa(port)); got != "for ["+strings.Trim(host, "[]")+"]" {
 			t.Errorf("at %s: %s", host, got)
 		}
 	}
