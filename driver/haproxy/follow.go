@@ -131,11 +131,13 @@ func (d *Driver) correct(ctx context.Context, e *entry) ([]mariposa.MemberStatus
 		return nil, err
 	}
 	busy := d.hasFormerWorkers(e) // before the counters are read: one that ends meanwhile does not count
-	actual, _, err := s.servers(ctx, names)
+	actual, counts, err := s.servers(ctx, names)
 	if err != nil {
 		return nil, err
 	}
-	commands := balance.Commands(desired, actual, ours)
+	d.tryContacts(ctx, e, desired, counts)
+	reached, why := d.withinReach(e, desired)
+	commands := balance.Commands(reached, actual, ours)
 	for _, command := range commands {
 		if err := s.do(ctx, command); err != nil {
 			if _, answered := errors.AsType[refusal](err); !answered {
@@ -151,7 +153,7 @@ func (d *Driver) correct(ctx context.Context, e *entry) ([]mariposa.MemberStatus
 		}
 	}
 	d.forget(e, actual)
-	return balance.Statuses(desired, actual, busy), nil
+	return describeReach(balance.Statuses(reached, actual, busy), desired, why), nil
 }
 
 // forget removes members from the record that are neither desired nor there any more.
@@ -201,7 +203,8 @@ func (d *Driver) readMembers(ctx context.Context, e *entry) ([]mariposa.MemberSt
 	if err != nil {
 		return allDown(desired, err.Error()), err
 	}
-	all := balance.Statuses(desired, actual, d.hasFormerWorkers(e))
+	reached, why := d.withinReach(e, desired)
+	all := describeReach(balance.Statuses(reached, actual, d.hasFormerWorkers(e)), desired, why)
 	for i := range all {
 		if c, ok := counts[balance.Key{Backend: all[i].Backend, Instance: all[i].Instance}]; ok && isHTTP {
 			all[i].Responses = &c.responses

@@ -82,7 +82,10 @@ type refusal string
 func (r refusal) Error() string { return string(r) }
 
 // counters are what a server has done.
-type counters struct{ responses mariposa.Responses }
+type counters struct {
+	responses mariposa.Responses
+	failures  int64 // connections to it that could not be made
+}
 
 // servers returns the servers of some backends, with their counters. It asks for all backends at
 // once if there are several: a balancer may have a hundred.
@@ -186,7 +189,7 @@ func parseStats(text string) (map[balance.Key]int, map[balance.Key]counters, err
 		by[k] = counters{mariposa.Responses{
 			Informational: number("hrsp_1xx"), Success: number("hrsp_2xx"), Redirect: number("hrsp_3xx"),
 			ClientError: number("hrsp_4xx"), ServerError: number("hrsp_5xx"), Other: number("hrsp_other"),
-		}}
+		}, number("econ") + number("wretr") + number("wredis")}
 	}
 	return open, by, nil
 }
