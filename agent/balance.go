@@ -134,30 +134,47 @@ func (n *Node) membersForStart(id string) []mariposa.Member {
 	return m.sent
 }
 
-// noteDrain notes until when a leaving instance may wait for its connections to end.
+// noteDrain notes how long a leaving instance may wait for its connections to end. The time is
+// counted by timers, so that a clock that is set does not change it.
 func (n *Node) noteDrain(i *instance) {
 	wait := i.desired.Drain
 	switch {
-	case i.desired.Goal == mariposa.GoalRunning || wait <= 0:
-		i.drainUntil, i.drainOver = time.Time{}, false
-		if i.status.State == mariposa.StateDraining && i.desired.Goal == mariposa.GoalRunning {
+	case !i.leaves() || wait <= 0:
+		i.drains = nil
+		if i.status.State == mariposa.StateDraining && !i.leaves() {
 			n.setState(i, mariposa.StateRunning, "")
 		}
-	case i.drainUntil.IsZero() || n.Clock.Now().Add(wait).Before(i.drainUntil):
-		until := n.Clock.Now().Add(wait)
-		i.drainUntil = until
-		n.Clock.After(wait, func() {
-			n.post(func() {
-				if n.instances[i.id] == i && i.drainUntil.Equal(until) {
-					i.drainOver = true
-					n.pursue(i)
-				}
-			})
-		})
+		return
+	case i.drains == nil:
+		i.drains = &draining{within: wait}
+	case wait < i.drains.within: // a timer for the shorter time ends the drain, unless the first one is earlier
+		i.drains.within = wait
+	default:
+		return
 	}
+	d := i.drains
+	n.Clock.After(wait, func() {
+		n.post(func() {
+			if n.instances[i.id] == i && i.drains == d {
+				d.isOver = true
+				n.pursue(i)
+			}
+		})
+	})
+}
+
+// draining is the time in which an instance waits for its connections to end.
+type draining struct {
+	within time.Duration
+	isOver bool
+}
+
+// leaves reports whether an instance is to stop, for good or to be restarted by a user.
+func (i *instance) leaves() bool {
+	return i.desired.Goal != mariposa.GoalRunning || i.needsManualRestart()
 }
 
 // isDraining reports whether a leaving instance runs until its connections have ended.
 func (i *instance) isDraining() bool {
-	return i.desired.Drain > 0 && !i.drainOver && i.mayExist && (i.status.State == mariposa.StateRunning || i.status.State == mariposa.StateDraining)
+	return i.drains != nil && !i.drains.isOver && i.mayExist && (i.status.State == mariposa.StateRunning || i.status.State == mariposa.StateDraining)
 }

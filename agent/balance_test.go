@@ -38,7 +38,8 @@ func TestALeavingInstanceRunsUntilItsConnectionsHaveEnded(t *testing.T) {
 
 			r.assign(leaves("a", goal, 0)) // its connections have ended
 			r.wantState("a", end)
-			r.assign(leaves("b", goal, time.Minute)) // the same again does not start the time anew
+			r.clk.Set(-time.Hour)
+			r.assign(leaves("b", goal, time.Minute)) // the same again does not start the time anew, whatever the clock shows
 			r.crash("c")
 			if goal == mariposa.GoalGone {
 				r.wantState("c", mariposa.StateDestroyed)
@@ -49,6 +50,38 @@ func TestALeavingInstanceRunsUntilItsConnectionsHaveEnded(t *testing.T) {
 			r.wantState("b", end)
 			r.wantState("d", mariposa.StateRunning)
 		})
+	}
+}
+
+func TestAnInstanceIsRestartedOnceItsConnectionsHaveEnded(t *testing.T) {
+	t.Parallel()
+	restarts := func(id string, times int, drain time.Duration) wire.Assignment {
+		a := withManualRestarts(wanted(id, int64(times)+1, dummyWork()), times)
+		a.Drain = drain
+		return a
+	}
+	r := newRig(t)
+	r.connect(wanted("a", 1, dummyWork()), wanted("b", 1, dummyWork()))
+	began := r.wantState("a", mariposa.StateRunning).Started
+	r.assign(restarts("a", 1, time.Minute), restarts("b", 1, time.Minute))
+	if st := r.wantState("a", mariposa.StateDraining); st.ManualRestarts != 0 || !st.Started.Equal(began) || st.Reason == "" {
+		t.Errorf("it does not wait: %+v", st)
+	}
+	r.linger(30 * time.Second)
+	r.wantState("a", mariposa.StateDraining)
+	r.assign(restarts("a", 1, 0)) // its connections have ended
+	if st := r.wantState("a", mariposa.StateRunning); st.ManualRestarts != 1 || !st.Started.After(began) {
+		t.Errorf("after them: %+v", st)
+	}
+	r.linger(35 * time.Second) // those of the other one do not end
+	if st := r.wantState("b", mariposa.StateRunning); st.ManualRestarts != 1 {
+		t.Errorf("after the drain time: %+v", st)
+	}
+	r.assign(restarts("b", 2, time.Minute)) // and it waits again
+	r.wantState("b", mariposa.StateDraining)
+	r.crash("b")
+	if st := r.wantState("b", mariposa.StateRunning); st.ManualRestarts != 2 {
+		t.Errorf("after its end: %+v", st)
 	}
 }
 

@@ -47,8 +47,7 @@ type instance struct {
 	isRecovering       bool             // it was restarted because of its health, and has not been healthy since
 	ailment            string           // why its checks failed last; empty once it is healthy, or in another run
 	restartReason      string           // why it is restarted in place although it runs; empty if it is not
-	drainUntil         time.Time        // when a leaving instance stops although it has connections; zero: it does not wait
-	drainOver          bool             // that time has come
+	drains             *draining        // how long it may wait for its connections to end before it stops; nil: it does not wait
 	values
 }
 
@@ -282,7 +281,9 @@ func (n *Node) mayRestart(i *instance, o driver.Observed) bool {
 		return false
 	}
 	now := n.Clock.Now()
-	i.restarts = slices.DeleteFunc(i.restarts, func(at time.Time) bool { return now.Sub(at) >= restartWindow })
+	i.restarts = slices.DeleteFunc(i.restarts, func(at time.Time) bool {
+		return now.Sub(at) >= restartWindow || now.Before(at) // the clock was set back
+	})
 	if len(i.restarts) >= maxRestarts {
 		i.status.Reason += " after 3 restarts in 10 minutes"
 		return false

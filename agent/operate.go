@@ -49,6 +49,8 @@ func (i *instance) nextAction() action {
 		return doNothing
 	case state == "" || state == mariposa.StateProvisioning || state == mariposa.StateStopped:
 		return i.startOrAwait()
+	case i.needsManualRestart() && i.isDraining():
+		return drain
 	case i.needsManualRestart() && i.mayExist:
 		return doStop // once stopped, it is started again
 	case i.needsManualRestart():
@@ -195,7 +197,7 @@ func (n *Node) startInstance(i *instance, l *lane) {
 	}
 	n.setState(i, mariposa.StateProvisioning, i.status.Reason)
 	i.mayExist, i.stoppedByUs, i.labels = true, false, n.labels
-	i.manualRestarts, i.restartReason, i.ranUnchecked, i.ailment = i.desired.ManualRestarts, "", false, ""
+	i.manualRestarts, i.restartReason, i.ranUnchecked, i.ailment, i.drains = i.desired.ManualRestarts, "", false, "", nil
 	n.passValuesToStart(i)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(n.stepCtx))
 	i.cancelStart, i.startCanceled = cancel, false

@@ -175,9 +175,9 @@ func (s *Session) addAssignment(ctx context.Context, a *wire.Assign, r *store.In
 		if it.StopTimeout, err = s.stopTimeout(ctx, spec, project); err != nil {
 			return err
 		}
-		if it.Drain, err = s.drainOf(ctx, r); err != nil {
-			return err
-		}
+	}
+	if it.Drain, err = s.drainOf(ctx, r); err != nil {
+		return err
 	}
 	s.noteLeaving(r.ID, spec.Project, it.Drain > 0)
 	a.Items = append(a.Items, it)

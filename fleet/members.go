@@ -17,9 +17,9 @@ import (
 )
 
 // The members of load balancers. The session of a balancer's node sends it the members, computed
-// from the picture, whenever they have changed. An instance that leaves is first a member that
-// drains; its own node stops it once all balancers say that it has no connections left, or when
-// the drain time has passed.
+// from the picture, whenever they have changed. An instance that leaves, also for a restart that a
+// user has asked for, is first a member that drains; its own node stops it once all balancers say
+// that it has no connections left, or when the drain time has passed.
 
 // balancers are the instances of load balancers, with their nodes, by project. Fleet.mu guards
 // them.
@@ -211,7 +211,7 @@ func (s *Session) candidate(ctx context.Context, r *store.Instance, port int, fr
 		Member: mariposa.Member{Instance: r.ID, Name: spec.Name, State: mariposa.MemberUp}, Number: spec.Number, Digest: spec.Digest,
 	}
 	switch {
-	case spec.Goal != mariposa.GoalRunning:
+	case leaves(spec, st):
 		if !isAlive(st.State) {
 			return c, false, nil
 		}
@@ -228,6 +228,11 @@ func (s *Session) candidate(ctx context.Context, r *store.Instance, port int, fr
 	}
 	c.Address, c.Reason = s.reach(spec, st, def, port, from)
 	return c, true, nil
+}
+
+// leaves reports whether an instance is to stop, for good or to be restarted by a user.
+func leaves(spec *mariposa.InstanceSpec, st *mariposa.InstanceStatus) bool {
+	return spec.Goal != mariposa.GoalRunning || spec.ManualRestarts > st.ManualRestarts
 }
 
 // isAlive reports whether something of an instance may still have connections.
@@ -303,8 +308,8 @@ func (f *Fleet) networkOf(node string) string {
 // end; zero if it has none, or is in no balancer.
 func (s *Session) drainOf(ctx context.Context, r *store.Instance) (time.Duration, error) {
 	spec, st := r.Spec(), r.Status()
-	if spec.Goal == mariposa.GoalRunning || spec.Forced || !spec.Managed || spec.Compute == mariposa.ComputeBalancer ||
-		st == nil || st.State != mariposa.StateRunning && st.State != mariposa.StateDraining {
+	if st == nil || st.State != mariposa.StateRunning && st.State != mariposa.StateDraining || !leaves(spec, st) ||
+		spec.Forced || !spec.Managed || spec.Compute == mariposa.ComputeBalancer {
 		return 0, nil
 	}
 	var wait time.Duration

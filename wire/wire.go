@@ -173,9 +173,10 @@ type Assignment struct {
 	// negative means no limit. A shorter one also applies to a stop in progress. If nil,
 	// the workload decides.
 	StopTimeout *time.Duration `json:"within,omitempty"`
-	// Drain is how long an instance whose goal is not running keeps running at most, counted
-	// from when the node first receives it, so that its connections can end. It is sent again
-	// without it once they have ended. Zero: it is stopped at once.
+	// Drain is how long an instance that is to be stopped, or restarted because ManualRestarts
+	// says so, keeps running at most, counted from when the node first receives it, so that its
+	// connections can end. It is sent again without it once they have ended. Zero: it is stopped
+	// at once.
 	Drain time.Duration `json:"drain,omitempty"`
 }
 

@@ -18,6 +18,7 @@ type Virtual struct {
 
 	mu     sync.Mutex
 	now    time.Time
+	setBy  time.Duration
 	timers []*timer
 	asked  int
 }
@@ -36,7 +37,14 @@ func (c *Virtual) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.asked++
-	return c.now
+	return c.now.Add(c.setBy)
+}
+
+// Set sets the clock, as an operator of the machine may. Timers are not affected.
+func (c *Virtual) Set(by time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.setBy += by
 }
 
 // Asked returns how often Now was called.
@@ -64,6 +72,7 @@ func (c *Virtual) After(d time.Duration, f func()) func() {
 func (c *Virtual) Next(until time.Time) func() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	until = until.Add(-c.setBy)
 	c.timers = slices.DeleteFunc(c.timers, func(t *timer) bool { return t.dead })
 	slices.SortStableFunc(c.timers, func(a, b *timer) int { return a.at.Compare(b.at) })
 	if len(c.timers) == 0 || c.timers[0].at.After(until) {

@@ -235,7 +235,23 @@ func TestALeavingMemberKeepsItsConnections(t *testing.T) {
 	must(t, ask())
 	must(t, c.Close())
 	h.await("it is gone", func() bool { return h.instanceByID("shop", old).ID == "" })
+
+	// A restart in place waits for them too.
+	next := slices.Collect(maps.Keys(h.membersUp("shop", "front", 1)))[0]
+	began := h.instanceByID("shop", next).Started
+	c = dial(t, port)
+	must(t, ask())
+	h.ok("-j", "shop", "instance", "restart", next)
+	h.await("it drains", func() bool {
+		b := h.balancer("shop", "front")
+		return len(b.Members) == 1 && b.Members[0].State == mariposa.MemberDrain && h.instanceByID("shop", next).State == mariposa.StateDraining
+	})
+	must(t, ask())
+	must(t, c.Close())
 	h.membersUp("shop", "front", 1)
+	if i := h.instanceByID("shop", next); i.State != mariposa.StateRunning || !i.Started.After(*began) {
+		t.Errorf("after its restart it is %+v", i)
+	}
 
 	// The drain time ends connections that stay open.
 	h.ok("-j", "shop", "project", "update", "-m", fileOf(t, balanced(1, port, "2", ", mode: tcp, drain: 1", "")), "--force", "--wait")
