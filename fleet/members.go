@@ -145,6 +145,7 @@ func (s *Session) membersOf(ctx context.Context, r *store.Instance) ([]mariposa.
 		return nil, err
 	}
 	instances := s.f.Picture.InstancesOf(spec.Project)
+	of := byService(b.Routes, instances)
 	var all []mariposa.Member
 	seen := map[string]bool{}
 	for _, route := range b.Routes {
@@ -154,10 +155,7 @@ func (s *Session) membersOf(ctx context.Context, r *store.Instance) ([]mariposa.
 		}
 		seen[backend] = true
 		var list []balance.Candidate
-		for _, i := range instances {
-			if i.Spec().ServiceName != route.Service || !i.Spec().Managed {
-				continue
-			}
+		for _, i := range of[route.Service] {
 			c, is, err := s.candidate(ctx, i, route.Port, spec.Node)
 			if err != nil {
 				return nil, err
@@ -179,6 +177,21 @@ func (s *Session) membersOf(ctx context.Context, r *store.Instance) ([]mariposa.
 		all = all[:mariposa.MaxMembers]
 	}
 	return all, nil
+}
+
+// byService returns the instances that routes lead to, by service.
+func byService(routes []mariposa.Route, all []*store.Instance) map[string][]*store.Instance {
+	of := make(map[string][]*store.Instance, len(routes))
+	for _, route := range routes {
+		of[route.Service] = nil
+	}
+	for _, i := range all {
+		spec := i.Spec()
+		if list, routed := of[spec.ServiceName]; routed && spec.Managed {
+			of[spec.ServiceName] = append(list, i)
+		}
+	}
+	return of
 }
 
 func compareStates(a, b mariposa.MemberState) int {
