@@ -102,7 +102,7 @@ type Node struct {
 	machineChanged bool                // the facts of the machine must be reported
 	offersChanged  bool                // what the node can run must be reported
 	inventory      bool                // the quarantine must be reported
-	inventoryAt    time.Time           // but not before; zero: at once
+	inventoryHeld  bool                // but not yet: the last one was large
 	interned       map[string]string   // names that many instances share
 	stepCtx        context.Context     //nolint:containedctx // the context of the current step; operations outlive frames, not the agent
 }
@@ -268,7 +268,7 @@ func (n *Node) Step(ctx context.Context) {
 func (n *Node) post(f func()) { n.inbox.Put(func(context.Context) { f() }) }
 
 func (n *Node) resetConnection() {
-	n.inventoryAt = time.Time{}
+	n.inventoryHeld = false
 	n.Names.disconnected()
 	n.out, n.welcomed, n.complete, n.snapshot, n.offeredResources, n.earlyValues = nil, false, false, nil, nil, earlyValues{}
 	n.stopBeat()
@@ -381,7 +381,11 @@ func (n *Node) watchSilence(out Outlet) {
 	if n.welcomed {
 		limit = 9 * n.beat / 5
 	}
-	n.stopWatch = n.Clock.After(n.lastHeard.Add(limit).Sub(n.Clock.Now()), func() {
+	now := n.Clock.Now()
+	if now.Before(n.lastHeard) { // the clock was set back
+		n.lastHeard = now
+	}
+	n.stopWatch = n.Clock.After(n.lastHeard.Add(limit).Sub(now), func() {
 		n.post(func() {
 			switch {
 			case n.out != out:
@@ -468,7 +472,7 @@ func (n *Node) report() {
 // reportInstances sends the changes of instances and of the quarantine.
 func (n *Node) reportInstances() {
 	r := &wire.Report{}
-	if n.inventory && !n.Clock.Now().Before(n.inventoryAt) {
+	if n.inventory && !n.inventoryHeld {
 		n.inventory = false
 		parts := wire.PackQuarantined(n.quarantined())
 		last := len(parts) - 1
@@ -504,8 +508,8 @@ const inventoryPause = 500 * time.Millisecond
 
 func (n *Node) postponeInventory(pause time.Duration) {
 	if pause > 0 {
-		n.inventoryAt = n.Clock.Now().Add(pause)
-		n.Clock.After(pause, func() { n.post(func() {}) }) // the step reports
+		n.inventoryHeld = true
+		n.Clock.After(pause, func() { n.post(func() { n.inventoryHeld = false }) }) // the step reports
 	}
 }
 

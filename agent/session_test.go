@@ -55,6 +55,18 @@ func TestASilentServerIsLeft(t *testing.T) {
 	}
 }
 
+func TestASilentServerIsLeftAlsoIfTheClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	c := r.connect()
+	r.linger(20 * time.Second)
+	r.clk.Set(-time.Hour)
+	r.pass(20 * time.Second)
+	if !c.isClosed() {
+		t.Error("it stays with a server that is silent")
+	}
+}
+
 // The control plane considers a node unknown that has been silent for 11 seconds.
 func TestACutConnectionIsLeftBeforeTheNodeIsUnknown(t *testing.T) {
 	t.Parallel()

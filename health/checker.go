@@ -109,13 +109,12 @@ func (c *Checker) Watch(s Subject) {
 		s.Served = s.Served || old.status.Served
 	}
 	next := &subject{Subject: s, status: Status{Served: s.Served}}
-	now := c.Clock.Now()
-	grace := s.Since.Add(s.Grace)
-	if s.Served { // a check that is new to a running instance gets its own grace
-		grace = now.Add(s.Grace)
-	}
+	first := &grace{}
 	for n := range s.Checks {
-		next.tracks = append(next.tracks, c.trackOf(old, next, n, restarted, grace))
+		next.tracks = append(next.tracks, c.trackOf(old, next, n, restarted, first))
+	}
+	if slices.ContainsFunc(next.tracks, func(t *track) bool { return t.grace == first && !t.hasPassed }) {
+		c.startGrace(first, &s)
 	}
 	if old != nil {
 		c.drop(old)
@@ -131,11 +130,23 @@ func (c *Checker) Watch(s Subject) {
 	c.review(next)
 }
 
+// startGrace lets a grace end when its time has passed. A timer measures it, because the clock may
+// be set meanwhile.
+func (c *Checker) startGrace(g *grace, s *Subject) {
+	left := s.Grace
+	if !s.Served { // a check that is new to a running instance gets its own grace
+		left -= min(max(0, c.Clock.Now().Sub(s.Since)), s.Grace)
+	}
+	if g.isOver = left <= 0; !g.isOver {
+		c.Clock.After(left, func() { c.Post(func() { g.isOver = true }) })
+	}
+}
+
 // trackOf returns the track of a check: the one that it had, if the same check was there
-// before.
-func (c *Checker) trackOf(old, of *subject, n int, restarted bool, grace time.Time) *track {
+// before. A check that is new has the first grace.
+func (c *Checker) trackOf(old, of *subject, n int, restarted bool, first *grace) *track {
 	def := &of.Checks[n]
-	t := &track{def: def, of: of, seed: seedOf(of.Instance, n), graceUntil: grace, since: c.Clock.Now(), health: mariposa.HealthStarting, cancel: func() {}, abort: func() {}}
+	t := &track{def: def, of: of, seed: seedOf(of.Instance, n), grace: first, since: c.Clock.Now(), health: mariposa.HealthStarting, cancel: func() {}, abort: func() {}}
 	if old == nil || restarted {
 		t.isHeir = of.Served
 		t.recall(of.Known, n)
@@ -144,7 +155,7 @@ func (c *Checker) trackOf(old, of *subject, n int, restarted bool, grace time.Ti
 	for _, o := range old.tracks {
 		if sameCheck(o.def, def) {
 			t.record, t.isHeir = o.record, true
-			t.graceUntil, t.since, t.health = o.graceUntil, o.since, o.health
+			t.grace, t.since, t.health = o.grace, o.since, o.health
 			break
 		}
 	}

@@ -22,6 +22,7 @@ type world struct {
 	probes  map[string]int
 	status  map[string]health.Status
 	changes int
+	setBy   time.Duration // by how much the clock was set since the start
 }
 
 type timer struct {
@@ -30,7 +31,7 @@ type timer struct {
 	done bool
 }
 
-func (w *world) Now() time.Time { return w.now }
+func (w *world) Now() time.Time { return w.now.Add(w.setBy) }
 
 func (w *world) After(d time.Duration, f func()) func() {
 	t := &timer{at: w.now.Add(max(d, 0)), f: f}
@@ -445,4 +446,35 @@ func TestAnUnhealthyInstanceMustPassItsChangedChecks(t *testing.T) {
 	delete(w.answers, "a:81")
 	w.pass(5 * time.Second)
 	w.want("a", mariposa.HealthHealthy, "")
+}
+
+// A clock that is set changes neither how long an instance has to pass its checks, nor when they
+// run.
+func TestAClockThatIsSetChangesNoHealth(t *testing.T) {
+	t.Parallel()
+	for name, by := range map[string]time.Duration{"ahead": time.Hour, "back": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.answers["a:80"], w.answers["b:80"] = errDown, errDown
+			w.watch("a", httpCheck(80))
+			w.watch("b", httpCheck(80))
+			w.watch("c", httpCheck(80))
+			w.pass(10 * time.Second)
+			w.setBy = by
+			w.pass(15 * time.Second) // within its grace
+			w.want("a", mariposa.HealthStarting, "")
+			delete(w.answers, "a:80")
+			probes := w.probes["c:80"]
+			w.pass(10 * time.Second)
+			w.want("a", mariposa.HealthHealthy, "")
+			w.want("c", mariposa.HealthHealthy, "")
+			if got := w.probes["c:80"] - probes; got < 2 {
+				t.Errorf("it was checked %d times in 10 s", got)
+			}
+			if s := w.status["b"]; s.Health != mariposa.HealthUnhealthy {
+				t.Errorf("one that does not pass is %+v after its grace", s)
+			}
+		})
+	}
 }

@@ -14,16 +14,19 @@ import (
 // and the times that they are given.
 type track struct {
 	record
-	def        *mariposa.HealthCheck
-	of         *subject
-	seed       uint32
-	graceUntil time.Time // failures before that do not count if it has never passed
-	health     mariposa.Health
-	since      time.Time // when its health changed
-	isHeir     bool      // it continues a check of a running instance
-	cancel     func()    // before the next attempt begins
-	abort      func()    // ends the attempt that runs
+	def    *mariposa.HealthCheck
+	of     *subject
+	seed   uint32
+	grace  *grace // until it is over, failures do not count if it has never passed
+	health mariposa.Health
+	since  time.Time // when its health changed
+	isHeir bool      // it continues a check of a running instance
+	cancel func()    // before the next attempt begins
+	abort  func()    // ends the attempt that runs
 }
+
+// grace is the time in which checks may fail that have never passed.
+type grace struct{ isOver bool }
 
 // record is what earlier results of a check leave.
 type record struct {
@@ -91,7 +94,7 @@ func (t *track) note(err error, now time.Time) {
 	t.failures++
 	t.isSilent = isSilence(err)
 	switch {
-	case !t.hasPassed && now.Before(t.graceUntil):
+	case !t.hasPassed && !t.grace.isOver:
 		t.reason = err.Error()
 	case t.failures <= t.def.Retries:
 		t.reason = err.Error()
@@ -122,7 +125,10 @@ func (t *track) sentence(err error, now time.Time) string {
 		return err.Error()
 	}
 	span := now.Sub(t.first).Round(time.Second)
-	if span < time.Second {
+	switch {
+	case span < 0: // the clock was set meanwhile
+		return err.Error() + ", " + strconv.Itoa(t.failures) + " times"
+	case span < time.Second:
 		span = now.Sub(t.first).Round(100 * time.Millisecond)
 	}
 	return err.Error() + ", " + strconv.Itoa(t.failures) + " times in " + seconds(span)
