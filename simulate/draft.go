@@ -198,7 +198,7 @@ func (p *people) editOnce(d *draft) {
 	rng := p.w.rng
 	at := rng.IntN(len(d.order))
 	s := d.services[d.order[at]]
-	switch rng.IntN(10) {
+	switch rng.IntN(12) {
 	case 0, 1:
 		p.invert(d)
 	case 2: // drop all references
@@ -218,7 +218,7 @@ func (p *people) editOnce(d *draft) {
 		p.addOneAgain(d)
 	case 8:
 		s.prop++
-	case 9:
+	case 9, 10, 11:
 		d.fronts = nil
 		p.addFronts(d)
 	}

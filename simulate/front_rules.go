@@ -62,14 +62,23 @@ func (f *frontRules) note(c *checker, old, r *store.Instance) {
 	}
 	keepSince(f.serves, r.ID, runs && passes(st), now)
 	keepSince(f.silent, r.ID, !runs || !passes(st), now)
-	ran := old != nil && old.Spec().Goal == mariposa.GoalRunning && old.Status() != nil && old.Status().State == mariposa.StateRunning
-	if spec.Goal != mariposa.GoalRunning && ran {
+	ran := old != nil && !departs(old) && old.Status() != nil && old.Status().State == mariposa.StateRunning
+	if departs(r) && ran {
 		l := leaving{at: now, fronts: map[string]bool{}}
 		for id := range f.alive {
 			l.fronts[id] = c.forwards(id, r)
 		}
 		f.leaves[r.ID] = l
 	}
+}
+
+// departs reports whether an instance is to stop, for good or for a restart.
+func departs(r *store.Instance) bool {
+	done := 0
+	if r.Status() != nil {
+		done = r.Status().ManualRestarts
+	}
+	return r.Spec().Goal != mariposa.GoalRunning || r.Spec().ManualRestarts > done
 }
 
 // keepSince keeps since when something is so.
@@ -96,7 +105,7 @@ func (f *frontRules) forget(id string) {
 func (f *frontRules) checkStop(c *checker, on *node, id string) {
 	l, leaves := f.leaves[id]
 	r := c.instances[id]
-	if !leaves || r == nil || r.Spec().Forced || r.Spec().Goal == mariposa.GoalRunning || c.refs.hurt[id] || c.w.rewinds > 0 || !on.isRunning(id) {
+	if !leaves || r == nil || r.Spec().Forced || !departs(r) || c.refs.hurt[id] || c.w.rewinds > 0 || !on.isRunning(id) {
 		return
 	}
 	for _, n := range c.w.nodes {
@@ -107,6 +116,9 @@ func (f *frontRules) checkStop(c *checker, on *node, id string) {
 			b, waited := c.balancerOf(front.id), c.w.now.Sub(l.at)
 			if !b.Serves(r.Spec().ServiceName) {
 				c.w.seen["left with its route"]++
+			}
+			if r.Spec().Goal == mariposa.GoalRunning {
+				c.w.seen["left for a restart"]++
 			}
 			switch {
 			case front.idle[id]:

@@ -157,6 +157,7 @@ func (p *people) choices(add func(int, func())) {
 			add(1, func() { p.act(r, change.Action{Action: "stop"}) })
 			add(2, func() { p.act(r, change.Action{Action: "start"}) })
 			add(1, func() { p.reprovision(r) })
+			add(3, func() { p.restart(r) })
 		}
 		if p.w.chance(4) {
 			p.holdChoices(add, r)
@@ -168,7 +169,7 @@ func (p *people) choices(add func(int, func())) {
 			add(1, func() { p.delete(r) })
 		}
 		if len(p.asked.picture.RetainedVolumesOf(organization)) > 0 {
-			add(2, func() { p.attachVolume(r) })
+			add(8, func() { p.attachVolume(r) })
 		}
 	}
 	if p.w.chance(4) && p.w.rewinds > 0 {
@@ -265,6 +266,21 @@ func (p *people) reprovision(r *store.Project) {
 	if name := p.pickService(r); name != "" {
 		p.act(r, change.Action{Action: "reprovision", Services: []string{name}})
 	}
+}
+
+// restart restarts an instance of a project in place.
+func (p *people) restart(r *store.Project) {
+	all := p.asked.picture.InstancesOf(r.ID)
+	if len(all) == 0 {
+		return
+	}
+	i := all[p.w.rng.IntN(len(all))]
+	p.send(&request{
+		what: "restart " + i.Spec().Name, permission: auth.Operate,
+		ask: func(c *change.Changer, req *change.Request) (*contract.Changed, error) {
+			return c.ActOnInstance(p.w.ctx, req, i, "restart")
+		},
+	})
 }
 
 // pickService picks one of the current services; empty: there is none.

@@ -52,7 +52,7 @@ func TestHistoriesKeepTheRules(t *testing.T) {
 		"storm", "node flaps", "asked to drain", "asked to undrain", "asked to stop", "asked to reschedule-now", "node.draining", "node.drained", "node.drain_stopped", "nodes.storm_began", "nodes.storm_ended",
 		"check fails", "check hangs", "check lies", "healthy at rest",
 		"balancer hangs", "balancer lies", "balancer flaps", "connections never end", "balancer killed", "member changed by hand", "members refused",
-		"stopped without connections", "stopped after its drain", "left with its route", "member while others change", "balanced at rest",
+		"stopped without connections", "stopped after its drain", "left with its route", "asked to restart", "left for a restart", "member while others change", "balanced at rest",
 		"made with a volume", "made with a shared volume", "volume.created", "volume.made", "volume.left", "attached a volume", "volume.deleting", "volume.deleted",
 	} {
 		if seen[what] < 5 {
