@@ -86,12 +86,12 @@ var changes = map[effect]map[string]func(s *mariposa.Service){
 
 func TestEachFieldCountsTowardsItsDigest(t *testing.T) {
 	t.Parallel()
-	for _, compute := range []mariposa.ComputeType{mariposa.ComputeDocker, mariposa.ComputeProcess, mariposa.ComputeDummy} {
+	for _, compute := range []mariposa.ComputeType{mariposa.ComputeDocker, mariposa.ComputeProcess, mariposa.ComputeBalancer, mariposa.ComputeDummy} {
 		digest, inPlace := digests(full(compute))
 		want := maps.Clone(changes[replaces])
 		inLive := maps.Clone(changes[live])
 		sizes := want
-		if compute == mariposa.ComputeDocker {
+		if compute == mariposa.ComputeDocker || compute == mariposa.ComputeBalancer {
 			sizes = inLive
 		}
 		sizes["memory"] = func(s *mariposa.Service) { s.Memory++ }

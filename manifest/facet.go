@@ -34,7 +34,8 @@ type facet struct {
 // digests.
 func facets(s *mariposa.Service) []facet {
 	size := replaces
-	if s.Compute == mariposa.ComputeDocker || s.Compute == mariposa.ComputeInfrastructure {
+	switch s.Compute {
+	case mariposa.ComputeDocker, mariposa.ComputeInfrastructure, mariposa.ComputeBalancer:
 		size = live
 	}
 	f := &facetList{all: make([]facet, 0, 32)}

@@ -10,6 +10,18 @@ import (
 	"mariposa/driver/drivertest"
 )
 
+func TestLimitsOfABalancerChangeWhileItRuns(t *testing.T) {
+	t.Parallel()
+	i := instance(drivertest.NewID(), mariposa.Balancer{Listen: []int{freePort(t)}})
+	d, _, o := run(t, i)
+	i.Workload = &mariposa.Workload{Compute: mariposa.ComputeBalancer, Memory: 256 << 20, MilliCPU: 500}
+	now, err := d.Update(t.Context(), i)
+	must(t, err)
+	if now.PhysicalID != o.PhysicalID || !strings.Contains(now.Details["limits"], "memory 256 MiB, cpu 0.5") {
+		t.Errorf("it has %+v", now)
+	}
+}
+
 // A member that runs but cannot be reached, such as a process that listens on the loopback of another
 // node, gets no requests as long as others can be reached. It comes back once it can.
 func TestAMemberThatCannotBeReachedGetsNoRequests(t *testing.T) {

@@ -325,16 +325,24 @@ func (d *Driver) find(ctx context.Context, id string) (driver.Observed, error) {
 	return driver.Observed{}, driver.ErrNotFound
 }
 
-// Update changes nothing: what can change in place comes with the live values.
-func (d *Driver) Update(_ context.Context, i driver.Instance) (driver.Observed, error) {
+// Update changes the limits of a running HAProxy. Everything else that can change in place comes with
+// the live values.
+func (d *Driver) Update(ctx context.Context, i driver.Instance) (driver.Observed, error) {
 	e := d.entry(i.ID)
 	switch {
 	case d.gate.IsShut():
 		return driver.Observed{ID: i.ID}, errClosed
 	case e == nil:
 		return driver.Observed{ID: i.ID}, driver.ErrNotFound
+	case e.isExternal() || i.Workload == nil:
+		return e.observed(), nil
 	}
-	return e.observed(), nil
+	i.Workload = &mariposa.Workload{Compute: mariposa.ComputeProcess, Memory: i.Workload.Memory, MilliCPU: i.Workload.MilliCPU}
+	o, err := d.inner.Update(ctx, i)
+	if err != nil {
+		return e.observed(), err
+	}
+	return d.note(e, o), nil
 }
 
 // Stop lets a balancer finish its connections, and ends it after the timeout.

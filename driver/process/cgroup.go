@@ -170,7 +170,12 @@ func (h hierarchy) limitMemory(dir string, bytes int64, missing error) error {
 	if h.Unified != "" {
 		limit, withSwap, swap = "memory.max", "memory.swap.max", "0"
 	}
-	if err := writeControl(dir, limit, value); err != nil {
+	err := writeControl(dir, limit, value)
+	if errors.Is(err, unix.EINVAL) { // it had a smaller limit, and the sum with swap may not be below this one
+		_ = writeControl(dir, withSwap, swap)
+		err = writeControl(dir, limit, value)
+	}
+	if err != nil {
 		return err
 	}
 	_ = writeControl(dir, withSwap, swap) // missing without swap or swap accounting

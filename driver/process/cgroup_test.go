@@ -72,16 +72,57 @@ func TestLimitsHoldFromTheStartAndGoWithTheInstance(t *testing.T) {
 			t.Errorf("%s has %q, want %q (%v)", name, is, want, err)
 		}
 	}
-	changed := i
-	workload := *i.Workload
-	workload.Memory = 128 << 20
-	changed.Workload = &workload
-	if _, err := a.Update(within(t), changed); err == nil {
-		t.Error("other limits were taken without effect")
-	}
 	a.remove(t, id)
 	left, err := filepath.Glob(tree + id + ".*")
 	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v (%v)", left, err)
+	}
+}
+
+// TestLimitsChangeWhileItRuns also limits an instance that had no limits, and so no group of version 1
+// for its share of the processor.
+func TestLimitsChangeWhileItRuns(t *testing.T) {
+	t.Parallel()
+	a, _, id := newAgent(t)
+	i := sh(id, "sleep 1000 & wait")
+	o := a.start(t, i)
+	for _, c := range []struct {
+		memory, cpu int64
+		limits      string
+		files       map[string]string // of version 1
+	}{
+		{64 << 20, 250, "enforced: memory 64 MiB, cpu 0.25", map[string]string{"memory.limit_in_bytes": "67108864", "cpu.cfs_quota_us": "25000"}},
+		{128 << 20, 500, "enforced: memory 128 MiB, cpu 0.5", map[string]string{"memory.limit_in_bytes": "134217728", "cpu.cfs_quota_us": "50000"}},
+		{32 << 20, 0, "enforced: memory 32 MiB", map[string]string{"memory.limit_in_bytes": "33554432", "cpu.cfs_quota_us": "-1"}},
+		{0, 0, "", map[string]string{"memory.limit_in_bytes": "9223372036854771712", "cpu.cfs_quota_us": "-1"}},
+	} {
+		workload := *i.Workload
+		workload.Memory, workload.MilliCPU = c.memory, c.cpu
+		changed := i
+		changed.Workload = &workload
+		now, err := a.Update(within(t), changed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now.PhysicalID != o.PhysicalID || now.Details["limits"] != c.limits {
+			t.Errorf("it has %+v, want %q", now, c.limits)
+		}
+		for name, want := range c.files {
+			controller, _, _ := strings.Cut(name, ".")
+			files, _ := filepath.Glob("/sys/fs/cgroup/" + controller + "/mariposa/" + id + ".*/" + name)
+			if len(files) == 0 { // this machine has version 2
+				continue
+			}
+			if is, err := os.ReadFile(files[0]); err != nil || strings.TrimSpace(string(is)) != want {
+				t.Errorf("%s has %q, want %q (%v)", name, is, want, err)
+			}
+			if procs, err := os.ReadFile(filepath.Join(filepath.Dir(files[0]), "cgroup.procs")); err != nil || len(strings.Fields(string(procs))) < 2 {
+				t.Errorf("in %s are %q (%v)", files[0], procs, err)
+			}
+		}
+	}
+	a.remove(t, id)
+	if left, err := filepath.Glob("/sys/fs/cgroup/*/mariposa/" + id + ".*"); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v (%v)", left, err)
 	}
 }

@@ -235,8 +235,7 @@ func (d *Driver) Logs(ctx context.Context, id string, o driver.LogOptions) (io.R
 	return logfile.Read(ctx, filepath.Join(e.dir, logFile), d.options.LogFiles, o), nil
 }
 
-// Update cannot change a running process: the same workload is reported as it is, and
-// other limits are refused.
+// Update changes the limits of an instance. Nothing else of a process can be changed.
 func (d *Driver) Update(ctx context.Context, i driver.Instance) (driver.Observed, error) {
 	if _, _, err := d.findEntry(i.ID); err != nil {
 		return driver.Observed{ID: i.ID}, err
@@ -245,7 +244,7 @@ func (d *Driver) Update(ctx context.Context, i driver.Instance) (driver.Observed
 		if i.Workload == nil || (i.Workload.Memory == e.spec.Memory && i.Workload.MilliCPU == e.spec.MilliCPU) {
 			return nil
 		}
-		return fmt.Errorf("the limits of a running process cannot be changed: %w", driver.ErrNotSupported)
+		return d.changeLimits(e, i.Workload.Memory, i.Workload.MilliCPU)
 	})
 }
 

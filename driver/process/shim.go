@@ -329,6 +329,9 @@ func (s *shim) finish() {
 	oom := s.group.oomKills() > s.group.ooms
 	code := s.exitCode()
 	x.Code = &code
+	if now := (spec{}); readJSON(filepath.Join(s.dir, specFile), &now) == nil {
+		s.spec.Memory = now.Memory // it may have been changed
+	}
 	switch exceeded := "it exceeded its memory limit of " + formatSize(s.spec.Memory); {
 	case oom && s.status.Signaled() && s.status.Signal() == unix.SIGKILL:
 		x.Reason = "killed: " + exceeded
