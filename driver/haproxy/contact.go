@@ -18,6 +18,7 @@ import (
 // contact is whether connections to an address succeed.
 type contact struct {
 	failed  time.Time // since when they fail; zero: they do not
+	times   int       // how often they have failed since then
 	why     string
 	counted int64 // failures that HAProxy had counted when it was last tried
 	known   bool  // it was tried
@@ -26,14 +27,14 @@ type contact struct {
 const (
 	contactTimeout = time.Second
 	maxContacts    = 32 // tried at once
-	// contactPatience is for how many intervals connections may fail: a process needs time to start,
-	// and one that has ended is taken out by the control plane.
+	// contactPatience is how often, and for how many intervals, connections may fail: a process needs
+	// time to start, and one that has ended is taken out by the control plane.
 	contactPatience = 3
 )
 
 // lost reports whether connections to an address have failed for long enough.
 func (d *Driver) lost(c *contact) bool {
-	return c != nil && !c.failed.IsZero() && time.Since(c.failed) >= contactPatience*d.options.Interval
+	return c != nil && c.times >= contactPatience && time.Since(c.failed) >= contactPatience*d.options.Interval
 }
 
 // tryContacts connects to the members that are new, that HAProxy could not connect to, or that
@@ -58,7 +59,7 @@ func (d *Driver) tryContacts(ctx context.Context, e *entry, desired []mariposa.M
 		}
 		e.contacts[m.Address] = c
 		failures := counts[balance.KeyOf(m)].failures
-		if !c.known || !c.failed.IsZero() || failures > c.counted {
+		if !c.known || c.times > 0 || failures > c.counted {
 			all = append(all, m.Address)
 		}
 		c.counted = failures
@@ -107,18 +108,17 @@ func (e *entry) noteContact(address string, err error) {
 		return // it is no member any more
 	}
 	c.known = true
-	switch {
-	case err == nil:
-		if !c.failed.IsZero() {
+	if err == nil {
+		if c.times > 0 {
 			e.wakeUp()
 		}
-		c.failed, c.why = time.Time{}, ""
-	case c.failed.IsZero():
-		c.failed = time.Now()
-		fallthrough
-	default:
-		c.why = fmt.Sprintf("this balancer cannot connect to %s: %s; see whether it listens on this address", address, err)
+		c.failed, c.times, c.why = time.Time{}, 0, ""
+		return
 	}
+	if c.times++; c.times == 1 {
+		c.failed = time.Now()
+	}
+	c.why = fmt.Sprintf("this balancer cannot connect to %s: %s; see whether it listens on this address", address, err)
 }
 
 // withinReach returns the members without the addresses of those that cannot be reached, and why,
