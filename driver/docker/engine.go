@@ -179,7 +179,7 @@ func (d *Driver) lose(err error) {
 		why = d.explain(err).Error()
 	}
 	d.mu.Lock()
-	d.engine = engineState{away: why, details: d.engine.details}
+	d.engine = engineState{away: why, details: d.engine.details, kernel: d.engine.kernel}
 	report := d.report
 	d.mu.Unlock()
 	report(driver.Event{Kind: driver.EngineLost, Reason: why})
@@ -296,7 +296,14 @@ func (d *Driver) lookAtAll(ctx context.Context, tell bool) error {
 			stale = append(stale, id)
 		}
 	}
-	if err := d.inspectAll(ctx, stale, func(id string, o driver.Observed) { d.see(id, o, tell) }); err != nil {
+	err = d.inspectAll(ctx, stale, func(id string, c *container.InspectResponse) {
+		if tell && d.awaitOOM(id, c) {
+			return
+		}
+		d.suspectOOM(c) // an event that was missed does not come again
+		d.see(id, d.observed(id, c), tell)
+	})
+	if err != nil {
 		return err
 	}
 	d.mu.Lock()
@@ -326,16 +333,16 @@ func isUp(s container.ContainerState) bool {
 }
 
 // inspectAll inspects several instances at once. Those that are gone are left out.
-func (d *Driver) inspectAll(ctx context.Context, ids []string, found func(id string, o driver.Observed)) error {
+func (d *Driver) inspectAll(ctx context.Context, ids []string, found func(id string, c *container.InspectResponse)) error {
 	var all sync.WaitGroup
 	queue, failed := make(chan string), make(chan error, 1)
 	for range min(8, len(ids)) {
 		all.Go(func() {
 			for id := range queue {
-				o, err := d.inspect(ctx, id)
+				c, err := d.container(ctx, id)
 				switch {
 				case err == nil:
-					found(id, o)
+					found(id, c)
 				case !errdefs.IsNotFound(err):
 					select {
 					case failed <- err:
@@ -378,7 +385,8 @@ func (d *Driver) List(ctx context.Context) ([]driver.Observed, error) {
 	}
 	var mu sync.Mutex
 	var out []driver.Observed
-	err = d.inspectAll(ctx, ids, func(_ string, o driver.Observed) {
+	err = d.inspectAll(ctx, ids, func(id string, c *container.InspectResponse) {
+		o := d.observed(id, c)
 		mu.Lock()
 		defer mu.Unlock()
 		out = append(out, o)

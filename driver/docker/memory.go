@@ -31,7 +31,7 @@ const (
 type memoryEnds struct {
 	at      map[string]time.Time // when the engine said so, by container id
 	asked   map[string]chan struct{}
-	likely  map[string]bool // the kernel has killed something, and the engine says nothing
+	likely  map[string]bool // whether the kernel has killed something, if the engine says nothing
 	samples []killSample    // the oldest first
 }
 
@@ -96,7 +96,7 @@ const killedCode = 137
 // awaitOOM reports whether the end of a container cannot be reported yet, because it may have run
 // out of memory. The instance is looked at again when that is known.
 func (d *Driver) awaitOOM(id string, c *container.InspectResponse) bool {
-	if c.State.Running || c.State.ExitCode != killedCode || c.HostConfig == nil || c.HostConfig.Memory == 0 || d.judgeOOM(c) != notOOM {
+	if !d.mayBeOOM(c) {
 		return false
 	}
 	killed, known := d.kernelHasKilled(parseTime(c.State.FinishedAt))
@@ -121,6 +121,29 @@ func (d *Driver) awaitOOM(id string, c *container.InspectResponse) bool {
 		d.look(id)
 	})
 	return true
+}
+
+// mayBeOOM reports whether a container may have ended because it ran out of memory, and that has not
+// been judged yet.
+func (d *Driver) mayBeOOM(c *container.InspectResponse) bool {
+	if c.State.Running || c.State.ExitCode != killedCode || c.HostConfig == nil || c.HostConfig.Memory == 0 || d.judgeOOM(c) != notOOM {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, judged := d.ooms.likely[c.ID]
+	return !judged
+}
+
+// suspectOOM notes that a container has probably run out of memory, if the kernel has killed
+// something when it ended.
+func (d *Driver) suspectOOM(c *container.InspectResponse) {
+	if !d.mayBeOOM(c) {
+		return
+	}
+	if killed, _ := d.kernelHasKilled(parseTime(c.State.FinishedAt)); killed {
+		d.giveUpOOM(c.ID, killed)
+	}
 }
 
 // giveUpOOM notes that the engine says nothing about the end of a container.
