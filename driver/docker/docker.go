@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/network"
 	"github.com/moby/moby/client"
 
 	"mariposa"
@@ -87,8 +88,9 @@ type Driver struct {
 
 	operations sync.RWMutex // held by operations on instances, and exclusively to remove files that none of them uses
 
-	networks sync.RWMutex // held by those who create containers, and exclusively to remove the network of a project
-	ensuring sync.Mutex   // held while such a network is created
+	networks sync.RWMutex                // held by those who create containers, and exclusively to remove the network of a project
+	ensuring sync.Mutex                  // held while such a network is created, and of the field below
+	ensured  map[string]*network.Network // those of projects that have been seen, by name
 
 	mu       sync.Mutex
 	entries  map[string]*entry // by instance id: known or in an operation
@@ -126,7 +128,7 @@ func New(o Options) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{options: o, private: private, gate: gate.New(errClosed), memory: memdir.New(o.Dir, memdir.Places()), entries: map[string]*entry{}, sessions: map[*session]struct{}{}, marks: map[string]bool{}, ooms: memoryEnds{at: map[string]time.Time{}, asked: map[string]chan struct{}{}, likely: map[string]bool{}}, report: func(driver.Event) {}}
+	d := &Driver{options: o, private: private, gate: gate.New(errClosed), memory: memdir.New(o.Dir, memdir.Places()), entries: map[string]*entry{}, ensured: map[string]*network.Network{}, sessions: map[*session]struct{}{}, marks: map[string]bool{}, ooms: memoryEnds{at: map[string]time.Time{}, asked: map[string]chan struct{}{}, likely: map[string]bool{}}, report: func(driver.Event) {}}
 	d.ctx = d.gate.Context()
 	api, err := d.newClient()
 	if err != nil {

@@ -62,6 +62,7 @@ func (d *Driver) connect() error {
 	if err != nil {
 		return err
 	}
+	d.forgetNetworks("")
 	unlimited := unlimitedReason(d.api().DaemonHost())
 	if unlimited != "" {
 		details[limitsDetail] = "not enforced: " + unlimited
@@ -235,7 +236,7 @@ func (d *Driver) see(id string, o driver.Observed, tell bool) {
 	was := e.last
 	same := was.ID != "" && was.Running == o.Running && was.PhysicalID == o.PhysicalID && was.Started.Equal(o.Started) && was.Finished.Equal(o.Finished) &&
 		slices.Equal(was.Addresses, o.Addresses)
-	if same {
+	if same || isSameEnd(was, o) {
 		return
 	}
 	e.note(o)

@@ -74,10 +74,14 @@ func (d *Driver) createContainer(ctx context.Context, i driver.Instance, plan cl
 }
 
 // ensureNetwork creates the network of a project unless it exists. It returns the network if it
-// existed.
+// existed. A network that was seen is not looked up again: the engine takes the longer for that the
+// more containers the network has.
 func (d *Driver) ensureNetwork(ctx context.Context, name string, i driver.Instance) (*network.Network, error) {
 	d.ensuring.Lock() // an engine may have two networks with one name
 	defer d.ensuring.Unlock()
+	if known := d.ensured[name]; known != nil {
+		return known, nil
+	}
 	is, err := d.api().NetworkInspect(ctx, name, client.NetworkInspectOptions{})
 	switch {
 	case errdefs.IsNotFound(err):
@@ -94,7 +98,21 @@ func (d *Driver) ensureNetwork(ctx context.Context, name string, i driver.Instan
 	case is.Network.Labels[labelShared] != "":
 		err = d.restoreSharedBridge(ctx, i)
 	}
+	if err == nil {
+		d.ensured[name] = &is.Network.Network
+	}
 	return &is.Network.Network, err
+}
+
+// forgetNetworks makes ensureNetwork look up the networks of projects again: one, or all without a
+// name.
+func (d *Driver) forgetNetworks(name string) {
+	d.ensuring.Lock()
+	defer d.ensuring.Unlock()
+	if name == "" {
+		clear(d.ensured)
+	}
+	delete(d.ensured, name)
 }
 
 // sweepNetworks removes the networks of projects that have no containers here any more. An engine
@@ -143,6 +161,7 @@ func (d *Driver) removeUnused(ctx context.Context, name string) error {
 	if err != nil || is.Network.Labels[labelScope] != d.options.Scope || is.Network.Labels[labelNetwork] != name || len(is.Network.Containers) > 0 {
 		return unlessGone(err)
 	}
+	d.forgetNetworks(name)
 	if _, err = d.api().NetworkRemove(ctx, name, client.NetworkRemoveOptions{}); unlessGone(err) == nil {
 		d.unshare(ctx, is.Network.Labels[labelShared])
 	}

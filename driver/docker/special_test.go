@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -220,6 +222,23 @@ func TestTheEndOfAContainerIsExplained(t *testing.T) {
 	}
 }
 
+// The end of a container is reported while the engine still cleans up, and says nothing about it.
+func TestAnEndIsReportedBeforeTheEngineAnswers(t *testing.T) {
+	t.Parallel()
+	i := instance(drivertest.NewID(), "sh", "-c", "sleep 2; exit 3")
+	var isSilent atomic.Bool
+	d := openOn(t, silentHost(t, "", func(r *http.Request) bool {
+		return isSilent.Load() && r.Method == http.MethodGet && strings.Contains(r.URL.Path, i.ID)
+	}), t.TempDir(), drivertest.NewID())
+	before := d.start(i)
+	isSilent.Store(true)
+	defer isSilent.Store(false) // to remove it
+	o := d.end(i.ID)
+	if o.Reason != "exited with code 3" || o.ExitCode == nil || *o.ExitCode != 3 || o.PhysicalID != before.PhysicalID || !o.Finished.After(o.Started) || len(o.Addresses) > 0 || o.Details["pid"] != "" {
+		t.Errorf("it ended: %+v", o)
+	}
+}
+
 // What the engine refuses is said in our words.
 func TestTheErrorsOfTheEngineAreExplained(t *testing.T) {
 	t.Parallel()
@@ -370,9 +389,16 @@ func TestProjectsDoNotReachEachOther(t *testing.T) {
 	if _, err := engine.API.NetworkRemove(t.Context(), d.networks()[0], client.NetworkRemoveOptions{}); (err == nil) == engine.IsPodman() { // Podman refuses
 		t.Fatal(err)
 	}
-	d.start(web) // someone has removed its network
-	if err := d.Remove(t.Context(), web.ID); err != nil || len(d.networks()) > 0 {
-		t.Errorf("%v is left, %v", d.networks(), err)
+	second := of(instance(drivertest.NewID()), shop)
+	d.start(second) // someone has removed its network
+	d.start(web)    // likewise
+	for _, id := range []string{second.ID, web.ID} {
+		if err := d.Remove(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+	}
+	if left := d.networks(); len(left) > 0 {
+		t.Errorf("%v is left", left)
 	}
 }
 

@@ -38,7 +38,7 @@ func (d *Driver) Start(ctx context.Context, i driver.Instance) (driver.Observed,
 		case c.State.Running:
 			return d.observed(i.ID, c), nil
 		case c.Config.Labels[labelConfig] != plan.Config.Labels[labelConfig] || c.State.Dead || hasNeverRun(c):
-			if err := d.removeContainer(ctx, i.ID); err != nil {
+			if _, err := d.removeContainer(ctx, i.ID); err != nil {
 				return driver.Observed{}, err
 			}
 			c = nil
@@ -51,8 +51,9 @@ func (d *Driver) Start(ctx context.Context, i driver.Instance) (driver.Observed,
 		} else {
 			err = d.runAgain(ctx, i, c)
 		}
-		if !isNew && isMissingNetwork(err) { // someone has removed it
-			if err = d.removeContainer(ctx, i.ID); err == nil {
+		if own := plan.Config.Labels[labelNetwork]; isMissingNetwork(err) && (!isNew || own != "") { // someone has removed it
+			d.forgetNetworks(own)
+			if _, err = d.removeContainer(ctx, i.ID); err == nil {
 				err = d.create(ctx, i, plan, more)
 			}
 			if err == nil {
@@ -191,7 +192,7 @@ func (d *Driver) startedState(ctx context.Context, id string) (driver.Observed, 
 func (d *Driver) discard(id, network string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), probeTimeout)
 	defer cancel()
-	if d.removeContainer(ctx, id) == nil {
+	if _, err := d.removeContainer(ctx, id); err == nil {
 		_ = d.removePrivate(id)          // a removal of the instance tries again
 		_ = d.removeUnused(ctx, network) // as above
 	}

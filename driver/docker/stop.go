@@ -86,11 +86,8 @@ func (d *Driver) kill(ctx context.Context, id, signal string) error {
 // Remove removes a container, running or not, with everything that belongs to it.
 func (d *Driver) Remove(ctx context.Context, id string) error {
 	_, err := d.operate(ctx, id, func(ctx context.Context, _ *entry) (driver.Observed, error) {
-		network := ""
-		if c, err := d.container(ctx, id); err == nil {
-			network = c.Config.Labels[labelNetwork]
-		}
-		if err := d.removeContainer(ctx, id); err != nil {
+		network, err := d.removeContainer(ctx, id)
+		if err != nil {
 			return driver.Observed{}, err
 		}
 		if err := d.removeUnused(ctx, network); err != nil {
@@ -101,11 +98,13 @@ func (d *Driver) Remove(ctx context.Context, id string) error {
 	return err
 }
 
-// removeContainer removes the container of an instance with its anonymous volumes.
-func (d *Driver) removeContainer(ctx context.Context, id string) error {
+// removeContainer removes the container of an instance with its anonymous volumes. It returns the
+// network of its project; empty if it has none.
+func (d *Driver) removeContainer(ctx context.Context, id string) (network string, err error) {
 	for {
 		c, err := d.container(ctx, id) // whose it is may not have been checked yet
 		if err == nil {
+			network = c.Config.Labels[labelNetwork]
 			err = d.markPending(id)
 		}
 		if err == nil {
@@ -113,13 +112,13 @@ func (d *Driver) removeContainer(ctx context.Context, id string) error {
 		}
 		switch {
 		case errdefs.IsNotFound(err):
-			return nil
+			return network, nil
 		case !errdefs.IsConflict(err):
-			return err
+			return network, err
 		}
 		select { // someone else is removing it
 		case <-ctx.Done():
-			return ctx.Err()
+			return network, ctx.Err()
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
