@@ -84,6 +84,37 @@ func TestAnAgentThatStartsWithoutAnEngineWaitsForIt(t *testing.T) {
 	status("e")
 }
 
+// Starts and stops that wait for an engine say so, and go on when it answers again.
+func TestOperationsSayThatTheyWaitForTheirEngine(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.away = new(string)
+	r.boot()
+	slow := work(mariposa.Workload{Compute: mariposa.ComputeDummy, Dummy: &mariposa.Dummy{Wait: time.Minute}})
+	r.connect(wanted("a", 1, slow))
+	r.linger(2 * time.Minute)
+	r.wantState("a", mariposa.StateRunning)
+	r.assign(unwanted("a", 2), wanted("b", 1, slow))
+	r.setEngine("it does not answer")
+	r.assign(wanted("c", 1, slow)) // the server did not know yet
+	states := map[string]mariposa.State{"a": mariposa.StateStopping, "b": mariposa.StateProvisioning, "c": mariposa.StateProvisioning}
+	for id, state := range states {
+		if st := r.wantState(id, state); st.Reason != "waits for its engine: it does not answer" {
+			t.Errorf("%s: %+v", id, st)
+		}
+	}
+	r.setEngine("")
+	for id, state := range states {
+		if st := r.wantState(id, state); st.Reason != "" {
+			t.Errorf("%s: %+v", id, st)
+		}
+	}
+	r.linger(3 * time.Minute)
+	r.wantState("a", mariposa.StateDestroyed)
+	r.wantState("b", mariposa.StateRunning)
+	r.wantState("c", mariposa.StateRunning)
+}
+
 // What such an engine turns out to have, and the server does not know, is in quarantine.
 func TestInstancesOfALateEngineAreQuarantined(t *testing.T) {
 	t.Parallel()

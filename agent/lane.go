@@ -36,6 +36,15 @@ func (l *lane) unavailable() string {
 	return ""
 }
 
+// waitReason returns the reason of an instance whose operation begins: that it waits for its engine if
+// that is away, or the one that it has.
+func (l *lane) waitReason(reason string) string {
+	if why := l.unavailable(); why != "" {
+		return waitsForEngine + why
+	}
+	return reason
+}
+
 // slots are the operations of one sort that run at once, and those that wait for them.
 type slots struct {
 	busy  int

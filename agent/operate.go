@@ -195,7 +195,7 @@ func (n *Node) startInstance(i *instance, l *lane) {
 	if i.awaiting {
 		i.awaiting, i.status.Reason = false, ""
 	}
-	n.setState(i, mariposa.StateProvisioning, i.status.Reason)
+	n.setState(i, mariposa.StateProvisioning, l.waitReason(i.status.Reason))
 	i.mayExist, i.stoppedByUs, i.labels = true, false, n.labels
 	i.manualRestarts, i.restartReason, i.ranUnchecked, i.ailment, i.drains = i.desired.ManualRestarts, "", false, "", nil
 	n.passValuesToStart(i)
@@ -268,7 +268,7 @@ func (i *instance) cancelObsolete() {
 func (n *Node) stopInstance(i *instance, l *lane) {
 	was, timeout := i.status, i.stopTimeout()
 	i.generation, i.pendingObservation = i.desired.Generation, nil
-	n.setState(i, mariposa.StateStopping, i.restartReason)
+	n.setState(i, mariposa.StateStopping, l.waitReason(i.restartReason))
 	ctx, cancel := context.WithCancel(context.WithoutCancel(n.stepCtx))
 	if timeout >= 0 {
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(n.stepCtx), timeout+n.Timeout)

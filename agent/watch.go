@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"mariposa"
@@ -20,15 +21,38 @@ func (n *Node) handleDriverEvent(kind mariposa.ComputeType, e driver.Event) {
 	case driver.EngineLost:
 		n.offersChanged = n.updateOffer(kind, n.lane(kind)) || n.offersChanged
 		slog.Warn("a driver lost its engine", "node", n.Hello.Name, "compute", kind, "reason", e.Reason)
-		for _, i := range n.instances {
-			if i.compute == kind && i.status.State == mariposa.StateRunning {
-				n.setState(i, mariposa.StateRunning, "its state is uncertain: "+e.Reason)
-			}
-		}
+		n.noteEngineLost(kind, e.Reason)
 	case driver.EngineBack:
 		n.offersChanged = n.updateOffer(kind, n.lane(kind)) || n.offersChanged
 		slog.Info("a driver can use its engine", "node", n.Hello.Name, "compute", kind)
+		n.noteEngineBack(kind)
 		n.relist(kind)
+	}
+}
+
+// waitsForEngine begins the reason of an instance whose start or stop waits for an engine that does
+// not answer.
+const waitsForEngine = "waits for its engine: "
+
+// noteEngineLost says what the instances of an engine that is away are, or wait for.
+func (n *Node) noteEngineLost(kind mariposa.ComputeType, why string) {
+	for _, i := range n.instances {
+		switch st := &i.status; {
+		case i.compute != kind:
+		case st.State == mariposa.StateRunning:
+			n.setState(i, st.State, "its state is uncertain: "+why)
+		case i.inOperation && (st.State == mariposa.StateProvisioning || st.State == mariposa.StateStopping):
+			n.setState(i, st.State, waitsForEngine+why)
+		}
+	}
+}
+
+// noteEngineBack takes back that instances wait for an engine. Their operations go on.
+func (n *Node) noteEngineBack(kind mariposa.ComputeType) {
+	for _, i := range n.instances {
+		if i.compute == kind && strings.HasPrefix(i.status.Reason, waitsForEngine) {
+			n.setState(i, i.status.State, "")
+		}
 	}
 }
 
