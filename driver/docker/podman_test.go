@@ -43,6 +43,12 @@ func TestPodman(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	t.Run("engine", func(t *testing.T) { testPodman(t, e) })
+	t.Run("its service is killed", func(t *testing.T) { testKilledPodman(t, e) })
+}
+
+// testPodman runs what can run beside each other.
+func testPodman(t *testing.T, e *enginetest.Engine) {
 	t.Run("suite", func(t *testing.T) { drivertest.Run(t, harnessOn(e), withPodman...) })
 	t.Run("limits change in place, and last", func(t *testing.T) {
 		t.Parallel()
@@ -145,18 +151,9 @@ func testPrivateImages(t *testing.T, e *enginetest.Engine) {
 	}
 }
 
-// The service of Podman is killed: containers run on, and what happens meanwhile is found.
-func TestTheServiceOfPodmanIsKilled(t *testing.T) {
-	t.Parallel()
-	e, err := enginetest.StartPodman(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := e.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+// testKilledPodman kills the service of Podman: containers run on, and what happens meanwhile is
+// found.
+func testKilledPodman(t *testing.T, e *enginetest.Engine) {
 	d := openOn(t, e.Host(), t.TempDir(), "node")
 	stays, ends := instance(drivertest.NewID()), instance(drivertest.NewID())
 	before, gone := d.start(stays), d.start(ends)

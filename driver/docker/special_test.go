@@ -409,7 +409,7 @@ func TestTheNetworkOfAProjectIsNotRemovedUnderAStart(t *testing.T) {
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
-			for range 4 {
+			for range 2 {
 				i := instance(drivertest.NewID())
 				if _, err := d.Start(t.Context(), i); err != nil {
 					t.Error(err)
@@ -548,7 +548,7 @@ func TestACommandThatIsClosedAtOnceEnds(t *testing.T) {
 	d := open(t)
 	i := instance(drivertest.NewID())
 	d.start(i)
-	for range 25 {
+	for range 8 {
 		for _, command := range [][]string{{"yes"}, {"sleep", "1000"}} {
 			s, err := d.Driver.(driver.Execer).Exec(t.Context(), i, driver.ExecOptions{Command: command})
 			if err != nil {

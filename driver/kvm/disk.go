@@ -24,6 +24,9 @@ import (
 // errDiskInUse means that another process has a disk.
 var errDiskInUse = errors.New("another process uses it")
 
+// diskTimeout is how long to wait for a process that has a disk and is about to end.
+var diskTimeout = supervise.Timeout
+
 // openDisk opens a disk and locks it.
 func openDisk(path string, readOnly bool) (*os.File, error) {
 	flags, lock := os.O_RDWR, unix.LOCK_EX
@@ -34,7 +37,7 @@ func openDisk(path string, readOnly bool) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	for deadline := time.Now().Add(supervise.Timeout); ; {
+	for deadline := time.Now().Add(diskTimeout); ; {
 		err := unix.Flock(int(f.Fd()), lock|unix.LOCK_NB)
 		switch {
 		case err == nil:

@@ -104,7 +104,8 @@ func TestTheHeaderOfADiskOpensNoOtherFile(t *testing.T) {
 	}
 }
 
-// A machine that writes more than the node has room for waits, says so, and continues.
+// A machine that writes more than the node has room for waits, says so, and continues. If the kernel
+// kills it for want of memory, that is said too.
 func TestAMachineWaitsForRoomOnTheDisk(t *testing.T) {
 	t.Parallel()
 	d := openNode(t)
@@ -146,4 +147,6 @@ func TestAMachineWaitsForRoomOnTheDisk(t *testing.T) {
 	}
 	await(t, "it continues", func() bool { return paused() == "" })
 	await(t, "it has written everything", func() bool { return strings.Contains(d.log(i.ID), "all is written") })
+	d.killForMemory(i.ID)
+	d.wantEnd(i.ID, "the node ran out of memory, and its kernel killed the machine", 137)
 }

@@ -179,11 +179,10 @@ func TestALinuxGuestHasWhatItsManifestSays(t *testing.T) {
 	i.Workload.Ports = []mariposa.Port{{Target: 8080}}
 	i.Mdata.Values = []mariposa.Variable{{Name: "color", Value: "blue"}, {Name: "root_authorized_keys", Value: "ssh-ed25519 AAAA ann\n"}}
 	volume := driver.Resource{Kind: mariposa.KindVolume, ID: drivertest.NewID(), Name: "data", Size: 16 << 20}
-	source, err := d.Provide(t.Context(), volume)
-	if err != nil {
-		t.Fatal(err)
+	source := d.addVolume(&i, volume)
+	for _, name := range longNames {
+		d.addVolume(&i, driver.Resource{Kind: mariposa.KindVolume, ID: drivertest.NewID(), Name: name, Size: 1 << 20})
 	}
-	i.Volumes = []driver.Volume{{Mount: mariposa.Mount{Volume: volume.ID, Name: "data", Path: "/data"}, Source: source}}
 	o := d.start(i)
 	s := d.shell(i.ID)
 	if !strings.Contains(d.log(i.ID), "first boot: it's \"me\"\n") {
@@ -196,13 +195,13 @@ func TestALinuxGuestHasWhatItsManifestSays(t *testing.T) {
 		{"mdata-get nothing; echo $?", "No metadata for 'nothing'\n1"},
 		{"cat /sys/block/vda/serial", "data"},
 		{"cat /sys/block/vda/size", "32768"},
-		{"cat /sys/block/vdb/ro", "1"},
+		{"cat /sys/block/vde/ro", "1"},
 		{"hostname", o.Name[:3] + "-" + strings.ToLower(o.Name[4:])},
 		{"nproc", "1"},
 		{"mdata-put mine 'a b' && mdata-get mine", "a b"},
 		{"mdata-delete mine; mdata-get mine 2>/dev/null || echo gone", "gone"},
 		{"mdata-put color red 2>&1", "mdata: the project sets the key color"},
-		{"mount -t iso9660 -o ro /dev/vdb /mnt && ls -1 /mnt && umount /mnt", "meta-data\nnetwork-config\nuser-data\nvendor-data"},
+		{"mount -t iso9660 -o ro /dev/vde /mnt && ls -1 /mnt && umount /mnt", "meta-data\nnetwork-config\nuser-data\nvendor-data"},
 	} {
 		if got := s.run(c[0]); got != c[1] {
 			t.Errorf("%s: %q, want %q", c[0], got, c[1])
@@ -213,7 +212,8 @@ func TestALinuxGuestHasWhatItsManifestSays(t *testing.T) {
 		t.Errorf("its volume is at %q, %v", again, err)
 	}
 	await(t, "its disk is larger", func() bool { return s.run("cat /sys/block/vda/size") == "65536" })
-	config := s.run("mount -t iso9660 -o ro /dev/vdb /mnt && cat /mnt/* && umount /mnt")
+	config := s.run("mount -t iso9660 -o ro /dev/vde /mnt && cat /mnt/* && umount /mnt")
+	s.wantSerials(config)
 	ip := strings.Split(o.Addresses[0], ":")[0]
 	for _, want := range []string{`"ssh-ed25519 AAAA ann"`, `"path": "/run/secrets/db"`, `"content": "s3cret"`, `"` + ip + `/24"`, `/dev/disk/by-id/virtio-data`, `"instance-id": "` + i.ID + `"`} {
 		if !strings.Contains(config, want) {
@@ -239,87 +239,82 @@ func TestALinuxGuestHasWhatItsManifestSays(t *testing.T) {
 	}
 }
 
-// Disks with long names, and with those of its own disks, are not taken for each other.
-func TestEachVolumeHasANameOfItsOwn(t *testing.T) {
-	t.Parallel()
-	d := openNode(t)
-	i := instance(drivertest.NewID(), linux(t))
-	i.Workload.Memory = 128 << 20
-	for _, name := range []string{"production-database-data", "production-database-logs", "seed"} {
-		volume := driver.Resource{Kind: mariposa.KindVolume, ID: drivertest.NewID(), Name: name, Size: 1 << 20}
-		source, err := d.Provide(t.Context(), volume)
-		if err != nil {
-			t.Fatal(err)
-		}
-		i.Volumes = append(i.Volumes, driver.Volume{Mount: mariposa.Mount{Volume: volume.ID, Name: name, Path: "/" + name}, Source: source})
+// longNames are names of volumes that are longer than a serial number, and one of a disk that every
+// machine has.
+var longNames = []string{"production-database-data", "production-database-logs", "seed"}
+
+// addVolume creates a volume for an instance, and returns where it is.
+func (n *node) addVolume(i *driver.Instance, r driver.Resource) string {
+	n.t.Helper()
+	source, err := n.Provide(n.t.Context(), r)
+	if err != nil {
+		n.t.Fatal(err)
 	}
-	d.start(i)
-	s := d.shell(i.ID)
-	serials := strings.Fields(s.run("for d in a b c; do cat /sys/block/vd$d/serial; echo; done"))
-	if len(serials) != 3 || serials[0] == serials[1] || serials[2] != "seed" || s.run("cat /sys/block/vdd/serial") == "seed" {
-		t.Errorf("its disks are %q", serials)
+	i.Volumes = append(i.Volumes, driver.Volume{Mount: mariposa.Mount{Volume: r.ID, Name: r.Name, Path: "/" + r.Name}, Source: source})
+	return source
+}
+
+// wantSerials checks that disks with longNames, after the first one, are not taken for each other,
+// nor for the disk with the configuration of the guest.
+func (s *shell) wantSerials(config string) {
+	s.t.Helper()
+	serials := strings.Fields(s.run("for d in b c d; do cat /sys/block/vd$d/serial; echo; done"))
+	if len(serials) != 3 || serials[0] == serials[1] || serials[2] != "seed" || s.run("cat /sys/block/vde/serial") == "seed" {
+		s.t.Errorf("its disks are %q", serials)
 	}
-	config := s.run("mount -t iso9660 -o ro /dev/vdd /mnt && cat /mnt/user-data && umount /mnt")
 	for _, serial := range serials {
 		if !strings.Contains(config, `"/dev/disk/by-id/virtio-`+serial+`"`) {
-			t.Errorf("its configuration does not have %s: %s", serial, config)
+			s.t.Errorf("its configuration does not have %s: %s", serial, config)
 		}
 	}
 }
 
-func TestTheEndOfAMachineIsExplained(t *testing.T) {
-	t.Parallel()
-	d := openNode(t)
-	for _, c := range []struct {
-		command, reason string
-		code            int
-	}{{"echo c > /proc/sysrq-trigger", "its kernel panicked", 1}, {"poweroff -f", "was shut down", 0}} {
-		i := instance(drivertest.NewID(), linux(t))
-		i.Workload.Memory = 128 << 20
-		i.Workload.Command = []string{"sh", "-c", c.command}
-		d.start(i)
-		await(t, "it has ended: "+c.command, func() bool { return len(d.ends(i.ID)) > 0 })
-		if e := d.ends(i.ID)[0]; e.Reason != c.reason || e.ExitCode == nil || *e.ExitCode != c.code {
-			t.Errorf("%s: %+v", c.command, e)
-		}
+// wantEnd waits until an instance has ended by itself, and checks how its end is explained.
+func (n *node) wantEnd(id, reason string, code int) {
+	n.t.Helper()
+	await(n.t, "it has ended", func() bool { return len(n.ends(id)) > 0 })
+	if e := n.ends(id)[0]; e.Reason != reason || e.ExitCode == nil || *e.ExitCode != code {
+		n.t.Errorf("it ended: %+v", e)
 	}
 }
 
-// A machine that the kernel kills for want of memory says so.
-func TestAMachineThatIsKilledForItsMemory(t *testing.T) {
+func TestAMachineThatTurnsItselfOff(t *testing.T) {
 	t.Parallel()
 	d := openNode(t)
 	i := instance(drivertest.NewID(), linux(t))
 	i.Workload.Memory = 128 << 20
+	i.Workload.Command = []string{"sh", "-c", "poweroff -f"}
 	d.start(i)
-	s := d.shell(i.ID)
-	parent := cgroup.Group{Hierarchy: cgroup.Find(), Name: d.w.options.Cgroup}
-	usages, _ := filepath.Glob(filepath.Join(parent.Dir("memory"), i.ID+".*", "memory.usage_in_bytes"))
+	d.wantEnd(i.ID, "was shut down", 0)
+}
+
+// killForMemory makes the kernel kill a machine for want of memory.
+func (n *node) killForMemory(id string) {
+	n.t.Helper()
+	s := n.shell(id)
+	parent := cgroup.Group{Hierarchy: cgroup.Find(), Name: n.w.options.Cgroup}
+	usages, _ := filepath.Glob(filepath.Join(parent.Dir("memory"), id+".*", "memory.usage_in_bytes"))
 	limit := "memory.limit_in_bytes"
 	if parent.IsV2() {
-		usages, _ = filepath.Glob(filepath.Join(parent.Dir("memory"), i.ID+".*", "memory.current"))
+		usages, _ = filepath.Glob(filepath.Join(parent.Dir("memory"), id+".*", "memory.current"))
 		limit = "memory.max"
 	}
 	if len(usages) != 1 {
-		t.Fatalf("its cgroups are %v", usages)
+		n.t.Fatalf("its cgroups are %v", usages)
 	}
 	b, err := os.ReadFile(usages[0])
 	if err != nil {
-		t.Fatal(err)
+		n.t.Fatal(err)
 	}
 	usage, err := strconv.Atoi(strings.TrimSpace(string(b)))
 	if err != nil {
-		t.Fatal(err)
+		n.t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(filepath.Dir(usages[0]), limit), []byte(strconv.Itoa(usage+2<<20)), 0); err != nil {
-		t.Fatal(err)
+		n.t.Fatal(err)
 	}
-	if _, err := io.WriteString(s.conn, "dd if=/dev/zero of=/tmp/x bs=1M count=30\n"); err != nil {
-		t.Fatal(err)
-	}
-	await(t, "it has ended", func() bool { return len(d.ends(i.ID)) > 0 })
-	if e := d.ends(i.ID)[0]; e.Reason != "the node ran out of memory, and its kernel killed the machine" || e.ExitCode == nil || *e.ExitCode != 137 {
-		t.Errorf("it ended: %+v", e)
+	if _, err := io.WriteString(s.conn, "dd if=/dev/zero of=/tmp/x bs=1M count=50\n"); err != nil {
+		n.t.Fatal(err)
 	}
 }
 

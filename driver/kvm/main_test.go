@@ -31,6 +31,7 @@ import (
 
 // The test binary replaces mariposa: it is its own supervisor.
 func TestMain(m *testing.M) {
+	kvm.SetDiskTimeout(2 * time.Second)
 	if len(os.Args) > 1 && os.Args[1] == kvm.SupervisorCommand {
 		syscall.Exit(kvm.SupervisorMain(os.Args[2:])) // not os.Exit: under -race that sleeps for a second
 	}

@@ -164,7 +164,8 @@ func TestAMachineThatCannotBeRestoredEnds(t *testing.T) {
 	}
 }
 
-// With a network of QEMU's own, ports of the node lead to a machine.
+// With a network of QEMU's own, ports of the node lead to a machine, also after its kernel has
+// panicked.
 func TestUserModeForwardsPorts(t *testing.T) {
 	t.Parallel()
 	d := openNode(t)
@@ -209,7 +210,11 @@ func TestUserModeForwardsPorts(t *testing.T) {
 	if len(reached) > 0 {
 		t.Error("it has reached a service of the node")
 	}
-	again := d.restart(i)
+	if _, err := io.WriteString(s.conn, "echo c > /proc/sysrq-trigger\n"); err != nil {
+		t.Fatal(err)
+	}
+	d.wantEnd(i.ID, "its kernel panicked", 1)
+	again := d.start(i)
 	if again.Addresses[0] != o.Addresses[0] {
 		t.Errorf("its address was %v, and is %v", o.Addresses, again.Addresses)
 	}
