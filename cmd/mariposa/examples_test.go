@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -58,6 +59,20 @@ func visit(ctx context.Context, at string, dial func(ctx context.Context, addres
 	return page
 }
 
+// Examples that publish a port leave that of `mariposa dev` free, which runs them.
+func TestExamplesDoNotPublishThePortOfDev(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../examples/*/*.yaml")
+	must(t, err)
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		must(t, err)
+		if strings.Contains(string(text), "8080:") || len(files) < 5 {
+			t.Errorf("%s publishes port 8080", path)
+		}
+	}
+}
+
 // The example with three tiers in containers, as its README says: the images, the project, the
 // page behind the port of the node, and a store that is killed.
 func TestTheComposeLikeExample(t *testing.T) {
@@ -74,7 +89,7 @@ func TestTheComposeLikeExample(t *testing.T) {
 	// The port is published in the network of the engine.
 	var page *tiersPage
 	open := func() bool {
-		page = visit(t.Context(), "127.0.0.1:8080", a.engine.Dial)
+		page = visit(t.Context(), "127.0.0.1:8000", a.engine.Dial)
 		return page != nil
 	}
 	a.await("the front end answers", open)
@@ -119,7 +134,7 @@ func TestTheMixedExample(t *testing.T) {
 	var page *tiersPage
 	visits := 0
 	open := func() bool {
-		if page = visit(t.Context(), "127.0.0.1:8080", engine.Dial); page == nil || page.Backend.Store.Visits <= visits {
+		if page = visit(t.Context(), "127.0.0.1:8000", engine.Dial); page == nil || page.Backend.Store.Visits <= visits {
 			return false
 		}
 		visits = page.Backend.Store.Visits
