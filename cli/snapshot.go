@@ -99,7 +99,11 @@ func (a *app) snapshotList() *cobra.Command {
 				if !s.Created.IsZero() {
 					age = a.age(s.Created)
 				}
-				t.add(cell{s.Name, bold}, word(s.State), text(age), text(dashIfEmpty(bytesOf(s.Memory))), text(s.Reason))
+				memory := "-" // it was stopped
+				if s.Memory > 0 {
+					memory = roughBytes(s.Memory)
+				}
+				t.add(cell{s.Name, bold}, word(s.State), text(age), text(memory), text(s.Reason))
 			}
 			a.printTable(t)
 		})

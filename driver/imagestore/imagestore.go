@@ -330,7 +330,11 @@ func (s *Store) Remove(ref string) (*Image, error) {
 		if err != nil {
 			return err
 		}
-		if n := len(users); n > 0 {
+		switch n := len(users); n {
+		case 0:
+		case 1:
+			return fmt.Errorf("%w: an instance was created from %s: remove it first", ErrInUse, i.Name)
+		default:
 			return fmt.Errorf("%w: %d instances were created from %s: remove them first", ErrInUse, n, i.Name)
 		}
 		gone, trash = i, filepath.Join(s.dir, unfinished+i.ID)
