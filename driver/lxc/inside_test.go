@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -233,9 +232,22 @@ func TestLineEndsThatATerminalAdds(t *testing.T) {
 func TestADeepTreeIsRemoved(t *testing.T) {
 	t.Parallel()
 	top := filepath.Join(t.TempDir(), "deep")
-	if out, err := exec.CommandContext(t.Context(), "sh", "-c", `mkdir "$0" && cd "$0" && n=0 && while [ $n -lt 3000 ]; do mkdir d && cd -P d || exit 1; n=$((n+1)); done`, top).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	if err := os.Mkdir(top, 0o700); err != nil {
+		t.Fatal(err)
 	}
+	dir, err := unix.Open(top, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	for n := 0; n < 3000 && err == nil; n++ {
+		below := -1
+		if err = unix.Mkdirat(dir, "d", 0o700); err == nil {
+			below, err = unix.Openat(dir, "d", unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		}
+		_ = unix.Close(dir)
+		dir = below
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = unix.Close(dir)
 	if err := removeAll(top); err != nil {
 		t.Fatal(err)
 	}
