@@ -8,11 +8,9 @@ import (
 	"encoding/json"
 	"errors"
 	"html/template"
-	"maps"
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
@@ -21,7 +19,6 @@ import (
 	"mariposa"
 	"mariposa/auth"
 	"mariposa/change"
-	"mariposa/clock"
 	"mariposa/contract"
 	"mariposa/listener"
 	"mariposa/store"
@@ -37,69 +34,13 @@ type OIDC struct {
 	CreateUsers  bool   // who has no user yet gets one; otherwise they are refused
 }
 
-// provider is the provider of a server. Its addresses and keys are looked up when they are first
-// needed, so that a server starts while the provider is away.
-type provider struct {
-	OIDC
-	client *http.Client
-
-	mu     sync.Mutex
-	found  *oidc.Provider
-	failed time.Time // when the last attempt to find it failed
-}
-
 const (
-	providerTimeout = 10 * time.Second // for one request to the provider
-	providerRetry   = 5 * time.Second  // after a failure
-	flowLifetime    = 10 * time.Minute // from the start of a sign-in to its end
-	maxClaim        = 1024             // bytes of a subject
+	flowLifetime = 10 * time.Minute // from the start of a sign-in to its end
+	maxFlows     = 5                // in one browser at once
 )
 
-func newProvider(o *OIDC) *provider {
-	if o == nil {
-		return nil
-	}
-	return &provider{OIDC: *o, client: &http.Client{Timeout: providerTimeout}}
-}
-
-// context returns a context with the client for requests to the provider.
-func (p *provider) context(ctx context.Context) context.Context {
-	return oidc.ClientContext(ctx, p.client)
-}
-
-// find returns the provider. One request at a time asks for its addresses; if that fails, those that
-// have waited for it fail too, instead of asking one after the other.
-func (p *provider) find(clk clock.Clock) (*oidc.Provider, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.found != nil {
-		return p.found, nil
-	}
-	if !p.failed.IsZero() && clk.Now().Sub(p.failed).Abs() < providerRetry {
-		return nil, mariposa.Errorf(mariposa.Unavailable, "%s cannot be reached: try again shortly", p.Name)
-	}
-	found, err := oidc.NewProvider(p.context(context.Background()), p.Issuer) // its keys are read later, after the request
-	if err != nil {
-		p.failed = clk.Now()
-		return nil, &mariposa.Error{Code: mariposa.Unavailable, Message: p.Name + " cannot be reached: try again shortly, or ask an admin to look at the log of the server", Cause: err}
-	}
-	p.found = found
-	return found, nil
-}
-
-// config returns what a sign-in needs. The provider sends people back to the server that they asked.
-func (p *provider) config(found *oidc.Provider, r *http.Request) *oauth2.Config {
-	back := url.URL{Scheme: "http", Host: r.Host, Path: "/v1/oidc/callback"}
-	if originOf(r.Context()).secure {
-		back.Scheme = "https"
-	}
-	return &oauth2.Config{
-		ClientID: p.ClientID, ClientSecret: p.ClientSecret, Endpoint: found.Endpoint(), RedirectURL: back.String(), Scopes: []string{oidc.ScopeOpenID, "profile", "email"},
-	}
-}
-
 // flow is a sign-in that has begun. It is in a cookie, so that any replica can end it, and only in
-// the same browser.
+// the same browser. Each has a cookie of its own: there may be several tabs.
 type flow struct {
 	State    string `json:"s"`
 	Nonce    string `json:"n"`
@@ -107,11 +48,36 @@ type flow struct {
 	Return   string `json:"r"`
 }
 
-func (s *server) flowCookie(ctx context.Context, value string, lifetime time.Duration) *http.Cookie {
+// flowPrefix is how the names of cookies with flows begin.
+func (s *server) flowPrefix(ctx context.Context) string { return s.cookieName(ctx) + "-oidc-" }
+
+func (s *server) flowCookie(ctx context.Context, name, value string, lifetime time.Duration) *http.Cookie {
 	c := s.newCookie(ctx, value, lifetime)
-	c.Name += "-oidc"
+	c.Name = name
 	c.SameSite = http.SameSiteLaxMode // the provider sends the browser back
 	return &c
+}
+
+// flowName returns the name of the cookie of a flow.
+func (s *server) flowName(ctx context.Context, state string) string {
+	return s.flowPrefix(ctx) + state[:min(8, len(state))]
+}
+
+// dropFlows removes flows that were never ended, before there are so many that requests become too
+// large.
+func (s *server) dropFlows(w http.ResponseWriter, r *http.Request) {
+	var begun []string
+	for _, c := range r.Cookies() {
+		if strings.HasPrefix(c.Name, s.flowPrefix(r.Context())) {
+			begun = append(begun, c.Name)
+		}
+	}
+	if len(begun) < maxFlows {
+		return
+	}
+	for _, name := range begun {
+		http.SetCookie(w, s.flowCookie(r.Context(), name, "", -time.Second))
+	}
 }
 
 func (s *server) errNoProvider() *Error {
@@ -136,7 +102,8 @@ func (s *server) beginProviderSignIn() http.Handler {
 		if r.URL.Query().Get("again") == "true" { // to prove that it is still the same person
 			options = append(options, oauth2.SetAuthURLParam("prompt", "login"), oauth2.SetAuthURLParam("max_age", "0"))
 		}
-		http.SetCookie(w, s.flowCookie(r.Context(), base64.RawURLEncoding.EncodeToString(value), flowLifetime))
+		s.dropFlows(w, r)
+		http.SetCookie(w, s.flowCookie(r.Context(), s.flowName(r.Context(), f.State), base64.RawURLEncoding.EncodeToString(value), flowLifetime))
 		http.Redirect(w, r, s.provider.config(found, r).AuthCodeURL(f.State, options...), http.StatusSeeOther)
 	})
 }
@@ -159,8 +126,10 @@ func (s *server) endProviderSignIn() http.Handler {
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), s.RequestTimeout)
 		defer cancel()
-		http.SetCookie(w, s.flowCookie(ctx, "", -time.Second))
 		f, secret, spec, err := s.signInByProvider(ctx, r)
+		if f.State != "" {
+			http.SetCookie(w, s.flowCookie(ctx, s.flowName(ctx, f.State), "", -time.Second))
+		}
 		if err != nil {
 			s.refuseSignIn(w, r, err)
 			return
@@ -208,13 +177,14 @@ func (s *server) userAtProvider(ctx context.Context, r *http.Request, f flow, no
 // flowOf returns the sign-in that a browser has begun, and that the provider ends.
 func (s *server) flowOf(r *http.Request) (f flow, err error) {
 	stale := mariposa.Errorf(mariposa.InvalidArgument, "this sign-in took too long, or was begun in another browser: begin again")
-	c, err := r.Cookie(s.cookieName(r.Context()) + "-oidc")
+	state := r.URL.Query().Get("state")
+	c, err := r.Cookie(s.flowName(r.Context(), state))
 	if err != nil {
-		return f, stale
+		return flow{}, stale
 	}
 	value, err := base64.RawURLEncoding.DecodeString(c.Value)
-	if err != nil || json.Unmarshal(value, &f) != nil || f.State == "" || subtle.ConstantTimeCompare([]byte(f.State), []byte(r.URL.Query().Get("state"))) != 1 {
-		return f, stale
+	if err != nil || json.Unmarshal(value, &f) != nil || f.State == "" || f.Nonce == "" || f.Verifier == "" || subtle.ConstantTimeCompare([]byte(f.State), []byte(state)) != 1 {
+		return flow{}, stale
 	}
 	f.Return = ownPath(f.Return) // the cookie is not secret
 	return f, nil
@@ -230,7 +200,7 @@ type outsider struct {
 func (s *server) askProvider(ctx context.Context, r *http.Request, f flow, now time.Time) (who outsider, err error) {
 	p, query := s.provider, r.URL.Query()
 	fail := func(err error, message string) error {
-		s.Logger.WarnContext(ctx, "a sign-in at the provider failed", "err", err, "request", requestID(ctx))
+		s.Logger.WarnContext(ctx, "a sign-in at the provider failed", "err", shortenFailure(err), "request", requestID(ctx))
 		return mariposa.Errorf(mariposa.Unauthorized, "%s: begin again, or ask an admin to look at the log of the server", message)
 	}
 	if reason := query.Get("error"); reason != "" {
@@ -250,8 +220,8 @@ func (s *server) askProvider(ctx context.Context, r *http.Request, f flow, now t
 	if err == nil && subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(f.Nonce)) != 1 {
 		err = errors.New("the nonce differs")
 	}
-	if err == nil && (id.Subject == "" || len(id.Subject) > maxClaim) {
-		err = errors.New("the subject is empty or too long")
+	if err == nil && (id.Subject == "" || len(id.Subject) > maxClaim || !isText(id.Subject)) {
+		err = errors.New("the subject is empty, too long or no text")
 	}
 	if err != nil {
 		return who, fail(err, "the answer of "+p.Name+" is not valid")
@@ -262,34 +232,16 @@ func (s *server) askProvider(ctx context.Context, r *http.Request, f flow, now t
 	}
 	name, _ := claims[p.UserClaim].(string)
 	email, _ := claims["email"].(string)
+	if len(email) > maxEmail || !isText(email) {
+		email = ""
+	}
 	if at, ok := claims["auth_time"].(float64); ok {
 		if who.proved = time.Unix(int64(at), 0); who.proved.After(now) {
 			who.proved = now
 		}
 	}
-	who.Outsider = change.Outsider{Identity: mariposa.Identity{Issuer: p.Issuer, Subject: id.Subject}, Name: auth.NameFromClaim(name), Email: email, Create: p.CreateUsers, Claim: p.UserClaim}
+	who.Outsider = change.Outsider{Identity: mariposa.Identity{Issuer: p.Issuer, Subject: id.Subject}, Name: auth.NameFromClaim(name), Said: name, Email: email, Verified: claims["email_verified"] == true, Create: p.CreateUsers, Claim: p.UserClaim}
 	return who, nil
-}
-
-// claims returns what the provider says about a person. Some say most of it only when they are asked.
-func (p *provider) claims(ctx context.Context, found *oidc.Provider, id *oidc.IDToken, token *oauth2.Token) (map[string]any, error) {
-	claims := map[string]any{}
-	if err := id.Claims(&claims); err != nil || claims[p.UserClaim] != nil || found.UserInfoEndpoint() == "" {
-		return claims, err
-	}
-	info, err := found.UserInfo(ctx, oauth2.StaticTokenSource(token))
-	if err != nil {
-		return nil, err
-	}
-	if info.Subject != id.Subject {
-		return nil, errors.New("it describes another person")
-	}
-	more := map[string]any{}
-	if err := info.Claims(&more); err != nil {
-		return nil, err
-	}
-	maps.Copy(more, claims) // the signed ones count
-	return more, nil
 }
 
 // refuseSignIn tells a person in a browser why they are not signed in.

@@ -82,6 +82,7 @@ type settings struct {
 	limits  api.Limits
 	proxies listener.Proxies
 	metrics prometheus.Gatherer
+	oidc    *api.OIDC
 	// Request timeout and heartbeat interval; zero: the defaults of
 	// production.
 	requestTimeout, heartbeat time.Duration
@@ -173,7 +174,7 @@ func (h *testServer) open() {
 	server := httptest.NewUnstartedServer(api.New(api.Options{
 		Store: h.store, Picture: h.picture, Cache: cache, Fleet: h.fleet, History: h.history, Clock: set.clock, NewID: newID, KeepVersions: set.keep, Limits: set.limits, Proxies: set.proxies,
 		Vault: h.vault, Place: e.Place, Trial: e.Trial, JoinToken: joinToken, Version: "test", Metrics: set.metrics,
-		RequestTimeout: set.requestTimeout, Heartbeat: set.heartbeat,
+		RequestTimeout: set.requestTimeout, Heartbeat: set.heartbeat, OIDC: set.oidc,
 		Logger: slog.New(slog.NewTextHandler(h.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}))
 	server.Config.BaseContext = func(net.Listener) context.Context { return ctx }

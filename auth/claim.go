@@ -14,3 +14,22 @@ func NameFromClaim(claim string) string {
 	}, name)
 	return strings.Trim(name[:min(len(name), 63)], "-")
 }
+
+// IsNameInClaim reports whether a claim says exactly this name, apart from capital letters. Several
+// other claims may become the same name.
+func IsNameInClaim(name, claim string) bool { return lowerASCII(strings.TrimSpace(claim)) == name }
+
+// IsAddressInClaim reports whether a claim is this address of mail.
+func IsAddressInClaim(address, claim string) bool {
+	return strings.Contains(address, "@") && lowerASCII(strings.TrimSpace(claim)) == lowerASCII(strings.TrimSpace(address))
+}
+
+// lowerASCII changes only letters that names can contain: some other letters have the same small one.
+func lowerASCII(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'A' && r <= 'Z' {
+			return r + 'a' - 'A'
+		}
+		return r
+	}, text)
+}

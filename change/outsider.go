@@ -14,8 +14,11 @@ type Outsider struct {
 	mariposa.Identity
 	Name   string // the user that they want to be, if they have none yet; empty: the provider does not say
 	Claim  string // where the provider says it
+	Said   string // what the provider says there
 	Email  string
 	Create bool // who has no user yet gets one
+	// Verified reports whether the provider has verified that the address is theirs.
+	Verified bool
 
 	From, Request string // of the HTTP request
 }
@@ -87,9 +90,10 @@ func (c *Changer) connect(in Outsider) (*store.Unit, error) {
 		return nil, refused("the user %s is disabled: ask an admin of the installation", in.Name)
 	case user.Spec().Identity != nil:
 		return nil, refused("the user %s belongs to another account of the provider: ask an admin of the installation", in.Name)
-	case user.Spec().Admin: // a name that somebody chose at the provider must not be enough
-		return nil, refused("%s is an admin of the installation: sign in with a password or a token, or let another admin run `mariposa user update %s --oidc-subject %s` first", in.Name, in.Name, in.Subject)
 	default:
+		if why := whyNotByName(user.Spec(), in); why != "" {
+			return nil, refused("%s: sign in with a password or a token, or let an admin of the installation run `mariposa user update %s --oidc-subject %s` first", why, in.Name, in.Subject)
+		}
 		spec := *user.Spec()
 		spec.Identity = &identity
 		unit.Unchanged(user)
@@ -99,4 +103,22 @@ func (c *Changer) connect(in Outsider) (*store.Unit, error) {
 	}
 	unit.Audit = []mariposa.Audit{note}
 	return unit, nil
+}
+
+// whyNotByName returns why the name at the provider is not enough to become a user; empty: it is.
+// People may choose their name there, so it must be exactly the name or the address of the user, who
+// must have nothing better to prove who they are.
+func whyNotByName(user *mariposa.UserSpec, in Outsider) string {
+	isAddress := auth.IsAddressInClaim(user.Email, in.Said)
+	switch {
+	case user.Admin:
+		return user.Name + " is an admin of the installation"
+	case user.Password != "":
+		return user.Name + " has a password"
+	case !isAddress && !auth.IsNameInClaim(user.Name, in.Said):
+		return "the user " + user.Name + " cannot be taken by name, because the provider says neither exactly this name nor their address"
+	case in.Claim == "email" && !in.Verified:
+		return "the provider has not verified your address"
+	}
+	return ""
 }
