@@ -89,7 +89,7 @@ type server struct {
 	failureRows   *auth.Limiter // audit records about them, for all sources together
 	denials       *auth.Limiter // denied requests, by user and action
 	signIns       *auth.Limiter // attempts to sign in with a password, by source address
-	userSignIns   *auth.Limiter // the same, by user
+	userSignIns   *auth.Limiter // the same, by user: see attemptKey
 	hashing       chan struct{} // limits how many passwords are hashed at once
 	attempts      *auth.Limiter // plans and rejected changes, by user
 	tokenUses     useTimes      // of tokens
@@ -127,7 +127,7 @@ func New(o Options) http.Handler {
 		tokenFailures: auth.NewLimiter(60, time.Second), failureRows: auth.NewLimiter(600, 200*time.Millisecond),
 		announcements: auth.NewLimiter(30, time.Second), catchUps: auth.NewLimiter(20, 100*time.Millisecond),
 		// A single source cannot use up the attempts of a user, and lock them out.
-		signIns: auth.NewLimiter(20, 5*time.Second), userSignIns: auth.NewLimiter(60, time.Second), hashing: make(chan struct{}, maxHashing),
+		signIns: auth.NewLimiter(20, 5*time.Second), userSignIns: auth.NewLimiter(30, time.Second), hashing: make(chan struct{}, maxHashing),
 		denials: auth.NewLimiter(50, 10*time.Second), attempts: auth.NewLimiter(200, time.Second), usage: newUsage(o.Limits),
 		provider: newProvider(o.OIDC),
 	}

@@ -142,15 +142,21 @@ func (s *server) endProviderSignIn() http.Handler {
 
 func (s *server) signInByProvider(ctx context.Context, r *http.Request) (f flow, secret string, spec *mariposa.TokenSpec, err error) {
 	from, now := originOf(ctx).from, s.Clock.Now()
+	if f, err = s.flowOf(r); err != nil { // no attempt: there is nothing to guess
+		return f, "", nil, err
+	}
 	if ok, _, retry := s.signIns.Fail(listener.Group(from), now); !ok {
 		return f, "", nil, throttled(retry, "too many attempts to sign in from %s: wait a moment", from)
-	}
-	if f, err = s.flowOf(r); err != nil {
-		return f, "", nil, err
 	}
 	user, proved, err := s.userAtProvider(ctx, r, f, now)
 	if mariposa.CodeOf(err) == mariposa.Unauthorized {
 		err = s.countFailure(ctx, "GET /v1/oidc/callback", from, err.Error)
+	}
+	if err == nil {
+		s.signIns.Forgive(listener.Group(from), now) // many people may share an address
+		if ok, _, retry := s.userSignIns.Fail(ownKey(user.ID), now); !ok {
+			err = throttled(retry, "too many sign-ins of this user: wait a moment")
+		}
 	}
 	if err != nil {
 		return f, "", nil, err

@@ -160,8 +160,8 @@ func (s *server) signInByLink(ctx context.Context, secret string, now time.Time,
 	return nil
 }
 
-// signInByPassword checks a password. Every attempt counts, so that nobody can guess many at
-// once.
+// signInByPassword checks a password. Every attempt counts until it has succeeded, so that nobody can
+// guess many at once.
 func (s *server) signInByPassword(ctx context.Context, name, password string, now time.Time, who *change.SignIn) error {
 	if ok, _, retry := s.signIns.Fail(listener.Group(who.From), now); !ok {
 		return throttled(retry, "too many attempts to sign in from %s: wait, or use a token", who.From)
@@ -170,7 +170,7 @@ func (s *server) signInByPassword(ctx context.Context, name, password string, no
 	if user != nil {
 		hash = user.Spec().Password
 	}
-	match, err := s.matchPassword(ctx, user, hash, password, now)
+	match, err := s.matchPassword(ctx, s.attemptKey(user, name, who.From), hash, password, now)
 	switch {
 	case err != nil:
 		return err
@@ -178,15 +178,31 @@ func (s *server) signInByPassword(ctx context.Context, name, password string, no
 		return s.countFailure(ctx, attemptToSignIn, who.From, func() string { return "the user name or the password is wrong" })
 	}
 	who.User, who.Read = user.ID, user
+	s.signIns.Forgive(listener.Group(who.From), now) // many people may share an address
 	return nil
 }
 
-// matchPassword checks a password of a user, who may be nil, within the limits.
-func (s *server) matchPassword(ctx context.Context, user *store.User, hash, password string, now time.Time) (bool, error) {
-	key := ""
-	if user != nil {
-		key = user.ID
+// attemptKey returns under which key attempts to sign in as a user are counted. Users that do not
+// exist have one each too, or the limits would tell who exists. Where the user was before, attempts
+// count apart, so that strangers cannot lock the user out.
+func (s *server) attemptKey(user *store.User, name, from string) string {
+	if user == nil {
+		return "name " + name
 	}
+	group := listener.Group(from)
+	for _, t := range s.Picture.TokensOf(user.ID) {
+		if st := t.Status(); st != nil && st.From != "" && listener.Group(st.From) == group {
+			return user.ID + " from " + group
+		}
+	}
+	return user.ID
+}
+
+// ownKey is the key of attempts by somebody who is signed in, or has a token.
+func ownKey(user string) string { return user + " signed in" }
+
+// matchPassword checks a password within the limits.
+func (s *server) matchPassword(ctx context.Context, key, hash, password string, now time.Time) (bool, error) {
 	if ok, _, retry := s.userSignIns.Fail(key, now); !ok {
 		return false, throttled(retry, "too many attempts to sign in as this user: wait, or use a token")
 	}
@@ -229,18 +245,20 @@ func (s *server) confirmSession(ctx context.Context, in *confirmInput) (*documen
 		if own == nil || own.User != c.User || !c.Bounds.Within(own.Bounds) {
 			return nil, conflict("this is not a valid token of %s with the rights of this session", c.Name)
 		}
+		s.signIns.Forgive(listener.Group(from), now)
 		return changed(s.change.ConfirmSession(ctx, request(ctx), "by a token"))
 	}
 	if user.Spec().Password == "" {
 		return nil, conflict("you have no password: use one of your tokens, or ask an admin of the installation to set a password with `mariposa user password %s`", c.Name)
 	}
-	match, err := s.matchPassword(ctx, user, user.Spec().Password, in.Body.Password, now)
+	match, err := s.matchPassword(ctx, ownKey(user.ID), user.Spec().Password, in.Body.Password, now)
 	switch {
 	case err != nil:
 		return nil, err
 	case !match:
 		return nil, conflict("the password is wrong")
 	}
+	s.signIns.Forgive(listener.Group(from), now)
 	return changed(s.change.ConfirmSession(ctx, request(ctx), "by password"))
 }
 
@@ -307,7 +325,7 @@ func (s *server) mayChangePassword(ctx context.Context, current string) (*store.
 	case current == "":
 		return nil, conflict("send your present password too; only an admin of the installation can do without it")
 	}
-	match, err := s.matchPassword(ctx, user, user.Spec().Password, current, s.Clock.Now())
+	match, err := s.matchPassword(ctx, ownKey(user.ID), user.Spec().Password, current, s.Clock.Now())
 	if err == nil && !match {
 		err = conflict("the present password is wrong")
 	}

@@ -52,6 +52,15 @@ func (l *Limiter) Fail(source string, now time.Time) (ok bool, suppressed int, r
 	return true, suppressed, 0
 }
 
+// Forgive takes a counted attempt back, because it was no failure.
+func (l *Limiter) Forgive(source string, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if t := l.sources[source]; t != nil {
+		t.AllowN(now, -1) // adds one; the burst stays the limit
+	}
+}
+
 func (l *Limiter) makeRoom(now time.Time) {
 	if len(l.sources) < maxSources {
 		return

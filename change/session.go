@@ -125,3 +125,12 @@ func (c *Changer) surplusSessions(user string) []*store.Token {
 func (c *Changer) sessionsOf(user string) []*store.Token {
 	return slices.DeleteFunc(c.Picture.TokensOf(user), func(t *store.Token) bool { return t.Spec().Use != mariposa.TokenSession })
 }
+
+// endSessions ends the sessions of a user, except one.
+func (c *Changer) endSessions(unit *store.Unit, user, except string) {
+	for _, t := range c.sessionsOf(user) {
+		if t.ID != except {
+			unit.Put(revoke(t, c.Clock.Now()))
+		}
+	}
+}

@@ -74,6 +74,9 @@ func (c *Changer) UpdateUser(ctx context.Context, req *Request, id string, to co
 			}
 		}
 		unit.Put(store.Write{Kind: mariposa.KindUser, ID: id, Spec: &spec, Event: req.event("user.updated", "", nil)})
+		if spec.Disabled && !before.Disabled { // or they would continue when the user is enabled again
+			c.endSessions(unit, id, "")
+		}
 		if (to.Disabled == nil || !*to.Disabled) && (!before.Admin || spec.Admin) {
 			return nil
 		}
@@ -191,11 +194,7 @@ func (c *Changer) SetPassword(ctx context.Context, req *Request, id, hash string
 		}
 		spec.Password = hash
 		unit.Put(store.Write{Kind: mariposa.KindUser, ID: id, Spec: &spec, Event: req.event("user.updated", "", nil)})
-		for _, t := range c.sessionsOf(id) {
-			if t.ID != req.Caller.Token {
-				unit.Put(revoke(t, c.Clock.Now()))
-			}
-		}
+		c.endSessions(unit, id, req.Caller.Token)
 		return nil
 	})
 }
