@@ -317,7 +317,7 @@ func TestRolesTakenAwayDuringAStreamTakeEffect(t *testing.T) {
 // A followed log ends when the reader loses the role.
 func TestAFollowedLogEndsWithTheRole(t *testing.T) {
 	t.Parallel()
-	h := newTestServer(t, withPlanner)
+	h := newTestServer(t, withPlanner, func(s *settings) { s.heartbeat = 100 * time.Millisecond })
 	node := h.join("n1")
 	c := h.create("shop", "services:\n  web: {compute_type: process, command: [talk]}\n")
 	want[contract.Changed](h.call("POST", "/v1/users", contract.NewUser{Name: "vera"}), 201)
@@ -344,6 +344,15 @@ func TestAFollowedLogEndsWithTheRole(t *testing.T) {
 	node.speak <- "this is not for vera"
 	if rest, err := io.ReadAll(log); err == nil || len(rest) > 0 {
 		t.Errorf("after the role was removed, the log contained %q, %v", rest, err)
+	}
+	<-node.ended
+
+	want[contract.Changed](h.call("PUT", "/v1/projects/shop/users/vera", contract.MemberChange{Role: "viewer"}), 200)
+	silent := vera.begin("/v1/instances/" + id + "/logs?follow=true&tail=15")
+	defer silent.Body.Close()
+	want[contract.Changed](h.call("DELETE", "/v1/projects/"+c.ID+"/users/vera", nil), 200)
+	if rest, err := io.ReadAll(silent.Body); err == nil || len(rest) > 0 { // although nothing is written
+		t.Errorf("after the role was removed, the silent log contained %q, %v", rest, err)
 	}
 	<-node.ended
 }

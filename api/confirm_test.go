@@ -6,6 +6,7 @@ import (
 
 	"mariposa"
 	"mariposa/contract"
+	"mariposa/wire"
 )
 
 const secretsManifest = "services: {web: {compute_type: dummy, environment: {P: \"{{ .meta.pass }}\"}}}\nmetadata: {pass: {secret: true, required: true, description: to the database}, mode: {choices: [a, b], default: a}}\n"
@@ -24,6 +25,10 @@ var sensitive = []struct {
 	{"POST", "/v1/users", contract.NewUser{Name: "mallory"}, 201},
 	{"PUT", "/v1/projects/shop/users/eve", contract.MemberChange{Role: "admin"}, 200},
 	{"PUT", "/v1/users/eve", contract.UserChange{Admin: new(true)}, 200},
+	{"PUT", "/v1/organizations/acme", contract.OrganizationChange{BaseRole: "admin"}, 200},
+	{"PUT", "/v1/nodes/evil", contract.NodeAction{Action: "accept"}, 200},
+	{"PUT", "/v1/projects/shop/versions/1/approval", nil, 409},
+	{"GET", "/v1/backup", nil, 200},
 	{"PUT", "/v1/organizations/acme/members/eve", contract.MemberChange{Role: "owner"}, 200},
 	{"POST", "/v1/projects/shop/move", contract.Move{Organization: "acme"}, 200},
 }
@@ -32,7 +37,7 @@ var sensitive = []struct {
 func newShop(t *testing.T) (*testServer, *shiftedClock) {
 	t.Helper()
 	later := &shiftedClock{}
-	h := newTestServer(t, withClock(later))
+	h := newTestServer(t, withClock(later), withPending(1))
 	h.create("shop", secretsManifest)
 	want[contract.Changed](h.call("PUT", "/v1/projects/shop/metadata/pass", contract.MetadataValue{Value: []byte(`"hunter2hunter2"`)}), 200)
 	return h, later
@@ -44,6 +49,9 @@ func TestAPersonConfirmsWhoTheyAreBeforeSensitiveRequests(t *testing.T) {
 	want[contract.Changed](h.call("PUT", "/v1/password", contract.Password{Password: horse}), 200)
 	want[contract.Changed](h.call("POST", "/v1/users", contract.NewUser{Name: "eve"}), 201)
 	want[contract.Changed](h.call("POST", "/v1/organizations", contract.NewOrganization{Name: "acme"}), 201)
+	if _, _, err := h.announce(wire.Hello{Node: newID(), Key: nodeKey, Name: "evil"}); err != nil {
+		t.Fatal(err)
+	}
 	b := h.signIn(contract.SignIn{User: "admin", Password: horse})
 	want[contract.Metadata](b.call("GET", "/v1/projects/shop/metadata?reveal=true", nil, "Accept", "application/json"), 200) // the sign-in was a proof
 	later.turn(mariposa.ProofLifetime)

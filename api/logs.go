@@ -241,10 +241,17 @@ func (s *server) streamLog(ctx context.Context, w http.ResponseWriter, log io.Re
 	go read(ctx, log, pieces) // ends with the log, which ends with the context
 	control := http.NewResponseController(w)
 	wait, begun := time.After(firstPieceTimeout), false
+	check := time.NewTicker(s.Heartbeat)
+	defer check.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-check.C: // the log may be silent
+			if !stillIn() {
+				panic(http.ErrAbortHandler)
+			}
+			continue
 		case <-wait:
 		case p := <-pieces:
 			ended := errors.Is(p.err, io.EOF)

@@ -75,6 +75,9 @@ func (s *server) actOnNode(ctx context.Context, in *actOnNodeInput) (*document[c
 		find = func(ref string) (*store.Node, error) { return s.findWaiting(ref, in.Body.Fingerprint) }
 	}
 	r, err := find(in.Node)
+	if err == nil && (in.Body.Action == "accept" || in.Body.Action == "approve") {
+		err = s.requireProof(ctx) // the machine gets instances with their secrets, as with a join token
+	}
 	if err != nil {
 		return nil, err
 	}

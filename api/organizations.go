@@ -63,6 +63,11 @@ func (s *server) updateOrganization(ctx context.Context, in *updateOrganizationI
 	if err != nil {
 		return nil, err
 	}
+	if in.Body.BaseRole != "" { // all members get it
+		if err := s.requireProof(ctx); err != nil {
+			return nil, err
+		}
+	}
 	return changed(s.change.UpdateOrganization(ctx, request(ctx), r.ID, in.Body.Name, in.Body.BaseRole))
 }
 

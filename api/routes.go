@@ -46,7 +46,7 @@ var topics = []topic{
 		handle("GET /v1/projects/{project}/versions", "list-versions", "List the submitted versions, newest first", (*server).listVersions).needs(auth.ReadProject).on(projectInPath),
 		handle("GET /v1/projects/{project}/versions/{version}", "get-version", "Show one version, with its manifest", (*server).getVersion).needs(auth.ReadProject).on(projectInPath),
 		handle("PUT /v1/projects/{project}/versions/{version}/approval", "approve-version", "Approve a version that uses protected secrets", (*server).approveVersion).
-			needs(auth.Approve).on(projectInPath).audits("version.approve").
+			needs(auth.Approve).on(projectInPath).confirmed().audits("version.approve").
 			describe("The approval covers the exact manifest and the values that it refers to. A later version with the same manifest and values needs no new approval."),
 		handle("DELETE /v1/projects/{project}/versions/{version}/approval", "withdraw-approval", "Withdraw the approval of a version", (*server).withdrawApproval).
 			needs(auth.Approve).on(projectInPath).audits("version.withdraw").
@@ -122,7 +122,7 @@ var topics = []topic{
 		handle("POST /v1/session/proof", "confirm-session", "Confirm that it is still you at the web page", (*server).confirmSession).
 			needs(auth.Ask).audits("session.confirm").
 			describe("Only for requests of the page, with the password or a token of the user. For 10 minutes after that, or after a sign-in other than by a link, the page can reveal and copy " +
-				"secrets, run commands inside instances, move projects, create tokens and users, and give roles. Otherwise these requests are refused with the code ReauthenticationRequired. Programs with a token are governed by their roles alone."),
+				"secrets, run commands inside instances, move projects, create tokens and users, give roles, approve versions, accept nodes, and download a backup. Otherwise these requests are refused with the code ReauthenticationRequired. Programs with a token are governed by their roles alone."),
 		handle("DELETE /v1/session", "sign-out", "Sign out of the web page", (*server).signOut).
 			needs(auth.Ask).audits("session.delete").
 			describe("Only for requests of the page. Tokens that the person created there for themselves stay valid."),
@@ -330,7 +330,7 @@ var topics = []topic{
 			needs(auth.RunInstallation).audits("settings.put").takes(uncheckedJSON).
 			describe("A number sets a limit and null removes it. Omitted settings remain unchanged. The quota applies to organizations created from now on."),
 		handle("GET /v1/backup", "get-backup", "Download a backup of the whole store", (*server).backup).
-			needs(auth.RunInstallation).serves(content{"application/octet-stream": nil}).
+			needs(auth.RunInstallation).confirmed().serves(content{"application/octet-stream": nil}).
 			describe("A consistent copy of everything in the store, for `mariposa restore`. Secrets in it are encrypted; the key file is not part of it. " +
 				"A backup without its last part was cut off, and is refused by a restore. A server makes one at a time. Recorded in the audit log as backup.read."),
 		handle("POST /v1/keys/rotate", "rotate-keys", "Rotate the key that encrypts all secrets", (*server).rotateKeys).
