@@ -133,6 +133,13 @@ func testValues(t *testing.T, h *devServer, p *tab) {
 		t.Errorf("a viewer sees the buttons %s", got)
 	}
 	v.quiet()
+
+	// A service that waits for values says where to set them.
+	h.create("unset", valuesManifest)
+	p.visit(h.URL() + "/projects/admin/unset")
+	p.press("Set the values")
+	p.until("the values are there", "location.pathname === '/projects/admin/unset/values' && document.querySelector('[data-key=mode]')")
+	p.visit(h.URL() + "/projects/admin/shop/values")
 }
 
 func testProjectActions(t *testing.T, h *devServer, p *tab) {

@@ -34,6 +34,9 @@ func TestThePicturesOfTheDocumentation(t *testing.T) {
 	p := signedIn(t, h.Client)
 	p.look(1280, 720, "light")
 	p.until("the canary is held, and a project backs off", "document.querySelector('[data-project=shop][data-status=held]') && document.querySelector('[data-project=reports][data-status=backing-off]')")
+	if gap := p.number("document.querySelector('.row').getBoundingClientRect().top - document.querySelector('.headline').getBoundingClientRect().bottom"); gap > 80 {
+		t.Errorf("there are %v px between the title and the first project, although there are many events", gap)
+	}
 	p.picture(filepath.Join(dir, "page.webp"))
 	p.visit(h.URL() + "/projects/admin/shop")
 	p.until("the canary is held", "document.querySelector('[data-service=web][data-status=held]') && "+cells("web", "ok")+" === 12")

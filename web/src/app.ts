@@ -21,7 +21,7 @@ import { closeValues, loadValues } from "./values";
 import { addToTimeline, closeTimeline, loadTimeline } from "./timeline";
 import { eventList, pathOf, refreshSteps, taskList } from "./views";
 import { loadVersions } from "./versions";
-import { world } from "./world";
+import { may, world } from "./world";
 
 const show = mount(document.getElementById("app")!);
 let scheduled = false;
@@ -62,7 +62,7 @@ function arrive(): void {
   world.show(p?.id ?? "").catch(() => {});
   world.followAll(location.pathname === "/events").catch(() => {});
   if (location.pathname === "/projects/new") openEditor(null, redraw);
-  else if (p && tabOf() === "change") openEditor(p, redraw);
+  else if (p && tabOf() === "change" && may(p.id, "deployer")) openEditor(p, redraw);
   else closeEditor();
   if (p && tabOf() === "charts") openCharts(p.id, redraw);
   else closeCharts();

@@ -7,7 +7,7 @@ import { Child, h, VNode } from "./dom";
 import { explain } from "./sheet";
 import { Rule, valueField } from "./valuefield";
 import { pathOf, sentence } from "./views";
-import { count, may, world } from "./world";
+import { count, world } from "./world";
 
 interface Plan {
   resources: { kind: string; name: string; change: string; fields: { field: string; before: string; after: string }[]; before: number; after: number }[];
@@ -137,7 +137,6 @@ async function submit(d: Draft, go: (path: string) => void): Promise<void> {
 
 export function editorView(go: (path: string) => void): VNode {
   const d = draft!;
-  if (d.project && !may(d.project.id, "deployer")) return h("p", { class: "quiet" }, "You need the deployer role to change this project.");
   if (!d.loaded) return h("p", { class: "quiet" }, d.error || "Loading the manifest…");
   const set = (change: Partial<Draft>) => {
     Object.assign(d, change);
@@ -177,7 +176,7 @@ function verb(d: Draft): string {
 
 function planView(d: Draft): VNode {
   if (!d.project && !d.name) return h("p", { key: "plan", class: "quiet" }, "Give the project a name.");
-  if (!d.plan) return h("p", { key: "plan", class: "quiet" }, d.error ? "Nothing: the manifest has faults." : "Checking…");
+  if (!d.plan) return h("p", { key: "plan", class: "quiet" }, d.error ? "Nothing, until the faults are mended." : "Checking…");
   const changes = d.plan.resources.filter((r) => r.change !== "unchanged");
   return h("div", { key: "plan" },
     changes.length === 0 && h("p", { key: "none", class: "quiet" }, "Nothing changes."),

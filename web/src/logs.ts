@@ -2,11 +2,13 @@
 
 import { clock, Failure, Instance, Project, readStream } from "./api";
 import { h, VNode } from "./dom";
+import { fromBase64, plain } from "./plain";
 import { explain } from "./sheet";
 import { time } from "./views";
 import { world } from "./world";
 
-interface Line { at: string; name: string; text: string; n: number }
+/** A line as it is shown, and as it was written. */
+interface Line { at: string; name: string; text: string; raw: string; n: number }
 
 const maxLines = 2000;
 const maxInstances = 20; // whose logs are read: a browser has few connections
@@ -52,43 +54,48 @@ async function readAll(): Promise<void> {
   const of = shown;
   if (!loading && of.service && (follow || read.size === 0) && !document.hidden) {
     loading = true;
+    let failed = "";
     for (const i of instancesOf(of.service).slice(0, maxInstances)) {
       if (shown !== of) break;
       try {
-        await readOne(i);
+        failed = (await readOne(i)) || failed;
       } catch (e) {
-        if (!(e instanceof Failure) || e.status !== 409) error = explain(e); // 409: it has no log yet, or no more
+        if (!(e instanceof Failure) || e.status !== 409) failed = explain(e); // 409: it has no log yet, or no more
       }
     }
     loading = false;
+    if (shown === of) error = failed;
     if (lines.length > maxLines) lines = lines.slice(-maxLines);
     redraw();
   }
   if (shown === of) timer = window.setTimeout(() => void readAll(), interval);
 }
 
-async function readOne(i: Instance): Promise<void> {
+/** readOne returns why the server ended the log, if it says that. */
+async function readOne(i: Instance): Promise<string> {
   const last = read.get(i.id) ?? "";
-  if (last === complete) return;
+  if (last === complete) return "";
+  let failed = "";
   const fresh: Line[] = [];
   read.set(i.id, last);
   await readStream(`/v1/instances/${i.id}/logs${last ? "" : "?tail=200"}`, new AbortController().signal, () => {}, (kind, data, id) => {
     if (id) read.set(i.id, id);
     if (kind === "end" && (i.state === "failed" || i.state === "stopped")) read.set(i.id, complete);
-    if (kind === "error") error = (JSON.parse(data) as { message: string }).message;
-    if (kind === "gap") fresh.push({ at: new Date(clock.now()).toISOString(), name: i.name, text: "(lines were deleted here)", n: next++ });
+    if (kind === "error") failed = (JSON.parse(data) as { message: string }).message;
+    if (kind === "gap") fresh.push({ at: new Date(clock.now()).toISOString(), name: i.name, text: "(lines were deleted here)", raw: "", n: next++ });
     if (kind !== "") return;
-    const line = JSON.parse(data) as { time?: string; text: string; partial?: boolean };
+    const line = JSON.parse(data) as { time?: string; text: string; bytes?: string; partial?: boolean };
     const begun = begins.get(i.id);
-    const text = (begun?.text ?? "") + line.text;
-    const whole = { at: begun?.at ?? line.time ?? new Date(clock.now()).toISOString(), name: i.name, text, n: begun?.n ?? next++ };
+    const raw = (begun?.raw ?? "") + (line.bytes ? fromBase64(line.bytes) : line.text);
+    const whole = { at: begun?.at ?? line.time ?? new Date(clock.now()).toISOString(), name: i.name, text: plain(raw), raw, n: begun?.n ?? next++ };
     if (begun) lines = lines.filter((l) => l.n !== begun.n);
     if (begun && fresh.at(-1)?.n === begun.n) fresh.pop();
     fresh.push(whole);
-    if (line.partial && text.length < 10_000) begins.set(i.id, whole);
+    if (line.partial && raw.length < 10_000) begins.set(i.id, whole);
     else begins.delete(i.id);
   }, last);
   if (fresh.length > 0) lines = [...lines, ...fresh].sort((a, b) => a.at.localeCompare(b.at) || a.n - b.n);
+  return failed;
 }
 
 export function logsView(p: Project, path: (service: string) => string): VNode {

@@ -50,14 +50,20 @@ const mayCreate = (): boolean => {
 };
 
 const baseRoles: [string, string][] = [["none", "No access to projects"], ["viewer", "Viewer of all projects"], ["deployer", "Deployer in all projects"], ["operator", "Operator of all projects"], ["admin", "Admin of all projects"]];
-const baseWords = (r: string): string => (r === "none" ? "members have no role in projects by themselves" : `members are ${r}s in every project`);
+const baseWords = (r: string): string => (r === "none" ? "members have no role in its projects by default" : `members are ${r}s in all its projects`);
 
 export function organizationsView(): VNode {
   return h("section", { key: "organizations", "aria-label": "Organizations" },
     sectionHead("Organizations", "Create an organization…", mayCreate() ? askCreate : null),
     waitOr(list, "organizations", (all) => h("ul", { class: "list organizations" }, all.map((o) => h("li", { key: o.id, "data-organization": o.name },
       h("span", { class: "name" }, h("a", { href: organizationPath(o.name) }, h("b", null, o.name)), o.personal && h("span", { class: "tag" }, "personal")),
-      h("span", { class: "quiet" }, o.role === "owner" ? "you are an owner" : "you are a member"), h("span", { class: "num" }, count(o.projects, "project")), h("span", { class: "num" }, count(o.members, "member")), h("span", { class: "quiet" }, baseWords(o.base_role)))))));
+      h("span", { class: "quiet" }, standing(o)), h("span", { class: "num" }, count(o.projects, "project")), h("span", { class: "num" }, count(o.members, "member")), h("span", { class: "quiet" }, o.personal ? "" : baseWords(o.base_role)))))));
+}
+
+/** standing says what the person is in an organization. Admins of the installation own all of them. */
+function standing(o: Organization): string {
+  if (o.personal) return o.name === world.me!.organization_name ? "your own" : `of the user ${o.name}`;
+  return o.role === "owner" ? "you are an owner" : "you are a member";
 }
 
 function askCreate(): void {

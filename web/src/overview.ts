@@ -42,7 +42,7 @@ export function overviewView(): VNode {
   const organizations = new Set([...world.projects.values()].map((p) => p.organization));
   let title = "";
   return h("main", { key: "overview", class: "overview" },
-    h("section", { class: "list", "aria-label": "Projects", onpointerenter: () => { still = true; }, onpointerleave: () => { still = false; } },
+    h("section", { "aria-label": "Projects", onpointerenter: () => { still = true; }, onpointerleave: () => { still = false; } },
       h("div", { class: "headline" }, h("h1", null, "Projects"), mayCreate() && h("a", { class: "button", href: "/projects/new" }, "New project")),
       all.length === 0 && h("p", { key: "none", class: "quiet" }, `No project or service contains “${view.filter}”.`),
       all.flatMap((p, i) => {

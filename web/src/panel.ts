@@ -3,6 +3,7 @@
 import { get, Instance, Project, request, send } from "./api";
 import { shapeOf } from "./cells";
 import { h, VNode } from "./dom";
+import { plain } from "./plain";
 import { ask, explain } from "./sheet";
 import { canOpenShell, isConsole, openShell } from "./shell";
 import { sentence } from "./views";
@@ -31,7 +32,9 @@ export async function showInstance(which: string, redraw: () => void): Promise<v
     full = got;
     redraw();
     if (got.compute_type === "dummy") return; // has no output
-    log = await (await request("GET", `/v1/instances/${which}/logs?tail=50`, undefined, "text/plain")).text();
+    const lines = await (await request("GET", `/v1/instances/${which}/logs?tail=50`, undefined, "text/plain")).text();
+    if (id !== which) return; // another one was opened meanwhile
+    log = plain(lines);
   } catch (e) {
     if (id === which) error = explain(e);
   }

@@ -33,7 +33,7 @@ export function projectView(p: Project, tab: Tab, redraw: () => void, go: (path:
     headView(p, go),
     h("nav", { class: "tabs", "aria-label": p.name }, tabs.filter((t) => may(p.id, t.role)).map((t) => h("a", { key: t.tab, href: pathOf(p) + (t.tab && "/" + t.tab), "aria-current": t.tab === tab ? "page" : null }, t.name))),
     tab === "" && servicesView(p, redraw),
-    tab === "change" && h("section", { key: "change", "aria-label": "Change" }, editorView(go)),
+    tab === "change" && h("section", { key: "change", "aria-label": "Change" }, may(p.id, "deployer") ? editorView(go) : h("p", { class: "quiet" }, "You need the deployer role to change this project.")),
     tab === "charts" && h("section", { key: "charts", "aria-label": "Charts" }, chartsView(p)),
     tab === "graph" && h("section", { key: "graph", "aria-label": "Graph" }, graphView(p)),
     tab === "timeline" && h("section", { key: "timeline", "aria-label": "Timeline" }, timelineView(p, (id) => void showInstance(id, redraw), redraw)),
@@ -92,6 +92,7 @@ function serviceView(p: Project, s: Service, instances: Instance[], redraw: () =
         : h("p", { class: "quiet" }, "Loading instances…"),
       h("p", { class: "counts num" }, name || `${count(s.goal, "instance")} wanted: ${describe(cells)}`),
       s.reason && s.status !== "converged" && h("p", { key: "why", class: "reason" }, ...sentence(s.reason)),
+      s.reason_code === "needs-metadata" && may(p.id, "deployer") && h("p", { key: "values" }, h("a", { href: pathOf(p) + "/values" }, "Set the values")),
       s.status === "converged" && s.outdated > 0 && h("p", { key: "old", class: "reason" }, ...sentence(s.reason)),
       s.status === "held" && heldView(p, s)),
     may(p.id, "operator") && p.goal !== "deleted" ? scaleView(p, s, redraw) : h("span", { class: "num scale quiet" }, `scale ${s.goal}`));

@@ -94,7 +94,7 @@ function valueRow(p: Project, k: Value, redraw: () => void): VNode {
 
 function valueText(k: Value, open: string | undefined): Child {
   if (open !== undefined) return h("code", { key: "open", class: "revealed" }, open);
-  if (k.set) return k.secret ? h("span", { key: "masked", class: "quiet" }, h("span", { class: "hidden" }, "masked"), h("span", { "aria-hidden": "true" }, "••••••••")) : k.value === "" ? h("span", { key: "empty", class: "quiet" }, "empty") : h("code", { key: "set" }, k.value);
+  if (k.set) return k.secret ? h("span", { key: "masked", class: "quiet" }, h("span", { class: "hidden" }, "masked"), h("span", { "aria-hidden": "true" }, "••••")) : k.value === "" ? h("span", { key: "empty", class: "quiet" }, "empty") : h("code", { key: "set" }, k.value);
   if (k.default !== undefined) return h("span", { key: "default" }, h("code", null, k.default), h("span", { class: "quiet" }, " by default"));
   return h("span", { key: "unset", class: k.required ? "error" : "quiet" }, k.required ? "missing" : "not set");
 }
