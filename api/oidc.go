@@ -32,6 +32,8 @@ type OIDC struct {
 	ClientSecret string
 	UserClaim    string // the claim with the name of the user
 	CreateUsers  bool   // who has no user yet gets one; otherwise they are refused
+	GroupsClaim  string // the claim with the groups of the user
+	Groups       []OIDCGroup
 }
 
 const (
@@ -177,6 +179,9 @@ func (s *server) userAtProvider(ctx context.Context, r *http.Request, f flow, no
 	if err == nil && user.Spec().Disabled {
 		err = mariposa.Errorf(mariposa.Unauthorized, "the user %s is disabled: ask an admin of the installation", user.Spec().Name)
 	}
+	if err == nil {
+		err = s.joinGroups(ctx, person, user)
+	}
 	return user, person.proved, err
 }
 
@@ -200,6 +205,7 @@ func (s *server) flowOf(r *http.Request) (f flow, err error) {
 type outsider struct {
 	change.Outsider
 	proved time.Time
+	roles  map[string]mariposa.OrgRole // by organization
 }
 
 // askProvider exchanges the code that the browser brought for who the person is.
@@ -233,6 +239,9 @@ func (s *server) askProvider(ctx context.Context, r *http.Request, f flow, now t
 		return who, fail(err, "the answer of "+p.Name+" is not valid")
 	}
 	claims, err := p.claims(ctx, found, id, token)
+	if err == nil {
+		who.roles, err = p.rolesOf(claims)
+	}
 	if err != nil {
 		return who, fail(err, "the answer of "+p.Name+" is not valid")
 	}

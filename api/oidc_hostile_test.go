@@ -103,6 +103,8 @@ func (p *hostileProvider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		maps.Copy(claims, p.claims)
 		_ = json.NewEncoder(w).Encode(map[string]any{"access_token": "a", "token_type": "Bearer", "id_token": p.sign(claims)})
+	case "/userinfo":
+		fmt.Fprint(w, `{"sub":"subject"}`)
 	default:
 		http.NotFound(w, r)
 	}
@@ -456,5 +458,83 @@ func TestAnAddressMustBeVerified(t *testing.T) {
 	v := newEmptyBrowser(h)
 	if status, body := v.signIn(p); status != http.StatusSeeOther || v.who() != "bob" {
 		t.Errorf("a verified address answers %d %s", status, body)
+	}
+}
+
+// Groups at the provider decide at each sign-in who belongs to an organization.
+func TestGroupsAtTheProviderGiveRoles(t *testing.T) {
+	t.Parallel()
+	p := newHostileProvider(t)
+	o := p.configured()
+	o.GroupsClaim, o.CreateUsers = "groups", true
+	for _, text := range []string{"/eng=acme", "leads=acme:owner", "cn=ops,dc=x=tools:member", "eng=missing", "eng=ann"} {
+		g, err := api.ParseOIDCGroup(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Groups = append(o.Groups, g)
+	}
+	h := newTestServer(t, withProvider(o))
+	for _, name := range []string{"acme", "tools"} {
+		want[contract.Changed](h.call("POST", "/v1/organizations", contract.NewOrganization{Name: name}), 201)
+	}
+	want[contract.Changed](h.call("POST", "/v1/projects?name=shop&organization=acme", "services: {web: {compute_type: dummy}}"), 201)
+	signIn := func(groups any) map[string]string {
+		t.Helper()
+		p.says(map[string]any{"groups": groups})
+		v := newEmptyBrowser(h)
+		if status, body := v.signIn(p); status != http.StatusSeeOther {
+			t.Fatalf("a sign-in answers %d %s", status, body)
+		}
+		roles := map[string]string{}
+		for _, name := range []string{"acme", "tools"} {
+			for _, m := range want[contract.Members](h.call("GET", "/v1/organizations/"+name+"/members", nil), 200).Members {
+				if m.UserName == "ann" {
+					roles[name] = m.Role
+				}
+			}
+		}
+		return roles
+	}
+	for _, c := range []struct {
+		groups any
+		want   map[string]string
+	}{
+		{[]string{"/eng", "other"}, map[string]string{"acme": "member"}},
+		{[]string{"/eng", "leads", "cn=ops,dc=x"}, map[string]string{"acme": "owner", "tools": "member"}},
+		{"leads", map[string]string{"acme": "owner"}},
+		{[]any{1, nil, "/eng"}, map[string]string{"acme": "member"}},
+	} {
+		if got := signIn(c.groups); !maps.Equal(got, c.want) {
+			t.Errorf("the groups %v give %v, not %v", c.groups, got, c.want)
+		}
+	}
+	want[contract.Changed](h.call("PUT", "/v1/projects/shop/users/ann?organization=acme", contract.MemberChange{Role: "operator"}), 200)
+	if got := signIn(nil); len(got) > 0 {
+		t.Errorf("without groups, ann is %v", got)
+	}
+	for _, m := range want[contract.Members](h.call("GET", "/v1/projects/shop/users?organization=acme", nil), 200).Members {
+		if m.UserName == "ann" {
+			t.Errorf("ann has left, and is still %s of a project", m.Role)
+		}
+	}
+	if records := want[contract.Audit](h.call("GET", "/v1/audit?action=member.remove", nil), 200).Records; len(records) != 2 || records[0].Reason != "ann leaves, by groups at the provider" || records[0].ActorName != "ann" {
+		t.Errorf("the audit log has %+v", records)
+	}
+	p.says(map[string]any{"_claim_names": map[string]any{"groups": "src1"}, "_claim_sources": map[string]any{"src1": map[string]any{"endpoint": "https://elsewhere.example"}}})
+	if status, _ := newEmptyBrowser(h).signIn(p); status != http.StatusUnauthorized {
+		t.Errorf("too many groups answer %d", status)
+	}
+
+	// The last owner stays.
+	signIn([]string{"leads"})
+	want[contract.Changed](h.call("DELETE", "/v1/organizations/acme/members/admin", nil), 200)
+	if got := signIn(nil); got["acme"] != "owner" || !strings.Contains(h.logs.String(), "[acme ann missing]") {
+		t.Errorf("the last owner is %v", got)
+	}
+	for _, wrong := range []string{"", "eng", "=acme", "eng=", "eng=acme:admin", "eng=Acme Inc"} {
+		if g, err := api.ParseOIDCGroup(wrong); err == nil {
+			t.Errorf("%q is %+v", wrong, g)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -104,15 +105,22 @@ func (p *provider) config(found *oidc.Provider, r *http.Request) *oauth2.Config 
 	if originOf(r.Context()).secure {
 		back.Scheme = "https"
 	}
-	return &oauth2.Config{
-		ClientID: p.ClientID, ClientSecret: p.ClientSecret, Endpoint: found.Endpoint(), RedirectURL: back.String(), Scopes: []string{oidc.ScopeOpenID, "profile", "email"},
+	scopes := []string{oidc.ScopeOpenID, "profile", "email"}
+	var offers struct {
+		Scopes []string `json:"scopes_supported"`
 	}
+	if len(p.Groups) > 0 && found.Claims(&offers) == nil && slices.Contains(offers.Scopes, "groups") { // some send groups only then
+		scopes = append(scopes, "groups")
+	}
+	return &oauth2.Config{ClientID: p.ClientID, ClientSecret: p.ClientSecret, Endpoint: found.Endpoint(), RedirectURL: back.String(), Scopes: scopes}
 }
 
 // claims returns what the provider says about a person. Some say most of it only when they are asked.
 func (p *provider) claims(ctx context.Context, found *oidc.Provider, id *oidc.IDToken, token *oauth2.Token) (map[string]any, error) {
 	claims := map[string]any{}
-	if err := id.Claims(&claims); err != nil || claims[p.UserClaim] != nil || found.UserInfoEndpoint() == "" {
+	err := id.Claims(&claims)
+	isComplete := claims[p.UserClaim] != nil && (len(p.Groups) == 0 || claims[p.GroupsClaim] != nil)
+	if err != nil || isComplete || found.UserInfoEndpoint() == "" {
 		return claims, err
 	}
 	info, err := found.UserInfo(ctx, oauth2.StaticTokenSource(token))
