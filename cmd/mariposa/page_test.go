@@ -215,6 +215,19 @@ func TestThePageContinuesRevertsAndCancelsRollouts(t *testing.T) {
 	p.confirm("Continue")
 	p.until("it is rolled out", "document.querySelector('[data-service=web][data-status=converged]') && "+old+" === 0")
 
+	// A rollout that fails too often stops, and can be tried again or reverted.
+	h.must(h.UpdateManifest(t.Context(), "shop", []byte("services: {web: {compute_type: dummy, scale: 3, dummy: {fail_prop: \"yes\"}, update: {min_healthy: 0}}}\n"), client.Update{Force: true}))
+	const stopped = "document.querySelector('[data-service=web][data-status=failed]')"
+	p.until("the rollout has stopped", stopped)
+	p.press("Retry")
+	p.sees("Mariposa tries again to bring web to version ")
+	p.confirm("Retry")
+	p.until("it is tried again", "!"+stopped)
+	p.until("the rollout has stopped again", stopped)
+	p.press("Revert")
+	p.confirm("Revert")
+	p.until("the last good version is back", "document.querySelector('[data-service=web][data-status=converged]') && "+cells("web", "ok")+" === 3")
+
 	// A rollout that takes long is cancelled; the sheet says what happens, and then how to go on.
 	h.must(h.UpdateManifest(t.Context(), "shop", []byte("services: {web: {compute_type: dummy, scale: 3, dummy: {wait_secs: 600}}}\n"), client.Update{Force: true}))
 	p.press("Steps")

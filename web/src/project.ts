@@ -94,7 +94,8 @@ function serviceView(p: Project, s: Service, instances: Instance[], redraw: () =
       s.reason && s.status !== "converged" && h("p", { key: "why", class: "reason" }, ...sentence(s.reason)),
       s.reason_code === "needs-metadata" && may(p.id, "deployer") && h("p", { key: "values" }, h("a", { href: pathOf(p) + "/values" }, "Set the values")),
       s.status === "converged" && s.outdated > 0 && h("p", { key: "old", class: "reason" }, ...sentence(s.reason)),
-      s.status === "held" && heldView(p, s)),
+      s.status === "held" && heldView(p, s),
+      s.status === "failed" && s.reason_code.startsWith("rollout-") && stoppedView(p, s)),
     may(p.id, "operator") && p.goal !== "deleted" ? scaleView(p, s, redraw) : h("span", { class: "num scale quiet" }, `scale ${s.goal}`));
 }
 
@@ -163,6 +164,27 @@ function heldView(p: Project, s: Service): VNode | null {
       onclick: () => ask({
         title: `Revert ${p.name}`, verb: "Revert",
         says: [`Mariposa goes back to the last version that was rolled out completely. The ${count(Math.max(0, s.goal - left), "instance")} of ${s.name} at version ${s.number} are replaced.`],
+        run: act({ action: "revert" }),
+      }),
+    }, "Revert"));
+}
+
+/** stoppedView offers what can be done about a rollout that failed too often. */
+function stoppedView(p: Project, s: Service): VNode | null {
+  if (!may(p.id, "deployer")) return null;
+  const act = (body: object) => async () => void (await send("PUT", `/v1/projects/${p.id}/state`, body));
+  return h("div", { class: "buttons held" },
+    h("button", {
+      onclick: () => ask({
+        title: `Retry the rollout of ${s.name}`, verb: "Retry",
+        says: [`Mariposa tries again to bring ${s.name} to version ${s.number}. The rollout stops again if it fails as often as the manifest permits.`],
+        run: act({ action: "converge", services: [s.name] }),
+      }),
+    }, "Retry"),
+    s.number > 1 && h("button", {
+      onclick: () => ask({
+        title: `Revert ${p.name}`, verb: "Revert",
+        says: [`Mariposa goes back to the last version that was rolled out completely. Instances at version ${s.number} are replaced.`],
         run: act({ action: "revert" }),
       }),
     }, "Revert"));
