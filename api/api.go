@@ -82,6 +82,7 @@ type server struct {
 	tallies       tallyCache
 	published     publisher
 	encodings     encodings
+	selections    selections
 	directory     *auth.Directory
 	tokenFailures *auth.Limiter // requests with an invalid token, by source address
 	announcements *auth.Limiter // connections of agents without a join token or a key, by source address

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,22 +14,20 @@ import (
 )
 
 const (
-	// streamPause is the shortest time between two pieces of a stream with states. What happens
-	// meanwhile is sent together: a program that shows it to a person cannot use it sooner, and
-	// many such streams must not slow down the server.
-	streamPause = 100 * time.Millisecond
-	pieceSize   = 256 << 10 // a larger piece is sent at once, in parts
+	pieceSize = 256 << 10              // a larger piece is sent at once, in parts
+	sendTime  = 100 * time.Microsecond // that sending a small piece takes at most
 )
 
 // streamWithStates sends the feed and the states of the projects as they change, until the
 // client disconnects or the server stops.
 func (f *feed) streamWithStates(ctx context.Context, w http.ResponseWriter) {
 	out := f.openStream(w)
-	number, leave := f.s.published.join()
+	seen, leave := f.s.published.join()
 	defer leave()
 	f.addStatesSince(ctx, f.after)
 	for sent := 0; out.err == nil; {
-		n, err := f.collect(ctx, f.limit-sent)
+		fresh, now := f.s.published.after(seen)
+		n, err := f.sendUpTo(ctx, out, now.revision, f.limit-sent)
 		if err != nil {
 			if ctx.Err() == nil {
 				out.send(f.sendEnd(ctx, err))
@@ -42,39 +38,69 @@ func (f *feed) streamWithStates(ctx context.Context, w http.ResponseWriter) {
 			out.send(f.take()...)
 			return
 		}
-		isMore := f.size >= pieceSize
-		fresh, last, published := f.s.published.after(number)
 		f.addStates(ctx, fresh)
-		number = last
-		out.send(f.take()...)
+		seen = now.number
+		f.flush(out)
 		if time.Since(out.last) > f.s.Heartbeat {
 			out.send(fmt.Appendf(nil, ": heartbeat\nid: %d\n\n", f.after))
 		}
-		if !isMore && !f.awaitNews(ctx, out, published) {
+		if !f.awaitNews(ctx, out, now.superseded) {
 			return
 		}
 	}
 }
 
-// collect encodes the next events, up to the size of a piece.
-func (f *feed) collect(ctx context.Context, limit int) (n int, err error) {
-	for f.size < pieceSize {
-		changes, err := f.next(ctx)
+// sendUpTo sends the events, and the instances, that changed up to a revision. The last piece is
+// only added to what is sent next. It returns the number of events.
+func (f *feed) sendUpTo(ctx context.Context, out *sender, revision int64, limit int) (n int, err error) {
+	if !f.renew(ctx, nil) {
+		return 0, mariposa.Errorf(mariposa.Unauthorized, "the token is no longer valid")
+	}
+	for f.after < revision && out.err == nil {
+		if f.size >= pieceSize {
+			f.flush(out)
+			if !f.renew(ctx, nil) { // a slow client may take long
+				return 0, mariposa.Errorf(mariposa.Unauthorized, "the token is no longer valid")
+			}
+		}
+		began := time.Now()
+		sel, err := f.selectUpTo(ctx, f.s.published.nextRevision(f.after))
 		if err != nil {
 			return 0, err
 		}
-		if !f.renew(ctx, changes) {
-			return 0, mariposa.Errorf(mariposa.Unauthorized, "the token is no longer valid")
-		}
-		if len(changes) == 0 {
-			break
-		}
-		n += f.encode(ctx, changes, limit-n)
+		n += f.addSelection(ctx, sel, limit-n)
+		f.s.published.note(time.Since(began))
 		if limit > 0 && n >= limit {
 			break
 		}
 	}
 	return n, nil
+}
+
+// addSelection adds what the caller can see of a selection. The instances come first, with the
+// position before them: a client that is disconnected after them gets them again, and misses
+// none.
+func (f *feed) addSelection(ctx context.Context, sel *selection, limit int) (n int) {
+	if len(sel.changed) > 0 && f.seesState(f.instances) {
+		f.add(sel.instances(f.s.viewer(ctx)))
+	}
+	f.included = f.included[:0]
+	for _, c := range sel.events {
+		if f.sees(c) {
+			f.included = append(f.included, c)
+		}
+	}
+	f.after = sel.to
+	return f.encodeEvents(ctx, f.included, limit)
+}
+
+// flush sends what was added.
+func (f *feed) flush(out *sender) {
+	began, size := time.Now(), f.size
+	out.send(f.take()...)
+	if size > 0 { // waiting for a slow client is no work
+		f.s.published.note(min(time.Since(began), sendTime+time.Duration(size)*time.Nanosecond))
+	}
 }
 
 // addStatesSince adds the states of the visible projects that have changed since a revision.
@@ -125,36 +151,16 @@ func (f *feed) seesState(project string) bool {
 
 // awaitNews waits until there is more to send or a heartbeat is due; it returns false when the
 // stream is over.
-func (f *feed) awaitNews(ctx context.Context, out *sender, published <-chan struct{}) bool {
+func (f *feed) awaitNews(ctx context.Context, out *sender, news <-chan struct{}) bool {
 	heartbeat := time.NewTimer(max(time.Millisecond, f.s.Heartbeat-time.Since(out.last)+time.Millisecond))
 	defer heartbeat.Stop()
 	select {
 	case <-ctx.Done():
 		return false
 	case <-heartbeat.C:
-		return true
-	case <-published:
-	case <-f.s.Picture.Moved(f.after):
+	case <-news:
 	}
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(streamPause - time.Since(out.last)): // at once after a rest
-		return true
-	}
-}
-
-// newestOnly leaves out progress of tasks and states of instances that later changes supersede:
-// their objects show everything. Failures are kept.
-func newestOnly(changes []*store.Change) []*store.Change {
-	newest := make(map[string]*store.Change, len(changes))
-	for _, c := range changes {
-		newest[c.Record.ID] = c
-	}
-	return slices.DeleteFunc(changes, func(c *store.Change) bool {
-		isPassing := strings.HasSuffix(c.Event.Kind, ".progress") || (strings.HasPrefix(c.Event.Kind, "instance.") && c.Event.Kind != "instance.failed")
-		return isPassing && newest[c.Record.ID] != c
-	})
+	return true
 }
 
 // encodings keeps the newest events as they were last sent, so that many streams share them.

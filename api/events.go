@@ -42,7 +42,8 @@ type eventsInput struct {
 	Limit       int    `query:"limit" minimum:"0" maximum:"1000" doc:"maximum number of events; default: 100 for a list, unlimited for a stream"`
 	Kinds       string `query:"kinds" maxLength:"500" doc:"only events of these kinds, separated by commas: a whole kind such as instance.failed, or its first part such as task"`
 	Detail      string `query:"detail" maxLength:"255" doc:"with kinds: the id of a project of which all events are sent"`
-	States      bool   `query:"states" doc:"for a stream: also send the state of each project soon after it has changed, as event state. Events may come a tenth of a second later then, without those that later ones of the same task or instance supersede"`
+	States      bool   `query:"states" doc:"for a stream: also send the state of each project soon after it has changed, as event state. Events may come a tenth of a second later then, half a second if the server is busy, without those that later ones of the same task or instance supersede, and only the newest of many events of instances"`
+	Instances   string `query:"instances" maxLength:"255" doc:"with states: the id of a project whose instances are sent soon after they have changed, as event instances"`
 	LastEventID string `header:"Last-Event-ID" doc:"for a stream: the last revision received; takes precedence over since"`
 	Accept      string `header:"Accept" hidden:"true"`
 }
@@ -66,7 +67,9 @@ func (s *server) events(ctx context.Context, in *eventsInput) (*huma.StreamRespo
 	if f.kinds, err = parseKinds(in.Kinds); err != nil {
 		return nil, err
 	}
-	f.detail, f.states = in.Detail, in.States
+	if f.detail, f.states, f.instances = in.Detail, in.States, in.Instances; f.instances != "" && !(live && f.states) {
+		return nil, mariposa.Errorf(mariposa.InvalidArgument, "instances: only a stream with states=true has them: use Accept: text/event-stream and states=true, or GET /v1/instances")
+	}
 	since, field := in.Since, "since"
 	if live && in.LastEventID != "" {
 		since, field = in.LastEventID, "Last-Event-ID"
@@ -116,6 +119,7 @@ type feed struct {
 	kinds        []string // only events of these kinds, or whose kind begins with them; nil: any
 	detail       string   // the project of which events of all kinds are sent
 	states       bool     // states of projects are sent, too
+	instances    string   // the project whose instances are sent, with states
 	after        int64    // the newest revision sent or skipped
 	limit        int
 
@@ -174,9 +178,12 @@ func (f *feed) checkStart(ctx context.Context) error {
 // role.
 func (f *feed) resetVisibility(ctx context.Context) { f.visible = f.s.newVisibility(ctx, f.caller) }
 
-// isIncluded reports whether a change is public and visible to the caller.
-func (f *feed) isIncluded(c *store.Change) bool {
-	return c.Event.Kind != "" && c.Record.Kind != mariposa.KindKey && f.isWanted(c) && f.project.Matches(c) && f.concerns(c) && f.sees(c)
+// isIncluded reports whether a change is requested and visible to the caller.
+func (f *feed) isIncluded(c *store.Change) bool { return f.isRequested(c) && f.sees(c) }
+
+// isRequested reports whether a change is public, and one of those that the request is about.
+func (f *feed) isRequested(c *store.Change) bool {
+	return c.Event.Kind != "" && c.Record.Kind != mariposa.KindKey && f.isWanted(c) && f.project.Matches(c) && f.concerns(c)
 }
 
 // concerns reports whether a change is about the requested services.
@@ -355,15 +362,18 @@ func (f *feed) encode(ctx context.Context, changes []store.Change, limit int) (n
 	if len(changes) > 0 {
 		f.after = changes[len(changes)-1].Revision
 	}
-	if len(f.included) == 0 {
+	return f.encodeEvents(ctx, f.included, limit)
+}
+
+// encodeEvents adds events to what is sent next, at most limit if that is above zero, and returns
+// their number.
+func (f *feed) encodeEvents(ctx context.Context, events []*store.Change, limit int) (n int) {
+	if len(events) == 0 {
 		return 0
-	}
-	if f.states {
-		f.included = newestOnly(f.included)
 	}
 	v := f.s.viewer(ctx)
 	v.live = true
-	for _, c := range f.included {
+	for _, c := range events {
 		text, err := f.s.encodings.event(v, c)
 		if err != nil {
 			_ = f.s.unexpectedError(ctx, err) // logged; the others are still sent
@@ -398,30 +408,6 @@ func (f *feed) openStream(w http.ResponseWriter) *sender {
 	out.send(fmt.Appendf(nil, "retry: 1000\n: events after revision %d\n\n", f.after))
 	_ = out.control.SetReadDeadline(time.Time{}) // the request was received completely; a silent client is still there
 	return out
-}
-
-// sender writes to a stream and records the time of the last write and its first
-// error.
-type sender struct {
-	w       http.ResponseWriter
-	control *http.ResponseController
-	last    time.Time
-	err     error
-}
-
-func (o *sender) send(texts ...[]byte) {
-	if len(texts) == 0 || len(texts[0]) == 0 || o.err != nil {
-		return
-	}
-	_ = o.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // if it cannot be set, TCP detects a dead client
-	for i, text := range texts {
-		if _, o.err = o.w.Write(text); o.err != nil {
-			return
-		}
-		texts[i] = nil // it may be large
-	}
-	o.err = o.control.Flush()
-	o.last = time.Now()
 }
 
 // maxEventAddresses is how many addresses of an instance an event has.

@@ -299,7 +299,8 @@ var topics = []topic{
 			describe("With Accept: text/event-stream, a live stream whose ids are revisions. After a disconnect it resumes at Last-Event-ID or since, without " +
 				"gaps or duplicates; without either it starts now. As a list, the events after since, or else the newest events, " +
 				"oldest first. With states, a stream also has the states of projects, as GET /v1/state shows them: first of those that changed after since, " +
-				"then of each that changes, several times a second at most."),
+				"then of each that changes, several times a second at most. With instances, it also has the instances of a project after they have changed, as event instances: " +
+				"each with its id and all that changes while it runs, and with its name, slot, node and so on if these are new. Then Last-Event-ID may bring some of them again."),
 		// Also needs AuditProject or AuditOrganization for the object in the query.
 		handle("GET /v1/audit", "list-audit", "List audit records, newest first", (*server).listAudit).
 			needs(auth.Ask).heavy().

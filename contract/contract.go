@@ -316,6 +316,39 @@ type Instance struct {
 	Networks       []mariposa.Join     `json:"networks,omitempty" doc:"networks that the instance is connected to; only when a single instance is requested"`
 }
 
+// ChangedInstances is the event instances of a stream of events.
+type ChangedInstances struct {
+	Project   string            `json:"project"`
+	Instances []ChangedInstance `json:"instances"`
+}
+
+// ChangedInstance is an instance that has changed. The fields from Name on are set if the instance
+// is new, or if its definition has changed. The others are always up to date: if one is absent, it
+// is empty.
+type ChangedInstance struct {
+	Revision   int64               `json:"revision" doc:"of its last change"`
+	ID         string              `json:"id"`
+	State      mariposa.State      `json:"state" doc:"destroyed: the instance is deleted"`
+	Health     mariposa.Health     `json:"health"`
+	Started    *time.Time          `json:"started,omitempty"`
+	Finished   *time.Time          `json:"finished,omitempty"`
+	ExitCode   *int                `json:"exit_code,omitempty"`
+	Restarts   int                 `json:"restarts,omitempty"`
+	Reason     string              `json:"reason,omitempty"`
+	ReasonCode mariposa.ReasonCode `json:"reason_code,omitempty"`
+
+	Name        string               `json:"name,omitempty"`
+	Slot        string               `json:"slot,omitempty"`
+	ServiceName string               `json:"service_name,omitempty"`
+	Number      int                  `json:"number,omitempty"`
+	ComputeType mariposa.ComputeType `json:"compute_type,omitempty"`
+	Node        string               `json:"node,omitempty"`
+	NodeName    string               `json:"node_name,omitempty"`
+	Goal        mariposa.Goal        `json:"goal,omitempty"`
+	Created     *time.Time           `json:"created,omitempty"`
+	Managed     bool                 `json:"managed,omitempty"`
+}
+
 // Instances is a page of instances.
 type Instances struct {
 	Instances []Instance `json:"instances"`

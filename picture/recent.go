@@ -4,13 +4,20 @@ import (
 	"cmp"
 	"slices"
 	"sort"
+	"time"
 
 	"mariposa"
 	"mariposa/store"
 )
 
-// minRecent is how many of the newest changes the picture keeps at least.
-const minRecent = 4096
+const (
+	// minRecent is how many of the newest changes the picture keeps at least.
+	minRecent = 4096
+	// While somebody reads them several times a second, it keeps those of the last seconds, too:
+	// the store takes far longer to read them again.
+	recentTime = 2 * time.Second
+	maxRecent  = 1 << 16
+)
 
 // recent keeps the newest changes, so that many followers of the feed share one copy, and
 // the revision at which each project last changed.
@@ -20,6 +27,7 @@ type recent struct {
 	from, to int64            // they are all changes after from, up to to
 	touched  map[string]int64 // project -> revision of its last change
 	all      int64            // revision of the last change that may concern all projects
+	followed bool             // those of the last seconds are kept
 }
 
 // add appends a batch of changes that brings the picture from one revision to another. Without
@@ -30,7 +38,7 @@ func (r *recent) add(changes []store.Change, from, to int64, areFeed bool) {
 	} else {
 		r.batches, r.size, r.from, r.to = nil, 0, to, to
 	}
-	for len(r.batches) > 1 && r.size-len(r.batches[0]) >= minRecent {
+	for len(r.batches) > 1 && r.size-len(r.batches[0]) >= minRecent && !r.isFollowed(r.batches[0]) {
 		first := r.batches[0]
 		r.size, r.from = r.size-len(first), first[len(first)-1].Revision
 		r.batches[0], r.batches = nil, r.batches[1:]
@@ -38,6 +46,20 @@ func (r *recent) add(changes []store.Change, from, to int64, areFeed bool) {
 	for i := range changes {
 		r.touch(&changes[i], to)
 	}
+}
+
+// isFollowed reports whether a batch is kept because somebody may not have read it yet.
+func (r *recent) isFollowed(batch []store.Change) bool {
+	newest := r.batches[len(r.batches)-1]
+	return r.followed && r.size <= maxRecent && newest[len(newest)-1].Time.Sub(batch[len(batch)-1].Time) < recentTime
+}
+
+// FollowChanges makes the picture keep the changes of the last seconds, however many there are
+// up to a limit, or no longer.
+func (p *Picture) FollowChanges(follow bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.recent.followed = follow
 }
 
 // touch notes which project a change concerns.

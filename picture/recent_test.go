@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"mariposa"
+	"mariposa/clock"
 	"mariposa/store"
+	"mariposa/store/memory"
 )
 
 // The picture has the same newest changes as the store.
@@ -53,6 +56,47 @@ func TestThePictureKeepsTheNewestChanges(t *testing.T) {
 	}
 	if _, ok := p.Changes(p.Revision()-n/2, 10); ok {
 		t.Error("the picture keeps too many changes")
+	}
+}
+
+// setClock shows the time that it is set to.
+type setClock struct {
+	clock.Real
+	now time.Time
+}
+
+func (c *setClock) Now() time.Time { return c.now }
+
+// While somebody follows the changes, those of the last seconds are kept, however many there are.
+func TestThePictureKeepsMoreChangesWhileTheyAreFollowed(t *testing.T) {
+	t.Parallel()
+	at := &setClock{now: time.Now()}
+	st := memory.New(at)
+	t.Cleanup(func() { _ = st.Close() })
+	p := open(t, st)
+	p.FollowChanges(true)
+	first := p.Revision()
+	more := func() {
+		writes := make([]store.Write, 1000)
+		for i := range writes {
+			writes[i] = project(fmt.Sprint("p", i), fmt.Sprint("name-", i))
+		}
+		commit(t, st, writes...)
+		advance(t, p)
+	}
+	for range 10 {
+		more()
+	}
+	if _, ok := p.Changes(first, 1); !ok {
+		t.Error("a change of the last seconds is forgotten")
+	}
+	at.now = at.now.Add(time.Minute)
+	more()
+	if _, ok := p.Changes(first, 1); ok {
+		t.Error("a change is kept for a minute")
+	}
+	if _, ok := p.Changes(p.Revision()-4000, 1); !ok {
+		t.Error("the newest changes are forgotten")
 	}
 }
 

@@ -30,6 +30,9 @@ export interface Instance {
   details?: Record<string, string>; command?: string[];
 }
 
+/** Changed is what has changed of an instance. What it is like, from its name on, is there only if that is new. */
+export interface Changed extends Partial<Instance> { revision: number; id: string; state: string; health: string }
+
 export interface Event {
   revision: number; time: string; kind: string; project: string; project_name: string; service_name: string; instance: string; instance_name: string;
   node: string; node_name: string; task: string; actor: string; reason: string; object: unknown;

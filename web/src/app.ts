@@ -18,7 +18,7 @@ import { closeShell, shellView } from "./shell";
 import { hasReturned, linkInAddress, mayBeSignedIn, rememberSignIn, signInBy, signInView } from "./signin";
 import { loadProjectPeople } from "./people";
 import { closeValues, loadValues } from "./values";
-import { addToTimeline, closeTimeline, loadTimeline } from "./timeline";
+import { addInstances, addToTimeline, closeTimeline, loadTimeline } from "./timeline";
 import { eventList, pathOf, refreshSteps, taskList } from "./views";
 import { loadVersions } from "./versions";
 import { may, world } from "./world";
@@ -164,7 +164,7 @@ function found(): Found[] {
   for (const n of world.nodes ?? []) if (has(n.name)) all.push({ key: n.id, name: n.name, where: "node", open: () => go("/nodes") });
   for (const i of world.instances.values()) {
     if (all.length >= maxFound) break;
-    const p = world.projects.get(i.project);
+    const p = world.projects.get(world.open);
     if (p && has(i.name)) all.push({ key: i.id, name: i.name, where: `instance of ${p.name}`, open: () => {
       go(pathOf(p));
       void showInstance(i.id, redraw);
@@ -300,6 +300,10 @@ async function main(): Promise<void> {
     if (tabOf() === "graph") void loadGraph(e.project, redraw);
     if (tabOf() === "values" && /^(version|project)/.test(e.kind)) void loadValues(e.project, redraw);
     if (tabOf() === "versions" && /^(version|project|task)/.test(e.kind)) void loadVersions(e.project, redraw);
+  });
+  world.watchers.push((project, changed) => {
+    addInstances(project, changed);
+    if (tabOf() === "graph") void loadGraph(project, redraw);
   });
   onSheet(redraw);
   addEventListener("popstate", arrive);

@@ -8,7 +8,7 @@ import { taskWords, time } from "./views";
 import { world } from "./world";
 import { endOf, handlers, isNow, reset, showLast, showNow, spanOf, ticks, zoom } from "./zoom";
 
-interface Bar { id: string; name: string; service: string; slot: string; number: number; from: number; to: number; failed: boolean }
+interface Bar { id: string; name: string; service: string; slot: string; number: number; from: number; to: number; failed: boolean; revision: number }
 interface Mark { key: string; slot: string; at: number; shape: "fail" | "ill"; text: string }
 
 const maxRows = 200;
@@ -59,16 +59,36 @@ export function addToTimeline(e: Event): void {
   if (noun !== "instance") return;
   const i = e.object as Instance;
   if (!i.managed) return;
-  const was = bars.get(i.id);
-  const hasEnded = ["failed", "stopped", "destroyed"].includes(i.state);
   const at = Date.parse(e.time);
   const end = i.finished ? Date.parse(i.finished) : at;
-  bars.set(i.id, {
-    id: i.id, name: i.name, service: i.service_name, slot: i.slot, number: i.number ?? 0, from: was?.from ?? Date.parse(i.created),
-    to: hasEnded ? was?.to || end : 0, failed: (was?.failed ?? false) || i.state === "failed",
-  });
+  addBar(i, e.revision, at);
   if (verb === "failed") mark(i, end, "fail", e.reason || "failed");
   if (verb === "unhealthy") mark(i, at, "ill", e.reason || "a health check failed");
+}
+
+/** addInstances applies what has changed of instances. */
+export function addInstances(of: string, changed: { revision: number; instance: Instance }[]): void {
+  if (of !== project) return;
+  for (const { revision, instance } of changed) {
+    if (!instance.managed) continue;
+    addBar(instance, revision, clock.now());
+    if (instance.state === "failed") mark(instance, instance.finished ? Date.parse(instance.finished) : clock.now(), "fail", instance.reason || "failed");
+  }
+}
+
+/** addBar shows an instance as it is at a revision. If it was shown at a later one, only its failure counts. */
+function addBar(i: Instance, revision: number, at: number): void {
+  const was = bars.get(i.id);
+  const failed = (was?.failed ?? false) || i.state === "failed";
+  if (was && was.revision > revision) {
+    was.failed = failed;
+    return;
+  }
+  const hasEnded = ["failed", "stopped", "destroyed"].includes(i.state);
+  const end = i.finished ? Date.parse(i.finished) : at;
+  bars.set(i.id, {
+    id: i.id, name: i.name, service: i.service_name, slot: i.slot, number: i.number ?? 0, from: was?.from ?? Date.parse(i.created), to: hasEnded ? was?.to || end : 0, failed, revision,
+  });
 }
 
 /** mark adds a mark. An instance that is reported as failed twice has failed once. */
@@ -83,7 +103,7 @@ function all(): Bar[] {
   for (const i of world.instances.values()) {
     if (!i.managed || bars.has(i.id)) continue;
     const to = i.finished ? Date.parse(i.finished) : 0;
-    list.push({ id: i.id, name: i.name, service: i.service_name, slot: i.slot, number: i.number ?? 0, from: Date.parse(i.created), to, failed: i.state === "failed" });
+    list.push({ id: i.id, name: i.name, service: i.service_name, slot: i.slot, number: i.number ?? 0, from: Date.parse(i.created), to, failed: i.state === "failed", revision: 0 });
     if (i.state === "failed") mark(i, to, "fail", i.reason || "failed");
   }
   return list;

@@ -1,6 +1,6 @@
 // What the page knows: the state of the server at the start, and every change since then.
 
-import { clock, Event, Failure, get, hooks, Instance, Me, Node, Project, readStream, Role, Task } from "./api";
+import { Changed, clock, Event, Failure, get, hooks, Instance, Me, Node, Project, readStream, Role, Task } from "./api";
 import { identity } from "./identity";
 
 export const maxEvents = 300;
@@ -27,12 +27,14 @@ class World {
   /** What the stream that is open brings. */
   private scope = "";
   listeners: ((e: Event) => void)[] = [];
+  /** What is called when instances of the project that is open have changed. */
+  watchers: ((project: string, changed: { revision: number; instance: Instance }[]) => void)[] = [];
 
   private revision = 0;
   private stream: AbortController | null = null;
   private changed = () => {};
   /** The instances that changed while the list is being read. */
-  private during: Instance[] | null = null;
+  private during: Changed[] | null = null;
   private refreshing = new Map<string, "now" | "again">();
 
   /** start loads everything and follows the changes; changed is called after each. */
@@ -79,6 +81,7 @@ class World {
         }, (kind, data, id) => {
           if (kind === "error" || stream.signal.aborted) return;
           if (kind === "state") this.setState(JSON.parse(data) as Project);
+          else if (kind === "instances") this.setInstances(JSON.parse(data) as { project: string; instances: Changed[] });
           else this.apply(JSON.parse(data) as Event);
           this.pass(id);
         }, "", (id) => this.pass(id));
@@ -101,7 +104,7 @@ class World {
 
   /** wanted says which events the page needs now. */
   private wanted(): string {
-    return this.all ? "" : `&kinds=${kinds}${this.open && "&detail=" + this.open}`;
+    return (this.all ? "" : `&kinds=${kinds}${this.open && "&detail=" + this.open}`) + (this.open && "&instances=" + this.open);
   }
 
   /** followWanted opens another stream if the page needs other events than before. */
@@ -162,11 +165,6 @@ class World {
       const t = object as Task;
       if (t.finished) this.tasks.delete(t.id);
       else this.tasks.set(t.id, t);
-    } else if (noun === "instance" && object?.id && e.project === this.open) {
-      const i = object as Instance;
-      if (verb === "deleted") i.state = "destroyed";
-      this.during?.push(i);
-      place(this.instances, i);
     } else if (noun === "node") {
       if (this.nodes) void this.refresh("nodes", () => this.loadNodes());
       // The instances of a node that is not reachable have no events of their own.
@@ -175,6 +173,18 @@ class World {
       this.projects.delete(object.id);
     }
     for (const f of this.listeners) f(e);
+    this.changed();
+  }
+
+  private setInstances(of: { project: string; instances: Changed[] }): void {
+    if (of.project !== this.open) return;
+    this.during?.push(...of.instances);
+    const changed: { revision: number; instance: Instance }[] = [];
+    for (const c of of.instances) {
+      const instance = place(this.instances, c);
+      if (instance) changed.push({ revision: c.revision, instance });
+    }
+    for (const f of this.watchers) f(of.project, changed);
     this.changed();
   }
 
@@ -232,11 +242,11 @@ class World {
     for (let marker = ""; ; ) {
       const page = await get<{ instances: Instance[]; marker?: string }>(`/v1/instances?project=${project}&limit=1000${marker && "&marker=" + encodeURIComponent(marker)}`);
       if (project !== this.open) return;
-      for (const i of page.instances) place(all, i);
+      for (const i of page.instances) if (i.state !== "destroyed") all.set(i.id, i);
       if (!page.marker) break;
       marker = page.marker;
     }
-    for (const i of this.during ?? []) place(all, i); // what changed while the pages were read
+    for (const c of this.during ?? []) place(all, c); // what changed while the pages were read
     this.during = null;
     this.instances = all;
     this.openLoaded = true;
@@ -250,9 +260,16 @@ class World {
   }
 }
 
-function place(all: Map<string, Instance>, i: Instance): void {
-  if (i.state === "destroyed") all.delete(i.id);
-  else all.set(i.id, i);
+/** place applies a change, and returns the instance as it is then; null if its name is not known: the list has it, or it is gone. */
+function place(all: Map<string, Instance>, c: Changed): Instance | null {
+  const was = all.get(c.id);
+  if (!was && c.name === undefined) return null;
+  // What is absent is empty; what the instance is like is absent if it has not changed.
+  const blank = c.name === undefined ? {} : { slot: "", number: undefined, node: "", node_name: "", managed: false };
+  const now = { ...was, ...blank, started: null, finished: null, exit_code: null, restarts: 0, reason: "", ...c } as Instance;
+  if (c.state === "destroyed") all.delete(c.id);
+  else all.set(c.id, now);
+  return now;
 }
 
 export const world = new World();
