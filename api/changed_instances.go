@@ -11,17 +11,18 @@ import (
 	"mariposa/store"
 )
 
-// instances returns the changed instances as an event of a stream, with the position before them:
+// encoded returns the changed instances as an event of a stream, with the position before them:
 // a contract.ChangedInstances. The result is shared.
-func (s *selection) instances(v *viewer) []byte {
+func (s *selection) encoded(v *viewer) []byte {
 	s.encode.Do(func() {
+		defer v.s.published.work()()
 		o := jsonText(fmt.Appendf(make([]byte, 0, selectedBytes*(len(s.changed)+1)), "id: %d\nevent: instances\ndata: {", s.from))
 		o.text("project", s.changed[0].Record.Project)
 		o = append(o, `"instances":[`...)
 		for _, c := range s.changed {
 			o = v.addChanged(o, c)
 		}
-		s.text = append(o.end(']'), "}\n\n"...)
+		s.text, s.changed = append(o.end(']'), "}\n\n"...), nil
 	})
 	return s.text
 }

@@ -63,13 +63,11 @@ func (f *feed) sendUpTo(ctx context.Context, out *sender, revision int64, limit 
 				return 0, mariposa.Errorf(mariposa.Unauthorized, "the token is no longer valid")
 			}
 		}
-		began := time.Now()
 		sel, err := f.selectUpTo(ctx, f.s.published.nextRevision(f.after))
 		if err != nil {
 			return 0, err
 		}
 		n += f.addSelection(ctx, sel, limit-n)
-		f.s.published.note(time.Since(began))
 		if limit > 0 && n >= limit {
 			break
 		}
@@ -81,9 +79,10 @@ func (f *feed) sendUpTo(ctx context.Context, out *sender, revision int64, limit 
 // position before them: a client that is disconnected after them gets them again, and misses
 // none.
 func (f *feed) addSelection(ctx context.Context, sel *selection, limit int) (n int) {
-	if len(sel.changed) > 0 && f.seesState(f.instances) {
-		f.add(sel.instances(f.s.viewer(ctx)))
+	if sel.instances > 0 && f.seesState(f.instances) {
+		f.add(sel.encoded(f.s.viewer(ctx)))
 	}
+	defer f.s.published.work()()
 	f.included = f.included[:0]
 	for _, c := range sel.events {
 		if f.sees(c) {

@@ -82,6 +82,7 @@ func TestAStreamHasTheDetailsOfOneProject(t *testing.T) {
 	l := h.stream(query, -1)
 	defer l.close()
 	h.node("n1", mariposa.NodeSpec{Name: "host-1"}, mariposa.NodeStatus{State: mariposa.NodeRunning})
+	l.nextState(other.ID, starting(0)) // those that it starts with may be newer than its events
 	for i, c := range []contract.Changed{other, shop, other} {
 		h.instance(fmt.Sprintf("i%d", i), c.ID, "web", "n1", "", nil)
 	}

@@ -42,7 +42,7 @@ type eventsInput struct {
 	Limit       int    `query:"limit" minimum:"0" maximum:"1000" doc:"maximum number of events; default: 100 for a list, unlimited for a stream"`
 	Kinds       string `query:"kinds" maxLength:"500" doc:"only events of these kinds, separated by commas: a whole kind such as instance.failed, or its first part such as task"`
 	Detail      string `query:"detail" maxLength:"255" doc:"with kinds: the id of a project of which all events are sent"`
-	States      bool   `query:"states" doc:"for a stream: also send the state of each project soon after it has changed, as event state. Events may come a tenth of a second later then, half a second if the server is busy, without those that later ones of the same task or instance supersede, and only the newest of many events of instances"`
+	States      bool   `query:"states" doc:"for a stream: also send the state of each project soon after it has changed, as event state. Events may come a tenth of a second later then, a fifth if the server is busy, without those that later ones of the same task or instance supersede, and only the newest of many events of instances"`
 	Instances   string `query:"instances" maxLength:"255" doc:"with states: the id of a project whose instances are sent soon after they have changed, as event instances"`
 	LastEventID string `header:"Last-Event-ID" doc:"for a stream: the last revision received; takes precedence over since"`
 	Accept      string `header:"Accept" hidden:"true"`

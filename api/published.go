@@ -19,8 +19,9 @@ const (
 	// is published at once. What happens meanwhile is sent together: a program that shows it to a
 	// person cannot use it sooner, and many streams must not slow down the server.
 	publishPause = 100 * time.Millisecond
-	// maxPublishPause is the longest time until streams get new events.
-	maxPublishPause = 500 * time.Millisecond
+	// maxPublishPause is the longest time until streams get new events: a killed instance has to
+	// be visible within 300 ms.
+	maxPublishPause = 200 * time.Millisecond
 	// publishShare limits the counting, and the work of the streams, each to one part in this
 	// many of a processor.
 	publishShare = 20
@@ -41,7 +42,7 @@ type publisher struct {
 	newest  map[string]*publication
 	log     []*publication // ascending; superseded ones are removed from time to time
 
-	work atomic.Int64 // nanoseconds that the streams have worked since the last publication
+	worked atomic.Int64 // nanoseconds that the streams have worked since the last publication
 }
 
 // published is what was published last.
@@ -114,7 +115,13 @@ func (p *publisher) nextRevision(after int64) int64 {
 }
 
 // note adds to the work of the streams.
-func (p *publisher) note(work time.Duration) { p.work.Add(int64(work)) }
+func (p *publisher) note(work time.Duration) { p.worked.Add(int64(work)) }
+
+// work notes the time until the function that it returns is called.
+func (p *publisher) work() func() {
+	began := time.Now()
+	return func() { p.note(time.Since(began)) }
+}
 
 // run publishes what changes after a revision.
 func (p *publisher) run(ctx context.Context, revision int64) {
@@ -131,7 +138,6 @@ func (p *publisher) run(ctx context.Context, revision int64) {
 		case <-p.s.Picture.Moved(revision):
 		}
 		began := time.Now()
-		revision = p.s.Picture.Revision()
 		var fresh []*publication
 		if !began.Before(nextCount) {
 			var touched []string
@@ -139,6 +145,7 @@ func (p *publisher) run(ctx context.Context, revision int64) {
 			fresh = p.count(ctx, touched)
 			nextCount = time.Now().Add(publishShare * time.Since(began))
 		}
+		revision = p.s.Picture.Revision() // the events of what is counted come before the states
 		p.publish(ctx, revision, fresh)
 		if !p.rest(ctx) {
 			return
@@ -149,9 +156,9 @@ func (p *publisher) run(ctx context.Context, revision int64) {
 // rest waits until the next publication may be made; false if there is none.
 func (p *publisher) rest(ctx context.Context) bool {
 	for rested := time.Duration(0); ; {
-		pause := min(maxPublishPause, max(publishPause, publishShare*time.Duration(p.work.Load()))) - rested
+		pause := min(maxPublishPause, max(publishPause, publishShare*time.Duration(p.worked.Load()))) - rested
 		if pause <= 0 {
-			p.work.Store(0)
+			p.worked.Store(0)
 			return true
 		}
 		select {

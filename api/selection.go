@@ -29,9 +29,11 @@ const (
 type selection struct {
 	from, to int64           // it is about the changes after from, up to to
 	events   []*store.Change // that are sent as events
-	changed  []changedInstance
-	encode   sync.Once
-	text     []byte // the changed instances, encoded
+	// changed are the changed instances, until they are encoded.
+	changed   []changedInstance
+	instances int // their number
+	encode    sync.Once
+	text      []byte // the changed instances, encoded
 }
 
 // changedInstance is an instance of the project whose instances a stream sends.
@@ -103,6 +105,7 @@ func (f *feed) interest() interest {
 func (f *feed) selectUpTo(ctx context.Context, to int64) (*selection, error) {
 	one := f.s.selections.get(selectionKey{f.interest(), f.after, to})
 	one.once.Do(func() {
+		defer f.s.published.work()()
 		sel := newSelector(f)
 		for sel.to < to && !sel.isFull {
 			changes, ok := f.s.Picture.Changes(sel.to, scanBatch)
@@ -112,15 +115,16 @@ func (f *feed) selectUpTo(ctx context.Context, to int64) (*selection, error) {
 			sel.add(changes, to)
 		}
 		one.selection = sel.end()
-		one.size.Store(int64(8*len(sel.events) + selectedBytes*len(sel.changed)))
+		one.size.Store(int64(8*len(sel.events) + selectedBytes*sel.instances))
 	})
 	if one.selection != nil {
 		return one.selection, nil
 	}
 	changes, err := f.next(ctx)
-	if err != nil {
-		return nil, err
+	if err != nil || len(changes) == 0 {
+		return &selection{from: f.after, to: to}, err
 	}
+	defer f.s.published.work()()
 	sel := newSelector(f)
 	sel.add(changes, changes[len(changes)-1].Revision)
 	f.s.await(ctx, sel.to) // names are looked up in the picture
@@ -183,7 +187,7 @@ func (s *selector) addInstance(c *store.Change) bool {
 }
 
 func (s *selector) end() *selection {
-	s.events = limitInstances(newestOnly(s.events))
+	s.events, s.instances = limitInstances(newestOnly(s.events)), len(s.changed)
 	return s.selection
 }
 
