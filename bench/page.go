@@ -53,13 +53,19 @@ type PageResult struct {
 	PageKB   float64 `json:"kb_to_open_a_page"`
 	ChangeKB float64 `json:"kb_per_change_per_page"`
 
-	// A project that starts instances, alternately without and with the open pages.
+	// A project that starts instances, and stops them, alternately without and with the open
+	// pages. The CPU time is that of the server, its nodes and the benchmark, for both, beyond
+	// what they take at rest, and without that of the pages.
 	Started     int       `json:"started"`
 	WithoutS    []float64 `json:"start_s_without_pages"`
 	WithS       []float64 `json:"start_s_with_pages"`
 	SlowdownPct float64   `json:"slowdown_pct"` // of the medians
-	CPUWithoutS float64   `json:"start_cpu_s_without_pages"`
-	CPUWithS    float64   `json:"start_cpu_s_with_pages"` // of the server, without the pages
+	CPUWithoutS []float64 `json:"start_cpu_s_without_pages"`
+	CPUWithS    []float64 `json:"start_cpu_s_with_pages"`
+	MoreCPUPct  float64   `json:"more_cpu_pct"`  // of the medians
+	LateMS      []float64 `json:"pages_late_ms"` // from the start of the last instance until the last page shows it
+	PagesCPUS   []float64 `json:"pages_cpu_s"`   // of the pages, which a person's computer would do
+	StartKB     float64   `json:"kb_per_start_per_page"`
 	RSSMB       float64   `json:"rss_mb"`
 }
 
@@ -70,6 +76,7 @@ type pageRun struct {
 	feed *follower
 	ids  []string // of the projects at rest
 	busy string   // id of the project that converges
+	rest float64  // CPU time per second that the system takes at rest
 	res  PageResult
 }
 
@@ -129,7 +136,13 @@ func (r *pageRun) fill(ctx context.Context) error {
 	}
 	r.res.RSSMB = rss()
 	runtime.GC()
-	return pause(ctx, 3*time.Second) // the server tidies up
+	if err := pause(ctx, 3*time.Second); err != nil { // the server tidies up
+		return err
+	}
+	before, began := cpu(), time.Now()
+	err = pause(ctx, 3*time.Second)
+	r.rest = (cpu() - before).Seconds() / time.Since(began).Seconds()
+	return err
 }
 
 // measureChanges kills instances without a page, with one, and with many, in turn. What the
@@ -197,58 +210,86 @@ func (r *pageRun) killSlowly(ctx context.Context) error {
 // measureStarts starts instances, alternately without and with open pages.
 func (r *pageRun) measureStarts(ctx context.Context) error {
 	for range r.Rounds {
-		for _, with := range []bool{false, true} {
-			n, details := 0, 0
-			if with {
-				n, details = r.Pages, r.Details
-			}
-			p, err := r.openPages(ctx, n, details)
-			if err != nil {
+		for _, n := range []int{0, r.Pages} {
+			if err := r.measureStart(ctx, n); err != nil {
 				return err
-			}
-			before := cpu()
-			took, err := r.startAndStop(ctx)
-			used := (cpu() - before).Seconds()
-			if err != nil {
-				return err
-			}
-			if _, err := p.close(); err != nil {
-				return err
-			}
-			r.progress("%d instances started in %.2f s with %d open pages; %.2f s of CPU with the stop", r.Started, took.Seconds(), n, used)
-			if with {
-				r.res.WithS, r.res.CPUWithS = append(r.res.WithS, round(took.Seconds())), r.res.CPUWithS+used/float64(r.Rounds)
-			} else {
-				r.res.WithoutS, r.res.CPUWithoutS = append(r.res.WithoutS, round(took.Seconds())), r.res.CPUWithoutS+used/float64(r.Rounds)
 			}
 		}
 	}
-	r.res.CPUWithS, r.res.CPUWithoutS = round(r.res.CPUWithS), round(r.res.CPUWithoutS)
-	r.res.SlowdownPct = round(100 * (median(r.res.WithS)/median(r.res.WithoutS) - 1))
-	r.result("%d pages slow it down by %.1f %%", r.Pages, r.res.SlowdownPct)
+	r.res.SlowdownPct = more(r.res.WithS, r.res.WithoutS)
+	r.res.MoreCPUPct = more(r.res.CPUWithS, r.res.CPUWithoutS)
+	r.result("%d pages slow it down by %.1f %%: %.2f s instead of %.2f s; the server takes %.1f %% more CPU time; the last page shows the last instance %.0f ms after it runs (medians)",
+		r.Pages, r.res.SlowdownPct, median(r.res.WithS), median(r.res.WithoutS), r.res.MoreCPUPct, median(r.res.LateMS))
 	return nil
 }
 
-// startAndStop starts instances and returns how long that takes; then it stops them.
-func (r *pageRun) startAndStop(ctx context.Context) (time.Duration, error) {
+// more returns by how many percent the median of one measurement is above that of another; 0 if
+// that is too small.
+func more(of, than []float64) float64 {
+	base := median(than)
+	if base <= 0 {
+		return 0
+	}
+	return round(100 * (median(of)/base - 1))
+}
+
+// measureStart starts instances with a number of open pages.
+func (r *pageRun) measureStart(ctx context.Context, n int) error {
+	p, err := r.openPages(ctx, n, min(n, r.Details))
+	if err != nil {
+		return err
+	}
+	before, began := cpu(), time.Now()
+	took, late, err := r.startAndStop(ctx, p)
+	used := max(0, (cpu()-before).Seconds()-r.rest*time.Since(began).Seconds())
+	if err != nil {
+		return errors.Join(err, p.abandon())
+	}
+	pages := p.used.Seconds()
+	counts, err := p.close()
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		r.progress("%d instances started in %.2f s; %.2f s of CPU with the stop", r.Started, took.Seconds(), used)
+		r.res.WithoutS, r.res.CPUWithoutS = append(r.res.WithoutS, round(took.Seconds())), append(r.res.CPUWithoutS, round(used))
+		return nil
+	}
+	r.progress("%d instances started in %.2f s with %d open pages, which show it %.0f ms later; %.2f s of CPU with the stop, and %.2f s for the pages", r.Started, took.Seconds(), n, ms(late), used, pages)
+	r.res.WithS, r.res.CPUWithS = append(r.res.WithS, round(took.Seconds())), append(r.res.CPUWithS, round(used))
+	r.res.LateMS, r.res.PagesCPUS = append(r.res.LateMS, ms(late)), append(r.res.PagesCPUS, round(pages))
+	r.res.StartKB = round(float64(counts.streamed) / float64(n) / 1024)
+	return nil
+}
+
+// startAndStop starts instances and returns how long that takes, and how much later the last page
+// shows it; then it stops them.
+func (r *pageRun) startAndStop(ctx context.Context, p *openedPages) (took, late time.Duration, err error) {
 	began := time.Now()
 	if _, err := r.client.Scale(ctx, r.busy, map[string]string{"load": strconv.Itoa(r.Started)}); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if err := r.feed.until(ctx, func() bool { return r.feed.running[r.busy] >= r.Started }); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	took := time.Since(began)
+	ended := time.Now()
+	shown, err := p.await(r.Started)
+	if err != nil {
+		return 0, 0, err
+	}
 	if err := r.awaitIdle(ctx); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if _, err := r.client.Scale(ctx, r.busy, map[string]string{"load": "0"}); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if err := r.feed.until(ctx, func() bool { return r.feed.running[r.busy] == 0 }); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return took, r.awaitIdle(ctx)
+	if _, err := p.await(0); err != nil {
+		return 0, 0, err
+	}
+	return ended.Sub(began), max(0, shown.Sub(ended)), r.awaitIdle(ctx)
 }
 
 func (r *pageRun) cleanUp(ctx context.Context) error {
@@ -265,9 +306,11 @@ func (r *pageRun) cleanUp(ctx context.Context) error {
 
 // openedPages are pages that another process keeps open.
 type openedPages struct {
-	cmd *exec.Cmd
-	in  io.Closer
-	out *bufio.Reader
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  *bufio.Reader
+	used time.Duration // CPU time since they were loaded, when await was called last
+	stop func() bool   // what the end of the benchmark would do
 }
 
 // pageCounts are bytes that the pages have read.
@@ -292,13 +335,36 @@ func (r *pageRun) openPages(ctx context.Context, n, details int) (*openedPages, 
 		return nil, err
 	}
 	p := &openedPages{cmd: cmd, in: in, out: bufio.NewReader(out)}
-	stop := context.AfterFunc(ctx, func() { _ = in.Close() }) // it ends then
-	defer stop()
+	p.stop = context.AfterFunc(ctx, func() { _ = in.Close() }) // it ends then
 	if line, err := p.out.ReadString('\n'); err != nil || line != pagesReady {
-		_ = in.Close()
-		return nil, fmt.Errorf("the pages did not open: %w", cmp.Or(cmd.Wait(), err))
+		return nil, fmt.Errorf("the pages did not open: %w", cmp.Or(p.abandon(), err))
 	}
 	return p, pause(ctx, time.Second)
+}
+
+// await waits until all pages show that a number of instances run, and returns since when.
+func (p *openedPages) await(running int) (at time.Time, err error) {
+	if p.cmd == nil {
+		return at, nil
+	}
+	if _, err := fmt.Fprintln(p.in, running); err != nil {
+		return at, fmt.Errorf("the pages are closed: %w", err)
+	}
+	var nanoseconds int64
+	if _, err := fmt.Fscanf(p.out, "%d %d\n", &nanoseconds, &p.used); err != nil {
+		return at, fmt.Errorf("the pages do not show %d running instances: %w", running, err)
+	}
+	return time.Unix(0, nanoseconds), nil
+}
+
+// abandon closes pages that may be broken, and returns why.
+func (p *openedPages) abandon() error {
+	if p.cmd == nil {
+		return nil
+	}
+	p.stop()
+	_ = p.in.Close() // it ends then
+	return p.cmd.Wait()
 }
 
 // close closes the pages and returns what they have read.
@@ -306,6 +372,7 @@ func (p *openedPages) close() (c pageCounts, err error) {
 	if p.cmd == nil {
 		return c, nil
 	}
+	p.stop()
 	_ = p.in.Close() // it ends then
 	_, err = fmt.Fscanf(p.out, "%d %d\n", &c.loaded, &c.streamed)
 	return c, errors.Join(err, p.cmd.Wait())
