@@ -107,6 +107,7 @@ type entry struct {
 	last     driver.Observed // as last seen, with its id if it exists
 	busy     bool            // an operation changes it: what happens meanwhile is its doing
 	missed   bool            // something happened meanwhile
+	started  string          // the container that was started meanwhile; empty if none was
 	changed  chan struct{}   // closed with the next change, for readers of its log
 	valuesMu sync.Mutex      // held while its values are read or written
 }
@@ -188,7 +189,7 @@ func (d *Driver) operate(ctx context.Context, id string, work func(context.Conte
 	defer d.operations.RUnlock()
 	e := d.entry(id)
 	e.mu.Lock()
-	e.busy, e.missed = true, false
+	e.busy, e.missed, e.started = true, false, ""
 	e.mu.Unlock()
 	o, err := work(ctx, e)
 	if err != nil {
@@ -226,7 +227,7 @@ func (d *Driver) settle(id string, e *entry, o driver.Observed) {
 	defer e.mu.Unlock()
 	e.note(o)
 	e.busy = false
-	if e.missed {
+	if e.missed || e.started != "" && (!o.Running || o.PhysicalID != e.started) {
 		d.gate.Go(func() { d.look(id) })
 	}
 	if o.ID == "" {

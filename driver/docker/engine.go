@@ -210,6 +210,9 @@ func (d *Driver) reconnect() {
 
 // look looks at one instance and reports what has changed.
 func (d *Driver) look(id string) {
+	if d.isBusy(id) {
+		return // it is looked at when the operation ends
+	}
 	ctx, cancel := context.WithTimeout(d.ctx, probeTimeout)
 	defer cancel()
 	c, err := d.container(ctx, id)
@@ -221,6 +224,33 @@ func (d *Driver) look(id string) {
 		d.seeGone(id)
 		d.forgetGone(ctx, id)
 	} // otherwise the engine is away, which readEvents notices
+}
+
+// isBusy reports whether an operation changes an instance, and notes that something happened
+// meanwhile.
+func (d *Driver) isBusy(id string) bool {
+	d.mu.Lock()
+	e := d.entries[id]
+	d.mu.Unlock()
+	if e == nil {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.missed = e.missed || e.busy
+	return e.busy
+}
+
+// missStart notes that a container was started during an operation on its instance. It returns false
+// if there is none. Most often the operation has started it, and knows what became of it.
+func (d *Driver) missStart(id, physical string) bool {
+	e := d.entry(id)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.busy {
+		e.started = physical
+	}
+	return e.busy
 }
 
 // see compares an instance with how it was last seen. It reports changes that no operation

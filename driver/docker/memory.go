@@ -48,6 +48,9 @@ func (d *Driver) handle(id string, m events.Message) {
 		d.noteOOM(m.Actor.ID, time.Unix(0, m.TimeNano))
 	case events.ActionStart, events.ActionDestroy, events.ActionRemove:
 		d.noteOOM(m.Actor.ID, time.Time{})
+		if m.Action == events.ActionStart && d.missStart(id, m.Actor.ID) {
+			return
+		}
 	case events.ActionDie:
 		if d.seeEnd(id, m) {
 			return
