@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -187,56 +185,6 @@ func inspect(t *testing.T, id string) container.InspectResponse {
 		t.Fatal(err)
 	}
 	return r.Container
-}
-
-// How an instance ended is said in words.
-func TestTheEndOfAContainerIsExplained(t *testing.T) {
-	t.Parallel()
-	d := open(t)
-	for name, c := range map[string]struct {
-		command string
-		memory  int64
-		code    int
-		reason  string
-	}{
-		"code":   {"exit 3", 0, 3, "exited with code 3"},
-		"zero":   {"exit 0", 0, 0, "exited with code 0"},
-		"memory": {"sleep 2; " + eatMemory, 16 << 20, 137, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			i := instance(drivertest.NewID(), "sh", "-c", c.command)
-			i.Workload.Memory = c.memory
-			if o := d.start(i); !o.Running {
-				t.Errorf("Start returned %+v", o)
-			}
-			if c.memory > 0 { // the engine may lose the event that says it for certain
-				if c.reason = d.end(i.ID).Reason; !strings.Contains(c.reason, "ran out of memory") {
-					t.Errorf("its end is explained by %q", c.reason)
-				}
-			}
-			if o := d.end(i.ID); o.Reason != c.reason || o.ExitCode == nil || *o.ExitCode != c.code {
-				t.Errorf("it ended: %+v", o)
-			}
-		})
-	}
-}
-
-// The end of a container is reported while the engine still cleans up, and says nothing about it.
-func TestAnEndIsReportedBeforeTheEngineAnswers(t *testing.T) {
-	t.Parallel()
-	i := instance(drivertest.NewID(), "sh", "-c", "sleep 2; exit 3")
-	var isSilent atomic.Bool
-	d := openOn(t, silentHost(t, "", func(r *http.Request) bool {
-		return isSilent.Load() && r.Method == http.MethodGet && strings.Contains(r.URL.Path, i.ID)
-	}), t.TempDir(), drivertest.NewID())
-	before := d.start(i)
-	isSilent.Store(true)
-	defer isSilent.Store(false) // to remove it
-	o := d.end(i.ID)
-	if o.Reason != "exited with code 3" || o.ExitCode == nil || *o.ExitCode != 3 || o.PhysicalID != before.PhysicalID || !o.Finished.After(o.Started) || len(o.Addresses) > 0 || o.Details["pid"] != "" {
-		t.Errorf("it ended: %+v", o)
-	}
 }
 
 // What the engine refuses is said in our words.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -45,7 +46,10 @@ func (d *Driver) Stop(ctx context.Context, id string, timeout time.Duration) (dr
 func (d *Driver) end(ctx context.Context, id, signal string, timeout time.Duration) error {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := d.api().ContainerWait(waiting, d.reference(id), client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
+	wait := func() client.ContainerWaitResult {
+		return d.api().ContainerWait(waiting, d.reference(id), client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
+	}
+	ended := wait()
 	if timeout != 0 {
 		if err := d.kill(ctx, id, signal); err != nil {
 			return err
@@ -62,10 +66,13 @@ func (d *Driver) end(ctx context.Context, id, signal string, timeout time.Durati
 		case <-ended.Result:
 			return nil
 		case err := <-ended.Error:
-			if errdefs.IsNotFound(err) {
+			switch {
+			case errdefs.IsNotFound(err):
 				return nil
+			case err == nil || !strings.Contains(err.Error(), slowExit):
+				return err
 			}
-			return err
+			ended = wait()
 		case <-force:
 			if err := d.kill(ctx, id, "SIGKILL"); err != nil {
 				return err
@@ -73,6 +80,10 @@ func (d *Driver) end(ctx context.Context, id, signal string, timeout time.Durati
 		}
 	}
 }
+
+// slowExit is in the error of Podman for an end that it has not learned of within some seconds, which
+// happens on a busy machine.
+const slowExit = "timed out waiting for file"
 
 // kill sends a signal to a container. It is not an error if it has ended.
 func (d *Driver) kill(ctx context.Context, id, signal string) error {
