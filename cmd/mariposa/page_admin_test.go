@@ -292,7 +292,7 @@ func testAccount(t *testing.T, h *devServer, p *tab) {
 
 	p.pressIn(".sessions", "End…")
 	p.confirm("End the session")
-	p.until("two sessions are left", "document.querySelectorAll('.sessions li').length === 2")
+	p.until("two sessions are left", "document.querySelectorAll('.sessions li').length === 2 && !document.querySelector('[aria-label=Sessions] .section-head button')")
 	other.sees("Use a token instead")
 	p.pressIn("[aria-label=Password]", "Change…")
 	const next = "staple battery horse"
@@ -309,5 +309,12 @@ func testAccount(t *testing.T, h *devServer, p *tab) {
 	other.fill("input[name=password]", next)
 	other.press("Sign in")
 	other.until("the new password works", "document.querySelector('.you')")
+	signedIn(t, h.Client)
+	p.visit(h.URL() + "/account")
+	p.press("End all others…")
+	p.sees("2 browsers have to sign in again")
+	p.confirm("End them")
+	p.until("one session is left", "document.querySelectorAll('.sessions li').length === 1")
+	other.sees("Use a token instead")
 	other.quiet("401")
 }

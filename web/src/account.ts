@@ -39,7 +39,7 @@ export function accountView(): VNode {
       sectionHead("Password", "Change…", identity.hasPassword && !isBounded() ? askPassword : null),
       !identity.hasPassword && h("p", { class: "quiet" }, "You have no password for this page. An admin of the installation sets the first one: ", h("code", null, `mariposa user password ${me.name}`)),
       identity.hasPassword && h("p", { class: "quiet" }, isBounded() ? "This session is limited to a part of your rights, so it cannot change your password." : "Another password ends your other sessions. Tokens stay valid.")),
-    h("section", { key: "sessions", "aria-label": "Sessions" }, sectionHead("Sessions", "", null),
+    h("section", { key: "sessions", "aria-label": "Sessions" }, sectionHead("Sessions", "End all others…", others().length > 1 ? askEndOthers : null),
       waitOr(tokens, "sessions", (all) => h("ul", { class: "list sessions" }, all.filter((t) => t.use === "session").sort((a, b) => Number(b.current ?? 0) - Number(a.current ?? 0) || b.created.localeCompare(a.created)).map(sessionRow)))),
     h("section", { key: "tokens", "aria-label": "Tokens" }, sectionHead("Tokens", "Create a token…", askToken),
       h("p", { class: "quiet" }, "Programs and the command line use tokens. A token has your rights, or a part of them."),
@@ -48,6 +48,8 @@ export function accountView(): VNode {
         return own.length ? h("ul", { class: "list tokens" }, own.map(tokenRow)) : h("p", { class: "quiet" }, "You have no tokens.");
       })));
 }
+
+const others = (): Token[] => (tokens.value ?? []).filter((t) => t.use === "session" && !t.current);
 
 const lastUsed = (t: Token): string => (t.last_used ? `used ${ago(t.last_used)}${t.last_from ? " from " + t.last_from : ""}` : "never used");
 const ends = (t: Token): string => (t.expires ? `ends in ${span(Date.parse(t.expires) - clock.now())}` : "does not expire");
@@ -72,6 +74,17 @@ function askEnd(t: Token): void {
     title: "End a session", verb: "End the session", says: [`The browser that signed in ${ago(t.created)} has to sign in again. Tokens that were created in it stay valid.`],
     run: async () => {
       await send("DELETE", `/v1/tokens/${t.id}?cascade=true`);
+      await loadAccount(redraw);
+    },
+  });
+}
+
+function askEndOthers(): void {
+  const all = others();
+  ask({
+    title: "End all other sessions", verb: "End them", says: [`${count(all.length, "browser")} have to sign in again, this one does not. Tokens that were created in them stay valid.`],
+    run: async () => {
+      for (const t of all) await send("DELETE", `/v1/tokens/${t.id}?cascade=true`);
       await loadAccount(redraw);
     },
   });
