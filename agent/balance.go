@@ -139,8 +139,8 @@ func (n *Node) membersForStart(id string) []mariposa.Member {
 func (n *Node) noteDrain(i *instance) {
 	wait := i.desired.Drain
 	switch {
-	case !i.leaves() || wait <= 0:
-		i.drains = nil
+	case !i.leaves() || wait <= 0 || i.status.State != mariposa.StateRunning && i.status.State != mariposa.StateDraining:
+		i.drains = nil // one that does not run has no connections
 		if i.status.State == mariposa.StateDraining && !i.leaves() {
 			n.setState(i, mariposa.StateRunning, "")
 		}

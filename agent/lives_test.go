@@ -47,6 +47,7 @@ func (p *person) connectAgain() {
 			copied := *st
 			it.Status = &copied
 		}
+		it.Drain = p.drainOf(id)
 		items = append(items, it)
 	}
 	p.say(wire.Frame{Assign: &wire.Assign{Snapshot: true, Last: true, Items: items, Workloads: workloads(items)}})
@@ -85,7 +86,17 @@ func (p *person) want(id string, change func(*wire.Assignment)) {
 	}
 	change(it)
 	it.Generation++
-	p.assign(*it)
+	sent := *it
+	sent.Drain = p.drainOf(id)
+	p.assign(sent)
+}
+
+// drainOf returns how long an instance may drain: like the control plane, only if it is known to run.
+func (p *person) drainOf(id string) time.Duration {
+	if st := p.statuses[id]; st == nil || st.State != mariposa.StateRunning && st.State != mariposa.StateDraining {
+		return 0
+	}
+	return p.specs[id].Drain
 }
 
 // step does one random action.
@@ -101,7 +112,8 @@ func (p *person) step() {
 			p.want(id, func(it *wire.Assignment) { it.Goal = mariposa.GoalGone })
 		}
 	case "bounce":
-		p.want(id, func(it *wire.Assignment) { it.ManualRestarts++ })
+		drain := time.Duration(rapid.IntRange(0, 2).Draw(p.rt, "drain")) * 10 * time.Second
+		p.want(id, func(it *wire.Assignment) { it.ManualRestarts, it.Drain = it.ManualRestarts+1, drain })
 	case "values":
 		it := wire.MdataItem{ID: id, Number: p.values[id].Number + 1, Values: vars("k", fmt.Sprint(rapid.IntRange(0, 3).Draw(p.rt, "value")))}
 		p.values[id] = it
