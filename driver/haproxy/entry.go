@@ -41,8 +41,8 @@ type entry struct {
 	contacts map[string]*contact // whether its members can be reached, by address
 	trying   bool                // that is being found out
 	failures int                 // rounds in a row in which it did not answer
-	silent   time.Time // when that began
-	quiet    bool      // an operation expects its end, which is not reported
+	silent   time.Time           // when that began
+	quiet    bool                // an operation expects its end, which is not reported
 	stop     context.CancelFunc
 	wake     chan struct{}
 }
