@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 // event and come to rest once faults end. Every tenth world runs on SQLite.
 func TestHistoriesKeepTheRules(t *testing.T) {
 	t.Parallel()
-	seeds := uint64(200 * max(1, wide()))
+	seeds := uint64(240 * max(1, wide()))
 	seen := play(t, 1, seeds)
 	if t.Failed() {
 		return

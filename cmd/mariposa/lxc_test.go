@@ -48,7 +48,7 @@ func emptyIsland(t *testing.T) *island {
 	t.Helper()
 	i := &island{t: t, dir: t.TempDir()}
 	// LXC looks for bridges in /sys, which shows the network that it was mounted in.
-	i.anchor = exec.CommandContext(context.Background(), "unshare", "--net", "--mount", "--", "sh", "-ec", `
+	i.anchor = exec.CommandContext(context.Background(), "unshare", "--net", "--mount", "--propagation", "slave", "--", "sh", "-ec", `
 mount --rbind /sys/fs/cgroup "$0"
 mount -t sysfs sysfs /sys
 mount --rbind "$0" /sys/fs/cgroup
