@@ -20,14 +20,21 @@ type console struct {
 	typing   sync.Mutex    // held while something is written to the machine
 
 	mu       sync.Mutex
-	attached map[net.Conn]chan []byte
+	attached map[net.Conn]*attachment
 }
 
-// backlog is how much one who is attached may be behind, in pieces, before it is detached.
-const backlog = 256
+// attachment is what a client has yet to read. The mutex of the console guards it.
+type attachment struct {
+	pending []byte
+	over    bool          // nothing follows
+	news    chan struct{} // says that there is more
+}
+
+// backlog is how many bytes one who is attached may be behind before it is detached.
+const backlog = 1 << 20
 
 func newConsole(conn net.Conn, log *logfile.Writer) *console {
-	c := &console{conn: conn, log: log, patience: writeTimeout, copied: make(chan struct{}), attached: map[net.Conn]chan []byte{}}
+	c := &console{conn: conn, log: log, patience: writeTimeout, copied: make(chan struct{}), attached: map[net.Conn]*attachment{}}
 	go c.copy() // ends with QEMU
 	return c
 }
@@ -52,26 +59,47 @@ func (c *console) copy() {
 func (c *console) broadcast(p []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for conn, to := range c.attached {
-		select {
-		case to <- append([]byte(nil), p...):
-		default:
+	for conn, a := range c.attached {
+		if len(a.pending)+len(p) > backlog {
 			_ = conn.Close() // ends attach
-			delete(c.attached, conn)
-			close(to)
+			c.detach(conn)
+			continue
 		}
+		a.pending = append(a.pending, p...)
+		a.notify()
+	}
+}
+
+func (a *attachment) notify() {
+	select {
+	case a.news <- struct{}{}:
+	default: // it has been told
+	}
+}
+
+// detach lets the last output go to a client, and no more. The caller holds the mutex.
+func (c *console) detach(client net.Conn) {
+	if a := c.attached[client]; a != nil {
+		delete(c.attached, client)
+		a.over = true
+		a.notify()
 	}
 }
 
 // attach connects a client to the console until it leaves, or the machine ends.
 func (c *console) attach(client net.Conn) {
-	output := make(chan []byte, backlog)
+	a := &attachment{news: make(chan struct{}, 1)}
 	c.mu.Lock()
-	c.attached[client] = output
+	c.attached[client] = a
 	c.mu.Unlock()
 	var writer sync.WaitGroup
 	writer.Go(func() {
-		for p := range output {
+		for over := false; !over; {
+			<-a.news
+			c.mu.Lock()
+			p := a.pending
+			a.pending, over = nil, a.over
+			c.mu.Unlock()
 			_ = client.SetWriteDeadline(time.Now().Add(writeTimeout))
 			if _, err := client.Write(p); err != nil {
 				_ = client.Close() // ends the copy below
@@ -81,10 +109,7 @@ func (c *console) attach(client net.Conn) {
 	})
 	_, _ = io.Copy(&keyboard{c: c}, client) // ends with either
 	c.mu.Lock()
-	if c.attached[client] != nil {
-		delete(c.attached, client)
-		close(output)
-	}
+	c.detach(client)
 	c.mu.Unlock()
 	writer.Wait()
 }
@@ -111,8 +136,7 @@ func (c *console) finish() {
 	_ = c.conn.Close() // nothing is left
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for conn, to := range c.attached {
-		delete(c.attached, conn)
-		close(to)
+	for conn := range c.attached {
+		c.detach(conn)
 	}
 }
