@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -11,11 +12,17 @@ import (
 	"mariposa/store"
 )
 
+// encodeTimeout is how long versions may be read from the store that are not in memory.
+const encodeTimeout = 5 * time.Second
+
 // encoded returns the changed instances as an event of a stream, with the position before them:
-// a contract.ChangedInstances. The result is shared.
-func (s *selection) encoded(v *viewer) []byte {
+// a contract.ChangedInstances. The result is shared, so the end of one stream must not spoil it.
+func (s *selection) encoded(ctx context.Context, srv *server) []byte {
 	s.encode.Do(func() {
-		defer v.s.published.work()()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), encodeTimeout)
+		defer cancel()
+		v := srv.viewer(ctx)
+		defer srv.published.work()()
 		o := jsonText(fmt.Appendf(make([]byte, 0, selectedBytes*(len(s.changed)+1)), "id: %d\nevent: instances\ndata: {", s.from))
 		o.text("project", s.changed[0].Record.Project)
 		o = append(o, `"instances":[`...)

@@ -80,7 +80,7 @@ func (f *feed) sendUpTo(ctx context.Context, out *sender, revision int64, limit 
 // none.
 func (f *feed) addSelection(ctx context.Context, sel *selection, limit int) (n int) {
 	if sel.instances > 0 && f.seesState(f.instances) {
-		f.add(sel.encoded(f.s.viewer(ctx)))
+		f.add(sel.encoded(ctx, f.s))
 	}
 	defer f.s.published.work()()
 	f.included = f.included[:0]

@@ -1,11 +1,6 @@
 package fleet_test
 
-import (
-	"testing"
-
-	"mariposa"
-	"mariposa/fleet"
-)
+import "testing"
 
 // Nodes behind a proxy or a router connect from one address, and are still different machines: the
 // loopback of one is not that of the other.
@@ -24,27 +19,8 @@ func TestABalancerReachesMembersOfOtherNodes(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			r.project("p", body)
-			connect := func(node, from, stack string) *peer {
-				t.Helper()
-				r.by = fleet.Admission{Own: true, From: from}
-				h := hello(node)
-				h.Drivers = []mariposa.ComputeType{mariposa.ComputeProcess, mariposa.ComputeBalancer}
-				h.Machine = &mariposa.Machine{Network: stack}
-				p, bye := r.try(h)
-				if bye != nil {
-					t.Fatal(bye.Reason)
-				}
-				r.run()
-				return p
-			}
-			one, two := connect("n1", c.from1, c.stack1), connect("n2", c.from2, c.stack2)
-			front, web := instance("front", "n1", "front"), instance("web", "n2", "web")
-			front.Compute, web.Compute = mariposa.ComputeBalancer, mariposa.ComputeProcess
-			r.commit(put("front", front), put("web", web))
-			one.report(statusItem("front", mariposa.StateRunning))
-			up := statusItem("web", mariposa.StateRunning)
-			up.Status.Addresses = []string{"127.0.0.1:4000"}
-			two.report(up)
+			one, two := r.connectFrom("n1", c.from1, c.stack1), r.connectFrom("n2", c.from2, c.stack2)
+			r.serveBehind(one, two)
 			if got := lastMembers(t, one); len(got) != 1 || got[0].Address != c.address || got[0].Reason != c.why {
 				t.Errorf("its members are %+v", got)
 			}

@@ -19,25 +19,8 @@ func TestAMemberDrainsAfterItsRouteIsGone(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			r.project("p", services+"  front: {listen: 80, service: web, port: 80, drain: 20}\n")
-			r.by = fleet.Admission{Own: true, From: "192.0.2.1:1"}
-			connect := func(node string) *peer {
-				h := hello(node)
-				h.Drivers = []mariposa.ComputeType{mariposa.ComputeProcess, mariposa.ComputeBalancer}
-				p, bye := r.try(h)
-				if bye != nil {
-					t.Fatal(bye.Reason)
-				}
-				r.run()
-				return p
-			}
-			one, two := connect("n1"), connect("n2")
-			front, web := instance("front", "n1", "front"), instance("web", "n2", "web")
-			front.Compute, web.Compute = mariposa.ComputeBalancer, mariposa.ComputeProcess
-			r.commit(put("front", front), put("web", web))
-			one.report(statusItem("front", mariposa.StateRunning))
-			up := statusItem("web", mariposa.StateRunning)
-			up.Status.Addresses = []string{"127.0.0.1:4000"}
-			two.report(up)
+			one, two := r.connectFrom("n1", "192.0.2.1:1", "a"), r.connectFrom("n2", "192.0.2.1:2", "a")
+			web := r.serveBehind(one, two)
 			members := func() (states []mariposa.MemberState) {
 				for _, m := range lastMembers(t, one) {
 					states = append(states, m.State)
@@ -81,6 +64,34 @@ func TestAMemberDrainsAfterItsRouteIsGone(t *testing.T) {
 			}
 		})
 	}
+}
+
+// connectFrom connects a node that can run balancers, from an address and a network stack.
+func (r *rig) connectFrom(node, address, stack string) *peer {
+	r.t.Helper()
+	r.by = fleet.Admission{Own: true, From: address}
+	h := hello(node)
+	h.Drivers = []mariposa.ComputeType{mariposa.ComputeProcess, mariposa.ComputeBalancer}
+	h.Machine = &mariposa.Machine{Network: stack}
+	p, bye := r.try(h)
+	if bye != nil {
+		r.t.Fatal(bye.Reason)
+	}
+	r.run()
+	return p
+}
+
+// serveBehind runs a balancer on n1, and web on n2, which it returns.
+func (r *rig) serveBehind(n1, n2 *peer) *mariposa.InstanceSpec {
+	r.t.Helper()
+	front, web := instance("front", "n1", "front"), instance("web", "n2", "web")
+	front.Compute, web.Compute = mariposa.ComputeBalancer, mariposa.ComputeProcess
+	r.commit(put("front", front), put("web", web))
+	n1.report(statusItem("front", mariposa.StateRunning))
+	up := statusItem("web", mariposa.StateRunning)
+	up.Status.Addresses = []string{"127.0.0.1:4000"}
+	n2.report(up)
+	return web
 }
 
 // lastMembers returns the members that an agent was last sent for a balancer.

@@ -90,28 +90,21 @@ type group struct {
 // makeGroup creates the groups of an instance and sets its limits. limits describes what
 // could not be set. A group without directories does not exist.
 func (h hierarchy) makeGroup(s *spec) (g group, limits string) {
-	var set, missed []string
-	limit := func(what string, err error) {
-		if err == nil {
-			set = append(set, what)
-		} else {
-			missed = append(missed, what+" ("+explainLimitError(err)+")")
-		}
-	}
+	var set limitsSet
 	stale := group{dirs: h.dirs(s.Group)}
 	_ = stale.remove()
 	memory, cpu, err := h.makeDirs(s, &g)
 	if s.Memory > 0 {
-		limit("memory "+formatSize(s.Memory), h.limitMemory(memory, s.Memory, err))
+		set.memory(s, h.limitMemory(memory, s.Memory, err))
 	}
 	if s.MilliCPU > 0 {
-		limit("cpu "+strconv.FormatFloat(float64(s.MilliCPU)/1000, 'f', -1, 64), h.limitCPU(cpu, s.MilliCPU, err))
+		set.cpu(s, h.limitCPU(cpu, s.MilliCPU, err))
 	}
 	if s.Processes > 0 { // without a group, the limit of its uid applies
 		_ = h.limitProcesses(s)
 	}
 	g.ooms = g.oomKills()
-	return g, describeLimits(set, missed)
+	return g, set.describe()
 }
 
 // makeDirs creates the directories: the one for memory always, since it also lists the
@@ -220,13 +213,30 @@ func explainLimitError(err error) string {
 	return err.Error()
 }
 
-func describeLimits(set, missed []string) string {
-	var parts []string
-	if len(set) > 0 {
-		parts = append(parts, "enforced: "+strings.Join(set, ", "))
+// limitsSet are the limits of an instance that were set, and those that could not be.
+type limitsSet struct{ enforced, missed []string }
+
+func (l *limitsSet) memory(s *spec, err error) { l.add("memory "+formatSize(s.Memory), err) }
+
+func (l *limitsSet) cpu(s *spec, err error) {
+	l.add("cpu "+strconv.FormatFloat(float64(s.MilliCPU)/1000, 'f', -1, 64), err)
+}
+
+func (l *limitsSet) add(what string, err error) {
+	if err == nil {
+		l.enforced = append(l.enforced, what)
+	} else {
+		l.missed = append(l.missed, what+" ("+explainLimitError(err)+")")
 	}
-	if len(missed) > 0 {
-		parts = append(parts, "not enforced: "+strings.Join(missed, ", "))
+}
+
+func (l *limitsSet) describe() string {
+	var parts []string
+	if len(l.enforced) > 0 {
+		parts = append(parts, "enforced: "+strings.Join(l.enforced, ", "))
+	}
+	if len(l.missed) > 0 {
+		parts = append(parts, "not enforced: "+strings.Join(l.missed, ", "))
 	}
 	return strings.Join(parts, "; ")
 }

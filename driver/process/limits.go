@@ -40,29 +40,22 @@ func (h hierarchy) changeLimits(s *spec) string {
 	if cpu != "" && cpu != memory { // version 1: without a limit it had no group
 		err = errors.Join(err, moveInto(cpu, memory))
 	}
-	var set, missed []string
-	limit := func(what string, err error) {
-		if err == nil {
-			set = append(set, what)
-		} else {
-			missed = append(missed, what+" ("+explainLimitError(err)+")")
-		}
-	}
+	var set limitsSet
 	switch {
 	case s.Memory > 0:
-		limit("memory "+formatSize(s.Memory), h.limitMemory(memory, s.Memory, err))
+		set.memory(s, h.limitMemory(memory, s.Memory, err))
 	case memory != "":
 		h.liftMemory(memory)
 	}
 	switch {
 	case s.MilliCPU > 0:
-		limit("cpu "+strconv.FormatFloat(float64(s.MilliCPU)/1000, 'f', -1, 64), h.limitCPU(cpu, s.MilliCPU, err))
+		set.cpu(s, h.limitCPU(cpu, s.MilliCPU, err))
 	case h.Unified != "":
 		_ = writeControl(cpu, "cpu.max", "max") // without the controller, there is no limit
 	case h.CPU != "":
 		_ = writeControl(filepath.Join(h.CPU, "mariposa", s.Group), "cpu.cfs_quota_us", "-1") // likewise
 	}
-	return describeLimits(set, missed)
+	return set.describe()
 }
 
 // liftMemory removes a memory limit. Without the controller, there is none.
