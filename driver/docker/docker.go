@@ -97,6 +97,7 @@ type Driver struct {
 	report   func(driver.Event)
 	engine   engineState
 	ooms     memoryEnds
+	cleanups map[string]chan struct{} // by container: closed when the engine has cleaned up after it
 	sessions map[*session]struct{}
 	marks    map[string]bool // of all commands that have begun
 }
@@ -129,7 +130,7 @@ func New(o Options) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{options: o, private: private, gate: gate.New(errClosed), memory: memdir.New(o.Dir, memdir.Places()), entries: map[string]*entry{}, ensured: map[string]*network.Network{}, sessions: map[*session]struct{}{}, marks: map[string]bool{}, ooms: memoryEnds{at: map[string]time.Time{}, asked: map[string]chan struct{}{}, likely: map[string]bool{}}, report: func(driver.Event) {}}
+	d := &Driver{options: o, private: private, gate: gate.New(errClosed), memory: memdir.New(o.Dir, memdir.Places()), entries: map[string]*entry{}, ensured: map[string]*network.Network{}, sessions: map[*session]struct{}{}, marks: map[string]bool{}, cleanups: map[string]chan struct{}{}, ooms: memoryEnds{at: map[string]time.Time{}, asked: map[string]chan struct{}{}, likely: map[string]bool{}}, report: func(driver.Event) {}}
 	d.ctx = d.gate.Context()
 	api, err := d.newClient()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 
 // The engine reports the end of a container before it has cleaned up, and answers no question about
 // the container until then. The event says how the container ended, so the end is reported from it
-// and the replacement can start meanwhile.
+// and the replacement can be assigned meanwhile.
 
 // seeEnd reports the end of an instance from the event of the engine. It returns false if the
 // event does not tell enough, and the engine must be asked.
@@ -44,6 +44,7 @@ func (d *Driver) seeEnd(id string, m events.Message) bool {
 		return name == "pid" || name == "published" || strings.HasPrefix(name, mariposa.NetworkDetail(""))
 	})
 	e.note(o)
+	d.noteCleanup(m.Actor.ID)
 	d.tell(o)
 	return true
 }

@@ -61,6 +61,35 @@ func TestAnEndIsReportedBeforeTheEngineAnswers(t *testing.T) {
 	}
 }
 
+// A container is created when the engine has cleaned up after the one that has just ended, or when
+// that takes too long.
+func TestAStartWaitsForTheCleanupOfTheEngine(t *testing.T) {
+	t.Parallel()
+	i, next := instance(drivertest.NewID(), "sh", "-c", "sleep 2; exit 3"), instance(drivertest.NewID(), "sleep", "1000")
+	var physical atomic.Value
+	var asked, answered, created atomic.Int64
+	now := func(at *atomic.Int64) { at.CompareAndSwap(0, time.Now().UnixNano()) }
+	d := openOn(t, silentHost(t, "", func(r *http.Request) bool {
+		id, _ := physical.Load().(string)
+		switch {
+		case id != "" && r.Method == http.MethodGet && strings.Contains(r.URL.Path, id):
+			now(&asked)
+			time.Sleep(50 * time.Millisecond) // it still cleans up
+			now(&answered)
+		case strings.HasSuffix(r.URL.Path, "/create") && strings.Contains(r.URL.RawQuery, next.ID):
+			now(&created)
+		}
+		return false
+	}), t.TempDir(), drivertest.NewID())
+	physical.Store(d.start(i).PhysicalID)
+	d.end(i.ID)
+	d.start(next)
+	waited := time.Duration(created.Load() - asked.Load())
+	if isDone := answered.Load() > 0 && answered.Load() < created.Load(); asked.Load() == 0 || created.Load() == 0 || !isDone && waited < 500*time.Millisecond {
+		t.Errorf("the engine was asked at %d, answered at %d, and had to create at %d", asked.Load(), answered.Load(), created.Load())
+	}
+}
+
 // A stop goes on if the engine gives up waiting for the end, as Podman does on a busy machine.
 func TestAStopOutlastsTheEngine(t *testing.T) {
 	t.Parallel()

@@ -104,6 +104,7 @@ func (d *Driver) create(ctx context.Context, i driver.Instance, plan client.Cont
 	if err := d.writePrivate(i, owner{}); err != nil { // the engine checks that it is there
 		return err
 	}
+	d.awaitCleanups(ctx)
 	err := d.createContainer(ctx, i, plan)
 	if errdefs.IsNotFound(err) && isMissingImage(err) {
 		if err := d.EnsureImage(ctx, plan.Config.Image, i.Login, func(driver.Progress) {}); err != nil {
