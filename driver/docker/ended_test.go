@@ -61,13 +61,13 @@ func TestAnEndIsReportedBeforeTheEngineAnswers(t *testing.T) {
 	}
 }
 
-// A container is created when the engine has cleaned up after the one that has just ended, or when
-// that takes too long.
+// A container is started when the engine has cleaned up after the one that has just ended, or when
+// that takes too long. It is created meanwhile.
 func TestAStartWaitsForTheCleanupOfTheEngine(t *testing.T) {
 	t.Parallel()
 	i, next := instance(drivertest.NewID(), "sh", "-c", "sleep 2; exit 3"), instance(drivertest.NewID(), "sleep", "1000")
 	var physical atomic.Value
-	var asked, answered, created atomic.Int64
+	var asked, answered, started atomic.Int64
 	now := func(at *atomic.Int64) { at.CompareAndSwap(0, time.Now().UnixNano()) }
 	d := openOn(t, silentHost(t, "", func(r *http.Request) bool {
 		id, _ := physical.Load().(string)
@@ -76,17 +76,17 @@ func TestAStartWaitsForTheCleanupOfTheEngine(t *testing.T) {
 			now(&asked)
 			time.Sleep(50 * time.Millisecond) // it still cleans up
 			now(&answered)
-		case strings.HasSuffix(r.URL.Path, "/create") && strings.Contains(r.URL.RawQuery, next.ID):
-			now(&created)
+		case strings.HasSuffix(r.URL.Path, "/start") && strings.Contains(r.URL.Path, next.ID):
+			now(&started)
 		}
 		return false
 	}), t.TempDir(), drivertest.NewID())
 	physical.Store(d.start(i).PhysicalID)
 	d.end(i.ID)
 	d.start(next)
-	waited := time.Duration(created.Load() - asked.Load())
-	if isDone := answered.Load() > 0 && answered.Load() < created.Load(); asked.Load() == 0 || created.Load() == 0 || !isDone && waited < 500*time.Millisecond {
-		t.Errorf("the engine was asked at %d, answered at %d, and had to create at %d", asked.Load(), answered.Load(), created.Load())
+	waited := time.Duration(started.Load() - asked.Load())
+	if isDone := answered.Load() > 0 && answered.Load() < started.Load(); asked.Load() == 0 || started.Load() == 0 || !isDone && waited < 500*time.Millisecond {
+		t.Errorf("the engine was asked at %d, answered at %d, and had to start at %d", asked.Load(), answered.Load(), started.Load())
 	}
 }
 

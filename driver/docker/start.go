@@ -104,7 +104,6 @@ func (d *Driver) create(ctx context.Context, i driver.Instance, plan client.Cont
 	if err := d.writePrivate(i, owner{}); err != nil { // the engine checks that it is there
 		return err
 	}
-	d.awaitCleanups(ctx)
 	err := d.createContainer(ctx, i, plan)
 	if errdefs.IsNotFound(err) && isMissingImage(err) {
 		if err := d.EnsureImage(ctx, plan.Config.Image, i.Login, func(driver.Progress) {}); err != nil {
@@ -154,6 +153,7 @@ func (d *Driver) run(ctx context.Context, i driver.Instance) error {
 	if err := d.writeRecord(i.ID, record{ManualRestarts: i.ManualRestarts, Limited: hasOwnLimits(i.Workload)}); err != nil {
 		return err
 	}
+	d.awaitCleanups(ctx)
 	for attempt := 1; ; attempt++ {
 		_, err := d.api().ContainerStart(ctx, d.reference(i.ID), client.ContainerStartOptions{})
 		if attempt == startAttempts || !isRuntimeCrash(err) {
