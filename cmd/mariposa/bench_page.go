@@ -34,8 +34,9 @@ func benchPageCommand() *cobra.Command {
 			}
 			o.Viewers = func(args ...string) *exec.Cmd {
 				args = append([]string{executable, "bench", pagesName}, args...)
-				if _, err := exec.LookPath("nice"); err == nil { // browsers run on other machines
-					args = append([]string{"nice", "-n", "19"}, args...)
+				// Browsers run on other machines, so the pages get only what the server leaves of the processors.
+				if _, err := exec.LookPath("chrt"); err == nil {
+					args = append([]string{"chrt", "--idle", "0"}, args...)
 				}
 				// It ends with its input.
 				return exec.CommandContext(context.WithoutCancel(cmd.Context()), args[0], args[1:]...) //nolint:gosec // this program
