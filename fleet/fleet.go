@@ -57,6 +57,9 @@ type Options struct {
 	Ring *seal.Ring
 	// Links are the connections to the other replicas; nil if there can be none.
 	Links *relay.Links
+	// NeighborTimeout is how long another replica may take to say when it heard from nodes; a
+	// second if zero.
+	NeighborTimeout time.Duration
 	// Names are those that nodes with DNS servers are told; nil: none.
 	Names *discover.Book
 }

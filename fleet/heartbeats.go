@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,7 +38,6 @@ type heartbeats struct {
 }
 
 const (
-	heartbeatsTimeout = time.Second
 	// heartbeatsFresh is how long the answer of a replica is used.
 	heartbeatsFresh = 500 * time.Millisecond
 	// heartbeatsPause is how long a replica is not asked that did not answer.
@@ -139,7 +139,7 @@ func (f *Fleet) askNeighbor(ctx context.Context, replica string, n *neighbor) {
 		return
 	}
 	asker := ctx
-	ctx, cancel := context.WithTimeout(ctx, heartbeatsTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(f.NeighborTimeout, time.Second))
 	defer cancel()
 	all, err := f.readHeartbeats(ctx, replica)
 	if broken := (*relay.UnreachableError)(nil); errors.As(err, &broken) && broken.Sent {

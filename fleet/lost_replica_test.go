@@ -75,7 +75,7 @@ func TestTheOtherReplicasAreAskedBeforeANodeIsUnknown(t *testing.T) {
 	r.boot("r1")
 	p := r.connect("n1")
 	r.addReplica("r2", srv.URL)
-	r.fleet.Links = r.links("r1")
+	r.fleet.Links, r.fleet.NeighborTimeout = r.links("r1"), time.Minute
 	t.Cleanup(r.fleet.Links.Close) // before the server, which waits for its connections
 	p.session.End("the connection was lost")
 	r.pass(8 * time.Second)

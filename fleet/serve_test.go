@@ -60,7 +60,7 @@ func newTestServer(t *testing.T, beat time.Duration) *testServer {
 // by way of another one.
 func newTestReplica(t *testing.T, beat time.Duration, st *memory.Store, way store.Store, name string) *testServer {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	p := &testServer{t: t, ctx: ctx, store: st, client: &http.Client{Transport: &http.Transport{}}}
 	var err error
 	if p.pic, err = picture.Open(ctx, p.store); err != nil {
