@@ -191,6 +191,9 @@ type try struct {
 type failedTry struct {
 	at  *endpoint
 	err error
+	// wasSlow means that another server answered first, and this one was not waited for. It is
+	// tried once no other server is left.
+	wasSlow bool
 }
 
 // try sends a request to one server after another, until one answers.
@@ -251,7 +254,7 @@ func (t *try) goesOn(at *endpoint, sent bool, err error) bool {
 	if err == nil || !isLost(err) && mariposa.CodeOf(err) != mariposa.Unavailable {
 		return false
 	}
-	t.failed = append(t.failed, failedTry{at, err})
+	t.note(failedTry{at: at, err: err})
 	lost := isLost(err) && sent
 	t.unsure = t.unsure || lost && t.r.changes()
 	return !lost || !t.r.once
@@ -260,7 +263,7 @@ func (t *try) goesOn(at *endpoint, sent bool, err error) bool {
 // settle continues with the server that has answered.
 func (t *try) settle(at *endpoint) {
 	s := &t.c.servers
-	if slices.ContainsFunc(t.failed, func(f failedTry) bool { return f.at == at }) {
+	if slices.ContainsFunc(t.failed, func(f failedTry) bool { return f.at == at && !f.wasSlow }) {
 		return
 	}
 	s.note(at, true)

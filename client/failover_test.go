@@ -22,6 +22,7 @@ type replica struct {
 	installation string
 	handle       http.HandlerFunc
 	tokens       atomic.Int32
+	ready        chan struct{} // if not nil, it does not say that it is alive before this is closed
 }
 
 func newReplica(t *testing.T, installation string, handle http.HandlerFunc) *replica {
@@ -32,6 +33,9 @@ func newReplica(t *testing.T, installation string, handle http.HandlerFunc) *rep
 			r.tokens.Add(1)
 		}
 		if req.URL.Path == "/healthz" {
+			if r.ready != nil {
+				<-r.ready
+			}
 			_ = json.NewEncoder(w).Encode(contract.Health{Status: "ok", Installation: r.installation})
 			return
 		}
@@ -127,6 +131,20 @@ func TestAnErrorNamesEveryServer(t *testing.T) {
 	_, err = c.Nodes(t.Context())
 	if want := "none of the 2 servers answers: " + a.URL + ": no server is running there; " + b.URL + ": no server is running there"; err == nil || err.Error() != want {
 		t.Errorf("nobody is there: %v, want %s", err, want)
+	}
+}
+
+// A server that answers later than another one is tried if that one cannot carry the request out.
+func TestASlowServerIsTriedOnceNoOtherIsLeft(t *testing.T) {
+	t.Parallel()
+	slow := newReplica(t, "one", fine)
+	slow.ready = make(chan struct{})
+	c, _ := among(t, Options{}, slow, newReplica(t, "one", func(w http.ResponseWriter, req *http.Request) {
+		close(slow.ready)
+		busy(w, req)
+	}))
+	if _, err := c.Nodes(t.Context()); err != nil || slow.tokens.Load() != 1 {
+		t.Errorf("%v, and the slow one got %d requests", err, slow.tokens.Load())
 	}
 }
 

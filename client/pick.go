@@ -93,6 +93,9 @@ func (c *Client) pick(ctx context.Context, t *try) (*endpoint, error) {
 	defer s.picking.Unlock()
 	left := slices.DeleteFunc(s.list(), t.hasFailed)
 	if len(left) == 0 {
+		left = t.slowServers()
+	}
+	if len(left) == 0 {
 		return nil, nil
 	}
 	s.mu.Lock()
@@ -120,10 +123,29 @@ func (t *try) hasFailed(at *endpoint) bool {
 	return slices.ContainsFunc(t.failed, func(f failedTry) bool { return f.at == at })
 }
 
+// slowServers returns those that were not waited for.
+func (t *try) slowServers() (all []*endpoint) {
+	for _, f := range t.failed {
+		if f.wasSlow {
+			all = append(all, f.at)
+		}
+	}
+	return all
+}
+
 // fail records that a server cannot be used.
 func (t *try) fail(f finding) {
-	t.failed = append(t.failed, failedTry{f.at, f.err})
+	t.note(failedTry{at: f.at, err: f.err})
 	t.c.servers.note(f.at, false)
+}
+
+// note records why a server did not carry out the request, instead of what was known before.
+func (t *try) note(f failedTry) {
+	if n := slices.IndexFunc(t.failed, func(known failedTry) bool { return known.at == f.at }); n >= 0 {
+		t.failed[n] = f
+		return
+	}
+	t.failed = append(t.failed, f)
 }
 
 // race asks servers one after another, the next as soon as one fails or hesitates, and
@@ -196,7 +218,8 @@ collect:
 		n := slices.IndexFunc(found, func(f finding) bool { return f.at == at })
 		switch {
 		case n < 0:
-			t.fail(finding{at: at, err: &lostError{errSilent}})
+			t.note(failedTry{at, &lostError{errSilent}, true})
+			s.note(at, false)
 		case found[n].err != nil:
 			t.fail(found[n])
 		default:
