@@ -230,3 +230,53 @@ func TestAVersionThatIsCountedOnKeepsItsNumber(t *testing.T) {
 		t.Errorf("%d were made for it", n-made)
 	}
 }
+
+func TestADeletedProjectWaitsForItsUnmanagedInstances(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.replica("r1")
+	r.node("n1", mariposa.Resources{})
+	r.node("n2", mariposa.Resources{})
+	p, _ := r.create("shop", web(1))
+	r.settle()
+	for id, node := range map[string]string{"here": "n1", "away": "n2"} { // as the deletion leaves them
+		spec := &mariposa.InstanceSpec{Name: id, Project: p, Node: node, Compute: mariposa.ComputeDummy, Orphaned: true, Goal: mariposa.GoalGone, Generation: 2}
+		r.write(store.Write{Kind: mariposa.KindInstance, ID: id, Project: p, Spec: spec})
+	}
+	r.leave("n2")
+	r.settle()
+	task := r.delete(p)
+	r.settle()
+	r.wantInstances(2)
+	if n := len(r.list(mariposa.KindProject)); n != 1 {
+		t.Errorf("%d projects are left while a reachable node has an instance", n)
+	}
+	r.wantTask(task, mariposa.TaskActive)
+	r.write(store.Write{Kind: mariposa.KindInstance, ID: "here", Delete: true})
+	r.settle()
+	r.wantTask(task, mariposa.TaskCompleted)
+	if left, n := r.wantInstances(1), len(r.list(mariposa.KindProject)); left[0].ID != "away" || n != 0 {
+		t.Errorf("%s and %d projects are left", left[0].ID, n)
+	}
+}
+
+func TestADeletedProjectDoesNotWaitForANodeThatIsLostMeanwhile(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.replica("r1")
+	r.node("n1", mariposa.Resources{})
+	p, _ := r.create("shop", web(0))
+	r.settle()
+	spec := &mariposa.InstanceSpec{Name: "here", Project: p, Node: "n1", Compute: mariposa.ComputeDummy, Orphaned: true, Goal: mariposa.GoalGone, Generation: 2}
+	r.write(store.Write{Kind: mariposa.KindInstance, ID: "here", Project: p, Spec: spec})
+	r.lazy = true
+	task := r.delete(p)
+	r.settle()
+	r.wantTask(task, mariposa.TaskActive)
+	r.leave("n1")
+	r.settle()
+	r.wantTask(task, mariposa.TaskCompleted)
+	if n := len(r.list(mariposa.KindProject)); n != 0 {
+		t.Errorf("%d projects are left", n)
+	}
+}

@@ -6,6 +6,7 @@ import (
 
 	"mariposa"
 	"mariposa/converge"
+	"mariposa/picture"
 	"mariposa/queue"
 	"mariposa/reason"
 	"mariposa/store"
@@ -173,7 +174,7 @@ func advance(p mariposa.Progress, todo int, gotOn bool) mariposa.Progress {
 // scale does not take part in a paused rollout.
 func (t *turn) countTodo(task queue.Task) int {
 	if len(task.Spec.Services) == 0 {
-		return t.plan.Todo
+		return t.plan.Todo + t.unmanagedLeft()
 	}
 	left := t.view.Todo
 	if task.Spec.Task == mariposa.TaskScale && task.Spec.Patch.Number == 0 {
@@ -343,7 +344,28 @@ func (t *turn) writeTask(task queue.Task) {
 // isFinished reports whether a project that is being deleted has no reachable
 // instance left.
 func (t *turn) isFinished() bool {
-	return t.spec.Deleting && t.goal.Goal == mariposa.GoalDeleted && len(t.unreachableInstances()) == t.view.Len() && !t.isTruncated
+	return t.spec.Deleting && t.goal.Goal == mariposa.GoalDeleted && len(t.unreachableInstances()) == t.view.Len() && !t.isTruncated && t.unmanagedLeft() == 0
+}
+
+// unmanagedLeft counts the unmanaged instances of a project that is being deleted that reachable
+// nodes have yet to remove. They are not in the view.
+func (t *turn) unmanagedLeft() (n int) {
+	if !t.spec.Deleting {
+		return 0
+	}
+	on := map[string]int{}
+	t.e.Picture.EachInstanceOf(t.project, func(i *store.Instance) bool {
+		if !i.Spec().Managed {
+			on[i.Spec().Node]++
+		}
+		return true
+	})
+	for node, count := range on {
+		if r := t.e.Picture.Nodes.Get(node); r != nil && !picture.NodeOf(r).Unknown {
+			n += count
+		}
+	}
+	return n
 }
 
 // unreachableInstances lists the unwanted instances on unreachable nodes.
