@@ -84,6 +84,35 @@ func TestAnAgentThatStartsWithoutAnEngineWaitsForIt(t *testing.T) {
 	status("e")
 }
 
+// How an instance has ended is known, wherever its engine is.
+func TestAnEndedInstanceKeepsItsReasonWithoutAnEngine(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	w := dummyWork()
+	r.away = new(string)
+	r.boot()
+	r.connect(wanted("a", 1, w), wanted("b", 1, w))
+	must(t, r.dummy.Crash("a"))
+	must(t, r.dummy.Crash("b"))
+	r.run()
+	a, b := r.wantState("a", mariposa.StateFailed), r.wantState("b", mariposa.StateFailed)
+	r.assign(halted("b", 2, w)) // it is kept
+	kept := r.wantState("b", mariposa.StateStopped)
+	if a.Reason == "" || kept.Reason != b.Reason {
+		t.Fatalf("%+v, %+v", a, kept)
+	}
+	*r.away = "it does not answer"
+	r.boot()
+	r.connect(known(wanted("a", 1, w), a), known(halted("b", 2, w), kept))
+	r.linger(time.Minute)
+	r.setEngine("")
+	for id, was := range map[string]mariposa.InstanceStatus{"a": a, "b": kept} {
+		if st := r.wantState(id, was.State); st.Reason != was.Reason {
+			t.Errorf("%s %s, and now says %q", id, was.Reason, st.Reason)
+		}
+	}
+}
+
 // Starts and stops that wait for an engine say so, and go on when it answers again.
 func TestOperationsSayThatTheyWaitForTheirEngine(t *testing.T) {
 	t.Parallel()

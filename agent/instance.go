@@ -136,7 +136,9 @@ func (n *Node) addInstance(it *wire.Assignment, w *mariposa.Workload) (*instance
 	i.desired.Goal = it.Goal
 	if _, here := n.found[it.ID]; !here {
 		if i.waitsForList = n.whyUnlisted(i.compute); i.waitsForList != "" {
-			i.status.Reason = "its state is uncertain: " + i.waitsForList
+			if !i.keepsReason() {
+				i.status.Reason = "its state is uncertain: " + i.waitsForList
+			}
 			if i.status.State == "" {
 				i.status.State = mariposa.StateProvisioning
 			}
@@ -145,6 +147,18 @@ func (n *Node) addInstance(it *wire.Assignment, w *mariposa.Workload) (*instance
 		}
 	}
 	return i, n.identify(i)
+}
+
+// keepsReason reports whether the reason of an instance says how it ended, and nothing is to be done
+// with it. The list of its driver does not repeat it.
+func (i *instance) keepsReason() bool {
+	switch i.desired.Goal {
+	case mariposa.GoalRunning:
+		return i.status.State == mariposa.StateFailed
+	case mariposa.GoalHalted:
+		return i.hasEnded()
+	}
+	return false
 }
 
 // identify takes over an instance that a driver has found, or concludes that no driver has it.
