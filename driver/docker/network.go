@@ -94,7 +94,7 @@ func (d *Driver) ensureNetwork(ctx context.Context, name string, i driver.Instan
 	case err != nil:
 		return nil, err
 	case is.Network.Labels[labelScope] != d.options.Scope:
-		return nil, fmt.Errorf("another network has the name %s: remove it", name)
+		return nil, &explained{fmt.Sprintf("another network has the name %s: remove it", name), nil}
 	case is.Network.Labels[labelShared] != "":
 		err = d.restoreSharedBridge(ctx, i)
 	}

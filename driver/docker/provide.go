@@ -103,7 +103,7 @@ func (d *Driver) provideNetwork(ctx context.Context, r driver.Resource) error {
 		_, err = d.api().NetworkCreate(ctx, networkName(r.ID), client.NetworkCreateOptions{Driver: "bridge", Labels: d.labelsOf(r)})
 		return err
 	case err == nil && is.Network.Labels[labelScope] != d.options.Scope:
-		return errors.New("another network has the name " + networkName(r.ID) + ": remove it")
+		return &explained{"another network has the name " + networkName(r.ID) + ": remove it", nil}
 	}
 	return err
 }

@@ -197,7 +197,10 @@ func TestTheErrorsOfTheEngineAreExplained(t *testing.T) {
 	d.cannotStart(instance(drivertest.NewID(), "/no/such/program"), "its image has no program /no/such/program", "check `command`")
 	nobody := instance(drivertest.NewID())
 	nobody.Workload.User = "stranger"
-	d.cannotStart(nobody, "stranger")
+	d.cannotStart(nobody, "stranger", "check `user`")
+	if _, err := d.Start(t.Context(), nobody); err == nil || !strings.HasPrefix(err.Error(), "its image ") { // the engine did not say it
+		t.Errorf("without its user: %v", err)
+	}
 	wrong := instance(drivertest.NewID())
 	wrong.Workload.Image = "Not Valid"
 	d.cannotStart(wrong, "the name of its image is not valid")

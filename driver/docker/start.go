@@ -246,7 +246,7 @@ func (d *Driver) resolveUser(ctx context.Context, id, user string) (owner, error
 			return to, err
 		}
 		if len(fields) < 4 {
-			return to, fmt.Errorf("its image has no user %q", name)
+			return to, &explained{fmt.Sprintf("its image has no user %q: check `user`", name), nil}
 		}
 		uid, _ = strconv.Atoi(fields[2])
 		to.gid, _ = strconv.Atoi(fields[3])
@@ -261,7 +261,7 @@ func (d *Driver) resolveUser(ctx context.Context, id, user string) (owner, error
 			return to, err
 		}
 		if len(fields) < 3 {
-			return to, fmt.Errorf("its image has no group %q", group)
+			return to, &explained{fmt.Sprintf("its image has no group %q: check `user`", group), nil}
 		}
 		to.gid, _ = strconv.Atoi(fields[2])
 	}
