@@ -38,6 +38,7 @@ func (f *feed) streamWithStates(ctx context.Context, w http.ResponseWriter) {
 			out.send(f.take()...)
 			return
 		}
+		f.addAccess()
 		f.addStates(ctx, fresh)
 		seen = now.number
 		f.flush(out)
@@ -99,6 +100,18 @@ func (f *feed) flush(out *sender) {
 	out.send(f.take()...)
 	if size > 0 { // waiting for a slow client is no work
 		f.s.published.note(min(time.Since(began), sendTime+time.Duration(size)*time.Nanosecond))
+	}
+}
+
+// addAccess adds that the caller's rights are no longer those that the client knows. The client
+// cannot see that in other events: whoever loses a project hears no more of it.
+func (f *feed) addAccess() {
+	if f.access == "" {
+		return
+	}
+	if now := f.s.directory.Access(f.caller); now != f.access {
+		f.access = now
+		f.add(fmt.Appendf(nil, "id: %d\nevent: access\ndata: {\"access\":%q}\n\n", f.after, now))
 	}
 }
 

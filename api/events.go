@@ -44,6 +44,7 @@ type eventsInput struct {
 	Detail      string `query:"detail" maxLength:"255" doc:"with kinds: the id of a project of which all events are sent"`
 	States      bool   `query:"states" doc:"for a stream: also send the state of each project soon after it has changed, as event state. Events may come a tenth of a second later then, a fifth if the server is busy, without those that later ones of the same task or instance supersede, and only the newest of many events of instances"`
 	Instances   string `query:"instances" maxLength:"255" doc:"with states: the id of a project whose instances are sent soon after they have changed, as event instances"`
+	Access      string `query:"access" maxLength:"255" doc:"with states: the field access of GET /v1/user. As soon as the caller's rights are others, they are sent, as event access"`
 	LastEventID string `header:"Last-Event-ID" doc:"for a stream: the last revision received; takes precedence over since"`
 	Accept      string `header:"Accept" hidden:"true"`
 }
@@ -70,6 +71,7 @@ func (s *server) events(ctx context.Context, in *eventsInput) (*huma.StreamRespo
 	if f.detail, f.states, f.instances = in.Detail, in.States, in.Instances; f.instances != "" && !(live && f.states) {
 		return nil, mariposa.Errorf(mariposa.InvalidArgument, "instances: only a stream with states=true has them: use Accept: text/event-stream and states=true, or GET /v1/instances")
 	}
+	f.access = in.Access
 	since, field := in.Since, "since"
 	if live && in.LastEventID != "" {
 		since, field = in.LastEventID, "Last-Event-ID"
@@ -120,6 +122,7 @@ type feed struct {
 	detail       string   // the project of which events of all kinds are sent
 	states       bool     // states of projects are sent, too
 	instances    string   // the project whose instances are sent, with states
+	access       string   // the rights of the caller that the client knows, with states; empty: it does not care
 	after        int64    // the newest revision sent or skipped
 	limit        int
 

@@ -36,7 +36,7 @@ func (s *server) whoami(ctx context.Context, _ *struct{}) (*document[contract.Wh
 	if r == nil {
 		return nil, notFound("there is no such user")
 	}
-	doc := contract.Whoami{User: v.user(r), HasPassword: r.Spec().Password != ""}
+	doc := contract.Whoami{User: v.user(r), HasPassword: r.Spec().Password != "", Access: s.directory.Access(c)}
 	if id := r.Spec().Identity; id != nil && s.provider != nil && id.Issuer == s.provider.Issuer {
 		doc.Provider = s.provider.Name
 	}

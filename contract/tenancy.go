@@ -81,6 +81,7 @@ type Whoami struct {
 	For         string `json:"for,omitempty" doc:"name of the user that the caller acts for"`
 	HasPassword bool   `json:"has_password" doc:"the user has a password for the web page"`
 	Provider    string `json:"provider,omitempty" doc:"name of the provider at which the user signs in to the web page"`
+	Access      string `json:"access" doc:"differs after the caller's rights have changed; a stream of events can watch it"`
 	Token       Token  `json:"token"`
 }
 
