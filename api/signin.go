@@ -86,6 +86,7 @@ func isCrossSite(r *http.Request) bool {
 type signInInput struct {
 	Origin string `header:"Origin" hidden:"true"`
 	Site   string `header:"Sec-Fetch-Site" hidden:"true"`
+	Cookie string `header:"Cookie" hidden:"true"`
 	Body   contract.SignIn
 }
 
@@ -105,7 +106,7 @@ func (s *server) signIn(ctx context.Context, in *signInInput) (*signInOutput, er
 	case ask.Token != "" && ask.Link == "" && ask.User == "" && ask.Password == "":
 		err = s.signInByToken(ctx, ask.Token, now, &who)
 	case ask.Link != "" && ask.Token == "" && ask.User == "" && ask.Password == "":
-		err = s.signInByLink(ctx, ask.Link, now, &who)
+		err = s.signInByLink(ctx, ask.Link, in.Cookie, now, &who)
 	case ask.User != "" && ask.Password != "" && ask.Token == "" && ask.Link == "":
 		err = s.signInByPassword(ctx, ask.User, ask.Password, now, &who)
 	default:
@@ -145,7 +146,9 @@ func errUsedLink() error {
 	return mariposa.Errorf(mariposa.Unauthorized, "this link was used before, or has expired: get a new one with `mariposa open`")
 }
 
-func (s *server) signInByLink(ctx context.Context, secret string, now time.Time, who *change.SignIn) error {
+// signInByLink finds the owner of a link. It does not replace the session of another user: pages of
+// other sites can open a link too, and people would not notice that they work as somebody else.
+func (s *server) signInByLink(ctx context.Context, secret, cookies string, now time.Time, who *change.SignIn) error {
 	from := s.Picture.Revision()
 	link := s.directory.Link(secret, now)
 	if link == nil {
@@ -157,6 +160,12 @@ func (s *server) signInByLink(ctx context.Context, secret string, now time.Time,
 		return s.countFailure(ctx, attemptToSignIn, who.From, func() string { return errUsedLink().Error() })
 	}
 	who.User, who.By = link.Spec().Owner(), link
+	r := (&http.Request{Header: http.Header{"Cookie": {cookies}}}).WithContext(ctx)
+	if session, ok := s.sessionCookie(r); ok {
+		if c := s.identify(ctx, session, true, now); c != nil && c.User != who.User {
+			return conflict("you are signed in as %s, and this link is for %s: sign out first", c.Name, s.viewer(ctx).userName(who.User))
+		}
+	}
 	return nil
 }
 

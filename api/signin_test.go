@@ -163,6 +163,22 @@ func TestALinkSignsInOnce(t *testing.T) {
 	h.call("POST", "/v1/tokens", contract.NewToken{Name: "other", Use: mariposa.TokenLink, Role: mariposa.RoleViewer}).wantError(400, mariposa.InvalidArgument)
 }
 
+// A page of another site can open a link too. It does not replace the session of somebody else.
+func TestALinkDoesNotReplaceTheSessionOfAnother(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t)
+	h.newPerson("eve")
+	eve := h.as(want[contract.Token](h.call("POST", "/v1/tokens", contract.NewToken{Name: "eve", User: "eve"}), 201).Secret)
+	link := want[contract.Token](eve.call("POST", "/v1/tokens", contract.NewToken{Name: "trap", Use: mariposa.TokenLink}), 201).Secret
+	victim := h.signIn(contract.SignIn{Token: adminToken})
+	victim.call("POST", "/v1/sessions", contract.SignIn{Link: link}).wantError(409, mariposa.Conflict, "you are signed in as admin, and this link is for eve")
+	want[contract.Whoami](victim.call("GET", "/v1/user", nil), 200)
+	own := want[contract.Token](h.call("POST", "/v1/tokens", contract.NewToken{Name: "own", Use: mariposa.TokenLink}), 201).Secret
+	want[contract.Session](victim.call("POST", "/v1/sessions", contract.SignIn{Link: own}), 201)
+	want[contract.Changed](victim.call("DELETE", "/v1/session", nil), 200)
+	want[contract.Session](victim.call("POST", "/v1/sessions", contract.SignIn{Link: link}), 201) // the refusal has not used it up
+}
+
 // A page of another site cannot use the session of a browser, and cannot sign it in.
 func TestPagesOfOtherSitesCannotUseASession(t *testing.T) {
 	t.Parallel()
