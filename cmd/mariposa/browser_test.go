@@ -284,8 +284,14 @@ func (p *tab) tryEval(expression string) (string, error) {
 // reload loads the page again.
 func (p *tab) reload() {
 	p.t.Helper()
+	p.replaced(func() { p.command("Page.reload", map[string]any{}, nil) })
+}
+
+// replaced waits until what is done has loaded the page again.
+func (p *tab) replaced(by func()) {
+	p.t.Helper()
 	p.eval("window.isOld = true")
-	p.command("Page.reload", map[string]any{}, nil)
+	by()
 	for deadline := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) { // there is no signal to wait for: poll
 		// While the old page goes away, it has no value.
 		if loaded, err := p.tryEval("String(!window.isOld && document.readyState === 'complete' && !!document.getElementById('app'))"); err == nil && loaded == "true" {

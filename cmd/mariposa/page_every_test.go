@@ -69,6 +69,9 @@ func (p *tab) photograph(name string) {
 // evil is a text that runs a script if anything takes it for HTML.
 const evil = `"'><img src=x onerror=attacked()><script>attacked()</script>`
 
+// turned is a text that would show what follows it from right to left.
+const turned = "\u202egnp.exe"
+
 // links returns the addresses of links, without duplicates.
 func (p *tab) links(selector string) []string {
 	p.t.Helper()
@@ -112,7 +115,7 @@ metadata:
 `, attack, attack, attack)
 	h.create("shop", manifest)
 	h.converged("shop", "web", 6)
-	h.must(h.UpdateManifest(t.Context(), "shop", []byte(strings.Replace(manifest, "MODE:", "STYLE:", 1)), client.Update{Force: true, Message: evil}))
+	h.must(h.UpdateManifest(t.Context(), "shop", []byte(strings.Replace(manifest, "MODE:", "STYLE:", 1)), client.Update{Force: true, Message: evil + turned}))
 	link, _, err := h.CreateLink(t.Context(), "")
 	must(t, err)
 	p.command("Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": "window.attacks = 0; window.attacked = () => { attacks++ }"}, nil)
@@ -149,7 +152,7 @@ metadata:
 			p.confirm("Keep as it is")
 		}
 		if path.Base(at) == "versions" {
-			p.sees(evil)
+			p.sees(evil + "\ufffdgnp.exe")
 		}
 	}
 	p.look(1280, 800, "light")

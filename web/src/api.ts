@@ -45,7 +45,7 @@ export interface Node {
 
 export interface Resources { milli_cpu?: number; memory?: number; disk?: number; instances?: number }
 
-export interface Me { id: string; name: string; admin: boolean; organization_name: string; has_password?: boolean; provider?: string; token: { name: string; use: string; role?: Role; project?: string; expires: string | null } }
+export interface Me { id: string; name: string; admin: boolean; organization_name: string; has_password?: boolean; provider?: string; access: string; token: { name: string; use: string; role?: Role; project?: string; expires: string | null } }
 
 export interface Fault { field: string; message: string; line?: number }
 

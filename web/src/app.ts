@@ -15,13 +15,13 @@ import { hideInstance, showInstance, shownInstance } from "./panel";
 import { projectView, Tab } from "./project";
 import { ask, isAsking, onSheet, sheetView } from "./sheet";
 import { closeShell, shellView } from "./shell";
-import { hasReturned, linkInAddress, mayBeSignedIn, rememberSignIn, signInBy, signInView } from "./signin";
+import { hasReturned, linkInAddress, mayBeSignedIn, onOtherSignIn, rememberSignIn, signInBy, signInView } from "./signin";
 import { loadProjectPeople } from "./people";
 import { closeValues, loadValues } from "./values";
 import { addInstances, addToTimeline, closeTimeline, loadTimeline } from "./timeline";
 import { eventList, pathOf, refreshSteps, taskList } from "./views";
 import { loadVersions } from "./versions";
-import { may, world } from "./world";
+import { followPerson, may, world } from "./world";
 
 const show = mount(document.getElementById("app")!);
 let scheduled = false;
@@ -213,7 +213,7 @@ function searchKey(e: KeyboardEvent): void {
 
 async function signOut(): Promise<void> {
   await send("DELETE", "/v1/session").catch(() => {});
-  rememberSignIn(false);
+  rememberSignIn("");
   world.signOut();
   history.replaceState(null, "", "/");
 }
@@ -280,12 +280,12 @@ async function begin(): Promise<void> {
   failure = "";
   try {
     await world.load();
-    rememberSignIn(true);
+    rememberSignIn(world.me?.id ?? "");
     arrive();
     if (!world.isFollowing()) void world.follow();
   } catch (e) {
     if (!(e instanceof Failure && e.status === 401)) failure = (e as Error).message;
-    if (failure && !world.me) world.me = { id: "", name: "", admin: false, organization_name: "", token: { name: "", use: "", expires: null } };
+    if (failure && !world.me) world.me = { id: "", name: "", admin: false, organization_name: "", access: "", token: { name: "", use: "", expires: null } };
   }
   starting = false;
   redraw();
@@ -314,6 +314,7 @@ async function main(): Promise<void> {
     if (world.open && tabOf() === "") void refreshBalancers(world.open, redraw);
     redraw(); // ages and estimates
   }, 1000);
+  onOtherSignIn(followPerson);
   addEventListener("hashchange", () => void enter()); // a sign-in link, pasted while the page is open
   await enter();
 }
@@ -321,9 +322,11 @@ async function main(): Promise<void> {
 /** enter uses the sign-in link in the address, or an earlier session. */
 async function enter(): Promise<void> {
   const link = linkInAddress();
-  if (link ? await signInBy(link) : hasReturned() || mayBeSignedIn()) await begin();
+  const refused = link && (await signInBy(link));
+  if ((link && !refused) || hasReturned() || mayBeSignedIn()) await begin();
   starting = false;
   redraw();
+  if (refused && world.me) ask({ title: "The sign-in link was not used", says: [h("span", null, refused)], verb: "" });
 }
 
 void main();

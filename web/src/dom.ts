@@ -27,7 +27,11 @@ export function h(tag: string, props: Props | null = null, ...kids: (Child | Chi
   return { tag, props: props ?? {}, kids: (kids as (Child | Child[])[]).flat() };
 }
 
-const text = (s: string): VNode => ({ tag: "#", props: { text: s }, kids: [] });
+/** Characters that turn the direction of the text around them. The page would say something else than
+ * it means if a message or a log line had them, so a replacement character shows where they are. */
+const turning = /[\u202a-\u202e\u2066-\u2069]/g;
+
+const text = (s: string): VNode => ({ tag: "#", props: { text: s.replace(turning, "\ufffd") }, kids: [] });
 
 function build(kids: Kids): VNode[] {
   const list = typeof kids === "function" ? kids() : kids;

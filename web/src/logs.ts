@@ -68,7 +68,7 @@ async function readAll(): Promise<void> {
     if (lines.length > maxLines) lines = lines.slice(-maxLines);
     redraw();
   }
-  if (shown === of) timer = window.setTimeout(() => void readAll(), interval);
+  if (shown === of) timer = window.setTimeout(() => void readAll(), world.openLoaded ? interval : 100);
 }
 
 /** readOne returns why the server ended the log, if it says that. */
@@ -101,6 +101,7 @@ async function readOne(i: Instance): Promise<string> {
 export function logsView(p: Project, path: (service: string) => string): VNode {
   if (p.services.length === 0) return h("p", { class: "quiet" }, "This project has no services.");
   const all = instancesOf(shown.service);
+  const isReading = loading || !world.openLoaded || all.slice(0, maxInstances).some((i) => !read.has(i.id));
   const want = filter.toLowerCase();
   const found = want ? lines.filter((l) => l.text.toLowerCase().includes(want) || l.name.includes(want)) : lines;
   return h("div", { class: "logs" },
@@ -116,7 +117,7 @@ export function logsView(p: Project, path: (service: string) => string): VNode {
       } }), " Follow")),
     all.length > maxInstances && h("p", { key: "many", class: "quiet" }, `The newest ${maxInstances} of ${all.length} instances are shown.`),
     error && h("p", { key: "error", class: "error", role: "alert" }, error),
-    found.length === 0 && h("p", { key: "none", class: "quiet" }, loading && lines.length === 0 ? "Loading lines…" : filter ? "No line contains this text." : all.length === 0 ? "Nothing here has a log." : "No output yet."),
+    found.length === 0 && h("p", { key: "none", class: "quiet" }, isReading && lines.length === 0 ? "Loading lines…" : filter ? "No line contains this text." : all.length === 0 ? "Nothing here has a log." : "No output yet."),
     found.length > 0 && h("div", { key: "lines", class: "lines", tabindex: 0, role: "log", "aria-label": `Log of ${shown.service}`, use: stick }, found.map((l) => h("div", { key: l.n, memo: l }, () => [
       h("time", { datetime: l.at }, time(l.at)), h("span", { class: "quiet" }, l.name), h("span", { class: "text" }, l.text),
     ]))));

@@ -35,20 +35,26 @@ export function linkInAddress(): string {
   return secret;
 }
 
-/** The cookie of the session is hidden from scripts. This only saves a request that would be
- * refused. */
+/** The cookie of the session is hidden from scripts. The id of the person saves a request that would
+ * be refused, and tells other tabs who is there. */
 const hint = "mariposa-signed-in";
 export const mayBeSignedIn = (): boolean => localStorage.getItem(hint) !== null;
-export const rememberSignIn = (is: boolean): void => (is ? localStorage.setItem(hint, "1") : localStorage.removeItem(hint));
+export const rememberSignIn = (person: string): void => (person ? localStorage.setItem(hint, person) : localStorage.removeItem(hint));
 
-export async function signInBy(link: string): Promise<boolean> {
+/** onOtherSignIn calls a function with the id of the person who signs in in another tab. */
+export function onOtherSignIn(then: (person: string) => void): void {
+  addEventListener("storage", (e) => e.key === hint && then(e.newValue ?? ""));
+}
+
+/** signInBy signs in by a link, and returns why that failed. */
+export async function signInBy(link: string): Promise<string> {
   try {
     await send("POST", "/v1/sessions", { link });
-    return true;
+    error = "";
   } catch (e) {
     error = explain(e);
-    return false;
   }
+  return error;
 }
 
 export function signInView(done: () => Promise<void>, redraw: () => void): VNode {

@@ -10,6 +10,8 @@ const kinds = "instance.failed,instance.unhealthy,network,node,organization,pack
 
 class World {
   me: Me | null = null;
+  /** The id of the last person who was signed in. */
+  private person = "";
   loaded = false;
   /** problem says why what is shown may be old; empty: it is live. */
   problem = "";
@@ -48,9 +50,12 @@ class World {
   }
 
   async load(): Promise<void> {
-    this.me = await get<Me>("/v1/user");
-    identity.hasPassword = this.me.has_password ?? false;
-    identity.provider = this.me.provider ?? "";
+    const me = await get<Me>("/v1/user");
+    if (this.person && this.person !== me.id) return startAgain();
+    this.person = me.id;
+    this.me = me;
+    identity.hasPassword = me.has_password ?? false;
+    identity.provider = me.provider ?? "";
     const [state, list, queue, events] = await Promise.all([
       get<{ revision: number; projects: Project[] }>("/v1/state"),
       get<{ projects: { id: string; role?: Role }[] }>("/v1/projects"),
@@ -63,9 +68,17 @@ class World {
     this.events = events.events.filter((e) => e.revision <= state.revision).reverse();
     this.revision = state.revision;
     this.loaded = true;
-    if (this.open) await this.loadInstances();
+    if (!this.projects.has(this.open)) this.forgetOpen();
+    if (this.open) await Promise.all([this.loadInstances(), this.loadHistory()]);
+    if (!me.admin) this.nodes = null;
     if (this.nodes) await this.loadNodes();
     this.changed();
+  }
+
+  private forgetOpen(): void {
+    this.open = "";
+    this.openLoaded = false;
+    this.instances = new Map();
   }
 
   /** follow applies changes until the page is hidden or the person signs out. */
@@ -75,13 +88,14 @@ class World {
     this.scope = this.wanted();
     for (let failures = 0; !stream.signal.aborted; ) {
       try {
-        await readStream(`/v1/events?since=${this.revision}&states=true${this.scope}`, stream.signal, () => {
+        await readStream(`/v1/events?since=${this.revision}&states=true&access=${this.me?.access ?? ""}${this.scope}`, stream.signal, () => {
           failures = 0;
           this.report("");
         }, (kind, data, id) => {
           if (kind === "error" || stream.signal.aborted) return;
           if (kind === "state") this.setState(JSON.parse(data) as Project);
           else if (kind === "instances") this.setInstances(JSON.parse(data) as { project: string; instances: Changed[] });
+          else if (kind === "access") void this.refresh("access", () => this.load().then(() => this.followWanted()));
           else this.apply(JSON.parse(data) as Event);
           this.pass(id);
         }, "", (id) => this.pass(id));
@@ -148,7 +162,8 @@ class World {
     this.problem = "";
     this.projects.clear();
     this.tasks.clear();
-    this.instances.clear();
+    this.roles.clear();
+    this.forgetOpen();
     this.events = [];
     this.nodes = null;
     this.changed();
@@ -272,7 +287,18 @@ function place(all: Map<string, Instance>, c: Changed): Instance | null {
   return now;
 }
 
+/** startAgain forgets everything that was shown, typed or revealed: it belongs to another person. */
+function startAgain(): Promise<never> {
+  location.reload();
+  return new Promise(() => {});
+}
+
 export const world = new World();
+
+/** followPerson notices that another person has signed in, in another tab. */
+export function followPerson(id: string): void {
+  if (id && world.me?.id && world.me.id !== id) void startAgain();
+}
 
 hooks.onSignedOut = () => world.signOut();
 
