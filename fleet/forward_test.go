@@ -80,7 +80,7 @@ func addNeighbor(t *testing.T, p *testServer) *neighbor {
 		t.Fatal(err)
 	}
 	n.fleet, err = fleet.New(p.ctx, fleet.Options{
-		Store: p.store, Picture: n.pic, Cache: picture.NewVersionCache(p.store, seal.NewVault(ring, p.store)), Clock: steady, Replica: "r2", Links: n.links,
+		Store: p.store, Picture: n.pic, Cache: picture.NewVersionCache(p.store, seal.NewVault(ring, p.store)), Clock: steady, Replica: "r2", Links: n.links, NeighborTimeout: time.Minute,
 	})
 	if err != nil {
 		t.Fatal(err)

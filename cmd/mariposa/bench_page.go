@@ -17,6 +17,7 @@ import (
 func benchPageCommand() *cobra.Command {
 	var o bench.PageOptions
 	var g benchFlags
+	var idle bool
 	c := &cobra.Command{
 		Use:   "page",
 		Short: "Keep web pages open, and measure what they cost the server and how much they slow it down",
@@ -34,9 +35,12 @@ func benchPageCommand() *cobra.Command {
 			}
 			o.Viewers = func(args ...string) *exec.Cmd {
 				args = append([]string{executable, "bench", pagesName}, args...)
-				// Browsers run on other machines, so the pages get only what the server leaves of the processors.
-				if _, err := exec.LookPath("chrt"); err == nil {
-					args = append([]string{"chrt", "--idle", "0"}, args...)
+				yield := []string{"nice", "-n", "19"} // browsers run on other machines
+				if idle {
+					yield = []string{"chrt", "--idle", "0"}
+				}
+				if _, err := exec.LookPath(yield[0]); err == nil || idle {
+					args = append(yield, args...)
 				}
 				// It ends with its input.
 				return exec.CommandContext(context.WithoutCancel(cmd.Context()), args[0], args[1:]...) //nolint:gosec // this program
@@ -49,6 +53,7 @@ func benchPageCommand() *cobra.Command {
 	c.Flags().IntVar(&o.Projects, "projects", 20, "number of projects that the instances are divided among")
 	c.Flags().IntVar(&o.Pages, "pages", 50, "number of open pages")
 	c.Flags().IntVar(&o.Details, "project-pages", 5, "number of them that show the project that starts; the others show the overview")
+	c.Flags().BoolVar(&idle, "idle-pages", false, "run the pages only while the server leaves a core idle (chrt --idle), as if their browsers were on other machines; needs a machine without other work")
 	c.Flags().IntVar(&o.Changes, "changes", 20, "number of single instances to kill in each measurement")
 	c.Flags().DurationVar(&o.Interval, "interval", 300*time.Millisecond, "time between two kills")
 	c.Flags().IntVar(&o.Started, "started", 20_000, "number of instances that the project starts in each round")
