@@ -56,7 +56,7 @@ func (t *turn) refillUnhealthy(missing int) int {
 		slot, code := i.Spec.Slot, mariposa.ReasonUnhealthy
 		number, can := t.refillVersion(i)
 		switch {
-		case blamed && t.ailing[slot]:
+		case blamed && t.ailing[slot] && !t.isRolledOver(i):
 			code = mariposa.ReasonCheckNeverPassed
 		case t.recheckedAt(i).After(t.now):
 			code = mariposa.ReasonUnhealthyRecheck
@@ -114,21 +114,40 @@ func (t *turn) unhealthyBatch(empty int) int {
 	return most - t.starting - t.outdatedStarting - len(t.taken) - empty
 }
 
-// blamesChecks reports whether the checks themselves are the likely cause: no instance
-// passes them, and none ever has.
+// blamesChecks reports whether the checks themselves are the likely cause: the unhealthy
+// instances fail checks that none has ever passed. Checks are spread in time, so others may
+// still run that have not finished them.
 func (t *turn) blamesChecks() bool {
-	if t.countRunning() > 0 || t.failed > 0 {
-		return false
-	}
-	never := true
+	digest, names, isNew := "", map[string]bool{}, true
 	t.s.each(unhealthy, func(i *Instance) bool {
+		digest = i.Status.ChecksDigest
 		for _, c := range i.Status.Checks {
-			never = never && (c.Health != mariposa.HealthUnhealthy || !c.Passed)
+			if c.Health == mariposa.HealthUnhealthy {
+				names[c.Name], isNew = true, isNew && !c.Passed
+			}
 		}
-		return never
+		return isNew
 	})
-	return never
+	for _, c := range wantedClasses {
+		if !isNew {
+			return false
+		}
+		t.s.each(c, func(i *Instance) bool {
+			isNew = i.Status == nil || !hasPassed(i.Status, digest, names) && (!c.runs() || AwaitsChecks(t.s.def, i.Status))
+			return isNew
+		})
+	}
+	return isNew
 }
+
+// hasPassed reports whether an instance has passed one of the named checks of a definition.
+func hasPassed(st *mariposa.InstanceStatus, digest string, names map[string]bool) bool {
+	return st.ChecksDigest == digest && slices.ContainsFunc(st.Checks, func(c mariposa.CheckStatus) bool { return c.Passed && names[c.Name] })
+}
+
+// isRolledOver reports whether the rollout replaces an instance now, so that what its checks
+// say does not matter.
+func (t *turn) isRolledOver(i *Instance) bool { return t.view.isOutdated(t.s, i) && !t.isOnHold() }
 
 // dropUnhealthy removes unhealthy instances that are not needed: those whose slot is served by
 // another one, and those above the goal.

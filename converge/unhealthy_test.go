@@ -146,6 +146,51 @@ func TestACheckThatNeverPassedAnywhereIsBlamed(t *testing.T) {
 	}
 }
 
+// setCheck sets the result of the only check of an instance, which was added while it ran.
+func (w *world) setCheck(id string, h mariposa.Health, hasPassed bool) {
+	w.Helper()
+	of := mariposa.HealthHealthy
+	if h == mariposa.HealthUnhealthy {
+		of = h
+	}
+	w.setHealth(id, of)
+	st := *w.instances[id].Status
+	st.ChecksDigest = "new"
+	st.Checks = []mariposa.CheckStatus{{Name: "http :80/helth", Health: h, Passed: hasPassed}}
+	w.set(id, w.instances[id].Spec, &st)
+}
+
+// Checks are spread in time, so instances do not fail a new check together.
+func TestACheckIsBlamedBeforeItHasFailedEverywhere(t *testing.T) {
+	t.Parallel()
+	w := running(t, def("web", "one", 3, minHealthy(0)))
+	w.submit(def("web", "one", 3, minHealthy(0), checked("new", time.Second, time.Second)))
+	for _, id := range w.of("web") {
+		w.setCheck(id, mariposa.HealthStarting, false)
+	}
+	for _, id := range w.of("web") {
+		w.setCheck(id, mariposa.HealthUnhealthy, false)
+		wantSteps(t, w.step())
+		if said := reasonOf(w.status("web")); !strings.Contains(said, "no instance has ever passed this check") {
+			t.Errorf("it says %q", said)
+		}
+	}
+	w.setCheck("web.2-2", mariposa.HealthHealthy, true)
+	w.wait(time.Minute)
+	wantSteps(t, w.step(), "create web.1 v2")
+}
+
+func TestARolloutReplacesInstancesWhoseCheckIsBlamed(t *testing.T) {
+	t.Parallel()
+	w := running(t, def("web", "one", 2, checked("new", time.Second, time.Second)))
+	for _, id := range w.of("web") {
+		w.setCheck(id, mariposa.HealthUnhealthy, false)
+	}
+	wantSteps(t, w.step())
+	w.submit(def("web", "two", 2, checked("newer", time.Second, time.Second)))
+	wantSteps(t, w.step(), "create web.1 v2")
+}
+
 func TestARolloutStopsIfItsInstancesNeverGetHealthy(t *testing.T) {
 	t.Parallel()
 	w := running(t, def("web", "one", 3))
