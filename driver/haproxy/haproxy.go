@@ -185,6 +185,7 @@ func (d *Driver) note(e *entry, o driver.Observed) driver.Observed {
 		o.Details = map[string]string{}
 	}
 	delete(o.Details, "isolation")
+	delete(o.Details, mariposa.BalancerProblem) // it may be what was noted before
 	if e.problem != "" {
 		o.Details[mariposa.BalancerProblem] = e.problem
 	}

@@ -374,6 +374,14 @@ func TestACertificateThatCannotBeUsedChangesNothing(t *testing.T) {
 	if list, err := d.PublishedValues(t.Context(), i.ID); err != nil || slices.ContainsFunc(list, func(v mariposa.Variable) bool { return v.Value == "nonsense" }) {
 		t.Errorf("nonsense counts as published: %v", err)
 	}
+
+	must(t, d.PublishValues(t.Context(), i.ID, withCert(i.ID, before, goodPair(t, "better"))))
+	eventually(t, "better", func() string { return servedBy(port) })
+	eventually(t, "", func() string {
+		seen.mu.Lock()
+		defer seen.mu.Unlock()
+		return seen.last[i.ID].Details["problem"]
+	})
 }
 
 func TestALargeCertificateIsRenewed(t *testing.T) {
