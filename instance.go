@@ -136,7 +136,7 @@ const (
 type CheckStatus struct {
 	Name   string    `json:"name"` // as HealthCheck.Name
 	Health Health    `json:"health"`
-	Passed bool      `json:"passed,omitempty"` // it has passed since the instance was started
+	Passed bool      `json:"passed,omitempty"` // it has passed since the instance was started, or before it was restarted because of its health
 	Reason string    `json:"reason,omitempty"` // why it does not pass
 	Since  time.Time `json:"since,omitzero"`   // when its health changed
 }

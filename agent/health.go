@@ -29,6 +29,12 @@ type watched struct {
 	addresses []string
 }
 
+// passedChecks names checks that have passed.
+type passedChecks struct {
+	digest string // of the checks of the instance
+	names  []string
+}
+
 func (n *Node) newChecker() *health.Checker {
 	workers := health.NewWorkers()
 	return &health.Checker{
@@ -85,6 +91,9 @@ func (n *Node) updateChecksOf(i *instance) {
 		i.forgetHealth()
 	}
 	i.watched = w
+	if first && i.status.Served {
+		i.notePassed()
+	}
 	i.status.ChecksDigest, _, _ = strings.Cut(w.digest, ".") // what follows depends on values, which may be secret
 	i.hasServed = i.hasServed || first && i.status.Served
 	hasServed := i.status.Served && i.status.Health != mariposa.HealthStarting // in this run
@@ -146,7 +155,7 @@ func (n *Node) setHealth(id string, s health.Status) {
 		return
 	}
 	wasUnhealthy := i.status.Health == mariposa.HealthUnhealthy
-	i.status.Health, i.status.Served, i.status.Checks = s.Health, s.Served || i.hasServed, s.Checks
+	i.status.Health, i.status.Served, i.status.Checks = s.Health, s.Served || i.hasServed, i.withPassed(s.Checks)
 	n.dirtyInstances[id] = struct{}{}
 	if s.Health == mariposa.HealthHealthy {
 		i.isRecovering, i.ailment = false, ""
@@ -175,10 +184,34 @@ func (n *Node) restartUnhealthy(i *instance, why string) {
 		return
 	}
 	i.hasServed = i.status.Served
+	i.notePassed()
 	i.restarts = append(i.restarts, n.Clock.Now())
 	i.status.Restarts++
 	i.restartReason = "restarted because it was not healthy: " + why
 	n.pursue(i)
+}
+
+// notePassed remembers which checks have passed: a restart does not make them checks that never
+// passed, for which nothing is replaced.
+func (i *instance) notePassed() {
+	i.hadPassed = passedChecks{digest: i.status.ChecksDigest}
+	for _, c := range i.status.Checks {
+		if c.Passed {
+			i.hadPassed.names = append(i.hadPassed.names, c.Name)
+		}
+	}
+}
+
+// withPassed completes results of checks with what was known before the instance was restarted.
+func (i *instance) withPassed(checks []mariposa.CheckStatus) []mariposa.CheckStatus {
+	if len(i.hadPassed.names) == 0 || i.hadPassed.digest != i.status.ChecksDigest {
+		return checks
+	}
+	checks = slices.Clone(checks)
+	for n := range checks {
+		checks[n].Passed = checks[n].Passed || slices.Contains(i.hadPassed.names, checks[n].Name)
+	}
+	return checks
 }
 
 // isAnotherRecovering reports whether another instance of the same service was restarted

@@ -98,6 +98,40 @@ func TestAnUnhealthyInstanceIsRestartedInPlaceIfItsPolicyAllows(t *testing.T) {
 	}
 }
 
+// Otherwise the check would be blamed, and the instance never be replaced.
+func TestACheckThatPassedBeforeARestartInPlaceHasPassed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.connect()
+	w := work(mariposa.Workload{Compute: mariposa.ComputeDummy, Restart: mariposa.Restart{Policy: mariposa.RestartOnFailure, Max: 1}})
+	r.assignChecked("c1", checks(80), wanted("a", 1, w))
+	r.linger(10 * time.Second)
+	r.wantHealth("a", mariposa.HealthHealthy)
+	for range 6000 { // it is sick again as soon as it is restarted
+		r.setHealthy("a", false)
+		r.pass(10 * time.Millisecond)
+	}
+	st := r.wantHealth("a", mariposa.HealthUnhealthy)
+	if st.Restarts != 1 || !st.Served || !st.Checks[0].Passed {
+		t.Errorf("reported %+v", st)
+	}
+	r.boot() // an agent that is restarted knows it from the control plane
+	it := known(wanted("a", 1, w), st)
+	it.Checks = "c1"
+	r.dial()
+	r.say(wire.Frame{Welcome: &wire.Welcome{Epoch: 1, Cluster: "ours", Incarnation: r.inc, HeartbeatInterval: 5 * time.Second}})
+	r.say(wire.Frame{Assign: &wire.Assign{Snapshot: true, Last: true, Items: []wire.Assignment{it}, Workloads: workloads([]wire.Assignment{it}), Checks: map[string]*wire.Checks{"c1": checks(80)}}})
+	r.linger(time.Minute)
+	if st := r.wantHealth("a", mariposa.HealthUnhealthy); !st.Checks[0].Passed {
+		t.Errorf("reported %+v", st)
+	}
+	r.assignChecked("c2", checks(81), it) // another check has not passed
+	r.linger(time.Minute)
+	if st := r.wantHealth("a", mariposa.HealthUnhealthy); st.Checks[0].Passed {
+		t.Errorf("reported %+v", st)
+	}
+}
+
 func TestAFrozenInstanceIsNotRestartedBecauseOfItsHealth(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -219,7 +253,7 @@ func TestARestartedInstanceOfARestartedAgentIsStillStarting(t *testing.T) {
 	st := r.statuses()["a"]
 	r.setHealthy("a", false)
 	r.boot()
-	st.Health, st.Checks[0].Health, st.Checks[0].Passed = mariposa.HealthStarting, mariposa.HealthStarting, false // it was restarted
+	st.Health, st.Checks[0].Health = mariposa.HealthStarting, mariposa.HealthStarting // it was restarted
 	it := known(wanted("a", 1, w), st)
 	it.Checks = "c1"
 	r.dial()
@@ -230,7 +264,7 @@ func TestARestartedInstanceOfARestartedAgentIsStillStarting(t *testing.T) {
 		t.Errorf("it does not count as having served: %+v", got)
 	}
 	r.linger(time.Minute)
-	if got := r.wantHealth("a", mariposa.HealthUnhealthy); !got.Served {
+	if got := r.wantHealth("a", mariposa.HealthUnhealthy); !got.Served || !got.Checks[0].Passed {
 		t.Errorf("it does not count as having served: %+v", got)
 	}
 }

@@ -44,6 +44,7 @@ type instance struct {
 	watched            watched          // what the checker knows of it
 	ranUnchecked       bool             // it has served without checks in this run
 	hasServed          bool             // it was healthy before it was restarted because of its health
+	hadPassed          passedChecks     // the checks that had passed by then
 	isRecovering       bool             // it was restarted because of its health, and has not been healthy since
 	ailment            string           // why its checks failed last; empty once it is healthy, or in another run
 	restartReason      string           // why it is restarted in place although it runs; empty if it is not

@@ -49,7 +49,8 @@ func (t *track) recall(known []mariposa.CheckStatus, n int) {
 		return
 	}
 	k := known[n]
-	t.hasPassed, t.health, t.since = k.Passed, k.Health, k.Since
+	t.health, t.since = k.Health, k.Since
+	t.hasPassed = k.Passed && k.Health != mariposa.HealthStarting // otherwise it was before a restart in place
 	if k.Health == mariposa.HealthUnhealthy {
 		t.reason, t.failures, t.first = k.Reason, t.def.Retries+1, k.Since
 	}
