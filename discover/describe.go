@@ -45,7 +45,7 @@ func (z *Zone) Describe(project, node string) []Described {
 		if node != "" {
 			add(query{entries: entries}, View{Node: node, Local: true})
 		} else {
-			for _, e := range entries {
+			for _, e := range withoutAway(entries) {
 				add(query{entries: []*entry{e}}, View{Node: e.Node, Local: true})
 			}
 		}
@@ -57,6 +57,19 @@ func (z *Zone) Describe(project, node string) []Described {
 		slices.SortFunc(d.Targets, func(a, b DescribedTarget) int { return strings.Compare(a.Name, b.Name) })
 		slices.Sort(d.Unreached)
 		all = append(all, d)
+	}
+	return all
+}
+
+// withoutAway leaves out instances on nodes that cannot be reached, unless there are no others that
+// have an address.
+func withoutAway(all []*entry) []*entry {
+	isAway := func(e *entry) bool {
+		_, _, rank := e.reach("", View{Node: e.Node, Local: true})
+		return e.Away || rank == rankNone
+	}
+	if near := slices.DeleteFunc(slices.Clone(all), isAway); len(near) > 0 {
+		return near
 	}
 	return all
 }

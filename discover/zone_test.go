@@ -132,6 +132,27 @@ func TestNamesLeadToInstances(t *testing.T) {
 	}
 }
 
+// What a project's names lead to is shown as its clients get it.
+func TestDescribedNamesLeaveOutInstancesThatCannotBeReached(t *testing.T) {
+	t.Parallel()
+	z := sample()
+	describe := func() (of []string) {
+		for _, d := range z.Describe("p1", "") {
+			for _, target := range d.Targets {
+				of = append(of, d.Service+"="+target.Instance)
+			}
+		}
+		return of
+	}
+	if got := describe(); !slices.Equal(got, []string{"db=c", "front=h", "web=a", "web=b"}) {
+		t.Errorf("the names lead to %v", got)
+	}
+	z.Apply(&wire.Names{Projects: []wire.ProjectNames{{ID: "p1", Gone: []string{"c"}}}})
+	if got := describe(); !slices.Equal(got, []string{"db=d", "front=h", "web=a", "web=b"}) {
+		t.Errorf("without others, the names lead to %v", got)
+	}
+}
+
 func TestAddressesLeadBackToNames(t *testing.T) {
 	t.Parallel()
 	z := sample()
