@@ -34,8 +34,11 @@ type NameServer struct {
 	loopback netip.AddrPort
 	doors    map[string]*doorState // by device
 	owners   map[int]map[string]string
-	uids     map[string]int // of instances
-	changed  bool           // the names are not stored yet
+	uids     map[string]int  // of instances
+	starting map[string]bool // processes that are being started, whose uids are not known yet
+	news     chan struct{}   // closed when a uid is known, or a start has ended
+	waiting  int             // clients that wait for that
+	changed  bool            // the names are not stored yet
 	logged   map[string]string
 	networks map[string]string // the ids of networks by those of their attachments
 }
@@ -67,6 +70,8 @@ const (
 	doorInterval = 2 * time.Second  // how often doors are looked at
 	doorMemory   = 10 * time.Minute // how long one is kept whose device is gone: its engine may be restarted
 	storeDelay   = 5 * time.Second  // how often names are stored at most
+	ownerDelay   = 2 * time.Second  // how long a client may wait until it is known which instance it is
+	ownerWaits   = 16               // how many may
 )
 
 // NewNameServer returns a server that answers nobody yet.
@@ -74,7 +79,7 @@ func NewNameServer(o NamesOptions) *NameServer {
 	if o.Port == 0 {
 		o.Port = dnsPort
 	}
-	s := &NameServer{options: o, doors: map[string]*doorState{}, owners: map[int]map[string]string{}, uids: map[string]int{}, logged: map[string]string{}, networks: map[string]string{}}
+	s := &NameServer{options: o, doors: map[string]*doorState{}, owners: map[int]map[string]string{}, uids: map[string]int{}, logged: map[string]string{}, networks: map[string]string{}, starting: map[string]bool{}, news: make(chan struct{})}
 	s.server = &discover.Server{Zone: discover.NewZone(o.Domain), TTL: o.TTL}
 	if o.Resolvers == nil {
 		machine := &discover.MachineResolvers{Except: s.isOwn}
@@ -259,9 +264,22 @@ func (s *NameServer) identifyLocal(c discover.Client) (discover.Identity, bool) 
 	if err != nil {
 		return id, false
 	}
+	return s.identifyUser(uid, id)
+}
+
+// identifyUser returns what a user may ask for. A process may ask before its start has ended, so an
+// unknown user waits for the starts in progress.
+func (s *NameServer) identifyUser(uid int, id discover.Identity) (discover.Identity, bool) {
 	id.Key = "uid " + strconv.Itoa(uid)
+	timer := time.NewTimer(ownerDelay)
+	defer timer.Stop()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for len(s.owners[uid]) == 0 && uid != 0 && uid != os.Geteuid() && len(s.starting) > 0 && s.waiting < ownerWaits {
+		if !s.awaitNews(timer.C) {
+			break
+		}
+	}
 	for _, project := range s.owners[uid] {
 		if id.Scope.Project != "" && id.Scope.Project != project {
 			return id, false // instances of several projects share it
@@ -273,6 +291,43 @@ func (s *NameServer) identifyLocal(c discover.Client) (discover.Identity, bool) 
 	}
 	id.Scope.All = uid == 0 || uid == os.Geteuid()
 	return id, id.Scope.All
+}
+
+// awaitNews waits until more uids are known, and reports false if it waited long enough. The caller
+// holds the lock.
+func (s *NameServer) awaitNews(limit <-chan time.Time) bool {
+	news := s.news
+	s.waiting++
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.waiting--
+	}()
+	select {
+	case <-news:
+		return true
+	case <-limit:
+		return false
+	}
+}
+
+// setStarting notes whether a process is being started.
+func (s *NameServer) setStarting(instance string, is bool) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.starting[instance] == is {
+		return
+	}
+	if is {
+		s.starting[instance] = true
+		return
+	}
+	delete(s.starting, instance)
+	close(s.news)
+	s.news = make(chan struct{})
 }
 
 // setOwner notes which project the uid of a process belongs to.
@@ -321,8 +376,10 @@ func (n *Node) updateOwners() {
 		switch i := n.instances[id]; {
 		case i == nil || i.status.State == mariposa.StateDestroyed:
 			n.Names.removeOwner(id)
+			n.Names.setStarting(id, false)
 		default:
 			n.Names.setOwner(id, i.status.Details, i.desired.Origin)
+			n.Names.setStarting(id, i.starting && i.compute == mariposa.ComputeProcess)
 		}
 	}
 }

@@ -1,13 +1,19 @@
 package agent
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
+	"strconv"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/miekg/dns"
 
 	"mariposa"
+	"mariposa/discover"
 	"mariposa/wire"
 )
 
@@ -75,4 +81,46 @@ func TestProcessesAreKnownByTheirUid(t *testing.T) {
 	if again.searchDomains(&mariposa.Provenance{Project: "p1"}) == nil || again.searchDomains(nil) != nil {
 		t.Error("another agent does not know them")
 	}
+}
+
+// A process may ask for names before its start has ended, and so before its uid is known.
+func TestAProcessThatIsBeingStartedIsKnown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := NewNameServer(NamesOptions{Node: "n1"})
+		identify := func(uid int) string {
+			id, ok := s.identifyUser(uid, discover.Identity{})
+			return strings.TrimSpace(fmt.Sprintln(ok, id.Scope.Project))
+		}
+		const uid, other = 70000, 70001
+		if got := identify(uid); got != "false" {
+			t.Errorf("while nothing starts, a user gets %s", got)
+		}
+		s.setStarting("i1", true)
+		s.setStarting("i2", true)
+		got := make(chan string, 2)
+		go func() { got <- identify(uid) }()
+		synctest.Wait()
+		s.setStarting("i2", false) // it waits on
+		synctest.Wait()
+		s.setOwner("i1", map[string]string{"uid": strconv.Itoa(uid)}, &mariposa.Provenance{Project: "p1"})
+		s.setStarting("i1", false)
+		if of := <-got; of != "true p1" {
+			t.Errorf("the process gets %s", of)
+		}
+		s.setStarting("i3", true) // and never ends
+		if of := identify(other); of != "false" {
+			t.Errorf("somebody else gets %s", of)
+		}
+		for range ownerWaits {
+			go identify(other)
+		}
+		synctest.Wait()
+		begun := time.Now()
+		if of := identify(other); of != "false" || !time.Now().Equal(begun) {
+			t.Errorf("one more gets %s after %s", of, time.Since(begun))
+		}
+		time.Sleep(ownerDelay) // on the clock of the test: the others end
+		synctest.Wait()
+	})
 }

@@ -283,6 +283,7 @@ func (n *Node) stopInstance(i *instance, l *lane) {
 
 func (n *Node) startDone(i *instance, o driver.Observed, err error) {
 	i.starting = false
+	n.dirtyInstances[i.id] = struct{}{}
 	if i.cancelStart != nil {
 		i.cancelStart() // releases its context
 	}
