@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -40,6 +41,43 @@ func (h *testServer) tryDial(header http.Header) (*websocket.Conn, *http.Respons
 	return conn, r, err
 }
 
+// dialUntilRefused opens connections until the server refuses one, and returns the others. It opens
+// many at once, because the server ends those that say nothing for a while.
+func (h *testServer) dialUntilRefused(who string, header http.Header) (silent []*websocket.Conn) {
+	h.t.Helper()
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	refused := false
+	goesOn := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return !refused && len(silent) <= 300
+	}
+	for range 20 {
+		all.Go(func() {
+			for goesOn() {
+				conn, r, err := h.tryDial(header)
+				mu.Lock()
+				switch {
+				case err == nil:
+					silent = append(silent, conn)
+				case r != nil && r.StatusCode == http.StatusTooManyRequests:
+					refused = true
+				default:
+					refused = true
+					h.t.Errorf("%s: %v", who, err)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	if !refused {
+		h.t.Fatalf("%s opened %d connections", who, len(silent))
+	}
+	return silent
+}
+
 // The key of a node opens a few connections that say nothing, and no more. The session of
 // the node goes on, and the key can be used again once they are gone.
 func TestAKeyCannotOpenConnectionsWithoutEnd(t *testing.T) {
@@ -50,19 +88,7 @@ func TestAKeyCannotOpenConnectionsWithoutEnd(t *testing.T) {
 		"a token": {"Authorization": {"Bearer " + h.mintBy(contract.NewToken{Name: "join", Use: mariposa.TokenJoin}).Secret}},
 	} {
 		a := h.connectAgent(helloOf("n1"))
-		var silent []*websocket.Conn
-		for {
-			conn, r, err := h.tryDial(header)
-			if err != nil {
-				if r == nil || r.StatusCode != http.StatusTooManyRequests {
-					t.Fatalf("%s: %v", who, err)
-				}
-				break
-			}
-			if silent = append(silent, conn); len(silent) > 300 {
-				t.Fatalf("%s opened %d connections", who, len(silent))
-			}
-		}
+		silent := h.dialUntilRefused(who, header)
 		a.beat()
 		for f := a.read(); f.Heartbeat == nil; f = a.read() {
 			if f.Bye != nil {

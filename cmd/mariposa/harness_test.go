@@ -422,7 +422,7 @@ func refused(t *testing.T, because string, args []string, said string, code int)
 // mariposa runs a client command against the server.
 func (h *devServer) mariposa(stdin string, args ...string) (stdout, stderr string, code int) {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(h.t.Context(), limit)
+	ctx, cancel := context.WithTimeout(h.t.Context(), 3*limit) // a benchmark takes many steps
 	defer cancel()
 	return finish(h.t, program(ctx, h.dir, append([]string{"MARIPOSA_DATA=" + h.dir}, h.env...), args...), stdin)
 }
