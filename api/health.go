@@ -62,10 +62,15 @@ func healthOf(i contract.Instance, st *mariposa.InstanceStatus) contract.Instanc
 	if st.Health == mariposa.HealthUnhealthy {
 		doc.Reason = st.Reason
 	}
-	for _, c := range st.Checks {
-		doc.Checks = append(doc.Checks, contract.CheckResult{Name: c.Name, Health: c.Health, Reason: c.Reason, Since: c.Since})
-	}
+	doc.Checks = append(doc.Checks, checkResults(st)...)
 	return doc
+}
+
+func checkResults(st *mariposa.InstanceStatus) (all []contract.CheckResult) {
+	for _, c := range st.Checks {
+		all = append(all, contract.CheckResult{Name: c.Name, Health: c.Health, Reason: c.Reason, Since: c.Since})
+	}
+	return all
 }
 
 func graceOf(def *mariposa.Service) float64 {

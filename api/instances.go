@@ -193,7 +193,7 @@ func (s *server) getInstance(ctx context.Context, in *ofInstance) (*document[con
 	v := s.viewer(ctx)
 	doc := v.instance(r)
 	if st := r.Status(); st != nil {
-		doc.Details = st.Details
+		doc.Details, doc.Checks = st.Details, checkResults(st)
 	}
 	spec := r.Spec()
 	if doc.State == mariposa.StateRunning {

@@ -314,6 +314,7 @@ type Instance struct {
 	Details        map[string]string   `json:"details,omitempty"`
 	Volumes        []mariposa.Mount    `json:"volumes,omitempty" doc:"volumes that the instance uses; only when a single instance is requested"`
 	Networks       []mariposa.Join     `json:"networks,omitempty" doc:"networks that the instance is connected to; only when a single instance is requested"`
+	Checks         []CheckResult       `json:"checks,omitempty" doc:"results of its health checks; only when a single instance is requested"`
 }
 
 // ChangedInstances is the event instances of a stream of events.

@@ -473,6 +473,9 @@ func TestThePageShowsATimeline(t *testing.T) {
 	h.ok("instance", "exec", "-j", "shop", "talk.1", "--", "touch", "sick")
 	p.until("a failed check has a mark with its reason", "document.querySelector('.tmark.ill')?.title.includes('it is sick')")
 	p.shot("timeline")
+	p.showsChecks(h)
+	p.visit(h.URL() + "/projects/admin/shop/timeline")
+	p.until("the timeline is there again", "document.querySelector('[data-slot] .tbar')")
 
 	// The wheel zooms at the pointer, dragging moves, and so do keys.
 	span := "Number(document.querySelector('.tlanes').dataset.span)"
@@ -513,6 +516,23 @@ func TestThePageShowsATimeline(t *testing.T) {
 		t.Errorf("the timeline is %s px wide on a phone of 360 px", w)
 	}
 	p.quiet()
+}
+
+// showsChecks checks that the panel of an instance follows the results of its health checks.
+func (p *tab) showsChecks(h *devServer) {
+	p.t.Helper()
+	p.visit(h.URL() + "/projects/admin/shop")
+	p.until("the successor runs, too", cells("talk", "ok")+" === 1")
+	p.click("[data-service=talk] .grid .cell.ok")
+	check := "document.querySelector('.panel [data-check]')"
+	p.until("its check passes", "/command sh.*\\n?.*healthy for \\d+ (s|min)/s.test("+check+"?.innerText)")
+	name := p.eval("document.querySelector('.panel h2').innerText")
+	h.ok("project", "freeze", "shop", "--wait") // nothing replaces it
+	h.ok("instance", "exec", "-j", "shop", name, "--", "touch", "sick")
+	p.until("its check fails, with the reason", check+"?.querySelector('.cell.ill') && "+check+".innerText.includes('unhealthy for') && "+check+".querySelector('.reason').innerText.includes('it is sick')")
+	p.accessible("the results of health checks")
+	p.photograph("checks")
+	p.look(1280, 800, "light")
 }
 
 // A person works in a shell inside an instance. It ends with its command, and says so; it also says

@@ -27,8 +27,11 @@ export interface Instance {
   id: string; name: string; slot: string; project: string; project_name: string; service_name: string; number?: number; compute_type: string;
   node: string; node_name: string; state: string; health: string; goal: string; addresses: string[]; created: string; started: string | null;
   finished: string | null; exit_code: number | null; restarts: number; reason: string; managed: boolean; environment?: string[];
-  details?: Record<string, string>; command?: string[];
+  details?: Record<string, string>; command?: string[]; checks?: Check[];
 }
+
+/** Check is the result of a health check, as of its last change. */
+export interface Check { name: string; health: string; reason?: string; since: string }
 
 /** Changed is what has changed of an instance. What it is like, from its name on, is there only if that is new. */
 export interface Changed extends Partial<Instance> { revision: number; id: string; state: string; health: string }

@@ -11,7 +11,7 @@ import { closeCharts, openCharts } from "./charts";
 import { closeEditor, editorView, openEditor } from "./editor";
 import { loadGraph } from "./graph";
 import { closeLogs, openLogs } from "./logs";
-import { hideInstance, showInstance, shownInstance } from "./panel";
+import { hideInstance, refreshInstance, showInstance, shownInstance } from "./panel";
 import { projectView, Tab } from "./project";
 import { ask, isAsking, onSheet, sheetView } from "./sheet";
 import { closeShell, shellView } from "./shell";
@@ -303,6 +303,7 @@ async function main(): Promise<void> {
   });
   world.watchers.push((project, changed) => {
     addInstances(project, changed);
+    void refreshInstance(changed, redraw);
     if (tabOf() === "graph") void loadGraph(project, redraw);
   });
   onSheet(redraw);

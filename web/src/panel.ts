@@ -1,13 +1,13 @@
 // The panel of one instance, at the right.
 
-import { get, Instance, Project, request, send } from "./api";
+import { Check, clock, get, Instance, Project, request, send } from "./api";
 import { shapeOf } from "./cells";
 import { h, VNode } from "./dom";
 import { plain } from "./plain";
 import { ask, explain } from "./sheet";
 import { canOpenShell, isConsole, openShell } from "./shell";
 import { sentence } from "./views";
-import { ago, may, world } from "./world";
+import { ago, may, span, world } from "./world";
 
 let id = "";
 let full: Instance | null = null;
@@ -41,6 +41,38 @@ export async function showInstance(which: string, redraw: () => void): Promise<v
   redraw();
 }
 
+let stale = false;
+let refreshing = false;
+
+/** refreshInstance reads what is shown again if the instance is among those that have changed. */
+export async function refreshInstance(changed: { instance: Instance }[], redraw: () => void): Promise<void> {
+  if (!full || !world.instances.has(id) || !changed.some((c) => c.instance.id === id)) return;
+  stale = true;
+  if (refreshing) return;
+  refreshing = true;
+  while (stale) {
+    stale = false;
+    const which = id;
+    const got = which && (await get<Instance>(`/v1/instances/${which}`).catch(() => null)); // it may be gone
+    if (got && id === which) full = got;
+    redraw();
+    await new Promise((r) => setTimeout(r, 150)); // many changes at once are one request
+  }
+  refreshing = false;
+}
+
+const checkShape: Record<string, string> = { healthy: "ok", unhealthy: "ill", starting: "start" };
+
+/** checksView shows what the health checks of an instance say, and since when. */
+function checksView(checks: Check[]): VNode {
+  return h("div", { key: "checks" }, h("h3", null, "Health checks"),
+    h("ul", { class: "results" }, checks.map((c, i) => h("li", { key: i + c.name, "data-check": c.name },
+      h("i", { class: "cell " + (checkShape[c.health] ?? "lost"), "aria-hidden": "true" }),
+      h("code", null, c.name),
+      h("span", { class: "quiet" }, `${c.health} for ${span(clock.now() - Date.parse(c.since))}`),
+      c.reason && h("p", { class: "reason" }, ...sentence(c.reason))))));
+}
+
 export function panelView(p: Project, redraw: () => void): VNode | null {
   if (!id) return null;
   const live = world.instances.get(id);
@@ -65,6 +97,7 @@ export function panelView(p: Project, redraw: () => void): VNode | null {
         hideInstance();
         openShell(i, redraw);
       } }, isConsole(i) ? "Open the console" : "Open a shell")),
+    live && full?.checks?.length ? checksView(full.checks) : null,
     full?.environment?.length && h("details", { key: "env" }, h("summary", null, "Environment"), h("pre", { tabindex: 0 }, full.environment.join("\n"))),
     h("h3", null, "Last log lines"),
     error ? h("p", { class: "error" }, error) : h("pre", { class: "log", tabindex: 0, "aria-label": "Log" }, log || (i.compute_type === "dummy" ? "A dummy has no output." : "No output yet.")));
