@@ -120,6 +120,8 @@ func TestThePageFollowsAProject(t *testing.T) {
 	p.kill(h, list.Instances[0])
 	p.until("the instance is replaced", cells("web", "ok")+" === 4")
 
+	p.linksReasons(h)
+
 	// Scale: the page says what it will do first.
 	p.click("[data-service=web] [aria-label='One more']")
 	p.sees("1 instance will start.")
@@ -149,6 +151,27 @@ func TestThePageFollowsAProject(t *testing.T) {
 	p.confirm("Start")
 	p.until("it runs again", cells("web", "ok")+" === 2 && "+cells("db", "ok")+" === 1")
 	p.quiet()
+}
+
+// linksReasons checks that reasons lead to what they name, and to nothing else.
+func (p *tab) linksReasons(h *devServer) {
+	p.t.Helper()
+	h.create("slow", "services: {queue: {compute_type: dummy, dummy: {wait_secs: 600}}, web: {compute_type: dummy, depends_on: [queue]}, que: {compute_type: dummy}, ing: {compute_type: dummy}}\n")
+	p.visit(h.URL() + "/projects/admin/slow")
+	links := "[...document.querySelectorAll('[data-service=web] .reason a')]"
+	p.until("the reason names what is waited for", links+".some((a) => a.innerText === 'queue' || a.innerText.startsWith('queue.1'))")
+	p.shot("links")
+	if got := p.eval(links + ".filter((a) => !/^queue(\\.1.*)?$/.test(a.innerText)).map((a) => a.innerText).join()"); got != "" {
+		p.t.Errorf("parts of words are links: %s", got)
+	}
+	p.visit(h.URL() + "/projects/admin/slow/graph")
+	p.until("nodes of the graph have cells", "document.querySelector('[data-gnode=queue] .cell.start') && document.querySelector('[data-gnode=que] .cell.ok')")
+	p.photograph("graph-cells")
+	p.look(1280, 800, "light")
+	p.until("the reason in the graph leads to the service", clicked("document.querySelector('.waiting a[data-seek*=queue], .waiting a[data-instance]')"))
+	p.until("it is shown", "document.querySelector('.panel h2')?.innerText.startsWith('queue.1') || location.pathname === '/projects/admin/slow' && document.querySelector('[data-service=queue]')")
+	p.visit(h.URL() + "/projects/admin/shop")
+	p.until("the project is open", cells("web", "ok")+" === 4")
 }
 
 // kill kills an instance, and returns how long it takes until the page shows that.
@@ -288,7 +311,9 @@ func TestThePageFitsPhonesBothSchemesAndTheKeyboard(t *testing.T) {
 	h := newDevServer(t, "--dummy-nodes", "3")
 	h.create("shop", strings.ReplaceAll(pageManifest, "scale: 4", "scale: 80"))
 	h.create("reports", "services: {report: {compute_type: dummy, scale: 3, dummy: {fail_prop: \"yes\"}}}\n")
+	h.create("wide", "services: {web: {compute_type: dummy, scale: 60, update: {min_healthy: 0}}}\n")
 	h.converged("shop", "web", 80)
+	h.converged("wide", "web", 60)
 	p := signedIn(t, h.Client)
 	p.until("trouble comes first", "document.querySelector('.row')?.dataset.project === 'reports'")
 	p.sees("1 needs attention")
@@ -306,6 +331,10 @@ func TestThePageFitsPhonesBothSchemesAndTheKeyboard(t *testing.T) {
 	}
 	p.shot("phone")
 	p.look(1280, 800, "dark")
+	p.visit(h.URL() + "/")
+	strip := "[...document.querySelectorAll('[data-project=wide] .slots .cell')]"
+	p.until("60 instances are on one line", strip+".length === 60 && new Set("+strip+".map((c) => c.offsetTop)).size === 1 && "+strip+"[0].offsetWidth >= 4")
+	p.shot("strip")
 	for key, path := range map[string]string{"q": "/queue", "n": "/nodes", "e": "/events", "p": "/"} {
 		p.keys("g", key)
 		p.until("g "+key+" opens "+path, "location.pathname === "+quote(path))

@@ -36,7 +36,18 @@ function redraw(): void {
   requestAnimationFrame(() => {
     scheduled = false;
     show(pageView());
+    if (sought) seek();
   });
+}
+
+/** sought is what a link of a reason leads to, until it is shown. */
+let sought = "";
+
+function seek(): void {
+  const at = document.querySelector<HTMLElement>(sought);
+  if (!at) return;
+  sought = "";
+  at.scrollIntoView({ block: "center" });
 }
 
 function currentProject(): Project | undefined {
@@ -51,6 +62,7 @@ const tabOf = (): Tab => (location.pathname.split("/")[4] ?? "") as Tab;
 
 function go(path: string): void {
   history.pushState(null, "", path);
+  sought = "";
   arrive();
   window.scrollTo(0, 0);
 }
@@ -272,7 +284,10 @@ function onClick(e: MouseEvent): void {
   if (!a || e.defaultPrevented || e.button !== 0 || e.ctrlKey || e.metaKey || e.shiftKey || a.origin !== location.origin || a.hasAttribute("data-plain")) return;
   e.preventDefault();
   view.filter = "";
-  go(a.pathname);
+  const instance = a.dataset.instance;
+  if (!instance || currentProject()?.id !== world.open) go(a.pathname);
+  sought = a.dataset.seek ?? "";
+  if (instance) void showInstance(instance, redraw);
 }
 
 /** begin loads everything and follows the changes, or shows the page to sign in. */

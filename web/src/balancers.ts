@@ -50,7 +50,7 @@ export function balancersView(p: Project): VNode | null {
         h("span", { class: "quiet" }, `${b.mode}${b.tls ? " with TLS" : ""}, ${b.listen.length ? `port ${b.listen.join(", ")}` : b.address}`),
         b.status !== "converged" && h("span", { class: "quiet" }, statusWord[b.status])),
       h("div", null,
-        b.status !== "converged" && b.reason && h("p", { key: "why", class: "reason" }, ...sentence(b.reason)),
+        b.status !== "converged" && b.reason && h("p", { key: "why", class: "reason" }, ...sentence(b.reason, p)),
         b.routes.length > 0 && h("ul", { key: "routes", class: "routes" }, b.routes.map((r, i) => h("li", { key: i }, r.host || r.path ? h("code", null, r.host + (r.path || "/")) : "Everything", " goes to ", r.service, h("span", { class: "quiet" }, ` port ${r.port}`)))),
         b.members.length === 0
           ? h("p", { key: "none", class: "quiet" }, "It has no members: no instance behind it is up.")

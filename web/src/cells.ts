@@ -51,9 +51,9 @@ export function cellsOf(s: Service, instances: Iterable<Instance>): Cell[] {
 }
 
 /** cellsFrom guesses the cells of services from their counts alone, for a summary. */
-export function cellsFrom(p: Project): Cell[] {
+export function cellsFrom(p: Project, services = p.services): Cell[] {
   const cells: Cell[] = [];
-  for (const s of p.services) {
+  for (const s of services) {
     const add = (n: number, shape: Shape, old = false) => {
       for (let i = 0; i < n; i++) cells.push({ shape, old, name: s.name, id: "" });
     };
@@ -85,12 +85,13 @@ export function describe(cells: Cell[]): string {
   return parts.join(", ") || "nothing runs";
 }
 
-/** strip is a summary of a project: its cells, or a bar if there are too many. */
-export function strip(p: Project): VNode {
-  const cells = cellsFrom(p);
+/** strip is a summary of a project, or of some services: its cells, or a bar if there are too many. */
+export function strip(p: Project, services = p.services, most = 60): VNode {
+  const cells = cellsFrom(p, services);
   const label = describe(cells);
-  if (cells.length <= 60) {
-    return h("span", { class: "cells", role: "img", "aria-label": label }, cells.map((c, i) => h("i", { key: i, class: `cell ${c.shape}${c.old ? " old" : ""}` })));
+  if (cells.length <= most) {
+    const size = cells.length > 30 ? " small" : cells.length > 18 ? " close" : "";
+    return h("span", { class: "cells" + size, role: "img", "aria-label": label }, cells.map((c, i) => h("i", { key: i, class: `cell ${c.shape}${c.old ? " old" : ""}` })));
   }
   const n = new Map<string, number>();
   for (const c of cells) n.set(c.shape + (c.old ? " old" : ""), (n.get(c.shape + (c.old ? " old" : "")) ?? 0) + 1);

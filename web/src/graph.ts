@@ -1,7 +1,7 @@
 // The graph of a project: what depends on what, in layers from left to right.
 
 import { get, Project } from "./api";
-import { glyph } from "./cells";
+import { glyph, strip } from "./cells";
 import { h, VNode } from "./dom";
 import { explain } from "./sheet";
 import { pathOf, sentence } from "./views";
@@ -14,7 +14,7 @@ let shown: { project: string; graph: Graph | null; error: string } = { project: 
 let loading = false;
 let again = false;
 
-const width = 176, height = 52, across = 264, beside = 192, down = 68;
+const width = 192, height = 56, across = 272, beside = 208, down = 72;
 
 /** loadGraph reads the graph of a project, at most once at a time. */
 export async function loadGraph(project: string, redraw: () => void): Promise<void> {
@@ -117,6 +117,16 @@ function followScroll(graph: HTMLElement): void {
   requestAnimationFrame(update);
 }
 
+/** The most cells in a node of the graph. More instances are a bar. */
+const mostCells = 10;
+
+/** slotsOf shows the instances of a node of the graph, as the overview does. */
+function slotsOf(p: Project, n: GNode): VNode {
+  const of = p.services.filter((s) => s.name === n.name);
+  if ((n.kind !== "service" && n.kind !== "load_balancer") || of.length === 0) return h("span", { class: "quiet" }, n.kind.replace("_", " "));
+  return h("span", { class: "slots" }, strip(p, of, mostCells), h("span", { class: "num quiet" }, `${n.running}/${n.goal}`));
+}
+
 export function graphView(p: Project): VNode {
   const g = shown.graph;
   if (shown.error) return h("p", { class: "error", role: "alert" }, shown.error);
@@ -143,8 +153,8 @@ export function graphView(p: Project): VNode {
             key: id(n.kind, n.name), class: "gnode", href: pathOf(p), style: { left: `${x}px`, top: `${y}px` }, "data-gnode": n.name,
           },
           h("span", { class: "name" }, glyph(n.leftover ? "stopped" : n.status), h("b", null, n.name)),
-          h("span", { class: "quiet num" }, n.kind === "service" ? `${n.running} of ${n.goal}` : n.kind.replace("_", " ")),
+          slotsOf(p, n),
           h("span", { class: "hidden" }, n.status, depends.length ? `, depends on ${depends.join(", ")}` : ""));
         }))),
-    waiting.length > 0 && h("ul", { class: "waiting" }, waiting.map((n) => h("li", { key: n.kind + n.name }, h("b", null, n.name), " ", h("span", { class: "quiet" }, ...sentence(n.reason))))));
+    waiting.length > 0 && h("ul", { class: "waiting" }, waiting.map((n) => h("li", { key: n.kind + n.name }, h("b", null, n.name), " ", h("span", { class: "quiet" }, ...sentence(n.reason, p))))));
 }

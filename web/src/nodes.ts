@@ -37,7 +37,7 @@ export function nodesView(redraw: () => void): VNode {
             else openNodeChart(n.id, redraw);
             redraw();
           } }, "Load")),
-        n.reason && h("p", { class: "reason" }, ...sentence(n.reason)),
+        n.reason && h("p", { class: "reason" }, ...sentence(n.reason, null)),
         chartOf() === n.id && nodeChartView(n)))))));
 }
 

@@ -64,13 +64,13 @@ export async function refreshInstance(changed: { instance: Instance }[], redraw:
 const checkShape: Record<string, string> = { healthy: "ok", unhealthy: "ill", starting: "start" };
 
 /** checksView shows what the health checks of an instance say, and since when. */
-function checksView(checks: Check[]): VNode {
+function checksView(checks: Check[], p: Project): VNode {
   return h("div", { key: "checks" }, h("h3", null, "Health checks"),
     h("ul", { class: "results" }, checks.map((c, i) => h("li", { key: i + c.name, "data-check": c.name },
       h("i", { class: "cell " + (checkShape[c.health] ?? "lost"), "aria-hidden": "true" }),
       h("code", null, c.name),
       h("span", { class: "quiet" }, `${c.health} for ${span(clock.now() - Date.parse(c.since))}`),
-      c.reason && h("p", { class: "reason" }, ...sentence(c.reason))))));
+      c.reason && h("p", { class: "reason" }, ...sentence(c.reason, p))))));
 }
 
 export function panelView(p: Project, redraw: () => void): VNode | null {
@@ -86,7 +86,7 @@ export function panelView(p: Project, redraw: () => void): VNode | null {
   return h("aside", { key: "panel", class: "panel", "aria-label": `Instance ${i.name}` },
     h("header", null, h("h2", null, i.name), h("button", { class: "plain", onclick: close, "aria-label": "Close", use: focusNew }, "Close")),
     h("p", { class: "state" }, h("i", { class: "cell " + shapeOf(i), "aria-hidden": "true" }), live ? i.state : "gone", live && i.health !== "unknown" && i.health ? `, ${i.health}` : ""),
-    i.reason && h("p", { class: "reason" }, ...sentence(i.reason)),
+    i.reason && h("p", { class: "reason" }, ...sentence(i.reason, p)),
     h("dl", null,
       ...fact("Service", i.service_name), ...fact("Node", i.node_name), ...fact("Addresses", (full ?? i).addresses?.join(", ")), ...fact("Version", i.number),
       ...fact("Compute", i.compute_type), ...fact("Started", ago(i.started)), ...fact("Ended", ago(i.finished)), ...fact("Exit code", i.exit_code), ...fact("Restarts", i.restarts || ""), ...fact("Id", i.id)),
@@ -97,7 +97,7 @@ export function panelView(p: Project, redraw: () => void): VNode | null {
         hideInstance();
         openShell(i, redraw);
       } }, isConsole(i) ? "Open the console" : "Open a shell")),
-    live && full?.checks?.length ? checksView(full.checks) : null,
+    live && full?.checks?.length ? checksView(full.checks, p) : null,
     full?.environment?.length && h("details", { key: "env" }, h("summary", null, "Environment"), h("pre", { tabindex: 0 }, full.environment.join("\n"))),
     h("h3", null, "Last log lines"),
     error ? h("p", { class: "error" }, error) : h("pre", { class: "log", tabindex: 0, "aria-label": "Log" }, log || (i.compute_type === "dummy" ? "A dummy has no output." : "No output yet.")));

@@ -50,7 +50,7 @@ function headView(p: Project, go: (path: string) => void): VNode {
       h("p", { class: "crumbs" }, h("a", { href: "/" }, "Projects"), h("span", { class: "quiet" }, " / ", p.organization_name)),
       h("h1", null, p.name),
       h("p", { class: "state" }, glyph(p.status), statusWord[p.status], h("span", { class: "quiet" }, ` · ${count(p.services.length, "service")}`)),
-      p.status !== "converged" && p.reason && h("p", { class: "reason" }, ...sentence(p.reason))),
+      p.status !== "converged" && p.reason && h("p", { class: "reason" }, ...sentence(p.reason, p))),
     actions(p, go));
 }
 
@@ -91,9 +91,9 @@ function serviceView(p: Project, s: Service, instances: Instance[], redraw: () =
         })
         : h("p", { class: "quiet" }, "Loading instances…"),
       h("p", { class: "counts num" }, name || `${count(s.goal, "instance")} wanted: ${describe(cells)}`),
-      s.reason && s.status !== "converged" && h("p", { key: "why", class: "reason" }, ...sentence(s.reason)),
+      s.reason && s.status !== "converged" && h("p", { key: "why", class: "reason" }, ...sentence(s.reason, p)),
       s.reason_code === "needs-metadata" && may(p.id, "deployer") && h("p", { key: "values" }, h("a", { href: pathOf(p) + "/values" }, "Set the values")),
-      s.status === "converged" && s.outdated > 0 && h("p", { key: "old", class: "reason" }, ...sentence(s.reason)),
+      s.status === "converged" && s.outdated > 0 && h("p", { key: "old", class: "reason" }, ...sentence(s.reason, p)),
       s.status === "held" && heldView(p, s),
       s.status === "failed" && s.reason_code.startsWith("rollout-") && stoppedView(p, s)),
     may(p.id, "operator") && p.goal !== "deleted" ? scaleView(p, s, redraw) : h("span", { class: "num scale quiet" }, `scale ${s.goal}`));

@@ -12,9 +12,45 @@ export const statusWord: Record<string, string> = {
   converged: "converged", converging: "converging", "backing-off": "backing off", blocked: "blocked", held: "held", frozen: "frozen", paused: "paused", failed: "failed", stopped: "stopped",
 };
 
-/** sentence returns a reason with its commands marked. */
-export function sentence(reason: string): Child[] {
-  return reason.split(/(`[^`]+`)/).map((part) => (part.startsWith("`") ? h("code", null, part.slice(1, -1)) : part));
+/** sentence returns a reason with its commands marked. What it names in a project is a link; null: only
+ * what belongs to no project is; undefined: nothing is. */
+export function sentence(reason: string, of?: Project | null): Child[] {
+  return reason.split(/(`[^`]+`)/).flatMap((part): Child[] => (part.startsWith("`") ? [h("code", null, part.slice(1, -1))] : of === undefined ? [part] : linked(part, of)));
+}
+
+/** Names have these characters. What is part of an address or a path is no name. */
+const names = /(?<![\p{L}\p{N}_.\-/:@=])[a-z0-9][a-z0-9_.-]*(?![\p{L}\p{N}_/@=]|:\S|[.-][\p{L}\p{N}])/giu;
+
+/** Words of the sentences themselves. A service may have such a name, but they hardly mean it. */
+const words = new Set(("a all an and another are as at be because been but by can cannot check checks count created down ended failed for from frozen goal has have healthy if in instance instances is it its " +
+  "left lost manifest more network no node nodes none not now of on one only or other out over pace project removed running s scale second seconds service services since slot so started starting starts stop stopped stops successor " +
+  "task tasks that the them there they this till times to turn unhealthy unknown until up update version volume wait waits was while will with").split(" "));
+
+/** linked makes the names in a text links to what they name. */
+function linked(text: string, of: Project | null): Child[] {
+  const parts: Child[] = [];
+  let end = 0;
+  for (const m of text.matchAll(names)) {
+    const name = m[0].replace(/[.-]+$/, "");
+    const link = linkTo(name, of);
+    if (!link) continue;
+    parts.push(text.slice(end, m.index), link);
+    end = m.index + name.length;
+  }
+  return [...parts, text.slice(end)];
+}
+
+/** linkTo returns a link to what has a name; null: the page does not know it. */
+function linkTo(name: string, of: Project | null): VNode | null {
+  const to = (href: string, selector: string) => h("a", { href, "data-seek": selector }, name);
+  if (words.has(name.toLowerCase())) return null;
+  if (of && of.id === world.open && /[.-]/.test(name)) {
+    for (const i of world.instances.values()) if (i.name === name || i.slot === name) return h("a", { href: pathOf(of), "data-instance": i.id }, name);
+  }
+  if (of?.services.some((s) => s.name === name)) return to(pathOf(of), `[data-service="${CSS.escape(name)}"]`);
+  if (world.tasks.has(name)) return to("/queue", `[data-task="${CSS.escape(name)}"]`);
+  if (world.me?.admin && world.isNode(name)) return to("/nodes", `[data-node="${CSS.escape(name)}"]`);
+  return null;
 }
 
 /** time shows a time of day, where the person is. */
@@ -43,7 +79,7 @@ export function eventList(all: Event[], withProject: boolean): VNode {
         h("b", null, subject), " ", verb.replace(/[-_]/g, " "), noun === "instance" && e.node_name && ` on ${e.node_name}`,
         withProject && e.project_name && noun !== "project" && [" in ", project ? h("a", { href: pathOf(project) }, e.project_name) : e.project_name],
         e.actor && e.actor !== "mariposa" && !e.actor.startsWith("node ") && ` by ${e.actor}`,
-        e.reason && h("span", { class: "quiet" }, " ", ...sentence(e.reason))),
+        e.reason && h("span", { class: "quiet" }, " ", ...sentence(e.reason, project ?? null))),
     ].flat() as Child[];
   })));
 }
@@ -82,7 +118,7 @@ function taskView(t: Task, withProject: boolean, redraw: () => void): VNode {
       h("span", { class: "acts" },
         h("button", { class: "plain", "aria-expanded": steps ? "true" : "false", onclick: () => void toggle(t, redraw) }, steps ? "Hide steps" : "Steps"),
         mayCancel && h("button", { class: "plain", onclick: () => askCancel(t) }, "Cancel…"))),
-    t.waits && h("p", { class: "reason" }, ...sentence(t.waits)),
+    t.waits && h("p", { class: "reason" }, ...sentence(t.waits, project ?? null)),
     steps && stepList(steps));
 }
 

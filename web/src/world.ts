@@ -268,6 +268,13 @@ class World {
     this.changed();
   }
 
+  /** isNode reports whether a node is known by its name, from the list or from what runs on it. */
+  isNode(name: string): boolean {
+    if (this.nodes?.some((n) => n.name === name)) return true;
+    for (const i of this.instances.values()) if (i.node_name === name) return true;
+    return false;
+  }
+
   async loadNodes(): Promise<void> {
     if (!this.me?.admin) return;
     this.nodes = (await get<{ nodes: Node[] }>("/v1/nodes")).nodes;
