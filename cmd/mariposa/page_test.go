@@ -120,6 +120,7 @@ func TestThePageFollowsAProject(t *testing.T) {
 	p.kill(h, list.Instances[0])
 	p.until("the instance is replaced", cells("web", "ok")+" === 4")
 
+	p.showsUnmanaged(h)
 	p.linksReasons(h)
 
 	// Scale: the page says what it will do first.
@@ -151,6 +152,29 @@ func TestThePageFollowsAProject(t *testing.T) {
 	p.confirm("Start")
 	p.until("it runs again", cells("web", "ok")+" === 2 && "+cells("db", "ok")+" === 1")
 	p.quiet()
+}
+
+// showsUnmanaged checks that instances which belong to no service are shown, and what can be done with them.
+func (p *tab) showsUnmanaged(h *devServer) {
+	p.t.Helper()
+	h.must(h.CreateInstance(p.t.Context(), "shop", "tool", map[string]any{"compute_type": "dummy"}))
+	state := func(shape string) string {
+		return "document.querySelector('[data-unmanaged=tool] .cell." + shape + "')"
+	}
+	p.until("it is listed", state("ok"))
+	p.photograph("unmanaged")
+	p.click("[data-unmanaged=tool] button")
+	p.pressIn(".panel", "Stop…")
+	p.confirm("Stop")
+	p.until("it is stopped", state("off"))
+	p.pressIn(".panel", "Start…")
+	p.confirm("Start")
+	p.until("it runs again", state("ok"))
+	p.pressIn(".panel", "Remove…")
+	p.confirm("Remove")
+	p.until("it is gone", "!document.querySelector('[data-unmanaged]')")
+	p.keys("Escape")
+	p.until("the panel is closed", "!document.querySelector('.panel')")
 }
 
 // linksReasons checks that reasons lead to what they name, and to nothing else.
@@ -272,8 +296,10 @@ func TestThePageShowsTheButtonsOfARole(t *testing.T) {
 	h := newDevServer(t, "--dummy-nodes", "1")
 	h.create("shop", pageManifest)
 	h.converged("shop", "web", 4)
-	for role, want := range map[string]struct{ tabs, buttons, fields string }{
-		"viewer": {"", "Close", "0"}, "deployer": {"Change", "Copy…,Close", "0"}, "operator": {"Change", "Freeze…,Stop…,Copy…,−,+,−,+,Restart…,Replace…,Close", "2"},
+	h.must(h.CreateInstance(t.Context(), "shop", "tool", map[string]any{"compute_type": "dummy"}))
+	for role, want := range map[string]struct{ tabs, buttons, fields, unmanaged string }{
+		"viewer": {"", "tool,Close", "0", "Close"}, "deployer": {"Change", "Copy…,tool,Close", "0", "Close"},
+		"operator": {"Change", "Freeze…,Stop…,Copy…,−,+,−,+,tool,Restart…,Replace…,Close", "2", "Close,Restart…,Stop…,Remove…"},
 	} {
 		made, err := h.CreateToken(t.Context(), contract.NewToken{Name: role, Role: mariposa.Role(role)})
 		must(t, err)
@@ -281,7 +307,7 @@ func TestThePageShowsTheButtonsOfARole(t *testing.T) {
 		must(t, err)
 		p := signedIn(t, c)
 		p.visit(h.URL() + "/projects/admin/shop")
-		p.until("four run", cells("web", "ok")+" === 4")
+		p.until("all run", cells("web", "ok")+" === 4 && document.querySelector('[data-unmanaged=tool] .cell.ok')")
 		p.click("[data-service=web] .grid .cell")
 		p.sees("Last log lines")
 		p.until("menus are open", "[...document.querySelectorAll('main details')].every((d) => (d.open = true))")
@@ -298,6 +324,8 @@ func TestThePageShowsTheButtonsOfARole(t *testing.T) {
 		if got := p.eval("[...document.querySelectorAll('.tabs a')].map((a) => a.innerText).filter((t) => t === 'Change').join()"); got != want.tabs {
 			t.Errorf("a %s sees the tabs %q", role, got)
 		}
+		p.click("[data-unmanaged=tool] button")
+		p.until("the instance has the buttons of a "+role, "document.querySelector('.panel h2').innerText === 'tool' && [...document.querySelectorAll('.panel button')].map((b) => b.innerText).join() === "+quote(want.unmanaged))
 		if want.tabs == "" { // the editor would ask the server for plans
 			p.visit(h.URL() + "/projects/admin/shop/change")
 			p.sees("You need the deployer role to change this project.")

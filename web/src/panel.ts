@@ -90,9 +90,8 @@ export function panelView(p: Project, redraw: () => void): VNode | null {
     h("dl", null,
       ...fact("Service", i.service_name), ...fact("Node", i.node_name), ...fact("Addresses", (full ?? i).addresses?.join(", ")), ...fact("Version", i.number),
       ...fact("Compute", i.compute_type), ...fact("Started", ago(i.started)), ...fact("Ended", ago(i.finished)), ...fact("Exit code", i.exit_code), ...fact("Restarts", i.restarts || ""), ...fact("Id", i.id)),
-    live && i.managed && may(p.id, "operator") && h("div", { class: "buttons" },
-      h("button", { onclick: () => act(i, "restart", `Restart ${i.name}`, "It stops and starts again in place, on the same node and with the same addresses where possible.") }, "Restart…"),
-      h("button", { onclick: () => act(i, "replace", `Replace ${i.name}`, "Mariposa makes a new instance for its slot and removes this one, in the order that the manifest says.") }, "Replace…"),
+    live && may(p.id, "operator") && h("div", { class: "buttons" },
+      actsOf(i).map((a) => h("button", { key: a.verb, onclick: () => ask({ title: `${a.verb} ${i.name}`, verb: a.verb, says: [a.says], run: a.run }) }, a.verb + "…")),
       canOpenShell(i) && h("button", { key: "shell", onclick: () => {
         hideInstance();
         openShell(i, redraw);
@@ -107,6 +106,16 @@ function focusNew(el: HTMLElement, isNew: boolean): void {
   if (isNew) requestAnimationFrame(() => el.focus());
 }
 
-function act(i: Instance, action: string, title: string, says: string): void {
-  ask({ title, verb: title.split(" ")[0], says: [says], run: async () => void (await send("PUT", `/v1/instances/${i.id}`, { action })) });
+interface Act { verb: string; says: string; run: () => Promise<void> }
+
+/** actsOf lists what can be done with an instance now. */
+function actsOf(i: Instance): Act[] {
+  const act = (verb: string, says: string): Act => ({ verb, says, run: async () => void (await send("PUT", `/v1/instances/${i.id}`, { action: verb.toLowerCase() })) });
+  const remove = (verb: string, says: string, force: string): Act => ({ verb, says, run: async () => void (await send("DELETE", `/v1/instances/${i.id}${force}`)) });
+  const restart = act("Restart", "It stops and starts again in place, on the same node and with the same addresses where possible.");
+  if (i.managed) return [restart, act("Replace", "Mariposa makes a new instance for its slot and removes this one, in the order that the manifest says.")];
+  if (i.goal === "gone") return [remove("Kill", "It is being removed. It gets no more time to stop.", "?force=true")];
+  const gone = remove("Remove", "It stops and is deleted. Its volumes stay. Nothing takes its place.", "");
+  if (i.goal === "stopped") return [act("Start", "It starts again, on the same node."), gone];
+  return [restart, act("Stop", "It stops, and stays as it is until you start it again."), gone];
 }

@@ -2,7 +2,7 @@
 
 import { Instance, Project, Role, send, Service } from "./api";
 import { balancersView } from "./balancers";
-import { cellsOf, describe, glyph, grid } from "./cells";
+import { cellsOf, describe, glyph, grid, shapeOf } from "./cells";
 import { Child, h, VNode } from "./dom";
 import { chartsView } from "./charts";
 import { editorView } from "./editor";
@@ -67,6 +67,7 @@ function servicesView(p: Project, redraw: () => void): VNode {
     h("section", { class: "services", "aria-label": "Services" },
       p.services.length === 0 && h("p", { key: "none", class: "quiet" }, "This project has no services."),
       p.services.map((s) => serviceView(p, s, by.get(s.name) ?? [], redraw))),
+    unmanagedView(p, redraw),
     balancersView(p),
     h("section", { "aria-label": "Queue" },
       h("h2", null, "Queue"),
@@ -74,6 +75,20 @@ function servicesView(p: Project, redraw: () => void): VNode {
     h("section", { "aria-label": "Events" },
       h("h2", null, "Events"),
       eventList(world.events.filter((e) => e.project === p.id).slice(0, 30), false)));
+}
+
+/** unmanagedView shows the instances that belong to no service. */
+function unmanagedView(p: Project, redraw: () => void): VNode | null {
+  const all = [...world.instances.values()].filter((i) => !i.managed).sort((a, b) => a.name.localeCompare(b.name));
+  if (all.length === 0) return null;
+  return h("section", { key: "unmanaged", "aria-label": "Unmanaged instances" },
+    h("h2", null, "Unmanaged instances"),
+    h("p", { class: "quiet" }, "They belong to no service. Mariposa does not repair, replace or update them."),
+    h("ul", { class: "unmanaged" }, all.map((i) => h("li", { key: i.id, "data-unmanaged": i.name },
+      h("span", { class: "name" }, h("i", { class: "cell " + shapeOf(i), "aria-hidden": "true" }), h("button", { class: "link", onclick: () => void showInstance(i.id, redraw) }, i.name)),
+      h("span", null, i.state),
+      h("span", { class: "quiet" }, i.node_name && `on ${i.node_name}`),
+      i.reason ? h("p", { class: "reason" }, ...sentence(i.reason, p)) : null))));
 }
 
 function serviceView(p: Project, s: Service, instances: Instance[], redraw: () => void): VNode {
