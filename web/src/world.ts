@@ -36,7 +36,7 @@ class World {
   private stream: AbortController | null = null;
   private changed = () => {};
   /** The instances that changed while the list is being read. */
-  private during: Changed[] | null = null;
+  private during = new Set<Changed[]>(); // what changes while instances are read, for each reading
   private refreshing = new Map<string, "now" | "again">();
 
   /** start loads everything and follows the changes; changed is called after each. */
@@ -193,7 +193,7 @@ class World {
 
   private setInstances(of: { project: string; instances: Changed[] }): void {
     if (of.project !== this.open) return;
-    this.during?.push(...of.instances);
+    for (const reading of this.during) reading.push(...of.instances);
     const changed: { revision: number; instance: Instance }[] = [];
     for (const c of of.instances) {
       const instance = place(this.instances, c);
@@ -253,16 +253,20 @@ class World {
   private async loadInstances(): Promise<void> {
     const project = this.open;
     const all = new Map<string, Instance>();
-    this.during = [];
-    for (let marker = ""; ; ) {
-      const page = await get<{ instances: Instance[]; marker?: string }>(`/v1/instances?project=${project}&limit=1000${marker && "&marker=" + encodeURIComponent(marker)}`);
-      if (project !== this.open) return;
-      for (const i of page.instances) if (i.state !== "destroyed") all.set(i.id, i);
-      if (!page.marker) break;
-      marker = page.marker;
+    const during: Changed[] = [];
+    this.during.add(during);
+    try {
+      for (let marker = ""; ; ) {
+        const page = await get<{ instances: Instance[]; marker?: string }>(`/v1/instances?project=${project}&limit=1000${marker && "&marker=" + encodeURIComponent(marker)}`);
+        if (project !== this.open) return;
+        for (const i of page.instances) if (i.state !== "destroyed") all.set(i.id, i);
+        if (!page.marker) break;
+        marker = page.marker;
+      }
+    } finally {
+      this.during.delete(during);
     }
-    for (const c of this.during ?? []) place(all, c); // what changed while the pages were read
-    this.during = null;
+    for (const c of during) place(all, c);
     this.instances = all;
     this.openLoaded = true;
     this.changed();
