@@ -53,7 +53,9 @@ export async function refreshInstance(changed: { instance: Instance }[], redraw:
   while (stale) {
     stale = false;
     const which = id;
-    const got = which && (await get<Instance>(`/v1/instances/${which}`).catch(() => null)); // it may be gone
+    // What is being removed may be gone before the server is asked, and has nothing new to show.
+    const stays = which && world.instances.has(which) && world.instances.get(which)!.goal !== "gone";
+    const got = stays && (await get<Instance>(`/v1/instances/${which}`).catch(() => null)); // it may be gone
     if (got && id === which) full = got;
     redraw();
     await new Promise((r) => setTimeout(r, 150)); // many changes at once are one request
