@@ -254,6 +254,34 @@ func TestATransactionThatFellSilentIsEnded(t *testing.T) {
 	}
 }
 
+func TestACommitWaitsForALockThatEndsJustAfterTheTimeout(t *testing.T) {
+	t.Parallel()
+	target := database(t)
+	s, other, conn := open(t, target, Options{}), dial(t, target), dial(t, target)
+	commit(t, s, node("warm", ""))
+	do(t, other, "BEGIN")
+	do(t, other, "SELECT 1 FROM counter FOR UPDATE")
+	answer := make(chan store.Result, 1)
+	go func() { answer <- s.Commit(context.Background(), node("a", "1"))[0] }()
+	// waiting returns the process that waits for the lock, and is not this one.
+	waiting := func(not int) (pid int) {
+		for deadline := time.Now().Add(2 * time.Minute); pid == 0; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("nobody waits for the lock")
+			}
+			pid = ask[int](t, conn, `SELECT coalesce(max(pid), 0) FROM pg_stat_activity
+				WHERE datname = current_database() AND wait_event_type = 'Lock' AND pid <> $1`, not)
+		}
+		return pid
+	}
+	waiting(waiting(0)) // the writer connects anew after each timeout
+	do(t, other, "ROLLBACK")
+	if r := <-answer; r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	whole(t, s, "a")
+}
+
 func TestNoResultIsReportedThatIsNotKnown(t *testing.T) {
 	t.Parallel()
 	s, f, committed := faulty(t)

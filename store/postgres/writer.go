@@ -88,7 +88,8 @@ func (w *writer) commit(b *batch.Batch) error {
 			return rewound
 		}
 		var away *connectError
-		again := lost && !errors.As(err, &away) || isContended(err) || isBlocked(err) && w.unblock()
+		// Whoever held the lock may have ended since, so the first timeout is always tried again.
+		again := lost && !errors.As(err, &away) || isContended(err) || isBlocked(err) && (w.unblock() || try == 1)
 		if try == maxTries || !again {
 			return unavailable(err)
 		}
