@@ -45,9 +45,7 @@ func TestAnInstanceCannotMakeTheNodeMountItsFile(t *testing.T) {
 	if list, err := s.List(); err != nil || len(list) != 1 || list[0].Size != 0 {
 		t.Errorf("listed are %+v, %v", list, err)
 	}
-	if err := s.Withdraw("plain"); err != nil {
-		t.Fatal(err)
-	}
+	withdraw(t, s, "plain")
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("left are %v, %v", left, err)
 	}

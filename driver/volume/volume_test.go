@@ -75,14 +75,45 @@ func openStore(t *testing.T) (*volume.Store, string) {
 			t.Error(err)
 		}
 		for _, r := range all {
-			if err := s.Withdraw(r.ID); err != nil {
-				t.Error(err)
-			}
+			withdraw(t, s, r.ID)
 		}
 		s.Clear()
 		awaitFree(t, dir)
 	})
 	return s, dir
+}
+
+// withdraw takes a volume away. A process that another test starts has the files of this one
+// open for a moment, until it executes its program.
+func withdraw(t *testing.T, s *volume.Store, id string) {
+	t.Helper()
+	untilFree(t, func() error { return s.Withdraw(id) })
+}
+
+// unmount unmounts the volume at a path, as if the machine had rebooted.
+func unmount(t *testing.T, path string) {
+	t.Helper()
+	untilFree(t, func() error {
+		if err := unix.Unmount(filepath.Dir(path), 0); err != nil {
+			return fmt.Errorf("%s is still used: %w", path, err)
+		}
+		return nil
+	})
+}
+
+// untilFree calls a function until it does not fail because something uses a volume.
+func untilFree(t *testing.T, do func() error) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		err := do()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) || !strings.Contains(err.Error(), "still use") {
+			t.Error(err)
+			return
+		}
+	}
 }
 
 func provide(t *testing.T, s *volume.Store, r driver.Resource) string {
@@ -236,9 +267,7 @@ func TestAVolumeIsMountedAgainAfterAReboot(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(path, "precious"), []byte("data"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Unmount(filepath.Dir(path), 0); err != nil {
-		t.Fatal(err)
-	}
+	unmount(t, path)
 	awaitFree(t, dir)
 	if err := os.WriteFile(filepath.Join(path, "lost"), nil, 0o600); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a file beside the volume: %v", err)
@@ -266,9 +295,7 @@ func TestAVolumeThatIsMountedElsewhereGetsNoSecondDevice(t *testing.T) {
 	if _, err := io.ReadFull(out, make([]byte, len("ready\n"))); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Unmount(filepath.Dir(path), 0); err != nil {
-		t.Fatal(err)
-	}
+	unmount(t, path)
 	provide(t, s, sized("v1", 4<<20))
 	if got := devicesIn(dir); len(got) != 1 {
 		t.Errorf("it has the devices %q", got)
@@ -293,9 +320,7 @@ func TestAVolumeInUseIsNotUnmounted(t *testing.T) {
 		t.Errorf("its content is gone: %v", err)
 	}
 	_ = f.Close()
-	if err := s.Withdraw("v1"); err != nil {
-		t.Error(err)
-	}
+	withdraw(t, s, "v1")
 }
 
 func TestAVolumeThatExistsWithoutASizeStaysAsItIs(t *testing.T) {
@@ -322,11 +347,11 @@ func TestAVolumeWithoutAMarkIsNotMounted(t *testing.T) {
 	t.Parallel()
 	s, dir := openStore(t)
 	path, mark := provide(t, s, sized("v1", 4<<20)), filepath.Join(dir, ".sized-v1")
-	err := os.WriteFile(filepath.Join(path, "precious"), []byte("data"), 0o600)
-	if err == nil {
-		err = syscall.Unmount(filepath.Dir(path), 0)
+	if err := os.WriteFile(filepath.Join(path, "precious"), []byte("data"), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	if err = errors.Join(err, os.Remove(mark)); err != nil {
+	unmount(t, path)
+	if err := os.Remove(mark); err != nil {
 		t.Fatal(err)
 	}
 	s.Clear()
