@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -225,6 +226,10 @@ func (p *tab) note(m devToolsMessage) {
 	p.errors = append(p.errors, text)
 }
 
+// removedMeanwhile is what the browser writes when an open instance was removed after the page
+// had asked for its newest state. The page cannot prevent that.
+var removedMeanwhile = regexp.MustCompile(`404 \(Not Found\) \S+/v1/instances/[0-9a-f-]+$`)
+
 // quiet checks that nothing went to the console but what contains one of these texts.
 func (p *tab) quiet(except ...string) {
 	p.t.Helper()
@@ -232,6 +237,9 @@ func (p *tab) quiet(except ...string) {
 	defer p.mu.Unlock()
 next:
 	for _, e := range p.errors {
+		if removedMeanwhile.MatchString(e) {
+			continue
+		}
 		for _, known := range except {
 			if strings.Contains(e, known) {
 				continue next
