@@ -5,7 +5,7 @@ import (
 	"encoding/hex"
 )
 
-// Identity is who a user is at a provider of sign-ins (OpenID Connect). The subject never changes
+// Identity is who a user is at an identity provider (OpenID Connect). The subject never changes
 // there; names and addresses may.
 type Identity struct {
 	Issuer  string `json:"issuer"`

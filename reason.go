@@ -52,7 +52,7 @@ const (
 	ReasonNodeAwayNever    ReasonCode = "node-away-never"    // … since 10:00:00, and reschedule.never is set; if the node will not return, ask an admin of the installation to remove it with `mariposa node rm n1 --force`
 	ReasonNodeAwayVolumes  ReasonCode = "node-away-volumes"  // … since 10:00:00, and has volumes there: data, logs (Keys); it starts when the node returns; if the node will not return, ask an admin of the installation to remove it with `mariposa node rm n1 --force`
 	ReasonStranded         ReasonCode = "stranded"           // … since 10:00:00; it is removed when the node returns
-	ReasonStartLimit       ReasonCode = "start-limit"        // the limit of instances that start at once is reached
+	ReasonStartLimit       ReasonCode = "start-limit"        // the limit of concurrently starting instances is reached
 	ReasonSlotBusy         ReasonCode = "slot-busy"          // slot web.3 is still in use by an instance that is stopping
 	ReasonWaitsMissing     ReasonCode = "waits-missing"      // waits for db: there is no such service
 	ReasonWaitsStopped     ReasonCode = "waits-stopped"      // waits for db: it is stopped
@@ -67,7 +67,7 @@ const (
 	ReasonFollowsOther     ReasonCode = "follows-other"      // some of its instances refer to instances that have been replaced
 	ReasonReferenceGone    ReasonCode = "reference-gone"     // refers to db.1-a (Other), which is gone; it is updated once db (Subject) is running again
 	ReasonProves           ReasonCode = "proves"             // refers to db.1-a (Other), which is gone; it is updated once db.1-b (Subject) has been up for 5s (For)
-	ReasonReferrers        ReasonCode = "referrers"          // db.1-a (Subject) is kept until web (Other), which refers to it, uses another[: CAUSE]
+	ReasonReferrers        ReasonCode = "referrers"          // db.1-a (Subject) is kept until web (Other), which refers to it, switches to another instance[: CAUSE]
 	ReasonGoesAfter        ReasonCode = "goes-after"         // is removed after web (Subject), which depends on it and still has 2 instances (Count)[ and is frozen]
 	ReasonBackingOff       ReasonCode = "backing-off"        // failed 3 times in a row; next retry at 10:00:00: CAUSE
 	ReasonPaused           ReasonCode = "paused"             // the rollout of version 2 is paused: 1 of 3 are up to date
@@ -137,7 +137,7 @@ const (
 	ReasonNoFallback     ReasonCode = "no-fallback"     // version 2 failed, and there is no earlier version to roll back to: CAUSE
 	ReasonUnplanned      ReasonCode = "unplanned"       // not planned yet
 	ReasonCounts         ReasonCode = "counts"          // 1 of 3 running, 2 starting (Tally), 1 not yet up for 5 s (For); web.1-a is starting (Detail) on node n1
-	ReasonOutdated       ReasonCode = "outdated"        // 2 instances outdated: made from version 1, while version 3 (Of) is in force; replace them with `mariposa project reprovision --service web (Subject)`
+	ReasonOutdated       ReasonCode = "outdated"        // 2 instances outdated: created from version 1, while version 3 (Of) is in force; replace them with `mariposa project reprovision --service web (Subject)`
 	ReasonOutdatedValues ReasonCode = "outdated-values" // 2 instances outdated: metadata key mode (Keys) changed since version 1; apply the change with `mariposa project reprovision --service web (Subject)`
 	ReasonLingers        ReasonCode = "lingers"         // web.1-a has no stop timeout (stop.timeout is negative); force it with `mariposa instance rm --force web.1-a`
 	ReasonUnused         ReasonCode = "unused"          // nothing that uses it runs yet
@@ -173,7 +173,7 @@ const (
 	ReasonUnreachable    ReasonCode = "unreachable"     // its node n1 cannot be reached
 	ReasonNotSeen        ReasonCode = "unheard"         // no heartbeat since 10:00:00
 	ReasonReboots        ReasonCode = "reboots"         // announced a reboot at 10:00:00
-	ReasonPlaysDead      ReasonCode = "plays-dead"      // it was lost on request
+	ReasonPlaysDead      ReasonCode = "plays-dead"      // it was made unreachable on request
 	ReasonCopyRefused    ReasonCode = "copy-refused"    // an agent at 10.0.0.9 (Subject) uses a copy of the data directory of this node and was refused; stop it, or give it an empty data directory
 	ReasonAwaitsApproval ReasonCode = "awaits-approval" // waiting for approval: run `mariposa node accept n1 (Subject) --fingerprint SHA256:…` with the fingerprint in the log of its agent
 	ReasonApproved       ReasonCode = "approved"        // approved by ann (Subject); its agent connects within seconds
@@ -186,7 +186,7 @@ const (
 	ReasonReportCut      ReasonCode = "report-cut"      // reports more than is kept, so it was cut: its drivers, the reason of an instance (Keys); its agent may be faulty or hostile
 	ReasonOrphaned       ReasonCode = "debt"            // its project is deleted; it is removed when its node returns
 	ReasonMadeFor        ReasonCode = "made-for"        // created for web.1-a
-	ReasonVolumeGrows    ReasonCode = "volume-grows"    // the manifest has a larger size for it
+	ReasonVolumeGrows    ReasonCode = "volume-grows"    // the manifest sets a larger size
 	ReasonVolumeReturned ReasonCode = "volume-returned" // db.1 (Subject) got another volume data (Other) before this one could be attached; it belongs to the organization again
 	ReasonVolumeLeft     ReasonCode = "volume-left"     // its project is deleted; it now belongs to the organization
 	ReasonVolumeDropped  ReasonCode = "volume-dropped"  // its project is deleted with its volumes
@@ -212,12 +212,12 @@ const (
 	ReasonDrainService   ReasonCode = "drain-service"   // web.1-a of shop (Other) cannot be moved now[: CAUSE]; wait, or end the drain with `mariposa node undrain n1`
 	ReasonDrainAway      ReasonCode = "drain-away"      // node n1 has been unknown since 10:00:00; to replace its instances now, run `mariposa node reschedule-now n1`
 	ReasonDrainStopping  ReasonCode = "drain-stopping"  // web.1-a is stopping
-	ReasonDrainStarts    ReasonCode = "drain-starts"    // web.1-a is removed once its successor web.1-b (Other) runs; it is being started
+	ReasonDrainStarts    ReasonCode = "drain-starts"    // web.1-a is removed once its successor web.1-b (Other) has started
 	ReasonDrainProves    ReasonCode = "drain-proves"    // web.1-a is removed once its successor web.1-b (Other), which has been up since 10:00:00, has been up for min_healthy
 	ReasonDrainLost      ReasonCode = "drain-lost"      // web.1-a stays, because its successor web.1-b (Other) is on node n2, which has been unknown since 10:00:00; to replace the successor now, run `mariposa node reschedule-now n2`
 	ReasonDrainTurn      ReasonCode = "drain-turn"      // web.1-a waits for its turn: web (Keys) moves 1 instance (Count) at a time (update.rolling)
-	ReasonDrainMissing   ReasonCode = "drain-missing"   // web.1-a waits, because 2 of 3 instances of web (Keys) run, and what is missing starts first[: CAUSE]
-	ReasonDrainDown      ReasonCode = "drain-down"      // web.1-a waits for node n3, which has been unknown since 10:00:00: 2 of 3 instances of web (Keys) run, and at most 1 (Tally) may be down at once (update.rolling); to replace what it had now, run `mariposa node reschedule-now n3 (IDs)`
+	ReasonDrainMissing   ReasonCode = "drain-missing"   // web.1-a waits: only 2 of 3 instances of web (Keys) are running, and the missing one starts first[: CAUSE]
+	ReasonDrainDown      ReasonCode = "drain-down"      // web.1-a waits for node n3, which has been unknown since 10:00:00: 2 of 3 instances of web (Keys) are running, and at most 1 (Tally) may be down at once (update.rolling); to replace its instances now, run `mariposa node reschedule-now n3 (IDs)`
 	ReasonDrainGone      ReasonCode = "drain-gone"      // node n1 was removed by ann (Subject)
 	ReasonDrainUndone    ReasonCode = "drain-undone"    // ann (Subject) lets node n1 take instances again
 	ReasonStormBegan     ReasonCode = "storm-began"     // 5 of 12 nodes with instances have been lost since 10:00:00; their instances are not replaced until they return

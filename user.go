@@ -17,7 +17,7 @@ type UserSpec struct {
 	Author       string    `json:"author,omitempty"`
 	// Password is the Argon2id hash of the password for the web page; empty: none.
 	Password string `json:"password,omitempty"`
-	// Identity is who they are at the provider of sign-ins; nil: they have not signed in there.
+	// Identity is who they are at the identity provider; nil: they have not signed in there.
 	Identity *Identity `json:"identity,omitempty"`
 }
 

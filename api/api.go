@@ -51,7 +51,7 @@ type Options struct {
 	JoinToken string           // of agents in this process; empty: no agents
 	Version   string           // of this release
 	Domain    string           // of instance names; mariposa.internal if empty
-	Names     *discover.Book   // what names lead to; read from the picture for each request if nil
+	Names     *discover.Book   // what names resolve to; read from the picture for each request if nil
 	// KeepVersions is how many versions of a project are kept; change.DefaultKeep if zero.
 	KeepVersions int
 	// RequestTimeout limits requests other than streams; 30 s if zero.

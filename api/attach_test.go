@@ -131,7 +131,7 @@ volumes: {data: , small: {size: 1m}, files: {shared: true}, pages: {shared: true
 		return h.call("POST", "/v1/volumes/"+id+"/attach", body)
 	}
 	attach(left("small", "n1", 0, false)).wantError(409, mariposa.Conflict, "volume small of db.1 was created without a size and cannot get one")
-	attach(left("small", "n1", 2<<20, false)).wantError(409, mariposa.Conflict, "has 2 MiB and cannot become smaller, and volume small of project shop has 1 MiB")
+	attach(left("small", "n1", 2<<20, false)).wantError(409, mariposa.Conflict, "has 2 MiB and cannot become smaller, but the manifest of project shop sets 1 MiB for volume small")
 	attach(left("files", "n1", 0, true), "name", "data").wantError(409, mariposa.Conflict, "shared volume files belonged to no slot, and project shop does not share a volume data: choose a slot (--as SERVICE.1:data)")
 
 	want[contract.Changed](attach(left("files", "n1", 0, true)), 200)

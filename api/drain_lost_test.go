@@ -68,7 +68,7 @@ func TestADrainSaysWhyInstancesStay(t *testing.T) {
 			}
 		}
 	}
-	says(mariposa.ReasonDrainDown, "waits for node host-n1, which has been unknown since ", ": 3 of 4 instances of db run, and at most 1 may be down at once (update.rolling); to replace what it had now, run `mariposa node reschedule-now host-n1`")
+	says(mariposa.ReasonDrainDown, "waits for node host-n1, which has been unknown since ", ": 3 of 4 instances of db are running, and at most 1 may be down at once (update.rolling); to replace its instances now, run `mariposa node reschedule-now host-n1`")
 	says(mariposa.ReasonDrainProves, "is removed once its successor web.", "has been up for min_healthy")
 	says(mariposa.ReasonDrainTurn, "waits for its turn: web moves 1 instance at a time (update.rolling) (and 1 more instance)")
 	h.until("the task to say so", func() bool {

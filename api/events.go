@@ -138,7 +138,7 @@ func parseKinds(text string) (kinds []string, err error) {
 	}
 	for kind := range strings.SplitSeq(text, ",") {
 		if !kindPattern.MatchString(kind) {
-			return nil, mariposa.Errorf(mariposa.InvalidArgument, "kinds: %q is no kind of event: write for example task,instance.failed", kind)
+			return nil, mariposa.Errorf(mariposa.InvalidArgument, "kinds: %q is not a kind of event: use kinds such as task,instance.failed", kind)
 		}
 		kinds = append(kinds, kind)
 	}

@@ -17,7 +17,7 @@ type namesInput struct {
 	Node string `query:"node" doc:"id or name of a node: as processes on it get the names; by default each instance is seen from its own node" maxLength:"255"`
 }
 
-// getNames shows what the names of a project's services lead to.
+// getNames shows what the names of a project's services resolve to.
 func (s *server) getNames(ctx context.Context, in *namesInput) (*document[contract.Names], error) {
 	r, err := s.findProject(ctx, in.Project, in.Organization)
 	if err != nil {
@@ -65,7 +65,7 @@ func (s *server) getNames(ctx context.Context, in *namesInput) (*document[contra
 	return answer(doc)
 }
 
-// whyNoTarget says why the name of a service leads nowhere.
+// whyNoTarget says why the name of a service does not resolve.
 func (v *viewer) whyNoTarget(p *store.Project, service string, ss *mariposa.ServiceStatus, unreached []string) string {
 	if ss != nil && ss.Scale == 0 {
 		return "its scale is 0"

@@ -83,7 +83,7 @@ func (s *server) dropFlows(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *server) errNoProvider() *Error {
-	return newError(mariposa.ResourceNotFound, "this server has no provider of sign-ins: sign in with a password or a token", nil)
+	return newError(mariposa.ResourceNotFound, "this server has no identity provider: sign in with a password or a token", nil)
 }
 
 // beginProviderSignIn sends a browser to the provider.
@@ -187,7 +187,7 @@ func (s *server) userAtProvider(ctx context.Context, r *http.Request, f flow, no
 
 // flowOf returns the sign-in that a browser has begun, and that the provider ends.
 func (s *server) flowOf(r *http.Request) (f flow, err error) {
-	stale := mariposa.Errorf(mariposa.InvalidArgument, "this sign-in took too long, or was begun in another browser: begin again")
+	stale := mariposa.Errorf(mariposa.InvalidArgument, "this sign-in took too long or was started in another browser: start again")
 	state := r.URL.Query().Get("state")
 	c, err := r.Cookie(s.flowName(r.Context(), state))
 	if err != nil {
@@ -213,7 +213,7 @@ func (s *server) askProvider(ctx context.Context, r *http.Request, f flow, now t
 	p, query := s.provider, r.URL.Query()
 	fail := func(err error, message string) error {
 		s.Logger.WarnContext(ctx, "a sign-in at the provider failed", "err", shortenFailure(err), "request", requestID(ctx))
-		return mariposa.Errorf(mariposa.Unauthorized, "%s: begin again, or ask an admin to look at the log of the server", message)
+		return mariposa.Errorf(mariposa.Unauthorized, "%s: try again, or ask an admin to check the log of the server", message)
 	}
 	if reason := query.Get("error"); reason != "" {
 		return who, mariposa.Errorf(mariposa.Unauthorized, "%s refused the sign-in (%s)", p.Name, shortenText(reason))

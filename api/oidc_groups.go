@@ -30,7 +30,7 @@ func ParseOIDCGroup(text string) (g OIDCGroup, err error) {
 	}
 	switch {
 	case g.Organization == "":
-		return g, mariposa.Errorf(mariposa.InvalidArgument, "%q is no group: use a form such as engineers=acme or leads=acme:owner", text)
+		return g, mariposa.Errorf(mariposa.InvalidArgument, "%q is not a group mapping: use a form such as engineers=acme or leads=acme:owner", text)
 	case g.Role != mariposa.OrgMember && g.Role != mariposa.OrgOwner:
 		return g, mariposa.Errorf(mariposa.InvalidArgument, "the role in %q must be member or owner", text)
 	}

@@ -27,7 +27,7 @@ import (
 	"mariposa/contract"
 )
 
-// hostileProvider is a provider of sign-ins that can misbehave.
+// hostileProvider is an identity provider that can misbehave.
 type hostileProvider struct {
 	t   *testing.T
 	url string

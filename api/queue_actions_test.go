@@ -46,7 +46,7 @@ func TestWhatIsAcceptedInMidRolloutSaysWhyItIsOutdated(t *testing.T) {
 	h.awaitTask(h.putManifest("shop", fleetOf(3, 2, ""), "&canary=1"), mariposa.TaskCompleted)
 	h.awaitTask(h.startTask("shop", `{"action":"accept"}`), mariposa.TaskCompleted)
 	web := h.of("shop", "web")
-	if web.Outdated != 2 || web.Status != mariposa.StatusConverged || web.Reason != "2 instances outdated: made from version 1, while version 2 is in force; replace them with `mariposa project reprovision --service web`" {
+	if web.Outdated != 2 || web.Status != mariposa.StatusConverged || web.Reason != "2 instances outdated: created from version 1, while version 2 is in force; replace them with `mariposa project reprovision --service web`" {
 		t.Errorf("accepted: %+v", web)
 	}
 }

@@ -114,10 +114,10 @@ var topics = []topic{
 			admits(anybody).audits("session.create").answers(http.StatusCreated).
 			describe("With user and password, a token, or the secret of a sign-in link. The response sets a cookie that authenticates requests of the page, for up to 7 days. Programs use tokens instead."),
 		handle("GET /v1/sign-in", "get-sign-in", "List the ways to sign in to the web page", (*server).getSignIn).admits(anybody),
-		handlePlain("GET /v1/oidc/sign-in", "begin-oidc", "Send a browser to the provider of sign-ins (OpenID Connect)", (*server).beginProviderSignIn).
+		handlePlain("GET /v1/oidc/sign-in", "begin-oidc", "Send a browser to the identity provider (OpenID Connect)", (*server).beginProviderSignIn).
 			admits(anybody).serves(content{"text/html": nil}).
 			describe("Browsers come back to the path in return, with a session. With again=true, the provider asks who it is, even if it knows."),
-		handlePlain("GET /v1/oidc/callback", "end-oidc", "Sign in a browser that the provider of sign-ins sent back", (*server).endProviderSignIn).
+		handlePlain("GET /v1/oidc/callback", "end-oidc", "Sign in a browser that the identity provider sent back", (*server).endProviderSignIn).
 			admits(anybody).serves(content{"text/html": nil}),
 		handle("POST /v1/session/proof", "confirm-session", "Confirm that it is still you at the web page", (*server).confirmSession).
 			needs(auth.Ask).audits("session.confirm").
@@ -196,7 +196,7 @@ var topics = []topic{
 			needs(auth.ReadProject).on(projectInPath),
 		handle("GET /v1/projects/{project}/balancers", "get-balancers", "List the load balancers of a project with their members", (*server).getBalancers).
 			needs(auth.ReadProject).on(projectInPath),
-		handle("GET /v1/projects/{project}/names", "get-names", "List the DNS names of a project's services and what they lead to", (*server).getNames).
+		handle("GET /v1/projects/{project}/names", "get-names", "List the DNS names of a project's services and what they resolve to", (*server).getNames).
 			needs(auth.ReadProject).on(projectInPath),
 		handle("GET /v1/balancers", "list-balancers", "List load balancers with their members", (*server).listBalancers).needs(auth.Ask).
 			describe("The counters of at most 100 balancers are read; they are null for others."),
@@ -244,7 +244,7 @@ var topics = []topic{
 				"in the list with the state creating, then ready or failed."),
 		handle("POST /v1/instances/{instance}/snapshots/{snapshot}/restore", "restore-snapshot", "Return an instance to a snapshot", (*server).restoreSnapshot).
 			needs(auth.ManageInstances).on(instanceInPath).audits("instance.restore").answers(http.StatusAccepted).
-			describe("The present state of the instance is lost. A snapshot with memory needs a running instance, one without memory a stopped instance."),
+			describe("The current state of the instance is lost. A snapshot with memory needs a running instance, one without memory a stopped instance."),
 		handle("DELETE /v1/instances/{instance}/snapshots/{snapshot}", "delete-snapshot", "Delete a snapshot", (*server).deleteSnapshot).
 			needs(auth.ManageInstances).on(instanceInPath).audits("instance.snapshot_delete").answers(http.StatusAccepted),
 	}},

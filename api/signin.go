@@ -242,7 +242,7 @@ func (s *server) confirmSession(ctx context.Context, in *confirmInput) (*documen
 	user := s.Picture.Users.Get(c.User)
 	switch {
 	case !c.Session || c.By != "" || user == nil:
-		return nil, conflict("this request was sent with a token or for another user: only people confirm that it is them, at the web page")
+		return nil, conflict("only people who are signed in to the web page confirm who they are; this request used a token or acted for another user")
 	case (in.Body.Password == "") == (in.Body.Token == ""):
 		return nil, invalid("send either password or token")
 	}
@@ -318,7 +318,7 @@ func (s *server) removePassword(ctx context.Context, _ *struct{}) (*document[con
 
 // mayChangePassword checks that the caller may change their password, and returns the user. A
 // password does not end with a token, so a token alone is not enough: a person proves the
-// present password, and an installation admin sets the first one.
+// current password, and an installation admin sets the first one.
 func (s *server) mayChangePassword(ctx context.Context, current string) (*store.User, error) {
 	c := caller(ctx)
 	user := s.Picture.Users.Get(c.User)
@@ -332,11 +332,11 @@ func (s *server) mayChangePassword(ctx context.Context, current string) (*store.
 	case user.Spec().Password == "":
 		return nil, conflict("you have no password: ask an admin of the installation to set the first one with `mariposa user password %s`", user.Spec().Name)
 	case current == "":
-		return nil, conflict("send your present password too; only an admin of the installation can do without it")
+		return nil, conflict("send your current password too; only an admin of the installation can omit it")
 	}
 	match, err := s.matchPassword(ctx, ownKey(user.ID), user.Spec().Password, current, s.Clock.Now())
 	if err == nil && !match {
-		err = conflict("the present password is wrong")
+		err = conflict("the current password is wrong")
 	}
 	return user, err
 }

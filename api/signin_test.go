@@ -237,7 +237,7 @@ func TestAPasswordIsChangedByThosePermitted(t *testing.T) {
 
 	h.as(bobToken).call("PUT", "/v1/password", contract.Password{Password: next}).wantError(409, mariposa.Conflict, "ask an admin")
 	h.as(bobToken).call("PUT", "/v1/users/ann/password", contract.Password{Password: next}).wantError(404, mariposa.ResourceNotFound)
-	h.as(annToken).call("PUT", "/v1/password", contract.Password{Password: next}).wantError(409, mariposa.Conflict, "present password")
+	h.as(annToken).call("PUT", "/v1/password", contract.Password{Password: next}).wantError(409, mariposa.Conflict, "current password")
 	first.call("PUT", "/v1/password", contract.Password{Password: next, Current: "wrong horse battery"}).wantError(409, mariposa.Conflict, "wrong")
 	first.call("PUT", "/v1/password", contract.Password{Password: "short", Current: horse}).wantError(400, mariposa.InvalidArgument, "too short")
 	want[contract.Changed](first.call("PUT", "/v1/password", contract.Password{Password: next, Current: horse}), 200)

@@ -229,7 +229,7 @@ func TestOneOfManyQuarantinedInstancesCanBeAdopted(t *testing.T) {
 	}
 	again := h.connectAgent(helloOf("n1")) // it has not said yet what is in quarantine
 	r := h.call("PUT", "/v1/nodes/n1", contract.NodeAction{Action: "adopt", Instances: []string{"web.800-q"}})
-	r.wantError(503, mariposa.Unavailable, "has not said yet what is in quarantine: try again")
+	r.wantError(503, mariposa.Unavailable, "has not reported its quarantine yet: try again")
 	again.send(wire.Frame{Report: &wire.Report{Inventory: true, Quarantined: h.signed("n1", inQuarantine(1000, origin))}})
 	h.until("it to be adopted", func() bool {
 		return h.call("PUT", "/v1/nodes/n1", contract.NodeAction{Action: "adopt", Instances: []string{"web.800-q"}}).status == 200

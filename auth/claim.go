@@ -2,7 +2,7 @@ package auth
 
 import "strings"
 
-// NameFromClaim returns the name of the user that a provider of sign-ins names. An address becomes
+// NameFromClaim returns the name of the user that an identity provider names. An address becomes
 // the part before the @, and what names cannot contain becomes a hyphen.
 func NameFromClaim(claim string) string {
 	name, _, _ := strings.Cut(strings.ToLower(strings.TrimSpace(claim)), "@")

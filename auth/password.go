@@ -55,11 +55,11 @@ func HashPassword(password string) string {
 	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, hashMemory, hashPasses, hashLanes, text(salt), text(key))
 }
 
-// nobody is a hash that no password has.
+// nobody is a hash that no password matches.
 var nobody = fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, hashMemory, hashPasses, hashLanes, strings.Repeat("A", 22), strings.Repeat("A", 43))
 
-// MatchPassword reports whether a password has a hash. It takes as long if there is no hash,
-// so that the time does not tell which users have a password.
+// MatchPassword reports whether a password matches a hash. It takes the same time if there is no
+// hash, so the time does not reveal which users have a password.
 func MatchPassword(hash, password string) bool {
 	known := hash != ""
 	if !known {

@@ -116,10 +116,10 @@ func requireSizeFits(was *mariposa.VolumeSpec, project string, v manifest.Volume
 	switch {
 	case v.Size == 0 || v.Size == was.Size:
 	case was.Size == 0:
-		return conflict("%s was created without a size and cannot get one, and volume %s of project %s has one: remove it from the manifest first, or choose another name", was.Title(), v.Name, project)
+		return conflict("%s was created without a size and cannot get one later, but the manifest of project %s sets a size for volume %s: remove that size first, or choose another name", was.Title(), project, v.Name)
 	case v.Size < was.Size:
-		return conflict("%s has %s and cannot become smaller, and volume %s of project %s has %s: use at least that size in the manifest first, or choose another name",
-			was.Title(), formatBytes(was.Size), v.Name, project, formatBytes(v.Size))
+		return conflict("%s has %s and cannot become smaller, but the manifest of project %s sets %s for volume %s: raise that size first, or choose another name",
+			was.Title(), formatBytes(was.Size), project, formatBytes(v.Size), v.Name)
 	}
 	return nil
 }

@@ -189,7 +189,7 @@ func (c *Changer) rescheduleNow(req *Request, r *store.Node, a *attempt) error {
 	case spec.Approval != "":
 		return notAccepted(&spec, "it has no instances that could be replaced")
 	case st == nil || st.State != mariposa.NodeUnknown:
-		return conflict("node %s is not unknown: its instances run, or are about to; to move them, run `mariposa node drain %s`", spec.Name, spec.Name)
+		return conflict("node %s is not unknown, so its instances are running or starting; to move them, run `mariposa node drain %s`", spec.Name, spec.Name)
 	case spec.SkipsWaiting(st):
 		return nil
 	}

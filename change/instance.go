@@ -105,7 +105,7 @@ func (e *edit) placeUnmanaged(n newInstance) (a *attempt, release func(), err er
 	}
 	node := e.c.Picture.Nodes.Get(claim.Node)
 	if node == nil || !node.Spec().TakesInstances() { // since a moment ago
-		return nil, release, conflict("the node that was picked takes no instances anymore: try again")
+		return nil, release, conflict("the chosen node no longer accepts instances: try again")
 	}
 	e.unit.Unchanged(node)
 	e.unit.Claims = append(e.unit.Claims, claim)

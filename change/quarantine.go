@@ -22,7 +22,7 @@ func (c *Changer) allQuarantined(ctx context.Context, r *store.Node) ([]mariposa
 	}
 	all, err := c.Quarantine(ctx, r.ID)
 	if err == nil && len(all) == 0 {
-		err = mariposa.Errorf(mariposa.Unavailable, "node %s has just connected, and has not said yet what is in quarantine: try again", r.Spec().Name)
+		err = mariposa.Errorf(mariposa.Unavailable, "node %s has just connected and has not reported its quarantine yet: try again", r.Spec().Name)
 	}
 	return all, err
 }

@@ -19,7 +19,7 @@ type SignIn struct {
 	User string
 	// By is the token or the link that they used, and ends with it; nil: their password.
 	By *store.Token
-	// Provider is the provider of sign-ins at which they did that; empty: none.
+	// Provider is the identity provider at which they did that; empty: none.
 	Provider string
 	// Proved is when they proved it to the provider; zero: it does not say.
 	Proved time.Time
@@ -66,7 +66,7 @@ func (c *Changer) BeginSession(ctx context.Context, in SignIn) (secret string, s
 			spec.Expires = earlier(spec.Expires, parent.Spec().Expires)
 		}
 		if auth.Depth(c.Picture, spec.Parent) >= auth.MaxDepth {
-			return "", nil, conflict("this token cannot begin a session: it is already %d tokens away from the first one; use a token nearer to the first", auth.MaxDepth)
+			return "", nil, conflict("this token cannot start a session: its chain of parent tokens has the maximum length, %d; use a token higher up in the chain", auth.MaxDepth)
 		}
 	}
 	id := mariposa.TokenID(spec.Hash)

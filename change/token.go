@@ -75,7 +75,7 @@ func (c *Changer) bindToMaker(req *Request, spec *mariposa.TokenSpec, unit *stor
 		return errTokenEnded()
 	}
 	if auth.Depth(c.Picture, maker.ID) >= auth.MaxDepth {
-		return conflict("your token cannot create tokens: it is already %d tokens away from the first one; use a token nearer to the first", auth.MaxDepth)
+		return conflict("your token cannot create tokens: its chain of parent tokens has the maximum length, %d; use a token higher up in the chain", auth.MaxDepth)
 	}
 	unit.Unchanged(maker)
 	if of := maker.Spec(); of.Use == mariposa.TokenSession && spec.Use == mariposa.TokenUser && spec.User == of.Owner() {
@@ -196,7 +196,7 @@ func (c *Changer) AdoptTokens(ctx context.Context, req *Request, token *store.To
 		n, deeper := 0, auth.Depth(c.Picture, mine)-auth.Depth(c.Picture, token.ID)
 		for _, t := range made {
 			if auth.Depth(c.Picture, t.ID)+deeper > auth.MaxDepth {
-				return nil, conflict("the chain of tokens that created each other would have more than %d: use a token nearer to the first", auth.MaxDepth)
+				return nil, conflict("the chain of parent tokens would be longer than %d: use a token higher up in the chain", auth.MaxDepth)
 			}
 			of := *t.Spec()
 			if of.Parent != token.ID {

@@ -85,7 +85,7 @@ func (c *Changer) UpdateUser(ctx context.Context, req *Request, id string, to co
 	})
 }
 
-// reconnect connects a user to a subject of the provider of sign-ins; empty: to none.
+// reconnect connects a user to a subject of the identity provider; empty: to none.
 func (c *Changer) reconnect(unit *store.Unit, id string, spec *mariposa.UserSpec, issuer, subject string) error {
 	if spec.Identity != nil {
 		unit.Delete(mariposa.KindName, spec.Identity.NameID(), mariposa.Event{})
@@ -95,7 +95,7 @@ func (c *Changer) reconnect(unit *store.Unit, id string, spec *mariposa.UserSpec
 		return nil
 	}
 	if issuer == "" {
-		return conflict("this server has no provider of sign-ins: start it with --oidc-issuer first")
+		return conflict("this server has no identity provider: start it with --oidc-issuer first")
 	}
 	next := mariposa.Identity{Issuer: issuer, Subject: subject}
 	if r := c.Picture.Names.Get(next.NameID()); r != nil && r.Spec().User != id {

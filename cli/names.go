@@ -13,9 +13,9 @@ import (
 func (a *app) namesCommand() *cobra.Command {
 	var node string
 	cmd := a.ofProject(&cobra.Command{
-		Use: "names", Short: "Show what the DNS names of a project lead to",
-		Long: "Show the DNS names of the services of a project, the addresses and ports that they lead to right\n" +
-			"now, and why one leads nowhere. Each instance is shown at the address that it has on its own node.\n" +
+		Use: "names", Short: "Show what the DNS names of a project resolve to",
+		Long: "Show the DNS names of the services of a project, the addresses and ports that they resolve to\n" +
+			"right now, and why one does not resolve. Each instance is shown at the address that it has on its own node.\n" +
 			"With --node, show what processes on that node get.",
 		Example: "  mariposa -j shop names\n  mariposa -j shop names --node n2",
 		Args:    argsBetween(0, 0),

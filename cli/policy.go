@@ -129,7 +129,7 @@ func (a *app) serverSettings() *cobra.Command {
 	cmd.Flags().Lookup("no-" + figures[4]).Usage = "restore the default of --stored-per-project"
 	cmd.Flags().StringVar(&orgs, "organizations-per-user", "", "maximum number of organizations that a user can own, in addition to their personal one")
 	cmd.Flags().BoolVar(&anyOrgs, "no-organizations-per-user", false, "no limit on organizations per user")
-	cmd.Flags().StringVar(&storm, "storm-breaker", "", "percentage of nodes that may be lost within a minute before their instances are no longer replaced, such as 33%; off: any; default: as the servers were started")
+	cmd.Flags().StringVar(&storm, "storm-breaker", "", "stop replacing the instances of lost nodes if more than this percentage of nodes is lost within a minute, such as 33%; off: never stop; default: as the servers were started")
 	return cmd
 }
 

@@ -98,7 +98,7 @@ func (a *app) nodeAdopt() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "adopt every quarantined instance that can be adopted")
 	cmd.Flags().BoolVar(&replace, "replace", false, "remove the instances that have taken their slots since")
-	cmd.Flags().BoolVar(&unverified, "unverified", false, "believe the node where the named instances came from, without a signature")
+	cmd.Flags().BoolVar(&unverified, "unverified", false, "trust what the node says about where the named instances came from, without a signature")
 	return a.withClient(cmd, func(ctx context.Context, c *client.Client, args []string) error {
 		ask := contract.NodeAction{Action: "adopt", Instances: args[1:], Replace: replace, Unverified: unverified}
 		switch named := len(args) > 1; {

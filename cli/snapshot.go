@@ -64,13 +64,13 @@ func (a *app) instanceRestore() *cobra.Command {
 	var sure bool
 	cmd := &cobra.Command{
 		Use: "restore INSTANCE SNAPSHOT", Short: "Return an instance to a snapshot", ValidArgsFunction: a.wordsFrom(instanceNames), Args: cobra.ExactArgs(2),
-		Long: "Return an instance to a snapshot. Its present state is lost.\n\n" +
+		Long: "Return an instance to a snapshot. Its current state is lost.\n\n" +
 			"A snapshot with memory needs a running instance, which continues where it was. One without\nmemory needs a stopped instance.",
 		Example: "  mariposa instance restore db.1 before-upgrade",
 	}
 	cmd.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask for confirmation")
 	return a.withClient(cmd, func(ctx context.Context, c *client.Client, args []string) error {
-		if err := a.confirm(ctx, fmt.Sprintf("return %s to snapshot %s and lose its present state?", args[0], args[1]), sure); err != nil {
+		if err := a.confirm(ctx, fmt.Sprintf("return %s to snapshot %s and lose its current state?", args[0], args[1]), sure); err != nil {
 			return err
 		}
 		return a.changeSnapshot(ctx, c, args[0], "restored from snapshot %s", func(id string) (*contract.SnapshotChanged, error) { return c.RestoreSnapshot(ctx, id, args[1]) })

@@ -100,7 +100,7 @@ func (a *app) userUpdate() *cobra.Command {
 	})
 	cmd.Flags().StringVar(&email, "email", "", "email address")
 	cmd.Flags().BoolVar(&admin, "admin", false, "make the user an installation admin; --admin=false removes the admin rights")
-	cmd.Flags().StringVar(&subject, "oidc-subject", "", "subject of the user at the provider of sign-ins; empty: the user has none any more")
+	cmd.Flags().StringVar(&subject, "oidc-subject", "", "subject of the user at the identity provider; empty: disconnect the user")
 	cmd.Flags().BoolVar(&sure, "yes", false, "with --admin=false: also revoke the tokens that they created for others")
 	return cmd
 }

@@ -45,7 +45,7 @@ func helloNodes() []contract.Node {
 	return []contract.Node{
 		{ID: nodeOne, Name: "node1", Rack: "r1", DC: "d1", Status: mariposa.NodeRunning, Instances: 1, Capacity: mariposa.Resources{MilliCPU: 2000, Memory: 8 << 30}, LastHeartbeat: new(noon.Add(9*time.Minute + 58*time.Second)), Drivers: []mariposa.ComputeType{"process", "dummy"}},
 		{
-			ID: nodeTwo, Name: "node2", Status: mariposa.NodeUnknown, Reason: "it was lost on request", Instances: 1, Dummy: true, LastHeartbeat: &noon, Drivers: []mariposa.ComputeType{"dummy"},
+			ID: nodeTwo, Name: "node2", Status: mariposa.NodeUnknown, Reason: "it was made unreachable on request", Instances: 1, Dummy: true, LastHeartbeat: &noon, Drivers: []mariposa.ComputeType{"dummy"},
 			Quarantined: []mariposa.Quarantined{{ID: "x1", Name: "web.3-0000f1", Project: "shop", Compute: "dummy", State: mariposa.StateRunning, Reason: "not of this store"}},
 		},
 	}

@@ -1,6 +1,6 @@
 package contract
 
-// Names are the DNS names of a project's services, and what they lead to now.
+// Names are the DNS names of a project's services, and what they resolve to now.
 type Names struct {
 	Domain string `json:"domain" doc:"what all names end in"`
 	Names  []Name `json:"names" doc:"sorted by name"`
@@ -10,11 +10,11 @@ type Names struct {
 type Name struct {
 	Name    string       `json:"name"`
 	Service string       `json:"service" doc:"name of the service"`
-	Targets []NameTarget `json:"targets" doc:"the instances that it leads to"`
-	Reason  string       `json:"reason" doc:"why it leads to none; empty if it leads to some"`
+	Targets []NameTarget `json:"targets" doc:"the instances that it resolves to"`
+	Reason  string       `json:"reason" doc:"why it resolves to none; empty if it resolves to some"`
 }
 
-// NameTarget is an instance that a name leads to.
+// NameTarget is an instance that a name resolves to.
 type NameTarget struct {
 	Name         string `json:"name" doc:"DNS name of the instance"`
 	Instance     string `json:"instance" doc:"id of the instance"`

@@ -17,7 +17,7 @@ type User struct {
 	OrganizationName string    `json:"organization_name"`
 	Created          time.Time `json:"created"`
 
-	Identity *mariposa.Identity `json:"identity,omitempty" doc:"who the user is at the provider of sign-ins; only for the user and for installation admins"`
+	Identity *mariposa.Identity `json:"identity,omitempty" doc:"who the user is at the identity provider; only for the user and for installation admins"`
 }
 
 // Users is a list of users.
@@ -38,20 +38,20 @@ type UserChange struct {
 	Admin    *bool   `json:"admin,omitempty"`
 	Disabled *bool   `json:"disabled,omitempty"`
 
-	OIDCSubject *string `json:"oidc_subject,omitempty" maxLength:"1024" doc:"connects the user to this subject of the provider of sign-ins; empty: to none"`
+	OIDCSubject *string `json:"oidc_subject,omitempty" maxLength:"1024" doc:"connects the user to this subject at the identity provider; empty: to none"`
 }
 
 // Password requests another password of the caller.
 type Password struct {
 	Password string `json:"password" maxLength:"1024" doc:"the new password, of at least 12 characters"`
-	Current  string `json:"current,omitempty" maxLength:"1024" doc:"the present password; not required if an installation admin asks with a token"`
+	Current  string `json:"current,omitempty" maxLength:"1024" doc:"the current password; not required if an installation admin asks with a token"`
 }
 
 // SignInWays are the ways to sign in to the web page.
 type SignInWays struct {
 	Password bool   `json:"password"`
 	Token    bool   `json:"token"`
-	Provider string `json:"provider,omitempty" doc:"name of the provider of sign-ins (OpenID Connect): browsers go to /v1/oidc/sign-in"`
+	Provider string `json:"provider,omitempty" doc:"name of the identity provider (OpenID Connect): browsers go to /v1/oidc/sign-in"`
 }
 
 // SignIn requests a session of the web page, in one of three ways.
@@ -183,7 +183,7 @@ type Settings struct {
 	Quota                QuotaLimits `json:"quota" doc:"quota of new organizations; by default 100 projects and 1000 instances. It does not apply to the personal organizations of installation admins unless it is set"`
 	OrganizationsPerUser *int        `json:"organizations_per_user" doc:"how many organizations a user can own besides the personal one; null: no limit. By default 10"`
 	StoredPerProject     int64       `json:"stored_per_project" doc:"limit in bytes for the storage of each project, unless the quota of its organization sets another limit"`
-	StormBreaker         *int        `json:"storm_breaker" doc:"share of nodes, in percent, that may be lost within a minute before their instances are no longer replaced; 0: any; null: as the servers were started (33 by default)"`
+	StormBreaker         *int        `json:"storm_breaker" doc:"if more than this percentage of nodes is lost within a minute, their instances are not replaced; 0: no limit; null: as the servers were started (33 by default)"`
 }
 
 // Stored is the storage used by a project.

@@ -163,7 +163,7 @@ func TestAFrozenDependentThatBlocksIsNamed(t *testing.T) {
 	w.mode(mariposa.ModeFreeze, "web")
 	w.submit(def("db", "two", 1), def("web", "one", 1, refersTo("db.id")))
 	w.settle()
-	wantStatus(t, w, "db", mariposa.StatusConverging, "db.1-1 is kept until web, which refers to it, uses another: it is frozen")
+	wantStatus(t, w, "db", mariposa.StatusConverging, "db.1-1 is kept until web, which refers to it, switches to another instance: it is frozen")
 	wantStatus(t, w, "web", mariposa.StatusFrozen, "would follow db after thaw")
 	w.mode(mariposa.ModeThaw, "web")
 	w.settle()
@@ -195,7 +195,7 @@ func TestAPauseWhileHandingOverLeavesBoth(t *testing.T) {
 	w.mode(mariposa.ModePause, "web")
 	w.submit(def("db", "two", 1), def("web", "one", 1, refersTo("db.id")))
 	w.settle()
-	wantStatus(t, w, "db", mariposa.StatusConverging, "db.1-1 is kept until web, which refers to it, uses another: its rollout is paused")
+	wantStatus(t, w, "db", mariposa.StatusConverging, "db.1-1 is kept until web, which refers to it, switches to another instance: its rollout is paused")
 	w.mode(mariposa.ModePause, "db")
 	w.settle()
 	if both := w.of("db"); len(both) != 2 {

@@ -161,7 +161,7 @@ func TestOnePlan(t *testing.T) {
 			},
 			steps:  []string{"create web.1 v1", "create web.2 v1"},
 			status: mariposa.StatusConverging,
-			says:   "the limit of instances that start at once is reached",
+			says:   "the limit of concurrently starting instances is reached",
 		},
 		{
 			name: "a change in place keeps the instance",

@@ -22,7 +22,7 @@ func TestAServiceThatHangsDoesNotKeepItsSiblingFromStartingForEver(t *testing.T)
 	if wake := dawn.Add(time.Minute); len(p.Steps) > 0 || !p.Wake.Equal(wake) {
 		t.Fatalf("after 59 s: want nothing until %s\n%s", stamp(wake), show(p))
 	}
-	wantStatus(t, w, "web", mariposa.StatusConverging, "the limit of instances that start at once is reached")
+	wantStatus(t, w, "web", mariposa.StatusConverging, "the limit of concurrently starting instances is reached")
 	w.now = p.Wake
 	wantSteps(t, w.step(), "create web.1 v1")
 	if p = w.plan(); len(p.Steps) > 0 || !p.Wake.Equal(dawn.Add(70*time.Second)) {

@@ -94,7 +94,7 @@ func (b *Book) Hold(project string) {
 	b.open(project).held++
 }
 
-// Release is the opposite of Hold.
+// Release undoes one Hold.
 func (b *Book) Release(project string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -318,7 +318,7 @@ func (b *Book) headerOf(id string) *wire.ProjectHeader {
 	return h
 }
 
-// instanceOf returns what names say about an instance; nil if they do not lead to it.
+// instanceOf returns what names say about an instance; nil if they do not resolve to it.
 func (b *Book) instanceOf(r *store.Instance) *wire.NamedInstance {
 	spec, st := r.Spec(), r.Status()
 	if st == nil || spec.Goal != mariposa.GoalRunning || st.State != mariposa.StateRunning || len(st.Addresses) == 0 {
@@ -366,7 +366,7 @@ func (z *Zone) header(project string) *wire.ProjectHeader {
 	return nil
 }
 
-// instance returns an instance; nil if names do not lead to it.
+// instance returns an instance; nil if names do not resolve to it.
 func (z *Zone) instance(project, id string) *wire.NamedInstance {
 	z.mu.RLock()
 	defer z.mu.RUnlock()

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Described is the name of a service, with the instances that it leads to.
+// Described is the name of a service, with the instances that it resolves to.
 type Described struct {
 	Name    string // without a dot at its end
 	Service string
@@ -15,7 +15,7 @@ type Described struct {
 	Unreached []string
 }
 
-// DescribedTarget is an instance that a name leads to.
+// DescribedTarget is an instance that a name resolves to.
 type DescribedTarget struct {
 	Target
 	Instance string // its id

@@ -22,14 +22,14 @@ type View struct {
 	Local bool
 }
 
-// Target is an instance that a name leads to.
+// Target is an instance that a name resolves to.
 type Target struct {
 	Name    string // of the instance, with a dot at its end
 	Address netip.Addr
 	Ports   []uint16
 }
 
-// Result is what a name leads to.
+// Result is what a name resolves to.
 type Result struct {
 	// Known is false if the zone does not know the project of the client yet, so that nothing can be
 	// said about a name.

@@ -282,7 +282,7 @@ func newEntry(p *project, i wire.NamedInstance) *entry {
 	return e
 }
 
-// readAddress returns an address that a name can lead to; the zero one if the text is none.
+// readAddress returns an address that a name can resolve to; the zero one if the text is none.
 func readAddress(text string) netip.Addr {
 	a, err := netip.ParseAddr(text)
 	if err != nil || a.IsUnspecified() || a.IsMulticast() {
@@ -300,7 +300,7 @@ func dcLabel(name string) string {
 	return name
 }
 
-// reversible returns the addresses that lead back to the instance.
+// reversible returns the addresses that resolve to the name of the instance.
 func (e *entry) reversible() (all []netip.Addr) {
 	for _, a := range append(slices.Collect(maps.Values(e.networks)), e.address) {
 		if a.IsValid() && !a.IsLoopback() && !slices.Contains(all, a) {

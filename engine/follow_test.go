@@ -68,7 +68,7 @@ services:
 	if serving != 2 {
 		t.Errorf("%d of the two that worked are left: the old web needs the old db", serving)
 	}
-	if ss := r.project(project).Services["db"]; !strings.Contains(said(ss.Reason), "is kept until web, which refers to it, uses another: the rollout of version 1 stopped after 3 failures") {
+	if ss := r.project(project).Services["db"]; !strings.Contains(said(ss.Reason), "is kept until web, which refers to it, switches to another instance: the rollout of version 1 stopped after 3 failures") {
 		t.Errorf("db says %q", said(ss.Reason))
 	}
 }

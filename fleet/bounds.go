@@ -186,7 +186,7 @@ func (c *cutter) names(all []string, most int, what string) []string {
 	return kept
 }
 
-// types drops compute types like names.
+// types drops invalid compute types and limits their number, as names does for names.
 func (c *cutter) types(all []mariposa.ComputeType, what string) []mariposa.ComputeType {
 	kept := slices.DeleteFunc(slices.Clone(all), func(t mariposa.ComputeType) bool { return !isShortText(string(t)) })
 	if len(kept) > maxTypes {

@@ -34,9 +34,9 @@ type Node struct {
 	Drivers  []mariposa.ComputeType
 	// Unavailable lists the kinds that the node cannot run at the moment.
 	Unavailable []Unavailable
-	// UnstableUntil is until when a node that was lost several times is avoided.
+	// UnstableUntil is the time until which a node that was lost several times is avoided.
 	UnstableUntil time.Time
-	// ShunnedUntil is until when it is not even the last choice for a Need that is Stable.
+	// ShunnedUntil is the time until which a Need that is Stable is never placed on it.
 	ShunnedUntil time.Time
 }
 

@@ -68,7 +68,7 @@ var drains = map[mariposa.ReasonCode]words{
 	}),
 	mariposa.ReasonDrainStopping: say(func(r *mariposa.Reason) string { return r.Subject + " is stopping" }),
 	mariposa.ReasonDrainStarts: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("%s is removed once its successor %s runs, which is being started", r.Subject, r.Other)
+		return fmt.Sprintf("%s is removed once its successor %s has started", r.Subject, r.Other)
 	}),
 	mariposa.ReasonDrainProves: {text: func(r *mariposa.Reason, now time.Time) string {
 		return fmt.Sprintf("%s is removed once its successor %s, which has been up since %s, has been up for min_healthy", r.Subject, r.Other, stamp(r.Since, now))
@@ -82,13 +82,17 @@ var drains = map[mariposa.ReasonCode]words{
 		return fmt.Sprintf("%s waits for its turn: %s moves %s at a time (update.rolling)", r.Subject, keyAt(r, 0), Many(r.Count, "instance"))
 	}),
 	mariposa.ReasonDrainMissing: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("%s waits, because %d of %d instances of %s run, and what is missing starts first", r.Subject, r.Count, r.Of, keyAt(r, 0))
+		missing := "the missing ones start first"
+		if r.Of-r.Count == 1 {
+			missing = "the missing one starts first"
+		}
+		return fmt.Sprintf("%s waits: only %d of %d instances of %s are running, and %s", r.Subject, r.Count, r.Of, keyAt(r, 0), missing)
 	}),
 	mariposa.ReasonDrainDown: words{text: waitsForLost}.advise(func(r *mariposa.Reason) string {
 		if len(r.IDs) == 0 {
 			return ""
 		}
-		return "to replace what it had now, run " + command("node reschedule-now", r.IDs[0])
+		return "to replace its instances now, run " + command("node reschedule-now", r.IDs[0])
 	}),
 	mariposa.ReasonDrainGone:   say(func(r *mariposa.Reason) string { return "node " + r.Node + " was removed by " + r.Subject }),
 	mariposa.ReasonDrainUndone: say(func(r *mariposa.Reason) string { return r.Subject + " lets node " + r.Node + " take instances again" }),
@@ -134,9 +138,9 @@ func waitsForLost(r *mariposa.Reason, now time.Time) string {
 	}
 	limit := r.Tally[mariposa.TallyLimit]
 	if limit == 0 { // of an earlier release
-		return fmt.Sprintf("%s: %d of %d instances of %s run, and update.rolling allows no more to be down", who, r.Count, r.Of, keyAt(r, 0))
+		return fmt.Sprintf("%s: %d of %d instances of %s are running, and update.rolling allows no more to be down", who, r.Count, r.Of, keyAt(r, 0))
 	}
-	return fmt.Sprintf("%s: %d of %d instances of %s run, and at most %d may be down at once (update.rolling)", who, r.Count, r.Of, keyAt(r, 0), limit)
+	return fmt.Sprintf("%s: %d of %d instances of %s are running, and at most %d may be down at once (update.rolling)", who, r.Count, r.Of, keyAt(r, 0), limit)
 }
 
 // rescheduleNow says how to replace the instances on lost nodes without waiting.

@@ -92,7 +92,7 @@ var general = map[mariposa.ReasonCode]words{
 	mariposa.ReasonStranded: {text: func(r *mariposa.Reason, now time.Time) string {
 		return unreachableNode(r, now) + "; it is removed when the node returns"
 	}},
-	mariposa.ReasonStartLimit: plain("the limit of instances that start at once is reached"),
+	mariposa.ReasonStartLimit: plain("the limit of concurrently starting instances is reached"),
 	mariposa.ReasonSlotBusy: say(func(r *mariposa.Reason) string {
 		return "slot " + r.Subject + " is still in use by an instance that is stopping"
 	}),
@@ -123,7 +123,7 @@ var general = map[mariposa.ReasonCode]words{
 		return fmt.Sprintf("refers to %s, which is gone; it is updated once %s has been up for %s", r.Other, r.Subject, span(r.For))
 	}),
 	mariposa.ReasonReferrers: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("%s is kept until %s, which refers to it, uses another", r.Subject, r.Other)
+		return fmt.Sprintf("%s is kept until %s, which refers to it, switches to another instance", r.Subject, r.Other)
 	}),
 	mariposa.ReasonGoesAfter: say(func(r *mariposa.Reason) string {
 		return fmt.Sprintf("is removed after %s, which depends on it and still has %s", r.Subject, Many(r.Count, "instance")) + frozen(r, " and is frozen")
@@ -286,7 +286,7 @@ var general = map[mariposa.ReasonCode]words{
 	mariposa.ReasonUnplanned: plain("not planned yet"),
 	mariposa.ReasonCounts:    say(counts),
 	mariposa.ReasonOutdated: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("%s outdated: made from version %d, while version %d is in force", Many(r.Count, "instance"), r.Version, r.Of)
+		return fmt.Sprintf("%s outdated: created from version %d, while version %d is in force", Many(r.Count, "instance"), r.Version, r.Of)
 	}).advise(func(r *mariposa.Reason) string {
 		them := "them"
 		if r.Count == 1 {
@@ -295,12 +295,12 @@ var general = map[mariposa.ReasonCode]words{
 		return "replace " + them + " with " + command("project reprovision --service", r.Subject)
 	}),
 	mariposa.ReasonOutdatedValues: say(func(r *mariposa.Reason) string {
-		what := "what they are made from"
+		what := "what they were created from"
 		switch {
 		case len(r.Keys) > 0:
 			what = "metadata " + keys(r)
 		case r.Count == 1:
-			what = "what it is made from"
+			what = "what it was created from"
 		}
 		return fmt.Sprintf("%s outdated: %s changed since version %d", Many(r.Count, "instance"), what, r.Version)
 	}).advise(func(r *mariposa.Reason) string {
@@ -365,7 +365,7 @@ var general = map[mariposa.ReasonCode]words{
 	mariposa.ReasonReboots: {text: func(r *mariposa.Reason, now time.Time) string {
 		return "announced a reboot at " + stamp(r.Since, now)
 	}},
-	mariposa.ReasonPlaysDead: plain("it was lost on request"),
+	mariposa.ReasonPlaysDead: plain("it was made unreachable on request"),
 	mariposa.ReasonCopyRefused: say(func(r *mariposa.Reason) string {
 		return fmt.Sprintf("an agent at %s uses a copy of the data directory of this node and was refused; stop it, or give it an empty data directory", r.Subject)
 	}),
@@ -396,7 +396,7 @@ var general = map[mariposa.ReasonCode]words{
 	}),
 	mariposa.ReasonOrphaned:    plain("its project is deleted; it is removed when its node returns"),
 	mariposa.ReasonMadeFor:     say(func(r *mariposa.Reason) string { return "created for " + r.Subject }),
-	mariposa.ReasonVolumeGrows: plain("the manifest has a larger size for it"),
+	mariposa.ReasonVolumeGrows: plain("the manifest sets a larger size"),
 	mariposa.ReasonVolumeReturned: say(func(r *mariposa.Reason) string {
 		return r.Subject + " got another volume " + r.Other + " before this one could be attached; it belongs to the organization again"
 	}),

@@ -28,7 +28,7 @@ needs() {
 		qemu-img                         qemu-utils  tests make disks of virtual machines
 		mkfs.ext4                        e2fsprogs   volumes with a size are file systems of their own
 		chromium-headless-shell          chromium-headless-shell  tests use the web page with it
-		node                             nodejs      tests start a provider of sign-ins (OpenID Connect)
+		node                             nodejs      tests start an identity provider (OpenID Connect)
 		npm                              npm         installs the provider
 		setsid                           util-linux  process instances run in their own sessions
 	TABLE
@@ -125,11 +125,11 @@ fetch_kernel() {
 	rm -rf "$dir"
 }
 
-# The provider of sign-ins for tests, as its lock file pins it.
+# The identity provider for tests, as its lock file pins it.
 install_provider() {
 	local from=cmd/mariposa/testdata/oidc dir=.cache/oidc
 	cmp -s "$from/package-lock.json" "$dir/installed.json" && [ -d "$dir/node_modules/oidc-provider" ] && return
-	say "installing a provider of sign-ins for tests into $dir (once)"
+	say "installing an identity provider for tests into $dir (once)"
 	rm -rf "$dir" && mkdir -p "$dir"
 	cp "$from/package.json" "$from/package-lock.json" "$dir/"
 	(cd "$dir" && quietly npm ci --no-audit --no-fund --ignore-scripts) || die "npm could not install the provider; see its output above"

@@ -53,7 +53,7 @@ type NamedInstance struct {
 	// empty if it is not.
 	Host      string `json:"host,omitempty"`
 	Published []int  `json:"published,omitempty"`
-	// Away: its node cannot be reached. Names lead to it only if they lead to nothing else.
+	// Away: its node cannot be reached. Names resolve to it only if they resolve to nothing else.
 	Away bool `json:"away,omitempty"`
 }
 

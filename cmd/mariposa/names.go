@@ -35,7 +35,7 @@ func (f *nameFlags) addControl(to *pflag.FlagSet, listen, help string) {
 }
 
 func (f *nameFlags) addNode(to *pflag.FlagSet) {
-	to.StringVar(&f.listen, "dns", dnsAuto, "DNS server of the node, which answers its instances: auto, off, or the address at which processes of the machine ask; auto chooses a loopback address with port 53 once")
+	to.StringVar(&f.listen, "dns", dnsAuto, "DNS server of the node for its instances: auto, off, or the address for processes on the machine; auto picks a loopback address with port 53 once and keeps it")
 	f.addTTL(to)
 }
 

@@ -12,7 +12,7 @@ import (
 	"mariposa/api"
 )
 
-// oidcFlags configure the provider of sign-ins.
+// oidcFlags configure the identity provider.
 type oidcFlags struct {
 	api.OIDC
 	secretFile string

@@ -300,7 +300,7 @@ func testAccount(t *testing.T, h *devServer, p *tab) {
 	p.fill("dialog input[name=next]", next)
 	p.fill("dialog input[name=again]", next)
 	p.confirm("Change")
-	p.sees("the present password is wrong")
+	p.sees("the current password is wrong")
 	p.fill("dialog input[name=current]", horse)
 	p.confirm("Change")
 	p.sees("Your password is changed.")

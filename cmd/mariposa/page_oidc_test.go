@@ -14,13 +14,13 @@ import (
 	"mariposa/contract"
 )
 
-// startProvider starts a real provider of sign-ins, and returns its issuer. scripts/setup.sh installs it.
+// startProvider starts a real identity provider, and returns its issuer. scripts/setup.sh installs it.
 func startProvider(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.Abs(filepath.Join("..", "..", ".cache", "oidc"))
 	must(t, err)
 	if _, err := os.Stat(filepath.Join(dir, "node_modules", "oidc-provider")); err != nil {
-		t.Fatalf("the provider of sign-ins is missing: run scripts/setup.sh (%v)", err)
+		t.Fatalf("the identity provider is missing: run scripts/setup.sh (%v)", err)
 	}
 	cmd := exec.Command("node", filepath.Join("testdata", "oidc", "provider.mjs"), dir)
 	out, err := cmd.StdoutPipe()

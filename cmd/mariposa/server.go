@@ -62,7 +62,7 @@ func (f *controlFlags) add(to *pflag.FlagSet) {
 	to.BoolVar(&f.insecure, "insecure", false, "serve plain HTTP to other machines; tokens are sent unencrypted")
 	to.BoolVar(&f.approveNodes, "approve-nodes", false, "new nodes run instances only after an operator accepts them (mariposa node accept); set it on every replica")
 	to.StringVar(&f.pendingNodes, "pending-nodes", strconv.Itoa(fleet.DefaultPendingNodes), "number of nodes without a join token that may wait until an operator accepts them (mariposa node accept), or off; set it on every replica")
-	to.StringVar(&f.stormBreaker, "storm-breaker", "33%", "share of nodes that may be lost within a minute before their instances are no longer replaced, or off; set it on every replica (mariposa server settings --storm-breaker overrides it)")
+	to.StringVar(&f.stormBreaker, "storm-breaker", "33%", "stop replacing the instances of lost nodes if more than this share of nodes is lost within a minute, or off: never stop; set it on every replica (mariposa server settings --storm-breaker overrides it)")
 	to.StringVar(&f.keyFile, "key-file", "", "file with the key that encrypts secrets in the store; created if missing (default secret.key in the data directory)")
 	to.StringVar(&f.domain, "domain", "", "domain of the names of services and instances (default mariposa.internal)")
 	to.IntVar(&f.keepVersions, "keep-versions", change.DefaultKeep, "number of versions to keep of each project; tagged and running ones are always kept")

@@ -27,7 +27,7 @@ func (f *systemFlags) add(to *pflag.FlagSet) {
 	to.StringSliceVar(&f.addresses, "balancer-address", nil, "control socket of an external HAProxy that projects may use as a load balancer: a path or host:port; may be repeated")
 	to.StringVar(&f.lxc, "lxc", "on", "run system containers with LXC if this machine can: on or off; privileged: even if it cannot give them ids of their own, so that root inside is root of the machine")
 	to.StringVar(&f.kvm, "kvm", "on", "run virtual machines with QEMU if this machine can: on or off; emulate: without the acceleration of the processor")
-	to.StringVar(&f.kvmNetwork, "kvm-network", "bridge", "network of virtual machines: bridge, or user: ports of the node lead to them, and nothing leads out")
+	to.StringVar(&f.kvmNetwork, "kvm-network", "bridge", "network of virtual machines: bridge; or user: ports of the node are forwarded to them, and they cannot make outgoing connections")
 	to.StringVar(&f.subnet, "subnet", "", "private range of IPv4 addresses for system containers and virtual machines, such as 10.96.0.0/16 (default: one that the machine does not use, chosen once)")
 }
 

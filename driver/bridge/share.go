@@ -54,7 +54,7 @@ func (n *Networks) Share(ctx context.Context, i driver.Instance) (Share, error) 
 	return Share{Network: id, Bridge: n.bridge(id), Subnet: p, Gateway: p.Addr().Next(), Range: upper}, nil
 }
 
-// Unshare takes back what an engine has of a network. Call Clear later.
+// Unshare ends the share that an engine has in a network. Call Clear later.
 func (n *Networks) Unshare(id string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

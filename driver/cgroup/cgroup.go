@@ -370,7 +370,7 @@ func (w *OOMWatch) Happened() bool {
 	return err == nil && n > 0
 }
 
-// OOMKills returns how many processes the kernel has killed for want of memory: because the limit
+// OOMKills returns how many processes the kernel has OOM-killed: because the limit
 // was reached, or because the machine had none left.
 func (g Group) OOMKills() int {
 	file := "memory.oom_control"

@@ -49,7 +49,7 @@ func (d *Driver) seeEnd(id string, m events.Message) bool {
 	return true
 }
 
-// isSpared reports whether the kernel has killed nothing for want of memory shortly before a time.
+// isSpared reports whether the kernel has OOM-killed nothing shortly before a time.
 func (d *Driver) isSpared(at time.Time) bool {
 	killed, known := d.kernelHasKilled(at)
 	return known && !killed

@@ -15,7 +15,7 @@ import (
 // paths, in any order. If the end arrives first, the container is not marked as OOM-killed; only
 // an event that follows says so. An engine on a busy machine may lose that event.
 //
-// The kernel of the machine counts the processes that it has killed for want of memory. If it has
+// The kernel of the machine counts the processes that it has OOM-killed. If it has
 // killed none, an end is reported at once. Otherwise the driver waits for the event, and says what
 // is likely if there is none.
 
@@ -178,7 +178,7 @@ func (d *Driver) sampleKills() {
 	d.ooms.samples = all
 }
 
-// kernelHasKilled reports whether the kernel has killed a process for want of memory shortly before
+// kernelHasKilled reports whether the kernel has OOM-killed a process shortly before
 // a time, or since; known is false if that cannot be told.
 func (d *Driver) kernelHasKilled(at time.Time) (killed, known bool) {
 	now, ok := d.kernelKills()
@@ -192,7 +192,7 @@ func (d *Driver) kernelHasKilled(at time.Time) (killed, known bool) {
 	return false, false
 }
 
-// kernelKills returns how many processes the kernel has killed for want of memory, if the engine
+// kernelKills returns how many processes the kernel has OOM-killed, if the engine
 // runs on it.
 func (d *Driver) kernelKills() (int64, bool) {
 	d.mu.Lock()

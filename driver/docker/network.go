@@ -74,8 +74,8 @@ func (d *Driver) createContainer(ctx context.Context, i driver.Instance, plan cl
 }
 
 // ensureNetwork creates the network of a project unless it exists. It returns the network if it
-// existed. A network that was seen is not looked up again: the engine takes the longer for that the
-// more containers the network has.
+// existed. A known network is not looked up again, because the more containers a network has, the
+// longer the engine takes for that.
 func (d *Driver) ensureNetwork(ctx context.Context, name string, i driver.Instance) (*network.Network, error) {
 	d.ensuring.Lock() // an engine may have two networks with one name
 	defer d.ensuring.Unlock()

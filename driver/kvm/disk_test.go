@@ -105,7 +105,7 @@ func TestTheHeaderOfADiskOpensNoOtherFile(t *testing.T) {
 }
 
 // A machine that writes more than the node has room for waits, says so, and continues. If the kernel
-// kills it for want of memory, that is said too.
+// OOM-kills it, that is said too.
 func TestAMachineWaitsForRoomOnTheDisk(t *testing.T) {
 	t.Parallel()
 	d := openNode(t)

@@ -291,7 +291,7 @@ func TestAMachineThatTurnsItselfOff(t *testing.T) {
 	d.wantEnd(i.ID, "was shut down", 0)
 }
 
-// killForMemory makes the kernel kill a machine for want of memory.
+// killForMemory makes the kernel OOM-kill a machine.
 func (n *node) killForMemory(id string) {
 	n.t.Helper()
 	s := n.shell(id)

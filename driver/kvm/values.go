@@ -27,7 +27,8 @@ func writeValues(r *record, values []mariposa.Variable) error {
 	return nil
 }
 
-// kept returns an instance with its record, for what may happen during another operation.
+// kept returns an instance with its record. Use it for calls that are allowed while another
+// operation on the instance is in progress.
 func (d *Driver) kept(ctx context.Context, id string) (e *entry, r record, leave func(), err error) {
 	_, leave, err = d.gate.Enter(ctx)
 	if err != nil {

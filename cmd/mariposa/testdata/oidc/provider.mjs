@@ -1,4 +1,4 @@
-// A real provider of sign-ins for tests: node provider.mjs DIR, where DIR contains node_modules.
+// A real identity provider for tests: node provider.mjs DIR, where DIR contains node_modules.
 // It prints its issuer, and then serves until it is ended. Every name is accepted, without a password.
 import { createServer } from "node:http";
 import { pathToFileURL } from "node:url";
