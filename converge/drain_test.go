@@ -393,7 +393,7 @@ func TestADrainSaysWhatItWaitsFor(t *testing.T) {
 		{"a rollout", []*mariposa.Service{def("web", "one", 8)}, func(w *world) { w.submit(def("web", "two", 8)) }, "after the rollout of version 2"},
 		{"the limit of starts", []*mariposa.Service{def("web", "one", 8)}, func(w *world) { w.budget = 0 }, "the limit of concurrently starting instances is reached"},
 		{"a dependency", []*mariposa.Service{def("web", "one", 8, dependsOn("db")), def("db", "one", 1)}, func(w *world) { w.patch(mariposa.Patch{Goal: mariposa.GoalStopped}, "db") }, "waits for db: it is stopped"},
-		{"missing instances", []*mariposa.Service{def("web", "one", 8)}, func(w *world) { w.budget = 0; w.scale("web", 10) }, "8 of 10 instances of ? are running, and the missing ones start first: the limit of instances"},
+		{"missing instances", []*mariposa.Service{def("web", "one", 8)}, func(w *world) { w.budget = 0; w.scale("web", 10) }, "8 of 10 instances of ? are running, and the missing ones start first: the limit of concurrently starting instances"},
 		{"stop-first instances that are down", []*mariposa.Service{def("web", "one", 8, stopFirst)}, func(w *world) { w.loseNode("n1") }, "6 of 8 instances of ? are running, and at most 1 may be down at once (update.rolling); to replace its instances now, run `mariposa node reschedule-now n1`"},
 		{"stop-first instances that are stopped one after another", []*mariposa.Service{def("web", "one", 8, stopFirst)}, func(*world) {}, "waits for its turn: ? moves 1 instance at a time (update.rolling)"},
 		{"stop-first instances that nobody may replace", []*mariposa.Service{def("web", "one", 8, stopFirst, func(s *mariposa.Service) { s.Reschedule.Never = true })}, func(w *world) { w.loseNode("n1") }, "at most 1 may be down at once (update.rolling)"},
