@@ -16,6 +16,9 @@ func TestAScreenShowsWhatATerminalWould(t *testing.T) {
 		"lines rewritten": {"a 1\r\nb 1\r\n\x1b[2A\x1b[2Ka 2\r\n\x1b[2Kb 2\r\n", "a 2\nb 2"},
 		"the rest erased": {"one\r\ntwo\r\nthree\r\n\x1b[2A\x1b[J", "one"},
 		"colors":          {"\x1b[1;31mbad\x1b[0m word", "bad word"},
+		"a long line":     {strings.Repeat("x", width-4) + " a word\r\nend\r\n", strings.Repeat("x", width-4) + " a \nword\nend"},
+		"a full line":     {strings.Repeat("x", width-4) + " one two\r\nend\r\n", strings.Repeat("x", width-4) + " one\ntwo\nend"},
+		"a very long one": {strings.Repeat("x", width+1) + "\r\n", strings.Repeat("x", width) + "\nx"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var s screen

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -144,11 +145,14 @@ func (s *screen) write(text string) {
 }
 
 func (s *screen) put(r rune) {
-	if s.col >= width {
-		s.row, s.col = s.row+1, 0
-	}
 	for len(s.lines) <= s.row {
 		s.lines = append(s.lines, nil)
+	}
+	if s.col >= width {
+		s.wrap(r)
+		if r == ' ' {
+			return
+		}
 	}
 	l := s.lines[s.row]
 	for len(l) <= s.col {
@@ -157,6 +161,26 @@ func (s *screen) put(r rune) {
 	l[s.col] = cell{r, s.look}
 	s.lines[s.row] = l
 	s.col++
+}
+
+// wrap continues on the next line before a character is put. Unlike a terminal, it moves the
+// word that does not fit as a whole, so that the picture can be read.
+func (s *screen) wrap(next rune) {
+	l := s.lines[s.row]
+	start := len(l)
+	for next != ' ' && start > 0 && l[start-1].char != ' ' {
+		start--
+	}
+	if start == 0 { // one word fills the line
+		start = len(l)
+	}
+	word := slices.Clone(l[start:])
+	s.lines[s.row] = l[:start]
+	s.row, s.col = s.row+1, len(word)
+	if s.row == len(s.lines) {
+		s.lines = append(s.lines, nil)
+	}
+	s.lines[s.row] = word
 }
 
 // control executes a control sequence.
