@@ -28,7 +28,7 @@ var scenes = []struct {
 }
 
 const (
-	width   = 110             // of the terminal, in characters
+	width   = 112             // of the terminal, in characters
 	timeout = 2 * time.Minute // for the whole recording
 )
 
