@@ -51,7 +51,7 @@ var topics = []topic{
 		handle("DELETE /v1/projects/{project}/versions/{version}/approval", "withdraw-approval", "Withdraw the approval of a version", (*server).withdrawApproval).
 			needs(auth.Approve).on(projectInPath).audits("version.withdraw").
 			describe("Running instances keep running. The version cannot come into force again."),
-		handle("POST /v1/projects/{project}/refresh", "refresh-images", "Resolve the images of a project anew", (*server).refreshImages).
+		handle("POST /v1/projects/{project}/refresh", "refresh-images", "Resolve the images of a project again", (*server).refreshImages).
 			needs(auth.Deploy).heavy().on(projectInPath).audits("project.refresh").answers(http.StatusAccepted).
 			describe("What the name of an image means is stored with each version, so that a moved tag changes nothing. This looks the names up again. If one means another image now, a new version with the same manifest is rolled out."),
 		handle("GET /v1/projects/{project}/diff", "diff-versions", "Compare two versions", (*server).diffVersions).needs(auth.ReadProject).heavy().on(projectInPath),

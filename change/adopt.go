@@ -109,7 +109,7 @@ func (d *adoption) adopt(q mariposa.Quarantined) (why string, err error) {
 	case known != nil && known.Spec().Node != d.node.ID:
 		return "another node has an instance with its id, so this one cannot be it: remove it with `mariposa node purge`", nil
 	case known != nil:
-		return "it is adopted already; its node has not said so yet", nil
+		return "it is already adopted; its node has not confirmed it yet", nil
 	case slices.Contains(d.node.Spec().Purge, q.ID):
 		return "it is being removed", nil
 	case q.State != mariposa.StateRunning:

@@ -28,7 +28,7 @@ func ImagesOf(pins map[string]mariposa.ImagePin) []Image {
 	return all
 }
 
-// Refresh is the request to resolve the images of a project anew.
+// Refresh is the request to resolve the images of a project again.
 type Refresh struct {
 	Services []string        `json:"services,omitempty" maxItems:"1000" doc:"names of services, at least one; omit it for all"`
 	Message  string          `json:"message,omitempty" maxLength:"1000" doc:"a message for the version history"`

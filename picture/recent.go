@@ -31,7 +31,7 @@ type recent struct {
 }
 
 // add appends a batch of changes that brings the picture from one revision to another. Without
-// the changes of the feed, it begins anew.
+// the changes of the feed, it starts over.
 func (r *recent) add(changes []store.Change, from, to int64, areFeed bool) {
 	if areFeed && r.to == from {
 		r.batches, r.size, r.to = append(r.batches, changes), r.size+len(changes), to

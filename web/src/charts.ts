@@ -111,7 +111,7 @@ const key = ([swatch, word]: string[]): VNode => h("span", { key: word }, h("i",
 /** sinceWords says how far back the server remembers, if that is less than what is shown. */
 function sinceWords(w: Window): VNode | null {
   if (Date.parse(w.since) <= Date.parse(w.from)) return null;
-  return h("p", { key: "since", class: "quiet" }, `Known since ${time(w.since)}: a server that is started begins anew.`);
+  return h("p", { key: "since", class: "quiet" }, `Known since ${time(w.since)}: the history is lost when the server restarts.`);
 }
 
 export function chartsView(p: Project): VNode {

@@ -153,7 +153,7 @@ export async function refreshSteps(project: string, redraw: () => void): Promise
 
 function stepList(t: Task): VNode {
   const steps = t.steps ?? [];
-  if (steps.length === 0) return h("p", { class: "quiet" }, "No step has begun yet.");
+  if (steps.length === 0) return h("p", { class: "quiet" }, "No step has started yet.");
   return h("ol", { class: "steps", tabindex: 0, "aria-label": "Steps, newest first" }, steps.map((s, i) => h("li", { key: s.revision + s.instance_name + i },
     h("time", { datetime: s.at }, time(s.at)), h("span", null, h("b", null, s.step), " ", s.instance_name, s.node_name && h("span", { class: "quiet" }, ` on ${s.node_name}`)),
     h("span", { class: "quiet" }, s.result, s.reason && [": ", s.reason].join("")))));
@@ -177,7 +177,7 @@ function askCancel(t: Task): void {
 /** whatCancelDoes says what happens to a task as it is now; it may begin or end while people read. */
 function whatCancelDoes(t: Task | undefined): Child[] {
   if (!t) return ["This task has ended meanwhile, so there is nothing to cancel."];
-  if (t.state === "queued") return ["This task has not begun. Cancelling drops its change. Nothing is frozen, and nothing that runs is touched."];
+  if (t.state === "queued") return ["This task has not started. Cancelling drops its change. Nothing is frozen, and nothing that runs is touched."];
   const scope = t.services.length ? t.services.join(", ") : "the project";
   const { done, total } = t.progress;
   return [
