@@ -106,12 +106,12 @@ func TestPeopleSignInAtAProvider(t *testing.T) {
 	other.eval("document.querySelector('button[name=refuse]').click()")
 	other.sees("Acme refused the sign-in (access_denied).")
 
-	// Nobody can end a sign-in that was begun in another browser.
+	// Nobody can end a sign-in that was started in another browser.
 	r, err := http.Get(h.URL() + "/v1/oidc/callback?code=x&state=y")
 	must(t, err)
 	body, _ := io.ReadAll(r.Body)
 	_ = r.Body.Close()
-	if r.StatusCode != http.StatusBadRequest || !strings.Contains(string(body), "begun in another browser") {
+	if r.StatusCode != http.StatusBadRequest || !strings.Contains(string(body), "started in another browser") {
 		t.Errorf("a foreign callback answers %d %s", r.StatusCode, body)
 	}
 
