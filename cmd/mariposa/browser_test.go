@@ -438,6 +438,8 @@ func (p *tab) keys(keys ...string) {
 		case len(key) == 1:
 			down["text"] = key
 		case key == "Enter":
+			// The page enables the button one frame after the last letter; until then, Enter does nothing.
+			p.until("the form can be sent", "!document.activeElement?.form?.querySelector('[type=submit]:disabled')")
 			down["text"] = "\r"
 			fallthrough
 		default:
