@@ -127,7 +127,7 @@ vuln:
 	@GOVULNDB="$(GOVULNDB)" scripts/vuln.sh
 
 clean:
-	@rm -rf bin .cache/test .cache/test-logs
+	@rm -rf bin .cache/test .cache/test-logs .cache/links
 
 distclean: clean
 	@rm -rf .cache
