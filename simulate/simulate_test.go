@@ -27,7 +27,7 @@ var (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // crashes are intended here; the trace has what matters
-	debug.SetGCPercent(1600)                        // thousands of small worlds are created, and memory is not scarce
+	debug.SetGCPercent(1600)                       // thousands of small worlds are created, and memory is not scarce
 	os.Exit(m.Run())
 }
 
