@@ -318,23 +318,38 @@ func (s *requestsRun) restart(ctx context.Context) error {
 
 // crash kills one instance.
 func (s *requestsRun) crash(ctx context.Context) error {
-	list, err := s.client.AllInstances(ctx, client.InstanceFilter{Project: requestsProject, Service: "web"})
-	if err != nil {
+	if err := s.await(ctx, "an instance is killed", func() (bool, error) { return s.killOne(ctx) }); err != nil {
 		return err
-	}
-	i, err := s.client.Instance(ctx, list.Instances[0].ID)
-	if err != nil {
-		return err
-	}
-	if pid, _ := strconv.Atoi(i.Details["pid"]); pid > 1 {
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			return err
-		}
 	}
 	if err := pause(ctx, time.Second); err != nil {
 		return err
 	}
 	return s.settled(ctx, max(1, s.Instances/2))
+}
+
+// killOne kills a running instance, and reports whether there was one: it may have ended since it was
+// listed.
+func (s *requestsRun) killOne(ctx context.Context) (bool, error) {
+	list, err := s.client.AllInstances(ctx, client.InstanceFilter{Project: requestsProject, Service: "web", State: string(mariposa.StateRunning)})
+	if err != nil || len(list.Instances) == 0 {
+		return false, err
+	}
+	i, err := s.client.Instance(ctx, list.Instances[0].ID)
+	if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	pid, _ := strconv.Atoi(i.Details["pid"])
+	if pid <= 1 {
+		return false, nil
+	}
+	err = syscall.Kill(pid, syscall.SIGKILL)
+	if errors.Is(err, syscall.ESRCH) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 func kill(a *agentProcess) {
