@@ -300,7 +300,8 @@ func (p *tab) replaced(by func()) {
 	p.t.Helper()
 	p.eval("window.isOld = true")
 	by()
-	for deadline := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) { // there is no signal to wait for: poll
+	pause := polling()
+	for deadline := time.Now().Add(limit); ; pause() {
 		// While the old page goes away, it has no value.
 		if loaded, err := p.tryEval("String(!window.isOld && document.readyState === 'complete' && !!document.getElementById('app'))"); err == nil && loaded == "true" {
 			return
@@ -322,11 +323,11 @@ func (p *tab) number(expression string) float64 {
 // until waits until an expression is true in the page.
 func (p *tab) until(what, expression string) {
 	p.t.Helper()
-	for deadline := time.Now().Add(limit); p.eval("!!("+expression+")") != "true"; {
+	pause := polling()
+	for deadline := time.Now().Add(limit); p.eval("!!("+expression+")") != "true"; pause() {
 		if time.Now().After(deadline) {
 			p.t.Fatalf("still not so after %s: %s (%s)\n%s", limit, what, expression, p.eval("document.body?.innerText"))
 		}
-		time.Sleep(20 * time.Millisecond) // there is no signal to wait for: poll
 	}
 }
 

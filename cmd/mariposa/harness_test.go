@@ -242,9 +242,21 @@ func (h *devServer) tearDown() {
 // be busy, and it is reached only if something is wrong.
 const limit = 2 * time.Minute
 
+// polling returns a function that waits until a condition is worth another look, because there is
+// no signal to wait for. It waits longer each time: many tests wait at once, and each look takes
+// processor time from the others.
+func polling() func() {
+	next := 5 * time.Millisecond
+	return func() {
+		time.Sleep(next)
+		next = min(next*4/3, 80*time.Millisecond)
+	}
+}
+
 // await waits until a condition is true.
 func (h *devServer) await(what string, ok func() bool) {
 	h.t.Helper()
+	pause := polling()
 	for deadline := time.Now().Add(limit); ; {
 		if ok() {
 			return
@@ -252,7 +264,7 @@ func (h *devServer) await(what string, ok func() bool) {
 		if time.Now().After(deadline) {
 			h.t.Fatalf("still not so after %s: %s\n%s", limit, what, h.out)
 		}
-		time.Sleep(20 * time.Millisecond) // there is no signal to wait for: poll
+		pause()
 	}
 }
 
@@ -381,8 +393,8 @@ func (h *devServer) clear() {
 			h.t.Errorf("tearing down: %v", err)
 		}
 	}
-	for len(h.processes()) > 0 && ctx.Err() == nil {
-		time.Sleep(20 * time.Millisecond) // there is no signal to wait for: poll
+	for pause := polling(); len(h.processes()) > 0 && ctx.Err() == nil; {
+		pause()
 	}
 	if left := h.processes(); len(left) > 0 {
 		h.t.Errorf("processes are left behind: %v", left)

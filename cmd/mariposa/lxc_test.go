@@ -101,7 +101,8 @@ func (i *island) tearDown() {
 
 func (i *island) await(what string, ok func() bool) {
 	i.t.Helper()
-	for deadline := time.Now().Add(limit); !ok(); time.Sleep(20 * time.Millisecond) { // there is no signal to wait for: poll
+	pause := polling()
+	for deadline := time.Now().Add(limit); !ok(); pause() {
 		if time.Now().After(deadline) {
 			i.t.Fatalf("still not so after %s: %s\n%s", limit, what, i.printed)
 		}
