@@ -237,7 +237,7 @@ func TestFilesThatExpandAreBounded(t *testing.T) {
 			doc, notes, err := Translate(t.Context(), Input{Project: "shop", File: "compose.yaml", Dir: "/nowhere", Text: []byte(text)})
 			mustHold(t, text[:min(len(text), 1000)]+strings.Repeat("\n", strings.Count(text, "\n")), doc, notes, err)
 			t.Logf("%s, %d notes, error: %.200v", time.Since(begun), len(notes), err)
-			if took := time.Since(begun); took > 2*time.Minute {
+			if took := time.Since(begun); took > 8*time.Minute {
 				t.Errorf("it took %s", took)
 			}
 		})

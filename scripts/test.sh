@@ -55,12 +55,16 @@ raced=$(under "${race[@]}") both=$(under "${twice[@]}")
 # slow: sorts the packages on standard input, the slowest first, so that none of them
 # runs alone at the end.
 slow() {
-	sed -E '/^$/d; s#.*/(simulate|api|store/postgres|driver/process|store/sqlite|converge|manifest)$#0 &#; t; s/^/1 /' | sort | cut -d ' ' -f 2
+	sed -E '/^$/d; s#.*/(api|store/postgres|driver/process|store/sqlite)$#0 &#; t; s/^/1 /' | sort | cut -d ' ' -f 2
 }
 once=$(comm -23 <(echo "$raced") <(echo "$both"))
 # The tests of the whole program take longest and mostly wait, so they run by themselves.
 program=$module/cmd/mariposa
-mapfile -t plain < <(comm -23 <(echo "$all") <(echo "$once") | grep -vx "$program" | slow)
+# These compute for minutes and wait for nothing, so the others go first: what waits for servers
+# takes less long then, and no core is idle at the end.
+patient="^$module/(simulate|converge|manifest)\$"
+mapfile -t plain < <(comm -23 <(echo "$all") <(echo "$once") | grep -vx "$program" | grep -vE "$patient" | slow)
+mapfile -t computing < <(echo "$all" | grep -E "$patient")
 mapfile -t long < <(echo "$once" | slow)
 mapfile -t short < <(echo "$both" | slow)
 [ ${#plain[@]} -gt 0 ] || { echo "make test: found no packages" >&2; exit 1; }
@@ -96,6 +100,7 @@ if [[ $PWD != *[[:space:]]* ]] && [ "$(df --output=avail -k . | tail -n 1)" -gt 
 	export GOFLAGS="$(go env GOFLAGS) -toolexec=$PWD/scripts/keep-links.sh"
 fi
 check test env CGO_ENABLED=0 go test "${common[@]}" "${flags[@]}" "${plain[@]}"
+[ ${#computing[@]} -eq 0 ] || check rules nice -n 4 env CGO_ENABLED=0 go test "${common[@]}" "${flags[@]}" "${computing[@]}"
 check program env CGO_ENABLED=0 go test "${common[@]}" -parallel 9 -timeout 18m "${flags[@]}" "$program"
 # Three streams run at the same time, because each mostly waits for what it started: the
 # packages that run twice, the drivers, and the others.
