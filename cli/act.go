@@ -54,11 +54,12 @@ func (a *app) change(cmd *cobra.Command, wait bool, ask func(c *client.Client) (
 func (a *app) printEnded(done *contract.Changed) {
 	for _, t := range done.Ended {
 		of := prefixed(" of ", strings.Join(t.Services, ", "))
+		why := a.suggest(done.Name, "", t.Reason)
 		switch {
 		case t.State != mariposa.TaskQueued:
-			a.note("this terminates the %s%s, task %s%s", t.Task, of, t.ID, prefixed(": ", t.Reason))
+			a.note("this terminates the %s%s, task %s%s", t.Task, of, t.ID, prefixed(": ", why))
 		default:
-			a.note("this cancels the queued %s%s, task %s%s%s", t.Task, of, t.ID, prefixed(": ", t.Reason), prefixed("; to run it again: ", t.ContinueWith))
+			a.note("this cancels the queued %s%s, task %s%s%s", t.Task, of, t.ID, prefixed(": ", why), prefixed("; to run it again: ", t.ContinueWith))
 		}
 	}
 }

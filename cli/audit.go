@@ -102,7 +102,7 @@ func (a *app) audit(ctx context.Context, c *client.Client, project string, flags
 	t := newTable("TIME", "WHO", "FROM?", "ACTION", "OUTCOME", "WHAT?", "PROJECT?", "VERSION?", "REASON?").ifEmpty("no records")
 	for _, r := range page.Records {
 		t.add(text(a.stamp(r.Time)), cell{who(&r), bold}, text(dashIfEmpty(r.From)), text(r.Action), outcome(r.Outcome), text(dashIfEmpty(cmp.Or(r.ObjectName, r.Object))),
-			text(dashIfEmpty(cmp.Or(r.ProjectName, r.Project))), text(dashIfEmpty(versionName(&r))), text(r.Reason))
+			text(dashIfEmpty(cmp.Or(r.ProjectName, r.Project))), text(dashIfEmpty(versionName(&r))), text(a.suggest(r.ProjectName, "", r.Reason)))
 	}
 	a.printTable(t)
 	if page.Marker != "" {

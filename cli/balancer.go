@@ -42,7 +42,7 @@ func (a *app) printBalancers(all []contract.Balancer) {
 			connections = strconv.Itoa(open)
 		}
 		t.add(cell{b.Name, bold}, text(b.ProjectName), text(b.Mode), text(listens(b)), text(list(servicesBehind(b))),
-			text(fmt.Sprintf("%d of %d up", up, len(b.Members))), text(connections), word(b.Status), text(problemOf(b)))
+			text(fmt.Sprintf("%d of %d up", up, len(b.Members))), text(connections), word(b.Status), text(a.suggest(b.ProjectName, "", problemOf(b))))
 	}
 	a.printTable(t)
 }

@@ -139,6 +139,7 @@ type app struct {
 	}
 	fromEnv      map[string]bool // flags set by an environment variable
 	named        string          // the project that an argument names
+	everywhere   bool            // the command is about all projects, whichever is named
 	started      bool            // a command has begun to run
 	file         string          // the current document, for error messages
 	documentKind string          // what it contains: manifest, metadata or definition

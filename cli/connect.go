@@ -180,6 +180,7 @@ func (a *app) projectName(args []string) (string, error) {
 // anyProject returns the selected project, or nothing if all are meant.
 func (a *app) anyProject(all bool) (string, error) {
 	if all {
+		a.everywhere = true
 		return "", nil
 	}
 	if a.global.project != "" {

@@ -88,7 +88,7 @@ func (a *app) deleteProject(ctx context.Context, c *client.Client, name string, 
 	case done.Task == nil:
 		a.say("%s: deleted", p.Name)
 	default:
-		a.say("%s: stopping its instances, then deleting it%s", p.Name, prefixed("; ", done.Reason))
+		a.say("%s: stopping its instances, then deleting it%s", p.Name, prefixed("; ", a.suggest(p.Name, p.OrganizationName, done.Reason)))
 	}
 	return done, nil
 }

@@ -104,8 +104,8 @@ func (a *app) forecastDrain(ctx context.Context, node string, ask contract.NodeA
 	if err == nil && done.Drain == nil {
 		err = errors.New("the server does not know dry runs of drains: upgrade it")
 	}
-	return show(a, done, notFound(cmp.Or(err, a.checkColumns(drainTable(&contract.DrainForecast{}))), "mariposa node list"), func() {
-		a.printTable(drainTable(done.Drain))
+	return show(a, done, notFound(cmp.Or(err, a.checkColumns(a.drainTable(&contract.DrainForecast{}))), "mariposa node list"), func() {
+		a.printTable(a.drainTable(done.Drain))
 		if n := len(done.Drain.Stays); n > 0 {
 			a.note("%d of %d instances cannot be moved now; a drain would wait for them until its deadline", n, done.Drain.Total)
 		}
@@ -113,7 +113,7 @@ func (a *app) forecastDrain(ctx context.Context, node string, ask contract.NodeA
 }
 
 // drainTable lists the instances on a node that is drained.
-func drainTable(f *contract.DrainForecast) *table {
+func (a *app) drainTable(f *contract.DrainForecast) *table {
 	t := newTable("INSTANCE", "PROJECT", "TO", "REASON?").ifEmpty("the node has no instances")
 	for _, m := range f.Moves {
 		to := cmp.Or(m.ToName, m.To, "-")
@@ -123,7 +123,7 @@ func drainTable(f *contract.DrainForecast) *table {
 		t.add(cell{m.Name, bold}, text(dashIfEmpty(m.ProjectName)), text(to), text(""))
 	}
 	for _, m := range f.Stays {
-		t.add(cell{m.Name, bold}, text(dashIfEmpty(m.ProjectName)), cell{"stays", bad}, text(m.Reason))
+		t.add(cell{m.Name, bold}, text(dashIfEmpty(m.ProjectName)), cell{"stays", bad}, text(a.suggest(m.ProjectName, "", m.Reason)))
 	}
 	return t
 }

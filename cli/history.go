@@ -87,7 +87,7 @@ func (a *app) versionApprove() *cobra.Command {
 	}, func(ctx context.Context, c *client.Client, name string, args []string) error {
 		done, err := c.ApproveVersion(ctx, name, args[0])
 		return show(a, done, a.noVersion(err, name), func() {
-			a.say("%s: version %s is approved%s", name, versionOf(done.Number, done.Version), prefixed("; ", done.Reason))
+			a.say("%s: version %s is approved%s", name, versionOf(done.Number, done.Version), prefixed("; ", a.suggest(name, "", done.Reason)))
 		})
 	})
 }
@@ -98,7 +98,7 @@ func (a *app) versionWithdraw() *cobra.Command {
 	}, func(ctx context.Context, c *client.Client, name string, args []string) error {
 		done, err := c.WithdrawApproval(ctx, name, args[0])
 		return show(a, done, a.noVersion(err, name), func() {
-			a.say("%s: version %s is no longer approved%s", name, versionOf(done.Number, done.Version), prefixed("; ", done.Reason))
+			a.say("%s: version %s is no longer approved%s", name, versionOf(done.Number, done.Version), prefixed("; ", a.suggest(name, "", done.Reason)))
 		})
 	})
 }
@@ -329,9 +329,9 @@ func (a *app) revert(ctx context.Context, c *client.Client, name string, r clien
 	}
 	if done.Number == before.Number { // no version was created
 		if done.Task == nil {
-			a.say("%s: nothing to do, %s", name, cmp.Or(done.Reason, versionWords(done)+" already has that content"))
+			a.say("%s: nothing to do, %s", name, cmp.Or(a.suggest(name, "", done.Reason), versionWords(done)+" already has that content"))
 		} else {
-			a.say("%s: %s", name, cmp.Or(done.Reason, fmt.Sprintf("version %d is already in force: only scales change", done.Number)))
+			a.say("%s: %s", name, cmp.Or(a.suggest(name, "", done.Reason), fmt.Sprintf("version %d is already in force: only scales change", done.Number)))
 		}
 		return done, nil
 	}

@@ -124,7 +124,7 @@ func (a *app) instanceTable(all []contract.Instance, project string) *table {
 	names := slotNames(all)
 	for n, i := range all {
 		t.add(cell{names[n], bold}, text(i.Name), text(i.ID), text(dashIfEmpty(i.ProjectName)), word(i.State), health(i.Health), text(dashIfEmpty(i.NodeName)), text(dashIfEmpty(strings.Join(i.Addresses, ","))),
-			text(dashIfEmpty(versionOf(i.Number, i.Version))), count(i.Restarts, bad), text(a.age(i.Created)), text(troubleOf(i)))
+			text(dashIfEmpty(versionOf(i.Number, i.Version))), count(i.Restarts, bad), text(a.age(i.Created)), text(a.suggest(i.ProjectName, "", troubleOf(i))))
 	}
 	return t
 }
@@ -195,7 +195,7 @@ func (a *app) instanceShow() *cobra.Command {
 		i, err := c.Instance(ctx, id)
 		return show(a, i, err, func() {
 			a.facts("name", i.Name, "id", i.ID, "project", i.ProjectName, "service", i.ServiceName, "slot", i.Slot,
-				"state", word(i.State), "health", knownHealth(i.Health), "goal", string(i.Goal), "reason", troubleOf(*i), "node", i.NodeName,
+				"state", word(i.State), "health", knownHealth(i.Health), "goal", string(i.Goal), "reason", a.suggest(i.ProjectName, "", troubleOf(*i)), "node", i.NodeName,
 				"addresses", strings.Join(i.Addresses, ", "), "version", versionOf(i.Number, i.Version), "compute type", string(i.ComputeType), "physical id", i.PhysicalID,
 				"created", a.stamp(i.Created), "started", a.stampOf(i.Started), "finished", a.stampOf(i.Finished), "exit code", exitCodeOf(i), "restarts", i.Restarts,
 				"command", strings.Join(i.Command, " "), "volumes", mountsOf(i.Volumes), "details", sorted(i.Details), "usage", usageOf(i.Usage))

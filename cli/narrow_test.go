@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"context"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"mariposa/client"
 	"mariposa/contract"
@@ -86,6 +88,65 @@ func TestSuggestedCommandsRepeatTheProject(t *testing.T) {
 	} {
 		if r := (&run{f: f, stdin: "mode: d\n"}).do(t, strings.Fields(c.args)...); !strings.Contains(r.stdout+r.stderr, c.want) {
 			t.Errorf("%s: without %q\n%s%s", c.args, c.want, r.stdout, r.stderr)
+		}
+	}
+}
+
+// A command suggested for a project never acts on another one: neither on the default project,
+// nor on the one that the command line or the environment names.
+func TestSuggestedCommandsNameTheProjectThatTheyAreAbout(t *testing.T) {
+	t.Parallel()
+	s := newHello(t, oneWeb)
+	_, err := s.CreateProject(t.Context(), "other", []byte(wideWeb), "")
+	must(t, err)
+	s.quiet()
+	_, err = s.UpdateManifest(t.Context(), "other", []byte(wideWebNext), client.Update{Force: true, Canary: "1"})
+	must(t, err)
+	s.quiet()
+	f, home := s.proxy(t), t.TempDir()
+	(&run{f: f, home: home}).do(t, "project", "set", "hello").expect(exitOK)
+	const whole = "mariposa -o ann -j other project re"
+	for _, c := range []struct{ args, want string }{
+		{"project list", whole},
+		{"-j hello project list", whole},
+		{"-o ann -j hello project list", whole},
+		{"state -A", whole},
+		{"-j hello state -A", whole},
+		{"-j other state", "mariposa -j other project re"},
+		{"-j hello state -A -w --no-color", whole},
+		{"top -A -n 1", whole},
+		{"-j hello top -A -n 1", whole},
+		{"-j other top -n 1", "mariposa -j other project re"},
+		{"project show other", "mariposa -j other project re"},
+		{"-j hello project show other", "mariposa -j other project re"},
+		{"project plan other", "mariposa -j other project re"},
+		{"-j other project plan", "mariposa -j other project re"},
+		{"-j other service list", "mariposa -j other project re"},
+		{"-j other service show web", "mariposa -j other project re"},
+		{"events -A", "mariposa -j other project re"},
+		{"-j hello events -A", "mariposa -j other project re"},
+		{"-j other events", "mariposa -j other project re"},
+		{"queue list --all -A", ""},
+		{"-j hello queue list --all -A", ""},
+		{"project graph other", ""},
+	} {
+		for _, env := range []map[string]string{nil, {"MARIPOSA_PROJECT": "hello"}} {
+			r := &run{f: f, home: home, env: env}
+			if strings.Contains(c.args, " -w") {
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+				defer cancel()
+				r.ctx = ctx
+			}
+			r.do(t, strings.Fields(c.args)...)
+			out := r.stdout + r.stderr
+			if !strings.Contains(out, c.want) {
+				t.Errorf("%s %v: without %q\n%s", c.args, env, c.want, out)
+			}
+			for _, wrong := range []string{"`mariposa project re", "`mariposa -j hello project re", "`mariposa -o ann -j hello project re"} {
+				if strings.Contains(out, wrong) {
+					t.Errorf("%s %v: says %s\n%s", c.args, env, wrong, out)
+				}
+			}
 		}
 	}
 }

@@ -119,7 +119,7 @@ func (a *app) printPlan(p *contract.Plan, name, apply string) {
 		fmt.Fprintln(a.env.Stdout)
 		a.say("waits")
 		for _, w := range p.Waits {
-			a.say("  %s", w)
+			a.say("  %s", a.suggest(name, "", w))
 		}
 	}
 	a.printPlanNotes(p, name, apply)
@@ -184,7 +184,7 @@ func (a *app) printHeldServices(ctx context.Context, c *client.Client, name stri
 		for _, s := range p.Services {
 			switch s.Status {
 			case mariposa.StatusFrozen, mariposa.StatusPaused, mariposa.StatusHeld, mariposa.StatusFailed:
-				a.note("%s/%s is %s%s", p.Name, s.Name, s.Status, prefixed(": ", s.Reason))
+				a.note("%s/%s is %s%s", p.Name, s.Name, s.Status, prefixed(": ", a.suggest(p.Name, p.OrganizationName, s.Reason)))
 			}
 		}
 	}

@@ -26,6 +26,7 @@ func (a *app) projectCommand() *cobra.Command {
 
 func (a *app) projectList() *cobra.Command {
 	return a.withClient(&cobra.Command{Use: "list", Short: "List projects", Args: argsBetween(0, 0)}, func(ctx context.Context, c *client.Client, _ []string) error {
+		a.everywhere = true
 		all, err := c.Projects(ctx, "")
 		return show(a, all, err, func() {
 			sel, _ := a.selected() // a damaged profile was already reported when connecting

@@ -116,7 +116,7 @@ func (a *app) queueShow() *cobra.Command {
 			return err
 		}
 		t, err := c.TaskSteps(ctx, id, limit)
-		return show(a, t, cmp.Or(a.noTask(err), a.checkColumns(a.stepTable(nil))), func() { a.printTask(t) })
+		return show(a, t, cmp.Or(a.noTask(err), a.checkColumns(a.stepTable("", nil))), func() { a.printTask(t) })
 	})
 	cmd.Flags().IntVar(&limit, "limit", 200, "only the newest N steps, or 0 for all")
 	return cmd
@@ -132,28 +132,28 @@ func (a *app) printTask(t *contract.Task) {
 	if d := remaining(t, a.now()); d > 0 {
 		eta = fmt.Sprintf("%s left, until %s", roughDuration(d), clockOf(a.env.Now, *t.ETA))
 	}
-	a.facts("task", t.ID, "what", describeTask(t), "component", t.Component, "state", word(t.State), "reason", strings.TrimSuffix(strings.TrimSuffix(t.Reason, t.Waits), "; "),
+	a.facts("task", t.ID, "what", describeTask(t), "component", t.Component, "state", word(t.State), "reason", a.suggest(t.ProjectName, "", strings.TrimSuffix(strings.TrimSuffix(t.Reason, t.Waits), "; ")),
 		"waits for", a.suggest(t.ProjectName, "", strings.TrimPrefix(t.Waits, "waits for ")), "waits until", a.stampOf(t.WaitsUntil), "ended by", t.EndedBy, "done", done(t), "eta", eta,
 		"origin", string(t.Origin), "author", t.Author, "version", versionOf(t.Number, t.Version),
 		"created", a.stamp(t.Created), "started", a.stampOf(t.Started), "finished", a.stampOf(t.Finished), "took", took(t))
-	a.printSteps(t.Steps)
+	a.printSteps(t.ProjectName, t.Steps)
 	if t.Marker != "" {
 		a.note("there are older steps: use --limit N to show more, or --limit 0 to show all")
 	}
 }
 
-func (a *app) printSteps(steps []contract.TaskStep) {
+func (a *app) printSteps(project string, steps []contract.TaskStep) {
 	if len(steps) == 0 {
 		return
 	}
 	fmt.Fprintln(a.env.Stdout)
-	a.printTable(a.stepTable(steps))
+	a.printTable(a.stepTable(project, steps))
 }
 
-func (a *app) stepTable(steps []contract.TaskStep) *table {
+func (a *app) stepTable(project string, steps []contract.TaskStep) *table {
 	t := newTable("TIME", "STEP", "INSTANCE", "NODE?", "RESULT", "REASON?")
 	for _, s := range steps {
-		t.add(text(clockOf(a.env.Now, s.At)), text(s.Step), text(cmp.Or(s.InstanceName, s.Instance)), text(dashIfEmpty(cmp.Or(s.NodeName, s.Node))), word(s.Result), text(s.Reason))
+		t.add(text(clockOf(a.env.Now, s.At)), text(s.Step), text(cmp.Or(s.InstanceName, s.Instance)), text(dashIfEmpty(cmp.Or(s.NodeName, s.Node))), word(s.Result), text(a.suggest(project, "", s.Reason)))
 	}
 	return t
 }

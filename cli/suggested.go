@@ -46,7 +46,7 @@ func (a *app) repeatFlags(sentence string) string { return withPrefix(sentence, 
 // name, such as one of a list. The organization may be unknown.
 func (a *app) suggest(project, organization, sentence string) string {
 	return withPrefix(sentence, func() string {
-		if project == "" || a.projectFlag() != "" {
+		if project == "" || a.isNamed(project) {
 			return a.samePrefix()
 		}
 		if a.isDefaultProject(project, organization) {
@@ -75,13 +75,25 @@ func (a *app) suggestForTask(ctx context.Context, c *client.Client, t *contract.
 	return &with
 }
 
-// isDefaultProject reports whether commands are about a project if they name none.
+// isNamed reports whether a project is the one that the command line names. A command about
+// all projects may name another one.
+func (a *app) isNamed(project string) bool {
+	named := a.projectFlag()
+	return !a.everywhere && (named == project || wholeID.MatchString(named))
+}
+
+// isDefaultProject reports whether commands are about a project if they name none. The
+// personal organization has no known name, so a project of a known one counts only if the
+// organization is a default as well.
 func (a *app) isDefaultProject(project, organization string) bool {
+	if a.global.project != "" && !a.fromEnv["project"] {
+		return false // the command line names another one
+	}
 	if named, err := a.anyProject(false); err != nil || named != project {
 		return false
 	}
 	s, err := a.locate()
-	return err == nil && (organization == "" || s.org == "" || s.org == organization)
+	return err == nil && (organization == "" || s.org == organization)
 }
 
 func withPrefix(sentence string, prefix func() string) string {

@@ -106,7 +106,7 @@ func (a *app) update(ctx context.Context, c *client.Client, name string, text []
 	if !a.global.json {
 		a.say("%s: version %s", name, versionOf(done.Number, done.Version))
 		if done.Reason != "" {
-			a.note("%s", done.Reason)
+			a.note("%s", a.suggest(name, "", done.Reason))
 		}
 	}
 	parsed, err := manifest.Parse(text)

@@ -43,7 +43,7 @@ func (a *app) printVolumes(all []contract.Volume) {
 			project += " (gone)"
 		}
 		t.add(cell{slotted(v), bold}, text(project), volumeState(v.State), text(dashIfEmpty(v.NodeName)), text(roomOf(v.Size)), text(dashIfEmpty(v.InstanceName)),
-			text(a.age(v.Created)), text(v.ID), text(v.Reason))
+			text(a.age(v.Created)), text(v.ID), text(a.suggest(v.ProjectName, v.OrganizationName, v.Reason)))
 	}
 	a.printTable(t)
 }
@@ -110,7 +110,7 @@ func (a *app) volumeShow() *cobra.Command {
 		v, err := c.Volume(ctx, id)
 		return show(a, v, err, func() {
 			a.facts("volume", cell{slotted(*v), bold}, "id", v.ID, "organization", v.OrganizationName, "project", v.ProjectName, "service", v.ServiceName, "slot", v.Slot,
-				"state", volumeState(v.State), "goal", string(v.Goal), "reason", v.Reason, "node", v.NodeName, "path", v.Path, "size", roomOf(v.Size),
+				"state", volumeState(v.State), "goal", string(v.Goal), "reason", a.suggest(v.ProjectName, v.OrganizationName, v.Reason), "node", v.NodeName, "path", v.Path, "size", roomOf(v.Size),
 				"compute type", string(v.ComputeType), "used by", v.InstanceName, "created", a.stamp(v.Created))
 		})
 	})
