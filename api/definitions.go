@@ -13,7 +13,7 @@ import (
 // ServiceSubmission are the parameters of a change of one service. Previous is
 // optional here: only the one service is replaced.
 type ServiceSubmission struct {
-	Previous string `query:"previous" doc:"hash or number of the newest version that the caller knows; the change is rejected if there is a newer one. Default: no check"`
+	Previous string `query:"previous" doc:"hash, number or tag of the newest version that the caller knows; the change is rejected if there is a newer one. Default: no check"`
 	Rolling  string `query:"rolling" doc:"how many instances to replace at a time: a number or a percentage"`
 	Canary   string `query:"canary" doc:"hold the rollout after this many instances: a number or a percentage"`
 	Message  string `query:"message" doc:"a message for the version history" maxLength:"1000"`

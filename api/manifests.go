@@ -24,7 +24,7 @@ const curlType = "application/x-www-form-urlencoded"
 
 // SubmissionQuery are the parameters of a new manifest.
 type SubmissionQuery struct {
-	Previous string `query:"previous" doc:"hash or number of the newest version that the caller knows; the change is rejected if there is a newer one"`
+	Previous string `query:"previous" doc:"hash, number or tag of the newest version that the caller knows; the change is rejected if there is a newer one"`
 	Force    bool   `query:"force" doc:"apply the change whatever the newest version is"`
 	Rolling  string `query:"rolling" doc:"how many instances to replace at a time: a number or a percentage"`
 	Canary   string `query:"canary" doc:"hold the rollout after this many instances: a number or a percentage"`

@@ -132,7 +132,7 @@ func keyDoc(p *manifest.Project, values *manifest.Values, key string, protected 
 
 type putMetadataInput struct {
 	OfProject
-	Previous    string `query:"previous" doc:"hash or number of the newest version that the caller knows; the change is rejected if there is a newer one. Default: no check"`
+	Previous    string `query:"previous" doc:"hash, number or tag of the newest version that the caller knows; the change is rejected if there is a newer one. Default: no check"`
 	Force       bool   `query:"force" doc:"apply the change whatever the newest version is"`
 	Rolling     string `query:"rolling" doc:"how many instances to update at a time if services apply new values"`
 	Message     string `query:"message" doc:"a message for the version history" maxLength:"1000"`

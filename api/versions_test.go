@@ -213,7 +213,12 @@ func TestVersionsHaveTags(t *testing.T) {
 	if got := want[contract.Tag](h.call("GET", path+"/v1.0", nil), 200); got.Version != c.Version || got.Automatic {
 		t.Errorf("shown: %+v", got)
 	}
+	// A change can be based on a tag, if it is that of the newest version.
+	h.call("PUT", "/v1/projects/shop/manifest?previous=v1.0", hello+"# three\n").wantError(409, mariposa.Conflict, "not v1.0")
 	want[contract.Changed](h.call("POST", path, contract.NewTag{Tag: "v1.0", Version: "2"}), 201) // it moves
+	if got := want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?previous=v1.0", hello+"# two\n"), 200); got.Number != 2 {
+		t.Errorf("based on a tag: %+v", got)
+	}
 	if v := want[contract.Version](h.call("GET", "/v1/projects/shop/versions/v1.0", nil), 200); v.Number != 2 || fmt.Sprint(v.Tags) != "[latest v1.0]" {
 		t.Errorf("by its tag: %+v", v)
 	}

@@ -23,7 +23,7 @@ type Submission struct {
 	Message  string // describes the version in its history
 	Rolling  mariposa.Amount
 	Canary   mariposa.Amount
-	Previous string // the newest version that the caller knows, by hash or number
+	Previous string // the newest version that the caller knows, by hash, number or tag
 	Force    bool   // accept any newest version
 
 	edits    bool                         // the manifest is an edit of the newest one
@@ -230,7 +230,8 @@ func (e *edit) addValuesTask(d draft, m *draftResult, p mariposa.Patch) error {
 // a counter share one version number, so if values change too, the number of such a
 // version is not enough.
 func (e *edit) requireBase(previous string, values bool) error {
-	if !IsVersion(previous, e.spec.Version, e.spec.Number) {
+	number, tagged := Tags(e.record)[previous]
+	if tagged && number != e.spec.Number || !tagged && !IsVersion(previous, e.spec.Version, e.spec.Number) {
 		return e.errStale(previous)
 	}
 	if !values || (len(previous) >= 7 && strings.HasPrefix(e.spec.Version, previous)) {

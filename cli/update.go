@@ -2,11 +2,10 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -64,7 +63,7 @@ func (a *app) projectUpdate() *cobra.Command {
 	source.add(cmd)
 	source.addDryRun(cmd)
 	f := cmd.Flags()
-	f.StringVar(&u.Previous, "previous", "", "version that the change is based on")
+	f.StringVar(&u.Previous, "previous", "", "version that the change is based on: its number, hash or tag, such as current")
 	f.BoolVar(&u.Force, "force", false, "replace the newest version, whatever it is")
 	f.StringVar(&u.Message, "message", "", "description of the change, shown in the list of versions")
 	f.BoolVarP(&sure, "yes", "y", false, "do not ask for confirmation")
@@ -138,9 +137,9 @@ func (a *app) submit(ctx context.Context, c *client.Client, name string, text []
 		if mariposa.CodeOf(err) != mariposa.Conflict {
 			return done, a.noProject(err)
 		}
-		newest, by := a.findNewer(ctx, c, name, u.Previous)
+		newest, by, wrong := a.findNewer(ctx, c, name, u.Previous)
 		if newest == nil {
-			return nil, err // the conflict has another cause
+			return nil, cmp.Or(wrong, err) // the conflict has another cause
 		}
 		if sure || !a.interactive() {
 			return nil, a.errOvertaken(name, u.Previous, newest, by)
@@ -160,16 +159,24 @@ func (a *app) submit(ctx context.Context, c *client.Client, name string, text []
 
 // findNewer returns the newest version of a project and its author if a refused change is
 // based on another version. It returns nil if the cause is different or the version
-// cannot be read; then the refusal itself is reported.
-func (a *app) findNewer(ctx context.Context, c *client.Client, name, previous string) (newest *contract.Version, by string) {
+// cannot be read; then the refusal itself is reported, or that the change is based on a
+// version that the project does not have.
+func (a *app) findNewer(ctx context.Context, c *client.Client, name, previous string) (newest *contract.Version, by string, err error) {
 	p, err := c.Project(ctx, name)
-	if err != nil || previous == "" || isVersion(previous, p) {
-		return nil, ""
+	if err != nil || previous == "" {
+		return nil, "", nil
+	}
+	base, err := c.Version(ctx, name, previous)
+	if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
+		return nil, "", a.noVersion(err, name)
+	}
+	if err != nil || base.Number == p.Number {
+		return nil, "", nil
 	}
 	if newest, err = c.Version(ctx, name, p.Version); err != nil {
-		return nil, ""
+		return nil, "", nil
 	}
-	return newest, prefixed(" by ", newest.Author) + prefixed(": ", newest.Message)
+	return newest, prefixed(" by ", newest.Author) + prefixed(": ", newest.Message), nil
 }
 
 // errOvertaken names the author of the newer version and says how to view it.
@@ -177,12 +184,6 @@ func (a *app) errOvertaken(name, previous string, newest *contract.Version, by s
 	return withHint(
 		fmt.Errorf("somebody else has changed the project: the newest version of %s is %s%s, but your change is based on %s; nothing was changed", name, versionOf(newest.Number, newest.Version), by, shortVersion(previous)),
 		"compare them with `%s project version diff %s %s`, merge the changes into your manifest and update again; or overwrite them with --force", a.commandPrefix(name), shortVersion(previous), shortVersion(newest.Version))
-}
-
-// isVersion reports whether a word refers to the newest version of a project, by the
-// server's rules.
-func isVersion(word string, p *contract.Project) bool {
-	return word == strconv.Itoa(p.Number) || len(word) >= 7 && strings.HasPrefix(p.Version, word)
 }
 
 func (a *app) showDiff(from, to, before, after string) {

@@ -63,6 +63,25 @@ func TestTheEnvironmentIsCheckedAndPathsAreNot(t *testing.T) {
 	(&run{f: f.proxy(t), home: home}).do(t, "-j", "hello", "meta", "set", "empty", "").expect(exitOK)
 }
 
+// An update that is based on a version that does not exist says so. Tags name versions, too.
+func TestAnUpdateIsBasedOnAVersionThatExists(t *testing.T) {
+	t.Parallel()
+	s := newHello(t, oneWeb, oneWeb+"# two\n")
+	for _, c := range []struct {
+		previous string
+		code     int
+		said     string
+	}{
+		{"bogus", exitError, `project hello has no version "bogus": use a version number`},
+		{"99", exitError, `project hello has no version "99": use a version number`},
+		{"1", exitError, "somebody else has changed the project"},
+		{"current", exitOK, "hello: version 3"},
+	} {
+		r := (&run{f: s.proxy(t), stdin: oneWeb + "# three\n"}).do(t, "project", "update", "hello", "-m", "-", "--previous", c.previous)
+		r.expect(c.code, strings.Contains(r.stdout+r.stderr, c.said), c.code == exitOK || r.stdout == "")
+	}
+}
+
 // The plan of a project that does not exist yet refuses what its creation would refuse.
 func TestThePlanOfANewProjectIsCheckedLikeItsCreation(t *testing.T) {
 	t.Parallel()
