@@ -27,8 +27,8 @@ var verbAliases = map[string][]string{
 // groupAliases are other names of groups. A plural on its own lists: `mariposa projects`.
 var groupAliases = map[string][]string{
 	"project": {"projects"}, "service": {"services"}, "instance": {"instances"}, "meta": {"metas", "metadata"}, "node": {"nodes"}, "volume": {"volumes"},
-	"network": {"networks"}, "org": {"orgs", "organization", "organizations"}, "user": {"users"}, "token": {"tokens"}, "package": {"packages"}, "queue": {"tasks"},
-	"tag": {"tags"}, "snapshot": {"snapshots"}, "registry": {"registries"},
+	"network": {"networks"}, "org": {"orgs", "organization", "organizations"}, "user": {"users"}, "token": {"tokens"}, "package": {"packages"}, "queue": {"queues", "tasks"},
+	"tag": {"tags"}, "snapshot": {"snapshots"}, "registry": {"registries"}, "balancer": {"balancers"}, "image": {"images"}, "key": {"keys"},
 }
 
 // addAliases adds the other spellings to every command of a tree, unless a sibling

@@ -164,6 +164,11 @@ func (a *app) root(extra []*cobra.Command) *cobra.Command {
 			c.AddCommand(a.serverSettings(), a.serverList())
 		}
 	}
+	for _, c := range extra {
+		if c.HasSubCommands() && !c.Runnable() {
+			a.runGroup(c)
+		}
+	}
 	root.AddCommand(extra...)
 	addAliases(root)
 	groupCommands(root)

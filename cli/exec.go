@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"syscall"
@@ -30,12 +31,7 @@ func (a *app) instanceExec() *cobra.Command {
 			"The exit code is that of the command. The command ends when the connection ends: it cannot\ncontinue at another server, and the exit code is 255 then. This requires the role operator\nand is recorded in the audit log.\n\n" +
 			"With --console, attach to the serial console of a virtual machine instead. Press Ctrl-] to\ndetach; the machine keeps running.",
 		Example: "  mariposa instance exec web.1\n  mariposa instance exec web.1 -- ps aux\n  mariposa instance exec -i db.1 -- psql < dump.sql\n  mariposa instance exec --console vm.1",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return errors.New("no instance given")
-			}
-			return nil
-		},
+		Args:    argsBetween(1, math.MaxInt),
 	}
 	a.withClient(cmd, func(ctx context.Context, c *client.Client, args []string) error {
 		if dash := cmd.ArgsLenAtDash(); dash == 0 || dash > 1 {

@@ -46,7 +46,16 @@ func variable(flag string) string {
 
 // group creates a command that only has subcommands.
 func (a *app) group(use, short string, commands ...*cobra.Command) *cobra.Command {
-	g := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs}
+	g := &cobra.Command{Use: use, Short: short}
+	a.runGroup(g)
+	g.AddCommand(commands...)
+	return g
+}
+
+// runGroup makes a command report an unknown or missing subcommand, and list if it is called
+// by its plural.
+func (a *app) runGroup(g *cobra.Command) {
+	g.Args = cobra.ArbitraryArgs
 	g.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) > 0:
@@ -56,6 +65,9 @@ func (a *app) group(use, short string, commands ...*cobra.Command) *cobra.Comman
 		}
 		if list := listedBy(cmd); list != nil {
 			list.SetContext(cmd.Context())
+			if err := checkArgs(list, nil); err != nil {
+				return err
+			}
 			if err := a.prepare(list, nil); err != nil {
 				return err
 			}
@@ -63,8 +75,6 @@ func (a *app) group(use, short string, commands ...*cobra.Command) *cobra.Comman
 		}
 		return Usage(withHint(fmt.Errorf("`%s` requires a command: one of %s", cmd.CommandPath(), strings.Join(names(cmd), ", ")), "see `%s --help`", cmd.CommandPath()))
 	}
-	g.AddCommand(commands...)
-	return g
 }
 
 func names(cmd *cobra.Command) []string {
@@ -165,12 +175,52 @@ func takesValue(cmd *cobra.Command, arg string) bool {
 	return f != nil && f.NoOptDefVal == ""
 }
 
+// Args limits the number of arguments of a command that the binary adds.
+func Args(least, most int) cobra.PositionalArgs { return argsBetween(least, most) }
+
+// checkArgs checks the arguments of a command that another one runs.
+func checkArgs(cmd *cobra.Command, args []string) error {
+	if cmd.Args == nil {
+		return nil
+	}
+	if err := cmd.Args(cmd, args); err != nil {
+		return Usage(withHint(err, "usage: %s", cmd.UseLine()))
+	}
+	return nil
+}
+
+// missingArgument names the first required argument that is missing, if some are given.
+func missingArgument(cmd *cobra.Command, given int) error {
+	if required := requiredArguments(cmd.Use); given < len(required) {
+		return fmt.Errorf("%s is missing", required[given])
+	}
+	return errors.New("an argument is missing")
+}
+
+// requiredArguments returns the required arguments of a usage line: SERVICE=N of
+// "scale [NAME] SERVICE=N|+N|-N...".
+func requiredArguments(use string) (all []string) {
+	words, depth := strings.Fields(use), 0
+	for n, word := range words {
+		was := depth
+		if depth += strings.Count(word, "[") - strings.Count(word, "]"); n == 0 || was > 0 || strings.Contains(word, "[") {
+			continue
+		}
+		if word == "|" || strings.HasPrefix(word, "-") {
+			break // what follows are flags, or another form
+		}
+		word, _, _ = strings.Cut(strings.TrimSuffix(word, "..."), "|")
+		all = append(all, word)
+	}
+	return all
+}
+
 // argsBetween limits the number of a command's arguments.
 func argsBetween(least, most int) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
+	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) < least:
-			return errors.New("an argument is missing")
+			return missingArgument(cmd, len(args))
 		case len(args) > most:
 			return fmt.Errorf("unexpected argument %q", redactWord(args[most]))
 		}

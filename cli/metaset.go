@@ -28,9 +28,9 @@ func (a *app) metaSet() *cobra.Command {
 			"With a CAS, as shown by `meta list` and `meta get --json`, the value is set only if nobody\nhas changed it since. A secret stays a secret until you remove it.",
 		Example: "  mariposa -j shop meta set mode production\n  mariposa -j shop meta set mode=production color=blue\n  pass show shop/db | mariposa -j shop meta set db_password - --secret\n  mariposa -j shop meta set cert --from-file cert.pem --secret",
 		// Excess arguments are not shown: they may be parts of a secret.
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return errors.New("an argument is missing")
+				return missingArgument(cmd, 0)
 			}
 			return nil
 		},

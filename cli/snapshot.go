@@ -35,7 +35,7 @@ func (a *app) snapshotCommand() *cobra.Command {
 		if len(args) == 0 {
 			return without(cmd, args)
 		}
-		if err := run.Args(run, args); err != nil {
+		if err := checkArgs(run, args); err != nil {
 			return err
 		}
 		run.SetContext(cmd.Context())
@@ -47,7 +47,7 @@ func (a *app) snapshotCommand() *cobra.Command {
 
 func (a *app) snapshotCreate() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "create INSTANCE [SNAPSHOT]", Short: "Save the state of an instance", ValidArgsFunction: a.wordsFrom(instanceNames), Args: cobra.RangeArgs(1, 2),
+		Use: "create INSTANCE [SNAPSHOT]", Short: "Save the state of an instance", ValidArgsFunction: a.wordsFrom(instanceNames), Args: argsBetween(1, 2),
 		Long: "Save the state of an instance. Without a name, the snapshot is named after the time.\n\n" +
 			"A snapshot of a running instance includes its memory; the instance is paused meanwhile.\nVolumes are not part of a snapshot, so stop an instance with volumes first.",
 	}
@@ -63,7 +63,7 @@ func (a *app) snapshotCreate() *cobra.Command {
 func (a *app) instanceRestore() *cobra.Command {
 	var sure bool
 	cmd := &cobra.Command{
-		Use: "restore INSTANCE SNAPSHOT", Short: "Return an instance to a snapshot", ValidArgsFunction: a.wordsFrom(instanceNames), Args: cobra.ExactArgs(2),
+		Use: "restore INSTANCE SNAPSHOT", Short: "Return an instance to a snapshot", ValidArgsFunction: a.wordsFrom(instanceNames), Args: argsBetween(2, 2),
 		Long: "Return an instance to a snapshot. Its current state is lost.\n\n" +
 			"A snapshot with memory needs a running instance, which continues where it was. One without\nmemory needs a stopped instance.",
 		Example: "  mariposa instance restore db.1 before-upgrade",
@@ -78,14 +78,14 @@ func (a *app) instanceRestore() *cobra.Command {
 }
 
 func (a *app) snapshotRemove() *cobra.Command {
-	cmd := &cobra.Command{Use: "rm INSTANCE SNAPSHOT", Short: "Delete a snapshot", ValidArgsFunction: a.wordsFrom(instanceNames), Args: cobra.ExactArgs(2)}
+	cmd := &cobra.Command{Use: "rm INSTANCE SNAPSHOT", Short: "Delete a snapshot", ValidArgsFunction: a.wordsFrom(instanceNames), Args: argsBetween(2, 2)}
 	return a.withClient(cmd, func(ctx context.Context, c *client.Client, args []string) error {
 		return a.changeSnapshot(ctx, c, args[0], "has no snapshot %s any more", func(id string) (*contract.SnapshotChanged, error) { return c.DeleteSnapshot(ctx, id, args[1]) })
 	})
 }
 
 func (a *app) snapshotList() *cobra.Command {
-	cmd := &cobra.Command{Use: "list INSTANCE", Short: "List the snapshots of an instance", ValidArgsFunction: a.wordsFrom(instanceNames), Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{Use: "list INSTANCE", Short: "List the snapshots of an instance", ValidArgsFunction: a.wordsFrom(instanceNames), Args: argsBetween(1, 1)}
 	return a.withClient(cmd, func(ctx context.Context, c *client.Client, args []string) error {
 		id, err := a.instanceRef(ctx, c, args[0])
 		if err != nil {

@@ -34,7 +34,7 @@ func backupCommand() *cobra.Command {
 			"The backup is made by the server, which requires an installation admin. With --store, or\nwith --data if no server is running there, the store is read directly.\n\n" +
 			"Secrets in the backup are encrypted. The key file that decrypts them (secret.key in the\nserver's data directory, or --key-file) is NOT part of it: keep a copy of it elsewhere.",
 		Example: "  mariposa backup /var/backups/mariposa.backup\n  mariposa backup - | ssh vault 'cat > mariposa.backup'\n  mariposa backup mariposa.backup --store sqlite:/var/lib/mariposa/mariposa.db",
-		Args:    cobra.ExactArgs(1),
+		Args:    cli.Args(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			b := backupRun{session: cli.SessionOf(cmd.Context()), where: where, force: force, stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr()}
 			return b.run(cmd.Context(), args[0])

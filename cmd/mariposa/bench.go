@@ -30,7 +30,7 @@ func benchConvergeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "converge",
 		Short: "Start dummy instances, kill some, lose a node, roll out a version, scale to zero",
-		Args:  cobra.NoArgs,
+		Args:  cli.Args(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Instances < 1 || o.Nodes < 1 || o.Projects < 1 {
 				return cli.Usage(errors.New("--instances, --nodes and --projects must be at least 1"))
@@ -52,7 +52,7 @@ func benchAPICommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "api",
 		Short: "Create many organizations and projects, read them over HTTP, update many at once",
-		Args:  cobra.NoArgs,
+		Args:  cli.Args(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if min(o.Organizations, o.Projects, o.Services, o.Nodes, o.Updates, o.Readers) < 1 {
 				return cli.Usage(errors.New("--organizations, --projects, --services, --nodes, --updates and --readers must be at least 1"))
@@ -81,7 +81,7 @@ func benchQueueCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "queue",
 		Short: "Create many projects with a task history, list the tasks over HTTP, add tasks, roll out a large service",
-		Args:  cobra.NoArgs,
+		Args:  cli.Args(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if min(o.Projects, o.History, o.Instances, o.Nodes, o.Readers, o.Clients) < 1 {
 				return cli.Usage(errors.New("--projects, --history, --instances, --nodes, --readers and --clients must be at least 1"))
@@ -112,7 +112,7 @@ func benchComputeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "compute",
 		Short: "Start containers, kill some, measure the agent's memory, and compare with direct calls to the Docker engine",
-		Args:  cobra.NoArgs,
+		Args:  cli.Args(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if min(o.Containers, o.Rounds, o.Kills) < 1 || o.Most < o.Containers {
 				return cli.Usage(errors.New("--containers, --rounds and --kills must be at least 1, and --most-containers at least --containers"))
@@ -150,7 +150,7 @@ func benchHealthCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "health",
 		Short: "Run many health checks on one agent and measure its processor time",
-		Args:  cobra.NoArgs,
+		Args:  cli.Args(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Instances < 1 || o.Checks < 1 || o.Checks > 20 || o.Poll < 100*time.Millisecond || o.Duration <= 0 {
 				return cli.Usage(errors.New("--instances must be at least 1, --checks 1 to 20, --poll at least 100ms, and --duration longer than 0"))
@@ -183,7 +183,7 @@ const answerName = "answer"
 
 func benchAnswerCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: answerName, Hidden: true, Args: cobra.NoArgs,
+		Use: answerName, Hidden: true, Args: cli.Args(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return bench.Answer(cmd.Context(), os.Getenv("PORT")) },
 	}
 }

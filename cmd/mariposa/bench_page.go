@@ -21,7 +21,7 @@ func benchPageCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "page",
 		Short: "Keep web pages open, and measure what they cost the server and how much they slow it down",
-		Args:  cobra.NoArgs,
+		Args:  cli.Args(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if min(o.Instances, o.Nodes, o.Projects, o.Pages, o.Changes, o.Started, o.Rounds) < 1 || o.Interval <= 0 {
 				return cli.Usage(errors.New("--instances, --nodes, --projects, --pages, --changes, --started, --rounds and --interval must be more than 0"))
@@ -67,7 +67,7 @@ const pagesName = "pages"
 
 func benchPagesCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: pagesName + " URL PAGES DETAILS PROJECT", Hidden: true, Args: cobra.ExactArgs(4),
+		Use: pagesName + " URL PAGES DETAILS PROJECT", Hidden: true, Args: cli.Args(4, 4),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o := bench.PagesOptions{URL: args[0], Token: os.Getenv("MARIPOSA_TOKEN"), Project: args[3]}
 			var err error

@@ -26,7 +26,7 @@ func benchRequestsCommand() *cobra.Command {
 		Long: "Start a server, two agents and a service of processes behind a load balancer, and send requests at a\n" +
 			"steady rate while the service is updated and scaled down, a node is drained, and the server and the\n" +
 			"agents are killed and started again. Then do the same update with reloads of a plain HAProxy.\n\nNeeds HAProxy on this machine.",
-		Args: cobra.NoArgs,
+		Args: cli.Args(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if min(o.Instances, o.Rate, o.Clients) < 1 {
 				return cli.Usage(errors.New("--instances, --rate and --clients must be at least 1"))
@@ -59,7 +59,7 @@ func benchRequestsCommand() *cobra.Command {
 // benchRespondCommand is what instances of the benchmark of requests run.
 func benchRespondCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "respond", Short: "Answer HTTP requests on $PORT, until SIGTERM", Args: cobra.NoArgs, Hidden: true,
+		Use: "respond", Short: "Answer HTTP requests on $PORT, until SIGTERM", Args: cli.Args(0, 0), Hidden: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 			defer stop()

@@ -47,7 +47,7 @@ func devCommand() *cobra.Command {
 		Short: "Run the whole system in one process on this machine",
 		Long: "Run the control plane, the API and a node agent for this machine in one process, with an\nembedded store in the data directory.\n\n" +
 			"If you start it again on the same directory, it continues where it stopped. It takes over\ninstances that kept running; it does not restart them.",
-		Args: cobra.NoArgs,
+		Args: cli.Args(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runDev(cmd.Context(), f, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},

@@ -35,7 +35,7 @@ func healthCommand() *cobra.Command {
 			"network, and serve the results under /v1/healthchecks. The agents of the nodes run the checks as\n" +
 			"well, and only their results decide what is replaced. `mariposa service health` shows those.",
 		Example: "  mariposa health --server http://127.0.0.1:8080 --project shop\n  curl http://127.0.0.1:8090/v1/healthchecks",
-		Args:    cobra.NoArgs,
+		Args:    cli.Args(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			logTo(cmd.ErrOrStderr(), false, false)
 			return runHealth(cmd.Context(), f)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -58,7 +59,7 @@ func imageImportCommand() *cobra.Command {
 		Long: "Add an image to the image store: a root file system (a tar archive, plain or compressed), a\ndisk (qcow2 or raw), or a kernel. FILE can be - for standard input.\n\n" +
 			"The image appears when it is complete and its files are on disk.",
 		Example: "  mariposa image import debian-12.tar.xz --name debian:12\n  mariposa image import debian-12.qcow2 --name debian-vm:12 --sha256 4f2…\n  mariposa image import vmlinuz --initrd initrd.img --append console=ttyS0 --name tiny",
-		Args:    cobra.ExactArgs(1),
+		Args:    cli.Args(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.run(cmd.Context(), args[0], cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -191,7 +192,7 @@ func imageListCommand() *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List the images in the image store",
-		Args:    cobra.NoArgs,
+		Args:    cli.Args(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := imageStore(cmd.Context())
 			if err != nil {
@@ -240,7 +241,7 @@ func imageShowCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "show IMAGE",
 		Short: "Show an image, by its name or id",
-		Args:  cobra.ExactArgs(1),
+		Args:  cli.Args(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := imageStore(cmd.Context())
 			if err != nil {
@@ -291,7 +292,7 @@ func imageRemoveCommand() *cobra.Command {
 		Aliases: []string{"remove"},
 		Short:   "Remove images from the image store",
 		Long:    "Remove images from the image store, by name or id. An image from which instances were created\nis kept, until they are removed.",
-		Args:    cobra.MinimumNArgs(1),
+		Args:    cli.Args(1, math.MaxInt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := imageStore(cmd.Context())
 			if err != nil {

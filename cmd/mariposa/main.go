@@ -9,6 +9,8 @@ import (
 	"runtime/debug"
 	"syscall"
 
+	"github.com/spf13/cobra"
+
 	"mariposa/cli"
 	"mariposa/driver/kvm"
 	"mariposa/driver/lxc"
@@ -32,7 +34,12 @@ func main() {
 		debug.SetGCPercent(40) // the heap is large and long-lived: memory is more expensive here than GC time
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	code := cli.Main(ctx, os.Args[1:], cli.Env{Version: version}, devCommand(), serverCommand(), agentCommand(), backupCommand(), restoreCommand(), imageCommand(), healthCommand(), benchCommand())
+	code := cli.Main(ctx, os.Args[1:], cli.Env{Version: version}, commands()...)
 	stop()
 	os.Exit(code)
+}
+
+// commands returns the commands beside those of the client.
+func commands() []*cobra.Command {
+	return []*cobra.Command{devCommand(), serverCommand(), agentCommand(), backupCommand(), restoreCommand(), imageCommand(), healthCommand(), benchCommand()}
 }

@@ -36,7 +36,7 @@ func restoreCommand() *cobra.Command {
 			"The key file of the installation that made the backup must be in place first, or named with\n--key-file. With SQLite, the server must not be running. With PostgreSQL, --force also\nreplaces the store of running servers: they notice and read it again.\n\n" +
 			"Nodes keep what they run. Instances that the restored state does not know are quarantined:\nsee `mariposa node list`, then `mariposa node adopt` or `mariposa node purge`.",
 		Example: "  mariposa restore mariposa.backup --check\n  mariposa restore mariposa.backup --data /var/lib/mariposa --force\n  MARIPOSA_STORE=postgres://… mariposa restore mariposa.backup --key-file /etc/mariposa/secret.key",
-		Args:    cobra.ExactArgs(1),
+		Args:    cli.Args(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r := restoreRun{restoreFlags: f, session: cli.SessionOf(cmd.Context()), stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr()}
 			return r.run(cmd.Context(), args[0], cmd.InOrStdin())

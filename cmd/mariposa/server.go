@@ -179,7 +179,7 @@ func serverCommand() *cobra.Command {
 		Use:   "server",
 		Short: "Run a replica of the control plane",
 		Long:  "Run a replica of the control plane. With PostgreSQL, run as many as you like on the same\ndatabase: they share the projects, and if one fails, the others take over within seconds.",
-		Args:  cobra.NoArgs,
+		Args:  cli.Args(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			logTo(cmd.ErrOrStderr(), false, false)
 			hideMemory()
@@ -265,7 +265,7 @@ func agentCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "agent",
 		Short: "Run the agent of a node",
-		Args:  cobra.NoArgs,
+		Args:  cli.Args(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			logTo(cmd.ErrOrStderr(), false, false)
 			hideMemory()

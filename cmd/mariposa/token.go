@@ -30,7 +30,7 @@ func tokenCommand(where *string) *cobra.Command {
 		Short: "Create a token and print it once",
 		Long: "Create an admin token, or with --join a join token for nodes, and print it. It cannot be\nshown again: the store contains only its hash and a record of who created it.\n\n" +
 			"`mariposa token list` and `mariposa node join-token list` list the existing tokens;\n`mariposa token revoke` revokes one. With SQLite, the server must not be running; its data\ndirectory already contains an admin token.",
-		Args: cobra.NoArgs,
+		Args: cli.Args(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("uses") && !f.join {
 				return cli.Usage(errors.New("--uses requires --join"))
