@@ -23,6 +23,7 @@ type eventPage struct {
 	bytes    int
 	revision int64
 	more     bool
+	before   int64 // where a list of older events continues; 0: there are none
 }
 
 // isFull reports whether no more events are added.
@@ -58,7 +59,7 @@ func (f *feed) sendList(ctx context.Context, read func(context.Context) (*eventP
 
 // write writes the document contract.Events.
 func (p *eventPage) write(w io.Writer) {
-	end, _ := json.Marshal(contract.Events{Revision: p.revision, More: p.more}) // never fails
+	end, _ := json.Marshal(contract.Events{Revision: p.revision, More: p.more, Before: p.before}) // never fails
 	separator := []byte(`{"events":[`)
 	for i, e := range p.events {
 		if _, err := w.Write(append(separator, e...)); err != nil {

@@ -39,6 +39,7 @@ type eventsInput struct {
 	InProject
 	Service     string `query:"service" doc:"only events of this service, by name or id"`
 	Since       string `query:"since" doc:"a revision: only events after it. For a list also an RFC 3339 time: only events since then, as far back as the feed goes"`
+	Before      int64  `query:"before" minimum:"0" doc:"for a list, a revision: only events before it, the newest ones. With since, none that are older"`
 	Limit       int    `query:"limit" minimum:"0" maximum:"1000" doc:"maximum number of events; default: 100 for a list, unlimited for a stream"`
 	Kinds       string `query:"kinds" maxLength:"500" doc:"only events of these kinds, separated by commas: a whole kind such as instance.failed, or its first part such as task"`
 	Detail      string `query:"detail" maxLength:"255" doc:"with kinds: the id of a project of which all events are sent"`
@@ -71,13 +72,19 @@ func (s *server) events(ctx context.Context, in *eventsInput) (*huma.StreamRespo
 	if f.detail, f.states, f.instances = in.Detail, in.States, in.Instances; f.instances != "" && !(live && f.states) {
 		return nil, mariposa.Errorf(mariposa.InvalidArgument, "instances: only a stream with states=true has them: use Accept: text/event-stream and states=true, or GET /v1/instances")
 	}
+	if f.before = in.Before; f.before > 0 && live {
+		return nil, mariposa.Errorf(mariposa.InvalidArgument, "before: a stream has no end: omit it, or request a list")
+	}
 	f.access = in.Access
 	since, field := in.Since, "since"
 	if live && in.LastEventID != "" {
 		since, field = in.LastEventID, "Last-Event-ID"
 	}
 	if since == "" {
-		if !live {
+		switch {
+		case f.before > 0:
+			return f.sendList(ctx, f.older)
+		case !live:
 			return f.sendList(ctx, f.newest)
 		}
 		f.after = s.Picture.Revision()
@@ -91,7 +98,10 @@ func (s *server) events(ctx context.Context, in *eventsInput) (*huma.StreamRespo
 	if err := f.checkStart(ctx); err != nil {
 		return nil, err
 	}
-	if !live {
+	switch {
+	case f.before > 0:
+		return f.sendList(ctx, f.older)
+	case !live:
 		return f.sendList(ctx, f.list)
 	}
 	release, err := s.acquireStream(ctx)
@@ -124,6 +134,7 @@ type feed struct {
 	instances    string   // the project whose instances are sent, with states
 	access       string   // the rights of the caller that the client knows, with states; empty: it does not care
 	after        int64    // the newest revision sent or skipped
+	before       int64    // a list ends before this revision; 0: at the newest
 	limit        int
 
 	pieces   [][]byte        // what a stream sends next

@@ -155,6 +155,45 @@ func (f *feed) list(ctx context.Context) (*eventPage, error) {
 	}
 }
 
+// older lists the newest events before a revision and after another one, oldest first. It ends
+// early if it has read too many changes: callers who need more continue from its before.
+func (f *feed) older(ctx context.Context) (*eventPage, error) {
+	limit := f.pageSize()
+	page := eventPage{revision: min(f.before-1, f.s.Picture.Revision())}
+	q, v := f.project, f.s.viewer(ctx)
+	q.Before, q.Limit = f.before, limit
+	for scanned := 0; scanned < maxScanned && len(page.events) < limit && !page.isFull(); q.Limit = max(limit, scanBatch) {
+		changes, err := f.s.Store.History(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		scanned += len(changes)
+		for i := range changes {
+			c := &changes[i]
+			if c.Revision <= f.after {
+				q.Before = 0
+				break
+			}
+			if q.Before = c.Revision; !f.isIncluded(c) {
+				continue
+			}
+			if err := page.add(v.event(c)); err != nil {
+				return nil, err
+			}
+			if len(page.events) == limit || page.isFull() {
+				break
+			}
+		}
+		if q.Before == 0 || len(changes) < q.Limit && len(page.events) < limit && !page.isFull() {
+			q.Before = 0 // there are no older ones
+			break
+		}
+	}
+	page.before = q.Before
+	slices.Reverse(page.events)
+	return &page, nil
+}
+
 func (f *feed) pageSize() int {
 	if f.limit == 0 {
 		return 100

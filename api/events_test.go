@@ -228,7 +228,18 @@ func TestEventsAreListed(t *testing.T) {
 	if got := strings.Join(all, " "); got != three+" "+three {
 		t.Errorf("page by page: %s", got)
 	}
-	for _, query := range []string{"?since=x", "?since=-1", "?limit=1001", "?since=99999999999999999999"} {
+	for since, want := range map[int64]string{0: three + " " + three, 2: strings.TrimPrefix(three+" "+three, "project.created version.created ")} {
+		var back []string
+		for at, since := h.picture.Revision()+1, since+get("?limit=1000").Events[0].Revision-1; at > 0; {
+			e := get(fmt.Sprintf("?since=%d&before=%d&limit=2", since, at))
+			back, at = append([]string{kinds(e)}, back...), e.Before
+		}
+		if got := strings.TrimSpace(strings.Join(back, " ")); got != want {
+			t.Errorf("backwards to %d: %s", since, got)
+		}
+	}
+	h.call("GET", "/v1/events?before=7", nil, "Accept", "text/event-stream").wantError(400, mariposa.InvalidArgument, "before")
+	for _, query := range []string{"?before=x", "?before=-1", "?since=x", "?since=-1", "?limit=1001", "?since=99999999999999999999"} {
 		h.call("GET", "/v1/events"+query, nil).wantError(400, mariposa.InvalidArgument)
 	}
 	h.call("GET", "/v1/events", nil, "Accept", "text/event-stream", "Last-Event-ID", "soon").wantError(400, mariposa.InvalidArgument, "Last-Event-ID")

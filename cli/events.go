@@ -35,6 +35,8 @@ func (a *app) eventsCommand() *cobra.Command {
 			return Usage(errors.New("--service cannot be combined with --audit"))
 		case audit && follow:
 			return Usage(errors.New("-f cannot be combined with --audit: the audit log cannot be followed"))
+		case f.limit < 0:
+			return Usage(errLimit)
 		case audit:
 			return a.audit(ctx, c, project, f, said("limit"))
 		}
@@ -67,7 +69,7 @@ type eventPrinter struct {
 	show   *narrator
 	filter client.EventFilter
 	follow bool
-	newest int // number of past events to print; 0: all, -1: not given
+	newest int // number of past events to print, without those that are left out; 0: all, -1: not given
 }
 
 func (p *eventPrinter) run(ctx context.Context, since string) error {
@@ -77,18 +79,15 @@ func (p *eventPrinter) run(ctx context.Context, since string) error {
 	var past *client.Events
 	var err error
 	switch {
-	case p.newest < -1:
-		return Usage(errLimit)
 	case since == "" && p.follow && p.newest <= 0:
 		past = &client.Events{}
 		past.Revision, err = p.c.Revision(ctx)
-	case since == "" && p.newest != 0 && p.newest <= maxPage:
+	case since == "" && p.newest < 0:
 		f := p.filter
 		f.Limit = recent
-		if p.newest > 0 {
-			f.Limit = p.newest
-		}
 		past, err = p.c.NewestEvents(ctx, f)
+	case p.newest > 0:
+		past, err = p.readNewest(ctx, since)
 	default:
 		past, err = p.readPast(ctx)
 	}
@@ -120,18 +119,66 @@ func (p *eventPrinter) readSince(ctx context.Context, since string) error {
 	return nil
 }
 
-// readPast reads all events since a revision or time, and keeps the newest ones.
+// maxLeftOut is how many events are read in vain, because they are left out as repeats, to
+// find as many as requested.
+const maxLeftOut = 20 * maxPage
+
+// readNewest reads backwards until there are as many events to print as requested.
+func (p *eventPrinter) readNewest(ctx context.Context, since string) (all *client.Events, err error) {
+	f := p.filter
+	f.Limit = min(p.newest, maxPage)
+	if all, err = p.startNewest(ctx, since, &f); err != nil {
+		return nil, err
+	}
+	for f.Before > 0 && p.countShown(all.Events) < p.newest && len(all.Events) < p.newest+maxLeftOut {
+		page, err := p.c.Events(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		all.Events = append(page.Events, all.Events...)
+		f.Before, f.Limit = page.Before, min(2*f.Limit, maxPage)
+	}
+	if p.a.global.json {
+		all.Events = all.Events[max(0, len(all.Events)-p.newest):]
+	}
+	return all, nil
+}
+
+// startNewest returns what readNewest begins with: the newest events, or nothing yet if they
+// may be older than allowed.
+func (p *eventPrinter) startNewest(ctx context.Context, since string, f *client.EventFilter) (all *client.Events, err error) {
+	if since == "" {
+		if all, err = p.c.NewestEvents(ctx, *f); err == nil && len(all.Events) == f.Limit { // else there are no more
+			f.Before = all.Events[0].Revision
+		}
+		f.From = time.Time{}
+		return all, err
+	}
+	all = &client.Events{Events: []client.Event{}}
+	all.Revision, err = p.c.Revision(ctx)
+	f.Before = all.Revision + 1
+	return all, err
+}
+
+// countShown returns how many of these events are printed.
+func (p *eventPrinter) countShown(events []client.Event) int {
+	if p.a.global.json || len(events) < p.newest {
+		return len(events)
+	}
+	return len(p.a.newNarrator().lines(events))
+}
+
+// readPast reads all events since a revision or time.
 func (p *eventPrinter) readPast(ctx context.Context) (*client.Events, error) {
 	all := &client.Events{Events: []client.Event{}}
-	for f := p.filter; ; f.From = (time.Time{}) {
+	f := p.filter
+	f.Limit = maxPage
+	for ; ; f.From = (time.Time{}) {
 		page, err := p.c.Events(ctx, f)
 		if err != nil {
 			return nil, err
 		}
 		all.Events = append(all.Events, page.Events...)
-		if p.newest > 0 {
-			all.Events = all.Events[max(0, len(all.Events)-p.newest):]
-		}
 		all.Revision = max(all.Revision, page.Revision)
 		if len(page.Events) == 0 && !page.More || page.Revision <= f.Since {
 			return all, nil
@@ -153,7 +200,11 @@ func (p *eventPrinter) print(past *client.Events) error {
 		}
 		return nil
 	}
-	for _, line := range p.show.lines(past.Events) {
+	lines := p.show.lines(past.Events)
+	if p.newest > 0 {
+		lines = lines[max(0, len(lines)-p.newest):]
+	}
+	for _, line := range lines {
 		if _, err := fmt.Fprintln(p.a.env.Stdout, line); err != nil {
 			return err
 		}

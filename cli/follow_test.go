@@ -232,6 +232,25 @@ func TestEventsAreSentences(t *testing.T) {
 	s.again(t, oneWeb)
 	s.scaleTo("2")
 	s.quiet()
+	for _, c := range []struct {
+		args  string
+		lines int
+	}{
+		{"--limit 3", 3},
+		{"--since 1 --limit 3", 3},
+		{"--since 2020-01-01 --service web --limit 2", 2},
+		{"--since 1 --limit 3 --json", 0},
+	} {
+		f := s.proxy(t)
+		r := (&run{f: f}).do(t, append(strings.Fields("-j hello events"), strings.Fields(c.args)...)...)
+		if r.expect(exitOK, strings.Count(f.requests(), "\n") < 5); c.lines > 0 && strings.Count(r.stdout, "\n") != c.lines {
+			t.Errorf("%s prints\n%s", c.args, r.stdout)
+		}
+		if c.lines == 0 && strings.Count(r.stdout, `"kind"`) != 3 {
+			t.Errorf("%s prints\n%s", c.args, r.stdout)
+		}
+	}
+	(&run{f: s.proxy(t)}).do(t, "-j", "hello", "events", "--limit", "-1").expect(exitUsage)
 	latest := (&run{f: s.proxy(t)}).do(t, "-j", "hello", "events").golden("events").stdout
 	if since := (&run{f: s.proxy(t)}).do(t, "-j", "hello", "events", "--since", "1"); since.stdout != latest {
 		t.Errorf("since a revision: %s", since.stdout)

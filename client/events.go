@@ -21,7 +21,8 @@ type Event struct {
 type Events struct {
 	Events   []Event `json:"events"`
 	Revision int64   `json:"revision"`
-	More     bool    `json:"more,omitempty"` // for a list since a revision: there may be more events after Revision
+	More     bool    `json:"more,omitempty"`   // for a list since a revision: there may be more events after Revision
+	Before   int64   `json:"before,omitempty"` // for a list before a revision: there may be more events before this one
 }
 
 // Subject is the first half of the kind: instance, task, project, version or node.
@@ -70,6 +71,7 @@ func object[T any](e Event, subject string) *T {
 type EventFilter struct {
 	Since   int64     // only events after this revision
 	From    time.Time // only events since this time; zero: use Since
+	Before  int64     // only events before this revision, the newest ones; 0: from Since on
 	Project string    // only of this project
 	Service string    // only of this service
 	Limit   int       // at most this many; 0: the server's default
@@ -83,12 +85,18 @@ func (f EventFilter) query(c *Client) url.Values {
 	return q
 }
 
-// Events returns a part of the feed, oldest first. Its Revision is where to continue.
+// Events returns a part of the feed, oldest first. Its Revision is where to continue, or its
+// Before if the filter has one.
 func (c *Client) Events(ctx context.Context, f EventFilter) (*Events, error) {
 	q := f.query(c)
-	q.Set("since", strconv.FormatInt(f.Since, 10))
+	if f.Since > 0 || f.Before == 0 {
+		q.Set("since", strconv.FormatInt(f.Since, 10))
+	}
 	if !f.From.IsZero() {
 		q.Set("since", f.From.Format(time.RFC3339Nano))
+	}
+	if f.Before > 0 {
+		q.Set("before", strconv.FormatInt(f.Before, 10))
 	}
 	return send[Events](ctx, c, get("/v1/events", q))
 }

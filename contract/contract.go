@@ -548,6 +548,7 @@ type Events struct {
 	Events   []Event `json:"events"`
 	Revision int64   `json:"revision" doc:"pass it as since to continue"`
 	More     bool    `json:"more,omitempty" doc:"for a list with since: there may be more events after this revision, even if the list is empty"`
+	Before   int64   `json:"before,omitempty" doc:"for a list with before: there may be older events, even if the list is empty; pass it as before to continue"`
 }
 
 // Terminated is the response to the termination of a task: the state of its scope and
