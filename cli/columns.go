@@ -72,6 +72,12 @@ func (t *table) ifEmpty(format string, args ...any) *table {
 	return t
 }
 
+// sparing sets the columns to leave out if the table is too wide, the least useful one first.
+func (t *table) sparing(heads ...string) *table {
+	t.spare = heads
+	return t
+}
+
 // choose returns a table with only those of the given columns that it has.
 func (t *table) choose(columns []string) *table {
 	var at []int
@@ -143,7 +149,7 @@ func (t *table) useful() *table {
 
 // pick returns a table with the columns at the given indexes.
 func (t *table) pick(at []int) *table {
-	some := &table{}
+	some := &table{spare: t.spare}
 	for _, n := range at {
 		some.columns = append(some.columns, t.columns[n])
 	}
@@ -206,6 +212,9 @@ func (a *app) printTable(t *table) {
 func (a *app) layOut(t *table) []string {
 	f := a.global.table
 	if a.env.Terminal(a.env.Stdout) && !f.wide {
+		if lines := a.withReasonsBelow(t); lines != nil {
+			return withoutHeader(lines, f.noHeader)
+		}
 		if len(f.columns) == 0 {
 			t = t.narrowed(a.width())
 		}
@@ -214,11 +223,64 @@ func (a *app) layOut(t *table) []string {
 		}
 		t.fold(a.width())
 	}
-	lines := t.lines(a.paint(a.env.Stdout))
-	if f.noHeader {
-		lines = lines[1:]
+	return withoutHeader(t.lines(a.paint(a.env.Stdout)), f.noHeader)
+}
+
+func withoutHeader(lines []string, without bool) []string {
+	if without {
+		return lines[1:]
 	}
 	return lines
+}
+
+const (
+	// reasonHead is the heading of the column with sentences, the last one of its table.
+	reasonHead = "REASON"
+	// leastReason is the width below which a sentence is printed below its row instead.
+	leastReason = 30
+	// reasonIndent is how far it is indented there.
+	reasonIndent = "    "
+)
+
+// withReasonsBelow lays out a table whose last column would be too narrow for its sentences:
+// it prints each one below its row. It returns nil if that is not necessary, or not enough.
+func (a *app) withReasonsBelow(t *table) []string {
+	width, last := a.width(), len(t.columns)-1
+	if last < 1 || t.columns[last].head != reasonHead || width < narrowScreen {
+		return nil
+	}
+	wide, left := t.widths(), width
+	for _, w := range wide[:last] {
+		left -= w + 2
+	}
+	if left >= min(leastReason, wide[last]) {
+		return nil
+	}
+	var others []int
+	for n := range last {
+		others = append(others, n)
+	}
+	rest := t.pick(others)
+	if len(a.global.table.columns) == 0 {
+		rest = rest.narrowed(width)
+	}
+	if rest.isTooWide(width) {
+		return nil
+	}
+	groups := rest.foldRows(width)
+	rest.rows = slices.Concat(groups...)
+	lines := rest.lines(a.paint(a.env.Stdout))
+	all, at := lines[:1:1], 1
+	for n, group := range groups {
+		all = append(all, lines[at:at+len(group)]...)
+		at += len(group)
+		if why := t.rows[n][last].text; why != "" {
+			for _, line := range wrap(why, width-len(reasonIndent)) {
+				all = append(all, reasonIndent+line)
+			}
+		}
+	}
+	return all
 }
 
 // width returns the width of the terminal. COLUMNS takes precedence.
@@ -250,22 +312,35 @@ func (t *table) isTooWide(width int) bool {
 }
 
 // narrowed returns the table without the optional columns that say the same in every row,
-// as many as necessary to fit it into a width.
+// and then without the spare ones, as many as necessary to fit it into a width.
 func (t *table) narrowed(width int) *table {
-	for n := 1; n < len(t.columns) && width >= narrowScreen && t.isTooWide(width); {
+	if width < narrowScreen {
+		return t
+	}
+	for n := 1; n < len(t.columns) && t.isTooWide(width); {
 		if t.columns[n].when == always || !t.isUniform(n) {
 			n++
 			continue
 		}
-		var at []int
-		for i := range t.columns {
-			if i != n {
-				at = append(at, i)
-			}
+		t = t.without(n)
+	}
+	for _, head := range t.spare {
+		if n := t.find(head); n > 0 && t.isTooWide(width) {
+			t = t.without(n)
 		}
-		t = t.pick(at)
 	}
 	return t
+}
+
+// without returns the table without the column at an index.
+func (t *table) without(n int) *table {
+	var at []int
+	for i := range t.columns {
+		if i != n {
+			at = append(at, i)
+		}
+	}
+	return t.pick(at)
 }
 
 // isUniform reports whether several rows have the same text in a column.
@@ -326,7 +401,10 @@ func breakLists(s string, width int) string {
 // fold wraps texts so that the table fits into a width: first those of the last column,
 // then those of the widest columns. It does not break words, so that names and ids can be
 // copied. A table with long names may still be too wide.
-func (t *table) fold(width int) {
+func (t *table) fold(width int) { t.rows = slices.Concat(t.foldRows(width)...) }
+
+// foldRows returns the rows that each row becomes when it is folded.
+func (t *table) foldRows(width int) [][][]cell {
 	wide, least := t.widths(), t.leastWidths(narrowest)
 	if t.leastWidth(narrowest) > width {
 		least = t.leastWidths(0)
@@ -339,11 +417,19 @@ func (t *table) fold(width int) {
 		cut := max(0, min(over, wide[n]-least[n]))
 		wide[n], over = wide[n]-cut, over-cut
 	}
-	var rows [][]cell
+	var groups [][][]cell
 	for _, row := range t.rows {
-		rows = append(rows, foldRow(row, wide)...)
+		groups = append(groups, foldRow(row, wide))
 	}
-	t.rows = rows
+	return groups
+}
+
+// wrap wraps a text to a width. It never breaks a word at a hyphen, so that commands and ids
+// can be copied.
+func wrap(text string, width int) []string {
+	const hyphen = "\u2011" // one that does not break
+	text = strings.ReplaceAll(breakLists(plain(text), width), "-", hyphen)
+	return strings.Split(strings.ReplaceAll(ansi.Wordwrap(text, width, ""), hyphen, "-"), "\n")
 }
 
 // mostToSpare returns the column that can be narrowed the most, or -1.
@@ -384,7 +470,7 @@ func foldRow(row []cell, wide []int) [][]cell {
 			rows[0][n] = c
 			continue
 		}
-		for i, part := range strings.Split(ansi.Wordwrap(breakLists(plain(c.text), wide[n]), wide[n], ""), "\n") {
+		for i, part := range wrap(c.text, wide[n]) {
 			if i == len(rows) {
 				rows = append(rows, make([]cell, len(row)))
 			}

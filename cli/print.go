@@ -96,8 +96,9 @@ func word[T ~string](s T) cell { return cell{string(s), styles[string(s)]} }
 type table struct {
 	columns []column
 	rows    [][]cell
-	key     int    // the column that --quiet prints
-	empty   string // said instead of a table without rows; empty: its heading is printed
+	key     int      // the column that --quiet prints
+	empty   string   // said instead of a table without rows; empty: its heading is printed
+	spare   []string // headings of columns that are left out if the table is too wide, the first one first
 }
 
 func (t *table) add(cells ...cell) { t.rows = append(t.rows, cells) }

@@ -30,7 +30,7 @@ func (a *app) projectList() *cobra.Command {
 		all, err := c.Projects(ctx, "")
 		return show(a, all, err, func() {
 			sel, _ := a.selected() // a damaged profile was already reported when connecting
-			t := newTable("NAME", "ORGANIZATION?", "VERSION", "GOAL?", "STATUS", "SERVICES", "AGE", "REASON?").ifEmpty("%s", a.noProjectsYet())
+			t := newTable("NAME", "ORGANIZATION?", "VERSION", "GOAL?", "STATUS", "SERVICES", "AGE", "REASON?").ifEmpty("%s", a.noProjectsYet()).sparing("AGE", "SERVICES")
 			for _, p := range all.Projects {
 				t.add(markCurrent(p.Name, sel.isCurrent(p)), text(cmp.Or(p.OrganizationName, p.Organization)), text(versionOf(p.Number, p.Version)), usualGoal(p.Goal), word(p.Status),
 					number(len(p.Services)), text(a.age(p.Created)), text(a.suggest(p.Name, p.OrganizationName, p.Reason)))

@@ -48,7 +48,7 @@ var taskStates = words([]mariposa.TaskState{mariposa.TaskQueued, mariposa.TaskAc
 var errLimit = errors.New("--limit must be a number of at least 0; 0 means all")
 
 func (a *app) printTasks(all *contract.Tasks) {
-	t := newTable("TASK", "ID+", "WHAT", "STATE", "DONE?", "LEFT?", "BY", "ORIGIN+", "AUTHOR+", "AGE", "REASON?").keyed("ID").ifEmpty("no tasks")
+	t := newTable("TASK", "ID+", "WHAT", "STATE", "DONE?", "LEFT?", "BY", "ORIGIN+", "AUTHOR+", "AGE", "REASON?").keyed("ID").ifEmpty("no tasks").sparing("AGE", "LEFT", "BY", "DONE")
 	short := shortIDs(all.Tasks)
 	for n, task := range all.Tasks {
 		t.add(text(short[n]), text(task.ID), text(describeTask(&task)), word(task.State), text(done(&task)), text(a.leftOf(&task)), text(cmp.Or(task.Author, string(task.Origin))),

@@ -79,7 +79,7 @@ func (a *app) tokenList() *cobra.Command {
 		func(ctx context.Context, c *client.Client, _ []string) error {
 			all, err := c.Tokens(ctx, user)
 			return show(a, all, a.noOwner(ctx, c, user, err), func() {
-				t := newTable("NAME", "ID", "LIMITED TO", "EXPIRES", "LAST USED?", "FROM?", "AGE", "CREATED WITH?")
+				t := newTable("NAME", "ID", "LIMITED TO", "EXPIRES", "LAST USED?", "FROM?", "AGE", "CREATED WITH?").sparing("FROM", "AGE", "CREATED WITH", "ID")
 				for _, k := range all.Tokens {
 					name := k.Name
 					if k.Current {

@@ -36,7 +36,7 @@ func (a *app) volumeList() *cobra.Command {
 }
 
 func (a *app) printVolumes(all []contract.Volume) {
-	t := newTable("VOLUME", "PROJECT", "STATE", "NODE", "SIZE?", "USED BY?", "AGE", "ID", "REASON?").ifEmpty("no volumes")
+	t := newTable("VOLUME", "PROJECT", "STATE", "NODE", "SIZE?", "USED BY?", "AGE", "ID", "REASON?").ifEmpty("no volumes").sparing("AGE", "SIZE", "USED BY", "ID")
 	for _, v := range all {
 		project := dashIfEmpty(v.ProjectName)
 		if v.Project == "" {

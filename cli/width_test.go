@@ -78,3 +78,27 @@ func TestTheOverviewFitsATerminalOf80ColumnsWithoutANode(t *testing.T) {
 		}
 	}
 }
+
+// A reason for which a table leaves too little space is below its row. Lists stay lists: their
+// least useful columns are left out.
+func TestReasonsAreBelowTheirRowsOnATerminalOf80Columns(t *testing.T) {
+	t.Parallel()
+	s := newTeamServer(t)
+	_, err := s.CreateProject(t.Context(), "other", []byte(wideWeb), "")
+	must(t, err)
+	s.quiet()
+	_, err = s.UpdateManifest(t.Context(), "other", []byte(wideWebNext), client.Update{Force: true, Canary: "1"})
+	must(t, err)
+	s.quiet()
+	manyTokens(t, s)
+	for _, c := range []struct{ args, has, lacks string }{
+		{"project list", "10m\n    web: 1 of 3 at version 2; continue with `mariposa -o ann -j other project\n    reprovision`", "REASON"},
+		{"queue list --all", "\n    version 2 was submitted\n", "REASON"},
+		{"token list", "\nold-deep           organization acme", "\n  id"},
+		{"token list --columns name,id", "\nold-deep           0198c000", "\n  id"},
+		{"state", "REASON", "\n    web"},
+	} {
+		r := (&run{f: s.proxy(t), tty: true, env: map[string]string{"COLUMNS": "80"}}).do(t, append(strings.Fields(c.args), "--no-color")...)
+		r.expect(exitOK, strings.Contains(r.stdout, c.has), !strings.Contains(r.stdout, c.lacks))
+	}
+}
