@@ -37,6 +37,34 @@ func TestAPlanCountsNetworksAndVolumes(t *testing.T) {
 	r.expect(exitOK, strings.Contains(r.stderr, "1 step if all succeed; changes of 1 network and 2 volumes; nothing was changed"))
 }
 
+// An empty list says in which organization it looked, and how to list all.
+func TestAnEmptyListOfProjectsNamesItsOrganization(t *testing.T) {
+	t.Parallel()
+	f, home := newTeamServer(t).proxy(t), t.TempDir()
+	for _, c := range []struct {
+		args, env, said string
+	}{
+		{"project list", "", "no projects yet: create one"},
+		{"-o acme project list", "", "no projects in organization acme yet: create one with `mariposa -o acme project create"},
+		{"project list", "acme", "unset MARIPOSA_ORG"},
+		{"org set acme", "", ""},
+		{"project list", "", "no projects in organization acme yet: create one with `mariposa project create NAME -m FILE`; to list those of all organizations, unset the default with `mariposa org unset`"},
+	} {
+		r := (&run{f: f, home: home, env: map[string]string{"MARIPOSA_ORG": c.env}}).do(t, strings.Fields(c.args)...)
+		r.expect(exitOK, strings.Contains(r.stderr, c.said))
+	}
+}
+
+// The steps of a plan have reasons unless these only repeat the scales.
+func TestAPlanDoesNotRepeatTheScales(t *testing.T) {
+	t.Parallel()
+	f := newHello(t, oneWeb).proxy(t)
+	r := (&run{f: f, stdin: strings.ReplaceAll(oneWeb, "dummy,", "dummy, scale: 2,")}).do(t, "project", "plan", "hello", "-m", "-")
+	r.expect(exitOK, strings.Contains(r.stdout, "web.2"), !strings.Contains(r.stdout, "REASON"), !strings.Contains(r.stdout, "scale is 2"))
+	r = (&run{f: f, stdin: strings.ReplaceAll(oneWeb, "web:", "new:")}).do(t, "project", "plan", "hello", "-m", "-")
+	r.expect(exitOK, strings.Contains(r.stdout, "the service is no longer in the manifest"))
+}
+
 func TestAWrongNumberIsExplainedInWords(t *testing.T) {
 	t.Parallel()
 	f := newHello(t, oneWeb).proxy(t)

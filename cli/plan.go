@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -125,9 +126,14 @@ func (a *app) printPlan(p *contract.Plan, name, apply string) {
 	a.printPlanNotes(p, name, apply)
 }
 
+// planTable lists steps. If they are all about scales, the change of the scale already says so.
 func planTable(steps []contract.PlanStep) *table {
 	t := newTable("", "STEP", "INSTANCE", "VERSION?", "REASON?")
+	explain := slices.ContainsFunc(steps, func(s contract.PlanStep) bool { return s.Reason != "" && s.ReasonCode != mariposa.ReasonScale })
 	for n, s := range steps {
+		if !explain {
+			s.Reason = ""
+		}
 		t.add(cell{fmt.Sprint(n + 1), dim}, cell{s.Step, changes[s.Step]}, text(cmp.Or(s.InstanceName, s.Slot, s.Service)), text(dashIfEmpty(versionOf(s.Number, s.Version))), text(s.Reason))
 	}
 	return t

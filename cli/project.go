@@ -30,7 +30,7 @@ func (a *app) projectList() *cobra.Command {
 		all, err := c.Projects(ctx, "")
 		return show(a, all, err, func() {
 			sel, _ := a.selected() // a damaged profile was already reported when connecting
-			t := newTable("NAME", "ORGANIZATION?", "VERSION", "GOAL?", "STATUS", "SERVICES", "AGE", "REASON?").ifEmpty("%s", a.noProjectsYet()).sparing("AGE", "SERVICES")
+			t := newTable("NAME", "ORGANIZATION?", "VERSION", "GOAL?", "STATUS", "SERVICES", "AGE", "REASON?").ifEmpty("%s", a.noProjectsListed()).sparing("AGE", "SERVICES")
 			for _, p := range all.Projects {
 				t.add(markCurrent(p.Name, sel.isCurrent(p)), text(cmp.Or(p.OrganizationName, p.Organization)), text(versionOf(p.Number, p.Version)), usualGoal(p.Goal), word(p.Status),
 					number(len(p.Services)), text(a.age(p.Created)), text(a.suggest(p.Name, p.OrganizationName, p.Reason)))
@@ -51,6 +51,23 @@ func usualGoal(g mariposa.ProjectGoal) cell {
 
 func (a *app) noProjectsYet() string {
 	return fmt.Sprintf("no projects yet: create one with `%s project create NAME -m FILE`", a.commandPrefix(""))
+}
+
+// noProjectsListed says that there are no projects, or in which organization there are none and
+// how to list those of all.
+func (a *app) noProjectsListed() string {
+	s, err := a.locate()
+	if err != nil || s.org == "" {
+		return a.noProjectsYet()
+	}
+	said := fmt.Sprintf("no projects in organization %s yet: create one with `%s project create NAME -m FILE`", s.org, a.commandPrefix(""))
+	switch {
+	case a.fromEnv["org"]:
+		return said + "; to list those of all organizations, unset MARIPOSA_ORG"
+	case a.global.org == "":
+		return said + "; to list those of all organizations, unset the default with `mariposa org unset`"
+	}
+	return said
 }
 
 func (a *app) projectShow() *cobra.Command {
