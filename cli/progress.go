@@ -42,7 +42,7 @@ func (l *lines) task(t *contract.Task, at time.Time) {
 	line := fmt.Sprintf("%s: %s", describeTask(t), t.State)
 	if t.State.Ended() {
 		line += prefixed(" in ", took(t))
-		if t.State != mariposa.TaskCompleted || t.Reason != l.why {
+		if t.State == mariposa.TaskCompleted && t.Reason != l.why { // otherwise the error says why
 			line += endReason(t)
 		}
 		l.say(line, at)
