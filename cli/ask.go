@@ -59,6 +59,11 @@ func (a *app) confirmName(ctx context.Context, name, does string, sure bool) err
 	return nil
 }
 
+// Interactive reports whether a command that starts a server can ask the user.
+func Interactive(stdin io.Reader, stderr io.Writer) bool {
+	return (&app{env: Env{Stdin: stdin, Stderr: stderr}.withDefaults()}).interactive()
+}
+
 // ConfirmName is confirmName for commands that start a server.
 func ConfirmName(ctx context.Context, stdin io.Reader, stderr io.Writer, name, does string, sure bool) error {
 	a := &app{env: Env{Stdin: stdin, Stderr: stderr}.withDefaults()}

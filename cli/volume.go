@@ -38,14 +38,22 @@ func (a *app) volumeList() *cobra.Command {
 func (a *app) printVolumes(all []contract.Volume) {
 	t := newTable("VOLUME", "PROJECT", "STATE", "NODE", "SIZE?", "USED BY?", "AGE", "ID", "REASON?").ifEmpty("no volumes").sparing("AGE", "SIZE", "USED BY", "ID")
 	for _, v := range all {
-		project := dashIfEmpty(v.ProjectName)
-		if v.Project == "" {
-			project += " (gone)"
-		}
-		t.add(cell{slotted(v), bold}, text(project), volumeState(v.State), text(dashIfEmpty(v.NodeName)), text(roomOf(v.Size)), text(dashIfEmpty(v.InstanceName)),
+		t.add(cell{slotted(v), bold}, text(VolumeProject(v)), volumeState(v.State), text(dashIfEmpty(v.NodeName)), text(roomOf(v.Size)), text(dashIfEmpty(v.InstanceName)),
 			text(a.age(v.Created)), text(v.ID), text(a.suggest(v.ProjectName, v.OrganizationName, v.Reason)))
 	}
 	a.printTable(t)
+}
+
+// VolumeName returns the display name of a volume.
+func VolumeName(v contract.Volume) string { return slotted(v) }
+
+// VolumeProject returns the name of the project of a volume, and whether that is gone.
+func VolumeProject(v contract.Volume) string {
+	project := dashIfEmpty(v.ProjectName)
+	if v.Project == "" {
+		project += " (gone)"
+	}
+	return project
 }
 
 // slotted returns the display name of a volume: db.1:data, or shared:data.

@@ -86,6 +86,9 @@ func runDev(ctx context.Context, f devFlags, stdin io.Reader, stdout, stderr io.
 		if err := requireData(cmp.Or(f.data, cli.DataDir(os.Getenv))); err != nil {
 			return err
 		}
+		if err := f.down.checkConfirmed(ctx, stdin, stderr); err != nil {
+			return err
+		}
 		if f.data != "" {
 			f.down.dataFlag = " --data " + f.data
 		}

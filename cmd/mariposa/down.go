@@ -42,6 +42,18 @@ func (f downFlags) check() error {
 	return nil
 }
 
+// checkConfirmed refuses before anything starts what nobody can confirm.
+func (f downFlags) checkConfirmed(ctx context.Context, stdin io.Reader, stderr io.Writer) error {
+	if f.sure || cli.Interactive(stdin, stderr) {
+		return nil
+	}
+	does := "stops and deletes all projects"
+	if f.purge {
+		does += ", and deletes all volumes with their data, the store, keys and tokens"
+	}
+	return cli.ConfirmName(ctx, stdin, stderr, "", does, false)
+}
+
 // requireData returns an error if there is no store. Without this check, --down would
 // create one.
 func requireData(dir string) error {
@@ -203,9 +215,7 @@ func awaitNone(ctx context.Context, count func() (int, error)) error {
 	}
 }
 
-func volumeName(v contract.Volume) string {
-	return fmt.Sprintf("%s:%s of %s", v.Slot, v.Name, v.ProjectName)
-}
+func volumeName(v contract.Volume) string { return cli.VolumeName(v) + " of " + cli.VolumeProject(v) }
 
 // printLeftovers lists what is left after all projects are deleted.
 func (d *dev) printLeftovers(ctx context.Context, f downFlags, stdout io.Writer) error {

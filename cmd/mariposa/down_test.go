@@ -36,6 +36,22 @@ func TestTakingDownSaysWhichNodeItWaitsFor(t *testing.T) {
 	}
 }
 
+// Without a terminal and --yes, --down refuses before it starts anything.
+func TestTakingDownIsConfirmedBeforeAnythingStarts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "mariposa.db"), nil, 0o600))
+	for _, flags := range [][]string{{"--down"}, {"--down", "--purge"}} {
+		printed, said, code := finish(t, program(t.Context(), t.TempDir(), nil, append([]string{"dev", "--listen", "127.0.0.1:0", "--data", dir}, flags...)...), "")
+		if code != 2 || printed != "" || !strings.Contains(said, "stops and deletes all projects") || !strings.Contains(said, "add --yes to confirm") {
+			t.Errorf("%v: exit %d: %s%s", flags, code, printed, said)
+		}
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 1 {
+		t.Errorf("it has made %v", left)
+	}
+}
+
 // Without a store, --down deletes and creates nothing.
 func TestTakingDownNeedsAStore(t *testing.T) {
 	t.Parallel()
