@@ -24,7 +24,7 @@ func (c *Control) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	health, why := contract.Health{Status: "starting", Version: c.cfg.Version}, ""
 	if waits := c.waiting.Load(); waits != nil {
-		why = *waits // the installation is not known yet
+		why = "the server is starting: " + *waits + "; try again shortly" // the installation is not known yet
 	} else {
 		health.Status, health.Installation, why = "ok", c.cluster, rewoundMessage
 	}

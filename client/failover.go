@@ -35,6 +35,10 @@ const (
 	// retryPause is the delay between two rounds through the servers.
 	retryTime  = 30 * time.Second
 	retryPause = time.Second
+	// startTime limits how long a request waits for a server that is starting, and startPause
+	// is the delay between two attempts.
+	startTime  = 5 * time.Second
+	startPause = 250 * time.Millisecond
 )
 
 // lostError is a failure of the connection, as opposed to an answer.
@@ -162,6 +166,9 @@ func (c *Client) send(ctx context.Context, at *endpoint, r request) (res *http.R
 	if res.StatusCode < 200 || res.StatusCode > 299 {
 		defer res.Body.Close()
 		err := failure(at, res)
+		if res.StatusCode == http.StatusServiceUnavailable && res.Header.Get("Retry-After") != "" {
+			err = &startingError{err}
+		}
 		if mariposa.CodeOf(err) == mariposa.TooOld {
 			err = &incarnationError{err, res.Header.Get(contract.IncarnationHeader)}
 		}
@@ -185,6 +192,8 @@ type try struct {
 	failed []failedTry // of this round
 	unsure bool        // the request may have been carried out
 	until  time.Time
+
+	startUntil time.Time // until when it waits for a server that is starting
 }
 
 // failedTry is why a server did not carry out a request.
@@ -201,7 +210,7 @@ func (c *Client) try(ctx context.Context, r request, send func(ctx context.Conte
 	if r.changes() {
 		r = r.withKey()
 	}
-	t := &try{c: c, r: r, until: time.Now().Add(retryTime)}
+	t := &try{c: c, r: r, until: time.Now().Add(retryTime), startUntil: time.Now().Add(startTime)}
 	for {
 		at, err := c.pick(ctx, t)
 		if err != nil {
@@ -294,11 +303,36 @@ func (t *try) settle(at *endpoint) {
 // nextRound prepares another round through the servers for a change whose answer was
 // lost: the servers may be about to return.
 func (t *try) nextRound(ctx context.Context) bool {
+	if t.isStarting() && time.Now().Before(t.startUntil) && t.c.pause(ctx, startPause) == nil {
+		t.failed = nil
+		return true
+	}
 	if !t.unsure || len(t.failed) < 2 || !time.Now().Add(retryPause).Before(t.until) || t.c.pause(ctx, retryPause) != nil {
 		return false
 	}
 	t.failed = nil
 	return true
+}
+
+// startingError is the refusal of a server that has not read its store yet. It has carried out
+// nothing.
+type startingError struct{ error }
+
+func (e *startingError) Unwrap() error { return e.error }
+
+// isStarting reports whether every server that answers is starting.
+func (t *try) isStarting() bool {
+	some := false
+	for _, f := range t.failed {
+		var starting *startingError
+		switch {
+		case errors.As(f.err, &starting):
+			some = true
+		case !isLost(f.err):
+			return false
+		}
+	}
+	return some
 }
 
 // failure returns the error of a request that no server has answered.

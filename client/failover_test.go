@@ -275,3 +275,28 @@ func TestTheURLsOfAClient(t *testing.T) {
 		}
 	}
 }
+
+// A request to a server that is starting waits for a moment, and a change is made once.
+func TestARequestWaitsForAServerThatIsStarting(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if asked.Add(1) < 3 {
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = w.Write([]byte(`{"code":"Unavailable","message":"the server is starting"}`))
+			return
+		}
+		_, _ = w.Write([]byte(`{"projects":[]}`))
+	}))
+	t.Cleanup(s.Close)
+	c, err := New(Options{URL: s.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	if _, err := c.Projects(t.Context(), ""); err != nil || asked.Load() != 3 {
+		t.Errorf("asked %d times: %v", asked.Load(), err)
+	}
+}
