@@ -310,7 +310,10 @@ func TestAWaitInAFrozenProjectNamesTheVersionThatWaits(t *testing.T) {
 	_, err = s.UpdateManifest(ctx, "hello", []byte(both), client.Update{Force: true})
 	must(t, err)
 	r := (&run{f: s.proxy(t)}).do(t, "-j", "hello", "project", "scale", "web=4", "--wait")
-	r.expect(exitOK, strings.Contains(r.stderr, "backend is frozen: version 2 waits for the thaw"), !strings.Contains(r.stderr, "nothing would change"))
+	r.expect(exitOK, !strings.Contains(r.stderr, "nothing would change"))
+	s.awaitDocument("/v1/projects/hello", `"status": ?"frozen"`) // web has converged
+	r = (&run{f: s.proxy(t)}).do(t, "-j", "hello", "project", "show")
+	r.expect(exitOK, strings.Contains(r.stdout, "backend is frozen: version 2 waits for the thaw"))
 }
 
 // The error about a freeze suggests a command that works as it is.

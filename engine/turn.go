@@ -321,10 +321,10 @@ func projectStatus(st *mariposa.ProjectStatus, todo int) (mariposa.Status, *mari
 }
 
 // severity ranks the statuses of services: the highest determines the status of the
-// project.
+// project. A freeze or a pause of some services does not hide what the others do.
 var severity = map[mariposa.Status]int{
 	mariposa.StatusFailed: 7, mariposa.StatusBlocked: 6, mariposa.StatusBackingOff: 5, mariposa.StatusHeld: 4,
-	mariposa.StatusPaused: 3, mariposa.StatusFrozen: 2, mariposa.StatusConverging: 1,
+	mariposa.StatusConverging: 3, mariposa.StatusPaused: 2, mariposa.StatusFrozen: 1,
 }
 
 func rankOf(w store.Write) int {
