@@ -50,6 +50,17 @@ type eventsInput struct {
 	Accept      string `header:"Accept" hidden:"true"`
 }
 
+// check checks which parameters belong to a list and which to a stream.
+func (in *eventsInput) check(live bool) error {
+	switch {
+	case in.Instances != "" && !(live && in.States):
+		return mariposa.Errorf(mariposa.InvalidArgument, "instances: only a stream with states=true has them: use Accept: text/event-stream and states=true, or GET /v1/instances")
+	case in.Before > 0 && live:
+		return mariposa.Errorf(mariposa.InvalidArgument, "before: a stream has no end: omit it, or request a list")
+	}
+	return nil
+}
+
 func (s *server) events(ctx context.Context, in *eventsInput) (*huma.StreamResponse, error) {
 	project, err := s.projectID(ctx, in.InProject)
 	if err != nil {
@@ -69,13 +80,10 @@ func (s *server) events(ctx context.Context, in *eventsInput) (*huma.StreamRespo
 	if f.kinds, err = parseKinds(in.Kinds); err != nil {
 		return nil, err
 	}
-	if f.detail, f.states, f.instances = in.Detail, in.States, in.Instances; f.instances != "" && !(live && f.states) {
-		return nil, mariposa.Errorf(mariposa.InvalidArgument, "instances: only a stream with states=true has them: use Accept: text/event-stream and states=true, or GET /v1/instances")
+	if err := in.check(live); err != nil {
+		return nil, err
 	}
-	if f.before = in.Before; f.before > 0 && live {
-		return nil, mariposa.Errorf(mariposa.InvalidArgument, "before: a stream has no end: omit it, or request a list")
-	}
-	f.access = in.Access
+	f.detail, f.states, f.instances, f.before, f.access = in.Detail, in.States, in.Instances, in.Before, in.Access
 	since, field := in.Since, "since"
 	if live && in.LastEventID != "" {
 		since, field = in.LastEventID, "Last-Event-ID"

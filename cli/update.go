@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -137,9 +136,9 @@ func (a *app) submit(ctx context.Context, c *client.Client, name string, text []
 		if mariposa.CodeOf(err) != mariposa.Conflict {
 			return done, a.noProject(err)
 		}
-		newest, by, wrong := a.findNewer(ctx, c, name, u.Previous)
-		if newest == nil {
-			return nil, cmp.Or(wrong, err) // the conflict has another cause
+		newest, by, err := a.findNewer(ctx, c, name, u.Previous, err)
+		if err != nil {
+			return nil, err
 		}
 		if sure || !a.interactive() {
 			return nil, a.errOvertaken(name, u.Previous, newest, by)
@@ -157,24 +156,22 @@ func (a *app) submit(ctx context.Context, c *client.Client, name string, text []
 	}
 }
 
-// findNewer returns the newest version of a project and its author if a refused change is
-// based on another version. It returns nil if the cause is different or the version
-// cannot be read; then the refusal itself is reported, or that the change is based on a
-// version that the project does not have.
-func (a *app) findNewer(ctx context.Context, c *client.Client, name, previous string) (newest *contract.Version, by string, err error) {
-	p, err := c.Project(ctx, name)
-	if err != nil || previous == "" {
-		return nil, "", nil
+// findNewer returns the newest version of a project and its author if a change was refused
+// because it is based on another version. Otherwise it returns the refusal, or that the
+// project does not have the version that the change is based on.
+func (a *app) findNewer(ctx context.Context, c *client.Client, name, previous string, refusal error) (newest *contract.Version, by string, err error) {
+	p, failed := c.Project(ctx, name)
+	if failed != nil || previous == "" {
+		return nil, "", refusal
 	}
-	base, err := c.Version(ctx, name, previous)
-	if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
-		return nil, "", a.noVersion(err, name)
+	switch base, failed := c.Version(ctx, name, previous); {
+	case mariposa.CodeOf(failed) == mariposa.ResourceNotFound:
+		return nil, "", a.noVersion(failed, name)
+	case failed != nil || base.Number == p.Number:
+		return nil, "", refusal
 	}
-	if err != nil || base.Number == p.Number {
-		return nil, "", nil
-	}
-	if newest, err = c.Version(ctx, name, p.Version); err != nil {
-		return nil, "", nil
+	if newest, failed = c.Version(ctx, name, p.Version); failed != nil {
+		return nil, "", refusal
 	}
 	return newest, prefixed(" by ", newest.Author) + prefixed(": ", newest.Message), nil
 }

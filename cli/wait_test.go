@@ -143,9 +143,10 @@ func (s *realServer) faster(f *proxy, bob *client.Client) {
 func TestARefusedUpdateIsNotAlwaysOvertaken(t *testing.T) {
 	t.Parallel()
 	s := newHello(t, firstManifest, secondManifest)
-	two := s.version("2")
+	two, err := s.Client.Version(t.Context(), "hello", "2")
+	must(t, err)
 	f := s.proxy(t).on("PUT /v1/projects/hello/manifest", refuse(http.StatusConflict, mariposa.Conflict, "project hello is being deleted"))
-	for _, previous := range []string{"2", two, two[:7]} {
+	for _, previous := range []string{"2", two.Version, two.Version[:7]} {
 		r := (&run{f: f, stdin: changedManifest}).do(t, "project", "update", "hello", "-m", "-", "--previous", previous)
 		r.expect(exitError, r.stderr == "mariposa: project hello is being deleted\n")
 	}

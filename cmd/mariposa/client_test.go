@@ -107,7 +107,7 @@ func TestDownAsksAndSaysWhatIsLeft(t *testing.T) {
 			t.Errorf("--down %v: exit %d, want %d with %q\n%s%s", more, got, code, words, out, errs)
 		}
 	}
-	down(2, "stops and deletes project shop")
+	down(2, "stops and deletes all projects")
 	if len(h.processes()) != 1 {
 		t.Error("something was stopped without asking")
 	}
