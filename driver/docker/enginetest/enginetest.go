@@ -202,7 +202,7 @@ func (e *Engine) Dial(ctx context.Context, address string) (net.Conn, error) {
 func (e *Engine) Kill() error {
 	err := syscall.Kill(e.cmd.Process.Pid, syscall.SIGKILL)
 	e.awaitEnd()
-	e.killLeftovers("containerd")
+	e.killLeftovers(func(proc string) bool { return e.isProgram(proc, "containerd") })
 	return err
 }
 
@@ -229,7 +229,9 @@ func (e *Engine) Stop() error {
 		_ = syscall.Kill(e.cmd.Process.Pid, syscall.SIGTERM)
 		e.awaitEnd()
 	}
-	e.killLeftovers("containerd", "containerd-shim", "containerd-shim-runc-v2")
+	e.killLeftovers(func(proc string) bool {
+		return e.isProgram(proc, "containerd", "containerd-shim", "containerd-shim-runc-v2") || e.isContainer(proc)
+	})
 	e.stopPodman()
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	for _, line := range strings.Split(string(mounts), "\n") {
@@ -240,19 +242,17 @@ func (e *Engine) Stop() error {
 	return errors.Join(err, e.API.Close(), e.log.Close())
 }
 
-// killLeftovers kills programs that an engine which was killed has left, and waits for their
-// end. All have its directory among their arguments.
-func (e *Engine) killLeftovers(programs ...string) {
+// killLeftovers kills the processes of an engine that was killed, and waits for their end.
+func (e *Engine) killLeftovers(is func(proc string) bool) {
 	for range 500 {
 		left := false
-		dirs, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-		for _, path := range dirs {
-			b, err := os.ReadFile(path)
-			if err != nil || !bytes.Contains(b, []byte(e.Dir+"/")) || !slices.Contains(programs, filepathBase(b)) {
+		dirs, _ := filepath.Glob("/proc/[0-9]*")
+		for _, dir := range dirs {
+			if !is(dir) {
 				continue
 			}
 			left = true
-			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
+			if pid, err := strconv.Atoi(filepath.Base(dir)); err == nil {
 				_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
 			}
 		}
@@ -261,6 +261,25 @@ func (e *Engine) killLeftovers(programs ...string) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
+}
+
+// isProgram reports whether a process is one of these programs of the engine. All have its
+// directory among their arguments.
+func (e *Engine) isProgram(proc string, programs ...string) bool {
+	cmdline, err := os.ReadFile(filepath.Join(proc, "cmdline"))
+	return err == nil && slices.Contains(programs, filepathBase(cmdline)) && bytes.Contains(cmdline, []byte(e.Dir+"/"))
+}
+
+// isContainer reports whether a process is in a container of the engine, whose files are in
+// its directory.
+func (e *Engine) isContainer(proc string) bool {
+	mounts, _ := os.ReadFile(filepath.Join(proc, "mountinfo")) // fails if the process has ended
+	for line := range bytes.Lines(mounts) {
+		if fields := bytes.Fields(line); len(fields) > 4 && string(fields[4]) == "/" {
+			return bytes.Contains(line, []byte(e.Dir+"/"))
+		}
+	}
+	return false
 }
 
 // filepathBase returns the last part of the program in a command line.
