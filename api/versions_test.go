@@ -215,6 +215,7 @@ func TestVersionsHaveTags(t *testing.T) {
 	}
 	// A change can be based on a tag, if it is that of the newest version.
 	h.call("PUT", "/v1/projects/shop/manifest?previous=v1.0", hello+"# three\n").wantError(409, mariposa.Conflict, "not v1.0")
+	h.call("PUT", "/v1/projects/shop/manifest?previous=latest", hello+"# three\n").wantError(400, mariposa.InvalidArgument, "always means the newest version")
 	want[contract.Changed](h.call("POST", path, contract.NewTag{Tag: "v1.0", Version: "2"}), 201) // it moves
 	if got := want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?previous=v1.0", hello+"# two\n"), 200); got.Number != 2 {
 		t.Errorf("based on a tag: %+v", got)

@@ -230,6 +230,9 @@ func (e *edit) addValuesTask(d draft, m *draftResult, p mariposa.Patch) error {
 // a counter share one version number, so if values change too, the number of such a
 // version is not enough.
 func (e *edit) requireBase(previous string, values bool) error {
+	if previous == TagLatest {
+		return mariposa.Errorf(mariposa.InvalidArgument, "previous: %q always means the newest version, so it cannot tell whether somebody else has changed the project: name the version that your change is based on", previous)
+	}
 	number, tagged := Tags(e.record)[previous]
 	if tagged && number != e.spec.Number || !tagged && !IsVersion(previous, e.spec.Version, e.spec.Number) {
 		return e.errStale(previous)

@@ -125,12 +125,7 @@ func TestSuggestedCommandsRepeatTheProject(t *testing.T) {
 func TestSuggestedCommandsNameTheProjectThatTheyAreAbout(t *testing.T) {
 	t.Parallel()
 	s := newHello(t, oneWeb)
-	_, err := s.CreateProject(t.Context(), "other", []byte(wideWeb), "")
-	must(t, err)
-	s.quiet()
-	_, err = s.UpdateManifest(t.Context(), "other", []byte(wideWebNext), client.Update{Force: true, Canary: "1"})
-	must(t, err)
-	s.quiet()
+	s.holdCanary("other")
 	f, home := s.proxy(t), t.TempDir()
 	(&run{f: f, home: home}).do(t, "project", "set", "hello").expect(exitOK)
 	const whole = "mariposa -o ann -j other project re"

@@ -79,17 +79,23 @@ func TestTheOverviewFitsATerminalOf80ColumnsWithoutANode(t *testing.T) {
 	}
 }
 
+// holdCanary makes a project whose rollout is held after its first instance.
+func (s *realServer) holdCanary(name string) {
+	s.t.Helper()
+	_, err := s.CreateProject(s.t.Context(), name, []byte(wideWeb), "")
+	must(s.t, err)
+	s.quiet()
+	_, err = s.UpdateManifest(s.t.Context(), name, []byte(wideWebNext), client.Update{Force: true, Canary: "1"})
+	must(s.t, err)
+	s.quiet()
+}
+
 // A reason for which a table leaves too little space is below its row. Lists stay lists: their
 // least useful columns are left out.
 func TestReasonsAreBelowTheirRowsOnATerminalOf80Columns(t *testing.T) {
 	t.Parallel()
 	s := newTeamServer(t)
-	_, err := s.CreateProject(t.Context(), "other", []byte(wideWeb), "")
-	must(t, err)
-	s.quiet()
-	_, err = s.UpdateManifest(t.Context(), "other", []byte(wideWebNext), client.Update{Force: true, Canary: "1"})
-	must(t, err)
-	s.quiet()
+	s.holdCanary("other")
 	manyTokens(t, s)
 	for _, c := range []struct{ args, has, lacks string }{
 		{"project list", "10m\n    web: 1 of 3 at version 2; continue with `mariposa -o ann -j other project\n    reprovision`", "REASON"},
