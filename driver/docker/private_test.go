@@ -26,12 +26,14 @@ func TestACrashOfTheRuntimeIsRecognized(t *testing.T) {
 	t.Parallel()
 	const failed = "Error response from daemon: failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: "
 	for text, crashed := range map[string]bool{
-		failed + "error during container init: read init-p: connection reset by peer: unknown":                              true,
-		failed + `error during container init: writing syncT "procResume": write init-p: broken pipe: unknown`:              true,
-		failed + "error during container init: %!w(<nil>): unknown":                                                         true,
-		failed + "container init was OOM-killed (memory limit too low?): unknown":                                           false,
-		failed + `exec: "/nothing": stat /nothing: no such file or directory: unknown`:                                      false,
-		failed + `error during container init: error setting cgroup config for procHooks process: failed to write: unknown`: false,
+		failed + "error during container init: read init-p: connection reset by peer: unknown":                                                                                                               true,
+		failed + `error during container init: writing syncT "procResume": write init-p: broken pipe: unknown`:                                                                                               true,
+		failed + "error during container init: %!w(<nil>): unknown":                                                                                                                                          true,
+		failed + `error during container init: error running hook #0: error running hook: exit status 1, stdout: , stderr: time="2026-11-19T00:12:31Z" level=fatal msg="no such file or directory": unknown`: true,
+		failed + `error running hook #0: error running hook: exit status 1, stdout: , stderr: failed to set IPv6 gateway: permission denied: unknown`:                                                        false,
+		failed + "container init was OOM-killed (memory limit too low?): unknown":                                                                                                                            false,
+		failed + `exec: "/nothing": stat /nothing: no such file or directory: unknown`:                                                                                                                       false,
+		failed + `error during container init: error setting cgroup config for procHooks process: failed to write: unknown`:                                                                                  false,
 	} {
 		if isRuntimeCrash(errors.New(text)) != crashed {
 			t.Errorf("%s: a crash: %t", text, !crashed)

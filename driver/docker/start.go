@@ -167,8 +167,10 @@ const startAttempts = 3
 
 // runtimeCrash matches what the engine says if runc's first process died before it could run
 // the program, without saying why. With runc 1.1 this happens now and then on a busy machine
-// where many containers start at once, and the next attempt succeeds.
-var runtimeCrash = regexp.MustCompile(`error during container init: (read init-p|write init-p|writing syncT|%!w\(<nil>\))`)
+// where many containers start at once, and the next attempt succeeds. The process may also be
+// gone when the engine's hook wants to enter its network namespace.
+var runtimeCrash = regexp.MustCompile(`error during container init: (read init-p|write init-p|writing syncT|%!w\(<nil>\))` +
+	`|error running hook #\d+: .*msg="?no such file or directory`)
 
 func isRuntimeCrash(err error) bool { return err != nil && runtimeCrash.MatchString(err.Error()) }
 
