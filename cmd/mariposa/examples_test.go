@@ -3,6 +3,7 @@ package main_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/moby/moby/api/types/container"
 	dockerclient "github.com/moby/moby/client"
@@ -36,27 +38,34 @@ type tiersPage struct {
 	}
 }
 
-// visit asks a front end for its page. It returns nil unless all tiers answered.
-func visit(ctx context.Context, at string, dial func(ctx context.Context, address string) (net.Conn, error)) *tiersPage {
-	client := &http.Client{Timeout: limit, Transport: &http.Transport{
+// visit asks a front end for its page. The error says which answer it got unless all tiers
+// answered. A request that hangs ends long before the limit of a wait.
+func visit(ctx context.Context, at string, dial func(ctx context.Context, address string) (net.Conn, error)) (*tiersPage, error) {
+	client := &http.Client{Timeout: 15 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext:       func(ctx context.Context, _, address string) (net.Conn, error) { return dial(ctx, address) },
 	}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at+"/", http.NoBody)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	res, err := client.Do(req)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	defer res.Body.Close() // it was only read
 	b, err := io.ReadAll(res.Body)
-	page := &tiersPage{}
-	if err != nil || json.Unmarshal(b, page) != nil || page.Backend == nil || page.Backend.Store.Visits == 0 {
-		return nil
+	if err != nil {
+		return nil, err
 	}
-	return page
+	page := &tiersPage{}
+	if err := json.Unmarshal(b, page); err != nil {
+		return nil, fmt.Errorf("%s: %q: %w", res.Status, b, err)
+	}
+	if page.Backend == nil || page.Backend.Store.Visits == 0 {
+		return nil, fmt.Errorf("%s: not all tiers answered: %q", res.Status, b)
+	}
+	return page, nil
 }
 
 // Examples that publish a port leave that of `mariposa dev` free, which runs them.
@@ -88,8 +97,14 @@ func TestTheComposeLikeExample(t *testing.T) {
 	a.ok("project", "create", "tiers", "-m", example+"mariposa.yaml", "--wait")
 	// The port is published in the network of the engine.
 	var page *tiersPage
+	var last error
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the last answer of the front end: %v", last)
+		}
+	})
 	open := func() bool {
-		page = visit(t.Context(), "127.0.0.1:8000", a.engine.Dial)
+		page, last = visit(t.Context(), "127.0.0.1:8000", a.engine.Dial)
 		return page != nil
 	}
 	a.await("the front end answers", open)
@@ -132,9 +147,15 @@ func TestTheMixedExample(t *testing.T) {
 	i.ok("image", "import", dir+"/vmlinuz", "--initrd", dir+"/store.cpio", "--append", guesttest.Append, "--name", "mariposa-example/store:1")
 	i.ok("project", "create", "mixed", "-m", example+"/mariposa.yaml", "--wait")
 	var page *tiersPage
+	var last error
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the last answer of the front end: %v\n%s", last, i.describe("mixed"))
+		}
+	})
 	visits := 0
 	open := func() bool {
-		if page = visit(t.Context(), "127.0.0.1:8000", engine.Dial); page == nil || page.Backend.Store.Visits <= visits {
+		if page, last = visit(t.Context(), "127.0.0.1:8000", engine.Dial); page == nil || page.Backend.Store.Visits <= visits {
 			return false
 		}
 		visits = page.Backend.Store.Visits

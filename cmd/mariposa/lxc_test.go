@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -123,6 +124,18 @@ func (i *island) ok(args ...string) string {
 		i.t.Fatalf("%v: exit code %d\n%s%s", args, code, out, said)
 	}
 	return out
+}
+
+// describe returns what the system says about a project. It is for a test that has failed.
+func (i *island) describe(project string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // the test's own context has ended
+	defer cancel()
+	var all strings.Builder
+	for _, args := range [][]string{{"instance", "list"}, {"events", "--limit", "60"}, {"logs", "--timestamps", "--tail", "40"}} {
+		out, err := i.inside(ctx, append([]string{"-j", project}, args...)...).CombinedOutput()
+		fmt.Fprintf(&all, "%s: %v\n%s\n", strings.Join(args, " "), err, out)
+	}
+	return all.String()
 }
 
 // reaches reports whether the node reaches an instance at its address.
