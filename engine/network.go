@@ -9,12 +9,18 @@ import (
 )
 
 // networks is what a turn does to networks. They are read from the picture, not from the
-// actor's view, because projects of other actors may share them. So every write requires
-// that the network is unchanged.
+// actor's view, because projects of other actors may share them. So a turn reads each one
+// once, and its write requires that the network is still what was read.
 type networks struct {
-	joined        map[string]*mariposa.NetworkSpec // by id, as they are after this turn
-	attached      map[string]bool                  // by id, attachments written in this turn
-	checkedUnused bool                             // unused networks were searched for
+	joined        map[string]*joinedNetwork // by id
+	attached      map[string]bool           // by id, attachments written in this turn
+	checkedUnused bool                      // unused networks were searched for
+}
+
+// joinedNetwork is a network that instances of this turn join.
+type joinedNetwork struct {
+	read *store.Network        // nil if it did not exist
+	spec *mariposa.NetworkSpec // as it is after this turn
 }
 
 // networkID returns the id of the network that a definition names.
@@ -44,7 +50,7 @@ func (t *turn) join(s converge.Step, j mariposa.Join, shared bool) {
 		return
 	}
 	if t.networks.joined == nil {
-		t.networks.joined, t.networks.attached = map[string]*mariposa.NetworkSpec{}, map[string]bool{}
+		t.networks.joined, t.networks.attached = map[string]*joinedNetwork{}, map[string]bool{}
 	}
 	why := &mariposa.Reason{Code: mariposa.ReasonNetworkUsed, Subject: s.Service, Other: t.spec.Name}
 	r := t.e.Picture.Networks.Get(j.Network)
@@ -53,15 +59,15 @@ func (t *turn) join(s converge.Step, j mariposa.Join, shared bool) {
 		if shared {
 			spec.Project, spec.Organization, spec.Users = "", t.spec.Organization, []string{t.project}
 		}
-		t.networks.joined[j.Network] = spec
-		t.writeNetwork(j.Network, spec, "network.created", why)
+		t.networks.joined[j.Network] = &joinedNetwork{spec: spec}
+		t.writeNetwork(j.Network, nil, spec, "network.created", why)
 		return
 	}
 	was := r.Spec()
 	next := was.With(t.project)
-	t.networks.joined[j.Network] = next
+	t.networks.joined[j.Network] = &joinedNetwork{read: r, spec: next}
 	if len(next.Users) > len(was.Users) {
-		t.writeNetwork(j.Network, next, "network.joined", why)
+		t.writeNetwork(j.Network, r, next, "network.joined", why)
 		return
 	}
 	// It must still exist; other changes to it do not matter.
@@ -77,16 +83,16 @@ func (t *turn) attach(s converge.Step, j mariposa.Join, on *mariposa.InstanceSpe
 	t.networks.attached[j.Attachment] = true
 	network := t.networks.joined[j.Network]
 	spec := &mariposa.AttachmentSpec{
-		Network: j.Network, Name: j.Name, Project: network.Project, Organization: network.Organization, Compute: on.Compute, Node: on.Node,
+		Network: j.Network, Name: j.Name, Project: network.spec.Project, Organization: network.spec.Organization, Compute: on.Compute, Node: on.Node,
 		Goal: mariposa.GoalKept, Instance: s.Instance, Created: t.now, Reason: &mariposa.Reason{Code: mariposa.ReasonMadeFor, Subject: on.Name},
 	}
 	event := mariposa.Event{Project: t.project}
 	r := t.e.Picture.Attachments.Get(j.Attachment)
 	if r == nil || r.Spec().Goal == mariposa.GoalGone {
-		next := *network
+		next := *network.spec
 		next.Nodes++
-		t.networks.joined[j.Network] = &next
-		t.writeNetwork(j.Network, &next, "", nil)
+		network.spec = &next
+		t.writeNetwork(j.Network, network.read, network.spec, "", nil)
 		event = on.Event("network.attaching", s.Instance, "mariposa", spec.Reason)
 	} else {
 		spec.Created = r.Spec().Created
@@ -94,8 +100,9 @@ func (t *turn) attach(s converge.Step, j mariposa.Join, on *mariposa.InstanceSpe
 	t.unit.Put(store.Write{Kind: mariposa.KindAttachment, ID: j.Attachment, Project: spec.Project, Spec: spec, Event: event})
 }
 
-// writeNetwork writes a network, replacing an earlier write of this turn.
-func (t *turn) writeNetwork(id string, spec *mariposa.NetworkSpec, kind string, reason *mariposa.Reason) {
+// writeNetwork writes a network, replacing an earlier write of this turn. The commit fails if
+// the network is no longer the one that was read, or exists if none was.
+func (t *turn) writeNetwork(id string, read *store.Network, spec *mariposa.NetworkSpec, kind string, reason *mariposa.Reason) {
 	w := store.Write{Kind: mariposa.KindNetwork, ID: id, Project: spec.Project, Spec: spec, Event: mariposa.Event{Project: t.project}}
 	if kind != "" {
 		w.Event = mariposa.OwnEvent(kind, t.project, reason)
@@ -107,8 +114,8 @@ func (t *turn) writeNetwork(id string, spec *mariposa.NetworkSpec, kind string, 
 		}
 	}
 	t.unit.Put(w)
-	if r := t.e.Picture.Networks.Get(id); r != nil {
-		t.unit.Unchanged(r)
+	if read != nil {
+		t.unit.Unchanged(read)
 	} else {
 		t.unit.Absent(mariposa.KindNetwork, id)
 	}
@@ -168,13 +175,14 @@ func (t *turn) hasInstanceOn(network string) (used bool) {
 func (t *turn) releaseNetwork(r *store.Network) {
 	why := &mariposa.Reason{Code: mariposa.ReasonNetworkLeft, Subject: t.spec.Name}
 	if rest := r.Spec().Without(t.project); len(rest.Users) > 0 {
-		t.writeNetwork(r.ID, rest, "network.left", why)
+		t.writeNetwork(r.ID, r, rest, "network.left", why)
 		return
 	}
 	t.unit.Unchanged(r)
 	event := mariposa.OwnEvent("network.deleted", t.project, why)
 	t.unit.Delete(mariposa.KindNetwork, r.ID, event)
 	for _, p := range t.e.Picture.AttachmentsOf(r.ID) {
+		t.unit.Unchanged(p) // a node that is removed takes them with it
 		spec := p.Spec().WithTombstone(why)
 		event.Kind, event.Node = "network.detaching", spec.Node
 		t.unit.Put(store.Write{Kind: mariposa.KindAttachment, ID: p.ID, Spec: spec, Event: event})
