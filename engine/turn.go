@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -42,6 +43,7 @@ type turn struct {
 	placedOn    map[string]bool          // nodes that get instances
 	newShared   map[string]*store.Volume // shared volumes that this turn creates, by name
 	written     map[string]bool          // existing volumes that this turn writes
+	outdated    bool                     // an instance that this turn writes has changed since the view was read
 	sized       map[string]int           // services whose volumes have the sizes of these versions, by id
 }
 
@@ -201,8 +203,8 @@ func (t *turn) releaseClaim(spec *mariposa.InstanceSpec) {
 }
 
 func (t *turn) putInstance(s converge.Step, spec *mariposa.InstanceSpec, remove bool, kind, task string) {
-	if s.Action == converge.Remove || s.Action == converge.Update || s.Action == converge.Preserve { // a person may have removed its node
-		t.unit.Exists(mariposa.KindInstance, s.Instance)
+	if s.Action != converge.Create {
+		t.requireAsPlanned(s.Instance)
 	}
 	w := store.Write{Kind: mariposa.KindInstance, ID: s.Instance, Project: t.project, Delete: remove, Event: spec.Event(kind, s.Instance, "mariposa", s.Reason)}
 	if w.Event.Task = task; !remove {
@@ -214,6 +216,17 @@ func (t *turn) putInstance(s converge.Step, spec *mariposa.InstanceSpec, remove 
 		t.made++
 	}
 	t.unit.Urgent = t.unit.Urgent || s.Repair
+}
+
+// requireAsPlanned requires that an instance is still as this turn knows it: a person may
+// have restarted, killed or replaced it meanwhile, or removed its node.
+func (t *turn) requireAsPlanned(id string) {
+	r := t.e.Picture.Instances.Get(id)
+	if known := t.view.Instance(id).Spec; r == nil || r.Spec() != known && !reflect.DeepEqual(r.Spec(), known) {
+		t.outdated = true
+		return
+	}
+	t.unit.Unchanged(r)
 }
 
 // createInstance creates an instance. One that has volumes is placed on their node. If
@@ -342,7 +355,9 @@ func (t *turn) commit(ctx context.Context) error {
 		// Tasks come first in the feed, so that no reader sees a step before its task.
 		slices.SortStableFunc(t.unit.Writes, func(a, b store.Write) int { return cmp.Compare(rankOf(a), rankOf(b)) })
 		t.unit.Fences = []store.Fence{{Lease: leaseName(t.shard), Epoch: t.epoch}}
-		res = t.e.Store.Commit(ctx, t.unit)[0]
+		if res.Err = store.ErrConflict; !t.outdated {
+			res = t.e.Store.Commit(ctx, t.unit)[0]
+		}
 		if res.Err != nil {
 			for _, id := range t.claimed {
 				t.e.placer.Release(id)
