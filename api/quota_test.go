@@ -222,6 +222,30 @@ func TestWhatIsForgottenWithItsNodeGivesBack(t *testing.T) {
 	}
 }
 
+// An unmanaged instance that a drain removes releases its quota.
+func TestAForcedDrainGivesBackTheQuotaOfUnmanagedInstances(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, withPlanner)
+	h.joinNodes(1)
+	h.create("shop", "services: {}\n")
+	for range 2 {
+		want[contract.Changed](h.call("POST", "/v1/instances", []byte(`{"project":"shop","compute_type":"dummy","memory":"2m"}`)), 201)
+	}
+	h.until("the instances to run", func() bool { return h.onNode("shop", "n1") == 2 })
+	if got := h.used("admin"); got.Instances != 2 || got.Memory != 4<<20 {
+		t.Errorf("used: %+v", got)
+	}
+	h.actOnNode("n1", contract.NodeAction{Action: "drain", Force: true})
+	h.until("the instances to go", func() bool { return h.onNode("shop", "n1") == 0 })
+	if got := h.used("admin"); got != (contract.QuotaUsed{Projects: 1}) {
+		t.Errorf("afterwards: %+v", got)
+	}
+	want[contract.Changed](h.call("PUT", "/v1/projects/shop/metadata/a", "b", plainText...), 200)
+	if got := h.used("admin"); got != (contract.QuotaUsed{Projects: 1}) {
+		t.Errorf("after another change: %+v", got)
+	}
+}
+
 // An accept reserves quota for the goal that the planner will set: without instances on
 // unreachable nodes, and without instances that are stopping.
 func TestAnAcceptReservesWhatThePlannerCounts(t *testing.T) {

@@ -77,6 +77,7 @@ func (c *Changer) addDrainTask(req *Request, r *store.Node, spec *mariposa.NodeS
 // removeUnmanaged removes the instances on a node that belong to no service.
 func (c *Changer) removeUnmanaged(req *Request, r *store.Node, a *attempt) {
 	var names []string
+	var removed []*store.Instance
 	for _, s := range c.Picture.StaysOn(r) {
 		old := s.Spec()
 		if old.Managed || old.Orphaned || old.Goal == mariposa.GoalGone {
@@ -85,10 +86,11 @@ func (c *Changer) removeUnmanaged(req *Request, r *store.Node, a *attempt) {
 		spec := *old
 		spec.Goal, spec.Generation = mariposa.GoalGone, spec.Generation+1
 		spec.Reason = mariposa.Asked(req.actor() + " drains its node with --force")
-		names = append(names, spec.Name)
+		names, removed = append(names, spec.Name), append(removed, s.Instance)
 		a.unit.Unchanged(s.Instance)
 		a.unit.Put(store.Write{Kind: mariposa.KindInstance, ID: s.ID, Project: spec.Project, Spec: &spec, Event: spec.Event("instance.stopping", s.ID, req.actor(), spec.Reason)})
 	}
+	c.releaseQuota(a, removed, mariposa.Asked(req.actor()+" drains node "+r.Spec().Name+" with --force"))
 	if len(names) > 0 {
 		a.answer.Reason = joinReasons(a.answer.Reason, reason.Many(len(names), "unmanaged instance")+" removed: "+strings.Join(names, ", "))
 	}

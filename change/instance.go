@@ -311,9 +311,9 @@ func (c *Changer) forceInstance(ctx context.Context, req *Request, found *store.
 	})
 }
 
-// releaseQuota returns the quota of unmanaged instances that are deleted with their
-// node.
-func (c *Changer) releaseQuota(a *attempt, forgotten []*store.Instance) {
+// releaseQuota returns the quota of unmanaged instances that are removed from their node, or
+// with it.
+func (c *Changer) releaseQuota(a *attempt, forgotten []*store.Instance, why *mariposa.Reason) {
 	freed := map[string]mariposa.Resources{}
 	for _, r := range forgotten {
 		if spec := r.Spec(); !spec.Managed && !spec.Orphaned && spec.Goal != mariposa.GoalGone {
@@ -331,7 +331,7 @@ func (c *Changer) releaseQuota(a *attempt, forgotten []*store.Instance) {
 		a.unit.Unchanged(r)
 		a.unit.GiveBack(account, freed[id])
 		a.unit.Put(store.Write{
-			Kind: mariposa.KindProject, ID: id, Project: id, Spec: &spec, Event: mariposa.Event{Kind: "project.updated", Project: id, Reason: &mariposa.Reason{Code: mariposa.ReasonNodeGivenUp}},
+			Kind: mariposa.KindProject, ID: id, Project: id, Spec: &spec, Event: mariposa.Event{Kind: "project.updated", Project: id, Reason: why},
 		})
 	}
 }

@@ -187,7 +187,7 @@ func (c *Changer) DeleteNode(ctx context.Context, req *Request, id string, force
 		for _, i := range there {
 			forgetInstance(a, i, "its node "+name+" was removed: "+why)
 		}
-		c.releaseQuota(a, there)
+		c.releaseQuota(a, there, &mariposa.Reason{Code: mariposa.ReasonNodeGivenUp})
 		c.forgetAttachments(a, r.ID, "its node "+name+" was removed: "+why)
 		lost := c.forgetVolumes(a, r.ID, "its node "+name+" was removed: "+why)
 		if n := len(there); n > 0 {
