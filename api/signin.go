@@ -305,7 +305,7 @@ func (s *server) setPassword(ctx context.Context, in *setPasswordInput) (*docume
 	}
 	hash := auth.HashPassword(in.Body.Password)
 	done()
-	return changed(s.change.SetPassword(ctx, request(ctx), user.ID, hash))
+	return changed(s.change.SetPassword(ctx, request(ctx), user, hash))
 }
 
 func (s *server) removePassword(ctx context.Context, _ *struct{}) (*document[contract.Changed], error) {
@@ -313,7 +313,7 @@ func (s *server) removePassword(ctx context.Context, _ *struct{}) (*document[con
 	if err != nil {
 		return nil, err
 	}
-	return changed(s.change.SetPassword(ctx, request(ctx), user.ID, ""))
+	return changed(s.change.SetPassword(ctx, request(ctx), user, ""))
 }
 
 // mayChangePassword checks that the caller may change their password, and returns the user. A

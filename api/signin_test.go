@@ -1,8 +1,11 @@
 package api_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -324,4 +327,29 @@ func TestEveryReplicaAcceptsASession(t *testing.T) {
 	other.until("the other replica to accept the session", func() bool { return there.call("GET", "/v1/user", nil).status == 200 })
 	want[contract.Changed](there.call("DELETE", "/v1/session", nil), 200)
 	h.until("the session to end everywhere", func() bool { return b.call("GET", "/v1/user", nil).status == 401 })
+}
+
+// Of several people who know the same password, only one changes it: the others proved a
+// password that is no longer in force.
+func TestOnlyOneOfSeveralChangesOfAPasswordSucceeds(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t)
+	h.newPerson("ann")
+	var all sync.WaitGroup
+	var changes, refusals atomic.Int32
+	token := want[contract.Token](h.call("POST", "/v1/tokens", contract.NewToken{Name: "a", User: "ann"}), 201).Secret // it does not end with the password
+	for n := range 4 {
+		all.Go(func() {
+			switch h.as(token).call("PUT", "/v1/password", contract.Password{Password: fmt.Sprintf("staple battery horse %d", n), Current: horse}).status {
+			case http.StatusOK:
+				changes.Add(1)
+			case http.StatusConflict:
+				refusals.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	if changes.Load() != 1 || refusals.Load() != 3 {
+		t.Errorf("%d changes, %d refusals", changes.Load(), refusals.Load())
+	}
 }

@@ -98,8 +98,13 @@ func (c *Changer) reconnect(unit *store.Unit, id string, spec *mariposa.UserSpec
 		return conflict("this server has no identity provider: start it with --oidc-issuer first")
 	}
 	next := mariposa.Identity{Issuer: issuer, Subject: subject}
-	if r := c.Picture.Names.Get(next.NameID()); r != nil && r.Spec().User != id {
+	switch r := c.Picture.Names.Get(next.NameID()); {
+	case r == nil:
+		unit.Absent(mariposa.KindName, next.NameID())
+	case r.Spec().User != id:
 		return conflict("this subject belongs to another user: disconnect that one first")
+	default:
+		unit.Unchanged(r)
 	}
 	unit.Put(store.Write{Kind: mariposa.KindName, ID: next.NameID(), Spec: &mariposa.NameSpec{User: id}})
 	spec.Identity = &next
@@ -186,9 +191,14 @@ func (c *Changer) leaveAll(req *Request, user, own string, unit *store.Unit) err
 }
 
 // SetPassword stores the hash of a user's password; empty: the user has none any more. All their
-// sessions end, except the one of the request.
-func (c *Changer) SetPassword(ctx context.Context, req *Request, id, hash string) (*contract.Changed, error) {
+// sessions end, except the one of the request. The user is the record for which the caller
+// proved the right to do so: the password must still be the same.
+func (c *Changer) SetPassword(ctx context.Context, req *Request, read *store.User, hash string) (*contract.Changed, error) {
+	id := read.ID
 	return c.changeUser(ctx, req, id, func(spec mariposa.UserSpec, unit *store.Unit) error {
+		if spec.Password != read.Spec().Password {
+			return conflict("the password of %s has just been changed: try again with the new one", spec.Name)
+		}
 		if hash == "" && spec.Password == "" {
 			return conflict("%s has no password", spec.Name)
 		}
