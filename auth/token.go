@@ -28,10 +28,11 @@ func (d *Directory) Identify(token string, now time.Time) *Caller {
 
 // holder returns the caller with a token of the store; nil if there is none.
 func (d *Directory) holder(id, hash string, now time.Time) *Caller {
-	spec := d.token(id, hash, now)
-	if spec == nil || !spec.Use.Authenticates() {
+	r := d.token(id, hash, now)
+	if r == nil || !r.Spec().Use.Authenticates() {
 		return nil
 	}
+	spec := r.Spec()
 	c := d.caller(spec.Owner(), id, BoundsOf(spec))
 	if c != nil {
 		c.Session, c.Proved = spec.Use == mariposa.TokenSession, spec.Proved
@@ -48,11 +49,11 @@ func BoundsOf(spec *mariposa.TokenSpec) Bounds {
 func (d *Directory) Link(secret string, now time.Time) *store.Token {
 	hash := mariposa.HashToken(secret)
 	id := mariposa.TokenID(hash)
-	spec := d.token(id, hash, now)
-	if spec == nil || spec.Use != mariposa.TokenLink || d.caller(spec.Owner(), id, BoundsOf(spec)) == nil {
+	r := d.token(id, hash, now)
+	if r == nil || r.Spec().Use != mariposa.TokenLink || d.caller(r.Spec().Owner(), id, BoundsOf(r.Spec())) == nil {
 		return nil
 	}
-	return d.picture.Tokens.Get(id)
+	return r
 }
 
 // Renew returns an earlier authenticated caller with their current rights; nil if they
@@ -71,7 +72,7 @@ func (d *Directory) Renew(c *Caller, now time.Time) *Caller {
 }
 
 // token finds a token that is still valid.
-func (d *Directory) token(id, hash string, now time.Time) *mariposa.TokenSpec {
+func (d *Directory) token(id, hash string, now time.Time) *store.Token {
 	r := d.picture.Tokens.Get(id)
 	if r == nil {
 		return nil
@@ -80,7 +81,7 @@ func (d *Directory) token(id, hash string, now time.Time) *mariposa.TokenSpec {
 	if subtle.ConstantTimeCompare([]byte(hash), []byte(spec.Hash)) != 1 || spec.Expired(now) || d.HasEndedAncestor(spec, now) {
 		return nil
 	}
-	return spec
+	return r
 }
 
 // HasEndedAncestor reports whether an ancestor of a token is no longer valid: no token
@@ -118,10 +119,10 @@ func (d *Directory) JoinToken(token string, now time.Time) (r *store.Token, own 
 		return nil, true
 	}
 	id := mariposa.TokenID(hash)
-	if spec := d.token(id, hash, now); spec == nil || spec.Use != mariposa.TokenJoin || spec.Spent() {
+	if r = d.token(id, hash, now); r == nil || r.Spec().Use != mariposa.TokenJoin || r.Spec().Spent() {
 		return nil, false
 	}
-	return d.picture.Tokens.Get(id), false
+	return r, false
 }
 
 // NodeStanding is what a key says about the agent that presents it.

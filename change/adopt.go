@@ -122,8 +122,8 @@ func (d *adoption) adopt(q mariposa.Quarantined) (why string, err error) {
 		return "no server of this installation has signed where it came from for this node: if you trust the node, name the instance and add --unverified", nil
 	}
 	project := d.c.Picture.Projects.Get(o.Project)
-	if project == nil {
-		return "its project does not exist", nil
+	if project == nil || project.Spec().Deleting {
+		return "its project does not exist, or is being deleted", nil
 	}
 	st := project.Status()
 	if st == nil || st.Services[o.ServiceName] == nil || st.Services[o.ServiceName].ID != o.Service || st.Services[o.ServiceName].Removed {
@@ -142,14 +142,15 @@ func (d *adoption) adopt(q mariposa.Quarantined) (why string, err error) {
 		Created: o.Created, Managed: true, Memory: def.Memory, MilliCPU: def.MilliCPU, Ports: def.FixedPorts(), Mounts: o.Mounts, Networks: o.Networks,
 		Bindings: o.Bindings, Bound: o.Bound,
 	}
-	if why := d.missingResource(spec); why != "" {
+	resources, why := d.resources(spec)
+	if why != "" {
 		return why, nil
 	}
 	occupants, why := d.occupants(project, st, spec)
 	if why != "" {
 		return why, nil
 	}
-	d.write(q.ID, spec, project, occupants)
+	d.write(q.ID, spec, project, resources, occupants)
 	return "", nil
 }
 
@@ -183,21 +184,24 @@ func (d *adoption) definition(project *store.Project, ss *mariposa.ServiceStatus
 	return nil, 0, fmt.Sprintf("its version (number %d) is unknown", o.Number), nil
 }
 
-// missingResource says which volume or network of an instance the store does not know.
-func (d *adoption) missingResource(spec *mariposa.InstanceSpec) string {
+// resources returns the volumes and attachments of an instance, or says which one the store
+// does not know.
+func (d *adoption) resources(spec *mariposa.InstanceSpec) (read []store.Any, why string) {
 	for _, m := range spec.Mounts {
 		v := d.c.Picture.Volumes.Get(m.Volume)
 		if v == nil || v.Spec().Goal != mariposa.GoalKept || v.Spec().Node != spec.Node || v.Spec().Service != spec.Service || v.Spec().Slot != spec.Slot {
-			return fmt.Sprintf("its volume %s is unknown", m.Name)
+			return nil, fmt.Sprintf("its volume %s is unknown", m.Name)
 		}
+		read = append(read, v)
 	}
 	for _, j := range spec.Networks {
 		at := d.c.Picture.Attachments.Get(j.Attachment)
 		if d.c.Picture.Networks.Get(j.Network) == nil || at == nil || at.Spec().Goal != mariposa.GoalKept || at.Spec().Node != spec.Node {
-			return fmt.Sprintf("its network %s is unknown, or not on this node", j.Name)
+			return nil, fmt.Sprintf("its network %s is unknown, or not on this node", j.Name)
 		}
+		read = append(read, at)
 	}
-	return ""
+	return read, ""
 }
 
 // occupants returns the instances that are in the slot of an instance, to be removed; or
@@ -227,12 +231,12 @@ func (d *adoption) occupants(project *store.Project, st *mariposa.ProjectStatus,
 }
 
 // write adds the writes: the adopted instance takes its place, and those in its slot are
-// removed.
-func (d *adoption) write(id string, spec *mariposa.InstanceSpec, project *store.Project, occupants []*store.Instance) {
+// removed. Its resources must still be as they were read.
+func (d *adoption) write(id string, spec *mariposa.InstanceSpec, project *store.Project, resources []store.Any, occupants []*store.Instance) {
 	u := &d.a.unit
 	d.taken[slotKey{spec.Service, spec.Slot}] = true
 	d.added[spec.Service] += 1 - len(occupants)
-	u.Exists(mariposa.KindProject, project.ID)
+	u.Unchanged(project)
 	u.Absent(mariposa.KindInstance, id)
 	for _, r := range occupants {
 		old := *r.Spec()
@@ -240,11 +244,8 @@ func (d *adoption) write(id string, spec *mariposa.InstanceSpec, project *store.
 		u.Unchanged(r)
 		u.Put(store.Write{Kind: mariposa.KindInstance, ID: r.ID, Project: project.ID, Spec: &old, Event: old.Event("instance.stopping", r.ID, "", old.Reason)})
 	}
-	for _, m := range spec.Mounts {
-		u.Unchanged(d.c.Picture.Volumes.Get(m.Volume))
-	}
-	for _, j := range spec.Networks {
-		u.Unchanged(d.c.Picture.Attachments.Get(j.Attachment))
+	for _, r := range resources {
+		u.Unchanged(r)
 	}
 	u.Put(store.Write{Kind: mariposa.KindInstance, ID: id, Project: project.ID, Spec: spec, Event: spec.Event("instance.adopted", id, "", spec.Reason)})
 	u.Take(spec.Node, spec.Resources(), mariposa.Resources{}) // it uses them already

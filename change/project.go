@@ -91,7 +91,7 @@ func (c *Changer) beginProject(ctx context.Context, req *Request, org *store.Org
 
 // draftProject drafts a project with its first version and the task that starts it.
 func (c *Changer) draftProject(ctx context.Context, req *Request, org *store.Organization, name string, d draft, reason string) (*edit, *draftResult, error) {
-	if err := c.requireCreator(req, org.ID); err != nil {
+	if err := c.requireCreator(req, c.Picture.Orgs.Get(org.ID)); err != nil {
 		return nil, nil, err
 	}
 	if r := c.Picture.ProjectNamed(org.ID, name); r != nil {
@@ -126,12 +126,11 @@ func (c *Changer) draftProject(ctx context.Context, req *Request, org *store.Org
 
 // requireCreator checks that the caller may create projects in an organization: roles
 // may have changed since the front end found it.
-func (c *Changer) requireCreator(req *Request, org string) error {
-	r := c.Picture.Orgs.Get(org)
-	if r == nil {
+func (c *Changer) requireCreator(req *Request, org *store.Organization) error {
+	if org == nil {
 		return notFound("the organization no longer exists")
 	}
-	return c.Directory.Require(req.Caller, auth.CreateProject, r.Record())
+	return c.Directory.Require(req.Caller, auth.CreateProject, org.Record())
 }
 
 // errNameTaken returns the error for a name that another project has. It identifies that
@@ -282,10 +281,10 @@ func (c *Changer) MoveProject(ctx context.Context, req *Request, project string,
 		if e.spec.Organization == org.ID {
 			return &e.attempt, nil
 		}
-		if err := c.requireCreator(req, org.ID); err != nil {
+		org := c.Picture.Orgs.Get(org.ID) // with its current policy
+		if err := c.requireCreator(req, org); err != nil {
 			return nil, err
 		}
-		org := c.Picture.Orgs.Get(org.ID) // with its current policy
 		name := org.Spec().Name
 		if r := c.Picture.ProjectNamed(org.ID, e.spec.Name); r != nil {
 			return nil, conflict("organization %s already has a project %s: rename one of them first", name, e.spec.Name)

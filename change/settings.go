@@ -37,8 +37,9 @@ func settingsDoc(s mariposa.SettingsSpec) contract.Settings {
 // SetSettings changes the settings of the installation.
 func (c *Changer) SetSettings(ctx context.Context, req *Request, set func(*mariposa.SettingsSpec) error) (*contract.Settings, error) {
 	return commit(ctx, c, req, mariposa.SettingsID, func() (*store.Unit, contract.Settings, error) {
-		unit, spec := &store.Unit{}, c.settings()
+		unit, spec := &store.Unit{}, mariposa.SettingsSpec{}
 		if r := c.Picture.Settings.Get(mariposa.SettingsID); r != nil {
+			spec = *r.Spec()
 			unit.Unchanged(r)
 		} else {
 			unit.Absent(mariposa.KindSettings, mariposa.SettingsID)

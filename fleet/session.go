@@ -359,6 +359,9 @@ func (s *Session) batches() []batch {
 	for _, id := range s.storable() {
 		known, st := s.f.Picture.Instances.Get(id), s.pending[id]
 		switch {
+		case known == nil: // deleted since it was listed
+			delete(s.pending, id)
+			continue
 		case settlesRecord(known, st):
 			b := batch{unit: store.Unit{Fences: fence}, ids: []string{id}}
 			b.unit.Unchanged(known)
