@@ -105,12 +105,13 @@ func ForgetAnswers(ctx context.Context, st store.Store, now time.Time) error {
 			}
 			var unit store.Unit
 			for i := range old {
+				unit.Unchanged(&old[i]) // its key may be in use again
 				unit.Delete(mariposa.KindAnswer, old[i].ID, mariposa.Event{})
 			}
 			if len(old) == 0 {
 				break
 			}
-			if err := st.Commit(ctx, unit)[0].Err; err != nil {
+			if err := st.Commit(ctx, unit)[0].Err; err != nil && !errors.Is(err, store.ErrConflict) {
 				return err
 			}
 		}

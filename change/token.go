@@ -138,6 +138,7 @@ func (c *Changer) RevokeToken(ctx context.Context, req *Request, token *store.To
 		a.unit.Put(revoke(token, now))
 		for _, t := range made {
 			of := t.Spec()
+			a.unit.Unchanged(t) // another token may adopt it
 			a.unit.Put(revoke(t, now))
 			a.unit.Audit = append(a.unit.Audit, mariposa.Audit{
 				Kind: string(mariposa.KindToken), Object: t.ID, ObjectName: of.Name, Organization: of.Organization, Project: of.Project,
