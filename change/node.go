@@ -3,6 +3,8 @@ package change
 import (
 	"cmp"
 	"context"
+	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -167,7 +169,7 @@ func (c *Changer) nameInUse(id, name string) bool {
 // DeleteNode deletes a node; if forced, with everything on it. That revokes its key and ends
 // its session, if it has one: the replica that has it learns of it through the feed.
 func (c *Changer) DeleteNode(ctx context.Context, req *Request, id string, force bool) (*contract.Changed, error) {
-	return c.changeNode(ctx, req, id, func(r *store.Node, a *attempt) error {
+	done, err := c.changeNode(ctx, req, id, func(r *store.Node, a *attempt) error {
 		name, there := r.Spec().Name, c.Picture.InstancesOn(r.ID)
 		st := r.Status()
 		isConnected := st != nil && !st.State.IsAway() && r.Spec().Approval == ""
@@ -184,12 +186,7 @@ func (c *Changer) DeleteNode(ctx context.Context, req *Request, id string, force
 				"remove it and lose the data (`mariposa node rm %s --force`, ?force=true)", name, reason.Many(n, "volume"), numbered(n, "its", "their"), name)
 		}
 		why := req.actor() + " asked for it"
-		for _, i := range there {
-			forgetInstance(a, i, "its node "+name+" was removed: "+why)
-		}
-		c.releaseQuota(a, there, &mariposa.Reason{Code: mariposa.ReasonNodeGivenUp})
-		c.forgetAttachments(a, r.ID, "its node "+name+" was removed: "+why)
-		lost := c.forgetVolumes(a, r.ID, "its node "+name+" was removed: "+why)
+		lost := c.forgetAllOn(a, r.ID, there, "its node "+name+" was removed: "+why)
 		if n := len(there); n > 0 {
 			a.answer.Reason = reason.Many(n, "instance") + " on it removed too"
 			if isConnected {
@@ -208,6 +205,47 @@ func (c *Changer) DeleteNode(ctx context.Context, req *Request, id string, force
 		a.unit.Put(store.Write{Delete: true, Event: mariposa.Event{Kind: "node.deleted", Reason: mariposa.Asked(why)}})
 		return nil
 	})
+	if err == nil {
+		c.forgetLate(ctx, req, done)
+	}
+	return done, err
+}
+
+// forgetLate forgets what was placed on a node while it was being deleted: the deletion did
+// not see it. Its service places it again. Nothing is placed on a deleted node.
+func (c *Changer) forgetLate(ctx context.Context, req *Request, node *contract.Changed) {
+	why := "its node " + node.Name + " was removed while it was placed there: " + req.actor() + " asked for it"
+	for range maxAttempts {
+		a, late := &attempt{}, c.Picture.InstancesOn(node.ID)
+		if len(late) == 0 {
+			return
+		}
+		a.unit.Absent(mariposa.KindNode, node.ID)
+		c.forgetAllOn(a, node.ID, late, why)
+		res := c.Store.Commit(ctx, a.unit)[0]
+		switch {
+		case errors.Is(res.Err, store.ErrConflict):
+			if c.awaitConflicting(ctx, a.unit.Require) != nil {
+				return
+			}
+		case res.Err != nil:
+			slog.Warn("cannot forget what was placed on a node while it was deleted", "node", node.Name, "instances", len(late), "err", res.Err)
+			return
+		default:
+			c.Await(ctx, res.Last)
+		}
+	}
+}
+
+// forgetAllOn adds the writes that forget everything on a node, and returns the volumes that
+// are lost.
+func (c *Changer) forgetAllOn(a *attempt, node string, there []*store.Instance, why string) (lost []string) {
+	for _, i := range there {
+		forgetInstance(a, i, why)
+	}
+	c.releaseQuota(a, there, &mariposa.Reason{Code: mariposa.ReasonNodeGivenUp})
+	c.forgetAttachments(a, node, why)
+	return c.forgetVolumes(a, node, why)
 }
 
 // countNotReplaced returns how many instances of a lost node would be missing if they were

@@ -2,6 +2,7 @@ package change
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -133,4 +134,28 @@ func (c *Changer) endSessions(unit *store.Unit, user, except string) {
 			unit.Put(revoke(t, c.Clock.Now()))
 		}
 	}
+}
+
+// endLateSessions ends the sessions of a user that began while the user was being changed: the
+// change did not see them. Those that began after it continue.
+func (c *Changer) endLateSessions(ctx context.Context, user, except string) {
+	changed := c.Picture.Users.Get(user)
+	if changed == nil {
+		return
+	}
+	var unit store.Unit
+	for _, t := range c.sessionsOf(user) {
+		if t.ID != except && t.SpecRevision < changed.SpecRevision {
+			unit.Put(revoke(t, c.Clock.Now()))
+		}
+	}
+	if len(unit.Writes) == 0 {
+		return
+	}
+	res := c.Store.Commit(ctx, unit)[0]
+	if res.Err != nil {
+		slog.Warn("cannot end sessions that began while their user was changed", "user", changed.Spec().Name, "sessions", len(unit.Writes), "err", res.Err)
+		return
+	}
+	c.Await(ctx, res.Last)
 }

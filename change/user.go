@@ -60,7 +60,7 @@ func (c *Changer) UpdateUser(ctx context.Context, req *Request, id string, to co
 			return nil, err
 		}
 	}
-	return c.changeUser(ctx, req, id, func(spec mariposa.UserSpec, unit *store.Unit) error {
+	done, err := c.changeUser(ctx, req, id, func(spec mariposa.UserSpec, unit *store.Unit) error {
 		before := spec
 		setIfGiven(&spec.Email, to.Email)
 		setIfGiven(&spec.Admin, to.Admin)
@@ -83,6 +83,10 @@ func (c *Changer) UpdateUser(ctx context.Context, req *Request, id string, to co
 		_, err := c.madeForOthers(id, spec.Name, cascade)
 		return err
 	})
+	if err == nil && to.Disabled != nil && *to.Disabled {
+		c.endLateSessions(ctx, id, "")
+	}
+	return done, err
 }
 
 // reconnect connects a user to a subject of the identity provider; empty: to none.
@@ -195,7 +199,7 @@ func (c *Changer) leaveAll(req *Request, user, own string, unit *store.Unit) err
 // proved the right to do so: the password must still be the same.
 func (c *Changer) SetPassword(ctx context.Context, req *Request, read *store.User, hash string) (*contract.Changed, error) {
 	id := read.ID
-	return c.changeUser(ctx, req, id, func(spec mariposa.UserSpec, unit *store.Unit) error {
+	done, err := c.changeUser(ctx, req, id, func(spec mariposa.UserSpec, unit *store.Unit) error {
 		if spec.Password != read.Spec().Password {
 			return conflict("the password of %s has just been changed: try again with the new one", spec.Name)
 		}
@@ -207,6 +211,10 @@ func (c *Changer) SetPassword(ctx context.Context, req *Request, read *store.Use
 		c.endSessions(unit, id, req.Caller.Token)
 		return nil
 	})
+	if err == nil {
+		c.endLateSessions(ctx, id, req.Caller.Token)
+	}
+	return done, err
 }
 
 // withRole returns a project's users with one role changed.
