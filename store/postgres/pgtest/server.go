@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -330,19 +329,4 @@ func (s *Server) end(signal string) {
 	s.leash.Close()
 	_ = s.guard.Wait() // how the server ended is known
 	s.guard = nil
-}
-
-// FreePort returns a port on which nothing listens, for a server that is stopped and
-// started again on the same port. It is below the range from which the kernel takes the
-// local ports of outgoing connections, which could take the port meanwhile, and below
-// the ports of instances.
-func FreePort() (int, error) {
-	const first, last = 10_000, 14_999
-	for range 1000 {
-		port := first + rand.IntN(last-first+1)
-		if l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
-			return port, l.Close()
-		}
-	}
-	return 0, fmt.Errorf("no port between %d and %d is free", first, last)
 }
