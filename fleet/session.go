@@ -361,6 +361,7 @@ func (s *Session) batches() []batch {
 		switch {
 		case known == nil: // deleted since it was listed
 			delete(s.pending, id)
+			s.f.reports.giveBack(s.node, 1)
 			continue
 		case settlesRecord(known, st):
 			b := batch{unit: store.Unit{Fences: fence}, ids: []string{id}}

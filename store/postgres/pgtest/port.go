@@ -20,8 +20,11 @@ var ports struct {
 	reserved map[int]bool
 }
 
-// portsFile is the file with the reserved ports of all processes.
-func portsFile() string { return filepath.Join(os.TempDir(), "mariposa-test-ports.lock") }
+// portsFile is the file with the reserved ports of all processes of this user. A user may not
+// be able to open the file of another one in a directory that they share.
+func portsFile() string {
+	return filepath.Join(os.TempDir(), fmt.Sprintf("mariposa-test-ports-%d.lock", os.Getuid()))
+}
 
 // FreePort reserves a port on which nothing listens, for a server that is stopped and
 // started again on the same port. It is below the range from which the kernel takes the
