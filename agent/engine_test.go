@@ -84,6 +84,35 @@ func TestAnAgentThatStartsWithoutAnEngineWaitsForIt(t *testing.T) {
 	status("e")
 }
 
+// An engine can go away after its driver has found it and before the agent has listed its instances.
+// The agent starts all the same, and lists them later.
+func TestAnAgentStartsWhenAnEngineGoesAwayBeforeItIsListed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	w := dummyWork()
+	r.away = new(string)
+	r.boot()
+	r.connect(wanted("a", 1, w), wanted("b", 1, w))
+	a, b := r.wantState("a", mariposa.StateRunning), r.wantState("b", mariposa.StateRunning)
+
+	r.unlisted = true
+	r.boot()
+	must(t, r.dummy.Remove(t.Context(), "b"))
+	r.connect(known(wanted("a", 1, w), a), known(wanted("b", 1, w), b))
+	r.linger(time.Minute)
+	if st := r.wantState("a", mariposa.StateRunning); st.Reason == "" || st.Restarts != 0 {
+		t.Errorf("a: %+v", st)
+	}
+	r.unlisted = false // and no event says so
+	r.linger(time.Minute)
+	if st := r.wantState("a", mariposa.StateRunning); st.Reason != "" || !st.Started.Equal(a.Started) {
+		t.Errorf("a: %+v", st)
+	}
+	if st := r.wantState("b", mariposa.StateFailed); !strings.Contains(st.Reason, "was gone from its node") {
+		t.Errorf("b: %+v", st)
+	}
+}
+
 // How an instance has ended is known, wherever its engine is.
 func TestAnEndedInstanceKeepsItsReasonWithoutAnEngine(t *testing.T) {
 	t.Parallel()

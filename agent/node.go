@@ -12,6 +12,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -164,9 +165,12 @@ func NewNode(o Options) *Node {
 func (n *Node) List(ctx context.Context) error {
 	for kind, l := range n.lanes {
 		all, err := l.driver.List(ctx)
-		if err != nil && l.unavailable() != "" {
+		if err != nil && (l.unavailable() != "" || errors.Is(err, driver.ErrEngineAway)) {
 			slog.Warn("cannot list instances yet: their engine is away", "node", n.Hello.Name, "compute", kind, "err", err)
 			l.isUnlisted = true
+			if l.unavailable() == "" { // the driver has not noticed, or the engine is back
+				n.Clock.After(retryDelay, func() { n.post(func() { n.relist(kind) }) })
+			}
 			continue
 		}
 		if err != nil {

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"slices"
@@ -62,21 +63,22 @@ func (c *conn) sent() []wire.Frame {
 
 // rig is one node with the test as its server.
 type rig struct {
-	t     *testing.T
-	clk   *clocktest.Virtual
-	world *dummy.World
-	dummy *dummy.Driver
-	extra []driver.Driver
-	slots int
-	node  *agent.Node
-	conn  *conn
-	woken atomic.Bool
-	wakes chan struct{}
-	inc   string
-	mdata string  // where instances read their values
-	own   bool    // the node shares nothing with other clusters
-	away  *string // why the engine of the dummy driver is away, if it has one
-	tell  func(driver.Event)
+	t        *testing.T
+	clk      *clocktest.Virtual
+	world    *dummy.World
+	dummy    *dummy.Driver
+	extra    []driver.Driver
+	slots    int
+	node     *agent.Node
+	conn     *conn
+	woken    atomic.Bool
+	wakes    chan struct{}
+	inc      string
+	mdata    string  // where instances read their values
+	own      bool    // the node shares nothing with other clusters
+	away     *string // why the engine of the dummy driver is away, if it has one
+	unlisted bool    // its engine goes away before it can be listed, and nothing says so
+	tell     func(driver.Event)
 }
 
 func newRig(t *testing.T, extra ...driver.Driver) *rig {
@@ -137,6 +139,9 @@ func (e engined) Watch(report func(driver.Event)) {
 func (e engined) List(ctx context.Context) ([]driver.Observed, error) {
 	if *e.r.away != "" {
 		return nil, errors.New(*e.r.away)
+	}
+	if e.r.unlisted {
+		return nil, fmt.Errorf("list instances: %w", driver.ErrEngineAway)
 	}
 	return e.Driver.List(ctx)
 }

@@ -382,4 +382,6 @@ var (
 	ErrNotSupported = errors.New("not supported by this compute type")
 	// ErrInstanceEnded means that the instance ended, and with it the command in it.
 	ErrInstanceEnded = errors.New("the instance has ended")
+	// ErrEngineAway means that the engine that runs the instances does not answer now.
+	ErrEngineAway = errors.New("the engine does not answer")
 )

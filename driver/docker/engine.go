@@ -2,7 +2,6 @@ package docker
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -403,8 +402,8 @@ func (d *Driver) List(ctx context.Context) ([]driver.Observed, error) {
 		return nil, err
 	}
 	defer leave()
-	if away := d.Unavailable(); away != "" {
-		return nil, errors.New(away)
+	if why := d.Unavailable(); why != "" {
+		return nil, &explained{why, driver.ErrEngineAway}
 	}
 	list, err := d.listOwn(ctx)
 	if err != nil {

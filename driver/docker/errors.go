@@ -43,11 +43,11 @@ func explain(engine string, err error) error {
 	case err == nil, errors.As(err, &known), errors.As(err, &command), errors.Is(err, driver.ErrNotFound), errors.Is(err, errClosed), errors.Is(err, context.Canceled):
 		return err
 	case errors.Is(err, context.DeadlineExceeded):
-		return &explained{engine + " does not answer: it took too long", err}
+		return away(engine+" does not answer: it took too long", err)
 	case client.IsErrConnectionFailed(err), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOENT) && strings.Contains(err.Error(), "dial"):
-		return &explained{engine + " cannot be reached: is it running?", err}
+		return away(engine+" cannot be reached: is it running?", err)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return &explained{engine + " cannot be reached: it ended the connection", err}
+		return away(engine+" cannot be reached: it ended the connection", err)
 	case errors.Is(err, syscall.EACCES), strings.Contains(err.Error(), "permission denied while trying to connect"):
 		if engine == podmanName {
 			return &explained{"the agent may not use Podman: run it as root", err}
@@ -59,6 +59,11 @@ func explain(engine string, err error) error {
 		return &explained{why, err}
 	}
 	return &explained{engine + " says: " + strings.TrimSuffix(strings.TrimSpace(text), "."), err}
+}
+
+// away returns the error of an engine that did not answer.
+func away(text string, err error) error {
+	return &explained{text, fmt.Errorf("%w: %w", driver.ErrEngineAway, err)}
 }
 
 // inOurWords recognizes what the engine says; empty if it does not.

@@ -403,6 +403,9 @@ func TestAnEngineThatIsKilledOrHangs(t *testing.T) {
 	if err := e.Kill(); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := d.List(t.Context()); !errors.Is(err, driver.ErrEngineAway) { // whether the loss is noticed or not
+		t.Errorf("List: %v", err)
+	}
 	await(t, "the loss is reported", func() bool { return d.saw(driver.EngineLost) })
 	d.cannotStart(instance(drivertest.NewID()), "cannot be reached")
 	if why := d.Driver.(driver.Conditional).Unavailable(); !strings.Contains(why, "cannot be reached") {
@@ -436,7 +439,7 @@ func TestAnEngineThatIsKilledOrHangs(t *testing.T) {
 	if err == nil || time.Since(begun) > 15*time.Second {
 		t.Errorf("Stop: %v after %v", err, time.Since(begun))
 	}
-	if _, err := d.List(t.Context()); err == nil || !strings.Contains(err.Error(), "does not answer") {
+	if _, err := d.List(t.Context()); !errors.Is(err, driver.ErrEngineAway) || !strings.Contains(err.Error(), "does not answer") {
 		t.Errorf("List: %v", err)
 	}
 	if err := e.Thaw(); err != nil {
