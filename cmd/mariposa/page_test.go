@@ -173,6 +173,7 @@ func (p *tab) showsUnmanaged(h *devServer) {
 	p.pressIn(".panel", "Remove…")
 	p.confirm("Remove")
 	p.until("it is gone", "!document.querySelector('[data-unmanaged]')")
+	p.closed() // else the key would close the sheet
 	p.keys("Escape")
 	p.until("the panel is closed", "!document.querySelector('.panel')")
 }
