@@ -26,11 +26,11 @@ const (
 	patience = 3 * time.Second
 	// probeTimeout is how long a server that is alive may take to say so.
 	probeTimeout = 5 * time.Second
-	// stagger is the delay before the next server is asked, too.
-	stagger = 500 * time.Millisecond
-	// compareTime is how long to wait for other servers after the first has answered, to
-	// find out whether they belong to the same installation.
-	compareTime = 250 * time.Millisecond
+	// defaultStagger is the delay before the next server is asked, too.
+	defaultStagger = 500 * time.Millisecond
+	// defaultCompareTime is how long to wait for other servers after the first has answered,
+	// to find out whether they belong to the same installation.
+	defaultCompareTime = 250 * time.Millisecond
 	// retryTime limits how long a change is repeated whose answer was lost, and
 	// retryPause is the delay between two rounds through the servers.
 	retryTime  = 30 * time.Second

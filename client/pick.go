@@ -163,7 +163,7 @@ func (c *Client) race(ctx context.Context, t *try, left []*endpoint, installatio
 				at := left[asked]
 				go func() { results <- c.find(ctx, at) }() // ends with the probe
 				asked++
-				next.Reset(stagger)
+				next.Reset(c.servers.stagger)
 			}
 		case f := <-results:
 			done++
@@ -201,7 +201,7 @@ collect:
 		case f := <-results:
 			found = append(found, f)
 			if f.err == nil && enough == nil {
-				enough = time.After(compareTime)
+				enough = time.After(c.servers.compareTime)
 			}
 		case <-enough:
 			break collect

@@ -60,6 +60,8 @@ type servers struct {
 	tls      *tls.Config
 	lookup   func(ctx context.Context, host string) ([]string, error)
 
+	stagger, compareTime time.Duration // see defaultStagger and defaultCompareTime
+
 	picking sync.Mutex // held while servers are checked
 	mu      sync.Mutex
 	all     []*endpoint
@@ -82,6 +84,7 @@ func (e *incarnationError) Unwrap() error { return e.error }
 
 func (s *servers) init(o Options) error {
 	s.insecure, s.custom, s.installation, s.lookup = o.Insecure, o.HTTPClient, o.Installation, net.DefaultResolver.LookupHost
+	s.stagger, s.compareTime = defaultStagger, defaultCompareTime
 	var err error
 	if s.custom == nil {
 		if s.tls, err = tlsConfig(o.Roots); err != nil {
