@@ -1,13 +1,16 @@
 package cli
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"mariposa/compose"
 	"mariposa/manifest"
 )
 
@@ -72,6 +75,27 @@ func TestComposeFilesAreTranslatedWithoutAServer(t *testing.T) {
 			r.do(t, strings.Fields(strings.ReplaceAll(c.args, "HOME", home))...).golden("compose-" + c.name)
 		})
 	}
+}
+
+// compose-go has variables that all files share. This test is here because those of compose run
+// without the race detector.
+func TestComposeFilesAreTranslatedAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	begin := make(chan struct{})
+	var all sync.WaitGroup
+	for n := range 8 {
+		all.Go(func() {
+			<-begin
+			for m := range 5 {
+				in := compose.Input{Project: "shop", File: fmt.Sprintf("%d-%d.yml", n, m), Dir: "/", Text: []byte("version: '3'\nservices: {web: {image: w}}")}
+				if _, _, err := compose.Translate(t.Context(), in); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	close(begin)
+	all.Wait()
 }
 
 // A dry run can be redirected into a file, which is a manifest.

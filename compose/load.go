@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/compose-spec/compose-go/v2/dotenv"
 	"github.com/compose-spec/compose-go/v2/loader"
@@ -27,6 +28,9 @@ type model struct {
 	env     types.Mapping
 	missing map[string]bool // variables without a value and without a default
 }
+
+// loading is held while compose-go reads a file: it notes in a variable which files it has warned of.
+var loading sync.Mutex
 
 // load reads a Compose file. It fetches nothing from the network.
 func load(ctx context.Context, in Input, src *source) (m *model, err error) {
@@ -52,6 +56,8 @@ func load(ctx context.Context, in Input, src *source) (m *model, err error) {
 		o.Interpolate.Substitute = m.substitute
 		o.SetProjectName(label(in.Project), true)
 	}
+	loading.Lock()
+	defer loading.Unlock()
 	if m.written, err = loader.LoadModelWithContext(ctx, details, options); err == nil {
 		m.project, err = complete(ctx, m.written, details, options)
 	}
