@@ -77,8 +77,8 @@ func TestComposeFilesAreTranslatedWithoutAServer(t *testing.T) {
 	}
 }
 
-// compose-go has variables that all files share. This test is here because those of compose run
-// without the race detector.
+// compose-go has global variables. This test is here because the tests of compose run without the
+// race detector.
 func TestComposeFilesAreTranslatedAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	begin := make(chan struct{})

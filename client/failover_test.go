@@ -56,8 +56,8 @@ func busy(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprint(w, `{"code":"Unavailable","message":"the store is away"}`)
 }
 
-// among returns a client of several servers, and what it says. It has the patience for a machine
-// that is busy, unless a server is slow on purpose.
+// among returns a client of several servers, and what it says. It tolerates
+// pauses of a busy machine, unless a server is slow on purpose.
 func among(t *testing.T, o Options, all ...*replica) (*Client, *[]string) {
 	t.Helper()
 	var urls []string

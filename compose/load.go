@@ -29,7 +29,8 @@ type model struct {
 	missing map[string]bool // variables without a value and without a default
 }
 
-// loading is held while compose-go reads a file: it notes in a variable which files it has warned of.
+// loading is held while compose-go reads a file: compose-go records the files that it has warned
+// about in a global variable.
 var loading sync.Mutex
 
 // load reads a Compose file. It fetches nothing from the network.

@@ -15,8 +15,9 @@ import (
 	"mariposa/wire"
 )
 
-// twoReplicas are two control planes that let nodes join with the same token. Their interval is so
-// long that a pause of the machine is no failure of the store, which would make them refuse nodes.
+// twoReplicas are two control planes that let nodes join with the same token. Their heartbeat
+// interval is long: with a short one, a pause of the machine counts as a failure of the store, and
+// they refuse nodes.
 func twoReplicas(t *testing.T, token mariposa.TokenSpec) [2]*testServer {
 	t.Helper()
 	st := memory.New(steady)

@@ -101,7 +101,7 @@ func TestTheCommandsOfTheSeedWork(t *testing.T) {
 		if strings.Contains(line, "NODE") {
 			line = strings.ReplaceAll(line, "NODE", h.nodeName())
 		}
-		if strings.Contains(line, "SLOT") { // which slots are left after a scale-down depends on the ages of the instances
+		if strings.Contains(line, "SLOT") { // which slots remain after a scale-down depends on the ages of the instances
 			line = strings.ReplaceAll(line, "SLOT", webSlot.FindString(h.ok("instances")))
 		}
 		out, errs, code := h.mariposa("", strings.Fields(line)...)

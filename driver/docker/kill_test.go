@@ -295,9 +295,9 @@ func testAnEngineKilledDuringOperations(t *testing.T, e *enginetest.Engine) {
 	t.Cleanup(registry.Stop)
 	var reached, ended sync.WaitGroup
 	killed, dead := make(chan struct{}), make(chan struct{})
-	// Docker 20.10 does not start again (it panics) if it is killed while it removes a network, so
-	// such a request comes when it is dead.
-	comesLater := func(r *http.Request) {
+	// Docker 20.10 panics at every start after it was killed while removing a network, so these
+	// requests wait until it is dead.
+	holdRemoval := func(r *http.Request) {
 		if !e.IsPodman() && r.Method == http.MethodDelete && strings.Contains(r.URL.Path, "/networks/") {
 			<-dead
 		}
@@ -326,7 +326,7 @@ func testAnEngineKilledDuringOperations(t *testing.T, e *enginetest.Engine) {
 			if s.before {
 				halt(r)
 			}
-			comesLater(r)
+			holdRemoval(r)
 			return false
 		}, func(r *http.Response) error {
 			if !s.before {

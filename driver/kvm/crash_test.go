@@ -156,18 +156,17 @@ func (n *node) isWhole(id string, when time.Duration) {
 // The exit codes of qemu-img check.
 const (
 	checkFoundErrors = 2
-	checkFoundLeaks  = 3 // and nothing else
+	checkFoundLeaks  = 3 // but no errors
 )
 
-// isDamaged reports whether a check of a disk that failed found more than what a QEMU that is
-// killed may leave. That is clusters that nothing uses any more, and flags that do not fit the
-// counts of references. An entry of a cluster has the flag "copied" if it is the only reference to
-// it, so that QEMU may write to the cluster; else QEMU writes to a copy. QEMU changes a count and
-// its flag one after the other. A flag that is missing costs one more copy. A flag that is there is
-// wrong only if there is in fact another reference.
-func isDamaged(failed error, out string) bool {
+// isDamaged reports whether a failed check of a disk found more than a killed QEMU may leave
+// behind: leaked clusters and wrong "copied" flags. The flag of an entry says that no other entry
+// refers to its cluster, so QEMU may write to the cluster in place; without the flag, QEMU writes
+// to a copy. QEMU updates a reference count and its flag separately. A missing flag only costs an
+// extra copy. A flag that is set is wrong only if another reference really exists.
+func isDamaged(err error, out string) bool {
 	var code *exec.ExitError
-	if !errors.As(failed, &code) {
+	if !errors.As(err, &code) {
 		return true
 	}
 	switch code.ExitCode() {
@@ -184,15 +183,15 @@ var (
 	flagLine = regexp.MustCompile(`^ERROR OFLAG_COPIED (?:L2|data) cluster: .*l[12]_entry=([0-9a-f]+) refcount=(\d+)$`)
 )
 
-// damages returns the lines of a check that name an error which is not harmless.
+// damages returns the lines of a check that report real damage.
 func damages(out string) (lines []string) {
 	const (
 		copied  = 1 << 63
 		offset  = 1<<56 - 1<<9 // in an entry
 		cluster = 1 << 16
 	)
-	counted := false // the line after the errors
-	single := map[uint64]bool{}
+	counted := false            // whether the errors are over and the summary has begun
+	single := map[uint64]bool{} // clusters with one real reference
 	for line := range strings.Lines(out) {
 		line = strings.TrimSpace(line)
 		if m := leakLine.FindStringSubmatch(line); m != nil {
@@ -234,7 +233,7 @@ func TestAHarmlessTraceOfAKilledQEMUIsNoDamage(t *testing.T) {
 		"Leaked cluster 6 refcount=2 reference=1\nERROR OFLAG_COPIED data cluster: l2_entry=8000000000050000 refcount=2\nERROR: no L1": 2,
 	} {
 		if got := damages(out + summary); len(got) != want {
-			t.Errorf("%s has the damages %q, want %d", out, got, want)
+			t.Errorf("in\n%s\nfound the damage %q, want %d lines", out, got, want)
 		}
 	}
 }
