@@ -334,11 +334,15 @@ func (s *Session) drainOf(ctx context.Context, r *store.Instance) (time.Duration
 		if err != nil {
 			return 0, err
 		}
-		was, err := s.balancerAt(ctx, b.Spec(), spec.Number)
+		if is == nil {
+			continue
+		}
+		all, err := s.balancersSince(ctx, b.Spec(), spec.Number)
 		if err != nil {
 			return 0, err
 		}
-		if is != nil && (is.Serves(spec.ServiceName) || was.Serves(spec.ServiceName) || isListed(b.Status().Members, r.ID)) {
+		serves := func(b *mariposa.Balancer) bool { return b.Serves(spec.ServiceName) }
+		if slices.ContainsFunc(all, serves) || isListed(b.Status().Members, r.ID) {
 			wait = max(wait, is.Drain)
 		}
 	}

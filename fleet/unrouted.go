@@ -14,7 +14,7 @@ import (
 // may have connections: they drain. One that leaves is a member until its node has stopped it.
 //
 // The stored status of a balancer may be older than what it has been told. So those that this
-// session has sent it, and those that leave and had a route when they were created, count too: the
+// session has sent it, and those that leave and had a route since they were created, count too: the
 // balancer then says itself that they have no connections.
 func (s *Session) unrouted(ctx context.Context, r *store.Instance, b *mariposa.Balancer, instances []*store.Instance) ([]mariposa.Member, error) {
 	if r.Status() == nil {
@@ -46,20 +46,48 @@ func (s *Session) unrouted(ctx context.Context, r *store.Instance, b *mariposa.B
 		if i.Spec().Goal == mariposa.GoalRunning || !i.Spec().Managed {
 			continue
 		}
-		was, err := s.balancerAt(ctx, r.Spec(), i.Spec().Number)
+		earlier, err := s.balancersSince(ctx, r.Spec(), i.Spec().Number)
 		if err != nil {
 			return nil, err
 		}
-		for _, route := range was.RoutesTo(i.Spec().ServiceName) {
-			c, is, err := s.candidate(ctx, i, route.Port, r.Spec().Node)
-			if err != nil {
-				return nil, err
-			}
-			if is {
-				c.Backend = was.Backend(r.Spec().ServiceName, route)
-				add(c.Member, false)
+		for _, was := range earlier {
+			for _, route := range was.RoutesTo(i.Spec().ServiceName) {
+				c, is, err := s.candidate(ctx, i, route.Port, r.Spec().Node)
+				if err != nil {
+					return nil, err
+				}
+				if is {
+					c.Backend = was.Backend(r.Spec().ServiceName, route)
+					add(c.Member, false)
+				}
 			}
 		}
+	}
+	return all, nil
+}
+
+// recentVersions is how many versions are read at most to find out what a balancer may have been
+// told since its stored status, which is seldom older than a few seconds.
+const recentVersions = 16
+
+// balancersSince returns what the versions from the given one to the one in force say that a
+// balancer does. If there are too many, these are the given one and the last ones.
+func (s *Session) balancersSince(ctx context.Context, spec *mariposa.InstanceSpec, number int) ([]*mariposa.Balancer, error) {
+	newest := numberInForce(spec, s.f.Picture.Projects.Get(spec.Project))
+	first, last := min(number, newest), max(number, newest)
+	numbers := []int{number}
+	for n := max(first, last-recentVersions+1); n <= last; n++ {
+		if n != number {
+			numbers = append(numbers, n)
+		}
+	}
+	var all []*mariposa.Balancer
+	for _, n := range numbers {
+		b, err := s.balancerAt(ctx, spec, n)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, b)
 	}
 	return all, nil
 }

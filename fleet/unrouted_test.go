@@ -66,6 +66,40 @@ func TestAMemberDrainsAfterItsRouteIsGone(t *testing.T) {
 	}
 }
 
+// A balancer got its route after the instance was created, and has lost it again. It has not said
+// yet which members it has, and its node has a new session. The instance may have connections all
+// the same.
+func TestAMemberOfAVersionInBetweenDrains(t *testing.T) {
+	t.Parallel()
+	const services = "services:\n  web: {compute_type: process, command: [x], ports: [80]}\n  other: {compute_type: process, command: [x], ports: [80]}\n"
+	const to = services + "load_balancers:\n  front: {listen: 80, port: 80, drain: 20, service: "
+	r := newRig(t)
+	r.project("p", services)
+	version := func(number int, manifest string) []store.Write {
+		return []store.Write{
+			{Kind: mariposa.KindVersion, ID: mariposa.VersionID("p", number), Project: "p", Spec: &mariposa.VersionSpec{Project: "p", Number: number, Manifest: []byte(manifest)}},
+			{Kind: mariposa.KindProject, ID: "p", Project: "p", Status: &mariposa.ProjectStatus{Services: map[string]*mariposa.ServiceStatus{"front": {Number: number}, "web": {Number: 1}}}},
+		}
+	}
+	one, two := r.connectFrom("n1", "192.0.2.1:1", "a"), r.connectFrom("n2", "192.0.2.1:2", "a")
+	r.commit(version(2, to+"web}\n")...)
+	web := r.serveBehind(one, two)
+	if got := lastMembers(t, one); len(got) != 1 || got[0].State != mariposa.MemberUp {
+		t.Fatalf("at first its members are %v", got)
+	}
+	one = r.connectFrom("n1", "192.0.2.1:1", "a")
+
+	gone := *web
+	gone.Goal, gone.Generation = mariposa.GoalGone, 2
+	r.commit(append(version(3, to+"other}\n"), put("web", &gone))...)
+	if got := lastMembers(t, one); len(got) != 1 || got[0].State != mariposa.MemberDrain {
+		t.Errorf("without its route the members are %v, want that the former one drains", got)
+	}
+	if all := two.assigned(); all[len(all)-1].Drain == 0 {
+		t.Error("its node does not wait for its connections")
+	}
+}
+
 // connectFrom connects a node that can run balancers, from an address and a network stack.
 func (r *rig) connectFrom(node, address, stack string) *peer {
 	r.t.Helper()
