@@ -159,11 +159,28 @@ func testExecTerminal(t *testing.T, b *fixture) {
 	if _, err := io.ReadFull(asleep.Stdout(), make([]byte, 4)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := asleep.Write([]byte{3}); err != nil { // Ctrl-C
-		t.Fatal(err)
-	}
+	ended := make(chan struct{})
+	defer close(ended)
+	go pressCtrlC(asleep, ended)
 	if code, err := wait(t, asleep); code != 130 || err != nil {
 		t.Errorf("interrupted, it exited with %d (%v)", code, err)
+	}
+}
+
+// pressCtrlC interrupts a session until it ends. A shell that is about to exec another program may
+// lose the first signal.
+func pressCtrlC(s driver.Session, ended <-chan struct{}) {
+	again := time.NewTicker(100 * time.Millisecond)
+	defer again.Stop()
+	for {
+		if _, err := s.Write([]byte{3}); err != nil {
+			return // it has ended
+		}
+		select {
+		case <-again.C:
+		case <-ended:
+			return
+		}
 	}
 }
 
