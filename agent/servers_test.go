@@ -18,6 +18,7 @@ import (
 
 	"mariposa/agent"
 	"mariposa/clock"
+	"mariposa/listener/porttest"
 	"mariposa/wire"
 )
 
@@ -67,15 +68,11 @@ type host struct {
 	conn   atomic.Pointer[websocket.Conn] // the last one
 }
 
-func newHost(t *testing.T, listen string, change func(*host)) *host {
+func newHost(t *testing.T, l net.Listener, change func(*host)) *host {
 	t.Helper()
 	h := &host{joined: make(chan struct{}, 100), welcome: wire.Welcome{Epoch: 1, Cluster: "c", Incarnation: "i", HeartbeatInterval: time.Hour}}
 	if change != nil {
 		change(h)
-	}
-	l, err := net.Listen("tcp", listen)
-	if err != nil {
-		t.Fatal(err)
 	}
 	h.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, err := websocket.Accept(w, r, nil)
@@ -150,7 +147,7 @@ func TestASilentServerCostsOnlyAMoment(t *testing.T) {
 		defer silent.Close()
 		servers = append(servers, "http://"+silent.Addr().String())
 	}
-	good := newHost(t, "127.0.0.1:0", nil)
+	good := newHost(t, porttest.Listen(t), nil)
 	began := time.Now()
 	runAgent(t, agent.Link{Servers: append(servers, good.URL)})
 	awaitSignal(t, "the node connects", good.joined)
@@ -171,7 +168,7 @@ func TestAServerThatIsBackIsTriedAgainWhileAnotherOneHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	good := newHost(t, "127.0.0.1:0", nil)
+	good := newHost(t, porttest.Listen(t), nil)
 	var asked atomic.Int32
 	busy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if asked.Add(1) == 1 {
@@ -201,7 +198,7 @@ func TestANodeLeavesAServerThatStopsAnswering(t *testing.T) {
 			joined := make(chan struct{}, 100)
 			var servers []string
 			for range 2 {
-				h := newHost(t, "127.0.0.1:0", func(h *host) {
+				h := newHost(t, porttest.Listen(t), func(h *host) {
 					h.joined, h.welcome.HeartbeatInterval = joined, time.Second
 					h.stalls = func(now bool) bool { return now == welcomed && stalled.CompareAndSwap(false, true) }
 				})
@@ -224,7 +221,7 @@ func TestOneSessionIsOpenedHoweverManyServersAnswer(t *testing.T) {
 	var hosts []*host
 	var servers []string
 	for range 4 {
-		h := newHost(t, "127.0.0.1:0", func(h *host) { h.joined = joined })
+		h := newHost(t, porttest.Listen(t), func(h *host) { h.joined = joined })
 		hosts, servers = append(hosts, h), append(servers, h.URL)
 	}
 	runAgent(t, agent.Link{Servers: servers})
@@ -251,12 +248,16 @@ func TestOneSessionIsOpenedHoweverManyServersAnswer(t *testing.T) {
 // A name stands for two servers. The first of them cannot open sessions now.
 func TestANameWithSeveralAddressesMeansAllOfThem(t *testing.T) {
 	t.Parallel()
-	bad := newHost(t, "127.0.0.1:0", func(h *host) { h.bye = &wire.Bye{Reason: "not now"} })
+	bad := newHost(t, porttest.Listen(t), func(h *host) { h.bye = &wire.Bye{Reason: "not now"} })
 	u, err := url.Parse(bad.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := newHost(t, "127.0.0.2:"+u.Port(), nil)
+	second, err := net.Listen("tcp", "127.0.0.2:"+u.Port())
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := newHost(t, second, nil)
 	runAgent(t, agent.Link{
 		Servers: []string{"http://servers.test:" + u.Port()}, Insecure: true,
 		Lookup: func(_ context.Context, name string) ([]netip.Addr, error) {
@@ -271,8 +272,8 @@ func TestANameWithSeveralAddressesMeansAllOfThem(t *testing.T) {
 
 func TestAnAgentLearnsOfServersAndStoresThem(t *testing.T) {
 	t.Parallel()
-	second := newHost(t, "127.0.0.1:0", nil)
-	first := newHost(t, "127.0.0.1:0", func(h *host) { h.welcome.Servers = []string{second.URL, "http://10.0.0.1:1"} })
+	second := newHost(t, porttest.Listen(t), nil)
+	first := newHost(t, porttest.Listen(t), func(h *host) { h.welcome.Servers = []string{second.URL, "http://10.0.0.1:1"} })
 	saved := make(chan []string, 10)
 	runAgent(t, agent.Link{Servers: []string{first.URL}, Known: agent.NewKnown(nil, func(urls []string) { saved <- urls })})
 	awaitSignal(t, "the node connects", first.joined)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -18,6 +17,7 @@ import (
 	"mariposa"
 	"mariposa/contract"
 	"mariposa/leaktest"
+	"mariposa/listener/porttest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -284,10 +284,7 @@ func TestAnswersOfStrangersAreCalledStrange(t *testing.T) {
 
 func TestNobodyThereIsSaidWithWhatToDo(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	address := "http://" + l.Addr().String()
-	_ = l.Close()
+	address := "http://" + porttest.Address(t)
 	c, err := New(Options{URL: address, Token: "s3cret"})
 	must(t, err)
 	_, err = c.Health(context.Background())

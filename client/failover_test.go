@@ -16,6 +16,7 @@ import (
 
 	"mariposa"
 	"mariposa/contract"
+	"mariposa/listener/porttest"
 )
 
 // replica is a server of an installation that records who sends it a token.
@@ -30,7 +31,7 @@ type replica struct {
 func newReplica(t *testing.T, installation string, handle http.HandlerFunc) *replica {
 	t.Helper()
 	r := &replica{installation: installation, handle: handle}
-	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	r.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.Header.Get("Authorization") != "" {
 			r.tokens.Add(1)
 		}
@@ -43,6 +44,9 @@ func newReplica(t *testing.T, installation string, handle http.HandlerFunc) *rep
 		}
 		r.handle(w, req)
 	}))
+	_ = r.Listener.Close()
+	r.Listener = porttest.Listen(t) // when the test closes it, no other server takes its port
+	r.Start()
 	t.Cleanup(r.Server.Close)
 	return r
 }

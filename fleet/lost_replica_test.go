@@ -1,13 +1,12 @@
 package fleet_test
 
 import (
-	"net/http"
-	"net/http/httptest"
 	"testing"
 	"time"
 
 	"mariposa"
 	"mariposa/fleet"
+	"mariposa/listener/porttest"
 	"mariposa/relay"
 	"mariposa/store"
 )
@@ -51,10 +50,8 @@ func (r *rig) addReplica(replica, url string) {
 func TestANodeIsNotUnknownWhileAReplicaCannotBeAsked(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	srv := httptest.NewServer(http.NotFoundHandler())
-	srv.Close() // nobody listens there
 	p := r.connect("n1")
-	r.addReplica("r2", srv.URL)
+	r.addReplica("r2", "http://"+porttest.Address(t)) // nobody listens there
 	r.fleet.Links = r.links("r1")
 	p.session.End("the connection was lost")
 	r.pass(20 * time.Second)

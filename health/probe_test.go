@@ -13,6 +13,7 @@ import (
 
 	"mariposa"
 	"mariposa/health"
+	"mariposa/listener/porttest"
 )
 
 // targetOf returns the target of a server, and its port.
@@ -100,10 +101,7 @@ func TestAnHTTPSCheckVerifiesTheCertificateUnlessToldOtherwise(t *testing.T) {
 
 func TestATCPCheckPassesIfSomethingListens(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := porttest.Listen(t)
 	at, port := targetOf(t, l.Addr().String())
 	c := mariposa.HealthCheck{Type: mariposa.CheckTCP, Port: port}
 	check(t, probe(t, at, c), "")

@@ -5,12 +5,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
 	"mariposa/client"
-	"mariposa/store/postgres/pgtest"
+	"mariposa/listener/porttest"
 )
 
 // splitSystem is a `mariposa server` on SQLite with agents as separate processes. The
@@ -46,7 +45,7 @@ func (a *splitSystem) serve() {
 	a.t.Helper()
 	a.out = &lockedBuffer{}
 	if a.address == "" {
-		a.address = freeAddress(a.t)
+		a.address = porttest.Address(a.t)
 	}
 	a.server = a.launch(nil, append([]string{"server", "--store", "sqlite:" + filepath.Join(a.data, "m.db"), "--listen", a.address}, a.flags...)...)
 	a.await("the server says where it is", func() bool {
@@ -60,14 +59,6 @@ func (a *splitSystem) serve() {
 		a.Client, err = client.New(client.Options{URL: a.url, Token: a.admin, Roots: a.roots})
 		must(a.t, err)
 	}
-}
-
-// freeAddress returns an address for a server that is stopped and started again on it.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	port, err := pgtest.FreePort()
-	must(t, err)
-	return "127.0.0.1:" + strconv.Itoa(port)
 }
 
 // secret reads a file in the server's data directory.

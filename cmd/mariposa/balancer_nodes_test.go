@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"mariposa/listener/porttest"
+
 	"mariposa"
 )
 
@@ -13,7 +15,7 @@ import (
 func TestABalancerFollowsItsNodes(t *testing.T) {
 	t.Parallel()
 	f := newFleetSystem(t, "one", "two")
-	port := freePort(t)
+	port := porttest.Reserve(t)
 	text := strings.Replace(balanced(4, port, "1", "", ""), "    grace: 60\n", "    grace: 60\n    reschedule: {never: true}\n", 1)
 	f.ok("project", "create", "shop", "-m", fileOf(t, text), "--wait")
 	f.membersUp("shop", "front", 4)

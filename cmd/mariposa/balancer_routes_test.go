@@ -14,12 +14,13 @@ import (
 
 	"mariposa"
 	"mariposa/contract"
+	"mariposa/listener/porttest"
 )
 
 func TestRequestsAreRoutedByHostAndPath(t *testing.T) {
 	t.Parallel()
 	h := newDevServer(t)
-	port := freePort(t)
+	port := porttest.Reserve(t)
 	service := func(name string) string {
 		script := "for d in . api api/v1 api/x apis; do mkdir -p $d; echo " + name + " > $d/index.html; done; exec busybox httpd -f -p 127.0.0.1:$PORT -h ."
 		return fmt.Sprintf("  %s: {compute_type: process, command: [sh, -c, %q], ports: [8080]}\n", name, script)
@@ -71,7 +72,7 @@ func TestRequestsAreRoutedByHostAndPath(t *testing.T) {
 func TestACanaryGetsItsShareOfRequests(t *testing.T) {
 	t.Parallel()
 	h := newDevServer(t)
-	port := freePort(t)
+	port := porttest.Reserve(t)
 	h.ok("project", "create", "shop", "-m", fileOf(t, balanced(3, port, "1", ", canary_weight: 20", "")), "--wait")
 	before := h.membersUp("shop", "front", 3)
 	h.ok("-j", "shop", "project", "update", "-m", fileOf(t, balanced(3, port, "2", ", canary_weight: 20", "")), "--force", "--canary", "1", "--wait")
@@ -136,7 +137,7 @@ backend front
 
 func TestAnExternalBalancerGetsTheMembers(t *testing.T) {
 	t.Parallel()
-	port := freePort(t)
+	port := porttest.Reserve(t)
 	socket := haproxy(t, port)
 	h := newDevServer(t, "--balancer-address", socket)
 	external := func(address string) string {
@@ -165,7 +166,7 @@ func TestAnExternalBalancerGetsTheMembers(t *testing.T) {
 	})
 
 	// A socket that the operator has not allowed is not used.
-	other := haproxy(t, freePort(t))
+	other := haproxy(t, porttest.Reserve(t))
 	h.ok("project", "create", "shop", "-m", fileOf(t, external(other)))
 	h.await("it says why it cannot start", func() bool {
 		b := h.balancer("shop", "front")
@@ -188,8 +189,8 @@ func TestTheExampleBehindALoadBalancerWorks(t *testing.T) {
 	if !strings.HasPrefix(services(text), services(plain)) {
 		t.Error("the services of mariposa.yaml and balanced.yaml differ")
 	}
-	port := freePort(t)
-	text = strings.NewReplacer("listen: 8081", "listen: "+itoa(port), "7101", itoa(freePort(t))).Replace(text)
+	port := porttest.Reserve(t)
+	text = strings.NewReplacer("listen: 8081", "listen: "+itoa(port), "7101", itoa(porttest.Reserve(t))).Replace(text)
 	h.ok("project", "create", "hello", "-m", fileOf(t, text), "--wait")
 	h.membersUp("hello", "front", 3)
 	r, err := (&http.Client{Timeout: time.Minute}).Get(fmt.Sprintf("http://127.0.0.1:%d/", port))

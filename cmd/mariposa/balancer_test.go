@@ -28,7 +28,7 @@ import (
 
 	"mariposa"
 	"mariposa/contract"
-	"mariposa/store/postgres/pgtest"
+	"mariposa/listener/porttest"
 )
 
 // balanced is a service of hello backends behind a load balancer.
@@ -46,13 +46,6 @@ func balanced(scale, listen int, version, balancer, more string) string {
 load_balancers:
   front: {listen: %d, service: web, port: 8080%s}
 %s`, filepath.Join(binaries, "hello"), version, scale, listen, balancer, more)
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	port, err := pgtest.FreePort()
-	must(t, err)
-	return port
 }
 
 // balancer returns a load balancer of a project.
@@ -156,7 +149,7 @@ func (l *load) ends(t *testing.T) {
 func TestALoadBalancerLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	h := newDevServer(t)
-	port := freePort(t)
+	port := porttest.Reserve(t)
 	h.ok("project", "create", "shop", "-m", fileOf(t, balanced(2, port, "1", "", "")), "--wait")
 	h.membersUp("shop", "front", 2)
 	url := fmt.Sprintf("http://127.0.0.1:%d/", port)
@@ -199,7 +192,7 @@ func TestALoadBalancerLosesNoRequest(t *testing.T) {
 func TestALeavingMemberKeepsItsConnections(t *testing.T) {
 	t.Parallel()
 	h := newDevServer(t)
-	port := freePort(t)
+	port := porttest.Reserve(t)
 	h.ok("project", "create", "shop", "-m", fileOf(t, balanced(1, port, "1", ", mode: tcp, drain: 3600", "")), "--wait")
 	old := slices.Collect(maps.Keys(h.membersUp("shop", "front", 1)))[0]
 	c := dial(t, port)
@@ -313,7 +306,7 @@ func command(t *testing.T, socket, text string) string {
 func TestALoadBalancerRepairsItself(t *testing.T) {
 	t.Parallel()
 	h := newDevServer(t)
-	port := freePort(t)
+	port := porttest.Reserve(t)
 	h.ok("project", "create", "shop", "-m", fileOf(t, balanced(2, port, "1", "", "")), "--wait")
 	members := h.membersUp("shop", "front", 2)
 	ids := slices.Sorted(maps.Keys(members))
@@ -388,7 +381,7 @@ func certificate(t *testing.T, name string) string {
 func TestACertificateIsRenewedWithoutTheEndOfAConnection(t *testing.T) {
 	t.Parallel()
 	h := newDevServer(t)
-	port := freePort(t)
+	port := porttest.Reserve(t)
 	first := certificate(t, "first.example")
 	dir := t.TempDir()
 	values := filepath.Join(dir, "values.yaml")

@@ -10,6 +10,7 @@ import (
 
 	"mariposa/client"
 	"mariposa/contract"
+	"mariposa/listener/porttest"
 )
 
 // axe is axe-core 4.11.0 from npm, which checks pages for accessibility. It is under the MPL 2.0.
@@ -179,7 +180,7 @@ const evilPath = `%3Cimg%20src=x%20onerror=attacked()%3E/%22%3E%3Cscript%3Eattac
 func TestThePageShowsLoadBalancers(t *testing.T) {
 	t.Parallel()
 	h := newDevServer(t)
-	h.create("shop", balanced(2, freePort(t), "one", "", ""))
+	h.create("shop", balanced(2, porttest.Reserve(t), "one", "", ""))
 	p := signedIn(t, h.Client)
 	p.visit(h.URL() + "/projects/admin/shop")
 	p.until("both members are up", "[...document.querySelectorAll('[data-balancer=front] [data-member]')].filter((m) => m.innerText.includes('up')).length === 2")

@@ -10,6 +10,7 @@ import (
 
 	"mariposa"
 	"mariposa/contract"
+	"mariposa/listener/porttest"
 )
 
 // node returns this machine as the server shows it.
@@ -54,9 +55,7 @@ func TestAWipedStoreKillsNothing(t *testing.T) {
 
 func TestAFixedPortThatSomebodyElseHasIsNamed(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp4", freeAddress(t))
-	must(t, err)
-	defer l.Close()
+	l := porttest.Listen(t)
 	port := l.Addr().(*net.TCPAddr).Port
 	h := newDevServer(t)
 	h.create("fixed", fmt.Sprintf(`services: {s: {compute_type: process, command: [hello, backend], ports: ["%d:%d"]}}`, port, port))

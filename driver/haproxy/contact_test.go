@@ -8,11 +8,12 @@ import (
 
 	"mariposa"
 	"mariposa/driver/drivertest"
+	"mariposa/listener/porttest"
 )
 
 func TestLimitsOfABalancerChangeWhileItRuns(t *testing.T) {
 	t.Parallel()
-	i := instance(drivertest.NewID(), mariposa.Balancer{Listen: []int{freePort(t)}})
+	i := instance(drivertest.NewID(), mariposa.Balancer{Listen: []int{porttest.Reserve(t)}})
 	d, _, o := run(t, i)
 	i.Workload = &mariposa.Workload{Compute: mariposa.ComputeBalancer, Memory: 256 << 20, MilliCPU: 500}
 	now, err := d.Update(t.Context(), i)
@@ -26,11 +27,8 @@ func TestLimitsOfABalancerChangeWhileItRuns(t *testing.T) {
 // node, gets no requests as long as others can be reached. It comes back once it can.
 func TestAMemberThatCannotBeReachedGetsNoRequests(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	must(t, err)
-	at := l.Addr().String()
-	must(t, l.Close())
-	port := freePort(t)
+	at := porttest.Address(t)
+	port := porttest.Reserve(t)
 	i := instance(drivertest.NewID(), mariposa.Balancer{Listen: []int{port}})
 	good, bad := named(t, "web"), mariposa.Member{Backend: "web.80", Instance: "bad", Address: at, Weight: 100, State: mariposa.MemberUp}
 	d, seen, _ := run(t, i)
@@ -55,7 +53,7 @@ func TestAMemberThatCannotBeReachedGetsNoRequests(t *testing.T) {
 	if u, err := d.Usage(t.Context(), i.ID); err != nil || !isLost(u.Balancer.Members[0]) || !isUp(u.Balancer.Members[1]) {
 		t.Errorf("shown: %+v, %v", u.Balancer, err)
 	}
-	l, err = net.Listen("tcp4", at)
+	l, err := net.Listen("tcp4", at)
 	must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	seen.await(t, i.ID, "bad", isUp)

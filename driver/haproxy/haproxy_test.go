@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -22,6 +21,7 @@ import (
 	"mariposa/driver/drivertest"
 	"mariposa/driver/haproxy"
 	"mariposa/driver/process"
+	"mariposa/listener/porttest"
 )
 
 // The test binary replaces mariposa: it is its own supervisor.
@@ -38,23 +38,6 @@ func must(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	for {
-		port := int(lastPort.Add(1))
-		if l, err := net.Listen("tcp", ":"+strconv.Itoa(port)); err == nil {
-			must(t, l.Close())
-			return port
-		}
-	}
-}
-
-// lastPort is the port that was last given to a test. Below the ports that the kernel picks, nothing
-// else takes one in the moment before HAProxy does.
-var lastPort atomic.Int32
-
-func init() { lastPort.Store(24000) }
 
 func open(t *testing.T, dir string) *haproxy.Driver {
 	t.Helper()
@@ -92,7 +75,7 @@ func TestConformance(t *testing.T) {
 		return drivertest.Harness{
 			Open: func(t *testing.T) driver.Driver { return open(t, dir) },
 			Runs: func(t *testing.T, id string) driver.Instance {
-				return instance(id, mariposa.Balancer{Listen: []int{freePort(t)}})
+				return instance(id, mariposa.Balancer{Listen: []int{porttest.Reserve(t)}})
 			},
 			End: func(t *testing.T, _ driver.Driver, o driver.Observed) {
 				must(t, syscall.Kill(pidOf(t, o), syscall.SIGKILL))
@@ -153,7 +136,7 @@ func TestADrainEndsWithTheLastConnection(t *testing.T) {
 		_, _ = io.WriteString(w, "done")
 	}))
 	t.Cleanup(backend.Close)
-	dir, port := t.TempDir(), freePort(t)
+	dir, port := t.TempDir(), porttest.Reserve(t)
 	d := open(t, dir)
 	var seen reports
 	d.Watch(seen.note)
@@ -218,7 +201,7 @@ func TestSettingsThatAreNotRoutesAreRefused(t *testing.T) {
 		"an unknown mode":        {Mode: "health"},
 		"a socket of the node":   {Address: "/run/haproxy/admin.sock"},
 	} {
-		b.Listen = []int{freePort(t)}
+		b.Listen = []int{porttest.Reserve(t)}
 		if _, err := d.Start(t.Context(), instance(drivertest.NewID(), b)); err == nil {
 			t.Errorf("%s: it was started", name)
 		}
@@ -226,7 +209,7 @@ func TestSettingsThatAreNotRoutesAreRefused(t *testing.T) {
 	if list, err := d.List(t.Context()); err != nil || len(list) > 0 {
 		t.Errorf("there is %+v, %v", list, err)
 	}
-	i := instance(drivertest.NewID(), mariposa.Balancer{Listen: []int{freePort(t)}})
+	i := instance(drivertest.NewID(), mariposa.Balancer{Listen: []int{porttest.Reserve(t)}})
 	_, err := d.Start(t.Context(), i)
 	must(t, err)
 	for _, m := range []mariposa.Member{{Backend: "web.80", Instance: "a;b", Address: "127.0.0.1:1"}, {Backend: "web.80", Instance: "a", Address: "127.0.0.1:1 cookie x"}, {Backend: "a\nb", Instance: "a"}} {

@@ -31,6 +31,7 @@ import (
 	"mariposa/driver"
 	"mariposa/driver/drivertest"
 	"mariposa/driver/haproxy"
+	"mariposa/listener/porttest"
 )
 
 // named starts a server that answers with its name.
@@ -109,7 +110,7 @@ func control(t *testing.T, id, command string) string {
 
 func TestTwoBalancersCannotShareAPort(t *testing.T) {
 	t.Parallel()
-	port := freePort(t)
+	port := porttest.Reserve(t)
 	run(t, instance(drivertest.NewID(), mariposa.Balancer{Listen: []int{port}}))
 	other := open(t, t.TempDir())
 	t.Cleanup(func() { must(t, other.Close()) })
@@ -136,7 +137,7 @@ func TestClientsAndMembersUseIPv6(t *testing.T) {
 	})}}
 	s.Start()
 	t.Cleanup(s.Close)
-	port := freePort(t)
+	port := porttest.Reserve(t)
 	i := instance(drivertest.NewID(), mariposa.Balancer{Listen: []int{port}})
 	d, seen, _ := run(t, i)
 	m := mariposa.Member{Backend: "web.80", Instance: "a", Address: l.Addr().String(), Weight: 100, State: mariposa.MemberUp}
@@ -151,7 +152,7 @@ func TestClientsAndMembersUseIPv6(t *testing.T) {
 
 func TestAMemberThatSomebodyMarkedAsFailedComesBack(t *testing.T) {
 	t.Parallel()
-	port := freePort(t)
+	port := porttest.Reserve(t)
 	i := instance(drivertest.NewID(), mariposa.Balancer{Listen: []int{port}})
 	i.Members = []mariposa.Member{named(t, "web")}
 	run(t, i)
@@ -176,7 +177,7 @@ func routed(port int) (before, after mariposa.Balancer) {
 
 func TestAStalledBalancerGetsItsRoutesLater(t *testing.T) {
 	t.Parallel()
-	port := freePort(t)
+	port := porttest.Reserve(t)
 	before, after := routed(port)
 	i := instance(drivertest.NewID(), before)
 	i.Members = []mariposa.Member{named(t, "web"), named(t, "api")}
@@ -206,7 +207,7 @@ func TestAStalledBalancerIsRestarted(t *testing.T) {
 			ended <- e.Instance
 		}
 	})
-	port := freePort(t)
+	port := porttest.Reserve(t)
 	i := instance(drivertest.NewID(), mariposa.Balancer{Listen: []int{port}})
 	i.Members = []mariposa.Member{named(t, "web")}
 	o, err := d.Start(t.Context(), i)
@@ -242,7 +243,7 @@ func TestABalancerThatFinishesItsConnectionsIsNotRestarted(t *testing.T) {
 	d, err := haproxy.New(haproxy.Options{Dir: t.TempDir(), Interval: 10 * time.Millisecond, StallLimit: time.Millisecond})
 	must(t, err)
 	d.Watch(func(driver.Event) {})
-	port := freePort(t)
+	port := porttest.Reserve(t)
 	i := instance(drivertest.NewID(), mariposa.Balancer{Mode: "tcp", Listen: []int{port}, Drain: 10 * time.Minute})
 	i.Members = []mariposa.Member{{Backend: "web.80", Instance: "a", Address: l.Addr().String(), Weight: 100, State: mariposa.MemberUp}}
 	_, err = d.Start(t.Context(), i)
@@ -330,7 +331,7 @@ func servedBy(port int) string {
 
 func TestACertificateThatCannotBeUsedChangesNothing(t *testing.T) {
 	t.Parallel()
-	port := freePort(t)
+	port := porttest.Reserve(t)
 	before, _ := routed(port)
 	i := instance(drivertest.NewID(), before)
 	i.Members = []mariposa.Member{named(t, "web")}
@@ -386,7 +387,7 @@ func TestACertificateThatCannotBeUsedChangesNothing(t *testing.T) {
 
 func TestALargeCertificateIsRenewed(t *testing.T) {
 	t.Parallel()
-	port := freePort(t)
+	port := porttest.Reserve(t)
 	before, _ := routed(port)
 	i := instance(drivertest.NewID(), before)
 	i.Mdata.Values = withCert(i.ID, before, goodPair(t, "first"))
@@ -519,7 +520,7 @@ func TestASocketThatIsNoLongerAllowedIsNotUsed(t *testing.T) {
 // A balancer with many routes is asked for all of them at once.
 func TestABalancerWithManyRoutesIsAskedLittle(t *testing.T) {
 	t.Parallel()
-	b := mariposa.Balancer{Mode: "http", Listen: []int{freePort(t)}}
+	b := mariposa.Balancer{Mode: "http", Listen: []int{porttest.Reserve(t)}}
 	var members []mariposa.Member
 	for n := range mariposa.MaxRoutes {
 		name := "s" + strconv.Itoa(n)

@@ -13,6 +13,7 @@ import (
 
 	"mariposa"
 	"mariposa/driver/drivertest"
+	"mariposa/listener/porttest"
 )
 
 // speaking starts a member that says which protocol it was asked with. It speaks HTTP/1.1 and HTTP/2
@@ -42,7 +43,7 @@ func TestClientsUseHTTP2(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c.balancer.Listen = []int{freePort(t)}
+			c.balancer.Listen = []int{porttest.Reserve(t)}
 			i := instance(drivertest.NewID(), c.balancer)
 			i.Members = []mariposa.Member{speaking(t)}
 			if c.balancer.TLS {

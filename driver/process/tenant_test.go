@@ -19,6 +19,7 @@ import (
 	"mariposa/driver"
 	"mariposa/driver/drivertest"
 	"mariposa/driver/process"
+	"mariposa/listener/porttest"
 )
 
 // These tests act as a tenant who tries to reach more than their own instance. Each
@@ -254,8 +255,8 @@ func (g *target) attacks(t *testing.T) map[string][]string {
 		"a user namespace":            program("unshare user", ""),
 	}
 	if process.LandlockVersion() >= 4 { // older kernels cannot restrict ports, and the node reports that
-		all["a port of another program"] = program("tcp", strconv.Itoa(freePort(t)))
-		all["such a port by multipath TCP"] = program("multipath tcp", strconv.Itoa(freePort(t)))
+		all["a port of another program"] = program("tcp", strconv.Itoa(porttest.Reserve(t)))
+		all["such a port by multipath TCP"] = program("multipath tcp", strconv.Itoa(porttest.Reserve(t)))
 	}
 	if os.Getuid() == 0 { // impossible without isolation, too
 		must(t, os.WriteFile(filepath.Join(filepath.Dir(g.base), "other"), nil, 0o600))
@@ -304,18 +305,6 @@ func TestATenantGetsNothingBeyondTheirInstance(t *testing.T) {
 			}
 		})
 	}
-}
-
-// freePort is a port on which nothing listens and which the kernel does not assign.
-func freePort(t *testing.T) int {
-	t.Helper()
-	for n := 15_000 + os.Getpid()%4000; n < 20_000; n++ {
-		if listenOn(strconv.Itoa(n), unix.IPPROTO_TCP) == nil {
-			return n
-		}
-	}
-	t.Fatal("no port is free")
-	return 0
 }
 
 func TestAnInstanceListensOnItsOwnPorts(t *testing.T) {

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"mariposa/listener/porttest"
 )
 
 // The test binary runs as the program itself if an environment variable says so. Tests
@@ -64,7 +66,7 @@ func TestTheWebShowsItsWordAndWhatTheBackendSays(t *testing.T) {
 
 func TestTheWebSaysWhenTheBackendIsAway(t *testing.T) {
 	t.Parallel()
-	nobody := freeAddress(t)
+	nobody := porttest.Address(t)
 	nonsense := start(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "?") }))
 	failing := start(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }))
 
@@ -110,7 +112,7 @@ func TestTheAppCountsVisitsInTheStore(t *testing.T) {
 			t.Errorf("the store's part: %+v", s)
 		}
 	}
-	if status, text := get(t, start(t, app(identity{}, freeAddress(t))), "/", ""); status != http.StatusServiceUnavailable || !strings.Contains(text, "is away") {
+	if status, text := get(t, start(t, app(identity{}, porttest.Address(t))), "/", ""); status != http.StatusServiceUnavailable || !strings.Contains(text, "is away") {
 		t.Errorf("without a store: status %d, %s", status, text)
 	}
 	if err := os.WriteFile(dir+"/visits", []byte("many"), 0o600); err != nil {
@@ -147,7 +149,7 @@ func TestWrongUseIsExplained(t *testing.T) {
 
 func TestTheProgramLeavesPolitelyAndSurvivesBeingKilled(t *testing.T) {
 	t.Parallel()
-	address := freeAddress(t)
+	address := porttest.Address(t)
 
 	first := play(t, address)
 	var before, after greeting
@@ -207,17 +209,6 @@ func start(t *testing.T, handler http.Handler) (address string) {
 			t.Errorf("serve ended with %v", err)
 		}
 	})
-	return listener.Addr().String()
-}
-
-// freeAddress returns an address that is not in use.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
 	return listener.Addr().String()
 }
 

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"time"
 
+	"mariposa/listener/porttest"
+
 	"github.com/jackc/pgx/v5"
 )
 
@@ -195,7 +197,7 @@ func (s *Server) tryToStart(within time.Duration) error {
 	for { // a port can be taken between finding and using it
 		fixed, err := s.Port != 0, error(nil)
 		if !fixed {
-			if s.Port, err = FreePort(); err != nil {
+			if s.Port, err = porttest.Find(); err != nil {
 				return err
 			}
 		}
