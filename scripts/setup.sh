@@ -154,7 +154,7 @@ install_tools() {
 	while read -r command package version; do
 		tool_is_current "$command" "$version" && continue
 		say "building $command $version into .cache/tools (once, a minute or two)"
-		quietly env GOBIN="$PWD/.cache/tools" CGO_ENABLED=0 GOFLAGS= go install "$package@$version" ||
+		quietly env GOBIN="$PWD/.cache/tools" CGO_ENABLED=0 GOFLAGS=-trimpath go install "$package@$version" ||
 			die "could not build $command $version; see the output above"
 	done < <(tools)
 }
@@ -163,10 +163,13 @@ case ${1:-all} in
 all)
 	[ "$(id -u)" -eq 0 ] ||
 		die "run make test as root: the tests mount file systems, set cgroup limits and start servers as other users"
+	install_tools & # it mostly computes, while the others mostly download
+	tools=$!
+	trap 'kill "$tools" 2>/dev/null || true' EXIT # if one of the others fails
 	install_packages
 	fetch_kernel
 	install_provider
-	install_tools
+	wait "$tools" || exit
 	;;
 tools) install_tools ;;
 *) die "unknown argument \"$1\"; run without an argument, or with: tools" ;;
