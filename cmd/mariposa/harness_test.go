@@ -24,6 +24,7 @@ import (
 	"mariposa"
 	"mariposa/client"
 	"mariposa/contract"
+	"mariposa/listener/porttest"
 )
 
 // These tests run the real binary from outside: HTTP, command line, signals and real
@@ -193,7 +194,8 @@ func (h *devServer) spawn() {
 	h.t.Helper()
 	_ = os.Remove(filepath.Join(h.dir, "url"))
 	h.out = &lockedBuffer{}
-	args := append([]string{"dev", "--listen", "127.0.0.1:0", "--data", h.dir}, h.args...)
+	// While it is down, nobody else listens on its port.
+	args := append([]string{"dev", "--listen", porttest.Address(h.t), "--data", h.dir}, h.args...)
 	h.cmd = launch(h.t, program(context.Background(), h.dir, []string{"SECRET_OF_THE_AGENT=hunter2"}, args...), h.out)
 	h.done = make(chan struct{})
 	go func(cmd *exec.Cmd, done chan struct{}) {

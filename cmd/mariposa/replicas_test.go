@@ -13,6 +13,7 @@ import (
 
 	"mariposa"
 	"mariposa/client"
+	"mariposa/listener/porttest"
 	"mariposa/store/postgres/pgtest"
 )
 
@@ -91,7 +92,7 @@ func (c *cluster) addReplicas(n int, flags ...string) {
 	var all []*replica
 	for range n {
 		r := &replica{out: &lockedBuffer{}}
-		r.cmd = c.spawnProcess(r.out, []string{"MARIPOSA_STORE=" + c.store}, append([]string{"server", "--listen", "127.0.0.1:0"}, flags...)...)
+		r.cmd = c.spawnProcess(r.out, []string{"MARIPOSA_STORE=" + c.store}, append([]string{"server", "--listen", porttest.Address(c.t)}, flags...)...)
 		all = append(all, r)
 	}
 	for _, r := range all {
