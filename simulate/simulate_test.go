@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -139,26 +140,27 @@ func TestOneSeed(t *testing.T) {
 	t.Logf("%+v", res)
 }
 
-// TestSoak runs new worlds for the duration in MARIPOSA_SOAK, or a handful if it is not
-// set. Use TestOneSeed to replay a failure.
+// TestSoak runs new worlds for the duration in MARIPOSA_SOAK. If that is not set, it runs a few
+// that are always the same, so that only a change can make them fail. In the first one, a balancer
+// has a route for one version. Use TestOneSeed to replay a failure.
 func TestSoak(t *testing.T) {
 	t.Parallel()
-	limit, err := time.ParseDuration(os.Getenv("MARIPOSA_SOAK"))
-	if err != nil {
-		limit = time.Second
+	ctx, worlds, from := t.Context(), uint64(30), uint64(1795119666247674345)
+	if limit, err := time.ParseDuration(os.Getenv("MARIPOSA_SOAK")); err == nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+		worlds, from = math.MaxInt64, uint64(time.Now().UnixNano())
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
-	from, err := strconv.ParseUint(os.Getenv("MARIPOSA_SEED"), 10, 64)
-	if err != nil {
-		from = uint64(time.Now().UnixNano())
+	if given, err := strconv.ParseUint(os.Getenv("MARIPOSA_SEED"), 10, 64); err == nil {
+		from = given
 	}
 	var next, played atomic.Uint64
 	next.Store(from)
 	var all sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		all.Go(func() {
-			for s := next.Add(1) - 1; ctx.Err() == nil && !t.Failed(); s = next.Add(1) - 1 {
+			for s := next.Add(1) - 1; s-from < worlds && ctx.Err() == nil && !t.Failed(); s = next.Add(1) - 1 {
 				o := options(t, s)
 				o.Store = nil // memory is faster, and the history is the same
 				if _, err := simulate.Run(t.Context(), o); err != nil {
