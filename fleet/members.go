@@ -337,12 +337,15 @@ func (s *Session) drainOf(ctx context.Context, r *store.Instance) (time.Duration
 		if is == nil {
 			continue
 		}
-		all, err := s.balancersSince(ctx, b.Spec(), spec.Number)
-		if err != nil {
-			return 0, err
+		waits := is.Serves(spec.ServiceName) || isListed(b.Status().Members, r.ID)
+		if !waits {
+			former, err := s.formerBalancers(ctx, b, spec.Number)
+			if err != nil {
+				return 0, err
+			}
+			waits = slices.ContainsFunc(former, func(was *mariposa.Balancer) bool { return was.Serves(spec.ServiceName) })
 		}
-		serves := func(b *mariposa.Balancer) bool { return b.Serves(spec.ServiceName) }
-		if slices.ContainsFunc(all, serves) || isListed(b.Status().Members, r.ID) {
+		if waits {
 			wait = max(wait, is.Drain)
 		}
 	}

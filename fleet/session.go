@@ -69,6 +69,7 @@ type Session struct {
 	judged            bool                         // its node counts as unknown, though it is connected here
 	endings           map[string]ending            // what the node was told about the ends of instances
 	members           map[string][]mariposa.Member // what its balancers were told
+	histories         map[string]balancerHistory   // by balancer
 	leaving           map[string]string            // instances that wait for balancers before they stop, with their projects
 	keyRequested      time.Time                    // the newest request for a new key that the node knows of
 	offeredKey        string                       // the hash of a key that the node has stored, not yet stored here
@@ -94,7 +95,7 @@ func newSession(f *Fleet, h *wire.Hello, spec *mariposa.NodeSpec, epoch int64, f
 	s := &Session{
 		f: f, node: h.Node, hello: c.hello(h), spec: spec, epoch: epoch, from: from, out: out, began: f.Clock.Now(),
 		pending: map[string]*mariposa.InstanceStatus{}, recent: map[string]*mariposa.InstanceStatus{}, retry: func() {}, ready: make(chan struct{}),
-		provided: map[string]wire.Provided{}, endings: map[string]ending{}, members: map[string][]mariposa.Member{}, leaving: map[string]string{}, reading: f.readings.of(h.Node),
+		provided: map[string]wire.Provided{}, endings: map[string]ending{}, members: map[string][]mariposa.Member{}, histories: map[string]balancerHistory{}, leaving: map[string]string{}, reading: f.readings.of(h.Node),
 	}
 	s.machine, s.past, s.excess = s.hello.Machine, f.pastOf(h), c.excess
 	if len(c.excess) > 0 {

@@ -14,8 +14,8 @@ import (
 // may have connections: they drain. One that leaves is a member until its node has stopped it.
 //
 // The stored status of a balancer may be older than what it has been told. So those that this
-// session has sent it, and those that leave and had a route since they were created, count too: the
-// balancer then says itself that they have no connections.
+// session has sent it, and those that leave and had a route in their own version or a recent one,
+// count too: the balancer then says itself that they have no connections.
 func (s *Session) unrouted(ctx context.Context, r *store.Instance, b *mariposa.Balancer, instances []*store.Instance) ([]mariposa.Member, error) {
 	if r.Status() == nil {
 		return nil, nil
@@ -43,21 +43,25 @@ func (s *Session) unrouted(ctx context.Context, r *store.Instance, b *mariposa.B
 		add(m, false)
 	}
 	for _, i := range instances {
-		if i.Spec().Goal == mariposa.GoalRunning || !i.Spec().Managed {
+		if i.Spec().Goal == mariposa.GoalRunning || !i.Spec().Managed || i.Status() == nil || !isAlive(i.Status().State) {
 			continue
 		}
-		earlier, err := s.balancersSince(ctx, r.Spec(), i.Spec().Number)
+		definitions, err := s.formerBalancers(ctx, r, i.Spec().Number)
 		if err != nil {
 			return nil, err
 		}
-		for _, was := range earlier {
+		for _, was := range definitions {
 			for _, route := range was.RoutesTo(i.Spec().ServiceName) {
+				backend := was.Backend(r.Spec().ServiceName, route)
+				if listed[balance.Key{Backend: backend, Instance: i.ID}] {
+					continue
+				}
 				c, is, err := s.candidate(ctx, i, route.Port, r.Spec().Node)
 				if err != nil {
 					return nil, err
 				}
 				if is {
-					c.Backend = was.Backend(r.Spec().ServiceName, route)
+					c.Backend = backend
 					add(c.Member, false)
 				}
 			}
@@ -66,30 +70,58 @@ func (s *Session) unrouted(ctx context.Context, r *store.Instance, b *mariposa.B
 	return all, nil
 }
 
-// recentVersions is how many versions are read at most to find out what a balancer may have been
-// told since its stored status, which is seldom older than a few seconds.
+// recentVersions is how many versions are examined to find out what a balancer may have been told
+// since it last reported, which is seldom more than a few seconds ago.
 const recentVersions = 16
 
-// balancersSince returns what the versions from the given one to the one in force say that a
-// balancer does. If there are too many, these are the given one and the last ones.
-func (s *Session) balancersSince(ctx context.Context, spec *mariposa.InstanceSpec, number int) ([]*mariposa.Balancer, error) {
-	newest := numberInForce(spec, s.f.Picture.Projects.Get(spec.Project))
-	first, last := min(number, newest), max(number, newest)
-	numbers := []int{number}
-	for n := max(first, last-recentVersions+1); n <= last; n++ {
-		if n != number {
-			numbers = append(numbers, n)
-		}
+// balancerHistory is what recent versions say that a balancer does, without repetitions.
+type balancerHistory struct {
+	number      int // of the newest of these versions
+	version     string
+	definitions []*mariposa.Balancer
+}
+
+// maxHistories is how many of them a session keeps.
+const maxHistories = 1000
+
+// formerBalancers returns what the version of an instance and recent versions say that a balancer
+// does. They need not have been in force.
+func (s *Session) formerBalancers(ctx context.Context, r *store.Instance, number int) ([]*mariposa.Balancer, error) {
+	own, err := s.balancerAt(ctx, r.Spec(), number)
+	if err != nil {
+		return nil, err
 	}
-	var all []*mariposa.Balancer
-	for _, n := range numbers {
-		b, err := s.balancerAt(ctx, spec, n)
-		if err != nil {
+	project := s.f.Picture.Projects.Get(r.Spec().Project)
+	if project == nil || !r.Spec().Managed {
+		return []*mariposa.Balancer{own}, nil
+	}
+	h, known := s.histories[r.ID]
+	if !known || h.number != project.Spec().Number || h.version != project.Spec().Version {
+		if h, err = s.readHistory(ctx, r, project.Spec()); err != nil {
 			return nil, err
 		}
-		all = append(all, b)
+		if len(s.histories) >= maxHistories {
+			clear(s.histories)
+		}
+		s.histories[r.ID] = h
 	}
-	return all, nil
+	return append([]*mariposa.Balancer{own}, h.definitions...), nil
+}
+
+func (s *Session) readHistory(ctx context.Context, r *store.Instance, project *mariposa.ProjectSpec) (balancerHistory, error) {
+	h := balancerHistory{number: project.Number, version: project.Version}
+	numbers := project.Versions
+	for _, number := range numbers[max(0, len(numbers)-recentVersions):] {
+		b, err := s.balancerAt(ctx, r.Spec(), number)
+		if err != nil {
+			return h, err
+		}
+		isSame := func(other *mariposa.Balancer) bool { return other.Encode() == b.Encode() }
+		if len(b.Routes) > 0 && !slices.ContainsFunc(h.definitions, isSame) {
+			h.definitions = append(h.definitions, b)
+		}
+	}
+	return h, nil
 }
 
 // balancerAt returns what a version says that a balancer does; nothing if it does not define it.

@@ -239,21 +239,17 @@ func (s *Session) clearedValues(ctx context.Context, r *store.Instance, spec *ma
 // definitionInForce returns the definition whose live values an instance reads: the one in force
 // or, if its service is no longer defined, its own.
 func (s *Session) definitionInForce(ctx context.Context, spec *mariposa.InstanceSpec, project *store.Project) (*mariposa.Service, *picture.Version, error) {
-	def, v, err := s.definition(ctx, spec, numberInForce(spec, project))
+	number := spec.Number
+	if st := project.Status(); st != nil && spec.Managed {
+		if ss := st.Services[spec.ServiceName]; ss != nil && !ss.Removed {
+			number = ss.Number
+		}
+	}
+	def, v, err := s.definition(ctx, spec, number)
 	if errors.Is(err, errLost) {
 		return nil, nil, nil
 	}
 	return def, v, err
-}
-
-// numberInForce returns the number of the version that is in force for an instance.
-func numberInForce(spec *mariposa.InstanceSpec, project *store.Project) int {
-	if project != nil && project.Status() != nil && spec.Managed {
-		if ss := project.Status().Services[spec.ServiceName]; ss != nil && !ss.Removed {
-			return ss.Number
-		}
-	}
-	return spec.Number
 }
 
 // definition returns what a version defines for an instance; errLost if it defines
