@@ -146,9 +146,12 @@ tool_is_current() {
 		awk -v v="$version" '$1 == "mod" && $3 == v { ok = 1 } END { exit !ok }' <<<"$built"
 }
 
-install_tools() {
+require_go() {
 	command -v go >/dev/null ||
 		die "Go is missing; install the version in go.mod (https://go.dev/dl) and add it to PATH"
+}
+
+install_tools() {
 	mkdir -p .cache/tools
 	local command package version
 	while read -r command package version; do
@@ -163,14 +166,17 @@ case ${1:-all} in
 all)
 	[ "$(id -u)" -eq 0 ] ||
 		die "run make test as root: the tests mount file systems, set cgroup limits and start servers as other users"
+	require_go
 	install_tools & # it mostly computes, while the others mostly download
-	tools=$!
-	trap 'kill "$tools" 2>/dev/null || true' EXIT # if one of the others fails
+	building=$!
 	install_packages
 	fetch_kernel
 	install_provider
-	wait "$tools" || exit
+	wait "$building" || exit
 	;;
-tools) install_tools ;;
+tools)
+	require_go
+	install_tools
+	;;
 *) die "unknown argument \"$1\"; run without an argument, or with: tools" ;;
 esac
