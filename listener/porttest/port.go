@@ -1,10 +1,10 @@
-// Package porttest gives tests TCP ports that nothing else on the machine takes: not
-// another test, not a program that lets the kernel pick its port, not an agent or an
+// Package porttest reserves TCP ports for tests, so that nothing else in a test run takes
+// them: no other test, no program that lets the kernel pick its port, no agent and no
 // instance.
 //
-// A test needs one if a server is stopped and started again on the same port, if a
-// server must not listen on its port yet or any more, or if a program is told its port.
-// Everything else should listen on port 0.
+// A test needs a reserved port if it stops a server and starts it again on the same port, if
+// nothing may listen on a port before a server starts or after it stops, or if it tells a
+// program which port to use. Everything else should listen on port 0.
 package porttest
 
 import (

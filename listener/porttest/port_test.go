@@ -1,4 +1,4 @@
-package porttest_test
+package porttest
 
 import (
 	"errors"
@@ -12,14 +12,16 @@ import (
 	"syscall"
 	"testing"
 
-	"mariposa/listener/porttest"
+	"golang.org/x/sys/unix"
 )
 
-// The test binary is also another process that reserves ports.
+// otherProcess is set in the environment of a test binary that only reserves ports.
+const otherProcess = "MARIPOSA_TEST_RESERVE"
+
 func TestMain(m *testing.M) {
-	if n, err := strconv.Atoi(os.Getenv("RESERVE")); err == nil {
+	if n, err := strconv.Atoi(os.Getenv(otherProcess)); err == nil {
 		for range n {
-			port, err := porttest.Find()
+			port, err := Find()
 			if err != nil {
 				fmt.Println(err)
 				os.Exit(1)
@@ -37,10 +39,10 @@ func TestAPortIsReservedForOneProcess(t *testing.T) {
 	const each = 200 // of 2000: without reservations, some of them would be the same
 	var ports []string
 	for range each {
-		ports = append(ports, strconv.Itoa(porttest.Reserve(t)))
+		ports = append(ports, strconv.Itoa(Reserve(t)))
 	}
 	other := exec.CommandContext(t.Context(), os.Args[0])
-	other.Env = append(os.Environ(), "RESERVE="+strconv.Itoa(each))
+	other.Env = append(os.Environ(), otherProcess+"="+strconv.Itoa(each))
 	out, err := other.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -53,18 +55,27 @@ func TestAPortIsReservedForOneProcess(t *testing.T) {
 }
 
 func TestAReservedPortIsFreeAgainAfterTheTest(t *testing.T) {
-	for range 30 { // 3000 reservations of 2000 ports
-		t.Run("test", func(t *testing.T) {
-			for range 100 {
-				porttest.Reserve(t)
-			}
-		})
+	t.Parallel()
+	file, err := os.OpenFile(lockPath(), os.O_CREATE|os.O_RDWR, 0o666) // as another process has it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var port int
+	t.Run("test", func(t *testing.T) {
+		port = Reserve(t)
+		if lock(file, port, unix.F_WRLCK) == nil {
+			t.Error("another process can reserve it too")
+		}
+	})
+	if err := lock(file, port, unix.F_WRLCK); err != nil {
+		t.Errorf("another process cannot reserve it afterwards: %v", err)
 	}
 }
 
 func TestNobodyListensOnTheReservedPortOfAClosedListener(t *testing.T) {
 	t.Parallel()
-	l := porttest.Listen(t)
+	l := Listen(t)
 	address := l.Addr().String()
 	dial := func() error {
 		c, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
