@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -13,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"mariposa/listener/porttest"
 
 	"mariposa"
 )
@@ -268,10 +269,7 @@ func TestRequestsThatMakeNoSense(t *testing.T) {
 
 func TestTheEndpointWaitsForItsPortAndEndsWithTheAgent(t *testing.T) {
 	t.Parallel()
-	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := porttest.Listen(t)
 	address := taken.Addr().String()
 	b := newValuesServer(address, "the key of the node")
 	b.publish("a", 1, variables("k", "v"))

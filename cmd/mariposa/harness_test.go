@@ -194,7 +194,7 @@ func (h *devServer) spawn() {
 	h.t.Helper()
 	_ = os.Remove(filepath.Join(h.dir, "url"))
 	h.out = &lockedBuffer{}
-	// While it is down, nobody else listens on its port.
+	// After a kill, its port stays reserved, so that no other server answers there.
 	args := append([]string{"dev", "--listen", porttest.Address(h.t), "--data", h.dir}, h.args...)
 	h.cmd = launch(h.t, program(context.Background(), h.dir, []string{"SECRET_OF_THE_AGENT=hunter2"}, args...), h.out)
 	h.done = make(chan struct{})

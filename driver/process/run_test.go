@@ -18,6 +18,7 @@ import (
 	"mariposa/driver"
 	"mariposa/driver/drivertest"
 	"mariposa/driver/process"
+	"mariposa/listener/porttest"
 )
 
 // awaitLog follows a log until a line appears, and returns the lines before it.
@@ -167,10 +168,11 @@ func TestPorts(t *testing.T) {
 		i.Workload.Ports = ports
 		return i
 	}
-	i := make(mariposa.Port{Target: 8080}, mariposa.Port{Target: 8443, Host: 4443})
+	host := porttest.Reserve(t)
+	i := make(mariposa.Port{Target: 8080}, mariposa.Port{Target: 8443, Host: host})
 	first := a.start(t, i)
 	picked := strings.TrimPrefix(first.Addresses[0], "127.0.0.1:")
-	if first.Addresses[1] != "127.0.0.1:4443" || first.Details["ports"] != "8080="+picked+",8443=4443" {
+	if at := strconv.Itoa(host); first.Addresses[1] != "127.0.0.1:"+at || first.Details["ports"] != "8080="+picked+",8443="+at {
 		t.Errorf("it shows %+v", first)
 	}
 	seen := map[string]bool{picked: true}

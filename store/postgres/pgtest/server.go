@@ -193,21 +193,19 @@ func (s *Server) tryToStart(within time.Duration) error {
 		return nil
 	}
 	s.endOrphans()
-	deadline := time.Now().Add(within)
-	for { // a port can be taken between finding and using it
-		fixed, err := s.Port != 0, error(nil)
-		if !fixed {
-			if s.Port, err = porttest.Find(); err != nil {
-				return err
-			}
+	if s.Port == 0 {
+		port, err := porttest.Find()
+		if err != nil {
+			return err
 		}
-		if err = s.launch(); err == nil {
+		s.Port = port
+	}
+	for deadline := time.Now().Add(within); ; {
+		err := s.launch()
+		if err == nil {
 			return nil
 		}
 		s.Stop()
-		if !fixed {
-			s.Port = 0
-		}
 		if time.Now().After(deadline) {
 			return err
 		}
