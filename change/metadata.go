@@ -104,7 +104,7 @@ func (k Key) requireUnchanged(old *manifest.Values) error {
 		return nil
 	}
 	if !set {
-		return conflict("%s is no longer set: read it again, or pass ?cas=0 to create it", k.Name)
+		return conflict("%s is not set: read it again, or pass ?cas=0 to create it", k.Name)
 	}
 	return conflict("%s was changed by someone else (its cas is %s, not %s): read it again, then retry", k.Name, is, shorten(k.CAS))
 }

@@ -152,7 +152,7 @@ func TestRefusalsAreShownInTheServersWords(t *testing.T) {
 		says, hint string
 	}{
 		{args: "--as bob meta set mode x", says: "permission denied", hint: "whoami"},
-		{args: "meta set mode x 7", says: "mode is no longer set"},
+		{args: "meta set mode x 7", says: "mode is not set"},
 		{args: "project scale web=2", says: "quota"},
 		{args: "meta set mode " + strings.Repeat("x", 1<<20+1), says: "the limit is"},
 		{args: "meta set mode x", f: busy, says: "slow down", hint: "wait a moment"},

@@ -36,7 +36,7 @@ func checkStartDir(dir string, isolated bool) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, unix.ENOENT) && isolated:
-		return fmt.Errorf("cannot start in working_dir %s: the instance cannot see this directory; put it below /opt or /srv, or start the node's agent with --process-path", dir)
+		return fmt.Errorf("cannot start in working_dir %s: it does not exist, or the instance cannot see it; put it below /opt or /srv, or start the node's agent with --process-path", dir)
 	case errors.Is(err, unix.ENOENT):
 		return fmt.Errorf("cannot start in working_dir %s: no such directory", dir)
 	case errors.Is(err, unix.ENOTDIR):

@@ -43,9 +43,9 @@ func TestAWorkingDirectoryThatCannotBeEnteredIsNamed(t *testing.T) {
 	a, _, _ := newAgent(t)
 	outside := t.TempDir()
 	for want, words := range map[string]string{
-		"/srv/nowhere/at-all": "cannot start in working_dir /srv/nowhere/at-all: the instance cannot see this directory",
+		"/srv/nowhere/at-all": "cannot start in working_dir /srv/nowhere/at-all: it does not exist, or the instance cannot see it",
 		"/etc/hosts":          "cannot start in working_dir /etc/hosts: it is not a directory",
-		outside:               "cannot start in working_dir " + outside + ": the instance cannot see this directory",
+		outside:               "cannot start in working_dir " + outside + ": it does not exist, or the instance cannot see it",
 	} {
 		i := sh(drivertest.NewID(), "pwd")
 		i.Workload.WorkingDir = want
