@@ -48,8 +48,11 @@ func TestAnOperatorLiftsAFreezeOfWhatTheyName(t *testing.T) {
 				t.Errorf("frozen: %+v", st)
 			}
 			before := h.instances(project, "b")
-			task := *want[contract.Changed](operator.call("PUT", "/v1/projects/"+c.ID+"/state", []byte(action(kind, []string{"a"}))), 202).Task
-			h.awaitTask(task, mariposa.TaskCompleted)
+			done := want[contract.Changed](operator.call("PUT", "/v1/projects/"+c.ID+"/state", []byte(action(kind, []string{"a"}))), 202)
+			if !slices.Equal(done.Thawed, []string{"a"}) {
+				t.Errorf("it says that it ends the freeze of %v", done.Thawed)
+			}
+			h.awaitTask(*done.Task, mariposa.TaskCompleted)
 			if kept := h.task(freeze); kept.State != mariposa.TaskActive || kept.Reason != "still frozen: b" {
 				t.Errorf("the freeze is %+v", kept)
 			}

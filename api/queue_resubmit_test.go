@@ -34,8 +34,8 @@ func TestAManifestWhoseTaskWasDroppedCanBeSubmittedAgain(t *testing.T) {
 	h.awaitState(h.startTask("shop", `{"action":"freeze"}`), mariposa.TaskActive)
 	waits := h.putManifest("shop", second, "")
 	want[contract.Changed](h.call("PUT", "/v1/projects/shop/metadata/other", contract.MetadataValue{Value: []byte(`"x"`)}), 200)
-	if task := h.resubmits("shop", second); task != "" { // with its values, which need no task
-		t.Fatalf("what waits for the thaw made task %s", task)
+	if task := h.resubmits("shop", second); task != waits { // with its values, which need no task
+		t.Fatalf("what waits for the thaw in task %s has task %q", waits, task)
 	}
 	want[contract.Terminated](h.call("DELETE", "/v1/queue/"+waits, nil), 202)
 	again := h.resubmits("shop", second)
@@ -49,6 +49,27 @@ func TestAManifestWhoseTaskWasDroppedCanBeSubmittedAgain(t *testing.T) {
 	h.awaitTask(again, mariposa.TaskCompleted)
 	if p := want[contract.Project](h.call("GET", "/v1/projects/shop", nil), 200); p.Number != 3 {
 		t.Errorf("the newest is %d: it made another version", p.Number)
+	}
+}
+
+// A client that submits a manifest again, for example because it got no answer, can wait for the
+// task of the first submission.
+func TestAManifestThatIsBeingRolledOutAnswersWithItsTask(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
+	h.create("shop", causal(1, 1))
+	h.awaitRest("shop")
+	g.close("shop")
+	task := h.putManifest("shop", causal(2, 1), "")
+	again := want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?force=true", causal(2, 1)), 200)
+	if again.Task == nil || *again.Task != task || !again.Joined || again.Number != 2 {
+		t.Errorf("submitted again, it answers %+v; the first task is %s", again, task)
+	}
+	g.open("shop")
+	h.awaitTask(task, mariposa.TaskCompleted)
+	if task := h.resubmits("shop", causal(2, 1)); task != "" {
+		t.Errorf("at rest, it answers with task %s", task)
 	}
 }
 

@@ -158,6 +158,7 @@ func (e *edit) admit(t *mariposa.TaskSpec) error {
 			return err
 		}
 	}
+	e.answer.Thawed = e.thawedServices(t)
 	e.answer.Reason = joinReasons(e.answer.Reason, e.awaitedThaw(t))
 	e.write(store.Write{Kind: mariposa.KindTask, ID: id, Spec: t}, "task.queued", t.Reason)
 	if len(t.Services) == 1 {
@@ -192,6 +193,17 @@ func (e *edit) awaitedThaw(t *mariposa.TaskSpec) string {
 		return fmt.Sprintf("%s is frozen: the change waits until you run %s", e.spec.Name, e.command("project thaw"))
 	}
 	return fmt.Sprintf("frozen: %s; the change waits until you run %s", strings.Join(names, ", "), e.command("project thaw --service "+strings.Join(names, " --service ")))
+}
+
+// thawedServices returns the services whose freeze a new task ends without ending the task of the
+// freeze, which goes on for others.
+func (e *edit) thawedServices(t *mariposa.TaskSpec) []string {
+	st := e.record.Status()
+	endsFreeze := slices.ContainsFunc(e.answer.Ended, func(old contract.EndedTask) bool { return old.Task == mariposa.TaskFreeze })
+	if st == nil || !t.LiftsFreeze || t.Patch.Mode == mariposa.ModeThaw || endsFreeze {
+		return nil
+	}
+	return st.FrozenServices(t.Services)
 }
 
 // isFrozen reports whether anything of the project is frozen.

@@ -165,8 +165,11 @@ func (s *Submission) draft(parsed *manifest.Project) draft {
 func (e *edit) addVersionTask(d draft, p mariposa.Patch) (bool, error) {
 	before, first := e.spec.Number, e.hasNoVersion()
 	m, err := e.makeOrResubmit(d)
-	if err != nil || m == nil {
+	if err != nil {
 		return false, err
+	}
+	if m == nil {
+		return false, e.joinTask(d)
 	}
 	if d.cause == mariposa.CauseMetadata {
 		if err := e.addValuesTask(d, m, p); err != nil {
@@ -193,6 +196,30 @@ func (e *edit) addVersionTask(d draft, p mariposa.Patch) (bool, error) {
 		t.Services = union(t.Services, e.scaledServices(p))
 	}
 	return true, e.admit(&t)
+}
+
+// joinTask answers the second submission of a manifest with the open task of the first one, so
+// that the client can wait for it.
+func (e *edit) joinTask(d draft) error {
+	newest, err := e.newest()
+	if err != nil || newest == nil || d.cause != mariposa.CauseManifest {
+		return err
+	}
+	for _, t := range slices.Backward(e.tasks) {
+		number := t.Spec.Patch.Number
+		if number == 0 || t.Spec.Origin != mariposa.OriginUser {
+			continue
+		}
+		v, err := e.readVersion(number)
+		if err != nil {
+			return err
+		}
+		if v != nil && (number == newest.Spec.Number || sameDefinition(v.Spec, newest.Spec)) {
+			e.answer.Task, e.answer.Joined = &t.ID, true
+			return nil
+		}
+	}
+	return nil
 }
 
 // joinReasons joins the parts of an answer's reason that are not empty.

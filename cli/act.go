@@ -14,8 +14,9 @@ import (
 	"mariposa/contract"
 )
 
-// change makes a change, prints the resulting task, and follows it if requested. It reads
-// the revision of the feed before the request, so that it misses no event of the task.
+// change makes a change, prints the resulting task, and follows it if requested. With
+// --quiet, it prints nothing but the task's id. It reads the revision of the feed before the
+// request, so that it misses no event of the task.
 func (a *app) change(cmd *cobra.Command, wait bool, ask func(c *client.Client) (*contract.Changed, error)) error {
 	c, err := a.connect()
 	if err != nil {
@@ -27,6 +28,7 @@ func (a *app) change(cmd *cobra.Command, wait bool, ask func(c *client.Client) (
 			return err
 		}
 	}
+	a.silent = a.global.table.quiet
 	done, err := ask(c)
 	if err != nil {
 		return err
@@ -37,6 +39,9 @@ func (a *app) change(cmd *cobra.Command, wait bool, ask func(c *client.Client) (
 	if a.global.json {
 		err = a.printJSON(done)
 	} else if done.Task != nil {
+		if a.silent {
+			fmt.Fprintln(a.env.Stdout, *done.Task)
+		}
 		a.say("task %s", *done.Task)
 		a.printEnded(done)
 		if len(done.NeedsApproval) > 0 {
@@ -49,9 +54,12 @@ func (a *app) change(cmd *cobra.Command, wait bool, ask func(c *client.Client) (
 	return a.wait(cmd.Context(), c, *done.Task, since)
 }
 
-// printEnded lists the tasks that a change ended early, because somebody may be waiting
-// for them.
+// printEnded lists the freezes and tasks that a change ended early, because somebody may rely on
+// them.
 func (a *app) printEnded(done *contract.Changed) {
+	if len(done.Thawed) > 0 {
+		a.note("this ends the freeze of %s", strings.Join(done.Thawed, ", "))
+	}
 	for _, t := range done.Ended {
 		of := prefixed(" of ", strings.Join(t.Services, ", "))
 		why := a.suggest(done.Name, "", t.Reason)
@@ -120,7 +128,7 @@ func (a *app) printNothingToDo(name, why string, done *contract.Changed, err err
 		return nil, a.noProject(err)
 	}
 	if done.Task == nil && !a.global.json {
-		a.say("%s: nothing to do%s", name, prefixed(", ", a.suggest(name, "", cmp.Or(done.Reason, why))))
+		a.say("%s: nothing to do%s", name, prefixed("; ", a.suggest(name, "", cmp.Or(done.Reason, why))))
 	}
 	return done, nil
 }

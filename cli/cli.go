@@ -148,6 +148,7 @@ type app struct {
 	urls         string          // of the server
 	onScreen     atomic.Bool     // a live view covers the terminal
 	tableError   error           // a table could not be printed: it has no such column
+	silent       bool            // only the ids of tasks are printed
 
 	columnsChecked bool // the columns that the user wants are in the command's tables, or tableError says so
 }

@@ -261,7 +261,7 @@ func TestEventsAreSentences(t *testing.T) {
 func TestEventsFollowUntilInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, args, until string }{
-		{"events-f", "-j hello events -f", "is completed"}, {"events-f--json", "-j hello events -f --json", "task.completed"}, {"watch-pipe", "state -w -j hello", "12:00:00 hello is converged"},
+		{"events-f", "-j hello events -f", " completed in"}, {"events-f--json", "-j hello events -f --json", "task.completed"}, {"watch-pipe", "state -w -j hello", "12:00:00 hello is converged"},
 	} {
 		s := newTeamServer(t)
 		s.again(t, oneWeb)

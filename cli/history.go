@@ -329,7 +329,7 @@ func (a *app) revert(ctx context.Context, c *client.Client, name string, r clien
 	}
 	if done.Number == before.Number { // no version was created
 		if done.Task == nil {
-			a.say("%s: nothing to do, %s", name, cmp.Or(a.suggest(name, "", done.Reason), versionWords(done)+" already has that content"))
+			a.say("%s: nothing to do; %s", name, cmp.Or(a.suggest(name, "", done.Reason), versionWords(done)+" already has that content"))
 		} else {
 			a.say("%s: %s", name, cmp.Or(a.suggest(name, "", done.Reason), fmt.Sprintf("version %d is already in force: only scales change", done.Number)))
 		}

@@ -183,6 +183,9 @@ func (a *app) encode(document any, indent string) error {
 
 // say prints a line to standard output, note a line to standard error.
 func (a *app) say(format string, args ...any) {
+	if a.silent {
+		return
+	}
 	fmt.Fprintln(a.env.Stdout, plain(fmt.Sprintf(format, args...)))
 }
 

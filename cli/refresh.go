@@ -49,7 +49,7 @@ func (a *app) refresh(ctx context.Context, c *client.Client, name string, r clie
 		return done, nil
 	}
 	if done.Task == nil {
-		a.say("%s: nothing to do, %s", name, a.suggest(name, "", done.Reason))
+		a.say("%s: nothing to do; %s", name, a.suggest(name, "", done.Reason))
 		return done, nil
 	}
 	a.say("%s: %s has the images", name, versionWords(done))

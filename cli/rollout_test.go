@@ -68,14 +68,14 @@ func TestARevertThatMakesNoVersionSaysWhatItDoes(t *testing.T) {
 	t.Parallel()
 	s := newHello(t, oneWeb, wideWeb)
 	r := (&run{f: s.proxy(t)}).do(t, "-j", "hello", "project", "revert", "2")
-	r.expect(exitOK, numberInOrder(r.stdout) == "hello: nothing to do, version 2 (c0de001) already has that content\n")
+	r.expect(exitOK, numberInOrder(r.stdout) == "hello: nothing to do; version 2 (c0de001) already has that content\n")
 	s.again(t, waitingManifest)
 	const why = "no version of hello ever completed: the project is stopped and its instances are removed\n"
 	r = (&run{f: s.proxy(t)}).do(t, "-j", "hello", "project", "revert")
 	r.expect(exitOK, numberInOrder(r.stdout) == "hello: "+why+"task 0198c000-0000-7000-8000-000000000001\n")
 	s.quiet()
 	r = (&run{f: s.proxy(t)}).do(t, "-j", "hello", "project", "revert")
-	r.expect(exitOK, r.stdout == "hello: nothing to do, "+why)
+	r.expect(exitOK, r.stdout == "hello: nothing to do; "+why)
 }
 
 // A plan without steps may mean that something is held.
@@ -101,7 +101,7 @@ func TestWhatAnOrderDoesNotFindIsLookedForInTheRightPlace(t *testing.T) {
 		r.expect(exitError, strings.Contains(r.stderr, "see `"+see+"`"))
 	}
 	r := (&run{f: s.proxy(t)}).do(t, "project", "reprovision", "hello", "--image", "x")
-	r.expect(exitOK, r.stdout == "hello: nothing to do, no instance matches the filter\n")
+	r.expect(exitOK, r.stdout == "hello: nothing to do; no instance matches the filter\n")
 }
 
 func TestNothingToDoSaysWhy(t *testing.T) {
@@ -109,7 +109,7 @@ func TestNothingToDoSaysWhy(t *testing.T) {
 	s := newHello(t, oneWeb)
 	for action, why := range map[string]string{"start": "it is already started", "thaw": "nothing is frozen", "resume": "nothing is paused", "converge": "it is already converged"} {
 		r := (&run{f: s.proxy(t)}).do(t, "project", action, "hello", "--wait")
-		r.expect(exitOK, r.stdout == "hello: nothing to do, "+why+"\n")
+		r.expect(exitOK, r.stdout == "hello: nothing to do; "+why+"\n")
 	}
 }
 

@@ -271,7 +271,7 @@ func (n *narrator) task(e client.Event) string {
 	case "progress":
 		return fmt.Sprintf("%s: %d of %d done", describeTask(t), t.Progress.Done, t.Progress.Total) + bracketed(cmp.Or(e.Reason, t.Reason))
 	case "completed", "failed", "terminated":
-		return fmt.Sprintf("%s %s", describeTask(t), map[string]string{"completed": "is completed", "failed": "failed", "terminated": "was terminated"}[e.Verb()]) +
+		return fmt.Sprintf("%s %s", describeTask(t), map[string]string{"completed": "completed", "failed": "failed", "terminated": "was terminated"}[e.Verb()]) +
 			prefixed(" in ", took(t)) + bracketed(cmp.Or(e.Reason, t.Reason))
 	}
 	return fmt.Sprintf("%s is %s", describeTask(t), e.Verb()) + bracketed(cmp.Or(e.Reason, t.Reason))

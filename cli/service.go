@@ -82,7 +82,7 @@ func (a *app) serviceEdit(cmd *cobra.Command, verb string, edit func(ctx context
 			switch {
 			case err != nil || a.global.json:
 			case done.Number == before && done.Task == nil:
-				a.say("%s: nothing to do, service %s is already like this in %s", project, args[0], versionWords(done))
+				a.say("%s: nothing to do; service %s is already like this in %s", project, args[0], versionWords(done))
 			default:
 				a.say("%s: service %s is %s, %s", project, args[0], verb, versionWords(done))
 			}

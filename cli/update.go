@@ -102,7 +102,7 @@ func (a *app) update(ctx context.Context, c *client.Client, name string, text []
 		return nil, err
 	}
 	if !a.global.json {
-		a.say("%s: version %s", name, versionOf(done.Number, done.Version))
+		a.printVersion(ctx, c, name, done)
 		if done.Reason != "" {
 			a.note("%s", a.suggest(name, "", done.Reason))
 		}
@@ -120,12 +120,26 @@ func (a *app) resubmit(ctx context.Context, c *client.Client, name string, text 
 	if err != nil || a.global.json {
 		return done, err
 	}
-	if done.Task == nil {
-		a.say("%s: nothing to do, version %s has this manifest", name, versionOf(done.Number, done.Version))
+	if done.Task == nil || done.Joined {
+		a.printVersion(ctx, c, name, done)
 	} else {
 		a.say("%s: version %s is retried", name, versionOf(done.Number, done.Version))
 	}
 	return done, nil
+}
+
+// printVersion prints the version that a submitted manifest has, and what is happening with it.
+func (a *app) printVersion(ctx context.Context, c *client.Client, name string, done *contract.Changed) {
+	version := versionOf(done.Number, done.Version)
+	switch {
+	case done.Joined:
+		a.say("%s: version %s was submitted before; its task is still open", name, version)
+	case done.Task == nil:
+		a.say("%s: nothing to do; version %s has this manifest", name, version)
+		a.printHeld(ctx, c, name, nil)
+	default:
+		a.say("%s: version %s", name, version)
+	}
 }
 
 // submit submits a manifest. On a conflict with a newer version, the user sees the new
@@ -144,9 +158,10 @@ func (a *app) submit(ctx context.Context, c *client.Client, name string, text []
 			return nil, a.errOvertaken(name, u.Previous, newest, by)
 		}
 		a.note("somebody else has changed the project: the newest version of %s is %s%s, but your change is based on %s", name, versionOf(newest.Number, newest.Version), by, shortVersion(u.Previous))
-		if newest.Manifest == string(text) {
-			a.note("it has the same manifest: nothing to do")
-			return &contract.Changed{Version: newest.Version, Number: newest.Number}, nil
+		if newest.Manifest == string(text) { // its task may be open
+			a.note("it has the same manifest")
+			u.Previous = newest.Version
+			continue
 		}
 		a.showDiff(fmt.Sprintf("%s, version %s", name, versionOf(newest.Number, newest.Version)), a.file, newest.Manifest, string(text))
 		if err := a.confirm(ctx, fmt.Sprintf("update %s anyway?", name), false); err != nil {

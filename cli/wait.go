@@ -72,13 +72,19 @@ func (a *app) printHowToGoOn(ctx context.Context, c *client.Client, t *contract.
 	if t.Task != mariposa.TaskReprovision && t.Task != mariposa.TaskStart || t.Project == "" {
 		return // other tasks have no rollout
 	}
-	state, err := c.State(ctx, t.Project, "")
+	a.printHeld(ctx, c, t.Project, t.Services)
+}
+
+// printHeld lists the services of a project that are held at a canary, and how to continue. No
+// services means all.
+func (a *app) printHeld(ctx context.Context, c *client.Client, project string, services []string) {
+	state, err := c.State(ctx, project, "")
 	if err != nil {
 		return
 	}
 	for _, p := range state.Projects {
 		for _, s := range p.Services {
-			if s.Status != mariposa.StatusHeld || len(t.Services) > 0 && !slices.Contains(t.Services, s.Name) {
+			if s.Status != mariposa.StatusHeld || len(services) > 0 && !slices.Contains(services, s.Name) {
 				continue
 			}
 			a.note("%s/%s is held%s", p.Name, s.Name, prefixed(": ", a.suggest(p.Name, "", s.Reason)))

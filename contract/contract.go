@@ -41,12 +41,14 @@ type Changed struct {
 	Version string   `json:"version,omitempty"`
 	Number  int      `json:"number,omitempty"`
 	Task    *string  `json:"task" doc:"the task that carries out the change; null if there is nothing to do"`
+	Joined  bool     `json:"joined,omitempty" doc:"the task was open already, because the same manifest had been submitted before"`
 	Reason  string   `json:"reason,omitempty" doc:"additional information about the effect of the change"`
 	Missing []string `json:"missing,omitempty" doc:"required metadata keys without a value; services that need them wait"`
 
 	NeedsApproval []string `json:"needs_approval,omitempty" doc:"protected secrets that the version uses; it comes into force after an operator approves it"`
 
-	Ended []EndedTask `json:"ended,omitempty" doc:"tasks that this change terminated early"`
+	Ended  []EndedTask `json:"ended,omitempty" doc:"tasks that this change terminated early"`
+	Thawed []string    `json:"thawed,omitempty" doc:"services whose freeze this change ends, if others stay frozen"`
 
 	Images []Image `json:"images,omitempty" doc:"the images that were looked up for this change, and what they mean"`
 

@@ -86,7 +86,7 @@ func TestAMovedTagChangesNothingWithoutARefresh(t *testing.T) {
 		t.Errorf("the refresh says\n%s", out)
 	}
 	want("after a refresh", 2, second)
-	if out := a.ok("-j", "shop", "project", "refresh", "web"); !strings.Contains(out, "nothing to do, no image has moved") {
+	if out := a.ok("-j", "shop", "project", "refresh", "web"); !strings.Contains(out, "nothing to do; no image has moved") {
 		t.Errorf("the second refresh says\n%s", out)
 	}
 	if out := a.ok("-j", "shop", "project", "version", "diff", "2", "3"); !strings.Contains(out, "web: replace (image.digest)") || !strings.Contains(out, "image web: version 1.4.2 → 1.4.3, commit abc123 → def456, digest sha256:") {

@@ -201,13 +201,13 @@ func TestEventsAreToldOnceInSentences(t *testing.T) {
 	if strings.Contains(all, "was updated by") {
 		t.Errorf("what the task says is repeated:\n%s", all)
 	}
-	for _, want := range []string{"shop/web is ", "freeze shop is active", "thaw shop is completed", "shop/web is frozen"} {
+	for _, want := range []string{"shop/web is ", "freeze shop is active", "thaw shop completed", "shop/web is frozen"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("nothing says %q:\n%s", want, all)
 		}
 	}
 	later := h.ok("-j", "shop", "events", "--since", middle)
-	if strings.Contains(later, "was created") || !strings.Contains(later, "thaw shop is completed") {
+	if strings.Contains(later, "was created") || !strings.Contains(later, "thaw shop completed") {
 		t.Errorf("since revision %s:\n%s", middle, later)
 	}
 	if out := h.ok("-j", "shop", "events", "--since", "1h", "--limit", "3", "--json"); strings.Count(out, `"kind"`) != 3 || !strings.Contains(out, `"service.converged"`) {
