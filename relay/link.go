@@ -189,11 +189,11 @@ func (l *Links) get(ctx context.Context, replica string) (*link, error) {
 	return nil, err
 }
 
-// take uses a link unless it has ended.
+// take uses a link unless it has ended, which its reader may not have noticed yet.
 func (k *link) take() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.end != nil {
+	if k.end != nil || k.isBroken() {
 		return false
 	}
 	k.uses++
@@ -202,6 +202,16 @@ func (k *link) take() bool {
 		k.unused = nil
 	}
 	return true
+}
+
+// isBroken reports whether a request over a link would fail because its connection has ended.
+func (k *link) isBroken() bool {
+	select {
+	case <-k.ready:
+		return k.pipe != nil && k.pipe.IsEnded()
+	default: // it is being opened
+		return false
+	}
 }
 
 var errIdle = errors.New("the link was not used any more")

@@ -134,6 +134,9 @@ func (p *Pipe) Close() {
 // its answer.
 func (p *Pipe) Abort() { p.abort() }
 
+// IsEnded reports whether its streams have ended. A write that fails ends them before Read fails.
+func (p *Pipe) IsEnded() bool { return p.streamsCtx.Err() != nil }
+
 func (p *Pipe) isClosed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
