@@ -31,7 +31,7 @@ func (s *Session) unrouted(ctx context.Context, r *store.Instance, b *mariposa.B
 		if listed[key] = true; slices.ContainsFunc(b.RoutesTo(i.Spec().ServiceName), hasRoute) {
 			return
 		}
-		if i.Spec().Goal != mariposa.GoalRunning || !idle {
+		if leaves(i.Spec(), i.Status()) || !idle {
 			m.State, m.Reason = mariposa.MemberDrain, ""
 			all = append(all, m)
 		}
@@ -43,7 +43,7 @@ func (s *Session) unrouted(ctx context.Context, r *store.Instance, b *mariposa.B
 		add(m, false)
 	}
 	for _, i := range instances {
-		if i.Spec().Goal == mariposa.GoalRunning || !i.Spec().Managed || i.Status() == nil || !isAlive(i.Status().State) {
+		if !i.Spec().Managed || i.Status() == nil || !leaves(i.Spec(), i.Status()) || !isAlive(i.Status().State) {
 			continue
 		}
 		definitions, err := s.formerBalancers(ctx, r, i.Spec().Number)
@@ -110,15 +110,14 @@ func (s *Session) formerBalancers(ctx context.Context, r *store.Instance, number
 
 func (s *Session) readHistory(ctx context.Context, r *store.Instance, project *mariposa.ProjectSpec) (balancerHistory, error) {
 	h := balancerHistory{number: project.Number, version: project.Version}
-	numbers := project.Versions
+	numbers, known := project.Versions, map[string]bool{}
 	for _, number := range numbers[max(0, len(numbers)-recentVersions):] {
 		b, err := s.balancerAt(ctx, r.Spec(), number)
 		if err != nil {
 			return h, err
 		}
-		isSame := func(other *mariposa.Balancer) bool { return other.Encode() == b.Encode() }
-		if len(b.Routes) > 0 && !slices.ContainsFunc(h.definitions, isSame) {
-			h.definitions = append(h.definitions, b)
+		if text := b.Encode(); len(b.Routes) > 0 && !known[text] {
+			known[text], h.definitions = true, append(h.definitions, b)
 		}
 	}
 	return h, nil

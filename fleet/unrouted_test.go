@@ -123,6 +123,44 @@ load_balancers:
 	}
 }
 
+// A former member is restarted. It drains until its balancer says that it has no connections, and no
+// longer.
+func TestAFormerMemberDrainsBeforeARestart(t *testing.T) {
+	t.Parallel()
+	const front = `services:
+  web: {compute_type: process, command: [x], ports: [80]}
+  other: {compute_type: process, command: [x], ports: [80]}
+load_balancers:
+  front: {listen: 80, port: 80, drain: 20, service: `
+	r := newRig(t)
+	r.project("p", front+"web}\n")
+	r.commit(
+		store.Write{Kind: mariposa.KindVersion, ID: mariposa.VersionID("p", 2), Project: "p", Spec: &mariposa.VersionSpec{Project: "p", Number: 2, Manifest: []byte(front + "other}\n")}},
+		store.Write{
+			Kind: mariposa.KindProject, ID: "p", Project: "p", Spec: &mariposa.ProjectSpec{Name: "shop", Organization: "default", Number: 2, Versions: []int{1, 2}},
+			Status: &mariposa.ProjectStatus{Services: map[string]*mariposa.ServiceStatus{"front": {Number: 2}, "web": {Number: 2}}},
+		},
+	)
+	one, two := r.connectFrom("n1", "192.0.2.1:1", "a"), r.connectFrom("n2", "192.0.2.1:2", "a")
+	web := *r.serveBehind(one, two)
+	web.Number, web.ManualRestarts, web.Generation = 2, 1, 2
+	r.commit(put("web", &web))
+	drain := func() int {
+		all := two.assigned()
+		return int(all[len(all)-1].Drain.Seconds())
+	}
+	members := lastMembers(t, one)
+	if len(members) != 1 || members[0].State != mariposa.MemberDrain || drain() != 20 {
+		t.Fatalf("it waits %d s, and the members are %v", drain(), members)
+	}
+	listed := statusItem("front", mariposa.StateRunning)
+	listed.Status.Members = []mariposa.MemberStatus{{Backend: members[0].Backend, Instance: "web", Name: members[0].Name, State: mariposa.MemberDrain, Idle: true}}
+	one.report(listed)
+	if members := lastMembers(t, one); drain() != 0 || len(members) != 1 {
+		t.Errorf("without connections it waits %d s, and the members are %v", drain(), members)
+	}
+}
+
 // connectFrom connects a node that can run balancers, from an address and a network stack.
 func (r *rig) connectFrom(node, address, stack string) *peer {
 	r.t.Helper()
