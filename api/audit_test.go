@@ -109,6 +109,7 @@ func TestEveryChangeIsNotedOnce(t *testing.T) {
 	for _, same := range []reply{
 		w.asUser("ulla").call("PUT", "/v1/projects/"+w.dark.ID+"/manifest?force=true", teamsManifest),
 		olga.call("PUT", "/v1/projects/"+w.shop.ID+"/metadata/n", "1", plainText...),
+		olga.call("PUT", "/v1/projects/"+w.shop.ID+"/metadata/n", "1", append(plainText, "Idempotency-Key", "same")...),
 		olga.call("GET", "/v1/projects/"+w.shop.ID, nil),
 	} {
 		if same.status != 200 {

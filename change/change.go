@@ -185,6 +185,8 @@ func commit[T any](ctx context.Context, c *Changer, req *Request, key string, bu
 		}
 		if len(unit.Writes) > 0 {
 			audit(req, unit, answer)
+		} else {
+			unit.Audit = nil // its answer may be written all the same
 		}
 		if req.Idempotency != nil {
 			if err := c.keepAnswer(ctx, req.Idempotency, expired, unit, answer); err != nil {
@@ -282,7 +284,7 @@ func audit(req *Request, unit *store.Unit, answer any) {
 		}
 		a.Object, a.ObjectName = cmp.Or(a.Object, c.ID), cmp.Or(a.ObjectName, c.Name, c.Key)
 		a.Version, a.Number = c.Version, c.Number
-		if c.Task != nil {
+		if c.Task != nil && !c.Joined {
 			a.Task = *c.Task
 		}
 	}
