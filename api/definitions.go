@@ -20,7 +20,7 @@ type ServiceSubmission struct {
 }
 
 // changeService submits the newest manifest with one service changed.
-func (s *server) changeService(ctx context.Context, in OfProject, q ServiceSubmission, edit func(doc []byte, of *mariposa.ProjectSpec) ([]byte, error)) (*document[contract.Changed], error) {
+func (s *server) changeService(ctx context.Context, in OfProject, q ServiceSubmission, edit func(doc []byte, of *mariposa.ProjectSpec) (service string, edited []byte, err error)) (*document[contract.Changed], error) {
 	sub, err := SubmissionQuery{Previous: q.Previous, Force: q.Previous == "", Rolling: q.Rolling, Canary: q.Canary, Message: q.Message}.submission()
 	if err != nil {
 		return nil, err
@@ -29,7 +29,7 @@ func (s *server) changeService(ctx context.Context, in OfProject, q ServiceSubmi
 	if err != nil {
 		return nil, err
 	}
-	return changed(s.change.EditManifest(ctx, request(ctx), r.ID, *sub, func(newest *mariposa.VersionSpec, of *mariposa.ProjectSpec) ([]byte, error) {
+	return changed(s.change.EditService(ctx, request(ctx), r.ID, *sub, func(newest *mariposa.VersionSpec, of *mariposa.ProjectSpec) (string, []byte, error) {
 		return edit(manifest.Modernize(yamlOf(newest)), of)
 	}))
 }
@@ -59,11 +59,12 @@ func (s *server) addService(ctx context.Context, in *addServiceInput) (*document
 		delete(keys, "name")
 		def, _ = json.Marshal(keys) // decoded JSON can be encoded
 	}
-	return s.changeService(ctx, in.OfProject, in.ServiceSubmission, func(doc []byte, of *mariposa.ProjectSpec) ([]byte, error) {
+	return s.changeService(ctx, in.OfProject, in.ServiceSubmission, func(doc []byte, of *mariposa.ProjectSpec) (string, []byte, error) {
 		if _, known := manifest.ServiceText(doc, name); known {
-			return nil, conflict("project %s already has a service %s: use PUT to replace it", of.Name, name)
+			return "", nil, conflict("project %s already has a service %s: use PUT to replace it", of.Name, name)
 		}
-		return manifest.SetService(doc, name, def)
+		edited, err := manifest.SetService(doc, name, def)
+		return name, edited, err
 	})
 }
 
@@ -79,12 +80,13 @@ func (s *server) putService(ctx context.Context, in *putServiceInput) (*document
 		return nil, err
 	}
 	def := bytes.Clone(in.RawBody)
-	return s.changeService(ctx, in.OfProject, in.ServiceSubmission, func(doc []byte, of *mariposa.ProjectSpec) ([]byte, error) {
+	return s.changeService(ctx, in.OfProject, in.ServiceSubmission, func(doc []byte, of *mariposa.ProjectSpec) (string, []byte, error) {
 		name, err := findDeclaredService(doc, of, in.Service)
 		if err != nil {
-			return nil, err
+			return "", nil, err
 		}
-		return manifest.SetService(doc, name, def)
+		edited, err := manifest.SetService(doc, name, def)
+		return name, edited, err
 	})
 }
 
@@ -94,12 +96,13 @@ type deleteServiceInput struct {
 }
 
 func (s *server) deleteService(ctx context.Context, in *deleteServiceInput) (*document[contract.Changed], error) {
-	return s.changeService(ctx, in.OfProject, in.ServiceSubmission, func(doc []byte, of *mariposa.ProjectSpec) ([]byte, error) {
+	return s.changeService(ctx, in.OfProject, in.ServiceSubmission, func(doc []byte, of *mariposa.ProjectSpec) (string, []byte, error) {
 		name, err := findDeclaredService(doc, of, in.Service)
 		if err != nil {
-			return nil, err
+			return "", nil, err
 		}
-		return manifest.RemoveService(doc, name)
+		edited, err := manifest.RemoveService(doc, name)
+		return name, edited, err
 	})
 }
 

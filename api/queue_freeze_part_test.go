@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -120,5 +121,25 @@ func TestAFreezeEndsWithItsLastService(t *testing.T) {
 	h.awaitRest("shop")
 	if st := h.state("shop"); st.Frozen || st.Status != mariposa.StatusConverged {
 		t.Errorf("in the end: %+v", st)
+	}
+}
+
+// A change may end one freeze, and a part of another.
+func TestAChangeSaysWhichFreezesItEnds(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
+	h.create("shop", strings.Replace(pair(1, 1), "\nmetadata:", "\n  c: {compute_type: dummy, update: {min_healthy: 0}}\nmetadata:", 1))
+	h.awaitRest("shop")
+	freezeA := h.startTask("shop", `{"action":"freeze","services":["a"]}`)
+	freezeRest := h.startTask("shop", `{"action":"freeze","services":["b","c"]}`)
+	h.until("the freezes", func() bool { return h.state("shop").Frozen })
+	done := want[contract.Changed](h.putAction("shop", `{"action":"scale","scale":{"a":3,"b":3}}`), 202)
+	if len(done.Ended) != 1 || done.Ended[0].ID != freezeA || !slices.Equal(done.Thawed, []string{"b"}) {
+		t.Errorf("it ends %+v and thaws %v", done.Ended, done.Thawed)
+	}
+	h.awaitTask(*done.Task, mariposa.TaskCompleted)
+	if kept := h.task(freezeRest); kept.State != mariposa.TaskActive || kept.Reason != "still frozen: c" {
+		t.Errorf("the other freeze is %+v", kept)
 	}
 }

@@ -1,7 +1,9 @@
 package api_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -70,6 +72,66 @@ func TestAManifestThatIsBeingRolledOutAnswersWithItsTask(t *testing.T) {
 	h.awaitTask(task, mariposa.TaskCompleted)
 	if task := h.resubmits("shop", causal(2, 1)); task != "" {
 		t.Errorf("at rest, it answers with task %s", task)
+	}
+}
+
+// A submission does not join tasks of other services, or of metadata.
+func TestASubmissionJoinsItsOwnRollout(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
+	h.create("shop", pair(1, 1))
+	h.awaitRest("shop")
+	put := func(service string, v int) contract.Changed {
+		t.Helper()
+		definition := fmt.Sprintf("compute_type: dummy\nenvironment: {V: %d, MODE: \"{{ .meta.mode }}\"}\nupdate: {min_healthy: 0, on_metadata: reprovision}\n", v)
+		return want[contract.Changed](h.call("PUT", "/v1/projects/shop/services/"+service, definition, "Content-Type", "application/yaml"), 200)
+	}
+	h.awaitTask(*put("b", 2).Task, mariposa.TaskCompleted)
+	h.awaitRest("shop")
+	g.close("shop")
+	current := string(h.call("GET", "/v1/projects/shop/manifest", nil).body)
+	current = strings.Replace(current, "V: 1", "V: 2", 1) // of a
+	first := h.putManifest("shop", current, "")
+	values := want[contract.Changed](h.call("PUT", "/v1/projects/shop/metadata/mode", contract.MetadataValue{Value: []byte(`"wild"`)}), 200)
+	if values.Task == nil {
+		t.Fatal("b is not reprovisioned for its new value")
+	}
+	if task := h.resubmits("shop", current); task != first {
+		t.Errorf("the task of the manifest is %s and that of the metadata %s; it answers with %q", first, *values.Task, task)
+	}
+	if c := put("b", 2); c.Number != values.Number || c.Task != nil {
+		t.Errorf("b is like this already; submitted again, it answers %+v", c)
+	}
+
+	// What else the request changes does not belong to the task.
+	manifest, _ := json.Marshal(current)
+	c := want[contract.Changed](h.call("PUT", "/v1/projects/shop?force=true", contract.ProjectChange{Name: "store", Manifest: manifest}), 200)
+	if !c.Joined || *c.Task != first || c.Name != "store" {
+		t.Errorf("renamed, it answers %+v", c)
+	}
+	if a := h.audit("?action=project.update")[0]; a.Task != "" {
+		t.Errorf("the rename is recorded as a change of task %s", a.Task)
+	}
+	g.open("shop")
+	h.awaitTask(first, mariposa.TaskCompleted)
+}
+
+// The second answer says what the task waits for, like the first one.
+func TestAJoinedAnswerSaysWhatItsTaskWaitsFor(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
+	h.create("shop", pair(1, 1))
+	h.awaitRest("shop")
+	h.awaitState(h.startTask("shop", `{"action":"freeze"}`), mariposa.TaskActive)
+	needs := strings.Replace(pair(2, 1), "default: calm", "required: true", 1)
+	put := func() contract.Changed {
+		return want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?force=true", needs), 200)
+	}
+	first, second := put(), put()
+	if second.Joined = false; !reflect.DeepEqual(first, second) || len(first.Missing) != 1 || !strings.Contains(first.Reason, "project thaw") {
+		t.Errorf("the first answer is %+v, the second one %+v", first, second)
 	}
 }
 

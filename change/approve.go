@@ -99,7 +99,7 @@ func (e *edit) judgeApproval(d draft, was *picture.Version, values *manifest.Val
 	if e.spec.Approval(content) != nil {
 		return nil, ""
 	}
-	whole := d.cause != mariposa.CauseMetadata && !d.edits
+	whole := d.cause != mariposa.CauseMetadata && d.service == ""
 	if e.mayApprove() && (whole || was != nil && len(was.NeedsApproval(e.record.Spec())) == 0) {
 		return nil, content
 	}

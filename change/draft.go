@@ -46,9 +46,9 @@ type draft struct {
 	given map[string]bool
 	// protected are the keys that are protected in the new project.
 	protected []string
-	// edits: it is an edit of the newest manifest, not one that the caller submits
-	// as a whole.
-	edits bool
+	// service is the only one that the draft changes in the newest manifest; empty if the
+	// caller submits a whole manifest.
+	service string
 }
 
 // draftResult is the result of a draft.

@@ -106,7 +106,7 @@ func (e *edit) isIdle(services []string) bool {
 func (e *edit) write(w store.Write, kind string, why *mariposa.Reason) {
 	w.Project = e.record.ID
 	w.Event = e.req.event(kind, e.record.ID, why)
-	if e.answer.Task != nil {
+	if e.answer.Task != nil && !e.answer.Joined {
 		w.Event.Task = *e.answer.Task
 	}
 	e.unit.Put(w)
@@ -199,11 +199,14 @@ func (e *edit) awaitedThaw(t *mariposa.TaskSpec) string {
 // freeze, which goes on for others.
 func (e *edit) thawedServices(t *mariposa.TaskSpec) []string {
 	st := e.record.Status()
-	endsFreeze := slices.ContainsFunc(e.answer.Ended, func(old contract.EndedTask) bool { return old.Task == mariposa.TaskFreeze })
-	if st == nil || !t.LiftsFreeze || t.Patch.Mode == mariposa.ModeThaw || endsFreeze {
+	if st == nil || !t.LiftsFreeze || t.Patch.Mode == mariposa.ModeThaw {
 		return nil
 	}
-	return st.FrozenServices(t.Services)
+	return slices.DeleteFunc(st.FrozenServices(t.Services), func(name string) bool {
+		return slices.ContainsFunc(e.answer.Ended, func(old contract.EndedTask) bool {
+			return old.Task == mariposa.TaskFreeze && queue.Overlap(old.Services, []string{name})
+		})
+	})
 }
 
 // isFrozen reports whether anything of the project is frozen.

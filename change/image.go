@@ -85,12 +85,12 @@ func (c *Changer) resolveNew(ctx context.Context, org *store.Organization, m *ma
 
 // resolveEdit resolves the images of a rewritten manifest that the newest version does not
 // use. It says nothing about what is wrong; the change does.
-func (c *Changer) resolveEdit(ctx context.Context, project string, rewrite func(*mariposa.VersionSpec, *mariposa.ProjectSpec) ([]byte, error)) map[string]mariposa.ImagePin {
+func (c *Changer) resolveEdit(ctx context.Context, project string, rewrite Rewrite) map[string]mariposa.ImagePin {
 	r, newest := c.Picture.Projects.Get(project), c.newestOf(ctx, project)
 	if newest == nil || c.Resolve == nil {
 		return nil
 	}
-	b, err := rewrite(newest.Spec, r.Spec())
+	_, b, err := rewrite(newest.Spec, r.Spec())
 	if err != nil {
 		return nil
 	}

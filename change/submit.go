@@ -13,6 +13,9 @@ import (
 	"mariposa"
 	"mariposa/contract"
 	"mariposa/manifest"
+	"mariposa/picture"
+	"mariposa/queue"
+	"mariposa/reason"
 )
 
 // Submission is a submitted manifest, a metadata document, or both.
@@ -26,7 +29,7 @@ type Submission struct {
 	Previous string // the newest version that the caller knows, by hash, number or tag
 	Force    bool   // accept any newest version
 
-	edits    bool                         // the manifest is an edit of the newest one
+	service  string                       // the only one that the manifest changes in the newest one; empty: it is a whole manifest
 	resolved map[string]mariposa.ImagePin // what the images mean that the newest version does not use
 }
 
@@ -101,11 +104,12 @@ func (c *Changer) UpdateProject(ctx context.Context, req *Request, project, name
 	})
 }
 
-// EditManifest submits the result of rewriting the newest manifest. Rewrite also gets
-// the project's spec, with the ids of the services.
-func (c *Changer) EditManifest(ctx context.Context, req *Request, project string, sub Submission,
-	rewrite func(newest *mariposa.VersionSpec, of *mariposa.ProjectSpec) ([]byte, error),
-) (*contract.Changed, error) {
+// Rewrite changes one service of the newest manifest. It returns the name of the service and the
+// new manifest. The project's spec has the ids of the services.
+type Rewrite func(newest *mariposa.VersionSpec, of *mariposa.ProjectSpec) (service string, doc []byte, err error)
+
+// EditService submits the newest manifest with one service changed.
+func (c *Changer) EditService(ctx context.Context, req *Request, project string, sub Submission, rewrite Rewrite) (*contract.Changed, error) {
 	sub.resolved = c.resolveEdit(ctx, project, rewrite)
 	return c.change(ctx, req, project, func(e *edit) (*attempt, error) {
 		newest, err := e.newest()
@@ -116,14 +120,13 @@ func (c *Changer) EditManifest(ctx context.Context, req *Request, project string
 			return nil, e.errNewestLost()
 		}
 		next := sub
-		if next.Manifest, err = rewrite(newest.Spec, &e.spec); err != nil {
+		if next.service, next.Manifest, err = rewrite(newest.Spec, &e.spec); err != nil {
 			return nil, err
 		}
 		parsed, err := next.read()
 		if err != nil {
 			return nil, err
 		}
-		next.edits = true
 		submitted, err := e.submit(&next, parsed)
 		if err != nil || !submitted {
 			return &e.attempt, err
@@ -156,7 +159,7 @@ func (e *edit) submit(sub *Submission, parsed *manifest.Project) (bool, error) {
 
 // draft returns the draft of a submission.
 func (s *Submission) draft(parsed *manifest.Project) draft {
-	return draft{cause: mariposa.CauseManifest, bytes: s.Manifest, json: s.JSON, parsed: parsed, message: s.Message, edits: s.edits, resolved: s.resolved}
+	return draft{cause: mariposa.CauseManifest, bytes: s.Manifest, json: s.JSON, parsed: parsed, message: s.Message, service: s.service, resolved: s.resolved}
 }
 
 // addVersionTask makes a version from a draft and adds the task that brings it into
@@ -205,21 +208,38 @@ func (e *edit) joinTask(d draft) error {
 	if err != nil || newest == nil || d.cause != mariposa.CauseManifest {
 		return err
 	}
-	for _, t := range slices.Backward(e.tasks) {
-		number := t.Spec.Patch.Number
-		if number == 0 || t.Spec.Origin != mariposa.OriginUser {
+	for _, t := range slices.Backward(slices.SortedFunc(slices.Values(e.tasks), queue.CompareAge)) {
+		if !rollsOut(t.Spec, d.service) {
 			continue
 		}
-		v, err := e.readVersion(number)
+		v, err := e.readVersion(t.Spec.Patch.Number)
 		if err != nil {
 			return err
 		}
-		if v != nil && (number == newest.Spec.Number || sameDefinition(v.Spec, newest.Spec)) {
-			e.answer.Task, e.answer.Joined = &t.ID, true
+		if v != nil && sameDefinition(v.Spec, newest.Spec) {
+			e.join(t, v)
 			return nil
 		}
 	}
 	return nil
+}
+
+// rollsOut reports whether a task rolls out a manifest that a user submitted: to one service,
+// or to any if that is empty.
+func rollsOut(t *mariposa.TaskSpec, service string) bool {
+	return t.Patch.Number > 0 && t.Origin == mariposa.OriginUser && t.Component != string(mariposa.CauseMetadata) &&
+		(service == "" || queue.Overlap(t.Services, []string{service}))
+}
+
+// join answers with an open task, which rolls out a version, and with what it waits for.
+func (e *edit) join(t queue.Task, v *picture.Version) {
+	e.answer.Task, e.answer.Joined = &t.ID, true
+	e.answer.Missing = v.Manifest.Missing(v.Values)
+	unapproved := ""
+	if e.answer.NeedsApproval = v.NeedsApproval(e.record.Spec()); len(e.answer.NeedsApproval) > 0 {
+		unapproved = reason.Sentence(mariposa.AwaitsApproval(v.Spec.Number, e.answer.NeedsApproval))
+	}
+	e.answer.Reason = joinReasons(e.answer.Reason, unapproved, e.awaitedThaw(t.Spec))
 }
 
 // joinReasons joins the parts of an answer's reason that are not empty.

@@ -81,6 +81,8 @@ func (a *app) serviceEdit(cmd *cobra.Command, verb string, edit func(ctx context
 			done, err := edit(cmd.Context(), c, project, args[0], u)
 			switch {
 			case err != nil || a.global.json:
+			case done.Joined:
+				a.say("%s: service %s is already like this in %s; its task is still open", project, args[0], versionWords(done))
 			case done.Number == before && done.Task == nil:
 				a.say("%s: nothing to do; service %s is already like this in %s", project, args[0], versionWords(done))
 			default:

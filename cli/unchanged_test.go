@@ -27,6 +27,21 @@ func TestCommandsSayThatNothingChanged(t *testing.T) {
 	}
 }
 
+// A change of a service that is submitted again follows the task of the first submission.
+func TestAServiceUpdateThatIsRepeatedFollowsItsTask(t *testing.T) {
+	t.Parallel()
+	s := newTeamServer(t)
+	s.again(t, "services:\n  a: {compute_type: dummy, scale: 1, update: {min_healthy: 0}}\n")
+	f := s.proxy(t)
+	r := (&run{f: f}).do(t, "project", "freeze", "hello")
+	r.expect(exitOK)
+	const other = "compute_type: dummy\nscale: 2\nupdate: {min_healthy: 0}\n"
+	for _, said := range []string{"hello: service a is updated, version 2", "hello: service a is already like this in version 2"} {
+		r := (&run{f: f, stdin: other}).do(t, "-j", "hello", "service", "update", "a", "-m", "-")
+		r.expect(exitOK, strings.Contains(r.stdout, said), strings.Contains(r.stdout, "\ntask "))
+	}
+}
+
 // Scripts read the id of the task.
 func TestQuietPrintsNothingButTheTask(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +21,7 @@ func (a *app) projectUpdate() *cobra.Command {
 		Use: "update [NAME] -m FILE | --compose FILE", Short: "Update a project to a new manifest",
 		Long: "Update a project to a new manifest, or to the translation of a Compose file.\n\n" +
 			"On a terminal, you see the difference from the newest version and are asked to confirm.\nElsewhere, --previous must name the version that the file is based on, or --force must say\nthat it replaces whatever is there.\n\n" +
-			"If somebody else has submitted a version since then, nothing is changed. On a terminal, you\nsee their change and what your update would change now, and are asked again.",
+			"If somebody else has submitted another manifest since then, nothing is changed. On a terminal,\nyou see their change and what your update would change now, and are asked again.\n\nIf the newest version has this manifest already, for example because an earlier attempt was\ninterrupted, the command continues with that version, and --wait follows its task.",
 		Example: "  mariposa -j shop project update -m mariposa.yaml --wait\n  mariposa -j shop project update -m mariposa.yaml --previous 7 --message \"$GIT_SHA\" --wait\n  mariposa -j shop project update -m - --force < mariposa.yaml",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := source.check(); err != nil {
@@ -77,6 +76,7 @@ func (a *app) projectUpdate() *cobra.Command {
 // update submits a manifest. It first shows the difference, unless a flag names the
 // version that the manifest is based on.
 func (a *app) update(ctx context.Context, c *client.Client, name string, text []byte, u client.Update, sure bool) (*contract.Changed, error) {
+	retried := false
 	if u.Previous == "" && !u.Force {
 		p, err := c.Project(ctx, name)
 		if err != nil {
@@ -89,12 +89,11 @@ func (a *app) update(ctx context.Context, c *client.Client, name string, text []
 		if err != nil {
 			return nil, a.noProject(err)
 		}
-		if bytes.Equal([]byte(old.Manifest), text) {
-			return a.resubmit(ctx, c, name, text, u, sure)
-		}
-		a.showDiff(fmt.Sprintf("%s, version %s", name, versionOf(p.Number, p.Version)), a.file, old.Manifest, string(text))
-		if err := a.confirm(ctx, fmt.Sprintf("update %s?", name), sure); err != nil {
-			return nil, err
+		if retried = old.Manifest == string(text); !retried {
+			a.showDiff(fmt.Sprintf("%s, version %s", name, versionOf(p.Number, p.Version)), a.file, old.Manifest, string(text))
+			if err := a.confirm(ctx, fmt.Sprintf("update %s?", name), sure); err != nil {
+				return nil, err
+			}
 		}
 	}
 	done, err := a.submit(ctx, c, name, text, u, sure)
@@ -102,10 +101,7 @@ func (a *app) update(ctx context.Context, c *client.Client, name string, text []
 		return nil, err
 	}
 	if !a.global.json {
-		a.printVersion(ctx, c, name, done)
-		if done.Reason != "" {
-			a.note("%s", a.suggest(name, "", done.Reason))
-		}
+		a.printVersion(ctx, c, name, done, retried)
 	}
 	parsed, err := manifest.Parse(text)
 	if err != nil {
@@ -114,22 +110,8 @@ func (a *app) update(ctx context.Context, c *client.Client, name string, text []
 	return done, a.supply(ctx, c, name, parsed, done.Missing)
 }
 
-// resubmit submits the newest manifest again, which retries its failed parts.
-func (a *app) resubmit(ctx context.Context, c *client.Client, name string, text []byte, u client.Update, sure bool) (*contract.Changed, error) {
-	done, err := a.submit(ctx, c, name, text, u, sure)
-	if err != nil || a.global.json {
-		return done, err
-	}
-	if done.Task == nil || done.Joined {
-		a.printVersion(ctx, c, name, done)
-	} else {
-		a.say("%s: version %s is retried", name, versionOf(done.Number, done.Version))
-	}
-	return done, nil
-}
-
 // printVersion prints the version that a submitted manifest has, and what is happening with it.
-func (a *app) printVersion(ctx context.Context, c *client.Client, name string, done *contract.Changed) {
+func (a *app) printVersion(ctx context.Context, c *client.Client, name string, done *contract.Changed, retried bool) {
 	version := versionOf(done.Number, done.Version)
 	switch {
 	case done.Joined:
@@ -137,13 +119,19 @@ func (a *app) printVersion(ctx context.Context, c *client.Client, name string, d
 	case done.Task == nil:
 		a.say("%s: nothing to do; version %s has this manifest", name, version)
 		a.printHeld(ctx, c, name, nil)
+	case retried:
+		a.say("%s: version %s is retried", name, version)
 	default:
 		a.say("%s: version %s", name, version)
+	}
+	if done.Reason != "" {
+		a.note("%s", a.suggest(name, "", done.Reason))
 	}
 }
 
 // submit submits a manifest. On a conflict with a newer version, the user sees the new
-// difference and is asked again, repeatedly if needed.
+// difference and is asked again, repeatedly if needed. If the newer version has the same manifest,
+// its task is the one to wait for: it may be that of an earlier attempt.
 func (a *app) submit(ctx context.Context, c *client.Client, name string, text []byte, u client.Update, sure bool) (*contract.Changed, error) {
 	for {
 		done, err := c.UpdateManifest(ctx, name, text, u)
@@ -154,15 +142,15 @@ func (a *app) submit(ctx context.Context, c *client.Client, name string, text []
 		if err != nil {
 			return nil, err
 		}
+		if newest.Manifest == string(text) {
+			a.note("the newest version of %s has the same manifest: %s%s", name, versionOf(newest.Number, newest.Version), by)
+			u.Previous = newest.Version
+			continue
+		}
 		if sure || !a.interactive() {
 			return nil, a.errOvertaken(name, u.Previous, newest, by)
 		}
 		a.note("somebody else has changed the project: the newest version of %s is %s%s, but your change is based on %s", name, versionOf(newest.Number, newest.Version), by, shortVersion(u.Previous))
-		if newest.Manifest == string(text) { // its task may be open
-			a.note("it has the same manifest")
-			u.Previous = newest.Version
-			continue
-		}
 		a.showDiff(fmt.Sprintf("%s, version %s", name, versionOf(newest.Number, newest.Version)), a.file, newest.Manifest, string(text))
 		if err := a.confirm(ctx, fmt.Sprintf("update %s anyway?", name), false); err != nil {
 			return nil, err

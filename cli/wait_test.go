@@ -181,6 +181,7 @@ func TestUpdateShowsWhatItChanges(t *testing.T) {
 		{name: "same-json", file: secondManifest, tty: true, args: "--json", put: true},
 		{name: "same-again", file: failingManifest, tty: true, put: true},
 		{name: "overtaken-previous", manifest: changedManifest, args: "--previous ONE", put: true},
+		{name: "overtaken-by-itself", manifest: secondManifest, args: "--previous ONE", put: true},
 		{name: "overtaken-org", manifest: changedManifest, args: "-o ann --previous ONE", put: true},
 		{name: "overtaken-again", answer: "y\ny\n", tty: true, faster: true, put: true},
 		{name: "overtaken-no", answer: "y\n\n", tty: true, faster: true, put: true},
