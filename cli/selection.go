@@ -152,12 +152,17 @@ func (a *app) orgSet() *cobra.Command {
 		if err != nil {
 			return noOrg(err)
 		}
+		dropped := ""
 		err = a.changeSelection(func(s *selection) {
 			if s.Together = false; s.Org != o.Name {
-				*s = selection{Org: o.Name}
+				dropped, *s = s.Project, selection{Org: o.Name}
 			}
 		})
-		return changed(a, o, err, "the default organization is now %s", o.Name)
+		words := "the default organization is now " + o.Name
+		if dropped != "" {
+			words += "; the default project " + dropped + " is unset, because it is in another organization"
+		}
+		return changed(a, o, err, "%s", words)
 	})
 }
 
@@ -171,7 +176,11 @@ func (a *app) orgUnset() *cobra.Command {
 					*s = selection{}
 				}
 			})
-			return changed(a, &was, err, "%s", unsetWords("organization", was.Org))
+			words := unsetWords("organization", was.Org)
+			if was.Org != "" && was.Project != "" {
+				words += ", and so is the default project " + was.Project + " in it"
+			}
+			return changed(a, &was, err, "%s", words)
 		},
 	}
 }

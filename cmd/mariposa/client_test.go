@@ -179,6 +179,10 @@ func TestWhatIsSetBelongsToOneServer(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &who); err != nil || who.Name == "" || who.Current.Organization != "acme" || who.Current.Role != "owner" {
 		t.Errorf("whoami --json: %v\n%s", err, out)
 	}
+	want(h, "the default project is now store", "project", "set", "store")
+	want(h, "default organization acme is unset, and so is the default project store in it", "org", "unset")
+	want(h, "the default project is now own", "project", "set", "own")
+	want(h, "the default organization is now acme; the default project own is unset, because it is in another organization", "org", "set", "acme")
 }
 
 func TestAStopOfAVersionLeavesOthersAlone(t *testing.T) {
