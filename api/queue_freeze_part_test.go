@@ -142,4 +142,8 @@ func TestAChangeSaysWhichFreezesItEnds(t *testing.T) {
 	if kept := h.task(freezeRest); kept.State != mariposa.TaskActive || kept.Reason != "still frozen: c" {
 		t.Errorf("the other freeze is %+v", kept)
 	}
+	last := want[contract.Changed](h.putAction("shop", `{"action":"scale","scale":{"c":2}}`), 202)
+	if len(last.Ended) != 1 || last.Ended[0].ID != freezeRest || !slices.Equal(last.Ended[0].Services, []string{"c"}) {
+		t.Errorf("with its last service it ends %+v", last.Ended)
+	}
 }

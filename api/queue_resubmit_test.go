@@ -1,9 +1,7 @@
 package api_test
 
 import (
-	"encoding/json"
 	"fmt"
-	"reflect"
 	"strings"
 	"testing"
 
@@ -51,87 +49,6 @@ func TestAManifestWhoseTaskWasDroppedCanBeSubmittedAgain(t *testing.T) {
 	h.awaitTask(again, mariposa.TaskCompleted)
 	if p := want[contract.Project](h.call("GET", "/v1/projects/shop", nil), 200); p.Number != 3 {
 		t.Errorf("the newest is %d: it made another version", p.Number)
-	}
-}
-
-// A client that submits a manifest again, for example because it got no answer, can wait for the
-// task of the first submission.
-func TestAManifestThatIsBeingRolledOutAnswersWithItsTask(t *testing.T) {
-	t.Parallel()
-	h := newTestServer(t, withPlanner)
-	g := h.joinGated("n1")
-	h.create("shop", causal(1, 1))
-	h.awaitRest("shop")
-	g.close("shop")
-	task := h.putManifest("shop", causal(2, 1), "")
-	again := want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?force=true", causal(2, 1)), 200)
-	if again.Task == nil || *again.Task != task || !again.Joined || again.Number != 2 {
-		t.Errorf("submitted again, it answers %+v; the first task is %s", again, task)
-	}
-	g.open("shop")
-	h.awaitTask(task, mariposa.TaskCompleted)
-	if task := h.resubmits("shop", causal(2, 1)); task != "" {
-		t.Errorf("at rest, it answers with task %s", task)
-	}
-}
-
-// A submission does not join tasks of other services, or of metadata.
-func TestASubmissionJoinsItsOwnRollout(t *testing.T) {
-	t.Parallel()
-	h := newTestServer(t, withPlanner)
-	g := h.joinGated("n1")
-	h.create("shop", pair(1, 1))
-	h.awaitRest("shop")
-	put := func(service string, v int) contract.Changed {
-		t.Helper()
-		definition := fmt.Sprintf("compute_type: dummy\nenvironment: {V: %d, MODE: \"{{ .meta.mode }}\"}\nupdate: {min_healthy: 0, on_metadata: reprovision}\n", v)
-		return want[contract.Changed](h.call("PUT", "/v1/projects/shop/services/"+service, definition, "Content-Type", "application/yaml"), 200)
-	}
-	h.awaitTask(*put("b", 2).Task, mariposa.TaskCompleted)
-	h.awaitRest("shop")
-	g.close("shop")
-	current := string(h.call("GET", "/v1/projects/shop/manifest", nil).body)
-	current = strings.Replace(current, "V: 1", "V: 2", 1) // of a
-	first := h.putManifest("shop", current, "")
-	values := want[contract.Changed](h.call("PUT", "/v1/projects/shop/metadata/mode", contract.MetadataValue{Value: []byte(`"wild"`)}), 200)
-	if values.Task == nil {
-		t.Fatal("b is not reprovisioned for its new value")
-	}
-	if task := h.resubmits("shop", current); task != first {
-		t.Errorf("the task of the manifest is %s and that of the metadata %s; it answers with %q", first, *values.Task, task)
-	}
-	if c := put("b", 2); c.Number != values.Number || c.Task != nil {
-		t.Errorf("b is like this already; submitted again, it answers %+v", c)
-	}
-
-	// What else the request changes does not belong to the task.
-	manifest, _ := json.Marshal(current)
-	c := want[contract.Changed](h.call("PUT", "/v1/projects/shop?force=true", contract.ProjectChange{Name: "store", Manifest: manifest}), 200)
-	if !c.Joined || *c.Task != first || c.Name != "store" {
-		t.Errorf("renamed, it answers %+v", c)
-	}
-	if a := h.audit("?action=project.update")[0]; a.Task != "" {
-		t.Errorf("the rename is recorded as a change of task %s", a.Task)
-	}
-	g.open("shop")
-	h.awaitTask(first, mariposa.TaskCompleted)
-}
-
-// The second answer says what the task waits for, like the first one.
-func TestAJoinedAnswerSaysWhatItsTaskWaitsFor(t *testing.T) {
-	t.Parallel()
-	h := newTestServer(t, withPlanner)
-	h.joinGated("n1")
-	h.create("shop", pair(1, 1))
-	h.awaitRest("shop")
-	h.awaitState(h.startTask("shop", `{"action":"freeze"}`), mariposa.TaskActive)
-	needs := strings.Replace(pair(2, 1), "default: calm", "required: true", 1)
-	put := func() contract.Changed {
-		return want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?force=true", needs), 200)
-	}
-	first, second := put(), put()
-	if second.Joined = false; !reflect.DeepEqual(first, second) || len(first.Missing) != 1 || !strings.Contains(first.Reason, "project thaw") {
-		t.Errorf("the first answer is %+v, the second one %+v", first, second)
 	}
 }
 

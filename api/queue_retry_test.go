@@ -167,8 +167,9 @@ func TestAFrozenFailureKeepsNobodyBack(t *testing.T) {
 	h.fails(g, "shop")
 	g.spoil("shop", false)
 	h.awaitState(h.startTask("shop", `{"action":"freeze","services":["x"]}`), mariposa.TaskActive)
-	if task := h.resubmits("shop", causal(1, 2)); task != "" {
-		t.Errorf("the same manifest made task %+v", h.task(task))
+	same := want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?force=true", causal(1, 2)), 200)
+	if same.Task != nil || same.Reason != "x: frozen before the rollout was finished; thaw with mariposa -j shop project thaw --service x" {
+		t.Errorf("the same manifest answers %+v", same)
 	}
 	if task := h.awaitTask(h.putManifest("shop", causal(3, 2), ""), mariposa.TaskCompleted); scopeOf(task) != "y" {
 		t.Errorf("it sees to %s", scopeOf(task))

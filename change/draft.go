@@ -58,6 +58,7 @@ type draftResult struct {
 	keys       []string // metadata that differs
 	missing    []string // required metadata without a value
 	unapproved []string // protected secrets that it uses without an approval
+	continued  []string // services whose rollouts go on after the thaw
 }
 
 // makeVersion adds a version to a change. It returns nil if it would equal the newest.
@@ -141,6 +142,9 @@ func (e *edit) makeOrResubmit(d draft) (*draftResult, error) {
 		return m, err
 	}
 	if !e.isNewestDropped() {
+		if d.service != "" && !slices.Contains(converge.RetriedServices(e.record.Status()), d.service) {
+			return nil, nil // nobody asked for the others
+		}
 		return e.retryNewest()
 	}
 	newest, err := e.newest()
@@ -172,18 +176,21 @@ func (e *edit) retryNewest() (*draftResult, error) {
 // resubmitNewest resubmits the newest version: what differs from the goal in force,
 // and what is retried. It returns nil if there is neither.
 func (e *edit) resubmitNewest(newest *picture.Version) (*draftResult, error) {
-	e.fresh = newest.Services
-	m := &draftResult{manifest: newest.Manifest, missing: newest.Manifest.Missing(newest.Values)}
-	goal := e.record.Status()
-	var err error
-	if m.difference, err = e.diffFromGoal(m, goal); err != nil {
+	m, err := e.resubmission(newest)
+	if err != nil || len(m.changed) == 0 && len(converge.RetriedServices(e.record.Status())) == 0 {
 		return nil, err
-	}
-	if len(m.changed) == 0 && len(converge.RetriedServices(goal)) == 0 {
-		return nil, nil
 	}
 	e.answer.Missing = m.missing
 	return m, nil
+}
+
+// resubmission returns how the newest version differs from the goal in force.
+func (e *edit) resubmission(newest *picture.Version) (*draftResult, error) {
+	e.fresh = newest.Services
+	m := &draftResult{manifest: newest.Manifest, missing: newest.Manifest.Missing(newest.Values)}
+	var err error
+	m.difference, err = e.diffFromGoal(m, e.record.Status())
+	return m, err
 }
 
 // needsNoTask reports whether a version differs only in values from one that is in

@@ -223,6 +223,9 @@ func (e *edit) noteEnded(old queue.Task, by *mariposa.TaskSpec) contract.EndedTa
 	if old.Status != nil {
 		doc.State = old.Status.State
 	}
+	if len(old.Thawed) > 0 {
+		doc.Services = append([]string{}, old.Kept...)
+	}
 	if doc.State == mariposa.TaskQueued && by.Patch.Number == 0 && by.Patch.Goal != mariposa.GoalDeleted && old.Spec.Component != string(mariposa.CauseMetadata) {
 		doc.ContinueWith = e.command(continueCommand(old.Spec))
 	}

@@ -13,9 +13,6 @@ import (
 	"mariposa"
 	"mariposa/contract"
 	"mariposa/manifest"
-	"mariposa/picture"
-	"mariposa/queue"
-	"mariposa/reason"
 )
 
 // Submission is a submitted manifest, a metadata document, or both.
@@ -171,8 +168,13 @@ func (e *edit) addVersionTask(d draft, p mariposa.Patch) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	if m == nil && d.cause == mariposa.CauseManifest {
+		if m, err = e.joinOrContinue(d, p); err != nil {
+			return false, err
+		}
+	}
 	if m == nil {
-		return false, e.joinTask(d)
+		return false, nil
 	}
 	if d.cause == mariposa.CauseMetadata {
 		if err := e.addValuesTask(d, m, p); err != nil {
@@ -199,47 +201,6 @@ func (e *edit) addVersionTask(d draft, p mariposa.Patch) (bool, error) {
 		t.Services = union(t.Services, e.scaledServices(p))
 	}
 	return true, e.admit(&t)
-}
-
-// joinTask answers the second submission of a manifest with the open task of the first one, so
-// that the client can wait for it.
-func (e *edit) joinTask(d draft) error {
-	newest, err := e.newest()
-	if err != nil || newest == nil || d.cause != mariposa.CauseManifest {
-		return err
-	}
-	for _, t := range slices.Backward(slices.SortedFunc(slices.Values(e.tasks), queue.CompareAge)) {
-		if !rollsOut(t.Spec, d.service) {
-			continue
-		}
-		v, err := e.readVersion(t.Spec.Patch.Number)
-		if err != nil {
-			return err
-		}
-		if v != nil && sameDefinition(v.Spec, newest.Spec) {
-			e.join(t, v)
-			return nil
-		}
-	}
-	return nil
-}
-
-// rollsOut reports whether a task rolls out a manifest that a user submitted: to one service,
-// or to any if that is empty.
-func rollsOut(t *mariposa.TaskSpec, service string) bool {
-	return t.Patch.Number > 0 && t.Origin == mariposa.OriginUser && t.Component != string(mariposa.CauseMetadata) &&
-		(service == "" || queue.Overlap(t.Services, []string{service}))
-}
-
-// join answers with an open task, which rolls out a version, and with what it waits for.
-func (e *edit) join(t queue.Task, v *picture.Version) {
-	e.answer.Task, e.answer.Joined = &t.ID, true
-	e.answer.Missing = v.Manifest.Missing(v.Values)
-	unapproved := ""
-	if e.answer.NeedsApproval = v.NeedsApproval(e.record.Spec()); len(e.answer.NeedsApproval) > 0 {
-		unapproved = reason.Sentence(mariposa.AwaitsApproval(v.Spec.Number, e.answer.NeedsApproval))
-	}
-	e.answer.Reason = joinReasons(e.answer.Reason, unapproved, e.awaitedThaw(t.Spec))
 }
 
 // joinReasons joins the parts of an answer's reason that are not empty.

@@ -85,6 +85,8 @@ func (a *app) serviceEdit(cmd *cobra.Command, verb string, edit func(ctx context
 				a.say("%s: service %s is already like this in %s; its task is still open", project, args[0], versionWords(done))
 			case done.Number == before && done.Task == nil:
 				a.say("%s: nothing to do; service %s is already like this in %s", project, args[0], versionWords(done))
+			case done.Number == before:
+				a.say("%s: service %s is already like this in %s; its rollout is retried", project, args[0], versionWords(done))
 			default:
 				a.say("%s: service %s is %s, %s", project, args[0], verb, versionWords(done))
 			}

@@ -42,6 +42,19 @@ func TestAServiceUpdateThatIsRepeatedFollowsItsTask(t *testing.T) {
 	}
 }
 
+// A change of a service that failed is retried if it is submitted again.
+func TestAServiceUpdateThatFailedIsRetried(t *testing.T) {
+	t.Parallel()
+	s := newTeamServer(t)
+	s.again(t, "services:\n  a: {compute_type: dummy, scale: 1, update: {min_healthy: 0}}\n")
+	f := s.proxy(t)
+	const bad = "compute_type: dummy\ndummy: {fail_prop: \"yes\"}\nupdate: {min_healthy: 0}\n"
+	for _, said := range []string{"hello: service a is updated, version 2", "hello: service a is already like this in version 2"} {
+		r := (&run{f: f, stdin: bad}).do(t, "-j", "hello", "service", "update", "a", "-m", "-", "--wait")
+		r.expect(exitFailed, strings.Contains(r.stdout, said), strings.Contains(said, "updated") || strings.Contains(r.stdout, "; its rollout is retried"))
+	}
+}
+
 // Scripts read the id of the task.
 func TestQuietPrintsNothingButTheTask(t *testing.T) {
 	t.Parallel()

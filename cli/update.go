@@ -115,7 +115,7 @@ func (a *app) printVersion(ctx context.Context, c *client.Client, name string, d
 	version := versionOf(done.Number, done.Version)
 	switch {
 	case done.Joined:
-		a.say("%s: version %s was submitted before; its task is still open", name, version)
+		a.say("%s: version %s has this manifest already; its task is still open", name, version)
 	case done.Task == nil:
 		a.say("%s: nothing to do; version %s has this manifest", name, version)
 		a.printHeld(ctx, c, name, nil)
@@ -124,7 +124,7 @@ func (a *app) printVersion(ctx context.Context, c *client.Client, name string, d
 	default:
 		a.say("%s: version %s", name, version)
 	}
-	if done.Reason != "" {
+	if done.Reason != "" && (done.Task == nil || len(done.NeedsApproval) == 0) { // otherwise it is printed with the task
 		a.note("%s", a.suggest(name, "", done.Reason))
 	}
 }

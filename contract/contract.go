@@ -41,7 +41,7 @@ type Changed struct {
 	Version string   `json:"version,omitempty"`
 	Number  int      `json:"number,omitempty"`
 	Task    *string  `json:"task" doc:"the task that carries out the change; null if there is nothing to do"`
-	Joined  bool     `json:"joined,omitempty" doc:"the task was open already, because the same manifest had been submitted before"`
+	Joined  bool     `json:"joined,omitempty" doc:"the newest version has the same manifest already, and this open task brings it into force"`
 	Reason  string   `json:"reason,omitempty" doc:"additional information about the effect of the change"`
 	Missing []string `json:"missing,omitempty" doc:"required metadata keys without a value; services that need them wait"`
 
