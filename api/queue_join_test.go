@@ -58,8 +58,8 @@ func TestASubmissionJoinsItsOwnRollout(t *testing.T) {
 	if task := h.resubmits("shop", current); task != first {
 		t.Errorf("the task of the manifest is %s and that of the metadata %s; it answers with %q", first, *values.Task, task)
 	}
-	if c := h.putService("shop", "b", b); !c.Joined || *c.Task != *values.Task {
-		t.Errorf("b, submitted again, answers %+v; it is rolled out by task %s", c, *values.Task)
+	if c := h.putService("shop", "b", b); c.Task != nil {
+		t.Errorf("b is like this already; submitted again, it answers %+v", c)
 	}
 
 	// What else the request changes does not belong to the task.
@@ -97,53 +97,106 @@ func TestAJoinedAnswerSaysWhatItsTaskWaitsFor(t *testing.T) {
 	}
 }
 
-// A manifest whose task was taken over is rolled out by another one, which its client can wait for.
-func TestASubmissionJoinsWhatContinuesItsRollout(t *testing.T) {
+// A manifest whose task was taken over is rolled out by another one. Its client waits for that if it
+// fails with the rollout, and otherwise for a task that does.
+func TestASubmissionWaitsForWhatContinuesItsRollout(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
 	g := h.joinGated("n1")
-	for name, takeOver := range map[string]func(h *testServer, project, first string) (task string){
-		"values": func(h *testServer, project, _ string) string {
-			c := want[contract.Changed](h.call("PUT", "/v1/projects/"+project+"/metadata/mode", contract.MetadataValue{Value: []byte(`"wild"`)}), 200)
-			return *c.Task
-		},
-		"reprovision": func(h *testServer, project, _ string) string {
+	type takeOver func(h *testServer, project, first string) (task string)
+	terminate := func(h *testServer, project, first string) {
+		want[contract.Terminated](h.call("DELETE", "/v1/queue/"+first, nil), 202)
+		h.until("the freeze", func() bool { return h.of(project, "b").Frozen })
+	}
+	for name, c := range map[string]struct {
+		joins bool
+		by    takeOver
+	}{
+		"values": {true, func(h *testServer, project, _ string) string {
+			return *want[contract.Changed](h.call("PUT", "/v1/projects/"+project+"/metadata/mode", contract.MetadataValue{Value: []byte(`"wild"`)}), 200).Task
+		}},
+		"reprovision": {true, func(h *testServer, project, _ string) string {
 			return h.startTask(project, `{"action":"reprovision","services":["b"]}`)
-		},
-		"converge": func(h *testServer, project, first string) string {
-			g.open(project)
-			g.spoil(project, true)
-			h.awaitTask(first, mariposa.TaskFailed)
-			g.close(project)
-			g.spoil(project, false)
-			task := h.startTask(project, `{"action":"converge"}`)
-			h.awaitState(task, mariposa.TaskActive)
-			return task
-		},
-		"thaw": func(h *testServer, project, first string) string {
-			want[contract.Terminated](h.call("DELETE", "/v1/queue/"+first, nil), 202)
-			h.until("the freeze", func() bool { return h.of(project, "b").Frozen })
+		}},
+		"thaw": {false, func(h *testServer, project, first string) string {
+			terminate(h, project, first)
 			return h.startTask(project, `{"action":"thaw"}`)
-		},
+		}},
+		"scale": {false, func(h *testServer, project, first string) string {
+			terminate(h, project, first)
+			return h.startTask(project, `{"action":"scale","scale":{"b":3}}`)
+		}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h, project := h.in(t), "by-"+name
-			h.create(project, pair(1, 1))
-			h.awaitRest(project)
-			g.close(project)
-			first := h.putManifest(project, pair(1, 2), "")
-			h.awaitState(first, mariposa.TaskActive)
-			task := takeOver(h, project, first)
-			if got := h.resubmits(project, pair(1, 2)); got != task {
-				t.Errorf("task %s rolls it out, and it answers with %q", task, got)
-			}
-			g.open(project)
-			h.awaitTask(task, mariposa.TaskCompleted)
-			if got := h.resubmits(project, pair(1, 2)); got != "" {
-				t.Errorf("at rest, it answers with task %s", got)
-			}
-		})
+		for _, end := range []string{"completes", "fails", "is-rolled-back"} {
+			t.Run(name+"/"+end, func(t *testing.T) {
+				t.Parallel()
+				h, project := h.in(t), name+"-"+end
+				manifest := pair(1, 2)
+				if end == "is-rolled-back" {
+					manifest = strings.ReplaceAll(manifest, "min_healthy: 0", "min_healthy: 0, on_failure: rollback")
+				}
+				h.create(project, pair(1, 1))
+				h.awaitRest(project)
+				g.close(project)
+				first := h.putManifest(project, manifest, "")
+				h.awaitState(first, mariposa.TaskActive)
+				task := c.by(h, project, first)
+				h.awaitState(task, mariposa.TaskActive)
+				got := h.resubmits(project, manifest)
+				if got == "" || (got == task) != c.joins {
+					t.Fatalf("task %s takes over, and it answers with %q", task, got)
+				}
+				if again := h.resubmits(project, manifest); again != got {
+					t.Errorf("it answers with task %s, and then with %q", got, again)
+				}
+				g.spoil(project, end != "completes")
+				g.open(project)
+				state := mariposa.TaskFailed
+				if end == "completes" {
+					state = mariposa.TaskCompleted
+				}
+				h.awaitTask(got, state)
+			})
+		}
+	}
+}
+
+// A task that waits for a thaw fails if the version is rolled back before. After the thaw, the version
+// does not come back.
+func TestASubmissionThatWaitsFailsWithARollback(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
+	of := func(v int) string {
+		return strings.ReplaceAll(pair(v, v), "min_healthy: 0", "min_healthy: 0, on_failure: rollback")
+	}
+	h.create("shop", of(1))
+	h.awaitRest("shop")
+	g.close("shop")
+	first := h.putManifest("shop", of(2), "")
+	h.awaitState(first, mariposa.TaskActive)
+	want[contract.Terminated](h.call("DELETE", "/v1/queue/"+first, nil), 202)
+	h.until("the freeze", func() bool { return h.of("shop", "a").Frozen && h.of("shop", "b").Frozen })
+	waits := h.resubmits("shop", of(2))
+	if got := h.task(waits); got.State != mariposa.TaskQueued || len(got.Services) != 2 {
+		t.Fatalf("it answers with %+v", got)
+	}
+	g.spoil("shop", true)
+	g.open("shop")
+	h.startTask("shop", `{"action":"thaw","services":["a"]}`)
+	if got := h.awaitTask(waits, mariposa.TaskFailed); !strings.Contains(got.Reason, "rolled back to version 1") {
+		t.Errorf("it failed with %q", got.Reason)
+	}
+	g.spoil("shop", false)
+	h.startTask("shop", `{"action":"thaw"}`)
+	h.until("the rollback", func() bool {
+		h.putAction("shop", `{"action":"converge"}`) // the rollback may have failed, too
+		return h.state("shop").Status == mariposa.StatusConverged
+	})
+	for _, i := range h.instances("shop", "a") {
+		if i.Number != 1 {
+			t.Errorf("%s has version %d again", i.Name, i.Number)
+		}
 	}
 }
 
@@ -180,8 +233,9 @@ func TestASubmissionContinuesAFrozenRollout(t *testing.T) {
 			if c.Task == nil || c.Joined || c.Number != 2 || !strings.Contains(c.Reason, "the change waits until you run") {
 				t.Fatalf("it answers %+v", c)
 			}
-			if again := put(); !again.Joined || *again.Task != *c.Task || !strings.Contains(again.Reason, "rolling and canary have no effect") {
-				t.Errorf("submitted again, it answers %+v", again)
+			const ignored = "rolling and canary have no effect"
+			if again := put(); !again.Joined || *again.Task != *c.Task || !strings.Contains(again.Reason, ignored) || !strings.Contains(c.Reason, ignored) {
+				t.Errorf("it answers %+v, and then %+v", c, again)
 			}
 			if got := h.task(*c.Task); got.State != mariposa.TaskQueued || len(got.Services) != 1 || got.Services[0] != "a" {
 				t.Errorf("its task is %+v", got)

@@ -58,7 +58,6 @@ type draftResult struct {
 	keys       []string // metadata that differs
 	missing    []string // required metadata without a value
 	unapproved []string // protected secrets that it uses without an approval
-	continued  []string // services whose rollouts go on after the thaw
 }
 
 // makeVersion adds a version to a change. It returns nil if it would equal the newest.
@@ -176,21 +175,18 @@ func (e *edit) retryNewest() (*draftResult, error) {
 // resubmitNewest resubmits the newest version: what differs from the goal in force,
 // and what is retried. It returns nil if there is neither.
 func (e *edit) resubmitNewest(newest *picture.Version) (*draftResult, error) {
-	m, err := e.resubmission(newest)
-	if err != nil || len(m.changed) == 0 && len(converge.RetriedServices(e.record.Status())) == 0 {
+	e.fresh = newest.Services
+	m := &draftResult{manifest: newest.Manifest, missing: newest.Manifest.Missing(newest.Values)}
+	goal := e.record.Status()
+	var err error
+	if m.difference, err = e.diffFromGoal(m, goal); err != nil {
 		return nil, err
+	}
+	if len(m.changed) == 0 && len(converge.RetriedServices(goal)) == 0 {
+		return nil, nil
 	}
 	e.answer.Missing = m.missing
 	return m, nil
-}
-
-// resubmission returns how the newest version differs from the goal in force.
-func (e *edit) resubmission(newest *picture.Version) (*draftResult, error) {
-	e.fresh = newest.Services
-	m := &draftResult{manifest: newest.Manifest, missing: newest.Manifest.Missing(newest.Values)}
-	var err error
-	m.difference, err = e.diffFromGoal(m, e.record.Status())
-	return m, err
 }
 
 // needsNoTask reports whether a version differs only in values from one that is in
@@ -205,7 +201,7 @@ func (e *edit) needsNoTask(v *picture.Version) (bool, error) {
 		before = append(before, st.Number)
 	}
 	for _, t := range e.tasks {
-		if t.Spec.Patch.Number > 0 {
+		if t.Spec.Patch.Number > 0 && (t.Status == nil || t.Status.Fault == nil) {
 			before = append(before, t.Spec.Patch.Number)
 		}
 	}

@@ -1,7 +1,9 @@
 package change
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -11,48 +13,75 @@ import (
 	"mariposa/reason"
 )
 
-// joinOrContinue answers a submission that equals the newest version. It returns a draft if rollouts
-// of that are to go on after a thaw.
-func (e *edit) joinOrContinue(d draft, p mariposa.Patch) (*draftResult, error) {
-	if joined, err := e.joinTask(d, p); joined || err != nil {
-		return nil, err
-	}
-	m, err := e.continueFrozen(d)
-	if m != nil || err != nil {
-		return m, err
-	}
-	return nil, e.explainNoTask(d.service)
-}
-
-// joinTask answers a submission that equals the newest version with the open task that brings it into
-// force, so that the client can wait for it. That may be another task than that of the first
-// submission, which may have been taken over. It reports whether there is one.
-func (e *edit) joinTask(d draft, p mariposa.Patch) (bool, error) {
+// joinOrWatch answers a submission that equals the newest version, so that its client can wait until
+// that is in force: with the open task that brings it there, or with a new one that only waits for the
+// rollouts that are not finished. The first task may have been taken over or terminated. It reports
+// whether it adds a task.
+func (e *edit) joinOrWatch(d draft, p mariposa.Patch) (bool, error) {
 	newest, err := e.newest()
 	if err != nil || newest == nil {
 		return false, err
 	}
-	var found *queue.Task
-	for _, t := range slices.Backward(slices.SortedFunc(slices.Values(e.tasks), queue.CompareAge)) {
-		if !mayRollOut(t.Spec, d.service) {
-			continue
-		}
-		brings, err := e.bringsIntoForce(t.Spec, newest, d.service)
-		if err != nil {
-			return false, err
-		}
-		if brings && t.Spec.Component != string(mariposa.CauseMetadata) {
-			found = &t
-			break
-		}
-		if found == nil && (brings || e.hasUnfinished(t.Spec.Services, d.service)) {
-			found = &t
-		}
+	unfinished, err := e.unfinishedServices(newest, d.service)
+	if err != nil {
+		return false, err
 	}
-	if found == nil {
+	covering, overlapping, err := e.findRollout(newest, d.service, unfinished)
+	if err != nil {
+		return false, err
+	}
+	if covering == nil && len(unfinished) > 0 {
+		watch := mariposa.TaskSpec{
+			Component: string(mariposa.CauseManifest), Task: mariposa.TaskReprovision, Origin: mariposa.OriginUser, Services: unfinished,
+			Reason: mariposa.Asked(cmp.Or(d.message, fmt.Sprintf("version %d was submitted again", newest.Spec.Number))),
+		}
+		if a, err := queue.Admit(e.tasks, &watch); err == nil && len(a.Terminate) == 0 {
+			return true, e.watch(&watch, newest, p)
+		}
+		covering = overlapping
+	}
+	if covering == nil {
+		e.explainNoTask(newest, d.service)
 		return false, nil
 	}
-	return true, e.join(*found, newest, p)
+	e.answer.Task, e.answer.Joined = &covering.ID, true
+	e.answer.Reason = joinReasons(e.answer.Reason, e.awaitedThaw(covering.Spec))
+	return false, e.explainOpen(covering.Spec.Patch.Number, newest, p)
+}
+
+// watch adds a task that waits for rollouts.
+func (e *edit) watch(t *mariposa.TaskSpec, newest *picture.Version, p mariposa.Patch) error {
+	e.answer.Reason = joinReasons(e.answer.Reason, fmt.Sprintf("version %d has this manifest already; the task waits for its rollout", newest.Spec.Number))
+	if err := e.admit(t); err != nil {
+		return err
+	}
+	return e.explainOpen(0, newest, p)
+}
+
+// findRollout returns the newest open task that brings the newest version into force: the one that
+// rolls out its manifest, or else one that replaces instances of all its unfinished services. It also
+// returns one that replaces instances of some of them. Other tasks do not fail if the rollout does.
+func (e *edit) findRollout(newest *picture.Version, service string, unfinished []string) (covering, overlapping *queue.Task, err error) {
+	for _, t := range slices.Backward(slices.SortedFunc(slices.Values(e.tasks), queue.CompareAge)) {
+		if t.Spec.Origin != mariposa.OriginUser || !isAbout(t.Spec.Services, service) || t.Status != nil && t.Status.Fault != nil {
+			continue
+		}
+		brings, err := e.bringsIntoForce(t.Spec, newest, service)
+		if err != nil {
+			return nil, nil, err
+		}
+		if brings && t.Spec.Component != string(mariposa.CauseMetadata) {
+			return &t, nil, nil
+		}
+		replaces := t.Spec.Task == mariposa.TaskReprovision && len(unfinished) > 0
+		if covering == nil && (brings || replaces && !slices.ContainsFunc(unfinished, func(name string) bool { return !isAbout(t.Spec.Services, name) })) {
+			covering = &t
+		}
+		if overlapping == nil && replaces && queue.Overlap(t.Spec.Services, unfinished) {
+			overlapping = &t
+		}
+	}
+	return covering, overlapping, nil
 }
 
 // bringsIntoForce reports whether a task brings a version with a manifest, or with its definition of a
@@ -66,17 +95,47 @@ func (e *edit) bringsIntoForce(t *mariposa.TaskSpec, newest *picture.Version, se
 		return false, err
 	}
 	st := e.record.Status()
-	if t.Component != string(mariposa.CauseMetadata) || st == nil {
+	if t.Component != string(mariposa.CauseMetadata) || st == nil || st.Number == 0 {
 		return true, nil
 	}
 	goal, err := e.readVersion(st.Number)
 	return goal == nil || !isSame(goal, newest, service), err
 }
 
-// mayRollOut reports whether a task of a user may bring a service into force; any if it is empty.
-func mayRollOut(t *mariposa.TaskSpec, service string) bool {
-	isHold := t.Task == mariposa.TaskFreeze && (t.Patch.Mode == mariposa.ModeFreeze || t.Patch.Mode == mariposa.ModePause)
-	return t.Origin == mariposa.OriginUser && t.Task != mariposa.TaskStop && !isHold && isAbout(t.Services, service)
+// unfinishedServices returns the services whose definition in the newest version is the goal, and is
+// still being rolled out: all of them, or the named one. Those that are held, or have failed, are not
+// included.
+func (e *edit) unfinishedServices(newest *picture.Version, service string) ([]string, error) {
+	st := e.record.Status()
+	if st == nil || st.Goal != mariposa.GoalStarted {
+		return nil, nil
+	}
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(st.Services)) {
+		ss := st.Services[name]
+		if !isAbout([]string{name}, service) || ss.Removed || ss.Stopped || ss.Rollout == nil || ss.Rollout.Held || ss.Rollout.HasFailed() {
+			continue
+		}
+		is, err := e.rollsOutDefinition(ss, newest, name)
+		if err != nil {
+			return nil, err
+		}
+		if is {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// rollsOutDefinition reports whether a service's rollout brings its definition in the newest version.
+// Others replace instances, or bring values.
+func (e *edit) rollsOutDefinition(ss *mariposa.ServiceStatus, newest *picture.Version, name string) (bool, error) {
+	goal, err := e.readVersion(ss.Number)
+	if err != nil || goal == nil || !isSame(goal, newest, name) || ss.Rollout.From == 0 {
+		return err == nil && goal != nil && isSame(goal, newest, name), err
+	}
+	from, err := e.readVersion(ss.Rollout.From)
+	return err == nil && (from == nil || !isSame(from, newest, name)), err
 }
 
 // isAbout reports whether a scope includes a service; any if it is empty.
@@ -91,25 +150,13 @@ func isSame(a, b *picture.Version, service string) bool {
 		return sameDefinition(a.Spec, b.Spec)
 	}
 	one, other := a.Services[service], b.Services[service]
-	return one != nil && other != nil && mariposa.FormOf(one.Digest) == mariposa.FormOf(other.Digest)
+	return one != nil && other != nil && mariposa.FormOf(one.Digest) == mariposa.FormOf(other.Digest) && one.Live == other.Live
 }
 
-// hasUnfinished reports whether a rollout in a scope is not finished: of a service, or of any if that
-// is empty.
-func (e *edit) hasUnfinished(scope []string, service string) bool {
-	if service != "" {
-		scope = []string{service} // which is in the scope
-	}
-	return e.anyService(scope, isUnfinished)
-}
-
-func isUnfinished(ss *mariposa.ServiceStatus) bool { return ss.Rollout != nil && !ss.Rollout.Held }
-
-// join answers with an open task, and with what that and the newest version wait for.
-func (e *edit) join(t queue.Task, newest *picture.Version, p mariposa.Patch) error {
-	e.answer.Task, e.answer.Joined = &t.ID, true
+// explainOpen adds to the answer what the newest version, and that of its open task, wait for.
+func (e *edit) explainOpen(number int, newest *picture.Version, p mariposa.Patch) error {
 	e.answer.Missing = newest.Manifest.Missing(newest.Values)
-	if number := t.Spec.Patch.Number; number > 0 && number != newest.Spec.Number {
+	if number > 0 && number != newest.Spec.Number {
 		v, err := e.readVersion(number)
 		if err != nil {
 			return err
@@ -117,11 +164,9 @@ func (e *edit) join(t queue.Task, newest *picture.Version, p mariposa.Patch) err
 		e.explainApproval(v)
 	}
 	e.explainApproval(newest)
-	ignored := ""
 	if p.Rolling != (mariposa.Amount{}) || p.Canary != (mariposa.Amount{}) {
-		ignored = "the rollout was requested before: rolling and canary have no effect on it"
+		e.answer.Reason = joinReasons(e.answer.Reason, "the rollout was requested before: rolling and canary have no effect on it")
 	}
-	e.answer.Reason = joinReasons(e.answer.Reason, e.awaitedThaw(t.Spec), ignored)
 	return nil
 }
 
@@ -136,51 +181,21 @@ func (e *edit) explainApproval(v *picture.Version) {
 	}
 }
 
-// continueFrozen resubmits the newest version if rollouts of it were frozen before they were
-// finished, and the task of the rollout has ended. The new task waits for the thaw. A rollout that has
-// failed is not retried by that. It returns nil if there are none.
-func (e *edit) continueFrozen(d draft) (*draftResult, error) {
-	goal := e.record.Status()
-	if goal == nil || goal.Goal != mariposa.GoalStarted || goal.Number != e.spec.Number {
-		return nil, nil
-	}
-	var frozen []string
-	for _, name := range goal.FrozenServices(nil) {
-		ss := goal.Services[name]
-		if isAbout([]string{name}, d.service) && isUnfinished(ss) && !ss.Rollout.HasFailed() && !ss.Stopped && !ss.Paused {
-			frozen = append(frozen, name)
-		}
-	}
-	newest, err := e.newest()
-	if err != nil || newest == nil || len(frozen) == 0 {
-		return nil, err
-	}
-	m, err := e.resubmission(newest)
-	if m != nil {
-		m.continued, e.answer.Missing = frozen, m.missing
-	}
-	return m, err
-}
-
 // explainNoTask says why a version that needs no task, or a service of it, is not what runs.
-func (e *edit) explainNoTask(service string) error {
-	newest, err := e.newest()
-	if err != nil {
-		return err
-	}
+func (e *edit) explainNoTask(newest *picture.Version, service string) {
 	e.explainApproval(newest)
 	st := e.record.Status()
 	if st == nil {
-		return nil
+		return
 	}
 	if st.Goal == mariposa.GoalStopped {
 		e.answer.Reason = joinReasons(e.answer.Reason, fmt.Sprintf("%s is stopped: start it with %s", e.spec.Name, e.command("project start")))
 	}
 	frozen := slices.DeleteFunc(st.FrozenServices(nil), func(name string) bool {
-		return !isAbout([]string{name}, service) || !isUnfinished(st.Services[name])
+		r := st.Services[name].Rollout
+		return !isAbout([]string{name}, service) || r == nil || r.Held
 	})
 	if len(frozen) > 0 {
 		e.answer.Reason = joinReasons(e.answer.Reason, fmt.Sprintf("%s: frozen before the rollout was finished; thaw with %s", strings.Join(frozen, ", "), e.command("project thaw --service "+strings.Join(frozen, " --service "))))
 	}
-	return nil
 }

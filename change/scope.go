@@ -94,7 +94,7 @@ func (e *edit) diffFromGoal(m *draftResult, goal *mariposa.ProjectStatus) (diffe
 func (e *edit) completeTask(m *draftResult, t mariposa.TaskSpec) (mariposa.TaskSpec, error) {
 	goal := e.record.Status()
 	diff := m.toQueue()
-	if again := union(converge.RetriedServices(goal), m.continued); len(again) > 0 {
+	if again := converge.RetriedServices(goal); len(again) > 0 {
 		diff.Services, diff.Other = union(diff.Services, again), true
 	}
 	return queue.CompleteVersionTask(e.tasks, goal, t, diff, func(ended map[string]bool) (queue.Difference, error) {

@@ -169,9 +169,7 @@ func (e *edit) addVersionTask(d draft, p mariposa.Patch) (bool, error) {
 		return false, err
 	}
 	if m == nil && d.cause == mariposa.CauseManifest {
-		if m, err = e.joinOrContinue(d, p); err != nil {
-			return false, err
-		}
+		return e.joinOrWatch(d, p)
 	}
 	if m == nil {
 		return false, nil

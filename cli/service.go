@@ -86,9 +86,16 @@ func (a *app) serviceEdit(cmd *cobra.Command, verb string, edit func(ctx context
 			case done.Number == before && done.Task == nil:
 				a.say("%s: nothing to do; service %s is already like this in %s", project, args[0], versionWords(done))
 			case done.Number == before:
-				a.say("%s: service %s is already like this in %s; its rollout is retried", project, args[0], versionWords(done))
+				retried := ""
+				if done.Reason == "" { // otherwise it says what the task is for
+					retried = "; its rollout is retried"
+				}
+				a.say("%s: service %s is already like this in %s%s", project, args[0], versionWords(done), retried)
 			default:
 				a.say("%s: service %s is %s, %s", project, args[0], verb, versionWords(done))
+			}
+			if err == nil && !a.global.json {
+				a.explain(project, done)
 			}
 			return done, a.noServiceIn(cmd.Context(), c, project, err)
 		})

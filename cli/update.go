@@ -124,7 +124,13 @@ func (a *app) printVersion(ctx context.Context, c *client.Client, name string, d
 	default:
 		a.say("%s: version %s", name, version)
 	}
-	if done.Reason != "" && (done.Task == nil || len(done.NeedsApproval) == 0) { // otherwise it is printed with the task
+	a.explain(name, done)
+}
+
+// explain prints what else there is to say about a change of a manifest, unless it is printed with the
+// task.
+func (a *app) explain(name string, done *contract.Changed) {
+	if done.Reason != "" && (done.Task == nil || len(done.NeedsApproval) == 0) {
 		a.note("%s", a.suggest(name, "", done.Reason))
 	}
 }

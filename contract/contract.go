@@ -560,6 +560,6 @@ type Terminated struct {
 	Freeze       *string        `json:"freeze" doc:"the freeze task that was created; null if nothing was frozen"`
 	Goal         map[string]int `json:"goal" doc:"by service: the scale that is still desired"`
 	Actual       map[string]int `json:"actual" doc:"by service: the number of running instances"`
-	ContinueWith string         `json:"continue_with" doc:"a command that continues the task"`
+	ContinueWith string         `json:"continue_with" doc:"a command that continues the task; empty if the task only waited for others"`
 	UndoWith     *string        `json:"undo_with" doc:"shell commands that restore the previous state; null if nothing can be undone"`
 }
