@@ -134,12 +134,6 @@ func TaskWord(kind TaskKind, component string) string {
 	return string(kind)
 }
 
-// OnlyWaits reports whether a task changes nothing: it waits for the rollouts of a manifest that was
-// submitted again.
-func (s *TaskSpec) OnlyWaits() bool {
-	return s.Task == TaskReprovision && s.Component == string(CauseManifest) && s.Patch.Number == 0
-}
-
 // Word returns the word that people use for what the task does.
 func (s *TaskSpec) Word() string { return TaskWord(s.Task, s.Component) }
 

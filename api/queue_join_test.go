@@ -88,164 +88,50 @@ func TestAJoinedAnswerSaysWhatItsTaskWaitsFor(t *testing.T) {
 		return want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?force=true", needs), 200)
 	}
 	first, second := put(), put()
+	if !second.Joined {
+		t.Errorf("the second answer is %+v", second)
+	}
 	if second.Joined = false; !reflect.DeepEqual(first, second) || len(first.Missing) != 1 || !strings.Contains(first.Reason, "project thaw") {
 		t.Errorf("the first answer is %+v, the second one %+v", first, second)
 	}
 	want[contract.Changed](h.call("PUT", "/v1/projects/shop/metadata/extra", contract.MetadataValue{Value: []byte(`"wild"`)}), 200)
+	if c := want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?force=true&rolling=1", needs), 200); !strings.Contains(c.Reason, "rolling and canary have no effect") {
+		t.Errorf("with another batch size, it answers %+v", c)
+	}
 	if third := put(); !third.Joined || *third.Task != *first.Task || len(third.Missing) > 0 {
 		t.Errorf("with its value, it answers %+v", third)
 	}
 }
 
-// A manifest whose task was taken over is rolled out by another one. Its client waits for that if it
-// fails with the rollout, and otherwise for a task that does.
-func TestASubmissionWaitsForWhatContinuesItsRollout(t *testing.T) {
+// If another task goes on with the rollout, the answer has no task: the state says how it ends.
+func TestASubmissionDoesNotJoinOtherTasks(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
 	g := h.joinGated("n1")
-	type takeOver func(h *testServer, project, first string) (task string)
-	terminate := func(h *testServer, project, first string) {
-		want[contract.Terminated](h.call("DELETE", "/v1/queue/"+first, nil), 202)
-		h.until("the freeze", func() bool { return h.of(project, "b").Frozen })
-	}
-	for name, c := range map[string]struct {
-		joins bool
-		by    takeOver
-	}{
-		"values": {true, func(h *testServer, project, _ string) string {
-			return *want[contract.Changed](h.call("PUT", "/v1/projects/"+project+"/metadata/mode", contract.MetadataValue{Value: []byte(`"wild"`)}), 200).Task
-		}},
-		"reprovision": {true, func(h *testServer, project, _ string) string {
-			return h.startTask(project, `{"action":"reprovision","services":["b"]}`)
-		}},
-		"thaw": {false, func(h *testServer, project, first string) string {
-			terminate(h, project, first)
-			return h.startTask(project, `{"action":"thaw"}`)
-		}},
-		"scale": {false, func(h *testServer, project, first string) string {
-			terminate(h, project, first)
-			return h.startTask(project, `{"action":"scale","scale":{"b":3}}`)
-		}},
-	} {
-		for _, end := range []string{"completes", "fails", "is-rolled-back"} {
-			t.Run(name+"/"+end, func(t *testing.T) {
-				t.Parallel()
-				h, project := h.in(t), name+"-"+end
-				manifest := pair(1, 2)
-				if end == "is-rolled-back" {
-					manifest = strings.ReplaceAll(manifest, "min_healthy: 0", "min_healthy: 0, on_failure: rollback")
-				}
-				h.create(project, pair(1, 1))
-				h.awaitRest(project)
-				g.close(project)
-				first := h.putManifest(project, manifest, "")
-				h.awaitState(first, mariposa.TaskActive)
-				task := c.by(h, project, first)
-				h.awaitState(task, mariposa.TaskActive)
-				got := h.resubmits(project, manifest)
-				if got == "" || (got == task) != c.joins {
-					t.Fatalf("task %s takes over, and it answers with %q", task, got)
-				}
-				if again := h.resubmits(project, manifest); again != got {
-					t.Errorf("it answers with task %s, and then with %q", got, again)
-				}
-				g.spoil(project, end != "completes")
-				g.open(project)
-				state := mariposa.TaskFailed
-				if end == "completes" {
-					state = mariposa.TaskCompleted
-				}
-				h.awaitTask(got, state)
-			})
-		}
-	}
-}
-
-// A task that waits for a thaw fails if the version is rolled back before. After the thaw, the version
-// does not come back.
-func TestASubmissionThatWaitsFailsWithARollback(t *testing.T) {
-	t.Parallel()
-	h := newTestServer(t, withPlanner)
-	g := h.joinGated("n1")
-	of := func(v int) string {
-		return strings.ReplaceAll(pair(v, v), "min_healthy: 0", "min_healthy: 0, on_failure: rollback")
-	}
-	h.create("shop", of(1))
-	h.awaitRest("shop")
-	g.close("shop")
-	first := h.putManifest("shop", of(2), "")
-	h.awaitState(first, mariposa.TaskActive)
-	want[contract.Terminated](h.call("DELETE", "/v1/queue/"+first, nil), 202)
-	h.until("the freeze", func() bool { return h.of("shop", "a").Frozen && h.of("shop", "b").Frozen })
-	waits := h.resubmits("shop", of(2))
-	if got := h.task(waits); got.State != mariposa.TaskQueued || len(got.Services) != 2 {
-		t.Fatalf("it answers with %+v", got)
-	}
-	g.spoil("shop", true)
-	g.open("shop")
-	h.startTask("shop", `{"action":"thaw","services":["a"]}`)
-	if got := h.awaitTask(waits, mariposa.TaskFailed); !strings.Contains(got.Reason, "rolled back to version 1") {
-		t.Errorf("it failed with %q", got.Reason)
-	}
-	g.spoil("shop", false)
-	h.startTask("shop", `{"action":"thaw"}`)
-	h.until("the rollback", func() bool {
-		h.putAction("shop", `{"action":"converge"}`) // the rollback may have failed, too
-		return h.state("shop").Status == mariposa.StatusConverged
-	})
-	for _, i := range h.instances("shop", "a") {
-		if i.Number != 1 {
-			t.Errorf("%s has version %d again", i.Name, i.Number)
-		}
-	}
-}
-
-// A rollout that was frozen and has no task any more continues after the thaw: the client waits for
-// that.
-func TestASubmissionContinuesAFrozenRollout(t *testing.T) {
-	t.Parallel()
-	h := newTestServer(t, withPlanner)
-	g := h.joinGated("n1")
-	for name, freeze := range map[string]func(h *testServer, project, first string){
-		"terminated": func(h *testServer, _, first string) {
-			want[contract.Terminated](h.call("DELETE", "/v1/queue/"+first, nil), 202)
-		},
-		"frozen": func(h *testServer, project, _ string) {
-			h.startTask(project, `{"action":"freeze","services":["a"]}`)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
+	for _, action := range []string{"reprovision", "scale", "thaw"} {
+		t.Run(action, func(t *testing.T) {
 			t.Parallel()
-			h, project := h.in(t), "was-"+name
+			h, project := h.in(t), "by-"+action
 			h.create(project, pair(1, 1))
 			h.awaitRest(project)
 			g.close(project)
-			first := h.putManifest(project, pair(2, 1), "")
+			first := h.putManifest(project, pair(1, 2), "")
 			h.awaitState(first, mariposa.TaskActive)
-			freeze(h, project, first)
+			body := map[string]string{"reprovision": `{"action":"reprovision","services":["b"]}`, "scale": `{"action":"scale","scale":{"b":3}}`, "thaw": `{"action":"thaw"}`}[action]
+			if action != "reprovision" {
+				want[contract.Terminated](h.call("DELETE", "/v1/queue/"+first, nil), 202)
+				h.until("the freeze", func() bool { return h.of(project, "b").Frozen })
+				c := want[contract.Changed](h.call("PUT", "/v1/projects/"+project+"/manifest?force=true", pair(1, 2)), 200)
+				if c.Task != nil || !strings.HasPrefix(c.Reason, "b: frozen before the rollout was finished; thaw with ") {
+					t.Errorf("frozen, it answers %+v", c)
+				}
+			}
+			h.awaitState(h.startTask(project, "%s", body), mariposa.TaskActive)
+			if task := h.resubmits(project, pair(1, 2)); task != "" {
+				t.Errorf("it answers with task %+v", h.task(task))
+			}
 			g.open(project)
-			h.until("the freeze", func() bool { return h.of(project, "a").Frozen && len(h.openTasks(project)) == 1 })
-			put := func() contract.Changed {
-				t.Helper()
-				return want[contract.Changed](h.call("PUT", "/v1/projects/"+project+"/manifest?force=true&rolling=1", pair(2, 1)), 200)
-			}
-			c := put()
-			if c.Task == nil || c.Joined || c.Number != 2 || !strings.Contains(c.Reason, "the change waits until you run") {
-				t.Fatalf("it answers %+v", c)
-			}
-			const ignored = "rolling and canary have no effect"
-			if again := put(); !again.Joined || *again.Task != *c.Task || !strings.Contains(again.Reason, ignored) || !strings.Contains(c.Reason, ignored) {
-				t.Errorf("it answers %+v, and then %+v", c, again)
-			}
-			if got := h.task(*c.Task); got.State != mariposa.TaskQueued || len(got.Services) != 1 || got.Services[0] != "a" {
-				t.Errorf("its task is %+v", got)
-			}
-			h.startTask(project, `{"action":"thaw"}`)
-			h.awaitTask(*c.Task, mariposa.TaskCompleted)
 			h.awaitRest(project)
-			if s := h.of(project, "a"); s.Outdated != 0 || s.Running != 2 {
-				t.Errorf("in the end, a is %+v", s)
-			}
 		})
 	}
 }

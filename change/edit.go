@@ -227,7 +227,7 @@ func (e *edit) noteEnded(old queue.Task, by *mariposa.TaskSpec) contract.EndedTa
 		doc.Services = append([]string{}, old.Kept...)
 	}
 	if doc.State == mariposa.TaskQueued && by.Patch.Number == 0 && by.Patch.Goal != mariposa.GoalDeleted && old.Spec.Component != string(mariposa.CauseMetadata) {
-		doc.ContinueWith = e.continueWith(old.Spec)
+		doc.ContinueWith = e.command(continueCommand(old.Spec))
 	}
 	return doc
 }

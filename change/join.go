@@ -1,9 +1,7 @@
 package change
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -13,75 +11,28 @@ import (
 	"mariposa/reason"
 )
 
-// joinOrWatch answers a submission that equals the newest version, so that its client can wait until
-// that is in force: with the open task that brings it there, or with a new one that only waits for the
-// rollouts that are not finished. The first task may have been taken over or terminated. It reports
-// whether it adds a task.
-func (e *edit) joinOrWatch(d draft, p mariposa.Patch) (bool, error) {
+// joinTask answers a submission that equals the newest version: with the newest open task that is to
+// bring its manifest into force, or with why there is none. Other tasks may do the work as well, if
+// that one was terminated or taken over; they are not about the manifest.
+func (e *edit) joinTask(d draft, p mariposa.Patch) error {
 	newest, err := e.newest()
 	if err != nil || newest == nil {
-		return false, err
-	}
-	unfinished, err := e.unfinishedServices(newest, d.service)
-	if err != nil {
-		return false, err
-	}
-	covering, overlapping, err := e.findRollout(newest, d.service, unfinished)
-	if err != nil {
-		return false, err
-	}
-	if covering == nil && len(unfinished) > 0 {
-		watch := mariposa.TaskSpec{
-			Component: string(mariposa.CauseManifest), Task: mariposa.TaskReprovision, Origin: mariposa.OriginUser, Services: unfinished,
-			Reason: mariposa.Asked(cmp.Or(d.message, fmt.Sprintf("version %d was submitted again", newest.Spec.Number))),
-		}
-		if a, err := queue.Admit(e.tasks, &watch); err == nil && len(a.Terminate) == 0 {
-			return true, e.watch(&watch, newest, p)
-		}
-		covering = overlapping
-	}
-	if covering == nil {
-		e.explainNoTask(newest, d.service)
-		return false, nil
-	}
-	e.answer.Task, e.answer.Joined = &covering.ID, true
-	e.answer.Reason = joinReasons(e.answer.Reason, e.awaitedThaw(covering.Spec))
-	return false, e.explainOpen(covering.Spec.Patch.Number, newest, p)
-}
-
-// watch adds a task that waits for rollouts.
-func (e *edit) watch(t *mariposa.TaskSpec, newest *picture.Version, p mariposa.Patch) error {
-	e.answer.Reason = joinReasons(e.answer.Reason, fmt.Sprintf("version %d has this manifest already; the task waits for its rollout", newest.Spec.Number))
-	if err := e.admit(t); err != nil {
 		return err
 	}
-	return e.explainOpen(0, newest, p)
-}
-
-// findRollout returns the newest open task that brings the newest version into force: the one that
-// rolls out its manifest, or else one that replaces instances of all its unfinished services. It also
-// returns one that replaces instances of some of them. Other tasks do not fail if the rollout does.
-func (e *edit) findRollout(newest *picture.Version, service string, unfinished []string) (covering, overlapping *queue.Task, err error) {
 	for _, t := range slices.Backward(slices.SortedFunc(slices.Values(e.tasks), queue.CompareAge)) {
-		if t.Spec.Origin != mariposa.OriginUser || !isAbout(t.Spec.Services, service) || t.Status != nil && t.Status.Fault != nil {
+		if t.Spec.Origin != mariposa.OriginUser || !isAbout(t.Spec.Services, d.service) || t.Status != nil && t.Status.Fault != nil {
 			continue
 		}
-		brings, err := e.bringsIntoForce(t.Spec, newest, service)
+		brings, err := e.bringsIntoForce(t.Spec, newest, d.service)
 		if err != nil {
-			return nil, nil, err
+			return err
 		}
-		if brings && t.Spec.Component != string(mariposa.CauseMetadata) {
-			return &t, nil, nil
-		}
-		replaces := t.Spec.Task == mariposa.TaskReprovision && len(unfinished) > 0
-		if covering == nil && (brings || replaces && !slices.ContainsFunc(unfinished, func(name string) bool { return !isAbout(t.Spec.Services, name) })) {
-			covering = &t
-		}
-		if overlapping == nil && replaces && queue.Overlap(t.Spec.Services, unfinished) {
-			overlapping = &t
+		if brings {
+			return e.join(t, newest, p)
 		}
 	}
-	return covering, overlapping, nil
+	e.explainNoTask(newest, d.service)
+	return nil
 }
 
 // bringsIntoForce reports whether a task brings a version with a manifest, or with its definition of a
@@ -102,42 +53,6 @@ func (e *edit) bringsIntoForce(t *mariposa.TaskSpec, newest *picture.Version, se
 	return goal == nil || !isSame(goal, newest, service), err
 }
 
-// unfinishedServices returns the services whose definition in the newest version is the goal, and is
-// still being rolled out: all of them, or the named one. Those that are held, or have failed, are not
-// included.
-func (e *edit) unfinishedServices(newest *picture.Version, service string) ([]string, error) {
-	st := e.record.Status()
-	if st == nil || st.Goal != mariposa.GoalStarted {
-		return nil, nil
-	}
-	var names []string
-	for _, name := range slices.Sorted(maps.Keys(st.Services)) {
-		ss := st.Services[name]
-		if !isAbout([]string{name}, service) || ss.Removed || ss.Stopped || ss.Rollout == nil || ss.Rollout.Held || ss.Rollout.HasFailed() {
-			continue
-		}
-		is, err := e.rollsOutDefinition(ss, newest, name)
-		if err != nil {
-			return nil, err
-		}
-		if is {
-			names = append(names, name)
-		}
-	}
-	return names, nil
-}
-
-// rollsOutDefinition reports whether a service's rollout brings its definition in the newest version.
-// Others replace instances, or bring values.
-func (e *edit) rollsOutDefinition(ss *mariposa.ServiceStatus, newest *picture.Version, name string) (bool, error) {
-	goal, err := e.readVersion(ss.Number)
-	if err != nil || goal == nil || !isSame(goal, newest, name) || ss.Rollout.From == 0 {
-		return err == nil && goal != nil && isSame(goal, newest, name), err
-	}
-	from, err := e.readVersion(ss.Rollout.From)
-	return err == nil && (from == nil || !isSame(from, newest, name)), err
-}
-
 // isAbout reports whether a scope includes a service; any if it is empty.
 func isAbout(scope []string, service string) bool {
 	return service == "" || queue.Overlap(scope, []string{service})
@@ -153,10 +68,12 @@ func isSame(a, b *picture.Version, service string) bool {
 	return one != nil && other != nil && mariposa.FormOf(one.Digest) == mariposa.FormOf(other.Digest) && one.Live == other.Live
 }
 
-// explainOpen adds to the answer what the newest version, and that of its open task, wait for.
-func (e *edit) explainOpen(number int, newest *picture.Version, p mariposa.Patch) error {
+// join answers with an open task, and with what that and the newest version wait for.
+func (e *edit) join(t queue.Task, newest *picture.Version, p mariposa.Patch) error {
+	e.answer.Task, e.answer.Joined = &t.ID, true
 	e.answer.Missing = newest.Manifest.Missing(newest.Values)
-	if number > 0 && number != newest.Spec.Number {
+	e.answer.Reason = joinReasons(e.answer.Reason, e.awaitedThaw(t.Spec))
+	if number := t.Spec.Patch.Number; number != newest.Spec.Number {
 		v, err := e.readVersion(number)
 		if err != nil {
 			return err

@@ -169,7 +169,7 @@ func (e *edit) addVersionTask(d draft, p mariposa.Patch) (bool, error) {
 		return false, err
 	}
 	if m == nil && d.cause == mariposa.CauseManifest {
-		return e.joinOrWatch(d, p)
+		return false, e.joinTask(d, p)
 	}
 	if m == nil {
 		return false, nil

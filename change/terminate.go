@@ -88,7 +88,7 @@ func (e *edit) describe(doc *contract.Terminated, task queue.Task) error {
 	maps.DeleteFunc(doc.Goal, beside)
 	maps.DeleteFunc(doc.Actual, beside)
 	if doc.Freeze == nil {
-		doc.ContinueWith = e.continueWith(spec)
+		doc.ContinueWith = e.command(continueCommand(spec))
 		return nil
 	}
 	doc.ContinueWith = e.command("project thaw" + serviceWords(spec.Services))
@@ -118,15 +118,6 @@ func (e *edit) organizationFlag() string {
 		return ""
 	}
 	return " -o " + e.c.name(mariposa.KindOrg, e.spec.Organization)
-}
-
-// continueWith returns the command that requests again what a task was to do; empty if it was to do
-// nothing.
-func (e *edit) continueWith(spec *mariposa.TaskSpec) string {
-	if spec.OnlyWaits() {
-		return ""
-	}
-	return e.command(continueCommand(spec))
 }
 
 // continueCommand returns the command that requests again what a task was to do.

@@ -52,6 +52,9 @@ type Env struct {
 	// Quiet is how long a task that is followed may have no news until it is asked what it
 	// waits for; 0: 2 s.
 	Quiet time.Duration
+	// Stall is how long a rollout that no single task stands for may make no progress while a
+	// command waits for it.
+	Stall time.Duration
 }
 
 func (e Env) withDefaults() Env {
@@ -76,7 +79,7 @@ func (e Env) withDefaults() Env {
 	if e.Secret == nil {
 		e.Secret = readHidden
 	}
-	e.Quiet = cmp.Or(e.Quiet, 2*time.Second)
+	e.Quiet, e.Stall = cmp.Or(e.Quiet, 2*time.Second), cmp.Or(e.Stall, 10*time.Minute)
 	return e
 }
 

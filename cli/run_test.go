@@ -56,6 +56,7 @@ type run struct {
 	out     io.Writer
 	errs    io.Writer
 	quiet   time.Duration // see Env; 0: an hour
+	stall   time.Duration // see Env
 
 	args           []string
 	code           int
@@ -76,6 +77,7 @@ func (r *run) do(t *testing.T, args ...string) *run {
 		Stdin: strings.NewReader(r.stdin), Stdout: &stdout, Stderr: &stderr, Version: "1.2.3",
 		Now:      func() time.Time { return noon.Add(10 * time.Minute) },
 		Quiet:    cmp.Or(r.quiet, time.Hour), // what a wait asks in between depends on how fast the server is
+		Stall:    r.stall,
 		Terminal: func(any) bool { return r.tty },
 		Size:     func(any) (int, int) { return 100, 30 },
 		Secret: func(any) (string, error) {

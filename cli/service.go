@@ -69,7 +69,7 @@ func (a *app) serviceEdit(cmd *cobra.Command, verb string, edit func(ctx context
 		if err != nil {
 			return err
 		}
-		return a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) {
+		return a.changeManifest(cmd, wait, args[0], func(c *client.Client) (*contract.Changed, error) {
 			before := 0
 			if verb == updated && !a.global.json { // it may change nothing
 				p, err := c.Project(cmd.Context(), project)
@@ -86,11 +86,7 @@ func (a *app) serviceEdit(cmd *cobra.Command, verb string, edit func(ctx context
 			case done.Number == before && done.Task == nil:
 				a.say("%s: nothing to do; service %s is already like this in %s", project, args[0], versionWords(done))
 			case done.Number == before:
-				retried := ""
-				if done.Reason == "" { // otherwise it says what the task is for
-					retried = "; its rollout is retried"
-				}
-				a.say("%s: service %s is already like this in %s%s", project, args[0], versionWords(done), retried)
+				a.say("%s: service %s is already like this in %s; its rollout is retried", project, args[0], versionWords(done))
 			default:
 				a.say("%s: service %s is %s, %s", project, args[0], verb, versionWords(done))
 			}

@@ -21,7 +21,7 @@ func (a *app) projectUpdate() *cobra.Command {
 		Use: "update [NAME] -m FILE | --compose FILE", Short: "Update a project to a new manifest",
 		Long: "Update a project to a new manifest, or to the translation of a Compose file.\n\n" +
 			"On a terminal, you see the difference from the newest version and are asked to confirm.\nElsewhere, --previous must name the version that the file is based on, or --force must say\nthat it replaces whatever is there.\n\n" +
-			"If somebody else has submitted another manifest since then, nothing is changed. On a terminal,\nyou see their change and what your update would change now, and are asked again.\n\nIf the newest version has this manifest already, for example because an earlier attempt was\ninterrupted, the command continues with that version, and --wait follows its task.",
+			"If somebody else has submitted another manifest since then, nothing is changed. On a terminal,\nyou see their change and what your update would change now, and are asked again.\n\nIf the newest version has this manifest already, for example because an earlier attempt was\ninterrupted, the command continues with that version, and --wait waits until it is in force.",
 		Example: "  mariposa -j shop project update -m mariposa.yaml --wait\n  mariposa -j shop project update -m mariposa.yaml --previous 7 --message \"$GIT_SHA\" --wait\n  mariposa -j shop project update -m - --force < mariposa.yaml",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := source.check(); err != nil {
@@ -52,7 +52,7 @@ func (a *app) projectUpdate() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) {
+			return a.changeManifest(cmd, wait, "", func(c *client.Client) (*contract.Changed, error) {
 				return a.update(cmd.Context(), c, name, text, u, sure)
 			})
 		},

@@ -41,7 +41,7 @@ type Changed struct {
 	Version string   `json:"version,omitempty"`
 	Number  int      `json:"number,omitempty"`
 	Task    *string  `json:"task" doc:"the task that carries out the change; null if there is nothing to do"`
-	Joined  bool     `json:"joined,omitempty" doc:"the newest version has the same manifest already, and this open task brings it into force"`
+	Joined  bool     `json:"joined,omitempty" doc:"the newest version has the same manifest already, and this open task was to bring it into force"`
 	Reason  string   `json:"reason,omitempty" doc:"additional information about the effect of the change"`
 	Missing []string `json:"missing,omitempty" doc:"required metadata keys without a value; services that need them wait"`
 
@@ -560,6 +560,6 @@ type Terminated struct {
 	Freeze       *string        `json:"freeze" doc:"the freeze task that was created; null if nothing was frozen"`
 	Goal         map[string]int `json:"goal" doc:"by service: the scale that is still desired"`
 	Actual       map[string]int `json:"actual" doc:"by service: the number of running instances"`
-	ContinueWith string         `json:"continue_with" doc:"a command that continues the task; empty if the task only waited for others"`
+	ContinueWith string         `json:"continue_with" doc:"a command that continues the task"`
 	UndoWith     *string        `json:"undo_with" doc:"shell commands that restore the previous state; null if nothing can be undone"`
 }

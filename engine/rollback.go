@@ -67,20 +67,16 @@ func (t *turn) rollBack(ctx context.Context, why *mariposa.Reason) (bool, error)
 
 // noteFault records the failure in the tasks that carry out the rollback: those that
 // brought the version, and those that reprovision the failing service. It reports whether
-// there are any. Tasks that only wait for the version fail, too.
+// there are any.
 func (t *turn) noteFault(fault *mariposa.Reason) bool {
 	found := false
 	for _, task := range t.open {
 		reprovisions := task.Spec.Task == mariposa.TaskReprovision && task.Spec.Origin == mariposa.OriginUser && t.isInScope(task, t.plan.Rollback)
-		rollsBack := reprovisions || task.Spec.Patch.Number == t.goal.Number
-		switch isActive := t.status(task).State == mariposa.TaskActive; {
-		case isActive && (rollsBack || task.Spec.OnlyWaits()):
+		if t.status(task).State == mariposa.TaskActive && (reprovisions || task.Spec.Patch.Number == t.goal.Number) {
 			t.setTask(task.ID, func(st *mariposa.TaskStatus) {
 				st.Fault, st.Remaining, st.LastProgress = fault, 0, t.now // it has other work now
 			})
-			found = found || rollsBack
-		case task.Spec.OnlyWaits():
-			t.endTask(task, mariposa.TaskFailed, fault, "")
+			found = true
 		}
 	}
 	return found
