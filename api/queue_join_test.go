@@ -51,6 +51,7 @@ func TestASubmissionJoinsItsOwnRollout(t *testing.T) {
 	current := string(h.call("GET", "/v1/projects/shop/manifest", nil).body)
 	current = strings.Replace(current, "V: 1", "V: 2", 1) // of a
 	first := h.putManifest("shop", current, "")
+	h.awaitState(first, mariposa.TaskActive)
 	values := want[contract.Changed](h.call("PUT", "/v1/projects/shop/metadata/mode", contract.MetadataValue{Value: []byte(`"wild"`)}), 200)
 	if values.Task == nil {
 		t.Fatal("b is not reprovisioned for its new value")

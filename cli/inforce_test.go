@@ -26,6 +26,7 @@ func TestARepeatedUpdateWaitsUntilItsManifestIsInForce(t *testing.T) {
 		{"completes", "", "", true, exitOK, "hello: version 2 (c0de00"},
 		{"fails", "", ", dummy: {fail_prop: \"yes\"}", true, exitFailed, "of hello is not in force: web: "},
 		{"is rolled back", ", on_failure: rollback", ", dummy: {fail_prop: \"yes\"}", true, exitFailed, "of hello is not in force: "},
+		{"is stopped", "", "", true, exitFailed, "of hello is not in force: the project is stopped"},
 		{"stalls", "", "", false, exitFailed, "of hello is not in force: no progress for "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -51,6 +52,11 @@ func TestARepeatedUpdateWaitsUntilItsManifestIsInForce(t *testing.T) {
 			r := &run{f: s.proxy(t), stdin: manifest}
 			if c.goOn {
 				said := &until{text: "hello/web is frozen: ", done: func() {
+					if c.name == "is stopped" {
+						_, err := s.Act(ctx, "hello", contract.Action{Action: "stop"})
+						must(t, err)
+						return
+					}
 					thaw()
 					_, err := s.SetMetadata(ctx, "hello", "p", contract.MetadataValue{Value: []byte(`"x"`)}, client.KeyChange{})
 					must(t, err)
@@ -90,6 +96,21 @@ func TestARepeatedUpdateDoesNotWaitForWhatIsInForce(t *testing.T) {
 			})
 		}
 		r := (&run{f: s.proxy(t), stdin: oneWeb}).do(t, "project", "update", "hello", "-m", "-", "--force", "--wait")
-		r.expect(exitOK, strings.Contains(r.stdout, "hello: nothing to do; "), !strings.Contains(r.stdout, "in force"))
+		r.expect(exitOK, strings.Contains(r.stdout, "hello: nothing to do; "), !strings.Contains(r.stderr, "in force"))
+	}
+}
+
+// One service is in force, whatever happens to the others.
+func TestARepeatedServiceUpdateWaitsForItsServiceOnly(t *testing.T) {
+	t.Parallel()
+	s := newTeamServer(t)
+	const a, bad = "compute_type: dummy\nscale: 1\n", "compute_type: dummy\nscale: 1\ndummy: {fail_prop: \"yes\"}\nupdate: {on_failure: pause}\n"
+	s.again(t, "services:\n  a: {compute_type: dummy}\n  b: {compute_type: dummy}\n")
+	for _, c := range []struct {
+		service, definition string
+		code                int
+	}{{"a", a, exitOK}, {"b", bad, exitFailed}, {"a", a, exitOK}} {
+		r := (&run{f: s.proxy(t), stdin: c.definition}).do(t, "-j", "hello", "service", "update", c.service, "-m", "-", "--wait")
+		r.expect(c.code)
 	}
 }
